@@ -1,1 +1,26 @@
+//! The laboratory: network namespaces joined by veth pairs, scripted clients and hostile backends in
+//! them, and the runner of `tests/scenarios`. A crate of its own because it is development only:
+//! nothing of it is in the shipped programs. It needs root, and leaves nothing behind.
+//!
+//! ```text
+//!  PREFIX-client                PREFIX-server                 PREFIX-backend
+//! ┌─────────────────┐   veth   ┌───────────────────────┐  veth  ┌─────────────────┐
+//! │ to-server       │══════════│ enp1s0         enp2s0 │════════│ to-server       │
+//! │ 192.0.2.100 …   │ 2 queues │ 192.0.2.1             │ 2 q.   │ 198.51.100.2 …  │
+//! │ 2001:db8::100 … │          │ 2001:db8::1           │        │ 2001:db8:1::2 … │
+//! └─────────────────┘          │ 198.51.100.1          │        │ 192.0.2.2       │
+//!                              └───────────────────────┘        └─────────────────┘
+//! ```
+//!
+//! Messages are built and read with the crate `domain`, not with our own `wire`: whoever checks an
+//! answer should not share a mistake with whoever wrote it.
 
+pub mod dns;
+mod failure;
+pub mod lab;
+pub mod ledger;
+pub mod namespace;
+pub mod process;
+pub mod sys;
+
+pub use failure::{During, Failure, Outcome};

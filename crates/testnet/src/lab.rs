@@ -1,0 +1,322 @@
+//! The lab itself: three namespaces, two veth pairs, their addresses; up and down.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+
+use crate::ledger::Ledger;
+use crate::namespace::{Namespace, run};
+use crate::{During, Failure, Outcome};
+
+/// Where a lab's clients send to, and where they are.
+pub const SERVER_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+/// The same on IPv6.
+pub const SERVER_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+/// The source of clients that do not choose another.
+pub const CLIENT_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 100));
+/// The same on IPv6.
+pub const CLIENT_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x100));
+
+/// The server's interface towards clients; examples/ name it too.
+pub const SERVER_CLIENTS: &str = "enp1s0";
+/// The server's interface towards backends.
+pub const SERVER_BACKENDS: &str = "enp2s0";
+/// The only interface of clients, and of backends.
+pub const TO_SERVER: &str = "to-server";
+
+/// Hardware addresses are given, so that raw frames can be written down.
+pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
+/// The clients' one.
+pub const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 1, 0x64];
+
+const CLIENT_ADDRESSES: &str = "192.0.2.100/24 192.0.2.101/24 192.0.2.66/24 \
+     2001:db8::100/64 2001:db8::101/64 2001:db8::66/64";
+const BACKEND_ADDRESSES: &str = "198.51.100.2/24 198.51.100.3/24 198.51.100.4/24 198.51.100.66/24 \
+     2001:db8:1::2/64 2001:db8:1::3/64 2001:db8:1::66/64";
+/// The examples' backend is on the clients' network by its number; a host route leads to it.
+const EXAMPLE_BACKEND: &str = "192.0.2.2";
+
+/// How client, server and backend are joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Topology {
+    /// Clients and backends each behind an interface of their own.
+    TwoInterfaces,
+    /// Clients and backends behind the same interface, and even the same MAC address.
+    OneInterface,
+}
+
+/// What to build.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Start of the namespaces' names: `millrace` gives `millrace-client` and so on.
+    pub prefix: String,
+    /// How they are joined.
+    pub topology: Topology,
+}
+
+/// A lab that is up. `down` removes it; a dropped one is removed as well, unless it was kept.
+pub struct Lab {
+    plan: Plan,
+    ledger: Option<Ledger>,
+    kept: bool,
+}
+
+impl Lab {
+    /// Removes what a killed run left under this prefix, then builds.
+    pub fn up(plan: Plan) -> Outcome<Self> {
+        let ledger = Ledger::open(&plan.prefix)?;
+        if ledger.kept_mark().exists() {
+            return Err(Failure::new(format!(
+                "the lab {} is up because somebody asked for it: `./dev lab down` removes it",
+                plan.prefix
+            )));
+        }
+        let lab = Self {
+            plan,
+            ledger: Some(ledger),
+            kept: false,
+        };
+        for leftover in lab.clear() {
+            eprintln!(
+                "lab {}: removed what an earlier run left: {leftover}",
+                lab.plan.prefix
+            );
+        }
+        lab.build()?;
+        Ok(lab)
+    }
+
+    /// Removes a lab by its prefix, whoever left it there; says what there was.
+    pub fn down(prefix: &str) -> Outcome<Vec<String>> {
+        let plan = Plan {
+            prefix: prefix.to_owned(),
+            topology: Topology::TwoInterfaces,
+        };
+        let mut lab = Self {
+            ledger: Some(Ledger::open(prefix)?),
+            plan,
+            kept: true,
+        };
+        let gone = lab.clear();
+        lab.ledger.take().expect("just opened").remove();
+        Ok(gone)
+    }
+
+    /// Leaves it up when this process ends; `Lab::down` removes it.
+    pub fn keep(mut self) -> Outcome<()> {
+        let mark = self.ledger().kept_mark();
+        std::fs::write(&mark, "").during(format!("writing {}", mark.display()))?;
+        self.kept = true;
+        Ok(())
+    }
+
+    /// A lab that `keep` left up, to look around in.
+    pub fn kept(prefix: &str) -> Outcome<Self> {
+        let plan = Plan {
+            prefix: prefix.to_owned(),
+            topology: Topology::TwoInterfaces,
+        };
+        let lab = Self {
+            ledger: Some(Ledger::open(prefix)?),
+            plan,
+            kept: true,
+        };
+        if lab.ledger().kept_mark().exists() {
+            return Ok(lab);
+        }
+        Err(Failure::new(format!(
+            "there is no lab {prefix}: `./dev lab up` makes one"
+        )))
+    }
+
+    /// The clients' namespace.
+    pub fn client(&self) -> Namespace {
+        namespace(&self.plan.prefix, "client")
+    }
+
+    /// The namespace of the server under test.
+    pub fn server(&self) -> Namespace {
+        namespace(&self.plan.prefix, "server")
+    }
+
+    /// Where the backends' addresses are: with one interface that is the clients' namespace.
+    pub fn backend(&self) -> Namespace {
+        match self.plan.topology {
+            Topology::TwoInterfaces => namespace(&self.plan.prefix, "backend"),
+            Topology::OneInterface => self.client(),
+        }
+    }
+
+    /// The lab's own /sys/fs/bpf, which outlives the processes in it.
+    pub fn bpffs(&self) -> PathBuf {
+        self.ledger().folder().join("bpf")
+    }
+
+    /// Who is running here.
+    pub fn ledger(&self) -> &Ledger {
+        self.ledger
+            .as_ref()
+            .expect("only `down` takes it, at the end")
+    }
+
+    /// Switches checksum offload of the clients' interface: on means that their UDP checksums are
+    /// left partial, as those of containers and guests are (F41).
+    pub fn set_client_offload(&self, on: bool) -> Outcome<()> {
+        set_offload(&self.client(), TO_SERVER, on)
+    }
+
+    fn build(&self) -> Outcome<()> {
+        let server = self.server();
+        let mut ends = vec![(self.client(), TO_SERVER), (server.clone(), SERVER_CLIENTS)];
+        if self.plan.topology == Topology::TwoInterfaces {
+            ends.extend([
+                (self.backend(), TO_SERVER),
+                (server.clone(), SERVER_BACKENDS),
+            ]);
+        }
+        for name in self.names() {
+            name.create()?;
+            without_duplicate_detection(&name)?;
+        }
+        server.ip(&self.links())?;
+        for (namespace, interface) in ends {
+            set_offload(&namespace, interface, false)?;
+            namespace.ip(&format!("link set {interface} up\n"))?;
+        }
+        self.client()
+            .ip(&add_addresses(CLIENT_ADDRESSES, TO_SERVER))?;
+        self.backend()
+            .ip(&add_addresses(BACKEND_ADDRESSES, TO_SERVER))?;
+        self.backend().ip(&format!(
+            "address add {EXAMPLE_BACKEND}/32 dev {TO_SERVER}\n"
+        ))?;
+        server.ip(&self.server_addresses())?;
+        self.routes()?;
+        self.mount_bpffs()
+    }
+
+    fn links(&self) -> String {
+        let pair = |interface: &str, mac: &str, peer: &Namespace, peer_mac: &str| {
+            format!(
+                "link add {interface} address {mac} numtxqueues 2 numrxqueues 2 type veth \
+                 peer name {TO_SERVER} netns {} address {peer_mac} numtxqueues 2 numrxqueues 2\n",
+                peer.name()
+            )
+        };
+        let mut lines = pair(
+            SERVER_CLIENTS,
+            "02:00:00:00:01:01",
+            &self.client(),
+            "02:00:00:00:01:64",
+        );
+        if self.plan.topology == Topology::TwoInterfaces {
+            lines += &pair(
+                SERVER_BACKENDS,
+                "02:00:00:00:02:01",
+                &self.backend(),
+                "02:00:00:00:02:02",
+            );
+        }
+        lines
+    }
+
+    fn server_addresses(&self) -> String {
+        add_addresses("192.0.2.1/24 2001:db8::1/64", SERVER_CLIENTS)
+            + &add_addresses("198.51.100.1/24 2001:db8:1::1/64", self.towards_backends())
+    }
+
+    fn routes(&self) -> Outcome<()> {
+        if self.plan.topology == Topology::OneInterface {
+            return Ok(());
+        }
+        let back = format!(
+            "route add 192.0.2.0/24 via 198.51.100.1 dev {TO_SERVER}\n\
+             route add 2001:db8::/64 via 2001:db8:1::1 dev {TO_SERVER}\n"
+        );
+        self.backend().ip(&back)?;
+        let there =
+            format!("route add {EXAMPLE_BACKEND}/32 dev {SERVER_BACKENDS} src 198.51.100.1\n");
+        self.server().ip(&there)
+    }
+
+    fn towards_backends(&self) -> &'static str {
+        match self.plan.topology {
+            Topology::TwoInterfaces => SERVER_BACKENDS,
+            Topology::OneInterface => SERVER_CLIENTS,
+        }
+    }
+
+    fn mount_bpffs(&self) -> Outcome<()> {
+        const NONE: Option<&str> = None;
+        let place = self.bpffs();
+        std::fs::create_dir_all(&place).during(format!("making {}", place.display()))?;
+        mount(Some("bpffs"), &place, Some("bpf"), MsFlags::empty(), NONE)
+            .during(format!("mounting bpffs at {}", place.display()))
+    }
+
+    /// Ends and removes everything of this prefix; returns what there was.
+    fn clear(&self) -> Vec<String> {
+        let mut gone = self.ledger().end_processes();
+        for name in self.names_of_both_topologies() {
+            if name.exists() && name.remove().is_ok() {
+                gone.push(format!("namespace {}", name.name()));
+            }
+        }
+        if umount2(&self.bpffs(), MntFlags::MNT_DETACH).is_ok() {
+            gone.push(format!("mount {}", self.bpffs().display()));
+        }
+        gone
+    }
+
+    fn names(&self) -> Vec<Namespace> {
+        let mut names = vec![self.client(), self.server()];
+        if self.plan.topology == Topology::TwoInterfaces {
+            names.push(self.backend());
+        }
+        names
+    }
+
+    fn names_of_both_topologies(&self) -> Vec<Namespace> {
+        ["client", "server", "backend"]
+            .map(|role| namespace(&self.plan.prefix, role))
+            .into()
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        self.clear();
+        if let Some(ledger) = self.ledger.take() {
+            ledger.remove();
+        }
+    }
+}
+
+fn namespace(prefix: &str, role: &str) -> Namespace {
+    Namespace::named(format!("{prefix}-{role}"))
+}
+
+fn add_addresses(addresses: &str, interface: &str) -> String {
+    let line = |address| match str::contains(address, ':') {
+        true => format!("address add {address} dev {interface} nodad\n"),
+        false => format!("address add {address} dev {interface}\n"),
+    };
+    addresses.split_whitespace().map(line).collect()
+}
+
+/// Addresses are usable at once, link-local ones too.
+fn without_duplicate_detection(namespace: &Namespace) -> Outcome<()> {
+    let path = "/proc/sys/net/ipv6/conf/default/accept_dad";
+    namespace
+        .run(|| std::fs::write(path, "0"))?
+        .during(format!("writing {path}"))
+}
+
+fn set_offload(namespace: &Namespace, interface: &str, on: bool) -> Outcome<()> {
+    let word = if on { "on" } else { "off" };
+    namespace.run(|| run("ethtool", &["-K", interface, "tx", word]))?
+}

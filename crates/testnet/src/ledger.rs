@@ -1,0 +1,171 @@
+//! What a lab owns on this machine, written down where the next start finds it: a lock that its
+//! owner holds while it lives, and the processes it started. A killed run is cleaned up from this,
+//! and never is a process ended that is not written here with its start time.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::{During, Failure, Outcome};
+
+/// The folder of one lab, `/run/millrace-lab/PREFIX`, and the lock on it.
+#[derive(Debug)]
+pub struct Ledger {
+    folder: PathBuf,
+    lock: File,
+}
+
+impl Ledger {
+    /// Takes the lock of the lab `prefix`. Fails, naming the owner, while another process holds it.
+    pub fn open(prefix: &str) -> Outcome<Self> {
+        let folder = base_folder().join(prefix);
+        fs::create_dir_all(&folder).during(format!("making {}", folder.display()))?;
+        let path = folder.join("lock");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .during(format!("opening {}", path.display()))?;
+        take(&mut lock, prefix)?;
+        Ok(Self { folder, lock })
+    }
+
+    /// Where this lab keeps its files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// This file exists while the lab is meant to stay though nobody holds the lock.
+    pub fn kept_mark(&self) -> PathBuf {
+        self.folder.join("kept")
+    }
+
+    /// Writes down a process that this lab started.
+    pub fn add(&self, id: u32, name: &str) -> Outcome<()> {
+        let Some(start) = start_time_ticks(id) else {
+            return Ok(());
+        };
+        let path = self.processes();
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .during(format!("opening {}", path.display()))?;
+        writeln!(file, "{id} {start} {name}").during(format!("writing {}", path.display()))
+    }
+
+    /// Ends what is written down and still is the same process; says which.
+    pub fn end_processes(&self) -> Vec<String> {
+        let text = fs::read_to_string(self.processes()).unwrap_or_default();
+        let ended = text.lines().filter_map(end_line).collect();
+        let _ = fs::remove_file(self.processes());
+        ended
+    }
+
+    /// Removes the folder; the lab is gone.
+    pub fn remove(self) {
+        let _ = fs::remove_dir_all(&self.folder);
+        drop(self.lock);
+    }
+
+    fn processes(&self) -> PathBuf {
+        self.folder.join("processes")
+    }
+}
+
+/// `/run/millrace-lab` for root, a folder under the user's run-time directory for others.
+fn base_folder() -> PathBuf {
+    if nix::unistd::geteuid().is_root() {
+        return PathBuf::from("/run/millrace-lab");
+    }
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let own = own.unwrap_or_else(|| format!("/tmp/millrace-lab-{}", nix::unistd::geteuid()).into());
+    own.join("millrace-lab")
+}
+
+fn take(lock: &mut File, prefix: &str) -> Outcome<()> {
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut owner = String::new();
+            let _ = lock.read_to_string(&mut owner);
+            return Err(Failure::new(format!(
+                "the lab {prefix} is in use by process {}: stop that one first (Ctrl-C in its terminal)",
+                owner.trim()
+            )));
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(error).during(format!("locking the lab {prefix}"));
+        }
+    }
+    lock.set_len(0).during("writing the lab's lock")?;
+    write!(lock, "{}", std::process::id()).during("writing the lab's lock")
+}
+
+fn end_line(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let id: u32 = words.next()?.parse().ok()?;
+    let start: u64 = words.next()?.parse().ok()?;
+    if start_time_ticks(id) != Some(start) {
+        return None;
+    }
+    kill(Pid::from_raw(id as i32), Signal::SIGKILL).ok()?;
+    Some(format!("{} (process {id})", words.next().unwrap_or("?")))
+}
+
+/// When the process started, in clock ticks since boot: with the id this names one process for ever.
+fn start_time_ticks(id: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // proc(5): the second field is the name in parentheses and may hold anything; starttime is field 22.
+    text.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(19)?
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_owner_is_told_who_has_the_lab() {
+        let prefix = format!("ledger-test-{}", std::process::id());
+        let first = Ledger::open(&prefix).expect("nobody else uses this prefix");
+        let error = Ledger::open(&prefix).expect_err("it is taken").to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        first.remove();
+    }
+
+    #[test]
+    fn only_the_process_that_was_written_down_is_ended() {
+        let prefix = format!("ledger-end-test-{}", std::process::id());
+        let ledger = Ledger::open(&prefix).expect("nobody else uses this prefix");
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("cat");
+        fs::write(
+            ledger.processes(),
+            format!("{} 1 somebody-else\n", child.id()),
+        )
+        .expect("written");
+        assert!(
+            ledger.end_processes().is_empty(),
+            "another start time is another process"
+        );
+        ledger.add(child.id(), "cat").expect("written");
+        assert_eq!(
+            ledger.end_processes(),
+            vec![format!("cat (process {})", child.id())]
+        );
+        assert!(!child.wait().expect("it ended").success());
+        ledger.remove();
+    }
+}

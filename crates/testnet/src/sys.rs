@@ -1,0 +1,113 @@
+//! The two system interfaces that neither std nor nix wraps: packet sockets (AF_PACKET) and
+//! descriptors of processes (pidfd).
+
+#![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+/// A packet socket bound to one interface: whole Ethernet frames out and in.
+pub struct PacketSocket {
+    descriptor: OwnedFd,
+}
+
+/// What `PacketSocket::receive` found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Captured {
+    /// Octets of the frame that are now in the buffer.
+    pub length: usize,
+    /// True for a frame that this machine sent (AF_PACKET shows those as well).
+    pub outgoing: bool,
+}
+
+impl PacketSocket {
+    /// Opens a socket on `interface` of the calling thread's network namespace. It does not block.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let descriptor = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            SockProtocol::EthAll,
+        )?;
+        let mut address = empty_link_address();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = nix::net::if_::if_nametoindex(interface)? as i32;
+        // SAFETY: `address` is a complete sockaddr_ll that lives across the call, and its own size is given.
+        let result = unsafe {
+            libc::bind(
+                descriptor.as_raw_fd(),
+                (&raw const address).cast::<libc::sockaddr>(),
+                size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+            )
+        };
+        check(result as isize)?;
+        Ok(Self { descriptor })
+    }
+
+    /// Sends one whole frame, Ethernet header first.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: pointer and length describe `frame`, which outlives the call.
+        let sent = unsafe {
+            libc::send(
+                self.descriptor.as_raw_fd(),
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+            )
+        };
+        check(sent).map(drop)
+    }
+
+    /// Takes the next captured frame, or `WouldBlock` where there is none.
+    pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Captured> {
+        let mut address = empty_link_address();
+        let mut length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+        // SAFETY: buffer and address are ours, writable and as long as said; the kernel writes no further.
+        let received = unsafe {
+            libc::recvfrom(
+                self.descriptor.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+                0,
+                (&raw mut address).cast::<libc::sockaddr>(),
+                &raw mut length,
+            )
+        };
+        let length = check(received)? as usize;
+        Ok(Captured {
+            length,
+            outgoing: address.sll_pkttype == libc::PACKET_OUTGOING,
+        })
+    }
+}
+
+impl std::os::fd::AsFd for PacketSocket {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// A descriptor that becomes readable when the process `id` ends.
+pub fn process_descriptor(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: pidfd_open takes two integers and touches no memory of ours.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, id as libc::pid_t, 0) };
+    let descriptor = check(descriptor as isize)?;
+    // SAFETY: the kernel has just returned this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+fn empty_link_address() -> libc::sockaddr_ll {
+    // SAFETY: sockaddr_ll is integers and an array of octets: all zeroes is a value of it.
+    unsafe { std::mem::zeroed() }
+}
+
+fn check(result: isize) -> io::Result<isize> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
