@@ -1,0 +1,155 @@
+//! Ethernet, IP and UDP headers written backwards in front of a payload that already lies in its chunk.
+//!
+//! A frame comes in with one pair of headers and leaves with another, of another family perhaps, while its payload stays
+//! where it is:
+//!
+//! ```text
+//! chunk  │ headroom ……………………………………… │ payload │ room │
+//! in                    │ IPv4, 42 │ payload │
+//! out              │ IPv6, 62      │ payload │         ← the frame starts earlier
+//! ```
+
+use crate::checksum::Sum;
+use crate::frame::{
+    ETHERNET_LENGTH, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_HEADERS_LENGTH, IPV4_LENGTH,
+    IPV6_HEADERS_LENGTH, Mac, PROTOCOL_UDP, UDP_LENGTH,
+};
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// Time to live and hop limit of everything we send.
+const HOP_LIMIT: u8 = 64;
+
+/// Both ends of a frame that is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Ethernet address of the device that sends.
+    pub source_mac: Mac,
+    /// Ethernet address of the next hop.
+    pub destination_mac: Mac,
+    /// Our address and port.
+    pub source: SocketAddr,
+    /// Theirs; of the same family.
+    pub destination: SocketAddr,
+}
+
+/// Writes headers in front of the `payload_length` octets at `payload_start` of `chunk`, with full checksums, and
+/// returns where the frame starts; it ends with the payload. `None`, and nothing is written, where there is no room in
+/// front, the payload is not within the chunk or longer than IP can say, or the addresses are of two families.
+#[inline]
+#[must_use]
+pub fn write_headers(
+    chunk: &mut [u8],
+    payload_start: usize,
+    payload_length: usize,
+    headers: &Headers,
+) -> Option<usize> {
+    let payload_end = payload_start.checked_add(payload_length)?;
+    match (headers.source, headers.destination) {
+        (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
+            let start = payload_start.checked_sub(IPV4_HEADERS_LENGTH)?;
+            let (head, payload) = chunk.get_mut(start..payload_end)?.split_first_chunk_mut()?;
+            write_ipv4(head, payload, headers, &source, &destination).map(|()| start)
+        }
+        (SocketAddr::V6(source), SocketAddr::V6(destination)) => {
+            let start = payload_start.checked_sub(IPV6_HEADERS_LENGTH)?;
+            let (head, payload) = chunk.get_mut(start..payload_end)?.split_first_chunk_mut()?;
+            write_ipv6(head, payload, headers, &source, &destination).map(|()| start)
+        }
+        _ => None,
+    }
+}
+
+fn write_ipv4(
+    head: &mut [u8; IPV4_HEADERS_LENGTH],
+    payload: &[u8],
+    headers: &Headers,
+    source: &SocketAddrV4,
+    destination: &SocketAddrV4,
+) -> Option<()> {
+    let total_length = u16::try_from(IPV4_LENGTH + UDP_LENGTH + payload.len()).ok()?;
+    let udp_length = total_length - IPV4_LENGTH as u16;
+    write_ethernet(head, headers, ETHERTYPE_IPV4);
+    put(head, 14, [0x45, 0]);
+    put(head, 16, total_length.to_be_bytes());
+    // An atomic datagram (do-not-fragment set, not a fragment) may have any ID (RFC 6864 §4.1): 0, and no counter is shared.
+    put(head, 18, [0, 0, 0x40, 0, HOP_LIMIT, PROTOCOL_UDP, 0, 0]);
+    put(head, 26, source.ip().octets());
+    put(head, 30, destination.ip().octets());
+    let ip_checksum = Sum::ZERO.bytes(&head[14..34]).checksum();
+    put(head, 24, ip_checksum.to_be_bytes());
+    let addresses = Sum::ZERO.bytes(&head[26..34]);
+    write_udp(
+        head,
+        payload,
+        (source.port(), destination.port()),
+        udp_length,
+        addresses,
+    );
+    Some(())
+}
+
+fn write_ipv6(
+    head: &mut [u8; IPV6_HEADERS_LENGTH],
+    payload: &[u8],
+    headers: &Headers,
+    source: &SocketAddrV6,
+    destination: &SocketAddrV6,
+) -> Option<()> {
+    let udp_length = u16::try_from(UDP_LENGTH + payload.len()).ok()?;
+    write_ethernet(head, headers, ETHERTYPE_IPV6);
+    put(head, 14, [0x60, 0, 0, 0]);
+    put(head, 18, udp_length.to_be_bytes());
+    put(head, 20, [PROTOCOL_UDP, HOP_LIMIT]);
+    put(head, 22, source.ip().octets());
+    put(head, 38, destination.ip().octets());
+    let addresses = Sum::ZERO.bytes(&head[22..54]);
+    write_udp(
+        head,
+        payload,
+        (source.port(), destination.port()),
+        udp_length,
+        addresses,
+    );
+    Some(())
+}
+
+#[inline]
+fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers, ethertype: u16) {
+    put(head, 0, headers.destination_mac);
+    put(head, 6, headers.source_mac);
+    put(head, ETHERNET_LENGTH - 2, ethertype.to_be_bytes());
+}
+
+/// Writes the UDP header at the end of `head`, `addresses` being the sum of both IP addresses.
+#[inline]
+fn write_udp<const N: usize>(
+    head: &mut [u8; N],
+    payload: &[u8],
+    (source_port, destination_port): (u16, u16),
+    length: u16,
+    addresses: Sum,
+) {
+    let start = N - UDP_LENGTH;
+    put(head, start, source_port.to_be_bytes());
+    put(head, start + 2, destination_port.to_be_bytes());
+    put(head, start + 4, length.to_be_bytes());
+    // The length stands in the pseudo-header and in the header.
+    let sum = addresses
+        .word(PROTOCOL_UDP.into())
+        .word(length)
+        .word(length)
+        .word(source_port)
+        .word(destination_port);
+    // RFC 768: "If the computed checksum is zero, it is transmitted as all ones"; zero means that there is none.
+    let checksum = match sum.bytes(payload).checksum() {
+        0 => 0xffff,
+        sum => sum,
+    };
+    put(head, start + 6, checksum.to_be_bytes());
+}
+
+/// Writes at a place that the array's length makes sure of.
+#[inline(always)]
+fn put<const N: usize, const M: usize>(bytes: &mut [u8; N], at: usize, value: [u8; M]) {
+    bytes[at..at + M].copy_from_slice(&value);
+}

@@ -1,0 +1,191 @@
+//! A query, checked once and known as places from then on.
+
+use super::edns::{EdnsParts, EdnsSearch};
+use super::header::{HEADER_LENGTH, Header};
+use super::records::Records;
+use super::response::QuestionParts;
+use crate::codes::rcode;
+use crate::name::{Name, NameError};
+use std::fmt;
+
+/// Where the parts of a query are. Its name starts behind the header, at 12.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryParts {
+    /// Octets of the name, the root's included: 1 to 255.
+    pub qname_length: u16,
+    /// Its labels without the root's: 0 to 127.
+    pub labels: u8,
+    /// What is asked for: see [`crate::codes::qtype`].
+    pub qtype: u16,
+    /// See [`crate::codes::class`].
+    pub qclass: u16,
+    /// Where the question ends.
+    pub question_end: u16,
+    /// Where the last record ends. What the message has behind this is trailing and means nothing.
+    pub end: u16,
+    /// The OPT record, if there is one. Its version may be one that we do not know.
+    pub edns: Option<EdnsParts>,
+}
+
+impl QueryParts {
+    /// The name asked for, in `message` from which these parts come.
+    ///
+    /// # Panics
+    /// Where `message` is shorter than that one.
+    #[inline]
+    #[must_use]
+    pub fn qname<'m>(&self, message: &'m [u8]) -> Name<'m> {
+        Name::measured(&message[HEADER_LENGTH..HEADER_LENGTH + usize::from(self.qname_length)])
+    }
+
+    /// The question as it lies in `message`: name, type, class.
+    ///
+    /// # Panics
+    /// Where `message` is shorter than the one these parts come from.
+    #[inline]
+    #[must_use]
+    pub fn question<'m>(&self, message: &'m [u8]) -> &'m [u8] {
+        &message[HEADER_LENGTH..usize::from(self.question_end)]
+    }
+
+    /// The largest UDP payload the client takes, in octets.
+    #[inline]
+    #[must_use]
+    pub fn payload_size(&self) -> u16 {
+        // RFC 6891 §6.2.3: "Values lower than 512 MUST be treated as equal to 512"; RFC 1035 §4.2.1 without EDNS.
+        self.edns.map_or(512, |edns| edns.payload_size.max(512))
+    }
+}
+
+/// Why a message is not a query that can be worked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum QueryError {
+    /// Fewer than 12 octets.
+    TooShort,
+    /// QR is set.
+    Response,
+    /// No question.
+    NoQuestion,
+    /// More than one.
+    ManyQuestions,
+    /// The name is malformed or compressed.
+    BadName,
+    /// The question runs past the end.
+    TruncatedQuestion,
+    /// The records are not those that the header counts, or are malformed.
+    BadRecords,
+    /// An OPT record too many, in a wrong place, or malformed.
+    BadEdns,
+}
+
+impl QueryError {
+    /// Every reason, in the order of their numbers (`error as usize`): for arrays of counters.
+    pub const ALL: [QueryError; 8] = [
+        QueryError::TooShort,
+        QueryError::Response,
+        QueryError::NoQuestion,
+        QueryError::ManyQuestions,
+        QueryError::BadName,
+        QueryError::TruncatedQuestion,
+        QueryError::BadRecords,
+        QueryError::BadEdns,
+    ];
+
+    /// The response code that its sender is owed; `None`: silence. See [`crate::answer::header_only`].
+    #[inline]
+    #[must_use]
+    pub const fn answer(self) -> Option<u8> {
+        match self {
+            // There is no ID to answer to; and who answers a response starts a loop.
+            QueryError::TooShort | QueryError::Response => None,
+            // What dnsdist's manual says of empty queries (setDropEmptyQueries), and what RFC 8490 §5.1 has a server
+            // say that does not know DSO, whose messages have no question.
+            QueryError::NoQuestion => Some(rcode::NOTIMP as u8),
+            // RFC 9619 §4: "MUST NOT" be more than one, and such a message gets FORMERR.
+            QueryError::ManyQuestions
+            | QueryError::BadName
+            | QueryError::TruncatedQuestion
+            | QueryError::BadRecords
+            | QueryError::BadEdns => Some(rcode::FORMERR as u8),
+        }
+    }
+
+    /// The counter's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            QueryError::TooShort => "query-too-short",
+            QueryError::Response => "query-is-response",
+            QueryError::NoQuestion => "no-question",
+            QueryError::ManyQuestions => "many-questions",
+            QueryError::BadName => "bad-name",
+            QueryError::TruncatedQuestion => "truncated-question",
+            QueryError::BadRecords => "bad-records",
+            QueryError::BadEdns => "bad-edns",
+        }
+    }
+}
+
+impl fmt::Display for QueryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QueryError::TooShort => "message shorter than a header: 12 octets are needed",
+            QueryError::Response => "QR is set: a response where a query belongs",
+            QueryError::NoQuestion => "question count is 0: one question is needed",
+            QueryError::ManyQuestions => {
+                "question count above 1: one question is allowed (RFC 9619)"
+            }
+            QueryError::BadName => {
+                "name of the question malformed: labels of 1 to 63 octets, 255 in all, no pointers"
+            }
+            QueryError::TruncatedQuestion => {
+                "question runs past the end: name, type and class must be there"
+            }
+            QueryError::BadRecords => "records differ from the header's counts, or are malformed",
+            QueryError::BadEdns => {
+                "OPT record malformed, or not the only one, at the root, in the additional section"
+            }
+        })
+    }
+}
+
+impl std::error::Error for QueryError {}
+
+/// Checks a message as a query, of any opcode.
+///
+/// # Errors
+/// The first thing that is wrong; [`QueryError::answer`] says what its sender is owed.
+#[inline]
+pub fn parse_query(message: &[u8]) -> Result<QueryParts, QueryError> {
+    let message = super::bounded(message);
+    let header = Header::read(message).ok_or(QueryError::TooShort)?;
+    if header.qr() {
+        return Err(QueryError::Response);
+    }
+    match header.question_count() {
+        0 => return Err(QueryError::NoQuestion),
+        1 => {}
+        _ => return Err(QueryError::ManyQuestions),
+    }
+    let question = QuestionParts::parse(message).map_err(|error| match error {
+        NameError::Truncated => QueryError::TruncatedQuestion,
+        _ => QueryError::BadName,
+    })?;
+    let mut records = Records::new(message, question.end, &header);
+    let mut edns = EdnsSearch::default();
+    for record in &mut records {
+        let record = record.map_err(|_| QueryError::BadRecords)?;
+        edns.see(message, &record)
+            .map_err(|_| QueryError::BadEdns)?;
+    }
+    Ok(QueryParts {
+        qname_length: question.qname_length,
+        labels: question.labels,
+        qtype: question.qtype,
+        qclass: question.qclass,
+        question_end: question.end,
+        end: records.position(),
+        edns: edns.found(),
+    })
+}
