@@ -6,7 +6,7 @@
 //!
 //! | module | bytes | RFCs |
 //! | --- | --- | --- |
-//! | [`frame`], [`headers`] | Ethernet II, IPv4, IPv6, UDP: parsing, and writing headers in front of a payload | 768, 791, 894, 2464, 6864, 8200 |
+//! | [`frame`] | Ethernet II, IPv4, IPv6, UDP: parsing, and writing headers in front of a payload | 768, 791, 894, 2464, 6864, 8200 |
 //! | [`checksum`] | the Internet checksum | 1071 |
 //! | [`name`] | domain names, compressed and not, as bytes and as text | 1035, 4343 |
 //! | [`message`] | DNS messages: header, query, response, records, EDNS | 1035, 2181, 6891, 9619 |
@@ -19,7 +19,6 @@ pub mod answer;
 pub mod checksum;
 pub mod codes;
 pub mod frame;
-pub mod headers;
 pub mod message;
 pub mod name;
 pub mod ttl;

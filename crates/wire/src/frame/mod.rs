@@ -9,26 +9,29 @@
 //! IPv6  0 Ethernet 14 │ 14 IPv6 40            │ 54 UDP 8 │ 62 payload … │ padding
 //! ```
 
+mod headers;
+
+pub use headers::{Headers, write_headers};
+
 use crate::checksum::Sum;
-use crate::headers::Headers;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-pub(crate) const ETHERNET_LENGTH: usize = 14;
-pub(crate) const IPV4_LENGTH: usize = 20;
-pub(crate) const IPV6_LENGTH: usize = 40;
-pub(crate) const UDP_LENGTH: usize = 8;
-pub(crate) const ETHERTYPE_IPV4: u16 = 0x0800;
-pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
-pub(crate) const PROTOCOL_UDP: u8 = 17;
+const ETHERNET_LENGTH: usize = 14;
+const IPV4_LENGTH: usize = 20;
+const IPV6_LENGTH: usize = 40;
+const UDP_LENGTH: usize = 8;
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
+const PROTOCOL_UDP: u8 = 17;
 
 /// Octets in front of a UDP payload over IPv4: Ethernet 14, IPv4 20, UDP 8.
-pub(crate) const IPV4_HEADERS_LENGTH: usize = ETHERNET_LENGTH + IPV4_LENGTH + UDP_LENGTH;
+const IPV4_HEADERS_LENGTH: usize = ETHERNET_LENGTH + IPV4_LENGTH + UDP_LENGTH;
 /// Octets in front of a UDP payload over IPv6: Ethernet 14, IPv6 40, UDP 8.
-pub(crate) const IPV6_HEADERS_LENGTH: usize = ETHERNET_LENGTH + IPV6_LENGTH + UDP_LENGTH;
+const IPV6_HEADERS_LENGTH: usize = ETHERNET_LENGTH + IPV6_LENGTH + UDP_LENGTH;
 
 /// The IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

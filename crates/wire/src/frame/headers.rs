@@ -9,11 +9,11 @@
 //! out              │ IPv6, 62      │ payload │         ← the frame starts earlier
 //! ```
 
-use crate::checksum::Sum;
-use crate::frame::{
+use super::{
     ETHERNET_LENGTH, ETHERTYPE_IPV4, ETHERTYPE_IPV6, IPV4_HEADERS_LENGTH, IPV4_LENGTH,
     IPV6_HEADERS_LENGTH, Mac, PROTOCOL_UDP, UDP_LENGTH,
 };
+use crate::checksum::Sum;
 use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// Time to live and hop limit of everything we send.
