@@ -1,0 +1,1 @@
+//! Health checks: probes from kernel sockets, never over AF_XDP.

@@ -1,0 +1,18 @@
+//! A pool: servers that answer the same questions, with a cache before them.
+
+use super::policy::Policy;
+use super::server::Server;
+use crate::pipeline::cache::PacketCache;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+pub struct Pool {
+    pub name: String,
+    /// By `order`, then by the order of configuration.
+    pub servers: Vec<Arc<Server>>,
+    pub cache: Option<Arc<PacketCache>>,
+    /// The pool's own policy, or the default one.
+    pub policy: Policy,
+    /// roundrobin's position; lives on over a reload.
+    pub position: Arc<AtomicU64>,
+}

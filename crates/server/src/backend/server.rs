@@ -1,0 +1,225 @@
+//! One backend: what the configuration says of it, and its live state, shared by all workers.
+
+use crate::config::Xdp;
+use crate::counters::Sharded;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// A server's number: never used again for another server while the process lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerId(pub u32);
+
+/// What `newServer` was given, with dnsdist's defaults.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerOptions {
+    pub address: SocketAddr,
+    pub name: String,
+    /// The `id` option, or a random UUID.
+    pub id: String,
+    pub pools: Vec<String>,
+    pub order: i32,
+    pub weight: u32,
+    /// Queries per second that firstAvailable allows; 0 is no limit.
+    pub qps: u32,
+    pub udp_timeout: Option<Duration>,
+    pub tcp_connect_timeout: Duration,
+    pub tcp_send_timeout: Duration,
+    pub tcp_receive_timeout: Duration,
+    pub tcp_only: bool,
+    /// `source`: an address.
+    pub source: Option<IpAddr>,
+    pub health: HealthOptions,
+    pub xdp: Xdp,
+    /// MACAddr: the next hop's address by hand; used unasked.
+    pub mac: Option<[u8; 6]>,
+}
+
+/// How a server is probed; dnsdist's names without `check`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HealthOptions {
+    pub mode: HealthMode,
+    /// checkName, in presentation format.
+    pub name: String,
+    pub qtype: u16,
+    pub qclass: u16,
+    pub interval: Duration,
+    pub timeout: Duration,
+    /// maxCheckFailures: so many in a row take the server down.
+    pub maximum_failures: u32,
+    /// rise: so many in a row bring it up again.
+    pub rise: u32,
+    pub must_resolve: bool,
+    pub set_cd: bool,
+    pub over_tcp: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealthMode {
+    Auto,
+    Up,
+    Down,
+}
+
+/// A backend. Options are fixed for its life: a changed option makes a new server.
+#[derive(Debug)]
+pub struct Server {
+    pub number: ServerId,
+    pub options: ServerOptions,
+    pub state: State,
+    /// The next hop over AF_XDP; see [`XskPath`].
+    pub xsk: XskPath,
+    /// Queries in flight, over all workers and transports.
+    pub outstanding: AtomicI64,
+    pub queries: Sharded,
+    pub responses: Sharded,
+    pub timeouts: Sharded,
+    pub send_errors: Sharded,
+    pub nonmatching: Sharded,
+    /// Moving average of the latency as dnsdist keeps it: 127 parts old, 1 part new; microseconds × 128.
+    latency: AtomicU64,
+    /// The same over TCP.
+    latency_tcp: AtomicU64,
+}
+
+impl Server {
+    pub fn new(number: ServerId, options: ServerOptions) -> Server {
+        Server {
+            number,
+            state: State::new(options.health.mode),
+            options,
+            xsk: XskPath::default(),
+            outstanding: AtomicI64::new(0),
+            queries: Sharded::default(),
+            responses: Sharded::default(),
+            timeouts: Sharded::default(),
+            send_errors: Sharded::default(),
+            nonmatching: Sharded::default(),
+            latency: AtomicU64::new(0),
+            latency_tcp: AtomicU64::new(0),
+        }
+    }
+
+    pub fn record_latency(&self, microseconds: u64) {
+        average(&self.latency, microseconds);
+    }
+
+    pub fn record_latency_tcp(&self, microseconds: u64) {
+        average(&self.latency_tcp, microseconds);
+    }
+
+    /// Microseconds.
+    pub fn latency(&self) -> u64 {
+        self.latency.load(Relaxed) / 128
+    }
+
+    /// Microseconds.
+    pub fn latency_tcp(&self) -> u64 {
+        self.latency_tcp.load(Relaxed) / 128
+    }
+}
+
+/// A lost update between two workers costs one sample of a moving average: no lock is worth that.
+fn average(cell: &AtomicU64, microseconds: u64) {
+    let old = cell.load(Relaxed);
+    cell.store(old - old / 128 + microseconds, Relaxed);
+}
+
+/// Whether queries are sent to the server: what the operator forced, and what the checks found.
+#[derive(Debug)]
+pub struct State {
+    mode: AtomicU8,
+    up: AtomicU8,
+}
+
+impl State {
+    fn new(mode: HealthMode) -> State {
+        State { mode: AtomicU8::new(mode as u8), up: AtomicU8::new(0) }
+    }
+
+    pub fn mode(&self) -> HealthMode {
+        match self.mode.load(Relaxed) {
+            0 => HealthMode::Auto,
+            1 => HealthMode::Up,
+            _ => HealthMode::Down,
+        }
+    }
+
+    /// setUp, setDown, setAuto.
+    pub fn set_mode(&self, mode: HealthMode) {
+        self.mode.store(mode as u8, Relaxed);
+    }
+
+    /// What the checks found; tells whether that is news.
+    pub fn set_checked(&self, up: bool) -> bool {
+        self.up.swap(u8::from(up), Relaxed) != u8::from(up)
+    }
+
+    pub fn is_up(&self) -> bool {
+        match self.mode() {
+            HealthMode::Auto => self.up.load(Relaxed) == 1,
+            HealthMode::Up => true,
+            HealthMode::Down => false,
+        }
+    }
+
+    /// dnsdist's word: `up`/`down` found by checks, `UP`/`DOWN` forced.
+    pub fn word(&self) -> &'static str {
+        match self.mode() {
+            HealthMode::Up => "UP",
+            HealthMode::Down => "DOWN",
+            HealthMode::Auto if self.is_up() => "up",
+            HealthMode::Auto => "down",
+        }
+    }
+}
+
+/// Where frames for a server go: one atomic word, written by the network thread when routes or neighbours change and
+/// when AF_XDP does not get through, read by workers.
+///
+/// ```text
+///  bit 63      62..56      55..48         47..0
+///  usable      0           device index   next hop's MAC, first octet highest
+/// ```
+#[derive(Debug, Default)]
+pub struct XskPath(AtomicU64);
+
+const USABLE: u64 = 1 << 63;
+
+impl XskPath {
+    pub fn set(&self, device: u8, next_hop: [u8; 6]) {
+        let mut mac = [0; 8];
+        mac[2..].copy_from_slice(&next_hop);
+        self.0.store(USABLE | u64::from(device) << 48 | u64::from_be_bytes(mac), Relaxed);
+    }
+
+    /// From now on kernel sockets carry the server's queries.
+    pub fn clear(&self) {
+        self.0.store(0, Relaxed);
+    }
+
+    /// The device to send from and the next hop's MAC; `None`: by kernel socket.
+    pub fn get(&self) -> Option<(u8, [u8; 6])> {
+        let word = self.0.load(Relaxed);
+        if word & USABLE == 0 {
+            return None;
+        }
+        let bytes = word.to_be_bytes();
+        Some((bytes[1], [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_gives_back_what_was_set() {
+        let path = XskPath::default();
+        assert_eq!(path.get(), None);
+        path.set(3, [2, 0, 0, 0, 0, 9]);
+        assert_eq!(path.get(), Some((3, [2, 0, 0, 0, 0, 9])));
+        path.clear();
+        assert_eq!(path.get(), None);
+    }
+}

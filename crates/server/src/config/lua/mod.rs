@@ -1,0 +1,1 @@
+//! The bridge to Lua: dnsdist's functions, one file per theme.

@@ -1,0 +1,144 @@
+//! Configuration: [`spec::Spec`] is what people wrote, mutable, owned by the control thread; [`Config`] is what workers
+//! read: resolved, immutable, swapped as a whole. Live state (servers, caches, counters) is in objects that a Config
+//! points to.
+
+pub mod lua;
+pub mod pools;
+pub mod spec;
+
+use crate::backend::pool::Pool;
+use crate::backend::server::Server;
+use crate::pipeline::acl::Netmasks;
+use crate::pipeline::rules::Rule;
+use pools::PoolId;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One immutable configuration: a query sees exactly one of them (invariant I8).
+pub struct Config {
+    /// Grows by one with each swap.
+    pub generation: u64,
+    pub acl: Netmasks,
+    pub rules: Vec<Rule>,
+    /// By [`PoolId`]; `None` where a name is known and no pool exists in this configuration.
+    pub pools: Vec<Option<Arc<Pool>>>,
+    /// All servers, by order of configuration.
+    pub servers: Vec<Arc<Server>>,
+    pub listeners: Vec<Listener>,
+    pub tuning: Tuning,
+    pub webserver: Option<Webserver>,
+}
+
+impl Config {
+    pub fn pool(&self, id: PoolId) -> Option<&Arc<Pool>> {
+        self.pools.get(usize::from(id.0))?.as_ref()
+    }
+}
+
+/// One address that is served, with all its `addLocal` lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    pub address: SocketAddr,
+    /// How many `addLocal` lines name it: sockets in its SO_REUSEPORT group.
+    pub sockets: usize,
+    pub reuse_port: bool,
+    pub xdp: Xdp,
+    /// tcpListenQueueSize, in connections.
+    pub tcp_listen_queue_size: u32,
+}
+
+/// Where AF_XDP is wanted for a listener or a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Xdp {
+    /// Kernel sockets only.
+    Off,
+    /// `xdp=true`: every queue of the right interfaces, found from the address or the route.
+    Auto,
+    /// `xdp={"ens3f0", …}`: every queue of these interfaces.
+    Interfaces(Vec<String>),
+    /// dnsdist's `newXsk` objects: exactly these queues.
+    Queues(Vec<XskQueue>),
+}
+
+/// What `newXsk` was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct XskQueue {
+    pub interface: String,
+    pub queue: u32,
+    /// Frames of 2,048 bytes; a power of two.
+    pub frames: u32,
+    /// The pinned XSKMAP of a program that somebody else loaded.
+    pub map_path: String,
+}
+
+/// Limits and time-outs that workers read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tuning {
+    /// setUDPTimeout.
+    pub udp_timeout: Duration,
+    /// setMaxUDPOutstanding: queries in flight.
+    pub maximum_udp_outstanding: u32,
+    /// setDropEmptyQueries.
+    pub drop_empty_queries: bool,
+    /// setServFailWhenNoServer.
+    pub servfail_when_no_server: bool,
+    /// setAddEDNSToSelfGeneratedResponses.
+    pub edns_in_self_generated: bool,
+    /// setPayloadSizeOnSelfGeneratedAnswers, in bytes.
+    pub payload_size_self_generated: u16,
+    /// setMaxTCPClientThreads … and its relatives: the limits of crate::frontend::tcp.
+    pub tcp: TcpTuning,
+    /// setRingBuffersSize: entries of each ring, over all workers.
+    pub ring_entries: usize,
+}
+
+/// Limits of TCP clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpTuning {
+    /// setTCPRecvTimeout.
+    pub receive_timeout: Duration,
+    /// setTCPSendTimeout.
+    pub send_timeout: Duration,
+    /// setMaxTCPQueriesPerConnection; 0 is no limit.
+    pub maximum_queries_per_connection: usize,
+    /// setMaxTCPConnectionDuration; zero is no limit.
+    pub maximum_connection_duration: Duration,
+    /// setMaxTCPConnectionsPerClient; 0 is no limit.
+    pub maximum_connections_per_client: usize,
+    /// maxConcurrentTCPConnections over all listeners.
+    pub maximum_connections: usize,
+}
+
+impl Default for Tuning {
+    /// dnsdist's defaults.
+    fn default() -> Tuning {
+        Tuning {
+            udp_timeout: Duration::from_secs(2),
+            maximum_udp_outstanding: 65_535,
+            drop_empty_queries: false,
+            servfail_when_no_server: false,
+            edns_in_self_generated: true,
+            payload_size_self_generated: 1_232,
+            tcp: TcpTuning {
+                receive_timeout: Duration::from_secs(2),
+                send_timeout: Duration::from_secs(2),
+                maximum_queries_per_connection: 0,
+                maximum_connection_duration: Duration::ZERO,
+                maximum_connections_per_client: 0,
+                maximum_connections: 10_000,
+            },
+            ring_entries: 10_000,
+        }
+    }
+}
+
+/// `webserver("127.0.0.1:8083")` and setWebserverConfig.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webserver {
+    pub address: SocketAddr,
+    pub acl: Vec<ipnet::IpNet>,
+    pub password: Option<String>,
+    pub api_key: Option<String>,
+    pub stats_require_authentication: bool,
+}

@@ -1,0 +1,1 @@
+//! Console, API, metrics, control socket: never called from the packet path.

@@ -1,0 +1,193 @@
+//! Counters: each thread writes its own, whoever reads adds them up.
+
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::rings::Rings;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What is counted per query or response. The name is dnsdist's, `/metrics` puts `dnsdist_` before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    Queries,
+    Responses,
+    ServfailResponses,
+    RdQueries,
+    EmptyQueries,
+    NoncompliantQueries,
+    NoncompliantResponses,
+    AclDrops,
+    RuleDrop,
+    RuleNxdomain,
+    RuleRefused,
+    RuleServfail,
+    RuleTruncated,
+    SelfAnswered,
+    DownstreamTimeouts,
+    DownstreamSendErrors,
+    NoPolicy,
+    CacheHits,
+    CacheMisses,
+    FrontendNoerror,
+    FrontendNxdomain,
+    FrontendServfail,
+    TruncFailures,
+    TcpQueries,
+    Latency0To1,
+    Latency1To10,
+    Latency10To50,
+    Latency50To100,
+    Latency100To1000,
+    LatencySlow,
+    LatencySumMicroseconds,
+    LatencyCount,
+}
+
+impl Counter {
+    /// All counters with dnsdist's names, in the order of their numbers.
+    pub const ALL: [(Counter, &'static str); 32] = [
+        (Counter::Queries, "queries"),
+        (Counter::Responses, "responses"),
+        (Counter::ServfailResponses, "servfail-responses"),
+        (Counter::RdQueries, "rdqueries"),
+        (Counter::EmptyQueries, "empty-queries"),
+        (Counter::NoncompliantQueries, "noncompliant-queries"),
+        (Counter::NoncompliantResponses, "noncompliant-responses"),
+        (Counter::AclDrops, "acl-drops"),
+        (Counter::RuleDrop, "rule-drop"),
+        (Counter::RuleNxdomain, "rule-nxdomain"),
+        (Counter::RuleRefused, "rule-refused"),
+        (Counter::RuleServfail, "rule-servfail"),
+        (Counter::RuleTruncated, "rule-truncated"),
+        (Counter::SelfAnswered, "self-answered"),
+        (Counter::DownstreamTimeouts, "downstream-timeouts"),
+        (Counter::DownstreamSendErrors, "downstream-send-errors"),
+        (Counter::NoPolicy, "no-policy"),
+        (Counter::CacheHits, "cache-hits"),
+        (Counter::CacheMisses, "cache-misses"),
+        (Counter::FrontendNoerror, "frontend-noerror"),
+        (Counter::FrontendNxdomain, "frontend-nxdomain"),
+        (Counter::FrontendServfail, "frontend-servfail"),
+        (Counter::TruncFailures, "trunc-failures"),
+        (Counter::TcpQueries, "tcp-queries"),
+        (Counter::Latency0To1, "latency0-1"),
+        (Counter::Latency1To10, "latency1-10"),
+        (Counter::Latency10To50, "latency10-50"),
+        (Counter::Latency50To100, "latency50-100"),
+        (Counter::Latency100To1000, "latency100-1000"),
+        (Counter::LatencySlow, "latency-slow"),
+        (Counter::LatencySumMicroseconds, "latency-sum"),
+        (Counter::LatencyCount, "latency-count"),
+    ];
+}
+
+/// Who writes a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// One thread: an addition is a load and a store, without the bus lock.
+    One,
+    /// The threads of the asynchronous runtime.
+    Many,
+}
+
+/// One writer's counters and rings of recent queries and responses.
+pub struct Shard {
+    /// The number of the worker, for sharded counters elsewhere (rules, servers).
+    pub index: usize,
+    writers: Writers,
+    counters: [AtomicU64; Counter::ALL.len()],
+    drops: [AtomicU64; DropReason::ALL.len()],
+    pub rings: Rings,
+}
+
+impl Shard {
+    pub fn new(index: usize, writers: Writers, rings: Rings) -> Shard {
+        Shard {
+            index,
+            writers,
+            counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
+            drops: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
+            rings,
+        }
+    }
+
+    pub fn count(&self, counter: Counter) {
+        self.add(counter, 1);
+    }
+
+    pub fn add(&self, counter: Counter, number: u64) {
+        self.bump(&self.counters[counter as usize], number);
+    }
+
+    pub fn count_drop(&self, reason: DropReason) {
+        self.bump(&self.drops[reason as usize], 1);
+    }
+
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counters[counter as usize].load(Relaxed)
+    }
+
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize].load(Relaxed)
+    }
+
+    fn bump(&self, cell: &AtomicU64, number: u64) {
+        match self.writers {
+            Writers::One => cell.store(cell.load(Relaxed).wrapping_add(number), Relaxed),
+            Writers::Many => {
+                cell.fetch_add(number, Relaxed);
+            }
+        }
+    }
+}
+
+/// A counter that several workers add to, each in a cache line of its own: for rules and servers.
+#[derive(Debug)]
+pub struct Sharded(Box<[Line]>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+/// Workers and runtime threads beyond this number share lines.
+const LINES: usize = 8;
+
+impl Default for Sharded {
+    fn default() -> Sharded {
+        Sharded((0..LINES).map(|_| Line::default()).collect())
+    }
+}
+
+impl Sharded {
+    /// `shard` is [`Shard::index`].
+    pub fn count(&self, shard: usize) {
+        self.0[shard % LINES].0.fetch_add(1, Relaxed);
+    }
+
+    pub fn sum(&self) -> u64 {
+        self.0.iter().map(|line| line.0.load(Relaxed)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_in_the_order_of_their_numbers() {
+        for (number, (counter, _)) in Counter::ALL.iter().enumerate() {
+            assert_eq!(*counter as usize, number);
+        }
+        for (number, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, number);
+        }
+    }
+
+    #[test]
+    fn sharded_sums_all_lines() {
+        let sharded = Sharded::default();
+        for shard in 0..20 {
+            sharded.count(shard);
+        }
+        assert_eq!(sharded.sum(), 20);
+    }
+}

@@ -1,0 +1,91 @@
+//! Every drop has a name (invariant I11): one enum feeds the counter, the trace point, the log and the test.
+
+/// Why a frame, a query or a response went no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DropReason {
+    /// The frame is not a well-formed UDP datagram (lengths, headers).
+    FrameMalformed,
+    /// An IP or UDP checksum is wrong, or an IPv6 datagram has none (RFC 8200, section 8.1).
+    FrameChecksum,
+    /// The source address or port cannot be answered (martian, port 0).
+    FrameSource,
+    /// The client's address is not in the ACL.
+    Acl,
+    /// Shorter than a DNS header.
+    TooShort,
+    /// A response (QR set) came to a listener.
+    NotQuery,
+    /// An empty query and `setDropEmptyQueries(true)`.
+    EmptyQuery,
+    /// An action said so.
+    Rule,
+    /// No server of the pool is up, and `setServFailWhenNoServer(false)`.
+    NoServer,
+    /// All slots for queries in flight are taken.
+    ExchangesFull,
+    /// The kernel did not take the query or the answer (socket buffer full, no route).
+    SendFailed,
+    /// The TX ring has no room.
+    RingFull,
+    /// The runtime's queue is full.
+    HandOverFull,
+    /// A response matched no query that waits.
+    ResponseUnexpected,
+    /// A response for a query that waits, but from a wrong address or for another question.
+    ResponseMismatch,
+    /// A response that cannot be parsed.
+    ResponseMalformed,
+    /// A response whose query timed out or was answered before.
+    ResponseLate,
+    /// A response action said so.
+    ResponseRule,
+}
+
+impl DropReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [DropReason; 18] = [
+        DropReason::FrameMalformed,
+        DropReason::FrameChecksum,
+        DropReason::FrameSource,
+        DropReason::Acl,
+        DropReason::TooShort,
+        DropReason::NotQuery,
+        DropReason::EmptyQuery,
+        DropReason::Rule,
+        DropReason::NoServer,
+        DropReason::ExchangesFull,
+        DropReason::SendFailed,
+        DropReason::RingFull,
+        DropReason::HandOverFull,
+        DropReason::ResponseUnexpected,
+        DropReason::ResponseMismatch,
+        DropReason::ResponseMalformed,
+        DropReason::ResponseLate,
+        DropReason::ResponseRule,
+    ];
+
+    /// The label of the counter, the trace point and the log.
+    pub fn name(self) -> &'static str {
+        match self {
+            DropReason::FrameMalformed => "frame-malformed",
+            DropReason::FrameChecksum => "frame-checksum",
+            DropReason::FrameSource => "frame-source",
+            DropReason::Acl => "acl",
+            DropReason::TooShort => "too-short",
+            DropReason::NotQuery => "not-query",
+            DropReason::EmptyQuery => "empty-query",
+            DropReason::Rule => "rule",
+            DropReason::NoServer => "no-server",
+            DropReason::ExchangesFull => "exchanges-full",
+            DropReason::SendFailed => "send-failed",
+            DropReason::RingFull => "ring-full",
+            DropReason::HandOverFull => "hand-over-full",
+            DropReason::ResponseUnexpected => "response-unexpected",
+            DropReason::ResponseMismatch => "response-mismatch",
+            DropReason::ResponseMalformed => "response-malformed",
+            DropReason::ResponseLate => "response-late",
+            DropReason::ResponseRule => "response-rule",
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The one way from a query to a verdict, whatever door it came through.
+//!
+//! Nothing here opens a socket, reads a clock, or allocates on a hit (invariant I13): time, random numbers and the
+//! configuration come in through [`Env`].
+
+pub mod acl;
+pub mod cache;
+pub mod drop;
+pub mod query;
+pub mod respond;
+pub mod rings;
+pub mod route;
+pub mod rules;
+
+use crate::backend::exchange::{Exchanges, Port};
+use crate::backend::server::Server;
+use crate::clock::Now;
+use crate::config::Config;
+use crate::counters::{Counter, Shard};
+use crate::random::Random;
+use drop::DropReason;
+use query::{Arrival, Query};
+use std::sync::Arc;
+
+/// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
+pub const STAGES: [&str; 5] = ["acl", "parse", "rules", "cache", "route"];
+
+/// What a stage may use beside the query itself: one per worker and batch.
+pub struct Env<'c> {
+    pub config: &'c Arc<Config>,
+    /// Read once per batch.
+    pub now: Now,
+    pub random: &'c mut Random,
+    /// The worker's own counters and rings of recent queries.
+    pub shard: &'c Shard,
+    pub exchanges: &'c Exchanges,
+}
+
+/// What becomes of a query. Nothing else ever leaves the pipeline.
+#[derive(Debug)]
+pub enum Verdict<'c> {
+    /// The buffer holds the answer; its length in bytes.
+    Answer(usize),
+    /// The buffer holds the query under its new ID; what the answer will need is in an exchange slot.
+    Forward(Forward<'c>),
+    /// For the asynchronous runtime: what a frame cannot wait for.
+    HandOver(HandOver<'c>),
+    Drop(DropReason),
+}
+
+/// A query on its way to a backend over UDP.
+#[derive(Debug)]
+pub struct Forward<'c> {
+    pub server: &'c Arc<Server>,
+    /// The backend port it must leave from.
+    pub port: Port,
+}
+
+/// A query that the asynchronous runtime takes over, as an owned copy.
+#[derive(Debug)]
+pub struct HandOver<'c> {
+    pub reason: HandOverReason,
+    /// Whom to ask; `None` when the answer is made here.
+    pub server: Option<&'c Arc<Server>>,
+}
+
+/// Why a query leaves the packet path. One counter each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandOverReason {
+    /// The client came over TCP, so the backend is asked over TCP.
+    Stream,
+    /// The backend takes TCP only (`tcpOnly`).
+    TcpOnlyBackend,
+}
+
+/// Takes one query through all stages.
+///
+/// Cost of a REFUSED: acl, parse, one rule chain. No lock, no allocation, no clock.
+pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+    env.shard.count(Counter::Queries);
+    let verdict = stages(arrival, env);
+    if let Verdict::Drop(reason) = &verdict {
+        env.shard.count_drop(*reason);
+    }
+    verdict
+}
+
+fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+    if !acl::allows(arrival, env) {
+        return Verdict::Drop(DropReason::Acl);
+    }
+    let mut query = match Query::parse(arrival, env) {
+        Ok(query) => query,
+        Err(verdict) => return verdict,
+    };
+    if let Some(verdict) = rules::apply(&mut query, env) {
+        return verdict;
+    }
+    if let Some(verdict) = cache::answer(&mut query, env) {
+        return verdict;
+    }
+    route::choose(&mut query, env)
+}

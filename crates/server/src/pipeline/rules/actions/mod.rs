@@ -1,0 +1,1 @@
+//! Actions on queries, one file per theme.

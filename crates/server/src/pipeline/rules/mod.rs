@@ -1,0 +1,77 @@
+//! Rules: a selector decides, an action follows. One file per theme under `selectors/` and `actions/`.
+
+pub mod actions;
+pub mod selectors;
+
+use super::drop::DropReason;
+use super::query::Query;
+use super::{Env, HandOverReason, Verdict};
+use crate::counters::{Counter, Sharded};
+use std::sync::Arc;
+
+/// Decides whether a rule's action is taken.
+pub trait Selector: Send + Sync {
+    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool;
+    /// What `showRules()` prints.
+    fn describe(&self) -> String;
+}
+
+/// What a rule does to a query that its selector matched.
+pub trait Action: Send + Sync {
+    fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome;
+    /// What `showRules()` prints.
+    fn describe(&self) -> String;
+}
+
+/// How the chain goes on after an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The next rule is tried.
+    Continue,
+    /// No further rule: the query goes on to cache and route.
+    Allow,
+    /// The buffer holds the answer; its length in bytes.
+    Answer(usize),
+    Drop(DropReason),
+    HandOver(HandOverReason),
+}
+
+/// A selector with its action, as the configuration made it.
+#[derive(Clone)]
+pub struct Rule {
+    pub selector: Arc<dyn Selector>,
+    pub action: Arc<dyn Action>,
+    /// The `name` option of addAction; empty when not given.
+    pub name: String,
+    /// The `uuid` option, or a random one.
+    pub uuid: String,
+    /// How many queries matched; lives on over a reload that keeps the rule.
+    pub matches: Arc<Sharded>,
+}
+
+/// Takes the query through the chain; `None` when it goes on to the cache.
+pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+    let config: &'c crate::config::Config = env.config;
+    for rule in &config.rules {
+        if !rule.selector.matches(query, env) {
+            continue;
+        }
+        rule.matches.count(env.shard.index);
+        match rule.action.act(query, env) {
+            Outcome::Continue => {}
+            Outcome::Allow => return None,
+            Outcome::Answer(length) => {
+                env.shard.count(Counter::SelfAnswered);
+                return Some(Verdict::Answer(length));
+            }
+            Outcome::Drop(reason) => {
+                env.shard.count(Counter::RuleDrop);
+                return Some(Verdict::Drop(reason));
+            }
+            Outcome::HandOver(reason) => {
+                return Some(Verdict::HandOver(super::HandOver { reason, server: None }));
+            }
+        }
+    }
+    None
+}
