@@ -1,84 +1,100 @@
 //! recvmmsg and sendmmsg with everything allocated once: the socket door's system calls.
 //!
-//! The one place of the frontends with `unsafe`: the kernel is given pointers into vectors that live as long as the
-//! [`Batch`] and never grow.
+//! The one place of the frontends with `unsafe`: the kernel is given pointers into boxes that live as long as [`Inbox`] and
+//! [`Outbox`] and never move.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 /// Datagrams per system call.
 pub const BATCH: usize = 64;
 
-/// Room for one datagram, in bytes: the largest UDP payload is 65,507; a query of more than 4,096 is nobody's.
-pub const ROOM: usize = 4_096;
+/// Room for the messages of an [`Outbox`], in bytes: a whole batch of answers of 4,096 bytes, or four of the largest.
+const ARENA: usize = BATCH * 4_096;
 
 /// Room for IP_PKTINFO or IPV6_PKTINFO, in bytes, aligned as cmsghdr wants it.
-const CONTROL: usize = 64;
-
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
-struct Control([u8; CONTROL]);
+struct Control([u8; 64]);
 
-/// Buffers for a batch of datagrams, in the shape that recvmmsg and sendmmsg take.
+fn zeroed_header() -> libc::mmsghdr {
+    // SAFETY: all-zero is a valid mmsghdr: integers and null pointers.
+    unsafe { std::mem::zeroed() }
+}
+
+fn zeroed_peer() -> libc::sockaddr_storage {
+    // SAFETY: all-zero is a valid sockaddr_storage: integers.
+    unsafe { std::mem::zeroed() }
+}
+
+const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+/// A batch of received datagrams.
 ///
 /// ```text
-///  datagram i:  buffers[i × ROOM ..]   peers[i]   controls[i]   parts[i] → buffer   headers[i] → peer, part, control
+///  datagram i:  buffers[i × room ..]   peers[i]   controls[i]   parts[i] → buffer   headers[i] → peer, part, control
 /// ```
-pub struct Batch {
+pub struct Inbox {
+    room: usize,
     buffers: Box<[u8]>,
     peers: Box<[libc::sockaddr_storage]>,
     controls: Box<[Control]>,
     parts: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
     received: usize,
-    /// Which datagrams are to be sent, in order.
-    outgoing: usize,
 }
 
-// SAFETY: the raw pointers in `parts` and `headers` point into the boxes of the same Batch, which move with it (the heap
-// memory stays where it is), and nobody else has them.
-unsafe impl Send for Batch {}
+// SAFETY: the raw pointers in `parts` and `headers` point into the boxes of the same Inbox, whose heap memory stays where
+// it is when the Inbox moves, and nobody else has them.
+unsafe impl Send for Inbox {}
 
 /// One received datagram.
 pub struct Datagram<'b> {
+    /// The whole room; the datagram is the first `length` bytes.
     pub buffer: &'b mut [u8],
     pub length: usize,
     pub peer: SocketAddr,
-    /// Where it was sent to, when the socket tells (wildcard listeners); the port is not known here.
+    /// Where it was sent to, when the socket tells (IP_PKTINFO on wildcard listeners).
     pub local: Option<IpAddr>,
 }
 
-impl Default for Batch {
-    fn default() -> Batch {
-        // SAFETY: all-zero is a valid sockaddr_storage, iovec and mmsghdr: integers and null pointers.
-        let (storage, part, header): (libc::sockaddr_storage, libc::iovec, libc::mmsghdr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed(), std::mem::zeroed()) };
-        Batch {
-            buffers: vec![0; BATCH * ROOM].into_boxed_slice(),
-            peers: vec![storage; BATCH].into_boxed_slice(),
-            controls: vec![Control([0; CONTROL]); BATCH].into_boxed_slice(),
-            parts: vec![part; BATCH].into_boxed_slice(),
-            headers: vec![header; BATCH].into_boxed_slice(),
+impl Inbox {
+    /// `room`: bytes per datagram; a longer one is not delivered. Pages are touched only as datagrams fill them.
+    pub fn new(room: usize) -> Inbox {
+        let mut inbox = Inbox {
+            room,
+            buffers: vec![0; BATCH * room].into_boxed_slice(),
+            peers: vec![zeroed_peer(); BATCH].into_boxed_slice(),
+            controls: vec![Control([0; 64]); BATCH].into_boxed_slice(),
+            parts: vec![NO_PART; BATCH].into_boxed_slice(),
+            headers: vec![zeroed_header(); BATCH].into_boxed_slice(),
             received: 0,
-            outgoing: 0,
+        };
+        for index in 0..BATCH {
+            let buffer = inbox.buffers[index * room..].as_mut_ptr();
+            inbox.parts[index] = libc::iovec { iov_base: buffer.cast(), iov_len: room };
+            let header = &mut inbox.headers[index].msg_hdr;
+            header.msg_name = (&raw mut inbox.peers[index]).cast();
+            header.msg_iov = &raw mut inbox.parts[index];
+            header.msg_iovlen = 1;
+            header.msg_control = inbox.controls[index].0.as_mut_ptr().cast();
         }
+        inbox
     }
-}
 
-impl Batch {
     /// Receives what is there, without waiting; how many datagrams.
     pub fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        self.received = 0;
-        self.outgoing = 0;
-        for index in 0..BATCH {
-            self.point(index, ROOM, CONTROL, size_of::<libc::sockaddr_storage>());
+        // The last call's lengths: the kernel changed them for as many headers as it filled.
+        for header in &mut self.headers[..] {
+            header.msg_hdr.msg_namelen = size_of::<libc::sockaddr_storage>() as u32;
+            header.msg_hdr.msg_controllen = size_of::<Control>();
         }
-        // SAFETY: every header points to memory of this Batch that is large enough for the lengths given, and the
-        // kernel keeps no pointer after the call.
-        let count = unsafe {
-            libc::recvmmsg(socket.as_raw_fd(), self.headers.as_mut_ptr(), BATCH as u32, libc::MSG_DONTWAIT, std::ptr::null_mut())
-        };
+        self.received = 0;
+        let (headers, fd) = (self.headers.as_mut_ptr(), socket.as_raw_fd());
+        // SAFETY: every header points to memory of this Inbox that is as large as the lengths given, and the kernel
+        // keeps no pointer after the call.
+        let count = unsafe { libc::recvmmsg(fd, headers, BATCH as u32, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
         if count < 0 {
             let error = io::Error::last_os_error();
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) };
@@ -87,8 +103,7 @@ impl Batch {
         Ok(self.received)
     }
 
-    /// Datagram `index` of the last [`Batch::receive`]; `None` when it was cut (longer than [`ROOM`]) or its peer is not an
-    /// IP address.
+    /// Datagram `index` of the last [`Inbox::receive`]; `None` when it was longer than the room.
     pub fn datagram(&mut self, index: usize) -> Option<Datagram<'_>> {
         let header = self.headers[..self.received].get(index)?;
         if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
@@ -97,54 +112,14 @@ impl Batch {
         let length = header.msg_len as usize;
         let local = self.local(index);
         let peer = address_of(&self.peers[index])?;
-        Some(Datagram { buffer: &mut self.buffers[index * ROOM..(index + 1) * ROOM], length, peer, local })
+        Some(Datagram { buffer: &mut self.buffers[index * self.room..(index + 1) * self.room], length, peer, local })
     }
 
-    /// Marks datagram `index` for [`Batch::send`]: `length` bytes of its buffer go back to its peer, from the address it
-    /// was sent to. Indices must come in rising order.
-    pub fn answer(&mut self, index: usize, length: usize) {
-        let control = self.headers[index].msg_hdr.msg_controllen;
-        let name = self.headers[index].msg_hdr.msg_namelen as usize;
-        self.point(index, length, control, name);
-        self.headers.swap(self.outgoing, index);
-        self.outgoing += 1;
-    }
-
-    /// Sends all marked answers; how many the kernel did not take.
-    pub fn send(&mut self, socket: BorrowedFd<'_>) -> usize {
-        let mut sent = 0;
-        let mut lost = 0;
-        while sent + lost < self.outgoing {
-            let rest = &mut self.headers[sent + lost..self.outgoing];
-            // SAFETY: as in `receive`; the headers were filled by `answer` or by the kernel.
-            let count = unsafe { libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), rest.len() as u32, libc::MSG_DONTWAIT) };
-            // An error concerns the first datagram only (sendmmsg(2)): it is lost, the next ones are tried.
-            if count <= 0 { lost += 1 } else { sent += count as usize }
-        }
-        self.outgoing = 0;
-        lost
-    }
-
-    /// Lets header `index` point to buffer, peer and control `index`, with these lengths in bytes.
-    fn point(&mut self, index: usize, length: usize, control: usize, name: usize) {
-        self.parts[index] = libc::iovec { iov_base: self.buffers[index * ROOM..].as_mut_ptr().cast(), iov_len: length };
-        let header = &mut self.headers[index].msg_hdr;
-        header.msg_name = (&raw mut self.peers[index]).cast();
-        header.msg_namelen = name as u32;
-        header.msg_iov = &raw mut self.parts[index];
-        header.msg_iovlen = 1;
-        header.msg_control = self.controls[index].0.as_mut_ptr().cast();
-        header.msg_controllen = control;
-        header.msg_flags = 0;
-    }
-
-    /// The destination address from IP_PKTINFO or IPV6_PKTINFO. The interface is cleared, so that an answer sent with the
-    /// same control message takes the route to the client, not the way back (ip(7): a non-zero ipi_ifindex forces it);
-    /// link-local addresses need theirs.
-    fn local(&mut self, index: usize) -> Option<IpAddr> {
+    /// The destination address from IP_PKTINFO or IPV6_PKTINFO.
+    fn local(&self, index: usize) -> Option<IpAddr> {
         let header = &self.headers[index].msg_hdr;
         // SAFETY: the kernel filled msg_control with msg_controllen bytes of well-formed control messages; CMSG_DATA of
-        // such a message of this type holds the struct read and written, which may be unaligned.
+        // such a message of this type holds the struct read, which may be unaligned.
         unsafe {
             let message = libc::CMSG_FIRSTHDR(header);
             if message.is_null() {
@@ -152,21 +127,12 @@ impl Batch {
             }
             match ((*message).cmsg_level, (*message).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let place = libc::CMSG_DATA(message).cast::<libc::in_pktinfo>();
-                    let mut info = std::ptr::read_unaligned(place);
-                    info.ipi_ifindex = 0;
-                    std::ptr::write_unaligned(place, info);
+                    let info: libc::in_pktinfo = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
                     Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))))
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let place = libc::CMSG_DATA(message).cast::<libc::in6_pktinfo>();
-                    let mut info = std::ptr::read_unaligned(place);
-                    let address = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                    if !address.is_unicast_link_local() {
-                        info.ipi6_ifindex = 0;
-                    }
-                    std::ptr::write_unaligned(place, info);
-                    Some(IpAddr::V6(address))
+                    let info: libc::in6_pktinfo = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
+                    Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)))
                 }
                 _ => None,
             }
@@ -174,20 +140,225 @@ impl Batch {
     }
 }
 
+/// Datagrams on their way out: copied in one by one, sent by as few system calls as their sockets allow.
+pub struct Outbox {
+    arena: Box<[u8]>,
+    used: usize,
+    sockets: [RawFd; BATCH],
+    peers: Box<[libc::sockaddr_storage]>,
+    controls: Box<[Control]>,
+    parts: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+    waiting: usize,
+    lost: u64,
+}
+
+// SAFETY: as for Inbox.
+unsafe impl Send for Outbox {}
+
+impl Default for Outbox {
+    fn default() -> Outbox {
+        Outbox {
+            arena: vec![0; ARENA].into_boxed_slice(),
+            used: 0,
+            sockets: [-1; BATCH],
+            peers: vec![zeroed_peer(); BATCH].into_boxed_slice(),
+            controls: vec![Control([0; 64]); BATCH].into_boxed_slice(),
+            parts: vec![NO_PART; BATCH].into_boxed_slice(),
+            headers: vec![zeroed_header(); BATCH].into_boxed_slice(),
+            waiting: 0,
+            lost: 0,
+        }
+    }
+}
+
+impl Outbox {
+    /// Takes a copy of `message` for `peer`, to leave by `socket` at the next [`Outbox::flush`] (or now, when the outbox is
+    /// full). `source` is set for sockets that are bound to a wildcard.
+    ///
+    /// The socket must stay open until then: whoever closes one flushes first.
+    pub fn push(&mut self, socket: BorrowedFd<'_>, peer: SocketAddr, source: Option<IpAddr>, message: &[u8]) {
+        if self.waiting == BATCH || self.used + message.len() > ARENA {
+            self.flush();
+        }
+        if message.len() > ARENA {
+            self.lost += 1;
+            return;
+        }
+        let index = self.waiting;
+        let place = &mut self.arena[self.used..self.used + message.len()];
+        place.copy_from_slice(message);
+        self.parts[index] = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: message.len() };
+        self.used += message.len();
+        self.sockets[index] = socket.as_raw_fd();
+        let header = &mut self.headers[index].msg_hdr;
+        header.msg_namelen = write_address(&mut self.peers[index], peer);
+        header.msg_name = (&raw mut self.peers[index]).cast();
+        header.msg_iov = &raw mut self.parts[index];
+        header.msg_iovlen = 1;
+        header.msg_control = self.controls[index].0.as_mut_ptr().cast();
+        header.msg_controllen = source.map_or(0, |source| write_source(&mut self.controls[index], source));
+        self.waiting += 1;
+    }
+
+    /// Sends everything: one system call per run of datagrams that share a socket.
+    pub fn flush(&mut self) {
+        let mut at = 0;
+        while at < self.waiting {
+            let socket = self.sockets[at];
+            let run = self.sockets[at..self.waiting].iter().take_while(|&&other| other == socket).count();
+            // SAFETY: headers at..at+run were filled by `push` and point into this Outbox; the kernel keeps none of it.
+            let sent = unsafe { libc::sendmmsg(socket, &raw mut self.headers[at], run as u32, libc::MSG_DONTWAIT) };
+            // sendmmsg(2): an error is told only when the first datagram has it. That one is lost, the next are tried.
+            if sent <= 0 {
+                self.lost += 1;
+                at += 1;
+            } else {
+                at += sent as usize;
+            }
+        }
+        self.waiting = 0;
+        self.used = 0;
+    }
+
+    /// How many datagrams the kernel did not take since the last call.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+}
+
 fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    let place = &raw const *storage;
     match i32::from(storage.ss_family) {
         libc::AF_INET => {
             // SAFETY: the kernel wrote a sockaddr_in; sockaddr_storage is larger and at least as aligned.
-            let raw = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in>() };
+            let raw = unsafe { &*place.cast::<libc::sockaddr_in>() };
             let address = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
             Some(SocketAddr::V4(SocketAddrV4::new(address, u16::from_be(raw.sin_port))))
         }
         libc::AF_INET6 => {
             // SAFETY: as above, for sockaddr_in6.
-            let raw = unsafe { &*(&raw const *storage).cast::<libc::sockaddr_in6>() };
+            let raw = unsafe { &*place.cast::<libc::sockaddr_in6>() };
             let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);
             Some(SocketAddr::V6(SocketAddrV6::new(address, u16::from_be(raw.sin6_port), 0, raw.sin6_scope_id)))
         }
         _ => None,
+    }
+}
+
+/// Writes `address` as the kernel reads it; its length in bytes.
+fn write_address(storage: &mut libc::sockaddr_storage, address: SocketAddr) -> u32 {
+    let place = &raw mut *storage;
+    match address {
+        SocketAddr::V4(address) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: address.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is larger than sockaddr_in and at least as aligned.
+            unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
+            size_of::<libc::sockaddr_in>() as u32
+        }
+        SocketAddr::V6(address) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: address.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_scope_id: address.scope_id(),
+            };
+            // SAFETY: sockaddr_storage is larger than sockaddr_in6 and at least as aligned.
+            unsafe { place.cast::<libc::sockaddr_in6>().write(raw) };
+            size_of::<libc::sockaddr_in6>() as u32
+        }
+    }
+}
+
+/// Writes the control message that names the source address; its length in bytes. The interface stays 0: the route to
+/// the client decides, not the way the query came (ip(7): a non-zero ipi_ifindex would force it).
+fn write_source(control: &mut Control, source: IpAddr) -> usize {
+    match source {
+        IpAddr::V4(address) => {
+            let local = libc::in_addr { s_addr: u32::from(address).to_be() };
+            let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: local, ipi_addr: libc::in_addr { s_addr: 0 } };
+            write_control(control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
+        }
+        IpAddr::V6(address) => {
+            let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: address.octets() }, ipi6_ifindex: 0 };
+            write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
+        }
+    }
+}
+
+fn write_control<T>(control: &mut Control, level: i32, kind: i32, info: T) -> usize {
+    let start = control.0.as_mut_ptr();
+    // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
+    let (length, space) = unsafe { (libc::CMSG_LEN(size_of::<T>() as u32), libc::CMSG_SPACE(size_of::<T>() as u32)) };
+    assert!(space as usize <= size_of::<Control>());
+    // SAFETY: `control` is aligned for cmsghdr and, as asserted, has room for header and payload.
+    unsafe {
+        let header = start.cast::<libc::cmsghdr>();
+        (*header).cmsg_len = length as usize;
+        (*header).cmsg_level = level;
+        (*header).cmsg_type = kind;
+        libc::CMSG_DATA(header).cast::<T>().write_unaligned(info);
+    }
+    space as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_goes_into_the_outbox_comes_out_of_the_inbox() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let (here, there) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
+            let mut outbox = Outbox::default();
+            for number in 0..3u8 {
+                outbox.push(here.as_fd(), there.local_addr().unwrap(), None, &[number; 100]);
+            }
+            outbox.flush();
+            let mut inbox = Inbox::new(512);
+            assert_eq!(inbox.receive(there.as_fd()).unwrap(), 3, "loopback delivers before sendmmsg returns");
+            for number in 0..3 {
+                let datagram = inbox.datagram(number).unwrap();
+                assert_eq!(datagram.buffer[..datagram.length], [number as u8; 100]);
+                assert_eq!(datagram.peer, here.local_addr().unwrap());
+            }
+            assert_eq!(inbox.receive(there.as_fd()).unwrap(), 0);
+        }
+    }
+
+    #[test]
+    fn a_datagram_longer_than_the_room_is_not_delivered() {
+        let (here, there) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        here.send_to(&[1; 600], there.local_addr().unwrap()).unwrap();
+        let mut inbox = Inbox::new(512);
+        assert_eq!(inbox.receive(there.as_fd()).unwrap(), 1);
+        assert!(inbox.datagram(0).is_none());
+    }
+
+    #[test]
+    fn a_full_outbox_sends_by_itself_and_one_bad_peer_costs_one_datagram() {
+        let (here, there) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut outbox = Outbox::default();
+        let bad: SocketAddr = "[2001:db8::1]:53".parse().unwrap(); // an IPv6 peer on an IPv4 socket
+        outbox.push(here.as_fd(), bad, None, b"lost");
+        for _ in 0..BATCH + 1 {
+            outbox.push(here.as_fd(), there.local_addr().unwrap(), None, b"kept");
+        }
+        outbox.flush();
+        assert_eq!(outbox.take_lost(), 1);
+        let mut inbox = Inbox::new(512);
+        let mut count = 0;
+        while let n @ 1.. = inbox.receive(there.as_fd()).unwrap() {
+            count += n;
+        }
+        assert_eq!(count, BATCH + 1);
     }
 }
