@@ -24,7 +24,10 @@ pub fn store(words: &[AtomicU64], bytes: &[u8]) {
     let chunks = bytes.chunks_exact(8);
     let rest = chunks.remainder();
     for (word, chunk) in words[..words_for(bytes.len())].iter().zip(chunks) {
-        word.store(u64::from_le_bytes(chunk.try_into().unwrap_or_default()), Relaxed);
+        word.store(
+            u64::from_le_bytes(chunk.try_into().unwrap_or_default()),
+            Relaxed,
+        );
     }
     if !rest.is_empty() {
         let mut last = [0; 8];

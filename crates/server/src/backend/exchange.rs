@@ -44,7 +44,13 @@ pub struct Waiting {
 impl Exchanges {
     /// Remembers the query and gives it the ID and port under which it goes out.
     /// `None`: no slot is free.
-    pub fn open(&self, query: &mut Query<'_>, server: &Server, now: Now, random: &mut Random) -> Option<Port> {
+    pub fn open(
+        &self,
+        query: &mut Query<'_>,
+        server: &Server,
+        now: Now,
+        random: &mut Random,
+    ) -> Option<Port> {
         let _ = (query, server, now, random);
         None
     }

@@ -134,7 +134,10 @@ pub struct State {
 
 impl State {
     fn new(mode: HealthMode) -> State {
-        State { mode: AtomicU8::new(mode as u8), up: AtomicU8::new(0) }
+        State {
+            mode: AtomicU8::new(mode as u8),
+            up: AtomicU8::new(0),
+        }
     }
 
     pub fn mode(&self) -> HealthMode {
@@ -190,7 +193,10 @@ impl XskPath {
     pub fn set(&self, device: u8, next_hop: [u8; 6]) {
         let mut mac = [0; 8];
         mac[2..].copy_from_slice(&next_hop);
-        self.0.store(USABLE | u64::from(device) << 48 | u64::from_be_bytes(mac), Relaxed);
+        self.0.store(
+            USABLE | u64::from(device) << 48 | u64::from_be_bytes(mac),
+            Relaxed,
+        );
     }
 
     /// From now on kernel sockets carry the server's queries.
@@ -205,7 +211,10 @@ impl XskPath {
             return None;
         }
         let bytes = word.to_be_bytes();
-        Some((bytes[1], [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]))
+        Some((
+            bytes[1],
+            [bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]],
+        ))
     }
 }
 

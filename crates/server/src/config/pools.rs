@@ -20,7 +20,10 @@ pub struct PoolNames {
 
 impl Default for PoolNames {
     fn default() -> PoolNames {
-        let mut pools = PoolNames { names: Vec::new(), numbers: HashMap::new() };
+        let mut pools = PoolNames {
+            names: Vec::new(),
+            numbers: HashMap::new(),
+        };
         pools.names.push(String::new());
         pools.numbers.insert(String::new(), PoolId::DEFAULT);
         pools

@@ -13,7 +13,9 @@ pub struct Netmasks {
 
 impl Netmasks {
     pub fn new(masks: impl IntoIterator<Item = ipnet::IpNet>) -> Netmasks {
-        Netmasks { masks: masks.into_iter().collect() }
+        Netmasks {
+            masks: masks.into_iter().collect(),
+        }
     }
 
     pub fn contains(&self, address: IpAddr) -> bool {

@@ -19,7 +19,11 @@ pub enum Protocol {
 pub enum Way {
     /// By the ring of this device, to this Ethernet address. `device` is an index into the table of devices
     /// (network::devices), the same in every worker.
-    Xsk { device: u8, client_mac: Mac, our_mac: Mac },
+    Xsk {
+        device: u8,
+        client_mac: Mac,
+        our_mac: Mac,
+    },
     /// By the kernel socket of the listener with this number.
     Socket { listener: u16 },
     /// By the stream that the asynchronous runtime holds.
@@ -54,4 +58,30 @@ pub struct Query<'m> {
     /// The pool that will be asked; "" until an action says otherwise.
     pub pool: PoolId,
     pub skip_cache: bool,
+}
+
+impl<'m> Query<'m> {
+    /// The "parse" stage: a well-formed query, or the verdict on what is none.
+    pub fn parse<'c>(
+        arrival: &'m mut Arrival<'_>,
+        env: &Env<'_>,
+    ) -> Result<Query<'m>, Verdict<'c>> {
+        let _ = env;
+        let parts = match wire::message::parse_query(&arrival.message[..arrival.length]) {
+            Ok(parts) => parts,
+            Err(_) => return Err(Verdict::Drop(DropReason::TooShort)),
+        };
+        Ok(Query {
+            length: arrival.length,
+            parts,
+            client: arrival.client,
+            destination: arrival.destination,
+            protocol: arrival.protocol,
+            way: arrival.way,
+            limit: arrival.room.min(usize::from(parts.payload_size())),
+            pool: PoolId::DEFAULT,
+            skip_cache: false,
+            message: arrival.message,
+        })
+    }
 }

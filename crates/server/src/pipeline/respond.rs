@@ -2,9 +2,20 @@
 
 use super::Env;
 use super::query::Query;
+use crate::config::Tuning;
+use wire::answer::EdnsPolicy;
 
 /// Turns the query in its buffer into an answer with `rcode` and no records; the answer's length in bytes.
-pub fn with_rcode(query: &mut Query<'_>, env: &Env<'_>, rcode: u8) -> usize {
-    let edns = env.config.tuning.edns_in_self_generated.then_some(env.config.tuning.payload_size_self_generated);
-    wire::answer::with_rcode(query.message, &query.parts, rcode, edns)
+pub fn with_rcode(query: &mut Query<'_>, env: &Env<'_>, rcode: u16) -> usize {
+    wire::answer::with_rcode(query.message, &query.parts, rcode, edns(&env.config.tuning))
+}
+
+/// setAddEDNSToSelfGeneratedResponses and setPayloadSizeOnSelfGeneratedAnswers.
+fn edns(tuning: &Tuning) -> EdnsPolicy {
+    if !tuning.edns_in_self_generated {
+        return EdnsPolicy::Omit;
+    }
+    EdnsPolicy::Answer {
+        payload_size: tuning.payload_size_self_generated,
+    }
 }

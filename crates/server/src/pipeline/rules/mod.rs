@@ -69,7 +69,10 @@ pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>
                 return Some(Verdict::Drop(reason));
             }
             Outcome::HandOver(reason) => {
-                return Some(Verdict::HandOver(super::HandOver { reason, server: None }));
+                return Some(Verdict::HandOver(super::HandOver {
+                    reason,
+                    server: None,
+                }));
             }
         }
     }

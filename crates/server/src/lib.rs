@@ -1,0 +1,14 @@
+//! `millrace`: a DNS load balancer and authoritative server whose UDP path runs over AF_XDP. The program is in `main.rs`;
+//! it is a library too, so that tests, fuzz targets and the counting harness call the pipeline without a socket.
+
+pub mod backend;
+pub mod clock;
+pub mod commands;
+pub mod config;
+pub mod control;
+pub mod counters;
+pub mod frontend;
+pub mod network;
+pub mod pipeline;
+pub mod random;
+pub mod words;
