@@ -15,7 +15,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One immutable configuration: a query sees exactly one of them (invariant I8).
+/// One immutable configuration: a query sees exactly one of them (invariant I8). The default one serves nobody.
+#[derive(Default)]
 pub struct Config {
     /// Grows by one with each swap.
     pub generation: u64,

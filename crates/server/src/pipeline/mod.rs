@@ -11,6 +11,8 @@ pub mod respond;
 pub mod rings;
 pub mod route;
 pub mod rules;
+#[cfg(test)]
+pub(crate) mod scene;
 
 use crate::backend::exchange::{Exchanges, Port};
 use crate::backend::server::Server;
@@ -77,7 +79,6 @@ pub enum HandOverReason {
 ///
 /// Cost of a REFUSED: acl, parse, one rule chain. No lock, no allocation, no clock.
 pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
-    env.shard.count(Counter::Queries);
     let verdict = stages(arrival, env);
     if let Verdict::Drop(reason) = &verdict {
         env.shard.count_drop(*reason);
@@ -89,6 +90,8 @@ fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     if !acl::allows(arrival, env) {
         return Verdict::Drop(DropReason::Acl);
     }
+    // dnsdist's manual on acl-drops: such a packet "is not counted in the queries statistic".
+    env.shard.count(Counter::Queries);
     let mut query = match Query::parse(arrival, env) {
         Ok(query) => query,
         Err(verdict) => return verdict,
@@ -100,4 +103,39 @@ fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         return verdict;
     }
     route::choose(&mut query, env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rules::actions::answer::RCodeAction;
+    use super::rules::selectors::logic::AllRule;
+    use super::scene::{Reply, Scene, query};
+    use super::*;
+    use wire::codes::{qtype, rcode};
+
+    #[test]
+    fn refused_without_a_nic_and_without_root() {
+        let mut scene = Scene::with_rule(AllRule, RCodeAction::new(rcode::REFUSED as u8));
+        let question = query("WwW.example.com.", qtype::A);
+        let Reply::Answer(answer) = scene.ask(&question) else {
+            panic!("no answer")
+        };
+        assert_eq!(answer[..2], question[..2], "ID");
+        assert_eq!(answer[2..4], [0x81, 0x85], "QR RD RA REFUSED");
+        assert_eq!(answer[12..], question[12..], "question, its case kept");
+        assert_eq!(scene.counted(Counter::Queries), 1);
+        assert_eq!(scene.counted(Counter::SelfAnswered), 1);
+        assert_eq!(scene.counted(Counter::Responses), 1);
+        assert_eq!(scene.counted(Counter::Latency0To1), 1);
+    }
+
+    #[test]
+    fn a_client_outside_the_acl_is_dropped_and_is_no_query() {
+        let mut scene = Scene::default();
+        scene.client = "203.0.113.1:1000".parse().unwrap();
+        let reply = scene.ask(&query("example.com.", qtype::A));
+        assert_eq!(reply, Reply::Drop(DropReason::Acl));
+        assert_eq!(scene.counted(Counter::AclDrops), 1);
+        assert_eq!(scene.counted(Counter::Queries), 0);
+    }
 }

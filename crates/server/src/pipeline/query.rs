@@ -3,9 +3,11 @@
 use super::drop::DropReason;
 use super::{Env, Verdict};
 use crate::config::pools::PoolId;
+use crate::counters::Counter;
 use std::net::SocketAddr;
 use wire::frame::Mac;
-use wire::message::QueryParts;
+use wire::message::{Header, QueryError, QueryParts};
+use wire::name::Name;
 
 /// How a query reached us. dnsdist's words are those of `IncomingProtocolRule`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,14 +64,23 @@ pub struct Query<'m> {
 
 impl<'m> Query<'m> {
     /// The "parse" stage: a well-formed query, or the verdict on what is none.
+    ///
+    /// An EDNS version above 0 is no error here: rules (`EDNSVersionRule`) and backends decide what becomes of it.
     pub fn parse<'c>(
         arrival: &'m mut Arrival<'_>,
         env: &Env<'_>,
     ) -> Result<Query<'m>, Verdict<'c>> {
-        let _ = env;
-        let parts = match wire::message::parse_query(&arrival.message[..arrival.length]) {
+        let message = &arrival.message[..arrival.length];
+        if Header::read(message).is_some_and(|header| !header.qr() && header.rd()) {
+            env.shard.count(Counter::RdQueries);
+        }
+        let parts = match wire::message::parse_query(message) {
             Ok(parts) => parts,
-            Err(_) => return Err(Verdict::Drop(DropReason::TooShort)),
+            Err(error) => return Err(reject(arrival, env, error)),
+        };
+        let limit = match arrival.protocol {
+            Protocol::Udp => arrival.room.min(parts.payload_size().into()),
+            Protocol::Tcp => arrival.room,
         };
         Ok(Query {
             length: arrival.length,
@@ -78,10 +89,113 @@ impl<'m> Query<'m> {
             destination: arrival.destination,
             protocol: arrival.protocol,
             way: arrival.way,
-            limit: arrival.room.min(usize::from(parts.payload_size())),
+            limit,
             pool: PoolId::DEFAULT,
             skip_cache: false,
             message: arrival.message,
         })
+    }
+
+    /// The query's name, as the client wrote it.
+    pub fn name(&self) -> Name<'_> {
+        self.parts.qname(self.message)
+    }
+
+    pub fn header(&self) -> Header {
+        Header::read(self.message).expect("a parsed query has a header")
+    }
+
+    /// The whole query, its trailing bytes included.
+    pub fn bytes(&self) -> &[u8] {
+        &self.message[..self.length]
+    }
+}
+
+/// What becomes of a message that is no well-formed query, and its counter.
+fn reject<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>, error: QueryError) -> Verdict<'c> {
+    let Some(rcode) = error.answer() else {
+        env.shard.count(Counter::NoncompliantQueries);
+        return Verdict::Drop(match error {
+            QueryError::Response => DropReason::NotQuery,
+            _ => DropReason::TooShort,
+        });
+    };
+    if error == QueryError::NoQuestion {
+        env.shard.count(Counter::EmptyQueries);
+        if env.config.tuning.drop_empty_queries {
+            return Verdict::Drop(DropReason::EmptyQuery);
+        }
+    } else {
+        env.shard.count(Counter::NoncompliantQueries);
+    }
+    let message = &mut arrival.message[..arrival.length];
+    Verdict::Answer(wire::answer::header_only(message, rcode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::scene::{Reply, Scene, query};
+    use proptest::prelude::*;
+    use wire::codes::qtype;
+
+    #[test]
+    fn responses_and_fragments_of_a_header_are_dropped() {
+        let mut scene = Scene::default();
+        let mut response = query("example.com.", qtype::A);
+        response[2] |= 0x80;
+        assert_eq!(scene.ask(&response), Reply::Drop(DropReason::NotQuery));
+        assert_eq!(scene.ask(&[0; 11]), Reply::Drop(DropReason::TooShort));
+        assert_eq!(scene.counted(Counter::NoncompliantQueries), 2);
+    }
+
+    #[test]
+    fn an_empty_query_is_answered_with_notimp_or_dropped() {
+        let empty = [0x12, 0x34, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut scene = Scene::default();
+        let notimp = [0x12, 0x34, 0x81, 0x84, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(scene.ask(&empty), Reply::Answer(notimp.to_vec()));
+        scene.change(|config| config.tuning.drop_empty_queries = true);
+        assert_eq!(scene.ask(&empty), Reply::Drop(DropReason::EmptyQuery));
+        assert_eq!(scene.counted(Counter::EmptyQueries), 2);
+    }
+
+    /// F9, F10: counts that lie, names that loop.
+    #[test]
+    fn what_cannot_be_parsed_gets_formerr() {
+        let mut scene = Scene::default();
+        let mut counts = query("example.com.", qtype::A);
+        counts[4..12].fill(0xff);
+        let mut pointer = query(".", qtype::A);
+        pointer[12..14].copy_from_slice(&[0xc0, 12]);
+        for message in [counts, pointer] {
+            let Reply::Answer(answer) = scene.ask(&message) else {
+                panic!("no answer")
+            };
+            assert_eq!((answer.len(), answer[3] & 15), (12, 1));
+        }
+    }
+
+    #[test]
+    fn an_answer_may_be_as_long_as_client_and_door_allow() {
+        let limit = |payload_size: Option<u16>, protocol| {
+            let mut scene = Scene::default();
+            scene.protocol = protocol;
+            scene.room = 1_400;
+            let message = crate::pipeline::scene::query_with_edns("a.", qtype::A, payload_size);
+            scene.parse(&message, |query| query.limit)
+        };
+        assert_eq!(limit(None, Protocol::Udp), 512);
+        assert_eq!(limit(Some(100), Protocol::Udp), 512);
+        assert_eq!(limit(Some(1_232), Protocol::Udp), 1_232);
+        assert_eq!(limit(Some(4_096), Protocol::Udp), 1_400);
+        assert_eq!(limit(None, Protocol::Tcp), 1_400);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_get_a_verdict(message in proptest::collection::vec(any::<u8>(), 0..600)) {
+            Scene::default().ask(&message);
+        }
     }
 }

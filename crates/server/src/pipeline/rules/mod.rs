@@ -5,7 +5,7 @@ pub mod selectors;
 
 use super::drop::DropReason;
 use super::query::Query;
-use super::{Env, HandOverReason, Verdict};
+use super::{Env, HandOverReason, Verdict, respond};
 use crate::counters::{Counter, Sharded};
 use std::sync::Arc;
 
@@ -49,6 +49,19 @@ pub struct Rule {
     pub matches: Arc<Sharded>,
 }
 
+impl Rule {
+    /// Without name and UUID.
+    pub fn new(selector: impl Selector + 'static, action: impl Action + 'static) -> Rule {
+        Rule {
+            selector: Arc::new(selector),
+            action: Arc::new(action),
+            name: String::new(),
+            uuid: String::new(),
+            matches: Arc::default(),
+        }
+    }
+}
+
 /// Takes the query through the chain; `None` when it goes on to the cache.
 pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
     let config: &'c crate::config::Config = env.config;
@@ -62,6 +75,7 @@ pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>
             Outcome::Allow => return None,
             Outcome::Answer(length) => {
                 env.shard.count(Counter::SelfAnswered);
+                respond::count_own(query.message, env.shard);
                 return Some(Verdict::Answer(length));
             }
             Outcome::Drop(reason) => {

@@ -1,1 +1,3 @@
 //! Actions on queries, one file per theme.
+
+pub mod answer;

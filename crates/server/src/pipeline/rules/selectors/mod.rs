@@ -1,1 +1,3 @@
 //! Selectors, one file per theme.
+
+pub mod logic;

@@ -1,0 +1,152 @@
+//! For tests of the stages: a configuration and a worker's surroundings, and queries put to them. No NIC, no root.
+
+use super::drop::DropReason;
+use super::query::{Arrival, Protocol, Query, Way};
+use super::rules::{Action, Rule, Selector};
+use super::{Env, HandOverReason, Verdict, run};
+use crate::backend::exchange::Exchanges;
+use crate::backend::server::ServerId;
+use crate::clock::Now;
+use crate::config::Config;
+use crate::counters::{Counter, Shard, Writers};
+use crate::pipeline::acl::Netmasks;
+use crate::pipeline::rings::Rings;
+use crate::random::Random;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::codes::class;
+use wire::message::{QueryFlags, write_query};
+use wire::name::NameBuf;
+
+pub(crate) struct Scene {
+    pub(crate) config: Arc<Config>,
+    pub(crate) now: Now,
+    pub(crate) client: SocketAddr,
+    pub(crate) destination: SocketAddr,
+    pub(crate) protocol: Protocol,
+    /// Bytes.
+    pub(crate) room: usize,
+    random: Random,
+    pub(crate) shard: Shard,
+    exchanges: Exchanges,
+}
+
+/// A verdict, owned.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Answer(Vec<u8>),
+    Forward(ServerId),
+    HandOver(HandOverReason),
+    Drop(DropReason),
+}
+
+impl Default for Scene {
+    /// Clients 192.0.2.0/24 and 2001:db8::/32 may ask; no rules, no servers.
+    fn default() -> Scene {
+        let acl = ["192.0.2.0/24", "2001:db8::/32"].map(|mask| mask.parse().unwrap());
+        Scene {
+            config: Arc::new(Config {
+                acl: Netmasks::new(acl),
+                ..Config::default()
+            }),
+            now: Now(1_000_000_000_000),
+            client: "192.0.2.9:4242".parse().unwrap(),
+            destination: "192.0.2.1:53".parse().unwrap(),
+            protocol: Protocol::Udp,
+            room: 1_472,
+            random: Random::from_seed(1),
+            shard: Shard::new(0, Writers::One, Rings::default()),
+            exchanges: Exchanges {},
+        }
+    }
+}
+
+impl Scene {
+    pub(crate) fn with_rule(
+        selector: impl Selector + 'static,
+        action: impl Action + 'static,
+    ) -> Scene {
+        let mut scene = Scene::default();
+        scene.add_rule(selector, action);
+        scene
+    }
+
+    pub(crate) fn add_rule(
+        &mut self,
+        selector: impl Selector + 'static,
+        action: impl Action + 'static,
+    ) {
+        self.change(|config| config.rules.push(Rule::new(selector, action)));
+    }
+
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Config)) {
+        change(Arc::get_mut(&mut self.config).expect("nobody else has it"));
+    }
+
+    pub(crate) fn counted(&self, counter: Counter) -> u64 {
+        self.shard.get(counter)
+    }
+
+    /// Takes a message through all stages.
+    pub(crate) fn ask(&mut self, message: &[u8]) -> Reply {
+        self.with(message, |arrival, env| match run(arrival, env) {
+            Verdict::Answer(length) => Reply::Answer(arrival.message[..length].to_vec()),
+            Verdict::Forward(forward) => Reply::Forward(forward.server.number),
+            Verdict::HandOver(hand_over) => Reply::HandOver(hand_over.reason),
+            Verdict::Drop(reason) => Reply::Drop(reason),
+        })
+    }
+
+    /// Parses a message that is a query, and looks at it.
+    pub(crate) fn parse<T>(&mut self, message: &[u8], look: impl FnOnce(&mut Query<'_>) -> T) -> T {
+        self.with(message, |arrival, env| match Query::parse(arrival, env) {
+            Ok(mut query) => look(&mut query),
+            Err(verdict) => panic!("no query: {verdict:?}"),
+        })
+    }
+
+    fn with<T>(
+        &mut self,
+        message: &[u8],
+        look: impl FnOnce(&mut Arrival<'_>, &mut Env<'_>) -> T,
+    ) -> T {
+        let mut buffer = vec![0; self.room.max(message.len())];
+        buffer[..message.len()].copy_from_slice(message);
+        let mut arrival = Arrival {
+            message: &mut buffer,
+            length: message.len(),
+            client: self.client,
+            destination: self.destination,
+            protocol: self.protocol,
+            way: Way::Socket { listener: 0 },
+            room: self.room,
+        };
+        let mut env = Env {
+            config: &self.config,
+            now: self.now,
+            random: &mut self.random,
+            shard: &self.shard,
+            exchanges: &self.exchanges,
+        };
+        look(&mut arrival, &mut env)
+    }
+}
+
+/// A query for `name` with RD, without EDNS, ID 0x1234.
+pub(crate) fn query(name: &str, qtype: u16) -> Vec<u8> {
+    query_with_edns(name, qtype, None)
+}
+
+pub(crate) fn query_with_edns(name: &str, qtype: u16, payload_size: Option<u16>) -> Vec<u8> {
+    let name: NameBuf = name.parse().expect("a name");
+    let flags = QueryFlags {
+        recursion_desired: true,
+        payload_size,
+        ..QueryFlags::default()
+    };
+    let mut buffer = vec![0; 300];
+    let question = (name.as_name(), qtype, class::IN);
+    let length = write_query(&mut buffer, 0x1234, question, flags).expect("300 octets do");
+    buffer.truncate(length);
+    buffer
+}
