@@ -407,3 +407,6 @@ impl fmt::Display for FrameError {
 }
 
 impl std::error::Error for FrameError {}
+
+#[cfg(test)]
+mod tests;

@@ -270,3 +270,6 @@ impl fmt::Debug for Name<'_> {
         text::write(self, f)
     }
 }
+
+#[cfg(test)]
+mod tests;
