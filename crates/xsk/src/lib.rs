@@ -1,1 +1,41 @@
+//! A crate of its own because a safety rule differs here: this is where `unsafe` is allowed, so that nothing else needs it.
+//!
+//! AF_XDP: frames from and to a network interface without the kernel's network stack between. Linux 5.10 and newer.
+//!
+//! ```text
+//!            Program (bpf/steer.bpf.c, one per interface)
+//!  NIC ──frame──▶ ours? ──no──▶ the kernel's stack
+//!                   │yes
+//!                   ▼                                    one worker
+//!  ┌─────────────────────────────── Umem: chunks of 2,048 octets, free list ───────────────┐
+//!  │  fill ring ◀── refill ── free        RX ring ── receive ─▶ Frame ─▶ chunk_mut         │ one
+//!  │  completion ring ── complete ─▶ free     TX ring ◀── send ── Frame                    │ Socket
+//!  └────────────────────────────────────────────────────────────────────────────────────────┘ per queue
+//! ```
+//!
+//! One worker owns one [`Umem`] and one [`Socket`] per interface on it. A [`Frame`] is the right to touch one chunk; it is
+//! owned by exactly one of: free list, fill, RX, pipeline, TX, completion ([`Census`]).
 
+mod error;
+mod foreign;
+mod heartbeat;
+mod layout;
+pub mod nic;
+mod program;
+mod ring;
+mod socket;
+mod sync;
+#[allow(unsafe_code)]
+mod sys;
+mod umem;
+
+pub use error::{Error, Result};
+pub use foreign::Foreign;
+pub use heartbeat::Heartbeat;
+pub use layout::{LAYOUT, REASONS, ROOM, Reason};
+pub use program::{AttachMode, Attachment, Program};
+pub use socket::{
+    BATCH, Batch, BindMode, Counters, Flushed, KernelCounters, Options, Received, Refilled,
+    RingSizes, Socket,
+};
+pub use umem::{CHUNK, Census, Frame, Umem, UmemOptions};

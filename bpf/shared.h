@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the kernel program and the daemon share: sizes, keys and values of the maps, names of the verdicts.
+ * The Rust half is crates/xsk/src/layout.rs; a test reads both and compares. Whoever changes a layout here raises LAYOUT.
+ */
+#ifndef SHARED_H
+#define SHARED_H
+
+#include <linux/types.h>
+
+#define LAYOUT 1
+
+#define QUEUES 256	  /* RX queues per interface that can have a socket */
+#define DESTINATIONS 4096 /* addresses and ports served */
+#define BACKENDS 16384	  /* (our address, backend, its port) */
+#define LOCALS 16	  /* our addresses towards backends: 8 kB of port bitmap each */
+#define ROOM 1792	  /* bytes of a 2,048-byte chunk after XDP's 256 of headroom; a longer frame is dropped silently */
+
+/* An address and port that we serve. IPv4 uses the first four octets of the address, the rest is zero. */
+struct destination {
+	__u8 address[16];
+	__be16 port;
+	__u16 version; /* 4 or 6, host order */
+};
+
+/* Who may answer to which of our addresses. The value is the index of our address's bitmap in `ports`. */
+struct backend {
+	__u8 local[16];
+	__u8 remote[16];
+	__be16 port; /* the backend's */
+	__u16 version;
+};
+
+/* One bit per UDP port of one of our addresses: port p is bit p % 64 of word p / 64. */
+struct ports {
+	__u64 words[1024];
+};
+
+/* A worker's sign of life for one queue; a cache line, so that workers do not share one. */
+struct heartbeat {
+	__u64 count;
+	__u64 unused[7];
+};
+
+/* What the program remembers of a heartbeat. Times in jiffies64. */
+struct remembered {
+	__u64 count; /* the heartbeat when it last changed */
+	__u64 first; /* when that was seen */
+	__u64 probe; /* when a frame was last redirected although the owner seemed stalled */
+};
+
+/* Constants that the loader sets before the program is verified. */
+struct settings {
+	__u64 stall_jiffies; /* 100 ms: no sign of life for longer means stalled */
+	__u64 probe_jiffies; /* 1 s: between frames that ask a stalled owner for one */
+	__u32 has_buffers;   /* the kernel gives frames of several buffers (5.18): loaded with BPF_F_XDP_HAS_FRAGS */
+	__u32 unused;
+};
+
+/* The interface's own address. */
+struct device {
+	__u8 mac[6];
+	__u8 unused[2];
+};
+
+/* Why a frame went where it went: one counter per CPU each. The first three are redirects, all others PASS. */
+enum reason {
+	TAKE_QUERY = 0,	   /* to an address and port that we serve */
+	TAKE_ANSWER = 1,   /* from a backend to one of our ports */
+	TAKE_PROBE = 2,	   /* once a second to an owner that seems stalled: it may only have been idle */
+	PASS_SHORT = 3,	   /* ends inside a header */
+	PASS_MAC = 4,	   /* to another station, a group or everybody */
+	PASS_BUFFERS = 5,  /* in more than one buffer */
+	PASS_PROTOCOL = 6, /* not IP: ARP, VLAN tags and the like */
+	PASS_OPTIONS = 7,  /* IPv4 options or a malformed first octet */
+	PASS_FRAGMENT = 8, /* IPv4 fragment */
+	PASS_TRANSPORT = 9, /* not UDP; for IPv6 also any extension header */
+	PASS_LENGTH = 10,  /* lengths of IP, UDP and frame contradict each other */
+	PASS_OTHER = 11,   /* an address and port that are not ours */
+	PASS_PORT = 12,	   /* from a backend, to a port that is not open */
+	PASS_DNS = 13,	   /* ours, but less than a DNS header */
+	PASS_LARGE = 14,   /* ours, but longer than a chunk's room */
+	PASS_SOCKET = 15,  /* ours, but no socket on this queue */
+	PASS_STALLED = 16, /* ours, but the socket's owner shows no life */
+	REASONS = 17
+};
+
+#endif

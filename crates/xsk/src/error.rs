@@ -1,0 +1,91 @@
+//! What can go wrong outside the packet path, each with where, how much, and what would be right.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// An error while setting up or changing something. Nothing on the packet path returns it.
+#[derive(Debug)]
+pub enum Error {
+    /// A program of somebody else's sits on the interface (index). It is never replaced or detached; kernel sockets serve.
+    ForeignProgram { interface: u32, program: u32 },
+    /// The queue belongs to another UMEM, or its last owner has not yet let go after a second.
+    QueueBusy { interface: u32, queue: u32 },
+    /// The UMEM is shared with a zero-copy socket, and this interface cannot do zero-copy: bind all of them in copy mode.
+    ZeroCopyMismatch { interface: u32, queue: u32 },
+    /// Pinned maps that the program attached to this interface does not use: they would serve nothing.
+    StaleMaps {
+        interface: u32,
+        path: PathBuf,
+        reason: String,
+    },
+    /// No interface of this name or index.
+    NoInterface(String),
+    /// A value that cannot work: says which, and the range that would.
+    Invalid(String),
+    /// The kernel refused; `doing` says what was asked of it, and what usually helps.
+    System { doing: String, error: io::Error },
+}
+
+impl Error {
+    pub(crate) fn system(doing: impl Into<String>, error: io::Error) -> Error {
+        Error::System {
+            doing: doing.into(),
+            error,
+        }
+    }
+
+    /// The kernel's error number where there is one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Error::System { error, .. } => error.raw_os_error(),
+            Error::QueueBusy { .. } | Error::ForeignProgram { .. } => Some(libc::EBUSY),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::ForeignProgram { interface, program } => write!(
+                out,
+                "interface {interface} already has an XDP program that is not ours (program id {program}); it is left \
+                 alone. Detach it (`ip link set dev ... xdp off`, or end its owner) to use AF_XDP here"
+            ),
+            Error::QueueBusy { interface, queue } => write!(
+                out,
+                "queue {queue} of interface {interface} is in use by another AF_XDP socket and stayed so for 1 s"
+            ),
+            Error::ZeroCopyMismatch { interface, queue } => write!(
+                out,
+                "queue {queue} of interface {interface} cannot do zero-copy, but the worker's other sockets do and all \
+                 of a worker's sockets must agree: bind all in copy mode"
+            ),
+            Error::StaleMaps {
+                interface,
+                path,
+                reason,
+            } => write!(
+                out,
+                "{} is not used on interface {interface}: {reason}. Load the program that uses it there first, or leave \
+                 the path out to use our own program",
+                path.display()
+            ),
+            Error::NoInterface(name) => write!(out, "there is no network interface {name}"),
+            Error::Invalid(what) => out.write_str(what),
+            Error::System { doing, error } => write!(out, "{doing}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::System { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

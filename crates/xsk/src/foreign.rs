@@ -1,0 +1,143 @@
+//! Maps that somebody else's loader has pinned, in dnsdist's layout: a socket map, and the destinations of each version of
+//! IP, which its XDP program reads. There is no heartbeat in it: a stalled owner is not passed by.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::layout::foreign_destination;
+use crate::program::{check_served, enter, leave, remove};
+use crate::sys::bpf::{self, Map};
+
+/// Where dnsdist's loader pins the destinations, wherever the socket map is.
+const DESTINATIONS_FOLDER: &str = "/sys/fs/bpf/dnsdist";
+
+/// The pinned maps of a program that is not ours, on one interface. What we enter is removed when the value is dropped;
+/// do that before the sockets close: the program loses frames for an entry without a socket.
+pub struct Foreign {
+    sockets: Map,
+    destinations_v4: Map,
+    destinations_v6: Map,
+    entered: HashSet<u32>,
+    served: HashSet<SocketAddr>,
+}
+
+impl Foreign {
+    /// Opens the socket map at `path` and the destination maps beside it (else where dnsdist's loader pins them), if the
+    /// program attached to this interface (index) uses them: stale pins outlive their loaders and would serve nothing.
+    pub fn open(interface: u32, path: &Path) -> Result<Foreign> {
+        let used = maps_on(interface, path)?;
+        let folder = path
+            .parent()
+            .filter(|folder| folder.join("xsk-destinations-v4").exists());
+        let folder = folder.unwrap_or(Path::new(DESTINATIONS_FOLDER));
+        Ok(Foreign {
+            sockets: open_used(interface, path, &used)?,
+            destinations_v4: open_used(interface, &folder.join("xsk-destinations-v4"), &used)?,
+            destinations_v6: open_used(interface, &folder.join("xsk-destinations-v6"), &used)?,
+            entered: HashSet::new(),
+            served: HashSet::new(),
+        })
+    }
+
+    /// Puts a socket into the map: from now on it gets the queue's frames.
+    pub fn enter(&mut self, queue: u32, socket: &impl AsFd) -> Result<()> {
+        enter(&self.sockets, queue, socket.as_fd())?;
+        self.entered.insert(queue);
+        Ok(())
+    }
+
+    /// Takes our socket out of the map.
+    pub fn leave(&mut self, queue: u32) -> Result<()> {
+        if self.entered.remove(&queue) {
+            leave(&self.sockets, queue)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Takes queries to this address and port from now on.
+    pub fn serve(&mut self, served: SocketAddr) -> Result<()> {
+        check_served(served)?;
+        self.destinations(served)
+            .update(&foreign_destination(served), &[1])
+            .map_err(|error| Error::system(format!("entering {served}"), error))?;
+        self.served.insert(served);
+        Ok(())
+    }
+
+    /// Leaves queries to this address and port to the kernel, if it was we who entered them.
+    pub fn unserve(&mut self, served: SocketAddr) -> Result<()> {
+        if !self.served.remove(&served) {
+            return Ok(());
+        }
+        remove(
+            self.destinations(served),
+            &foreign_destination(served),
+            || format!("removing {served}"),
+        )
+    }
+
+    fn destinations(&self, served: SocketAddr) -> &Map {
+        if served.is_ipv4() {
+            &self.destinations_v4
+        } else {
+            &self.destinations_v6
+        }
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        // Destinations first: a frame that finds one and no socket is lost. An error leaves an entry behind; there is
+        // nobody to tell, and nothing else to do about it.
+        for served in std::mem::take(&mut self.served) {
+            let _ = remove(
+                self.destinations(served),
+                &foreign_destination(served),
+                String::new,
+            );
+        }
+        for queue in std::mem::take(&mut self.entered) {
+            let _ = leave(&self.sockets, queue);
+        }
+    }
+}
+
+/// Ids of the maps that the program on an interface uses.
+fn maps_on(interface: u32, path: &Path) -> Result<Vec<u32>> {
+    let failed = |error| {
+        Error::system(
+            format!("asking for the XDP program of interface {interface}"),
+            error,
+        )
+    };
+    let Some(id) = bpf::attached_program(interface).map_err(failed)? else {
+        return Err(stale(interface, path, "no XDP program is attached"));
+    };
+    bpf::program_maps(&bpf::program_by_id(id).map_err(failed)?).map_err(failed)
+}
+
+fn open_used(interface: u32, path: &Path, used: &[u32]) -> Result<Map> {
+    let failed = |error| Error::system(format!("opening the pinned map {}", path.display()), error);
+    let descriptor: OwnedFd = bpf::pinned(path).map_err(failed)?;
+    let facts = bpf::describe_map(&descriptor).map_err(failed)?;
+    if !used.contains(&facts.id) {
+        return Err(stale(
+            interface,
+            path,
+            "the XDP program attached there uses other maps",
+        ));
+    }
+    Map::new(descriptor).map_err(failed)
+}
+
+fn stale(interface: u32, path: &Path, reason: &str) -> Error {
+    Error::StaleMaps {
+        interface,
+        path: PathBuf::from(path),
+        reason: reason.to_owned(),
+    }
+}

@@ -1,0 +1,37 @@
+//! A worker's sign of life for one queue, in memory that the kernel program reads.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::sys::memory::Mapping;
+
+/// The heartbeat cell of one queue. The program passes frames to the kernel when frames were redirected and the cell has
+/// not changed for 100 ms: so beat after each batch that took frames, and when an empty fill ring was refilled.
+#[derive(Clone)]
+pub struct Heartbeat {
+    cells: Arc<Mapping>,
+    offset: usize,
+}
+
+impl Heartbeat {
+    pub(crate) fn new(cells: Arc<Mapping>, offset: usize) -> Heartbeat {
+        Heartbeat { cells, offset }
+    }
+
+    /// Adds one. It continues the cell's value: one that started from 0 could equal what the program remembers.
+    pub fn beat(&self) {
+        self.cells.atomic_u64(self.offset).fetch_add(1, Relaxed);
+    }
+
+    /// Beats so far.
+    pub fn count(&self) -> u64 {
+        self.cells.atomic_u64(self.offset).load(Relaxed)
+    }
+}
+
+impl fmt::Debug for Heartbeat {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Heartbeat({})", self.count())
+    }
+}

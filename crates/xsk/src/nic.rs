@@ -1,0 +1,104 @@
+//! Facts about a network interface that AF_XDP depends on, of the calling thread's network namespace.
+
+use std::ffi::CString;
+use std::fs;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::sys::interface::{self, Asker};
+
+/// Drivers whose frames can come from the same host, with a checksum that the sender left to hardware which does not exist.
+const PARTIAL_CHECKSUM_DRIVERS: [&str; 5] = ["veth", "virtio_net", "tun", "netkit", "vif"];
+
+/// What was found about an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    pub index: u32,
+    pub name: String,
+    /// The driver's name; empty where there is none.
+    pub driver: String,
+    pub mac: [u8; 6],
+    /// Octets of the largest IP packet.
+    pub mtu: u32,
+    /// RX queues in use now.
+    pub queues: u32,
+    /// RX queues that the hardware could have.
+    pub max_queues: u32,
+}
+
+impl Nic {
+    pub fn by_name(name: &str) -> Result<Nic> {
+        let wanted = CString::new(name).map_err(|_| Error::NoInterface(format!("{name:?}")))?;
+        let index = interface::index(&wanted).ok_or_else(|| Error::NoInterface(name.to_owned()))?;
+        Nic::read(index, wanted)
+    }
+
+    pub fn by_index(index: u32) -> Result<Nic> {
+        let name = interface::name(index)
+            .ok_or_else(|| Error::NoInterface(format!("of index {index}")))?;
+        Nic::read(index, name)
+    }
+
+    fn read(index: u32, name: CString) -> Result<Nic> {
+        let text = name.to_string_lossy().into_owned();
+        let failed = |what: &str| {
+            let doing = format!("asking for the {what} of interface {text}");
+            move |error| Error::system(doing, error)
+        };
+        let asker = Asker::new().map_err(failed("facts"))?;
+        // Drivers count a pair as "combined", or RX and TX apart (veth); those with one queue may not answer at all.
+        let (queues, max_queues) = match asker.channels(&name) {
+            Ok(channels) => (
+                channels.rx + channels.combined,
+                channels.max_rx.max(channels.max_combined),
+            ),
+            Err(_) => (queues_in_sysfs(&text), queues_in_sysfs(&text)),
+        };
+        Ok(Nic {
+            index,
+            driver: asker.driver(&name),
+            mac: asker.mac(&name).map_err(failed("MAC address"))?,
+            mtu: asker.mtu(&name).map_err(failed("MTU"))?,
+            queues: queues.max(1),
+            max_queues: max_queues.max(queues).max(1),
+            name: text,
+        })
+    }
+
+    /// Whether senders on the same host can be behind it, so that UDP checksums may be partial: only the pseudo-header's
+    /// sum, folded, not complemented.
+    pub fn may_have_partial_checksums(&self) -> bool {
+        PARTIAL_CHECKSUM_DRIVERS.contains(&self.driver.as_str())
+    }
+}
+
+fn queues_in_sysfs(name: &str) -> u32 {
+    let Ok(entries) = fs::read_dir(Path::new("/sys/class/net").join(name).join("queues")) else {
+        return 1;
+    };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"))
+        .count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_interface_has_an_index_and_a_queue() {
+        let lo = Nic::by_name("lo").unwrap();
+        assert_eq!(Nic::by_index(lo.index).unwrap(), lo);
+        assert!(lo.queues >= 1 && lo.mtu >= 1280 && !lo.may_have_partial_checksums());
+    }
+
+    #[test]
+    fn an_unknown_interface_is_named_in_the_error() {
+        let error = Nic::by_name("nosuchnic0").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "there is no network interface nosuchnic0"
+        );
+    }
+}

@@ -1,0 +1,515 @@
+//! The kernel program `bpf/steer.bpf.c` on one interface: loading, attaching, and the tables that say what is ours.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Once};
+
+use libbpf_rs::{MapCore, ObjectBuilder, PrintLevel};
+
+use crate::error::{Error, Result};
+use crate::heartbeat::Heartbeat;
+use crate::layout::{self, HEARTBEAT_LENGTH, LOCALS, PORTS_LENGTH, QUEUES, REASONS, Settings};
+use crate::nic::Nic;
+use crate::sys::bpf::{self, Map};
+use crate::sys::interface::jiffy_nanoseconds;
+use crate::sys::memory::Mapping;
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+
+/// An owner that shows no sign of life for longer than this is stalled.
+const STALLED_AFTER_NANOSECONDS: u64 = 100_000_000;
+/// Time between the frames that ask a stalled owner for a sign of life.
+const PROBE_EVERY_NANOSECONDS: u64 = 1_000_000_000;
+
+/// Where in the kernel the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AttachMode {
+    /// Native where the driver can, else generic.
+    #[default]
+    Auto,
+    /// In the driver, before the kernel has made a packet of the frame.
+    Native,
+    /// In the kernel's stack: any device, slower.
+    Generic,
+}
+
+/// How an attachment went.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Native or generic.
+    pub mode: AttachMode,
+    /// Why it is not native.
+    pub native_refused: Option<io::Error>,
+}
+
+/// The program of one interface. Its attachment ends with the value, or with the process however that ends; then every
+/// frame goes to the kernel.
+pub struct Program {
+    program: OwnedFd,
+    device: Map,
+    destinations: Map,
+    backends: Map,
+    sockets: Map,
+    verdicts: Map,
+    ports: Mapping,
+    heartbeats: Arc<Mapping>,
+    locals: HashMap<IpAddr, Local>,
+    attached: Option<Attached>,
+    features: Vec<String>,
+}
+
+/// One of our addresses towards backends: its bitmap, and what needs it.
+struct Local {
+    bitmap: u32,
+    backends: HashSet<SocketAddr>,
+    open_ports: u32,
+}
+
+struct Attached {
+    link: OwnedFd,
+    interface: u32,
+    mode: AttachMode,
+}
+
+impl Program {
+    /// Loads the program with empty tables. Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN.
+    pub fn load() -> Result<Program> {
+        let has_buffers = bpf::has_xdp_helper(libbpf_sys::BPF_FUNC_xdp_get_buff_len);
+        let object = load_object(has_buffers)?;
+        let map = |name, key, value| map_of(&object, name, key, value);
+        let device = map("device", 4, 8)?;
+        let destinations = map("destinations", 20, 1)?;
+        let backends = map("backends", 36, 4)?;
+        let sockets = map("sockets", 4, 4)?;
+        let verdicts = map("verdicts", 4, 8)?;
+        let ports = mapped(
+            &map("ports", 4, PORTS_LENGTH)?,
+            LOCALS as usize * PORTS_LENGTH,
+        )?;
+        let heartbeats = mapped(
+            &map("heartbeats", 4, HEARTBEAT_LENGTH)?,
+            QUEUES as usize * HEARTBEAT_LENGTH,
+        )?;
+        let program = object.progs().find(|program| program.name() == "steer");
+        let program = program
+            .expect("steer.bpf.c has a program `steer`")
+            .as_fd()
+            .try_clone_to_owned();
+        let program =
+            program.map_err(|error| Error::system("keeping the kernel program", error))?;
+        Ok(Program {
+            program,
+            device,
+            destinations,
+            backends,
+            sockets,
+            verdicts,
+            ports,
+            heartbeats: Arc::new(heartbeats),
+            locals: HashMap::new(),
+            attached: None,
+            features: vec![format!(
+                "frames in several buffers (xdp.frags, Linux 5.18): {}",
+                if has_buffers {
+                    "yes"
+                } else {
+                    "no, a large MTU may forbid native mode"
+                }
+            )],
+        })
+    }
+
+    /// Attaches to an interface (index). A program of somebody else's is left where it is: [`Error::ForeignProgram`].
+    pub fn attach(&mut self, interface: u32, mode: AttachMode) -> Result<Attachment> {
+        if let Some(attached) = &self.attached {
+            return Err(Error::Invalid(format!(
+                "this program is attached to interface {} already",
+                attached.interface
+            )));
+        }
+        self.set_mac(Nic::by_index(interface)?.mac)?;
+        let mut native_refused = None;
+        if mode != AttachMode::Generic {
+            match self.link(interface, AttachMode::Native) {
+                Err(Error::System { error, .. }) if mode == AttachMode::Auto => {
+                    native_refused = Some(error)
+                }
+                other => {
+                    return other.map(|()| Attachment {
+                        mode: AttachMode::Native,
+                        native_refused,
+                    });
+                }
+            }
+        }
+        self.link(interface, AttachMode::Generic)?;
+        Ok(Attachment {
+            mode: AttachMode::Generic,
+            native_refused,
+        })
+    }
+
+    fn link(&mut self, interface: u32, mode: AttachMode) -> Result<()> {
+        let flags = match mode {
+            AttachMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            AttachMode::Generic | AttachMode::Auto => libbpf_sys::XDP_FLAGS_SKB_MODE,
+        };
+        match bpf::link(&self.program, interface, flags) {
+            Ok(link) => {
+                self.attached = Some(Attached {
+                    link,
+                    interface,
+                    mode,
+                });
+                Ok(())
+            }
+            // EBUSY: a program is there in this mode, EEXIST: in the other. A link never replaces it.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+                let program = bpf::attached_program(interface).ok().flatten().unwrap_or(0);
+                Err(Error::ForeignProgram { interface, program })
+            }
+            Err(error) => {
+                let doing = format!(
+                    "attaching the kernel program to interface {interface} in {mode:?} mode"
+                );
+                Err(Error::system(doing, error))
+            }
+        }
+    }
+
+    /// Takes the program off the interface: every frame goes to the kernel.
+    pub fn detach(&mut self) {
+        self.attached = None;
+    }
+
+    /// Whether the program is still on its interface: somebody may have taken it off, or the device is gone.
+    pub fn is_attached(&self) -> bool {
+        let Some(attached) = &self.attached else {
+            return false;
+        };
+        bpf::link_interface(&attached.link).is_ok_and(|interface| interface != 0)
+    }
+
+    /// Native or generic, while attached.
+    pub fn mode(&self) -> Option<AttachMode> {
+        self.attached.as_ref().map(|attached| attached.mode)
+    }
+
+    /// What this kernel can and cannot do for us, a line each, for the log.
+    pub fn features(&self) -> &[String] {
+        &self.features
+    }
+
+    /// The interface's own address; [`attach`](Program::attach) sets it, a change must be told.
+    pub fn set_mac(&self, mac: [u8; 6]) -> Result<()> {
+        let mut device = [0; 8];
+        device[..6].copy_from_slice(&mac);
+        self.device
+            .update(&0u32.to_ne_bytes(), &device)
+            .map_err(|error| Error::system("telling the kernel program its MAC address", error))
+    }
+
+    /// Puts a socket into the map, last of all that is done to start: from now on it gets the queue's frames.
+    pub fn enter(&self, queue: u32, socket: &impl AsFd) -> Result<()> {
+        check_queue(queue)?;
+        let descriptor = socket.as_fd().as_raw_fd() as u32;
+        self.sockets
+            .update(&queue.to_ne_bytes(), &descriptor.to_ne_bytes())
+            .map_err(|error| {
+                Error::system(format!("entering a socket for queue {queue}"), error)
+            })?;
+        self.heartbeat(queue)?.beat();
+        Ok(())
+    }
+
+    /// Takes a queue's socket out of the map: its frames go to the kernel. What is in its ring already is still there.
+    pub fn leave(&self, queue: u32) -> Result<()> {
+        check_queue(queue)?;
+        remove(&self.sockets, &queue.to_ne_bytes(), || {
+            format!("removing the socket of queue {queue}")
+        })
+    }
+
+    /// Takes queries to this address and port from now on.
+    pub fn serve(&self, served: SocketAddr) -> Result<()> {
+        if served.ip().is_unspecified() || served.ip().is_multicast() || served.port() == 0 {
+            return Err(Error::Invalid(format!(
+                "serving {served}: must be one unicast address and a port"
+            )));
+        }
+        self.destinations
+            .update(&layout::destination(served), &[1])
+            .map_err(|error| Error::system(format!("entering {served}"), error))
+    }
+
+    /// Leaves queries to this address and port to the kernel.
+    pub fn unserve(&self, served: SocketAddr) -> Result<()> {
+        remove(&self.destinations, &layout::destination(served), || {
+            format!("removing {served}")
+        })
+    }
+
+    /// Takes answers from this backend to open ports of one of our addresses.
+    pub fn add_backend(&mut self, local: IpAddr, backend: SocketAddr) -> Result<()> {
+        if local.is_ipv4() != backend.is_ipv4() {
+            return Err(Error::Invalid(format!(
+                "backend {backend} cannot answer to {local}: another version of IP"
+            )));
+        }
+        let entry = self.local(local)?;
+        entry.backends.insert(backend);
+        let bitmap = entry.bitmap;
+        self.backends
+            .update(&layout::backend(local, backend), &bitmap.to_ne_bytes())
+            .map_err(|error| Error::system(format!("entering backend {backend} of {local}"), error))
+    }
+
+    /// Leaves this backend's answers to the kernel.
+    pub fn remove_backend(&mut self, local: IpAddr, backend: SocketAddr) -> Result<()> {
+        let Some(entry) = self.locals.get_mut(&local) else {
+            return Ok(());
+        };
+        entry.backends.remove(&backend);
+        self.forget_if_unused(local);
+        remove(&self.backends, &layout::backend(local, backend), || {
+            format!("removing backend {backend} of {local}")
+        })
+    }
+
+    /// Opens one of our ports to backends' answers. Bind its kernel socket first, use it afterwards.
+    pub fn open_port(&mut self, local: IpAddr, port: u16) -> Result<()> {
+        let bitmap = self.local(local)?.bitmap;
+        let (word, bit) = port_cell(bitmap, port);
+        if self.ports.atomic_u64(word).fetch_or(bit, Relaxed) & bit == 0 {
+            self.local(local)?.open_ports += 1;
+        }
+        Ok(())
+    }
+
+    /// Closes one of our ports: answers to it go to the kernel socket that holds it.
+    pub fn close_port(&mut self, local: IpAddr, port: u16) {
+        let Some(entry) = self.locals.get_mut(&local) else {
+            return;
+        };
+        let (word, bit) = port_cell(entry.bitmap, port);
+        if self.ports.atomic_u64(word).fetch_and(!bit, Relaxed) & bit != 0 {
+            entry.open_ports -= 1;
+            self.forget_if_unused(local);
+        }
+    }
+
+    /// The entry of one of our addresses, with a bitmap of its own.
+    fn local(&mut self, address: IpAddr) -> Result<&mut Local> {
+        let taken = |bitmap: &u32| self.locals.values().any(|local| local.bitmap == *bitmap);
+        let free = (0..LOCALS).find(|bitmap| !taken(bitmap));
+        match (self.locals.entry(address), free) {
+            (Entry::Occupied(found), _) => Ok(found.into_mut()),
+            (Entry::Vacant(place), Some(bitmap)) => Ok(place.insert(Local {
+                bitmap,
+                backends: HashSet::new(),
+                open_ports: 0,
+            })),
+            (Entry::Vacant(_), None) => Err(Error::Invalid(format!(
+                "{address} is one source address too many: towards backends an interface can have {LOCALS}"
+            ))),
+        }
+    }
+
+    /// Lets another address have the bitmap, which is all zeros again.
+    fn forget_if_unused(&mut self, address: IpAddr) {
+        self.locals.retain(|local, entry| {
+            *local != address || !entry.backends.is_empty() || entry.open_ports > 0
+        });
+    }
+
+    /// The sign of life of a queue's worker.
+    pub fn heartbeat(&self, queue: u32) -> Result<Heartbeat> {
+        check_queue(queue)?;
+        Ok(Heartbeat::new(
+            self.heartbeats.clone(),
+            queue as usize * HEARTBEAT_LENGTH,
+        ))
+    }
+
+    /// Frames by verdict since load, in the order of [`Reason::ALL`](crate::Reason::ALL), over all CPUs.
+    pub fn verdicts(&self) -> Result<[u64; REASONS]> {
+        let mut sums = [0; REASONS];
+        for (reason, sum) in sums.iter_mut().enumerate() {
+            let counts = self
+                .verdicts
+                .lookup(&(reason as u32).to_ne_bytes())
+                .map_err(|error| Error::system("reading the kernel program's counters", error))?;
+            *sum = counts
+                .chunks_exact(8)
+                .map(|count| u64::from_ne_bytes(count.try_into().expect("8 octets")))
+                .sum();
+        }
+        Ok(sums)
+    }
+
+    /// Runs the program over a frame that comes from nowhere; returns XDP's verdict (2 = PASS, 4 = REDIRECT) and the
+    /// frame after it. A queue other than 0 needs Linux 5.15 and an attached program.
+    pub fn test_run(&self, frame: &[u8], queue: u32) -> Result<(u32, Vec<u8>)> {
+        let interface = self
+            .attached
+            .as_ref()
+            .map_or(1, |attached| attached.interface);
+        let receiver = (queue != 0).then_some((interface, queue));
+        bpf::test_run(&self.program, frame, receiver).map_err(|error| {
+            Error::system(
+                format!(
+                    "running the kernel program over {} octets on queue {queue}",
+                    frame.len()
+                ),
+                error,
+            )
+        })
+    }
+}
+
+/// Offset of the word and mask of the bit of a port in the bitmaps.
+fn port_cell(bitmap: u32, port: u16) -> (usize, u64) {
+    (
+        bitmap as usize * PORTS_LENGTH + usize::from(port) / 64 * 8,
+        1 << (port % 64),
+    )
+}
+
+fn check_queue(queue: u32) -> Result<()> {
+    if queue < QUEUES {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "queue {queue}: the kernel program knows 0 to {}",
+        QUEUES - 1
+    )))
+}
+
+/// What a map can hold: one address and port. A wildcard must be resolved to the local addresses first.
+pub(crate) fn check_served(served: SocketAddr) -> Result<()> {
+    if served.ip().is_unspecified() || served.ip().is_multicast() || served.port() == 0 {
+        return Err(Error::Invalid(format!(
+            "serving {served}: must be one unicast address and a port"
+        )));
+    }
+    Ok(())
+}
+
+/// Puts a socket into a map of sockets by queue.
+pub(crate) fn enter(sockets: &Map, queue: u32, socket: BorrowedFd<'_>) -> Result<()> {
+    sockets
+        .update(
+            &queue.to_ne_bytes(),
+            &(socket.as_raw_fd() as u32).to_ne_bytes(),
+        )
+        .map_err(|error| Error::system(format!("entering a socket for queue {queue}"), error))
+}
+
+pub(crate) fn leave(sockets: &Map, queue: u32) -> Result<()> {
+    remove(sockets, &queue.to_ne_bytes(), || {
+        format!("removing the socket of queue {queue}")
+    })
+}
+
+/// Removes an entry; that there is none is as good.
+pub(crate) fn remove(map: &Map, key: &[u8], doing: impl FnOnce() -> String) -> Result<()> {
+    match map.delete(key) {
+        Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
+            Err(Error::system(doing(), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn load_object(has_buffers: bool) -> Result<libbpf_rs::Object> {
+    let failed = |error: libbpf_rs::Error| {
+        let doing = format!(
+            "loading the kernel program (needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN){}",
+            complaints()
+        );
+        Error::system(doing, io::Error::other(error))
+    };
+    collect_complaints();
+    let mut object = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .map_err(failed)?;
+    for mut map in object.maps_mut() {
+        // libbpf names it after the object: match on the suffix.
+        if map.name().to_string_lossy().ends_with(".rodata") {
+            map.set_initial_value(&settings(has_buffers).to_bytes())
+                .map_err(failed)?;
+        }
+    }
+    if has_buffers {
+        for mut program in object.progs_mut() {
+            program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
+        }
+    }
+    object.load().map_err(failed)
+}
+
+fn settings(has_buffers: bool) -> Settings {
+    let jiffy = jiffy_nanoseconds();
+    Settings {
+        stall_jiffies: STALLED_AFTER_NANOSECONDS.div_ceil(jiffy),
+        probe_jiffies: PROBE_EVERY_NANOSECONDS.div_ceil(jiffy),
+        has_buffers,
+    }
+}
+
+/// A map of the loaded object, whose key and value are as large as we think.
+fn map_of(object: &libbpf_rs::Object, name: &str, key: usize, value: usize) -> Result<Map> {
+    let map = object.maps().find(|map| map.name() == name);
+    let map = map.unwrap_or_else(|| panic!("steer.bpf.c has no map `{name}`"));
+    assert_eq!(
+        (map.key_size() as usize, map.value_size() as usize),
+        (key, value),
+        "octets of {name}'s key and value"
+    );
+    let failed = |error| Error::system(format!("keeping the kernel program's map `{name}`"), error);
+    Map::new(map.as_fd().try_clone_to_owned().map_err(failed)?).map_err(failed)
+}
+
+fn mapped(map: &Map, length: usize) -> Result<Mapping> {
+    Mapping::of_descriptor(map.descriptor(), length, 0)
+        .map_err(|error| Error::system(format!("mapping {length} octets of a BPF array"), error))
+}
+
+/// What libbpf has said lately; it would go to stderr otherwise.
+static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// How many of libbpf's lines an error shows: the verifier's reason stands at the end.
+const COMPLAINTS_SHOWN: usize = 4;
+
+fn collect_complaints() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            lock_complaints().push(text)
+        })));
+    });
+    lock_complaints().clear();
+}
+
+fn complaints() -> String {
+    let said = std::mem::take(&mut *lock_complaints()).concat();
+    let lines: Vec<&str> = said
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(COMPLAINTS_SHOWN)..]
+        .iter()
+        .map(|line| format!("; {line}"))
+        .collect()
+}
+
+fn lock_complaints() -> std::sync::MutexGuard<'static, Vec<String>> {
+    COMPLAINTS
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}

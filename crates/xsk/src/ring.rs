@@ -1,0 +1,188 @@
+//! One half of a ring that we share with the kernel: single producer, single consumer, a power of two of slots.
+//!
+//! ```text
+//!              consumer          producer                positions run from 0 to 2³²−1 and wrap;
+//!                 ▼                 ▼                    slot = position & (size − 1)
+//!  slots  ░░░░░░░░████████████████████░░░░░░░░░░         producer − consumer = filled slots, at most size
+//!         free    filled              free
+//! ```
+//!
+//! Each side stores only its own position (release) after it has touched the slots, and reads the other's (acquire) before
+//! it touches them. Each keeps its own position in a plain field and a copy of the other's, which is refreshed only when
+//! the copy does not suffice: most batches cost one store and no shared read.
+//!
+//! Nothing here is unsafe: where slots and positions live is behind [`Shared`]. The model check in `model/rings` compiles
+//! this very file with loom's atomics.
+
+use super::sync::{AtomicU32, OBSERVE, PUBLISH};
+
+/// Where a producer will write next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Prod(u32);
+
+/// Where a consumer will read next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cons(u32);
+
+impl Prod {
+    /// Filled slots between a consumer and this producer. More than the ring has means that the other side is broken.
+    fn filled(self, from: Cons) -> u32 {
+        self.0.wrapping_sub(from.0)
+    }
+
+    fn advanced(self, by: u32) -> Prod {
+        Prod(self.0.wrapping_add(by))
+    }
+}
+
+impl Cons {
+    fn advanced(self, by: u32) -> Cons {
+        Cons(self.0.wrapping_add(by))
+    }
+}
+
+/// The memory that both sides see: two positions and the slots.
+pub(crate) trait Shared {
+    type Slot: Copy;
+
+    /// Number of slots, a power of two.
+    fn size(&self) -> u32;
+    fn producer(&self) -> &AtomicU32;
+    fn consumer(&self) -> &AtomicU32;
+    /// The slot of a position: implementations reduce it modulo the size, so that any number is a slot.
+    fn read(&self, position: u32) -> Self::Slot;
+    fn write(&self, position: u32, slot: Self::Slot);
+}
+
+/// The producing half: we fill slots, the other side empties them.
+pub(crate) struct Producer<S: Shared> {
+    shared: S,
+    /// Published up to here.
+    published: Prod,
+    /// Written up to here; ahead of `published` between [`push`](Self::push) and [`publish`](Self::publish).
+    written: Prod,
+    consumer: Cons,
+}
+
+impl<S: Shared> Producer<S> {
+    /// Continues where the shared positions stand.
+    pub(crate) fn new(shared: S) -> Producer<S> {
+        let published = Prod(shared.producer().load(OBSERVE));
+        let consumer = Cons(shared.consumer().load(OBSERVE));
+        Producer {
+            shared,
+            published,
+            written: published,
+            consumer,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    /// Free slots, looking at the consumer only when fewer than `wanted` are known.
+    pub(crate) fn room(&mut self, wanted: u32) -> u32 {
+        let known = self.free();
+        if known >= wanted {
+            return known;
+        }
+        self.consumer = Cons(self.shared.consumer().load(OBSERVE));
+        self.free()
+    }
+
+    /// A consumer that claims more than was produced gets no room: better stuck and visible than overwritten.
+    fn free(&self) -> u32 {
+        self.shared
+            .size()
+            .saturating_sub(self.written.filled(self.consumer))
+    }
+
+    /// Writes one slot, not yet visible. `false`: the ring is full.
+    pub(crate) fn push(&mut self, slot: S::Slot) -> bool {
+        if self.room(1) == 0 {
+            return false;
+        }
+        self.shared.write(self.written.0, slot);
+        self.written = self.written.advanced(1);
+        true
+    }
+
+    /// Makes all written slots visible; returns how many.
+    pub(crate) fn publish(&mut self) -> u32 {
+        let count = self.written.filled(Cons(self.published.0));
+        if count > 0 {
+            self.shared.producer().store(self.written.0, PUBLISH);
+            self.published = self.written;
+        }
+        count
+    }
+
+    /// Published slots that the other side has not emptied, as of now.
+    pub(crate) fn pending(&mut self) -> u32 {
+        self.consumer = Cons(self.shared.consumer().load(OBSERVE));
+        self.published.filled(self.consumer)
+    }
+}
+
+/// The consuming half: the other side fills slots, we empty them.
+pub(crate) struct Consumer<S: Shared> {
+    shared: S,
+    /// Given back up to here.
+    released: Cons,
+    /// Read up to here.
+    taken: Cons,
+    producer: Prod,
+}
+
+impl<S: Shared> Consumer<S> {
+    /// Continues where the shared positions stand.
+    pub(crate) fn new(shared: S) -> Consumer<S> {
+        let released = Cons(shared.consumer().load(OBSERVE));
+        let producer = Prod(shared.producer().load(OBSERVE));
+        Consumer {
+            shared,
+            released,
+            taken: released,
+            producer,
+        }
+    }
+
+    /// Filled slots as of now, not counting those already taken.
+    pub(crate) fn waiting(&self) -> u32 {
+        let producer = Prod(self.shared.producer().load(OBSERVE));
+        self.checked(producer.filled(self.taken))
+    }
+
+    /// A producer that claims more than the ring holds is not believed.
+    fn checked(&self, filled: u32) -> u32 {
+        if filled <= self.shared.size() {
+            filled
+        } else {
+            0
+        }
+    }
+
+    /// Reads one slot; it stays ours until [`release`](Self::release).
+    pub(crate) fn pop(&mut self) -> Option<S::Slot> {
+        if self.checked(self.producer.filled(self.taken)) == 0 {
+            self.producer = Prod(self.shared.producer().load(OBSERVE));
+            if self.checked(self.producer.filled(self.taken)) == 0 {
+                return None;
+            }
+        }
+        let slot = self.shared.read(self.taken.0);
+        self.taken = self.taken.advanced(1);
+        Some(slot)
+    }
+
+    /// Gives all taken slots back to the producer; returns how many.
+    pub(crate) fn release(&mut self) -> u32 {
+        let count = Prod(self.taken.0).filled(self.released);
+        if count > 0 {
+            self.shared.consumer().store(self.taken.0, PUBLISH);
+            self.released = self.taken;
+        }
+        count
+    }
+}

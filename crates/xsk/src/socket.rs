@@ -1,0 +1,580 @@
+//! One AF_XDP socket: four rings between a queue of an interface and a worker's UMEM.
+//!
+//! Copy mode, cost of a frame: a slot read and a ledger octet to receive, the same to send, to complete and to refill; system
+//! calls per batch, none per frame. Nothing here locks or allocates after bind.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::ring::{Consumer, Producer};
+use crate::sys::memory::MappedRing;
+use crate::sys::socket as system;
+use crate::umem::{CHUNK, Frame, Ledger, Place, SOCKETS, Umem};
+
+/// Most frames of one batch: enough to share the cost of a wake-up, few enough to stay in the first-level cache.
+pub const BATCH: usize = 64;
+
+/// How long bind waits for a queue that its last owner has not yet let go: the kernel releases it in a work queue.
+const BUSY_LIMIT: Duration = Duration::from_secs(1);
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// How frames come from and go to the hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BindMode {
+    /// Zero-copy where the driver can, else copy.
+    #[default]
+    Auto,
+    Copy,
+    ZeroCopy,
+}
+
+/// Slots of the four rings, each a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSizes {
+    pub fill: u32,
+    pub rx: u32,
+    pub tx: u32,
+    pub completion: u32,
+}
+
+impl Default for RingSizes {
+    fn default() -> RingSizes {
+        RingSizes {
+            fill: 2048,
+            rx: 2048,
+            tx: 2048,
+            completion: 2048,
+        }
+    }
+}
+
+impl RingSizes {
+    /// Frames that one socket can occupy at most: received and to be received, going out, gone out, one batch in hand.
+    pub const fn frames(&self) -> u32 {
+        self.fill + self.rx + self.tx + self.completion + BATCH as u32
+    }
+
+    fn check(&self) -> Result<()> {
+        let rings = [
+            ("fill", self.fill),
+            ("RX", self.rx),
+            ("TX", self.tx),
+            ("completion", self.completion),
+        ];
+        match rings.into_iter().find(|(_, size)| !size.is_power_of_two()) {
+            None => Ok(()),
+            Some((ring, size)) => Err(Error::Invalid(format!(
+                "{ring} ring of {size} slots: must be a power of two"
+            ))),
+        }
+    }
+}
+
+/// How a socket is bound. A socket that joins a UMEM which others use already inherits their mode.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    pub rings: RingSizes,
+    pub mode: BindMode,
+}
+
+/// A frame as it came in: octets `start .. start + length` of its chunk.
+#[derive(Debug)]
+pub struct Received {
+    pub frame: Frame,
+    pub start: u32,
+    pub length: u32,
+}
+
+/// Up to [`BATCH`] received frames, in order.
+#[derive(Debug)]
+pub struct Batch {
+    received: [Option<Received>; BATCH],
+    length: usize,
+}
+
+impl Batch {
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Batch {
+        Batch {
+            received: [const { None }; BATCH],
+            length: 0,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Looks at a frame without taking it (to prefetch).
+    pub fn get(&self, index: usize) -> Option<&Received> {
+        self.received.get(index)?.as_ref()
+    }
+
+    /// Takes all frames out, in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = Received> + '_ {
+        let length = std::mem::take(&mut self.length);
+        self.received[..length].iter_mut().filter_map(Option::take)
+    }
+
+    fn push(&mut self, received: Received) {
+        self.received[self.length] = Some(received);
+        self.length += 1;
+    }
+}
+
+/// What [`Socket::refill`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refilled {
+    /// Frames given to the kernel.
+    pub count: u32,
+    /// The fill ring had been empty: frames may have been lost, and the heartbeat must beat.
+    pub was_empty: bool,
+}
+
+/// How [`Socket::flush`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// The TX ring is empty: the kernel has all frames.
+    Drained,
+    /// So many frames wait in the TX ring: the kernel cannot take more now. Flush again after the next batch.
+    Pending(u32),
+    /// The link is down or the device is gone (error number); frames stay in the ring.
+    Down(i32),
+}
+
+/// What this side has counted since bind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub received: u64,
+    pub sent: u64,
+    pub completed: u64,
+    /// Frames that found the TX ring full.
+    pub tx_full: u64,
+    /// Times the fill ring was found empty.
+    pub fill_empty: u64,
+    /// System calls to send.
+    pub wakeups: u64,
+    /// Slots whose address or length could not be true: not used.
+    pub bad_addresses: u64,
+}
+
+/// What the kernel has counted since bind (XDP_STATISTICS). The last three are zero before Linux 5.9.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounters {
+    /// Dropped for other reasons than a full ring: too long for a chunk.
+    pub rx_dropped: u64,
+    pub rx_invalid: u64,
+    pub tx_invalid: u64,
+    pub rx_ring_full: u64,
+    pub fill_ring_empty: u64,
+    pub tx_ring_empty: u64,
+}
+
+/// A bound AF_XDP socket. Dropping it unmaps its rings and closes it; what it had goes back to its UMEM
+/// ([`Umem::reclaim`]). To lose nothing: take it out of the program's map, receive and [`flush`](Socket::flush) until both
+/// rings are empty, then drop it.
+pub struct Socket {
+    // Dropped in this order: the queue stays busy for ever when the socket is closed while a ring is mapped, and the
+    // chunks are ours again only after close.
+    rx: Consumer<MappedRing<libc::xdp_desc>>,
+    tx: Producer<MappedRing<libc::xdp_desc>>,
+    fill: Producer<MappedRing<u64>>,
+    completion: Consumer<MappedRing<u64>>,
+    descriptor: Arc<OwnedFd>,
+    membership: Membership,
+    interface: u32,
+    queue: u32,
+    budget: u32,
+    counters: Counters,
+}
+
+impl Socket {
+    /// An unbound socket, for [`bind_descriptor`](Socket::bind_descriptor): this is what needs CAP_NET_RAW.
+    pub fn open() -> Result<OwnedFd> {
+        system::open()
+            .map_err(|error| Error::system("opening an AF_XDP socket (needs CAP_NET_RAW)", error))
+    }
+
+    /// Opens a socket and binds it to a queue.
+    pub fn bind(umem: &mut Umem, interface: u32, queue: u32, options: Options) -> Result<Socket> {
+        Socket::bind_descriptor(Socket::open()?, umem, interface, queue, options)
+    }
+
+    /// Binds an open socket to a queue of an interface (index). The first socket of a UMEM registers it; others join.
+    /// Waits up to a second for a queue that is busy.
+    pub fn bind_descriptor(
+        descriptor: OwnedFd,
+        umem: &mut Umem,
+        interface: u32,
+        queue: u32,
+        options: Options,
+    ) -> Result<Socket> {
+        options.rings.check()?;
+        // Joining comes first: it decides whether this socket registers the UMEM, which must precede bind, while rings
+        // must be mapped before bind (EBUSY afterwards, before Linux 6.4).
+        let number = umem.ledger().open_socket().ok_or_else(|| {
+            Error::Invalid(format!(
+                "this UMEM has {SOCKETS} sockets already: one worker cannot have more"
+            ))
+        })?;
+        let membership = Membership {
+            ledger: umem.ledger().clone(),
+            number,
+            zero_copy: false,
+        };
+        let descriptor = Arc::new(descriptor);
+        make_rings(descriptor.as_fd(), &options.rings)?;
+        let mut socket = Socket::map(descriptor, membership, interface, queue, &options.rings)?;
+        // Before bind even where nothing will be received: ice and i40e leak buffers otherwise.
+        socket.refill(umem);
+        socket.join(umem, options.mode)?;
+        socket.membership.zero_copy = socket.mode()? == BindMode::ZeroCopy;
+        socket.raise_budget(options.rings.tx);
+        umem.add_sharer(&socket.descriptor);
+        Ok(socket)
+    }
+
+    fn map(
+        descriptor: Arc<OwnedFd>,
+        membership: Membership,
+        interface: u32,
+        queue: u32,
+        sizes: &RingSizes,
+    ) -> Result<Socket> {
+        let fd = descriptor.as_fd();
+        let offsets: libc::xdp_mmap_offsets = system::option(fd, libc::XDP_MMAP_OFFSETS)
+            .map_err(|error| Error::system("asking where an AF_XDP socket's rings are", error))?;
+        let failed = |error| Error::system("mapping the rings of an AF_XDP socket", error);
+        let fill = libc::XDP_UMEM_PGOFF_FILL_RING as i64;
+        let completion = libc::XDP_UMEM_PGOFF_COMPLETION_RING as i64;
+        Ok(Socket {
+            rx: Consumer::new(
+                MappedRing::map(fd, libc::XDP_PGOFF_RX_RING, &offsets.rx, sizes.rx)
+                    .map_err(failed)?,
+            ),
+            tx: Producer::new(
+                MappedRing::map(fd, libc::XDP_PGOFF_TX_RING, &offsets.tx, sizes.tx)
+                    .map_err(failed)?,
+            ),
+            fill: Producer::new(
+                MappedRing::map(fd, fill, &offsets.fr, sizes.fill).map_err(failed)?,
+            ),
+            completion: Consumer::new(
+                MappedRing::map(fd, completion, &offsets.cr, sizes.completion).map_err(failed)?,
+            ),
+            descriptor,
+            membership,
+            interface,
+            queue,
+            budget: 32,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Binds with the UMEM of a live socket, or registers it.
+    fn join(&self, umem: &mut Umem, mode: BindMode) -> Result<()> {
+        for sharer in umem.sharers() {
+            // XDP_SHARED_UMEM alone: any other flag is EINVAL, the mode is the sharer's.
+            match self.bind_patiently(libc::XDP_SHARED_UMEM, Some(sharer.as_fd())) {
+                // Its device is gone: try the next.
+                Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    return Err(Error::ZeroCopyMismatch {
+                        interface: self.interface,
+                        queue: self.queue,
+                    });
+                }
+                other => return other,
+            }
+        }
+        self.register(umem)?;
+        let mode = match mode {
+            BindMode::Auto => 0,
+            BindMode::Copy => libc::XDP_COPY,
+            BindMode::ZeroCopy => libc::XDP_ZEROCOPY,
+        };
+        self.bind_patiently(mode | libc::XDP_USE_NEED_WAKEUP, None)
+    }
+
+    fn register(&self, umem: &Umem) -> Result<()> {
+        let area = libc::xdp_umem_reg {
+            addr: umem.address(),
+            len: umem.length(),
+            chunk_size: CHUNK as u32,
+            headroom: 0,
+            flags: 0,
+            tx_metadata_len: 0,
+        };
+        system::set_option(self.as_fd(), libc::XDP_UMEM_REG, &area).map_err(|error| {
+            let doing = format!(
+                "registering {} frames ({} octets) with the kernel; they are locked in memory: ENOBUFS means that \
+                 RLIMIT_MEMLOCK (LimitMEMLOCK=infinity) is too low",
+                umem.frames(),
+                umem.length()
+            );
+            Error::system(doing, error)
+        })
+    }
+
+    fn bind_patiently(&self, flags: u16, sharer: Option<BorrowedFd<'_>>) -> Result<()> {
+        let (interface, queue) = (self.interface, self.queue);
+        let started = Instant::now();
+        loop {
+            let error = match system::bind(self.as_fd(), interface, queue, flags, sharer) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if error.raw_os_error() != Some(libc::EBUSY) {
+                let doing =
+                    format!("binding an AF_XDP socket to queue {queue} of interface {interface}");
+                return Err(Error::system(doing, error));
+            }
+            if started.elapsed() >= BUSY_LIMIT {
+                return Err(Error::QueueBusy { interface, queue });
+            }
+            thread::sleep(BUSY_PAUSE);
+        }
+    }
+
+    /// Lets one wake-up send a whole ring where the kernel can be told so; else 32 frames at a time.
+    fn raise_budget(&mut self, frames: u32) {
+        if system::set_option(self.as_fd(), system::XDP_MAX_TX_SKB_BUDGET, &frames).is_ok() {
+            self.budget = frames;
+        }
+    }
+
+    /// Receives what is there into an empty batch; returns how many.
+    pub fn receive(&mut self, umem: &mut Umem, batch: &mut Batch) -> usize {
+        debug_assert!(
+            batch.is_empty(),
+            "{} frames of the last batch are still there",
+            batch.len()
+        );
+        let from = Place::fill(self.membership.number);
+        while batch.len() < BATCH {
+            let Some(slot) = self.rx.pop() else { break };
+            match umem.received(slot.addr, from) {
+                None => self.counters.bad_addresses += 1,
+                Some(frame) => {
+                    let start = slot.addr as u32 % CHUNK as u32;
+                    if slot.len as usize <= CHUNK - start as usize {
+                        batch.push(Received {
+                            frame,
+                            start,
+                            length: slot.len,
+                        });
+                    } else {
+                        self.counters.bad_addresses += 1;
+                        umem.give(frame);
+                    }
+                }
+            }
+        }
+        self.rx.release();
+        self.counters.received += batch.len() as u64;
+        batch.len()
+    }
+
+    /// Puts a frame into the TX ring: octets `start .. start + length` of its chunk. It leaves with the next
+    /// [`flush`](Socket::flush). `Err` gives the frame back: the ring is full.
+    pub fn send(
+        &mut self,
+        frame: Frame,
+        start: u32,
+        length: u32,
+    ) -> std::result::Result<(), Frame> {
+        // The kernel would skip it and never complete it: the frame would be lost.
+        let inside = start as usize + length as usize <= CHUNK && length >= 14;
+        assert!(
+            inside,
+            "{length} octets at {start} are not a frame within a chunk of {CHUNK}"
+        );
+        if self.tx.room(1) == 0 {
+            self.counters.tx_full += 1;
+            return Err(frame);
+        }
+        let chunk = frame.surrender();
+        self.membership
+            .ledger
+            .moved(chunk, Place::PIPELINE, Place::tx(self.membership.number));
+        let address = u64::from(chunk) * CHUNK as u64 + u64::from(start);
+        self.tx.push(libc::xdp_desc {
+            addr: address,
+            len: length,
+            options: 0,
+        });
+        self.counters.sent += 1;
+        Ok(())
+    }
+
+    /// Shows the kernel what was put into the TX ring, and wakes it until it has taken all or takes no more.
+    pub fn flush(&mut self) -> Flushed {
+        self.tx.publish();
+        let mut pending = self.tx.pending();
+        while pending > 0 {
+            if !needs_wakeup(self.tx.shared()) {
+                return Flushed::Pending(pending);
+            }
+            self.counters.wakeups += 1;
+            let error = system::wake(self.descriptor.as_fd())
+                .err()
+                .and_then(|error| error.raw_os_error());
+            let left = self.tx.pending();
+            match error {
+                Some(error @ (libc::ENXIO | libc::ENETDOWN | libc::EBADF)) => {
+                    return Flushed::Down(error);
+                }
+                // EAGAIN is both "32 sent, there are more" and "no room for completions": go on while it goes forward.
+                _ if left == pending => return Flushed::Pending(left),
+                _ => pending = left,
+            }
+        }
+        Flushed::Drained
+    }
+
+    /// Takes back frames that have been sent; returns how many.
+    pub fn complete(&mut self, umem: &mut Umem) -> u32 {
+        let from = Place::tx(self.membership.number);
+        let mut count = 0;
+        while let Some(address) = self.completion.pop() {
+            if umem.completed(address, from) {
+                count += 1;
+            } else {
+                self.counters.bad_addresses += 1;
+            }
+        }
+        self.completion.release();
+        self.counters.completed += u64::from(count);
+        count
+    }
+
+    /// Gives free frames to the kernel to receive into, as many as the fill ring has room for.
+    pub fn refill(&mut self, umem: &mut Umem) -> Refilled {
+        if umem.has_closed_sockets() {
+            umem.reclaim();
+        }
+        let was_empty = self.fill.pending() == 0;
+        let to = Place::fill(self.membership.number);
+        while self.fill.room(1) > 0 {
+            let Some(chunk) = umem.take_free(to) else {
+                break;
+            };
+            self.fill.push(u64::from(chunk) * CHUNK as u64);
+        }
+        let count = self.fill.publish();
+        self.counters.fill_empty += u64::from(was_empty);
+        if count > 0 && needs_wakeup(self.fill.shared()) {
+            system::wake_receiver(self.descriptor.as_fd());
+        }
+        Refilled {
+            count,
+            was_empty: was_empty && count > 0,
+        }
+    }
+
+    /// Frames waiting in the RX ring and in the completion ring.
+    pub fn waiting(&self) -> (u32, u32) {
+        (self.rx.waiting(), self.completion.waiting())
+    }
+
+    /// The interface's index.
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    pub fn queue(&self) -> u32 {
+        self.queue
+    }
+
+    /// Frames that one wake-up sends in copy mode.
+    pub fn budget(&self) -> u32 {
+        self.budget
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// The kernel's own counters.
+    pub fn statistics(&self) -> Result<KernelCounters> {
+        let counted: libc::xdp_statistics = system::option(self.as_fd(), libc::XDP_STATISTICS)
+            .map_err(|error| Error::system("reading an AF_XDP socket's statistics", error))?;
+        Ok(KernelCounters {
+            rx_dropped: counted.rx_dropped,
+            rx_invalid: counted.rx_invalid_descs,
+            tx_invalid: counted.tx_invalid_descs,
+            rx_ring_full: counted.rx_ring_full,
+            fill_ring_empty: counted.rx_fill_ring_empty_descs,
+            tx_ring_empty: counted.tx_ring_empty_descs,
+        })
+    }
+
+    /// [`BindMode::Copy`] or [`BindMode::ZeroCopy`]: what the kernel chose.
+    pub fn mode(&self) -> Result<BindMode> {
+        let options: libc::xdp_options = system::option(self.as_fd(), libc::XDP_OPTIONS)
+            .map_err(|error| Error::system("reading an AF_XDP socket's mode", error))?;
+        let zero_copy = options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0;
+        Ok(if zero_copy {
+            BindMode::ZeroCopy
+        } else {
+            BindMode::Copy
+        })
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Makes all four rings. On a shared UMEM too: another device or queue needs its own fill and completion ring.
+fn make_rings(descriptor: BorrowedFd<'_>, sizes: &RingSizes) -> Result<()> {
+    let rings = [
+        ("fill", libc::XDP_UMEM_FILL_RING, sizes.fill),
+        (
+            "completion",
+            libc::XDP_UMEM_COMPLETION_RING,
+            sizes.completion,
+        ),
+        ("RX", libc::XDP_RX_RING, sizes.rx),
+        ("TX", libc::XDP_TX_RING, sizes.tx),
+    ];
+    for (name, option, size) in rings {
+        system::set_option(descriptor, option, &size).map_err(|error| {
+            Error::system(format!("making the {name} ring of {size} slots"), error)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether the kernel wants a system call to go on with a ring (XDP_USE_NEED_WAKEUP).
+fn needs_wakeup<T: crate::sys::memory::Slot>(ring: &MappedRing<T>) -> bool {
+    // The kernel sets the flag, then looks at the producer once more; we publish, then look at the flag. Without a full
+    // barrier on this side both could miss the other, and the ring would stand still.
+    fence(Ordering::SeqCst);
+    ring.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+}
+
+/// A socket's number in its UMEM's ledger.
+struct Membership {
+    ledger: Arc<Ledger>,
+    number: u8,
+    zero_copy: bool,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        // In copy mode the kernel has stopped writing when close() returns; what was being sent may still be read.
+        let hardware = self.zero_copy || self.ledger.any_at(Place::tx(self.number));
+        self.ledger.close_socket(self.number, hardware);
+    }
+}

@@ -1,0 +1,215 @@
+//! Memory that we share with the kernel: chunks, rings, cells of BPF maps.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::ring::Shared;
+
+/// An area of mapped memory, unmapped when dropped.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: the area stays mapped until the value is dropped, whichever thread has it, and every access goes through an
+// atomic, a ring half (which is not shared between threads, see `MappedRing`), or an unsafe function.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; `&Mapping` gives out only atomics.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Private zeroed memory, on huge pages where the kernel has them to spare (fewer TLB misses, otherwise the same).
+    pub(crate) fn anonymous(length: usize, huge_pages: bool) -> io::Result<Mapping> {
+        let mapping = Mapping::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+        if huge_pages {
+            // SAFETY: advice about memory that we have just mapped; it changes no content. A refusal costs only speed.
+            unsafe { libc::madvise(mapping.start.as_ptr().cast(), length, libc::MADV_HUGEPAGE) };
+        }
+        Ok(mapping)
+    }
+
+    /// Shared memory of a descriptor: a ring of an AF_XDP socket, the values of a BPF array.
+    pub(crate) fn of_descriptor(
+        descriptor: BorrowedFd<'_>,
+        length: usize,
+        offset: i64,
+    ) -> io::Result<Mapping> {
+        Mapping::map(
+            length,
+            libc::MAP_SHARED | libc::MAP_POPULATE,
+            descriptor.as_raw_fd(),
+            offset,
+        )
+    }
+
+    fn map(length: usize, flags: i32, descriptor: i32, offset: i64) -> io::Result<Mapping> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                flags,
+                descriptor,
+                offset,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start =
+            NonNull::new(start.cast()).expect("mmap without MAP_FIXED never maps address 0");
+        Ok(Mapping { start, length })
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.start.as_ptr() as u64
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Octets, to read. Panics outside the area.
+    ///
+    /// # Safety
+    /// Nobody, the kernel included, writes to them while the slice lives.
+    pub(crate) unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
+        self.check(offset, length, 1);
+        // SAFETY: inside the mapping (checked), which lives as long as `self`; the caller vouches for writers.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
+    }
+
+    /// Octets, to write. Panics outside the area.
+    ///
+    /// # Safety
+    /// Nobody, the kernel included, writes to them while the slice lives.
+    pub(crate) unsafe fn slice_mut(&mut self, offset: usize, length: usize) -> &mut [u8] {
+        self.check(offset, length, 1);
+        // SAFETY: as `slice`, and `&mut self` excludes other references of ours.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().add(offset), length) }
+    }
+
+    /// A cell that the kernel may read or write at the same time. Panics outside the area.
+    pub(crate) fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        self.check(offset, 8, 8);
+        // SAFETY: inside the mapping and aligned (checked); lives as long as `self`; accessed only atomically.
+        unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU64>() }
+    }
+
+    fn check(&self, offset: usize, length: usize, align: usize) {
+        let inside = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= self.length);
+        assert!(
+            inside,
+            "{length} octets at {offset} are outside a mapping of {} octets",
+            self.length
+        );
+        assert!(
+            offset.is_multiple_of(align),
+            "offset {offset} is not a multiple of {align}"
+        );
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the area is ours alone, and no reference into it outlives `self`.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+/// One ring of an AF_XDP socket as the kernel maps it. `T` is what the kernel keeps in a slot.
+pub(crate) struct MappedRing<T> {
+    /// Keeps the three pointers below valid.
+    _mapping: Mapping,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    slots: NonNull<T>,
+    size: u32,
+}
+
+/// What may lie in a slot: any bit pattern is a value.
+pub(crate) trait Slot: Copy {}
+impl Slot for u64 {}
+impl Slot for libc::xdp_desc {}
+
+// SAFETY: the pointers point into the mapping that the value owns. It is not `Sync`: slots are plain memory, and one
+// thread at a time is one side of the ring.
+unsafe impl<T: Slot> Send for MappedRing<T> {}
+
+impl<T: Slot> MappedRing<T> {
+    /// Maps a ring of `size` slots, a power of two, whose parts lie where `offsets` says.
+    pub(crate) fn map(
+        descriptor: BorrowedFd<'_>,
+        page_offset: i64,
+        offsets: &libc::xdp_ring_offset,
+        size: u32,
+    ) -> io::Result<MappedRing<T>> {
+        assert!(
+            size.is_power_of_two(),
+            "a ring of {size} slots: must be a power of two"
+        );
+        let slots_length = size as usize * size_of::<T>();
+        let mapping = Mapping::of_descriptor(
+            descriptor,
+            offsets.desc as usize + slots_length,
+            page_offset,
+        )?;
+        let part = |offset: u64, length, align| {
+            mapping.check(offset as usize, length, align);
+            // SAFETY: inside the mapping (checked just now).
+            unsafe { mapping.start.add(offset as usize) }
+        };
+        Ok(MappedRing {
+            producer: part(offsets.producer, 4, 4).cast(),
+            consumer: part(offsets.consumer, 4, 4).cast(),
+            flags: part(offsets.flags, 4, 4).cast(),
+            slots: part(offsets.desc, slots_length, align_of::<T>()).cast(),
+            _mapping: mapping,
+            size,
+        })
+    }
+
+    /// The kernel's flag word: whether it wants to be woken.
+    pub(crate) fn flags(&self) -> &AtomicU32 {
+        // SAFETY: points into the mapping that `self` owns, aligned; accessed only atomically.
+        unsafe { self.flags.as_ref() }
+    }
+}
+
+impl<T: Slot> Shared for MappedRing<T> {
+    type Slot = T;
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: points into the mapping that `self` owns, aligned; accessed only atomically.
+        unsafe { self.producer.as_ref() }
+    }
+
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: points into the mapping that `self` owns, aligned; accessed only atomically.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    fn read(&self, position: u32) -> T {
+        let slot = (position & (self.size - 1)) as usize;
+        // SAFETY: slot < size, so inside the mapping; any bits are a `T`. The kernel does not write it before we release it.
+        unsafe { self.slots.add(slot).read() }
+    }
+
+    fn write(&self, position: u32, value: T) {
+        let slot = (position & (self.size - 1)) as usize;
+        // SAFETY: slot < size, so inside the mapping. The kernel does not read it before we publish it, and `&self` is
+        // not shared between threads.
+        unsafe { self.slots.add(slot).write(value) }
+    }
+}

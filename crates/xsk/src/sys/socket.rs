@@ -1,0 +1,130 @@
+//! AF_XDP sockets: options, bind, wake-ups.
+
+use std::io;
+use std::mem::{size_of, size_of_val, zeroed};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Most frames one `sendto` sends in copy mode; settable since about Linux 6.17. Not in libc yet.
+pub(crate) const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
+
+/// A value that the kernel may fill with any bits.
+///
+/// # Safety
+/// All fields are integers: every bit pattern, zero included, is a value.
+pub(crate) unsafe trait Plain: Copy {}
+// SAFETY: integers.
+unsafe impl Plain for libc::xdp_mmap_offsets {}
+// SAFETY: integers.
+unsafe impl Plain for libc::xdp_statistics {}
+// SAFETY: integers.
+unsafe impl Plain for libc::xdp_options {}
+// SAFETY: integers.
+unsafe impl Plain for libc::xdp_umem_reg {}
+// SAFETY: an integer.
+unsafe impl Plain for u32 {}
+
+fn result(returned: i32) -> io::Result<()> {
+    if returned < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// A new, unbound AF_XDP socket. Needs CAP_NET_RAW.
+pub(crate) fn open() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    result(descriptor)?;
+    // SAFETY: just opened, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+pub(crate) fn set_option<T: Plain>(
+    socket: BorrowedFd<'_>,
+    option: i32,
+    value: &T,
+) -> io::Result<()> {
+    let length = size_of_val(value) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets of a value that lives through the call.
+    result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_XDP,
+            option,
+            std::ptr::from_ref(value).cast(),
+            length,
+        )
+    })
+}
+
+/// What the kernel fills; a shorter answer of an older kernel leaves zeros at the end.
+pub(crate) fn option<T: Plain>(socket: BorrowedFd<'_>, option: i32) -> io::Result<T> {
+    // SAFETY: `Plain`: zero is a value.
+    let mut value: T = unsafe { zeroed() };
+    let mut length = size_of::<T>() as libc::socklen_t;
+    let at = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: the kernel writes at most `length` octets into `value`, and any bits are a `T`.
+    result(unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, at, &mut length)
+    })?;
+    Ok(value)
+}
+
+/// Binds to a queue. `sharer`: a bound socket whose UMEM is used.
+pub(crate) fn bind(
+    socket: BorrowedFd<'_>,
+    interface: u32,
+    queue: u32,
+    flags: u16,
+    sharer: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: interface,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: sharer.map_or(0, |sharer| sharer.as_raw_fd() as u32),
+    };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets of an address that lives through the call.
+    result(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            std::ptr::from_ref(&address).cast(),
+            length,
+        )
+    })
+}
+
+/// Asks the kernel to send what is in the TX ring.
+pub(crate) fn wake(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no data and no address: nothing is read or written.
+    let sent = unsafe {
+        libc::sendto(
+            socket.as_raw_fd(),
+            std::ptr::null(),
+            0,
+            libc::MSG_DONTWAIT,
+            std::ptr::null(),
+            0,
+        )
+    };
+    if sent < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Asks the kernel to take frames from the fill ring (and, in copy mode, to send): a poll that does not wait.
+pub(crate) fn wake_receiver(socket: BorrowedFd<'_>) {
+    let mut poll = libc::pollfd {
+        fd: socket.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: the kernel reads and writes one pollfd that lives through the call. The wake-up is a side effect; the
+    // result says only whether frames wait, which the ring says too.
+    unsafe { libc::poll(&mut poll, 1, 0) };
+}
