@@ -1,5 +1,6 @@
 //! Counters: each thread writes its own, whoever reads adds them up.
 
+use crate::pipeline::HandOverReason;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::rings::Rings;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -96,6 +97,7 @@ pub struct Shard {
     writers: Writers,
     counters: [AtomicU64; Counter::ALL.len()],
     drops: [AtomicU64; DropReason::ALL.len()],
+    hand_overs: [AtomicU64; HandOverReason::ALL.len()],
     pub rings: Rings,
 }
 
@@ -106,6 +108,7 @@ impl Shard {
             writers,
             counters: [const { AtomicU64::new(0) }; Counter::ALL.len()],
             drops: [const { AtomicU64::new(0) }; DropReason::ALL.len()],
+            hand_overs: [const { AtomicU64::new(0) }; HandOverReason::ALL.len()],
             rings,
         }
     }
@@ -122,12 +125,20 @@ impl Shard {
         self.bump(&self.drops[reason as usize], 1);
     }
 
+    pub fn count_hand_over(&self, reason: HandOverReason) {
+        self.bump(&self.hand_overs[reason as usize], 1);
+    }
+
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
     }
 
     pub fn drops(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize].load(Relaxed)
+    }
+
+    pub fn hand_overs(&self, reason: HandOverReason) -> u64 {
+        self.hand_overs[reason as usize].load(Relaxed)
     }
 
     fn bump(&self, cell: &AtomicU64, number: u64) {
@@ -178,6 +189,9 @@ mod tests {
             assert_eq!(*counter as usize, number);
         }
         for (number, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, number);
+        }
+        for (number, reason) in HandOverReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, number);
         }
     }

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::counters::{Counter, Shard};
 use crate::random::Random;
 use drop::DropReason;
-use query::{Arrival, Query};
+use query::{Arrival, Found, Query};
 use std::sync::Arc;
 
 /// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
@@ -64,15 +64,37 @@ pub struct HandOver<'c> {
     pub reason: HandOverReason,
     /// Whom to ask; `None` when the answer is made here.
     pub server: Option<&'c Arc<Server>>,
+    pub found: Found,
 }
 
-/// Why a query leaves the packet path. One counter each.
+/// Why a query or its answer leaves the packet path. One counter each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum HandOverReason {
     /// The client came over TCP, so the backend is asked over TCP.
     Stream,
     /// The backend takes TCP only (`tcpOnly`).
     TcpOnlyBackend,
+    /// The client takes an answer that its frame has no room for: the listener's kernel socket sends it.
+    Oversized,
+}
+
+impl HandOverReason {
+    /// All reasons, in the order of their numbers.
+    pub const ALL: [HandOverReason; 3] = [
+        HandOverReason::Stream,
+        HandOverReason::TcpOnlyBackend,
+        HandOverReason::Oversized,
+    ];
+
+    /// The label of the counter.
+    pub fn name(self) -> &'static str {
+        match self {
+            HandOverReason::Stream => "stream",
+            HandOverReason::TcpOnlyBackend => "tcp-only-backend",
+            HandOverReason::Oversized => "oversized",
+        }
+    }
 }
 
 /// Takes one query through all stages.
@@ -80,8 +102,10 @@ pub enum HandOverReason {
 /// Cost of a REFUSED: acl, parse, one rule chain. No lock, no allocation, no clock.
 pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let verdict = stages(arrival, env);
-    if let Verdict::Drop(reason) = &verdict {
-        env.shard.count_drop(*reason);
+    match &verdict {
+        Verdict::Drop(reason) => env.shard.count_drop(*reason),
+        Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
+        Verdict::Answer(_) | Verdict::Forward(_) => {}
     }
     verdict
 }

@@ -62,6 +62,18 @@ pub struct Query<'m> {
     pub skip_cache: bool,
 }
 
+/// What the stages found out and decided about a query, without its bytes: what whoever takes it over needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The query is so many bytes at the front of the arrival's buffer.
+    pub length: usize,
+    pub parts: QueryParts,
+    /// See [`Query::limit`].
+    pub limit: usize,
+    pub pool: PoolId,
+    pub skip_cache: bool,
+}
+
 impl<'m> Query<'m> {
     /// The "parse" stage: a well-formed query, or the verdict on what is none.
     ///
@@ -103,6 +115,16 @@ impl<'m> Query<'m> {
 
     pub fn header(&self) -> Header {
         Header::read(self.message).expect("a parsed query has a header")
+    }
+
+    pub fn found(&self) -> Found {
+        Found {
+            length: self.length,
+            parts: self.parts,
+            limit: self.limit,
+            pool: self.pool,
+            skip_cache: self.skip_cache,
+        }
     }
 
     /// The whole query, its trailing bytes included.

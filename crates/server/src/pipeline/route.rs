@@ -20,12 +20,14 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         return Verdict::HandOver(HandOver {
             reason: HandOverReason::Stream,
             server: Some(server),
+            found: query.found(),
         });
     }
     if server.options.tcp_only {
         return Verdict::HandOver(HandOver {
             reason: HandOverReason::TcpOnlyBackend,
             server: Some(server),
+            found: query.found(),
         });
     }
     match env.exchanges.open(query, server, env.now, env.random) {

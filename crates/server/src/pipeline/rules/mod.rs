@@ -86,6 +86,7 @@ pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>
                 return Some(Verdict::HandOver(super::HandOver {
                     reason,
                     server: None,
+                    found: query.found(),
                 }));
             }
         }
