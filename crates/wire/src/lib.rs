@@ -24,3 +24,5 @@ pub mod name;
 pub mod ttl;
 
 mod bytes;
+#[cfg(test)]
+mod examples;

@@ -115,3 +115,161 @@ fn change(message: &mut [u8], offsets: &[u16], new: impl Fn(u32) -> u32) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::examples::Composed;
+    use crate::message::parse_response;
+    use proptest::prelude::*;
+
+    const TO_QNAME: &[u8] = b"\xc0\x0c";
+
+    fn collected(message: &[u8], offsets: &mut [u16]) -> Result<Ttls, TtlError> {
+        collect(message, &parse_response(message).unwrap(), offsets)
+    }
+
+    /// Data of an SOA record with this MINIMUM.
+    fn soa(minimum: u32) -> Vec<u8> {
+        [TO_QNAME, TO_QNAME, &[0; 16], &minimum.to_be_bytes()].concat()
+    }
+
+    fn two_addresses_and_opt() -> Vec<u8> {
+        Composed::response("www.example.com", 1)
+            .record(Section::Answer, TO_QNAME, 1, 300, &[192, 0, 2, 1])
+            .record(Section::Answer, TO_QNAME, 1, 200, &[192, 0, 2, 2])
+            .opt(0x0000_8000, b"")
+            .octets
+    }
+
+    /// The TTLs that domain reads, OPT records left out.
+    fn read_by_domain(message: &[u8]) -> Vec<u32> {
+        let message = domain::base::Message::from_octets(message).unwrap();
+        let records = message.iter().map(|record| record.unwrap().0);
+        records
+            .filter(|record| record.rtype().to_int() != 41)
+            .map(|record| record.ttl().as_secs())
+            .collect()
+    }
+
+    #[test]
+    fn ttls_are_found_and_the_opt_record_is_left_alone() {
+        let mut message = two_addresses_and_opt();
+        let mut offsets = [0; 8];
+        let ttls = collected(&message, &mut offsets).unwrap();
+        assert_eq!(
+            ttls,
+            Ttls {
+                count: 2,
+                minimum: Some(200),
+                negative: None
+            }
+        );
+        let offsets = &offsets[..ttls.count];
+        let opt = message[message.len() - 11..].to_vec();
+        age(&mut message, offsets, 250);
+        assert_eq!(read_by_domain(&message), [50, 0]);
+        floor(&mut message, offsets, 20);
+        assert_eq!(read_by_domain(&message), [50, 20]);
+        cap(&mut message, offsets, 30);
+        assert_eq!(read_by_domain(&message), [30, 20]);
+        set(&mut message, offsets, 60);
+        assert_eq!(read_by_domain(&message), [60, 60]);
+        assert_eq!(&message[message.len() - 11..], &opt);
+    }
+
+    #[test]
+    fn too_few_places_are_an_error() {
+        assert_eq!(
+            collected(&two_addresses_and_opt(), &mut [0; 1]),
+            Err(TtlError::TooMany)
+        );
+        assert!(collected(&two_addresses_and_opt(), &mut [0; 2]).is_ok());
+        let none = Composed::response("www.example.com", 1).octets;
+        assert_eq!(collected(&none, &mut []), Ok(Ttls::default()));
+    }
+
+    #[test]
+    fn parts_of_another_message_are_an_error() {
+        let message = two_addresses_and_opt();
+        let parts = parse_response(&message).unwrap();
+        assert_eq!(
+            collect(&message[..70], &parts, &mut [0; 8]),
+            Err(TtlError::BadRecords)
+        );
+        assert_eq!(collect(&[], &parts, &mut [0; 8]), Err(TtlError::BadRecords));
+    }
+
+    #[test]
+    fn absence_lasts_the_lesser_of_ttl_and_minimum() {
+        for (ttl, minimum, negative) in [(3600, 300, 300), (60, 300, 60), (3600, 0x8000_0000, 0)] {
+            let message = Composed::response("www.example.com", 1)
+                .record(Section::Authority, TO_QNAME, 6, ttl, &soa(minimum))
+                .octets;
+            let ttls = collected(&message, &mut [0; 8]).unwrap();
+            assert_eq!(
+                ttls,
+                Ttls {
+                    count: 1,
+                    minimum: Some(ttl),
+                    negative: Some(negative)
+                }
+            );
+        }
+        // An SOA record that was asked for says nothing of absence, nor does one cut short.
+        let answer =
+            Composed::response("example.com", 6).record(Section::Answer, TO_QNAME, 6, 60, &soa(10));
+        assert_eq!(
+            collected(&answer.octets, &mut [0; 8]).unwrap().negative,
+            None
+        );
+        let short = Composed::response("example.com", 1).record(
+            Section::Authority,
+            TO_QNAME,
+            6,
+            60,
+            &[0; 21],
+        );
+        assert_eq!(
+            collected(&short.octets, &mut [0; 8]).unwrap().negative,
+            None
+        );
+    }
+
+    #[test]
+    fn a_ttl_with_its_highest_bit_set_is_zero() {
+        let mut message = Composed::response("www.example.com", 1)
+            .record(Section::Answer, TO_QNAME, 1, 0x8000_0001, &[192, 0, 2, 1])
+            .octets;
+        let mut offsets = [0; 1];
+        assert_eq!(collected(&message, &mut offsets).unwrap().minimum, Some(0));
+        cap(&mut message, &offsets, 30);
+        assert_eq!(read_by_domain(&message), [0]);
+    }
+
+    #[test]
+    fn places_outside_the_message_are_passed_over() {
+        let mut message = [7; 10];
+        set(&mut message, &[7, 10, 65_535], 0);
+        assert_eq!(message, [7; 10]);
+    }
+
+    proptest! {
+        #[test]
+        fn ageing_is_what_domain_reads(
+            records in prop::collection::vec((any::<u32>(), prop::collection::vec(any::<u8>(), 0..20)), 0..20),
+            seconds in 0_u32..100_000,
+        ) {
+            let message = records.iter().fold(Composed::response("example.com", 1), |message, (ttl, rdata)| {
+                message.record(Section::Answer, TO_QNAME, 65_280, *ttl, rdata)
+            });
+            let mut message = message.opt(0, b"").octets;
+            let mut offsets = [0; 20];
+            let count = collected(&message, &mut offsets).unwrap().count;
+            age(&mut message, &offsets[..count], seconds);
+            let expected: Vec<_> =
+                records.iter().map(|(ttl, _)| effective(*ttl).saturating_sub(seconds)).collect();
+            prop_assert_eq!(read_by_domain(&message), expected);
+        }
+    }
+}

@@ -31,3 +31,6 @@ pub const MESSAGE_LENGTH_MAX: usize = 65_535;
 fn bounded(message: &[u8]) -> &[u8] {
     &message[..message.len().min(MESSAGE_LENGTH_MAX)]
 }
+
+#[cfg(test)]
+mod tests;
