@@ -158,9 +158,14 @@ impl State {
         self.up.swap(u8::from(up), Relaxed) != u8::from(up)
     }
 
+    /// What the checks found, whatever the operator forced.
+    pub fn is_checked_up(&self) -> bool {
+        self.up.load(Relaxed) == 1
+    }
+
     pub fn is_up(&self) -> bool {
         match self.mode() {
-            HealthMode::Auto => self.up.load(Relaxed) == 1,
+            HealthMode::Auto => self.is_checked_up(),
             HealthMode::Up => true,
             HealthMode::Down => false,
         }

@@ -2,15 +2,28 @@
 //! read: resolved, immutable, swapped as a whole. Live state (servers, caches, counters) is in objects that a Config
 //! points to.
 
+pub mod defaults;
+pub mod derive;
+pub mod error;
+mod identity;
+pub mod load;
 pub mod lua;
+pub mod place;
 pub mod pools;
 pub mod spec;
+#[cfg(test)]
+mod tests;
+mod uuid;
+
+pub use derive::derive;
+pub use error::ConfigError;
+pub use load::{Overrides, load};
 
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::Rule;
-use pools::PoolId;
+use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +37,17 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// By [`PoolId`]; `None` where a name is known and no pool exists in this configuration.
     pub pools: Vec<Option<Arc<Pool>>>,
+    /// All pool names so far.
+    pub pool_names: PoolNames,
     /// All servers, by order of configuration.
     pub servers: Vec<Arc<Server>>,
+    /// The number of the next new server, never given before.
+    pub next_server: u32,
     pub listeners: Vec<Listener>,
     pub tuning: Tuning,
     pub webserver: Option<Webserver>,
+    /// addCapabilitiesToRetain, as written: `CAP_SYS_ADMIN`.
+    pub capabilities: Vec<String>,
 }
 
 impl Config {

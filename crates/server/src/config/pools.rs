@@ -12,7 +12,7 @@ impl PoolId {
 }
 
 /// All pool names ever seen by this process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PoolNames {
     names: Vec<String>,
     numbers: HashMap<String, PoolId>,

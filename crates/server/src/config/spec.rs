@@ -1,27 +1,157 @@
-//! What people wrote: mutable, owned by the control thread. The Lua functions fill it, `derive` makes a [`super::Config`] of it.
+//! What people wrote: mutable, owned by the control thread. The Lua functions fill it, [`super::derive`] makes a
+//! [`super::Config`] of it and leaves the live objects here, so that the next edit finds them.
 
+use super::place::Place;
 use super::pools::PoolNames;
-use super::{Listener, Tuning, Webserver};
-use crate::backend::server::Server;
+use super::{Tuning, Xdp};
+use crate::backend::policy::Policy;
+use crate::backend::server::{Server, ServerOptions};
+use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::Rule;
-use std::collections::HashMap;
+use ipnet::IpNet;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-#[derive(Default)]
 pub struct Spec {
-    pub listeners: Vec<Listener>,
-    pub acl: Vec<ipnet::IpNet>,
-    pub rules: Vec<Rule>,
-    pub servers: Vec<Arc<Server>>,
-    pub pools: PoolNames,
-    pub pool_specs: HashMap<String, PoolSpec>,
+    /// What the file is read for.
+    pub purpose: Purpose,
+    /// One per addLocal line, in their order.
+    pub listeners: Vec<ListenerSpec>,
+    pub acl: Vec<IpNet>,
+    /// The chain of addAction.
+    pub rules: Vec<RuleSpec>,
+    /// In the order of newServer lines.
+    pub servers: Vec<ServerSpec>,
+    pub pool_names: PoolNames,
+    /// Pools that exist, by name.
+    pub pools: BTreeMap<String, PoolSpec>,
+    /// setServerPolicy.
+    pub policy: Policy,
     pub tuning: Tuning,
-    pub webserver: Option<Webserver>,
+    pub web: WebSpec,
+    /// addCapabilitiesToRetain, as written.
+    pub capabilities: Vec<String>,
+    /// What the operator should know of this file, once.
+    pub remarks: Vec<Remark>,
 }
+
+/// What a configuration file is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To serve with it: a start or a reload.
+    Serve,
+    /// `--check-config`: nothing is touched.
+    Check,
+    /// `-c`: to find the console's address and key.
+    Client,
+}
+
+/// One addLocal line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerSpec {
+    pub place: Place,
+    pub address: SocketAddr,
+    pub reuse_port: bool,
+    pub xdp: Xdp,
+    /// tcpListenQueueSize, in connections.
+    pub tcp_listen_queue_size: u32,
+}
+
+/// One rule of a chain.
+#[derive(Clone)]
+pub struct RuleSpec {
+    pub rule: Rule,
+    /// Whether the file names the UUID: only then it is the rule's identity over a reload.
+    pub uuid_given: bool,
+}
+
+/// One newServer line.
+pub struct ServerSpec {
+    pub place: Place,
+    /// The server's name within this Spec: never used again in it.
+    pub key: ServerKey,
+    /// Whether the file names the id: only then it is the server's identity over a reload.
+    pub id_given: bool,
+    pub options: ServerOptions,
+    /// The server that serves since the last derivation.
+    pub live: Option<Arc<Server>>,
+}
+
+/// What Lua's Server objects hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerKey(pub u64);
 
 /// What the configuration says of one pool.
 #[derive(Default)]
 pub struct PoolSpec {
-    pub cache: Option<Arc<crate::pipeline::cache::PacketCache>>,
-    pub policy: Option<crate::backend::policy::Policy>,
+    pub cache: Option<Arc<PacketCache>>,
+    /// The pool's own policy; without one, that of setServerPolicy.
+    pub policy: Option<Policy>,
+}
+
+/// `webserver` and `setWebserverConfig`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebSpec {
+    pub address: Option<SocketAddr>,
+    pub acl: Vec<IpNet>,
+    pub password: Option<String>,
+    pub api_key: Option<String>,
+    pub stats_require_authentication: bool,
+}
+
+/// A line for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    pub place: Place,
+    pub kind: RemarkKind,
+    /// The function, or `function: option`.
+    pub subject: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RemarkKind {
+    /// A function or option of the dialect that only observes or tunes, and does nothing here yet. Said when serving,
+    /// not by `--check-config`.
+    NoEffectYet,
+    /// An option that the dialect does not have. Always said: it is a slip of the pen.
+    UnknownOption,
+}
+
+impl Spec {
+    /// An empty configuration with dnsdist's defaults. `pool_names` are those of the configuration before, so that a
+    /// number is never given twice.
+    pub fn new(purpose: Purpose, pool_names: PoolNames) -> Spec {
+        Spec {
+            purpose,
+            listeners: Vec::new(),
+            acl: super::defaults::acl(),
+            rules: Vec::new(),
+            servers: Vec::new(),
+            pool_names,
+            pools: BTreeMap::from([(String::new(), PoolSpec::default())]),
+            policy: Policy::default(),
+            tuning: Tuning::default(),
+            web: WebSpec::default(),
+            capabilities: Vec::new(),
+            remarks: Vec::new(),
+        }
+    }
+
+    /// The pool of that name, made if it is new.
+    pub fn pool(&mut self, name: &str) -> &mut PoolSpec {
+        self.pools.entry(name.to_owned()).or_default()
+    }
+}
+
+impl Default for WebSpec {
+    fn default() -> WebSpec {
+        WebSpec {
+            address: None,
+            acl: super::defaults::web_acl(),
+            password: None,
+            api_key: None,
+            stats_require_authentication: true,
+        }
+    }
 }

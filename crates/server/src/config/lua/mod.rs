@@ -1,1 +1,58 @@
-//! The bridge to Lua: dnsdist's functions, one file per theme.
+//! The Lua side of the configuration: dnsdist's functions, one file per theme, each with a `register` function. They
+//! fill the [`Spec`](super::spec::Spec) that lives in the state.
+
+mod actions;
+mod addresses;
+mod constants;
+mod ffi;
+mod listeners;
+mod options;
+mod place;
+mod rules;
+mod selectors;
+pub mod state;
+
+use super::spec::Spec;
+use mlua::{AppDataRefMut, FromLuaMulti, IntoLuaMulti, Lua, MultiValue};
+
+/// Gives a new state all functions, objects and constants of the language.
+fn register(lua: &Lua) -> mlua::Result<()> {
+    actions::register(lua)?;
+    constants::register(lua)?;
+    listeners::register(lua)?;
+    rules::register(lua)?;
+    selectors::register(lua)
+}
+
+/// Makes `function` the global `name`. Its errors tell file, line and name.
+fn define<A, R>(
+    lua: &Lua,
+    name: &'static str,
+    function: impl Fn(&Lua, A) -> mlua::Result<R> + Send + Sync + 'static,
+) -> mlua::Result<()>
+where
+    A: FromLuaMulti,
+    R: IntoLuaMulti,
+{
+    let placed = lua.create_function(move |lua, arguments: MultiValue| {
+        A::from_lua_args(arguments, 1, None, lua)
+            .and_then(|arguments| function(lua, arguments))
+            .map_err(|error| place::located(lua, name, &error))
+    })?;
+    lua.globals().raw_set(name, placed)
+}
+
+/// An error of ours: [`define`] puts file, line and function before it.
+fn wrong(text: impl Into<String>) -> mlua::Error {
+    mlua::Error::RuntimeError(text.into())
+}
+
+/// The configuration that the state fills.
+fn spec(lua: &Lua) -> mlua::Result<AppDataRefMut<'_, Spec>> {
+    match lua.try_app_data_mut::<Spec>() {
+        Ok(Some(spec)) => Ok(spec),
+        Ok(None) | Err(_) => Err(wrong(
+            "the configuration is being edited by a function that called this one",
+        )),
+    }
+}

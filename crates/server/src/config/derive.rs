@@ -1,0 +1,168 @@
+//! Spec → Config: everything resolved, everything checked, nothing opened.
+
+use super::error::{ConfigError, Fault};
+use super::identity;
+use super::place::Place;
+use super::pools::PoolId;
+use super::spec::{ListenerSpec, Spec};
+use super::{Config, Listener, Webserver, Xdp, defaults};
+use crate::backend::pool::Pool;
+use crate::backend::server::Server;
+use crate::pipeline::acl::Netmasks;
+use std::sync::Arc;
+
+/// Makes the configuration that workers read. Objects that live on (servers, caches, counters) are those of `previous`
+/// where they mean the same, and are left in `spec`.
+///
+/// # Errors
+/// [`ConfigError::Faults`] with everything that is wrong, each with its place.
+pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, ConfigError> {
+    let mut faults = Vec::new();
+    let listeners = listeners(&spec.listeners, &mut faults);
+    if !faults.is_empty() {
+        return Err(ConfigError::Faults(faults));
+    }
+    let next_server = identity::keep(spec, previous);
+    let servers: Vec<Arc<Server>> = spec
+        .servers
+        .iter()
+        .filter_map(|server| server.live.clone())
+        .collect();
+    Ok(Config {
+        generation: previous.map_or(1, |previous| previous.generation + 1),
+        acl: Netmasks::new(spec.acl.iter().copied()),
+        rules: spec.rules.iter().map(|rule| rule.rule.clone()).collect(),
+        pools: pools(spec, &servers, previous),
+        pool_names: spec.pool_names.clone(),
+        servers,
+        next_server,
+        listeners,
+        tuning: spec.tuning.clone(),
+        webserver: webserver(spec),
+        capabilities: spec.capabilities.clone(),
+    })
+}
+
+/// One listener per address, with all its lines.
+fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
+    let mut listeners: Vec<Listener> = Vec::new();
+    for line in lines {
+        match listeners
+            .iter_mut()
+            .find(|listener| listener.address == line.address)
+        {
+            Some(listener) => add_line(listener, line, faults),
+            None => listeners.push(Listener {
+                address: line.address,
+                sockets: 1,
+                reuse_port: line.reuse_port,
+                xdp: line.xdp.clone(),
+                tcp_listen_queue_size: line.tcp_listen_queue_size,
+            }),
+        }
+    }
+    if listeners.is_empty() {
+        listeners.push(default_listener());
+    }
+    listeners
+}
+
+fn default_listener() -> Listener {
+    Listener {
+        address: defaults::LISTENER,
+        sockets: 1,
+        reuse_port: false,
+        xdp: Xdp::Off,
+        tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
+    }
+}
+
+fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault>) {
+    if !(listener.reuse_port && line.reuse_port) {
+        faults.push(Fault {
+            place: line.place.clone(),
+            text: format!(
+                "{} is served by an earlier line already: several lines for one address each need reusePort=true",
+                line.address
+            ),
+        });
+    }
+    listener.sockets += 1;
+    listener.tcp_listen_queue_size = listener
+        .tcp_listen_queue_size
+        .max(line.tcp_listen_queue_size);
+    match join(&listener.xdp, &line.xdp) {
+        Some(xdp) => listener.xdp = xdp,
+        None => faults.push(mixture(line.place.clone(), line)),
+    }
+}
+
+fn mixture(place: Place, line: &ListenerSpec) -> Fault {
+    let text = format!(
+        "{} has xskSocket on one line and xdp on another: an address takes its queues either from newXsk or from xdp",
+        line.address
+    );
+    Fault { place, text }
+}
+
+/// What two lines for one address ask for together; `None` when they do not fit.
+fn join(one: &Xdp, other: &Xdp) -> Option<Xdp> {
+    match (one, other) {
+        (xdp, Xdp::Off) | (Xdp::Off, xdp) => Some(xdp.clone()),
+        (Xdp::Queues(queues), Xdp::Queues(more)) => Some(Xdp::Queues(union(queues, more))),
+        (Xdp::Queues(_), _) | (_, Xdp::Queues(_)) => None,
+        (Xdp::Auto, _) | (_, Xdp::Auto) => Some(Xdp::Auto),
+        (Xdp::Interfaces(names), Xdp::Interfaces(more)) => {
+            Some(Xdp::Interfaces(union(names, more)))
+        }
+    }
+}
+
+fn union<T: Clone + PartialEq>(list: &[T], more: &[T]) -> Vec<T> {
+    let new = more.iter().filter(|item| !list.contains(item));
+    list.iter().chain(new).cloned().collect()
+}
+
+/// By number: the pools of this configuration, each with its servers by `order`.
+fn pools(
+    spec: &mut Spec,
+    servers: &[Arc<Server>],
+    previous: Option<&Config>,
+) -> Vec<Option<Arc<Pool>>> {
+    for name in servers.iter().flat_map(|server| &server.options.pools) {
+        spec.pools.entry(name.clone()).or_default();
+    }
+    let mut pools = Vec::new();
+    for (name, pool) in &spec.pools {
+        let Some(PoolId(number)) = spec.pool_names.number(name) else {
+            continue;
+        };
+        let mut members: Vec<_> = servers
+            .iter()
+            .filter(|server| server.options.pools.contains(name))
+            .cloned()
+            .collect();
+        members.sort_by_key(|server| server.options.order);
+        let old = previous.and_then(|previous| previous.pool(PoolId(number)));
+        let number = usize::from(number);
+        pools.resize(pools.len().max(number + 1), None);
+        pools[number] = Some(Arc::new(Pool {
+            name: name.clone(),
+            servers: members,
+            cache: pool.cache.clone(),
+            policy: pool.policy.unwrap_or(spec.policy),
+            position: old.map(|old| Arc::clone(&old.position)).unwrap_or_default(),
+        }));
+    }
+    pools
+}
+
+fn webserver(spec: &Spec) -> Option<Webserver> {
+    Some(Webserver {
+        address: spec.web.address?,
+        acl: spec.web.acl.clone(),
+        password: spec.web.password.clone(),
+        api_key: spec.web.api_key.clone(),
+        stats_require_authentication: spec.web.stats_require_authentication,
+    })
+}

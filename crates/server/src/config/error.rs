@@ -1,0 +1,64 @@
+//! What can be wrong with a configuration.
+
+use super::place::Place;
+use std::fmt;
+
+/// Why there is no configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The file could not be read: its path and the system's reason.
+    Unreadable { path: String, reason: String },
+    /// Lua stopped there: a syntax error, an unknown name, a wrong argument. The text begins with `FILE:LINE: `.
+    Lua(String),
+    /// The file called `os.exit` with this status.
+    Exit(i32),
+    /// The file ran to its end, and these things that it says do not fit together.
+    Faults(Vec<Fault>),
+}
+
+/// One thing that is wrong, with the line that says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub place: Place,
+    pub text: String,
+}
+
+impl ConfigError {
+    /// One line per thing that is wrong.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            ConfigError::Faults(faults) => faults.iter().map(Fault::to_string).collect(),
+            other => vec![other.to_string()],
+        }
+    }
+
+    /// The exit status of a start that met this.
+    pub fn status(&self) -> u8 {
+        match self {
+            // The kernel keeps the low eight bits of an exit status.
+            ConfigError::Exit(status) => *status as u8,
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConfigError::Unreadable { path, reason } => {
+                write!(f, "{path}: cannot be read: {reason}")
+            }
+            ConfigError::Lua(text) => f.write_str(text),
+            ConfigError::Exit(status) => write!(f, "os.exit({status}) was called"),
+            ConfigError::Faults(_) => f.write_str(&self.lines().join("\n")),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}

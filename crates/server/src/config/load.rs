@@ -1,0 +1,71 @@
+//! Reads a configuration file into a new Lua state.
+
+use super::error::ConfigError;
+use super::lua::state::LuaState;
+use super::place::Place;
+use super::pools::PoolNames;
+use super::spec::{ListenerSpec, Purpose, Spec};
+use super::{Config, Xdp, defaults};
+use ipnet::IpNet;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// What the command line says over the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `-l`: served in place of the file's listeners.
+    pub listeners: Vec<SocketAddr>,
+    /// `-a`: the ACL that the file starts with, in place of the default one.
+    pub acl: Vec<IpNet>,
+}
+
+/// Runs `file` (none: dnsdist's defaults) in a new Lua state, which is returned with the Spec that it filled.
+/// `previous` is the configuration that serves now.
+///
+/// # Errors
+/// An unreadable file, what Lua stopped at, or `os.exit`.
+pub fn load(
+    file: Option<&Path>,
+    overrides: &Overrides,
+    purpose: Purpose,
+    previous: Option<&Config>,
+) -> Result<LuaState, ConfigError> {
+    let pool_names =
+        previous.map_or_else(PoolNames::default, |previous| previous.pool_names.clone());
+    let mut spec = Spec::new(purpose, pool_names);
+    if !overrides.acl.is_empty() {
+        spec.acl.clone_from(&overrides.acl);
+    }
+    let state = LuaState::new(spec)?;
+    if let Some(file) = file {
+        let path = file.display().to_string();
+        let text = std::fs::read(file).map_err(|error| ConfigError::Unreadable {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        state.run(&path, &text)?;
+    }
+    state.edit(|spec| apply(overrides, spec));
+    Ok(state)
+}
+
+fn apply(overrides: &Overrides, spec: &mut Spec) {
+    if !overrides.listeners.is_empty() {
+        spec.listeners = overrides
+            .listeners
+            .iter()
+            .copied()
+            .map(plain_listener)
+            .collect();
+    }
+}
+
+fn plain_listener(address: SocketAddr) -> ListenerSpec {
+    ListenerSpec {
+        place: Place::command_line(),
+        address,
+        reuse_port: false,
+        xdp: Xdp::Off,
+        tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
+    }
+}

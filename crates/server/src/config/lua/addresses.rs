@@ -1,0 +1,63 @@
+//! Addresses as the dialect writes them: `192.0.2.1`, `192.0.2.1:53`, `2001:db8::1`, `[2001:db8::1]:53`.
+
+use super::wrong;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+
+/// The address in `text`, with `port` if it has none.
+pub(in crate::config) fn with_port(text: &str, port: u16) -> mlua::Result<SocketAddr> {
+    parse(text, port).ok_or_else(|| {
+        wrong(format!("'{text}' is not an address: 192.0.2.1, 192.0.2.1:53, 2001:db8::1 or [2001:db8::1]:53 expected"))
+    })
+}
+
+fn parse(text: &str, port: u16) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some(address);
+    }
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(text);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Some(SocketAddr::new(address, port));
+    }
+    // An interface by number, fe80::1%2, is understood with a port only.
+    format!("[{bare}]:{port}")
+        .parse::<SocketAddrV6>()
+        .ok()
+        .map(SocketAddr::V6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_with_and_without_a_port() {
+        for (text, expected) in [
+            ("192.0.2.1", "192.0.2.1:53"),
+            ("192.0.2.1:5300", "192.0.2.1:5300"),
+            ("2001:db8::1", "[2001:db8::1]:53"),
+            ("[2001:db8::1]", "[2001:db8::1]:53"),
+            ("[2001:db8::1]:5300", "[2001:db8::1]:5300"),
+            ("fe80::1%2", "[fe80::1%2]:53"),
+        ] {
+            assert_eq!(with_port(text, 53).unwrap().to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address() {
+        for text in [
+            "",
+            "192.0.2.1:",
+            "192.0.2.1:70000",
+            "192.0.2",
+            "[2001:db8::1",
+            "example.com",
+            "1.2.3.4:53:53",
+        ] {
+            assert!(with_port(text, 53).is_err(), "{text}");
+        }
+    }
+}

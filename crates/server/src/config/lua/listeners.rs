@@ -1,0 +1,117 @@
+//! Listeners: addLocal, setLocal, newXsk.
+
+use super::options::Options;
+use super::{addresses, define, place, spec, wrong};
+use crate::config::spec::ListenerSpec;
+use crate::config::{Xdp, XskQueue, defaults};
+use mlua::{AnyUserData, Lua, Table, UserData, Value};
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "addLocal", |lua, (address, options)| {
+        let listener = listener(lua, "addLocal", address, options)?;
+        spec(lua)?.listeners.push(listener);
+        Ok(())
+    })?;
+    define(lua, "setLocal", |lua, (address, options)| {
+        let listener = listener(lua, "setLocal", address, options)?;
+        spec(lua)?.listeners = vec![listener];
+        Ok(())
+    })?;
+    define(lua, "newXsk", new_xsk)
+}
+
+fn listener(
+    lua: &Lua,
+    function: &'static str,
+    address: String,
+    table: Option<Table>,
+) -> mlua::Result<ListenerSpec> {
+    let mut options = Options::new(lua, function, table);
+    let address = addresses::with_port(&address, defaults::DNS_PORT)?;
+    let listener = ListenerSpec {
+        place: place::caller(lua),
+        address,
+        reuse_port: options.flag("reusePort")?.unwrap_or(false),
+        xdp: xdp(&mut options)?,
+        tcp_listen_queue_size: options
+            .number("tcpListenQueueSize", "a number of connections")?
+            .unwrap_or(defaults::TCP_LISTEN_QUEUE_SIZE),
+    };
+    options.not_yet(&["interface"])?;
+    options.no_effect_yet(&[
+        "cpus",
+        "doTCP",
+        "enableProxyProtocol",
+        "maxConcurrentTCPConnections",
+        "maxInFlight",
+        "tcpFastOpenQueueSize",
+    ])?;
+    options.finish()?;
+    Ok(listener)
+}
+
+/// `xskSocket=`, dnsdist's, or `xdp=`, ours.
+fn xdp(options: &mut Options<'_>) -> mlua::Result<Xdp> {
+    let queues = options.get::<AnyUserData>("xskSocket")?;
+    let wanted = wanted(options)?;
+    match (queues, wanted) {
+        (Some(_), Xdp::Auto | Xdp::Interfaces(_)) => Err(wrong(
+            "xskSocket and xdp in one table: queues come either from newXsk or from xdp",
+        )),
+        (Some(socket), _) => Ok(Xdp::Queues(vec![socket.borrow::<XskSocket>()?.0.clone()])),
+        (None, wanted) => Ok(wanted),
+    }
+}
+
+/// `xdp=true`, `xdp={"ens3f0", …}` or `xdp="ens3f0"`: for listeners and servers.
+pub(super) fn wanted(options: &mut Options<'_>) -> mlua::Result<Xdp> {
+    match options.get::<Value>("xdp")? {
+        None | Some(Value::Boolean(false)) => Ok(Xdp::Off),
+        Some(Value::Boolean(true)) => Ok(Xdp::Auto),
+        Some(Value::String(name)) => Ok(Xdp::Interfaces(vec![name.to_str()?.to_owned()])),
+        Some(Value::Table(names)) => Ok(Xdp::Interfaces(
+            names.sequence_values().collect::<mlua::Result<_>>()?,
+        )),
+        Some(_) => Err(wrong(
+            "xdp: true, false or a table of interface names expected",
+        )),
+    }
+}
+
+/// What newXsk returns.
+pub(super) struct XskSocket(pub(super) XskQueue);
+
+impl UserData for XskSocket {}
+
+/// `newXsk({ifName=, NIC_queue_id=, frameNums=, xskMapPath=})`.
+fn new_xsk(lua: &Lua, table: Table) -> mlua::Result<XskSocket> {
+    let mut options = Options::new(lua, "newXsk", Some(table));
+    let queue = XskQueue {
+        interface: options
+            .get("ifName")?
+            .ok_or_else(|| wrong("ifName is missing: the name of an interface"))?,
+        queue: options
+            .number("NIC_queue_id", "a queue of the interface, from 0")?
+            .ok_or_else(|| wrong("NIC_queue_id is missing: a queue of the interface, from 0"))?,
+        frames: options
+            .number("frameNums", "a power of two")?
+            .unwrap_or(DEFAULT_FRAMES),
+        map_path: options
+            .get("xskMapPath")?
+            .unwrap_or_else(|| DEFAULT_MAP_PATH.to_owned()),
+    };
+    options.finish()?;
+    if !queue.frames.is_power_of_two() {
+        return Err(wrong(format!(
+            "frameNums: {} is not a power of two: 65536 is the usual one",
+            queue.frames
+        )));
+    }
+    Ok(XskSocket(queue))
+}
+
+/// Frames of one queue when newXsk does not say.
+const DEFAULT_FRAMES: u32 = 65_536;
+
+/// Where dnsdist's loader pins the XSKMAP.
+const DEFAULT_MAP_PATH: &str = "/sys/fs/bpf/dnsdist/xskmap";

@@ -1,0 +1,137 @@
+//! Tables of options, `{reusePort=true, …}`: each option is read by its name, and what is left over is a slip of the pen.
+
+use super::{place, spec, wrong};
+use crate::config::spec::{Remark, RemarkKind};
+use mlua::{FromLua, Lua, Table, Value};
+
+/// The options of one call.
+pub(super) struct Options<'l> {
+    lua: &'l Lua,
+    /// The function that was called, for messages.
+    function: &'static str,
+    table: Option<Table>,
+    read: Vec<&'static str>,
+}
+
+impl<'l> Options<'l> {
+    pub(super) fn new(lua: &'l Lua, function: &'static str, table: Option<Table>) -> Options<'l> {
+        Options {
+            lua,
+            function,
+            table,
+            read: Vec::new(),
+        }
+    }
+
+    /// The option, if it is there.
+    pub(super) fn get<T: FromLua>(&mut self, name: &'static str) -> mlua::Result<Option<T>> {
+        let value = self.value(name)?;
+        if value.is_nil() {
+            return Ok(None);
+        }
+        T::from_lua(value, self.lua)
+            .map(Some)
+            .map_err(|error| wrong(format!("{name}: {}", place::text_of(&error))))
+    }
+
+    /// A number of the range that `T` has; dnsdist takes `"5"` for 5.
+    pub(super) fn number<T: TryFrom<i64>>(
+        &mut self,
+        name: &'static str,
+        range: &str,
+    ) -> mlua::Result<Option<T>> {
+        let value = self.value(name)?;
+        if value.is_nil() {
+            return Ok(None);
+        }
+        let number = self
+            .lua
+            .coerce_number(value.clone())?
+            .filter(|number| number.fract() == 0.0);
+        match number.and_then(|number| T::try_from(number as i64).ok()) {
+            Some(number) => Ok(Some(number)),
+            None => Err(wrong(format!(
+                "{name}: {range} expected, got {}",
+                shown(&value)
+            ))),
+        }
+    }
+
+    /// An option that is true or false.
+    pub(super) fn flag(&mut self, name: &'static str) -> mlua::Result<Option<bool>> {
+        match self.value(name)? {
+            Value::Nil => Ok(None),
+            Value::Boolean(flag) => Ok(Some(flag)),
+            other => Err(wrong(format!(
+                "{name}: true or false expected, got {}",
+                shown(&other)
+            ))),
+        }
+    }
+
+    /// Options of the dialect that only observe or tune, and do nothing here yet.
+    pub(super) fn no_effect_yet(&mut self, names: &[&'static str]) -> mlua::Result<()> {
+        for name in names {
+            if !self.value(name)?.is_nil() {
+                self.remark(RemarkKind::NoEffectYet, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Options of the dialect that would change an answer or who gets one, and are not there yet. `false` asks for what
+    /// is done anyway.
+    pub(super) fn not_yet(&mut self, names: &[&'static str]) -> mlua::Result<()> {
+        for name in names {
+            if !matches!(self.value(name)?, Value::Nil | Value::Boolean(false)) {
+                return Err(wrong(format!(
+                    "{name} is not in millrace yet: it would change an answer or who gets one; take it out to go without"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Remarks on all options that nobody has read.
+    pub(super) fn finish(self) -> mlua::Result<()> {
+        let Some(table) = &self.table else {
+            return Ok(());
+        };
+        for pair in table.pairs::<Value, Value>() {
+            let name = shown(&pair?.0);
+            if !self.read.contains(&name.as_str()) {
+                self.remark(RemarkKind::UnknownOption, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, name: &'static str) -> mlua::Result<Value> {
+        self.read.push(name);
+        self.table
+            .as_ref()
+            .map_or(Ok(Value::Nil), |table| table.raw_get(name))
+    }
+
+    fn remark(&self, kind: RemarkKind, option: &str) -> mlua::Result<()> {
+        let subject = format!("{}: {option}", self.function);
+        spec(self.lua)?.remarks.push(Remark {
+            place: place::caller(self.lua),
+            kind,
+            subject,
+        });
+        Ok(())
+    }
+}
+
+/// A value as an error message shows it.
+pub(super) fn shown(value: &Value) -> String {
+    match value {
+        Value::String(_)
+        | Value::Integer(_)
+        | Value::Number(_)
+        | Value::Boolean(_)
+        | Value::Nil => value.to_string().unwrap_or_default(),
+        other => format!("a {}", other.type_name()),
+    }
+}
