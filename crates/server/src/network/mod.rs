@@ -1,1 +1,26 @@
-//! Links, addresses, routes, neighbours; privileges.
+//! What the kernel knows of the network, asked by netlink and followed while serving: links, addresses, routes,
+//! neighbours; and the privileges that setting up AF_XDP takes.
+//!
+//! ```text
+//!  NetworkView::read ──▶ plan ──▶ devices, queues, destinations   (at start and at each reload; pure from the view on)
+//!  follow ──▶ Paths ──▶ Server::xsk                               (while serving: routes and neighbours that move)
+//! ```
+//!
+//! Reading and following need no capability.
+
+pub mod addresses;
+pub mod devices;
+#[cfg(test)]
+mod fixtures;
+pub mod interfaces;
+pub mod links;
+mod netlink;
+pub mod plan;
+pub mod routes;
+pub mod view;
+
+pub use devices::{Device, Devices};
+pub use interfaces::{InterfaceQueues, Interfaces, Why, which_interfaces};
+pub use plan::{Plan, PlannedDevice, plan};
+pub use routes::{Destination, Route};
+pub use view::NetworkView;
