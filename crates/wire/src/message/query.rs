@@ -99,10 +99,10 @@ impl QueryError {
         match self {
             // There is no ID to answer to; and who answers a response starts a loop.
             QueryError::TooShort | QueryError::Response => None,
-            // What dnsdist's manual says of empty queries (setDropEmptyQueries), and what RFC 8490 §5.1 has a server
-            // say that does not know DSO, whose messages have no question.
+            // What dnsdist's manual says of empty queries (setDropEmptyQueries); and what a server says that does not
+            // know DSO, whose messages have no question (RFC 8490 §5.1.1).
             QueryError::NoQuestion => Some(rcode::NOTIMP as u8),
-            // RFC 9619 §4: "MUST NOT" be more than one, and such a message gets FORMERR.
+            // RFC 9619 §4: more than one question "MUST be treated as an incorrectly formatted message", RCODE 1.
             QueryError::ManyQuestions
             | QueryError::BadName
             | QueryError::TruncatedQuestion

@@ -1,6 +1,6 @@
 //! Names as they lie in messages, with compression pointers (RFC 1035 §4.1.4), between hard limits: every pointer leads
-//! to a place before the run of labels that it ends and behind the header, so there are no loops; at most 127 are followed; no name
-//! grows past 255 octets, and so none past 127 labels.
+//! to a place behind the header and before the run of labels that it ends, so that there are no loops; at most 127 are
+//! followed; no name grows past 255 octets, and so none past 127 labels.
 
 use super::{LABELS_MAX, NAME_LENGTH_MAX, Name, NameError};
 
