@@ -66,6 +66,24 @@ impl Lab {
     /// Removes what a killed run left under this prefix, then builds.
     pub fn up(plan: Plan) -> Outcome<Self> {
         let ledger = Ledger::open(&plan.prefix)?;
+        Self::up_with(plan, ledger)
+    }
+
+    /// The same under the first of `BASE-0`, `BASE-1`, … that no living process has, so that test
+    /// runs do not meet.
+    pub fn up_beside_others(base: &str, topology: Topology) -> Outcome<Self> {
+        for number in 0..100 {
+            let prefix = format!("{base}-{number}");
+            if let Some(ledger) = Ledger::try_open(&prefix)? {
+                return Self::up_with(Plan { prefix, topology }, ledger);
+            }
+        }
+        Err(Failure::new(format!(
+            "a hundred labs called {base}-… are in use"
+        )))
+    }
+
+    fn up_with(plan: Plan, ledger: Ledger) -> Outcome<Self> {
         if ledger.kept_mark().exists() {
             return Err(Failure::new(format!(
                 "the lab {} is up because somebody asked for it: `./dev lab down` removes it",

@@ -3,7 +3,7 @@
 //! and never is a process ended that is not written here with its start time.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
@@ -21,18 +21,34 @@ pub struct Ledger {
 impl Ledger {
     /// Takes the lock of the lab `prefix`. Fails, naming the owner, while another process holds it.
     pub fn open(prefix: &str) -> Outcome<Self> {
+        let owner =
+            || fs::read_to_string(base_folder().join(prefix).join("lock")).unwrap_or_default();
+        Self::try_open(prefix)?.ok_or_else(|| {
+            Failure::new(format!(
+                "the lab {prefix} is in use by process {}: stop that one first (Ctrl-C in its terminal)",
+                owner().trim()
+            ))
+        })
+    }
+
+    /// Takes the lock of the lab `prefix`, or nothing while another process holds it.
+    pub fn try_open(prefix: &str) -> Outcome<Option<Self>> {
         let folder = base_folder().join(prefix);
         fs::create_dir_all(&folder).during(format!("making {}", folder.display()))?;
         let path = folder.join("lock");
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .during(format!("opening {}", path.display()))?;
-        take(&mut lock, prefix)?;
-        Ok(Self { folder, lock })
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(&path);
+        let mut lock = file.during(format!("opening {}", path.display()))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).during(format!("locking {}", path.display()));
+            }
+        }
+        lock.set_len(0).during("writing the lab's lock")?;
+        write!(lock, "{}", std::process::id()).during("writing the lab's lock")?;
+        Ok(Some(Self { folder, lock }))
     }
 
     /// Where this lab keeps its files.
@@ -86,25 +102,6 @@ fn base_folder() -> PathBuf {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let own = own.unwrap_or_else(|| format!("/tmp/millrace-lab-{}", nix::unistd::geteuid()).into());
     own.join("millrace-lab")
-}
-
-fn take(lock: &mut File, prefix: &str) -> Outcome<()> {
-    match lock.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut owner = String::new();
-            let _ = lock.read_to_string(&mut owner);
-            return Err(Failure::new(format!(
-                "the lab {prefix} is in use by process {}: stop that one first (Ctrl-C in its terminal)",
-                owner.trim()
-            )));
-        }
-        Err(TryLockError::Error(error)) => {
-            return Err(error).during(format!("locking the lab {prefix}"));
-        }
-    }
-    lock.set_len(0).during("writing the lab's lock")?;
-    write!(lock, "{}", std::process::id()).during("writing the lab's lock")
 }
 
 fn end_line(line: &str) -> Option<String> {

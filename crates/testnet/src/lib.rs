@@ -17,10 +17,16 @@
 
 pub mod dns;
 mod failure;
+pub mod frame;
+pub mod kernel_counters;
 pub mod lab;
 pub mod ledger;
+pub mod metrics;
 pub mod namespace;
 pub mod process;
+pub mod scenario;
+pub mod sniffer;
+pub mod subject;
 pub mod sys;
 
 pub use failure::{During, Failure, Outcome};

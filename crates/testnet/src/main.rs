@@ -3,13 +3,19 @@
 use std::process::{Command, ExitCode};
 
 use testnet::lab::{Lab, Plan, Topology};
+use testnet::scenario::suite::Suite;
+use testnet::subject::Subject;
 use testnet::{During, Failure, Outcome};
 
-const USAGE: &str = "usage: lab up | down | shell [client|server|backend]
+const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | scenarios [OPTION|WORD]...
   up      three network namespaces joined by veth pairs; they stay until `down`
   down    removes them, and what a killed run left
   shell   a shell in one of them (server, unless said otherwise)
-LAB names another lab than `millrace`: namespaces LAB-client, LAB-server, LAB-backend.";
+  scenarios   runs tests/scenarios, those whose path holds a WORD if any is given
+          --door sockets|xdp  one door instead of all   --jobs N  labs at once (default: one per CPU)
+          --offload  with the clients' checksum offload on   --folder PATH  other scenarios
+LAB names another lab than `millrace`: namespaces LAB-client, LAB-server, LAB-backend.
+SUBJECT is the server under test: a path to `millrace`, or `dnsdist` (whose program DNSDIST may name).";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,10 +26,27 @@ fn main() -> ExitCode {
         ["down"] => down(&prefix),
         ["shell"] => shell(&prefix, "server"),
         ["shell", role] => shell(&prefix, role),
+        ["scenarios", rest @ ..] => return scenarios(&prefix, rest),
         _ => Err(Failure::new(USAGE)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn scenarios(prefix: &str, words: &[&str]) -> ExitCode {
+    let suite = Subject::from_environment().and_then(|subject| {
+        let subject = subject.ok_or_else(|| {
+            Failure::new("no server to test: `cargo build -p millrace`, or set SUBJECT")
+        })?;
+        Suite::from_words(subject, &format!("{prefix}-scenarios"), words)
+    });
+    match suite {
+        Ok(suite) => suite.run(),
         Err(failure) => {
             eprintln!("{failure}");
             ExitCode::FAILURE

@@ -1,0 +1,465 @@
+//! A running backend: real sockets in the lab, answering as its script says.
+
+use std::collections::HashMap;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::model::{BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport};
+use crate::dns::{Query, hex_of_octets, question_of};
+use crate::namespace::Namespace;
+use crate::{During, Failure, Outcome};
+
+/// A backend that answers until it is dropped.
+pub(super) struct Backend {
+    shared: Arc<Shared>,
+    stop: Option<PipeWriter>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A query as a backend received it.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Over what.
+    pub transport: Transport,
+    /// The message.
+    pub octets: Vec<u8>,
+}
+
+struct Shared {
+    script: BackendScript,
+    state: Mutex<State>,
+    changed: Condvar,
+    udp: UdpSocket,
+    /// Sockets that send from elsewhere than the backend's address.
+    others: HashMap<SocketAddr, UdpSocket>,
+}
+
+#[derive(Default)]
+struct State {
+    silent: bool,
+    stopping: bool,
+    used: Vec<u32>,
+    seen: Vec<Seen>,
+    unexpected: Vec<String>,
+    connections: HashMap<SocketAddr, TcpStream>,
+}
+
+/// dnsdist asks this of every backend unless `checkName` says otherwise.
+const DEFAULT_PROBE: &str = "a.root-servers.net.";
+
+impl Backend {
+    /// Opens the sockets inside `namespace` and begins to answer.
+    pub(super) fn start(script: &BackendScript, namespace: &Namespace) -> Outcome<Self> {
+        let what = format!("backend {} at {}", script.name, script.address);
+        let sources = other_sources(script);
+        let (udp, tcp, others) = namespace
+            .run(|| open(script.address, &sources))?
+            .during(&what)?;
+        let state = State {
+            used: vec![0; script.rules.len()],
+            ..State::default()
+        };
+        let state = Mutex::new(state);
+        let shared = Arc::new(Shared {
+            script: script.clone(),
+            state,
+            changed: Condvar::new(),
+            udp,
+            others,
+        });
+        let (stopped, stop) = pipe().during(&what)?;
+        let in_thread = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || in_thread.serve(&tcp, &stopped));
+        Ok(Self {
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// What scenarios call it.
+    pub(super) fn name(&self) -> &str {
+        &self.shared.script.name
+    }
+
+    /// Stops answering, or begins again; health checks included.
+    pub(super) fn set_answering(&self, answering: bool) {
+        self.shared.lock().silent = !answering;
+    }
+
+    /// Awaits that it has seen `count` queries, health checks left out; more are a failure.
+    pub(super) fn await_seen(
+        &self,
+        transport: Option<Transport>,
+        count: usize,
+        within: Duration,
+    ) -> Outcome<()> {
+        let fits = |seen: &&Seen| transport.is_none_or(|only| only == seen.transport);
+        let deadline = Instant::now() + within;
+        let mut state = self.shared.lock();
+        loop {
+            let seen = state.seen.iter().filter(fits).count();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if seen == count {
+                return Ok(());
+            }
+            if seen > count || left.is_zero() {
+                return Err(Failure::new(format!(
+                    "backend {} has seen {seen} queries, not {count}",
+                    self.name()
+                )));
+            }
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .expect("no backend panics")
+                .0;
+        }
+    }
+
+    /// The queries it has seen, health checks left out.
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.shared.lock().seen.clone()
+    }
+
+    /// Fails if it was asked what no rule of its script is for.
+    pub(super) fn check_all_expected(&self) -> Outcome<()> {
+        match self.shared.lock().unexpected.first() {
+            None => Ok(()),
+            Some(query) => Err(Failure::new(format!(
+                "backend {} got a query that no rule is for: {query}",
+                self.name()
+            ))),
+        }
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        let connections = {
+            let mut state = self.shared.lock();
+            state.stopping = true;
+            std::mem::take(&mut state.connections)
+        };
+        self.shared.changed.notify_all();
+        for connection in connections.values() {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no backend panics");
+        }
+    }
+}
+
+type Sockets = (UdpSocket, TcpListener, HashMap<SocketAddr, UdpSocket>);
+
+fn open(address: SocketAddr, sources: &[SocketAddr]) -> std::io::Result<Sockets> {
+    let mut others = HashMap::new();
+    for source in sources {
+        others.insert(*source, UdpSocket::bind(source)?);
+    }
+    Ok((
+        UdpSocket::bind(address)?,
+        TcpListener::bind(address)?,
+        others,
+    ))
+}
+
+fn other_sources(script: &BackendScript) -> Vec<SocketAddr> {
+    let actions = script.rules.iter().flat_map(|rule| &rule.actions);
+    let mut sources: Vec<SocketAddr> = actions
+        .filter_map(|action| match action {
+            BackendAction::Reply(reply) => reply.source,
+            _ => None,
+        })
+        .collect();
+    sources.sort_unstable();
+    sources.dedup();
+    sources
+}
+
+/// Where an answer goes.
+enum Way<'a> {
+    Udp(SocketAddr),
+    Tcp(&'a TcpStream),
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no backend panics")
+    }
+
+    /// Answers until the other end of `stopped` is dropped.
+    fn serve(self: &Arc<Self>, tcp: &TcpListener, stopped: &PipeReader) {
+        std::thread::scope(|scope| {
+            let mut buffer = vec![0; 65536];
+            while let Some((udp_ready, tcp_ready)) = await_any(&self.udp, tcp, stopped) {
+                if udp_ready && let Ok((length, peer)) = self.udp.recv_from(&mut buffer) {
+                    let query = buffer[..length].to_vec();
+                    match self.rule_for(&query, Transport::Udp) {
+                        // What waits must not hold up others.
+                        Some(rule) if waits(&rule) => {
+                            scope.spawn(move || self.act(&rule, &query, &Way::Udp(peer)));
+                        }
+                        Some(rule) => drop(self.act(&rule, &query, &Way::Udp(peer))),
+                        None => {}
+                    }
+                }
+                if tcp_ready && let Ok((stream, peer)) = tcp.accept() {
+                    scope.spawn(move || self.serve_connection(stream, peer));
+                }
+            }
+        });
+    }
+
+    fn serve_connection(&self, stream: TcpStream, peer: SocketAddr) {
+        self.note(&stream, peer);
+        while let Some(query) = read_message(&stream) {
+            let Some(rule) = self.rule_for(&query, Transport::Tcp) else {
+                continue;
+            };
+            if self.act(&rule, &query, &Way::Tcp(&stream)).is_none() {
+                break;
+            }
+        }
+        // The copy goes first: only the last descriptor's end can send a reset.
+        self.lock().connections.remove(&peer);
+        drop(stream);
+    }
+
+    /// Keeps a second descriptor, by which the backend's end can end the reading.
+    fn note(&self, stream: &TcpStream, peer: SocketAddr) {
+        let mut state = self.lock();
+        if state.stopping {
+            let _ = stream.shutdown(Shutdown::Both);
+        } else if let Ok(copy) = stream.try_clone() {
+            state.connections.insert(peer, copy);
+        }
+    }
+
+    /// Notes the query and picks what to do with it; `None` while silent.
+    fn rule_for(&self, query: &[u8], transport: Transport) -> Option<BackendRule> {
+        let mut state = self.lock();
+        if state.silent {
+            return None;
+        }
+        let used = state.used.clone();
+        let fits = |(place, rule): &(usize, &BackendRule)| {
+            rule.fits(query, transport) && rule.times.is_none_or(|times| used[*place] < times)
+        };
+        let found = self.script.rules.iter().enumerate().find(fits);
+        if found.is_none() && is_default_probe(query) {
+            return Some(BackendRule::answers_a_probe());
+        }
+        if !found.is_some_and(|(_, rule)| rule.probe) {
+            state.seen.push(Seen {
+                transport,
+                octets: query.to_vec(),
+            });
+        }
+        match found {
+            Some((place, _)) => state.used[place] += 1,
+            None => state.unexpected.push(hex_of_octets(query)),
+        }
+        self.changed.notify_all();
+        found.map(|(_, rule)| rule.clone())
+    }
+
+    /// Does what the rule says, in order. `None` means that the connection is at its end.
+    fn act(&self, rule: &BackendRule, query: &[u8], way: &Way<'_>) -> Option<()> {
+        for action in &rule.actions {
+            match (action, way) {
+                (BackendAction::Reply(reply), _) => self.reply(reply, query, way)?,
+                (BackendAction::Raw { with_id, octets }, _) => {
+                    let id = if *with_id { &query[..2] } else { &[] };
+                    self.send(&[id, octets].concat(), way, None)?;
+                }
+                (BackendAction::Wait(time), _) => self.wait(*time),
+                (BackendAction::Close, Way::Tcp(stream)) => {
+                    let _ = stream.shutdown(Shutdown::Both);
+                    return None;
+                }
+                (BackendAction::Reset, Way::Tcp(stream)) => return reset(stream),
+                (BackendAction::Close | BackendAction::Reset, Way::Udp(_)) => {}
+                (BackendAction::Hang, _) => self.wait(Duration::from_secs(3600)),
+            }
+        }
+        Some(())
+    }
+
+    fn reply(&self, reply: &Reply, query: &[u8], way: &Way<'_>) -> Option<()> {
+        let octets = reply.octets(query);
+        for _ in 0..reply.times {
+            match (reply.drip, way) {
+                (Some(pause), Way::Tcp(stream)) => self.drip(&octets, stream, pause)?,
+                _ => self.send(&octets, way, reply.source)?,
+            }
+        }
+        Some(())
+    }
+
+    fn send(&self, octets: &[u8], way: &Way<'_>, source: Option<SocketAddr>) -> Option<()> {
+        match way {
+            Way::Udp(peer) => {
+                let socket = source
+                    .and_then(|source| self.others.get(&source))
+                    .unwrap_or(&self.udp);
+                socket.send_to(octets, peer).ok().map(drop)
+            }
+            Way::Tcp(stream) => write_message(stream, octets),
+        }
+    }
+
+    fn drip(&self, octets: &[u8], mut stream: &TcpStream, pause: Duration) -> Option<()> {
+        let length = (octets.len() as u16).to_be_bytes();
+        for octet in length.iter().chain(octets) {
+            stream.write_all(&[*octet]).ok()?;
+            self.wait(pause);
+        }
+        Some(())
+    }
+
+    /// Lets time pass, but not beyond the backend's own end.
+    fn wait(&self, time: Duration) {
+        let state = self.lock();
+        drop(
+            self.changed
+                .wait_timeout_while(state, time, |state| !state.stopping)
+                .expect("no backend panics"),
+        );
+    }
+}
+
+impl BackendRule {
+    fn fits(&self, query: &[u8], transport: Transport) -> bool {
+        let Ok(question) = question_of(query) else {
+            return false;
+        };
+        let Some((name, fixed)) = question.split_last_chunk::<4>() else {
+            return false;
+        };
+        let name = name.to_ascii_lowercase();
+        let name_fits = match &self.name {
+            NamePattern::Any => true,
+            NamePattern::Exactly(wanted) => name == *wanted,
+            NamePattern::Below(suffix) => is_below(&name, suffix),
+        };
+        let rtype = u16::from_be_bytes([fixed[0], fixed[1]]);
+        name_fits
+            && self.rtype.is_none_or(|wanted| wanted == rtype)
+            && self.transport.is_none_or(|wanted| wanted == transport)
+    }
+
+    fn answers_a_probe() -> Self {
+        let reply = Reply {
+            times: 1,
+            ..Reply::default()
+        };
+        Self {
+            name: NamePattern::Any,
+            rtype: None,
+            transport: None,
+            times: None,
+            probe: true,
+            actions: vec![BackendAction::Reply(Box::new(reply))],
+        }
+    }
+}
+
+/// True if `name` has labels before `suffix`; both in wire format.
+fn is_below(name: &[u8], suffix: &[u8]) -> bool {
+    let mut rest = name;
+    while let Some((&length, behind)) = rest.split_first() {
+        if length == 0 {
+            return false;
+        }
+        rest = &behind[usize::from(length)..];
+        if rest == suffix {
+            return true;
+        }
+    }
+    false
+}
+
+fn is_default_probe(query: &[u8]) -> bool {
+    let probe = Query::new(DEFAULT_PROBE, "A").expect("good words").octets();
+    question_of(query).is_ok_and(|question| question.eq_ignore_ascii_case(&probe[12..]))
+}
+
+fn waits(rule: &BackendRule) -> bool {
+    rule.actions
+        .iter()
+        .any(|action| matches!(action, BackendAction::Wait(_) | BackendAction::Hang))
+}
+
+/// Awaits a datagram, a connection, or the end (`None`).
+fn await_any(udp: &UdpSocket, tcp: &TcpListener, stopped: &PipeReader) -> Option<(bool, bool)> {
+    let mut descriptors =
+        [udp.as_fd(), tcp.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+    poll(&mut descriptors, PollTimeout::NONE).ok()?;
+    let ready = descriptors
+        .each_ref()
+        .map(|descriptor| descriptor.any().unwrap_or(false));
+    (!ready[2]).then_some((ready[0], ready[1]))
+}
+
+/// Reads one message after its two octets of length (RFC 1035 section 4.2.2).
+fn read_message(mut stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).ok()?;
+    let mut octets = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut octets).ok()?;
+    Some(octets)
+}
+
+fn write_message(mut stream: &TcpStream, octets: &[u8]) -> Option<()> {
+    let length = (octets.len() as u16).to_be_bytes();
+    stream.write_all(&[length.as_slice(), octets].concat()).ok()
+}
+
+/// Closes with a reset: nothing lingers, so the kernel sends RST instead of FIN.
+fn reset(stream: &TcpStream) -> Option<()> {
+    let none = nix::libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let _ = setsockopt(stream, sockopt::Linger, &none);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn below_means_whole_labels() {
+        let name = |text| Query::new(text, "A").expect("good name").name;
+        assert!(is_below(&name("www.example.com."), &name("example.com.")));
+        assert!(is_below(&name("a.b.example.com."), &name("example.com.")));
+        assert!(!is_below(&name("example.com."), &name("example.com.")));
+        assert!(!is_below(&name("badexample.com."), &name("example.com.")));
+    }
+
+    #[test]
+    fn the_default_probe_is_known_in_any_case() {
+        assert!(is_default_probe(
+            &Query::new("A.Root-Servers.NET.", "A")
+                .expect("good name")
+                .octets()
+        ));
+        assert!(!is_default_probe(
+            &Query::new("a.root-servers.net.", "AAAA")
+                .expect("good name")
+                .octets()
+        ));
+    }
+}

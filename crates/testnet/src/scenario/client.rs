@@ -1,0 +1,342 @@
+//! The clients of a scenario: their sockets and connections, what they asked, what came back.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+
+use super::model::{Ask, Payload, Transport};
+use crate::lab::{Lab, TO_SERVER};
+use crate::sys::PacketSocket;
+use crate::{During, Failure, Outcome};
+
+/// All clients of one run.
+pub(super) struct Clients<'a> {
+    lab: &'a Lab,
+    channels: BTreeMap<String, Channel>,
+    asked: Vec<Asked>,
+}
+
+/// A query that was sent.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// What `expect` calls it.
+    pub label: String,
+    /// The message.
+    pub octets: Vec<u8>,
+    /// Where it went.
+    pub destination: SocketAddr,
+    /// Over what.
+    pub transport: Transport,
+    /// It is for the kernel's sockets even where AF_XDP serves.
+    pub kernel: bool,
+    channel: String,
+}
+
+/// A socket or connection, with answers that nobody has asked for yet.
+struct Channel {
+    end: End,
+    waiting: Vec<Vec<u8>>,
+}
+
+enum End {
+    Udp {
+        socket: UdpSocket,
+        server: SocketAddr,
+    },
+    Tcp(TcpStream),
+    /// The source is not ours to receive at.
+    Nowhere,
+}
+
+/// IDs that the runner gives start here, so that they are recognised in captures.
+const FIRST_ID: u16 = 0x4d00;
+
+impl<'a> Clients<'a> {
+    /// Clients in a lab, none of which has spoken yet.
+    pub(super) fn new(lab: &'a Lab) -> Self {
+        Self {
+            lab,
+            channels: BTreeMap::new(),
+            asked: Vec::new(),
+        }
+    }
+
+    /// Everything that was asked, in order.
+    pub(super) fn asked(&self) -> &[Asked] {
+        &self.asked
+    }
+
+    /// Sends a query.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Outcome<()> {
+        let number = self.asked.len();
+        let octets = message(&ask.payload, FIRST_ID + number as u16);
+        let channel = ask.via.clone().unwrap_or_else(|| format!("#{number}"));
+        if !self.channels.contains_key(&channel) {
+            let end = self.open(ask)?;
+            self.channels.insert(
+                channel.clone(),
+                Channel {
+                    end,
+                    waiting: Vec::new(),
+                },
+            );
+        }
+        self.asked.push(Asked {
+            label: ask.label.clone().unwrap_or_else(|| format!("#{number}")),
+            octets: octets.clone(),
+            destination: ask.destination,
+            transport: ask.transport,
+            kernel: ask.kernel,
+            channel: channel.clone(),
+        });
+        let channel = &self.channels[&channel];
+        match &ask.frame {
+            Some(shape) => {
+                self.send_frames(&shape.frames(channel.source(ask), ask.destination, &octets))
+            }
+            None => channel
+                .end
+                .send(&octets, ask.split)
+                .during(format!("sending to {}", ask.destination)),
+        }
+    }
+
+    /// The query that `label` names, or the last one.
+    pub(super) fn find(&self, label: Option<&str>) -> Outcome<Asked> {
+        let found = match label {
+            Some(label) => self.asked.iter().rfind(|asked| asked.label == label),
+            None => self.asked.last(),
+        };
+        found
+            .cloned()
+            .ok_or_else(|| Failure::new("no such query was asked before"))
+    }
+
+    /// Awaits the answer to a query, by its ID.
+    pub(super) fn answer(&mut self, asked: &Asked, within: Duration) -> Outcome<Vec<u8>> {
+        let channel = self
+            .channels
+            .get_mut(&asked.channel)
+            .ok_or_else(|| Failure::new("the client closed"))?;
+        let deadline = Instant::now() + within;
+        loop {
+            let place = channel
+                .waiting
+                .iter()
+                .position(|octets| octets.get(..2) == asked.octets.get(..2));
+            if let Some(place) = place {
+                return Ok(channel.waiting.remove(place));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let octets = channel
+                .end
+                .receive(left.max(Duration::from_millis(1)))
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                        Failure::new(format!("no answer within {} ms", within.as_millis()))
+                    }
+                    _ => Failure::new(format!("receiving: {error}")),
+                })?;
+            channel.waiting.push(octets);
+        }
+    }
+
+    /// Awaits that the server closes a connection.
+    pub(super) fn await_closed(&mut self, name: &str, within: Duration) -> Outcome<()> {
+        let channel = self
+            .channels
+            .get(name)
+            .ok_or_else(|| Failure::new(format!("no connection `{name}`")))?;
+        let End::Tcp(mut stream) = channel.end.try_clone()? else {
+            return Err(Failure::new(format!("`{name}` is no TCP connection")));
+        };
+        stream
+            .set_read_timeout(Some(within))
+            .during("setting a time-out")?;
+        match stream.read(&mut [0; 1]) {
+            Ok(0) => Ok(()),
+            Ok(_) => Err(Failure::new(format!(
+                "`{name}`: the server sent more instead of closing"
+            ))),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+            Err(_) => Err(Failure::new(format!(
+                "`{name}` is still open after {} ms",
+                within.as_millis()
+            ))),
+        }
+    }
+
+    /// Closes a client's end.
+    pub(super) fn close(&mut self, name: &str) -> Outcome<()> {
+        let closed = self.channels.remove(name);
+        closed
+            .map(drop)
+            .ok_or_else(|| Failure::new(format!("no connection `{name}`")))
+    }
+
+    /// Fails if anything came that no `expect` took.
+    pub(super) fn check_nothing_left(&mut self) -> Outcome<()> {
+        for (name, channel) in &mut self.channels {
+            while let Ok(octets) = channel.end.receive(Duration::from_millis(1)) {
+                channel.waiting.push(octets);
+            }
+            if let Some(octets) = channel.waiting.first() {
+                let labels = self
+                    .asked
+                    .iter()
+                    .filter(|asked| asked.channel == *name && asked.octets[..2] == octets[..2]);
+                let labels: Vec<&str> = labels.map(|asked| asked.label.as_str()).collect();
+                let text = format!(
+                    "an answer that nothing expects, of {} octets, to {labels:?}",
+                    octets.len()
+                );
+                return Err(Failure::new(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn open(&self, ask: &Ask) -> Outcome<End> {
+        let source = SocketAddr::new(ask.source, ask.source_port);
+        let what = format!("opening a client at {source}");
+        match ask.transport {
+            Transport::Udp => match self.lab.client().run(|| UdpSocket::bind(source))? {
+                Ok(socket) => Ok(End::Udp {
+                    socket,
+                    server: ask.destination,
+                }),
+                // A forged source: the frame goes out, nothing can come back.
+                Err(_) if ask.frame.is_some() => Ok(End::Nowhere),
+                Err(error) => Err(error).during(what),
+            },
+            Transport::Tcp => {
+                let descriptor = self
+                    .lab
+                    .client()
+                    .run(|| connect_from(source, ask.destination))?;
+                let stream = TcpStream::from(descriptor.during(what)?);
+                stream.set_nodelay(true).during("TCP_NODELAY")?;
+                Ok(End::Tcp(stream))
+            }
+        }
+    }
+
+    fn send_frames(&self, frames: &[Vec<u8>]) -> Outcome<()> {
+        let socket = self
+            .lab
+            .client()
+            .run(|| PacketSocket::open(TO_SERVER))?
+            .during("opening a packet socket")?;
+        frames
+            .iter()
+            .try_for_each(|frame| socket.send(frame))
+            .during("sending a frame")
+    }
+}
+
+impl Channel {
+    fn source(&self, ask: &Ask) -> SocketAddr {
+        match &self.end {
+            End::Udp { socket, .. } => socket.local_addr().expect("it is bound"),
+            _ => SocketAddr::new(ask.source, ask.source_port),
+        }
+    }
+}
+
+impl End {
+    fn try_clone(&self) -> Outcome<Self> {
+        match self {
+            Self::Tcp(stream) => Ok(Self::Tcp(
+                stream.try_clone().during("sharing a connection")?,
+            )),
+            _ => Ok(Self::Nowhere),
+        }
+    }
+
+    fn send(&self, octets: &[u8], split: bool) -> io::Result<()> {
+        match self {
+            Self::Udp { socket, server } => socket.send_to(octets, server).map(drop),
+            Self::Tcp(stream) => {
+                let mut stream = stream;
+                // RFC 1035 section 4.2.2: "prefixed with a two byte length field".
+                let message = [(octets.len() as u16).to_be_bytes().as_slice(), octets].concat();
+                let step = if split { 1 } else { message.len() };
+                message
+                    .chunks(step)
+                    .try_for_each(|piece| stream.write_all(piece))
+            }
+            Self::Nowhere => Ok(()),
+        }
+    }
+
+    fn receive(&mut self, within: Duration) -> io::Result<Vec<u8>> {
+        match self {
+            Self::Udp { socket, server } => receive_datagram(socket, *server, within),
+            Self::Tcp(stream) => receive_message(stream, within),
+            Self::Nowhere => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+fn receive_datagram(
+    socket: &UdpSocket,
+    server: SocketAddr,
+    within: Duration,
+) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; 65536];
+    socket.set_read_timeout(Some(within))?;
+    let (length, source) = socket.recv_from(&mut buffer)?;
+    if (source.ip(), source.port()) != (server.ip(), server.port()) {
+        return Err(io::Error::other(format!(
+            "an answer from {source}, though {server} was asked"
+        )));
+    }
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+fn receive_message(stream: &mut TcpStream, within: Duration) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(within))?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length)?;
+    let mut octets = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut octets)?;
+    Ok(octets)
+}
+
+/// Connects from a given source address, which std cannot.
+fn connect_from(source: SocketAddr, destination: SocketAddr) -> nix::Result<OwnedFd> {
+    let family = if matches!(source.ip(), IpAddr::V4(_)) {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    let descriptor = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&descriptor, sockopt::ReuseAddr, &true)?;
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&descriptor);
+    bind(raw, &SockaddrStorage::from(source))?;
+    connect(raw, &SockaddrStorage::from(destination))?;
+    Ok(descriptor)
+}
+
+/// The octets of a payload; `next_id` is used where none is given.
+fn message(payload: &Payload, next_id: u16) -> Vec<u8> {
+    match payload {
+        Payload::Octets(octets) => octets.clone(),
+        Payload::Query { query, id, counts } => {
+            let mut query = query.clone();
+            query.id = id.unwrap_or(next_id);
+            let mut octets = query.octets();
+            for (place, count) in counts.iter().flatten().enumerate() {
+                octets[4 + 2 * place..6 + 2 * place].copy_from_slice(&count.to_be_bytes());
+            }
+            octets
+        }
+    }
+}

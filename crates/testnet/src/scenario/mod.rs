@@ -1,0 +1,17 @@
+//! Scenarios: one text file each, with configuration, backends, clients, and what must come of it.
+//! `suite` runs all files, `run` one of them; the format is explained in tests/scenarios/README.md.
+
+mod backend;
+mod client;
+mod expect;
+mod model;
+mod parse;
+mod parse_backend;
+mod parse_steps;
+mod reply;
+mod run;
+pub mod suite;
+pub(crate) mod words;
+
+pub use model::Scenario;
+pub use parse::read;

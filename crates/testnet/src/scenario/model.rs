@@ -1,0 +1,281 @@
+//! What a scenario file says, as types. The words are explained in tests/scenarios/README.md.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::dns::{Edns, Query, Record, RecordPattern};
+use crate::frame::Shape;
+use crate::lab::Topology;
+use crate::subject::{Door, SubjectKind};
+
+/// One file of tests/scenarios.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Where it stands.
+    pub path: PathBuf,
+    /// What it proves, in one sentence.
+    pub title: String,
+    /// Numbers of shared/faults.md that it carries.
+    pub faults: Vec<u8>,
+    /// How client, server and backend are joined.
+    pub topology: Topology,
+    /// Servers that have the feature.
+    pub subjects: Vec<SubjectKind>,
+    /// Servers that fail it today, with the reason; a pass is then a failure.
+    pub gaps: Vec<(SubjectKind, String)>,
+    /// Where TCP must connect before the first step.
+    pub listen: SocketAddr,
+    /// Configurations with the door each is for; `None` is for both.
+    pub configurations: Vec<(Option<Door>, String)>,
+    /// The backends and what they answer.
+    pub backends: Vec<BackendScript>,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+/// UDP or TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// A backend: one address, UDP and TCP.
+#[derive(Debug, Clone)]
+pub struct BackendScript {
+    /// What steps call it.
+    pub name: String,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The first rule that fits a query is used.
+    pub rules: Vec<BackendRule>,
+}
+
+/// `on NAME TYPE …` with what follows it.
+#[derive(Debug, Clone)]
+pub struct BackendRule {
+    /// Which names.
+    pub name: NamePattern,
+    /// Which type; `None` is any.
+    pub rtype: Option<u16>,
+    /// Over what; `None` is both.
+    pub transport: Option<Transport>,
+    /// How often it can be used; `None` is without end.
+    pub times: Option<u32>,
+    /// A health check: not counted as a query seen.
+    pub probe: bool,
+    /// What the backend does, in order.
+    pub actions: Vec<BackendAction>,
+}
+
+/// Names that a rule of a backend is for, in lower-case wire format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NamePattern {
+    /// `*`
+    Any,
+    /// `www.example.com.`
+    Exactly(Vec<u8>),
+    /// `*.example.com.`: names below it.
+    Below(Vec<u8>),
+}
+
+/// One thing that a backend does with a query.
+#[derive(Debug, Clone)]
+pub enum BackendAction {
+    /// Sends an answer.
+    Reply(Box<Reply>),
+    /// Sends these octets, with the query's ID in front where asked for.
+    Raw { with_id: bool, octets: Vec<u8> },
+    /// Lets time pass before the next action.
+    Wait(Duration),
+    /// Closes the TCP connection.
+    Close,
+    /// Resets the TCP connection.
+    Reset,
+    /// Keeps the TCP connection open and says nothing more on it.
+    Hang,
+}
+
+/// An answer, and how it differs from a right one.
+#[derive(Debug, Clone, Default)]
+pub struct Reply {
+    /// RCODE by number.
+    pub rcode: u16,
+    /// Flags besides QR and the copied RD and CD.
+    pub flags: u16,
+    /// Added to the query's ID.
+    pub id_offset: u16,
+    /// Another ID altogether.
+    pub id: Option<u16>,
+    /// Another question: name, type.
+    pub question: Option<(Vec<u8>, u16)>,
+    /// Another class in the question.
+    pub class: Option<u16>,
+    /// No question section.
+    pub without_question: bool,
+    /// QR is left 0: not a response at all.
+    pub as_query: bool,
+    /// Sent from here instead of the backend's address.
+    pub source: Option<SocketAddr>,
+    /// Sent this often, at least once.
+    pub times: u16,
+    /// Only the first octets are sent.
+    pub cut_octets: Option<usize>,
+    /// Octets behind the message.
+    pub trailing: Vec<u8>,
+    /// TXT records are added until the message has this size.
+    pub size_octets: Option<usize>,
+    /// No OPT though the query has one.
+    pub without_opt: bool,
+    /// This OPT instead of the ordinary one.
+    pub opt: Option<Edns>,
+    /// TCP: one octet, this long a pause, the next octet.
+    pub drip: Option<Duration>,
+    /// Answer, authority, additional.
+    pub sections: [Vec<Record>; 3],
+}
+
+/// A line of `[steps]`.
+#[derive(Debug, Clone)]
+pub struct Step {
+    /// Its line in the file.
+    pub line: usize,
+    /// Only on this door.
+    pub door: Option<Door>,
+    /// Only with this server.
+    pub subject: Option<SubjectKind>,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What a step does.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// A client sends a query.
+    Ask(Box<Ask>),
+    /// A client awaits an answer.
+    Expect(Box<Expect>),
+    /// The query named (or the last one) must stay without an answer, to the scenario's end.
+    ExpectNone(Option<String>),
+    /// The server closes this connection.
+    ExpectClosed(String),
+    /// A client closes its connection.
+    Close(String),
+    /// A counter reaches a value.
+    Counter(Box<Counter>),
+    /// A backend has seen this many queries.
+    Seen {
+        backend: String,
+        transport: Option<Transport>,
+        count: usize,
+    },
+    /// A backend stops answering, or answers again; probes included.
+    Turn { backend: String, answering: bool },
+    /// The server writes a line with this text.
+    Log(String),
+    /// Time passes, because time is what the scenario is about.
+    Pass(Duration),
+    /// The server gets a signal.
+    Signal(nix::sys::signal::Signal),
+}
+
+/// A query and its way to the server.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// What `expect` calls it.
+    pub label: Option<String>,
+    /// The message.
+    pub payload: Payload,
+    /// UDP or TCP.
+    pub transport: Transport,
+    /// The client's address.
+    pub source: IpAddr,
+    /// The client's port; 0 lets the kernel choose.
+    pub source_port: u16,
+    /// Where it goes.
+    pub destination: SocketAddr,
+    /// The socket or connection it shares with others.
+    pub via: Option<String>,
+    /// Sent as a raw frame of this shape.
+    pub frame: Option<Shape>,
+    /// This one is for the kernel's sockets even where AF_XDP serves.
+    pub kernel: bool,
+    /// TCP: each octet in a segment of its own.
+    pub split: bool,
+}
+
+/// The message of an `ask` or `send`.
+#[derive(Debug, Clone)]
+pub enum Payload {
+    /// Described by words; the runner gives the ID unless it is given.
+    Query {
+        query: Query,
+        id: Option<u16>,
+        counts: Option<[u16; 4]>,
+    },
+    /// Octet by octet.
+    Octets(Vec<u8>),
+}
+
+/// An answer that must come.
+#[derive(Debug, Clone)]
+pub struct Expect {
+    /// Which query's; the last one's without a label.
+    pub label: Option<String>,
+    /// How long to wait.
+    pub within: Duration,
+    /// RCODE and flags (QR left out); `None` with the word `anything`.
+    pub header: Option<(u16, u16)>,
+    /// Without a question section, though a query's question is copied otherwise.
+    pub without_question: bool,
+    /// Octets of the whole message.
+    pub size_octets: Option<usize>,
+    /// The whole message after its ID.
+    pub octets: Option<Vec<u8>>,
+    /// Answer, authority, additional; `None` lets anything be there.
+    pub sections: [Option<Vec<RecordPattern>>; 3],
+    /// The OPT record.
+    pub opt: OptPattern,
+}
+
+/// What an answer's OPT must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OptPattern {
+    /// There is none.
+    Absent,
+    /// `opt *`
+    Any,
+    /// One of this size and DO bit; its options octet by octet.
+    Is {
+        size_octets: u16,
+        dnssec_ok: bool,
+        options: Vec<u8>,
+    },
+}
+
+/// A row of /metrics and what it must come to.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    /// The family's name.
+    pub name: String,
+    /// Labels that a row must have; the rows that have them are added up.
+    pub labels: Vec<(String, String)>,
+    /// Compared how.
+    pub comparison: Comparison,
+    /// With what.
+    pub value: f64,
+    /// How long to wait for it.
+    pub within: Duration,
+}
+
+/// How a counter is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// `+N`: grown by exactly this since the scenario's start.
+    GrownBy,
+    /// `+>=N`: grown by at least this.
+    GrownByAtLeast,
+    /// `=N`: exactly this.
+    Is,
+}

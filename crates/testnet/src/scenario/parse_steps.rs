@@ -1,0 +1,466 @@
+//! Lines of `[steps]`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::model::{
+    Action, Ask, Comparison, Counter, Expect, OptPattern, Payload, Step, Transport,
+};
+use super::parse_backend::{milliseconds, transport};
+use super::words::{Words, parse};
+use crate::dns::{Edns, FLAGS, Query, RecordPattern, octets_of_hex, rcode_number};
+use crate::frame::Shape;
+use crate::lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6};
+use crate::metrics::labels_of;
+use crate::subject::{Door, SubjectKind};
+use crate::{Failure, Outcome};
+
+/// How long an answer or a counter may take, where nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Reads one line, which is a step or belongs to the `expect` before it.
+pub(super) fn line(steps: &mut Vec<Step>, number: usize, line: &str) -> Outcome<()> {
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let section = ["answer", "authority", "additional", "opt"]
+        .iter()
+        .position(|section| *section == word);
+    if let Some(section) = section {
+        let Some(Action::Expect(expect)) = steps.last_mut().map(|step| &mut step.action) else {
+            return Err(Failure::new(format!("`{word}` belongs behind an `expect`")));
+        };
+        return expectation(expect, section, rest);
+    }
+    if let Some(only) = word.strip_suffix(':') {
+        let mut step = step(number, rest.trim())?;
+        step.door = Door::of_word(only);
+        step.subject = SubjectKind::of_word(only);
+        if step.door.is_none() && step.subject.is_none() {
+            return Err(Failure::new(format!(
+                "`{word}` is neither a door nor a subject"
+            )));
+        }
+        steps.push(step);
+        return Ok(());
+    }
+    steps.push(step(number, line)?);
+    Ok(())
+}
+
+fn step(line: usize, text: &str) -> Outcome<Step> {
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let mut words = Words::of(rest);
+    let action = match word {
+        "ask" => Action::Ask(Box::new(ask(&mut words)?)),
+        "send" => Action::Ask(Box::new(send(&mut words)?)),
+        "expect" => expect(&mut words)?,
+        "counter" => Action::Counter(Box::new(counter(&mut words)?)),
+        "seen" => seen(&mut words)?,
+        "backend" => turn(&mut words)?,
+        "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
+        "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
+        "close" => Action::Close(words.next("a connection")?.to_owned()),
+        "signal" => Action::Signal(signal(words.next("a signal")?)?),
+        _ => return Err(Failure::new(format!("`{word}` is no step"))),
+    };
+    words.end()?;
+    Ok(plain(line, action))
+}
+
+fn plain(line: usize, action: Action) -> Step {
+    Step {
+        line,
+        door: None,
+        subject: None,
+        action,
+    }
+}
+
+/// Fails if a step names a backend that the file does not have.
+pub(super) fn check(step: &Step, known: impl Fn(&str) -> bool) -> Outcome<()> {
+    match &step.action {
+        Action::Seen { backend, .. } | Action::Turn { backend, .. } if !known(backend) => {
+            Err(Failure::new(format!("there is no [backend {backend} …]")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails if an `expect none` is followed by no step that awaits something: nothing would bound it.
+pub(super) fn check_order(steps: &[Step]) -> Result<(), (usize, Failure)> {
+    let awaits = |step: &Step| {
+        !matches!(
+            step.action,
+            Action::ExpectNone(_) | Action::Ask(_) | Action::Turn { .. }
+        )
+    };
+    for (place, step) in steps.iter().enumerate() {
+        if matches!(step.action, Action::ExpectNone(_)) && !steps[place..].iter().any(awaits) {
+            let text = "nothing after this `expect none` awaits anything: add a counter or an answered query";
+            return Err((step.line, Failure::new(text)));
+        }
+    }
+    Ok(())
+}
+
+// ---------------------------------------------------------------------------------------------
+// Queries
+
+fn ask(words: &mut Words<'_>) -> Outcome<Ask> {
+    let label = words.label().map(str::to_owned);
+    let mut query = Query::new(words.next("a name")?, words.next("a type")?)?;
+    for (word, bit) in FLAGS {
+        query.flags |= if words.flag(word) { bit } else { 0 };
+        query.flags &= if words.flag(&format!("-{word}")) {
+            !bit
+        } else {
+            !0
+        };
+    }
+    if let Some(opcode) = words.number("opcode")? {
+        query.flags = (query.flags & !0x7800) | opcode << 11;
+    }
+    if let Some(class) = words.value("class") {
+        query.set_class(class)?;
+    }
+    query.edns = edns(words)?;
+    query.trailing = words
+        .value("trailing")
+        .map(octets_of_hex)
+        .transpose()?
+        .unwrap_or_default();
+    let id = words.number("id")?;
+    let counts = words.value("counts").map(counts).transpose()?;
+    way(words, label, Payload::Query { query, id, counts })
+}
+
+fn send(words: &mut Words<'_>) -> Outcome<Ask> {
+    let label = words.label().map(str::to_owned);
+    let is_hex = |word: &str| {
+        word.bytes()
+            .all(|octet| octet.is_ascii_hexdigit() || octet == b'_')
+    };
+    let octets = octets_of_hex(&words.take_all(is_hex).concat())?;
+    way(words, label, Payload::Octets(octets))
+}
+
+/// Where a message goes and how.
+fn way(words: &mut Words<'_>, label: Option<String>, payload: Payload) -> Outcome<Ask> {
+    let v6 = words.flag("v6");
+    let (client, server) = if v6 {
+        (CLIENT_V6, SERVER_V6)
+    } else {
+        (CLIENT_V4, SERVER_V4)
+    };
+    let destination = match words.value("to") {
+        Some(text) => text
+            .parse::<SocketAddr>()
+            .or_else(|_| Ok(SocketAddr::new(parse("to", text)?, 53)))?,
+        None => SocketAddr::new(server, 53),
+    };
+    let other_family = if destination.is_ipv6() {
+        CLIENT_V6
+    } else {
+        CLIENT_V4
+    };
+    let client = if client.is_ipv6() == destination.is_ipv6() {
+        client
+    } else {
+        other_family
+    };
+    let source: IpAddr = words.parsed("from")?.unwrap_or(client);
+    if source.is_ipv6() != destination.is_ipv6() {
+        return Err(Failure::new(format!(
+            "{source} cannot send to {destination}"
+        )));
+    }
+    Ok(Ask {
+        label,
+        payload,
+        transport: transport(words).unwrap_or(Transport::Udp),
+        source,
+        source_port: words.number("port")?.unwrap_or(0),
+        destination,
+        via: words.value("via").map(str::to_owned),
+        kernel: words.flag("kernel"),
+        split: words.flag("split"),
+        frame: Shape::from_words(words)?,
+    })
+}
+
+/// Takes the words that make an OPT record: `edns size= version= do option=CODE:HEX opts=`.
+pub(super) fn edns(words: &mut Words<'_>) -> Outcome<Option<Edns>> {
+    let mut edns = Edns::default();
+    let mut there = words.flag("edns");
+    if let Some(size) = words.number("size")? {
+        (edns.size_octets, there) = (size, true);
+    }
+    if let Some(version) = words.parsed("version")? {
+        (edns.version, there) = (version, true);
+    }
+    if words.flag("do") {
+        (edns.dnssec_ok, there) = (true, true);
+    }
+    if let Some(count) = words.number("opts")? {
+        (edns.count, there) = (count, true);
+    }
+    while let Some(option) = words.value("option") {
+        let (code, octets) = option
+            .split_once(':')
+            .ok_or_else(|| Failure::new("option=CODE:HEX"))?;
+        edns.options
+            .push((parse("option", code)?, octets_of_hex(octets)?));
+        there = true;
+    }
+    Ok(there.then_some(edns))
+}
+
+fn counts(text: &str) -> Outcome<[u16; 4]> {
+    let numbers: Vec<u16> = text
+        .split('/')
+        .map(|count| parse("counts", count))
+        .collect::<Outcome<_>>()?;
+    numbers
+        .try_into()
+        .map_err(|_| Failure::new("counts=QUESTIONS/ANSWERS/AUTHORITY/ADDITIONAL"))
+}
+
+// ---------------------------------------------------------------------------------------------
+// Answers
+
+fn expect(words: &mut Words<'_>) -> Outcome<Action> {
+    let label = words.label().map(str::to_owned);
+    if words.flag("none") {
+        return Ok(Action::ExpectNone(label));
+    }
+    if words.flag("closed") {
+        return Ok(Action::ExpectClosed(words.next("a connection")?.to_owned()));
+    }
+    let within = words
+        .value("within")
+        .map(milliseconds)
+        .transpose()?
+        .unwrap_or(PATIENCE);
+    let octets = words.value("octets").map(octets_of_hex).transpose()?;
+    let mut expect = Expect {
+        label,
+        within,
+        header: None,
+        without_question: words.flag("no-question"),
+        size_octets: words.parsed("size")?,
+        octets,
+        sections: Default::default(),
+        opt: OptPattern::Any,
+    };
+    if words.flag("anything") {
+        return Ok(Action::Expect(Box::new(expect)));
+    }
+    let mut flags = 0;
+    for (word, bit) in FLAGS {
+        flags |= if words.flag(word) { bit } else { 0 };
+    }
+    let word = words.next("a response code, or `anything`, or `none`")?;
+    let rcode = rcode_number(word)
+        .ok_or_else(|| Failure::new(format!("`{word}` is no response code and no flag")))?;
+    expect.header = Some((rcode, flags));
+    expect.sections = [const { Some(Vec::new()) }; 3];
+    expect.opt = OptPattern::Absent;
+    Ok(Action::Expect(Box::new(expect)))
+}
+
+fn expectation(expect: &mut Expect, section: usize, text: &str) -> Outcome<()> {
+    if let Some(records) = expect.sections.get_mut(section) {
+        match text {
+            "*" => *records = None,
+            _ => records
+                .get_or_insert_default()
+                .push(RecordPattern::from_text(text)?),
+        }
+        return Ok(());
+    }
+    if text == "*" {
+        expect.opt = OptPattern::Any;
+        return Ok(());
+    }
+    let mut words = Words::of(text);
+    let edns = edns(&mut words)?.unwrap_or_default();
+    words.end()?;
+    let mut octets = Vec::new();
+    edns.append_to(&mut octets);
+    let options = octets.split_off(11);
+    expect.opt = OptPattern::Is {
+        size_octets: edns.size_octets,
+        dnssec_ok: edns.dnssec_ok,
+        options,
+    };
+    Ok(())
+}
+
+// ---------------------------------------------------------------------------------------------
+// Everything else
+
+/// `NAME{label="value"} +1`; the label part has no blanks.
+fn counter(words: &mut Words<'_>) -> Outcome<Counter> {
+    let series = words.next("a counter")?;
+    let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+    let labels = labels.strip_suffix('}').and_then(labels_of);
+    let labels =
+        labels.ok_or_else(|| Failure::new(format!("`{series}` is not NAME{{label=\"value\"}}")))?;
+    let word = words.next("a value: +1, +>=1 or =1")?;
+    let known = [
+        ("+>=", Comparison::GrownByAtLeast),
+        ("+", Comparison::GrownBy),
+        ("=", Comparison::Is),
+    ];
+    let found = known
+        .iter()
+        .find_map(|(mark, comparison)| Some((*comparison, word.strip_prefix(mark)?)));
+    let (comparison, digits) =
+        found.ok_or_else(|| Failure::new(format!("`{word}`: +1, +>=1 or =1")))?;
+    let within = words
+        .value("within")
+        .map(milliseconds)
+        .transpose()?
+        .unwrap_or(PATIENCE);
+    Ok(Counter {
+        name: name.to_owned(),
+        labels,
+        comparison,
+        value: parse("counter", digits)?,
+        within,
+    })
+}
+
+fn seen(words: &mut Words<'_>) -> Outcome<Action> {
+    let backend = words.next("a backend")?.to_owned();
+    let transport = transport(words);
+    Ok(Action::Seen {
+        backend,
+        transport,
+        count: parse("seen", words.next("a number of queries")?)?,
+    })
+}
+
+fn turn(words: &mut Words<'_>) -> Outcome<Action> {
+    let backend = words.next("a backend")?.to_owned();
+    match words.next("`silent` or `answering`")? {
+        "silent" => Ok(Action::Turn {
+            backend,
+            answering: false,
+        }),
+        "answering" => Ok(Action::Turn {
+            backend,
+            answering: true,
+        }),
+        word => Err(Failure::new(format!(
+            "a backend can be `silent` or `answering`, not `{word}`"
+        ))),
+    }
+}
+
+fn quoted(text: &str) -> Outcome<String> {
+    let inner = text
+        .trim()
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    inner
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::new("the text stands in \"quotes\""))
+}
+
+fn signal(word: &str) -> Outcome<Signal> {
+    Signal::from_str(&format!("SIG{word}"))
+        .map_err(|_| Failure::new(format!("`{word}` is no signal: HUP, STOP, CONT")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> Outcome<Action> {
+        let mut steps = Vec::new();
+        line(&mut steps, 1, text)?;
+        Ok(steps.remove(0).action)
+    }
+
+    #[test]
+    fn a_query_takes_its_words() {
+        let text = "ask q1: www.example.com. A v6 tcp -rd cd do size=4096 option=10:0102 opcode=4 id=7 via=c1 split";
+        let Action::Ask(ask) = one(text).expect("good words") else {
+            panic!("not an ask")
+        };
+        let Payload::Query { query, id, .. } = &ask.payload else {
+            panic!("not a query")
+        };
+        assert_eq!((query.flags, *id), (0x2010, Some(7)));
+        let edns = query.edns.as_ref().expect("it has EDNS");
+        assert_eq!(
+            (edns.size_octets, edns.dnssec_ok, edns.options.len()),
+            (4096, true, 1)
+        );
+        assert_eq!((ask.source, ask.destination.port()), (CLIENT_V6, 53));
+        assert!(ask.split && ask.transport == Transport::Tcp && ask.via.as_deref() == Some("c1"));
+    }
+
+    #[test]
+    fn the_client_has_the_family_of_its_destination() {
+        let Action::Ask(ask) = one("ask a. A to=[2001:db8::2]:5353").expect("good words") else {
+            panic!("not an ask")
+        };
+        assert_eq!((ask.source, ask.destination.port()), (CLIENT_V6, 5353));
+        assert!(one("ask a. A v6 from=192.0.2.100").is_err());
+    }
+
+    #[test]
+    fn counters_are_compared_in_three_ways() {
+        for (text, comparison) in [
+            ("+2", Comparison::GrownBy),
+            ("+>=2", Comparison::GrownByAtLeast),
+            ("=2", Comparison::Is),
+        ] {
+            let step = one(&format!("counter dnsdist_x{{server=\"a\"}} {text}"));
+            let Action::Counter(counter) = step.expect("good words") else {
+                panic!("not a counter")
+            };
+            assert_eq!((counter.comparison, counter.value), (comparison, 2.0));
+            assert_eq!(counter.labels, vec![("server".to_owned(), "a".to_owned())]);
+        }
+        assert!(one("counter dnsdist_x 2").is_err());
+    }
+
+    #[test]
+    fn an_answer_has_no_records_but_those_written() {
+        let mut steps = Vec::new();
+        line(&mut steps, 1, "expect NOERROR rd ra within=500ms").expect("good words");
+        line(&mut steps, 2, "answer www.example.com. 60 A 192.0.2.77").expect("good words");
+        line(&mut steps, 3, "additional *").expect("good words");
+        line(&mut steps, 4, "opt size=512 do").expect("good words");
+        let Action::Expect(expect) = &steps[0].action else {
+            panic!("not an expect")
+        };
+        let counts = expect
+            .sections
+            .each_ref()
+            .map(|records| records.as_ref().map(Vec::len));
+        assert_eq!(counts, [Some(1), Some(0), None]);
+        assert_eq!(
+            expect.opt,
+            OptPattern::Is {
+                size_octets: 512,
+                dnssec_ok: true,
+                options: Vec::new()
+            }
+        );
+    }
+
+    #[test]
+    fn an_unbounded_none_is_refused() {
+        let mut steps = vec![plain(1, one("ask a. A").expect("good"))];
+        steps.push(plain(2, one("expect none").expect("good")));
+        assert_eq!(check_order(&steps).expect_err("unbounded").0, 2);
+        steps.push(plain(3, one("counter dnsdist_rule_drop +1").expect("good")));
+        assert!(check_order(&steps).is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! The server under test: ours, or a real dnsdist with the same configuration. `SUBJECT` chooses:
+//! `dnsdist` (the program that `DNSDIST` names, else the one in the path) or a path to `millrace`.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::{During, Failure, Outcome, metrics};
+
+/// Which way queries take into the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Door {
+    /// Kernel sockets.
+    Sockets,
+    /// AF_XDP.
+    Xdp,
+}
+
+impl Door {
+    /// The word for it in scenarios and on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Sockets => "sockets",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    /// The door of this word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Sockets, Self::Xdp]
+            .into_iter()
+            .find(|door| door.word() == word)
+    }
+
+    /// What stands for `$LISTEN` and `$BACKEND` in a configuration.
+    pub fn options(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Sockets => ("reusePort=true", ""),
+            Self::Xdp => ("xdp=true", "xdp=true"),
+        }
+    }
+}
+
+/// Whose server it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SubjectKind {
+    /// Ours.
+    Millrace,
+    /// The one whose language we speak.
+    Dnsdist,
+}
+
+impl SubjectKind {
+    /// The word for it in scenarios and in `SUBJECT`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Millrace => "millrace",
+            Self::Dnsdist => "dnsdist",
+        }
+    }
+
+    /// The kind of this word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Millrace, Self::Dnsdist]
+            .into_iter()
+            .find(|kind| kind.word() == word)
+    }
+
+    /// What every configuration begins with: /metrics, an ACL that lets the lab's addresses in, no
+    /// questions to the Internet.
+    fn prelude(self) -> String {
+        let common = format!(
+            "webserver(\"{}\")\nsetACL({{\"0.0.0.0/0\", \"::/0\"}})\nsetSecurityPollSuffix(\"\")\n",
+            metrics::ADDRESS
+        );
+        match self {
+            Self::Millrace => common,
+            Self::Dnsdist => {
+                common
+                    + &format!(
+                        "setWebserverConfig({{password=\"lab\", apiKey=\"{}\"}})\n",
+                        metrics::API_KEY
+                    )
+            }
+        }
+    }
+}
+
+/// A server program to test.
+#[derive(Debug, Clone)]
+pub struct Subject {
+    /// Whose it is.
+    pub kind: SubjectKind,
+    /// The program.
+    pub program: PathBuf,
+}
+
+impl Subject {
+    /// What `SUBJECT` says; without it the `millrace` that was built beside this program, if it was.
+    pub fn from_environment() -> Outcome<Option<Self>> {
+        match std::env::var("SUBJECT") {
+            Ok(word) if word == SubjectKind::Dnsdist.word() => {
+                let program =
+                    std::env::var_os("DNSDIST").map_or_else(|| "dnsdist".into(), PathBuf::from);
+                Ok(Some(Self {
+                    kind: SubjectKind::Dnsdist,
+                    program,
+                }))
+            }
+            Ok(path) => {
+                let program = fs::canonicalize(&path).during(format!("SUBJECT={path}"))?;
+                Ok(Some(Self {
+                    kind: SubjectKind::Millrace,
+                    program,
+                }))
+            }
+            Err(_) => Ok(built_beside_us().map(|program| Self {
+                kind: SubjectKind::Millrace,
+                program,
+            })),
+        }
+    }
+
+    /// The doors that it has.
+    pub fn doors(&self) -> &'static [Door] {
+        match self.kind {
+            SubjectKind::Millrace => &[Door::Sockets, Door::Xdp],
+            SubjectKind::Dnsdist => &[Door::Sockets],
+        }
+    }
+}
+
+/// `target/debug/deps/scenarios-…` and `target/debug/lab` both find `target/debug/millrace`.
+fn built_beside_us() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    own.ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("millrace"))
+        .find(|program| program.is_file())
+}
+
+/// A running server.
+pub struct Server {
+    kind: SubjectKind,
+    process: Process,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Writes the configuration into `folder` and starts the subject in the lab's server namespace.
+    pub fn start(
+        subject: &Subject,
+        lab: &Lab,
+        configuration: &str,
+        folder: &Path,
+    ) -> Outcome<Self> {
+        let file = folder.join("server.lua");
+        let log = folder.join("server.log");
+        fs::write(&file, subject.kind.prelude() + configuration)
+            .during(format!("writing {}", file.display()))?;
+        let output = File::create(&log).during(format!("making {}", log.display()))?;
+        let errors = output.try_clone().during("sharing the log")?;
+        let mut command = Command::new(&subject.program);
+        command
+            .arg("--supervised")
+            .arg("-C")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors);
+        match subject.kind {
+            SubjectKind::Dnsdist => command.arg("--disable-syslog"),
+            SubjectKind::Millrace => command.arg("--control").arg(folder.join("control")),
+        };
+        let child = lab.server().spawn(&mut command, Some(&lab.bpffs()))?;
+        let process = Process::new(subject.kind.word(), child, lab.ledger())?;
+        Ok(Self {
+            kind: subject.kind,
+            process,
+            log,
+        })
+    }
+
+    /// Awaits that TCP connects to `address` from the clients' side.
+    pub fn await_ready(&mut self, lab: &Lab, address: SocketAddr, within: Duration) -> Outcome<()> {
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).map(drop);
+        self.until(within, &format!("TCP to {address} to connect"), || {
+            Ok(lab.client().run(connect)?.is_ok())
+        })
+    }
+
+    /// Awaits a line with `text` in what the server writes.
+    pub fn await_log(&mut self, text: &str, within: Duration) -> Outcome<()> {
+        let log = self.log.clone();
+        self.until(within, &format!("the server to say `{text}`"), || {
+            Ok(fs::read_to_string(&log)
+                .during("reading the log")?
+                .contains(text))
+        })
+    }
+
+    /// Asks again and again until it is so; the server's end stops the waiting at once.
+    pub fn until(
+        &mut self,
+        within: Duration,
+        what: &str,
+        mut is_so: impl FnMut() -> Outcome<bool>,
+    ) -> Outcome<()> {
+        let deadline = Instant::now() + within;
+        while !is_so()? {
+            if let Some(status) = self.process.ended_within(Duration::from_millis(5))? {
+                return Err(Failure::new(format!(
+                    "the server ended by itself ({status}), waiting for {what}"
+                )));
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new(format!(
+                    "waited {} s for {what}",
+                    within.as_secs_f32()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Outcome<()> {
+        self.process.signal(signal)
+    }
+
+    /// SIGTERM; it must end with status 0 within 5 s (reference, 0.1).
+    pub fn stop(self) -> Outcome<()> {
+        let status = self.process.stop(Duration::from_secs(5))?;
+        // 1.7.3 leaves the signal its default action, and so dies of it.
+        let by_signal =
+            self.kind == SubjectKind::Dnsdist && status.signal() == Some(Signal::SIGTERM as i32);
+        if status.success() || by_signal {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "after SIGTERM the server ended with {status}, not with status 0"
+        )))
+    }
+}
