@@ -9,7 +9,7 @@ use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Shard, Writers};
-use crate::pipeline::acl::Netmasks;
+use crate::pipeline::acl::{Netmask, Netmasks};
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use std::net::SocketAddr;
@@ -43,10 +43,10 @@ pub(crate) enum Reply {
 impl Default for Scene {
     /// Clients 192.0.2.0/24 and 2001:db8::/32 may ask; no rules, no servers.
     fn default() -> Scene {
-        let acl = ["192.0.2.0/24", "2001:db8::/32"].map(|mask| mask.parse().unwrap());
+        let acl = ["192.0.2.0/24", "2001:db8::/32"].map(|mask| mask.parse::<Netmask>().unwrap());
         Scene {
             config: Arc::new(Config {
-                acl: Netmasks::new(acl),
+                acl: Netmasks::from_iter(acl),
                 ..Config::default()
             }),
             now: Now(1_000_000_000_000),
@@ -99,8 +99,22 @@ impl Scene {
 
     /// Parses a message that is a query, and looks at it.
     pub(crate) fn parse<T>(&mut self, message: &[u8], look: impl FnOnce(&mut Query<'_>) -> T) -> T {
+        self.examine(message, |query, _| look(query))
+    }
+
+    /// Whether `selector` matches a message that is a query.
+    pub(crate) fn matches(&mut self, selector: &dyn Selector, message: &[u8]) -> bool {
+        self.examine(message, |query, env| selector.matches(query, env))
+    }
+
+    /// Parses a message that is a query, and does something with it.
+    pub(crate) fn examine<T>(
+        &mut self,
+        message: &[u8],
+        act: impl FnOnce(&mut Query<'_>, &mut Env<'_>) -> T,
+    ) -> T {
         self.with(message, |arrival, env| match Query::parse(arrival, env) {
-            Ok(mut query) => look(&mut query),
+            Ok(mut query) => act(&mut query, env),
             Err(verdict) => panic!("no query: {verdict:?}"),
         })
     }

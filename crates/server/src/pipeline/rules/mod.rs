@@ -1,6 +1,8 @@
 //! Rules: a selector decides, an action follows. One file per theme under `selectors/` and `actions/`.
 
 pub mod actions;
+pub mod limiter;
+pub mod names;
 pub mod selectors;
 
 use super::drop::DropReason;
@@ -73,11 +75,7 @@ pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>
         match rule.action.act(query, env) {
             Outcome::Continue => {}
             Outcome::Allow => return None,
-            Outcome::Answer(length) => {
-                env.shard.count(Counter::SelfAnswered);
-                respond::count_own(query.message, env.shard);
-                return Some(Verdict::Answer(length));
-            }
+            Outcome::Answer(length) => return Some(answered(query, env, length)),
             Outcome::Drop(reason) => {
                 env.shard.count(Counter::RuleDrop);
                 return Some(Verdict::Drop(reason));
@@ -91,5 +89,13 @@ pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>
             }
         }
     }
-    None
+    // ContinueAction left an answer behind.
+    let length = query.length;
+    query.header().qr().then(|| answered(query, env, length))
+}
+
+fn answered<'c>(query: &Query<'_>, env: &Env<'_>, length: usize) -> Verdict<'c> {
+    env.shard.count(Counter::SelfAnswered);
+    respond::count_own(query.message, env.shard);
+    Verdict::Answer(length)
 }

@@ -1,3 +1,6 @@
 //! Actions on queries, one file per theme.
 
 pub mod answer;
+pub mod limit;
+pub mod pass;
+pub mod route;

@@ -1,0 +1,148 @@
+//! Actions after which the query goes on, changed or not.
+
+use crate::pipeline::Env;
+use crate::pipeline::query::Query;
+use crate::pipeline::rules::{Action, Outcome};
+use std::sync::Arc;
+use wire::message::Header;
+
+/// `AllowAction()`: no further rule.
+pub struct AllowAction;
+
+impl Action for AllowAction {
+    fn act(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        Outcome::Allow
+    }
+
+    fn describe(&self) -> String {
+        "allow".to_owned()
+    }
+}
+
+/// `NoneAction()`: for its count of matches.
+pub struct NoneAction;
+
+impl Action for NoneAction {
+    fn act(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        "no op".to_owned()
+    }
+}
+
+/// `ContinueAction(action)`: takes the action, then goes on to the next rule whatever it said. An answer that it made is
+/// sent after the last rule.
+pub struct ContinueAction(pub Arc<dyn Action>);
+
+impl Action for ContinueAction {
+    fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
+        if let Outcome::Answer(length) = self.0.act(query, env) {
+            query.length = length;
+        }
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("continue after: {}", self.0.describe())
+    }
+}
+
+/// `SetSkipCacheAction()`: the cache is not asked and does not keep the answer.
+pub struct SetSkipCacheAction;
+
+impl Action for SetSkipCacheAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        query.skip_cache = true;
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        "skip cache".to_owned()
+    }
+}
+
+/// `SetNoRecurseAction()`: takes RD off what the backend gets; the client's answer has it as the client said.
+pub struct SetNoRecurseAction;
+
+impl Action for SetNoRecurseAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        change_header(query, |header| header.set_rd(false))
+    }
+
+    fn describe(&self) -> String {
+        "set rd=0".to_owned()
+    }
+}
+
+/// `SetDisableValidationAction()`: sets CD in what the backend gets; the client's answer has it as the client said.
+pub struct SetDisableValidationAction;
+
+impl Action for SetDisableValidationAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        change_header(query, |header| header.set_cd(true))
+    }
+
+    fn describe(&self) -> String {
+        "set cd=1".to_owned()
+    }
+}
+
+fn change_header(query: &mut Query<'_>, change: impl Fn(&mut Header)) -> Outcome {
+    let mut header = query.header();
+    change(&mut header);
+    header
+        .write(query.message)
+        .expect("a parsed query has a header");
+    Outcome::Continue
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::drop::DropReason;
+    use crate::pipeline::rules::actions::answer::RCodeAction;
+    use crate::pipeline::rules::actions::limit::DropAction;
+    use crate::pipeline::rules::selectors::logic::AllRule;
+    use crate::pipeline::rules::selectors::message::RDRule;
+    use crate::pipeline::scene::{Reply, Scene, query};
+    use wire::codes::qtype;
+
+    #[test]
+    fn allow_ends_the_chain_and_none_does_not() {
+        let refused = || RCodeAction::new(5);
+        let message = query("a.", qtype::A);
+        let mut scene = Scene::with_rule(AllRule, NoneAction);
+        scene.add_rule(AllRule, refused());
+        assert!(matches!(scene.ask(&message), Reply::Answer(_)));
+        let mut scene = Scene::with_rule(AllRule, AllowAction);
+        scene.add_rule(AllRule, refused());
+        assert!(!matches!(scene.ask(&message), Reply::Answer(_)));
+        assert_eq!(scene.config.rules[0].matches.sum(), 1);
+        assert_eq!(scene.config.rules[1].matches.sum(), 0);
+    }
+
+    #[test]
+    fn continue_goes_on_after_a_drop_and_keeps_an_answer() {
+        let message = query("a.", qtype::A);
+        let mut scene = Scene::with_rule(AllRule, ContinueAction(Arc::new(DropAction)));
+        scene.add_rule(AllRule, ContinueAction(Arc::new(RCodeAction::new(5))));
+        scene.add_rule(AllRule, NoneAction);
+        let Reply::Answer(answer) = scene.ask(&message) else {
+            panic!("no answer")
+        };
+        assert_eq!(answer[3] & 15, 5);
+        assert_eq!(scene.config.rules[2].matches.sum(), 1);
+        let text = scene.config.rules[0].action.describe();
+        assert_eq!(text, "continue after: drop");
+    }
+
+    #[test]
+    fn later_rules_see_the_changed_header() {
+        let mut scene = Scene::with_rule(AllRule, SetNoRecurseAction);
+        scene.add_rule(RDRule, DropAction);
+        let reply = scene.ask(&query("a.", qtype::A));
+        assert_ne!(reply, Reply::Drop(DropReason::Rule));
+    }
+}

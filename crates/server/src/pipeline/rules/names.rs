@@ -1,0 +1,210 @@
+//! Sets of names, up to millions: `DNSNameSet` and `SuffixMatchNode`.
+//!
+//! One arena holds all names in wire format; a hash table holds where each starts. A name that is not there costs one
+//! hash and mostly one cache line. The hash is keyed by a random number per process, so that nobody outside can choose
+//! names that collide.
+
+use hashbrown::HashTable;
+use rapidhash::fast::RandomState;
+use std::hash::BuildHasher;
+use wire::name::{NAME_LENGTH_MAX, Name};
+
+/// A set of whole names; upper and lower case are the same (RFC 4343).
+#[derive(Debug, Clone, Default)]
+pub struct NameSet {
+    /// The names in lower case, one behind the other.
+    arena: Vec<u8>,
+    /// Where in the arena each name starts.
+    starts: HashTable<u32>,
+    hashing: RandomState,
+}
+
+impl NameSet {
+    /// Adds a name; whether it is new. A set whose names take 4 GiB takes no more.
+    pub fn insert(&mut self, name: &Name<'_>) -> bool {
+        let Ok(start) = u32::try_from(self.arena.len()) else {
+            return false;
+        };
+        if self.contains(name) {
+            return false;
+        }
+        let mut lowered = [0; NAME_LENGTH_MAX];
+        self.arena
+            .extend_from_slice(name.to_lowercase(&mut lowered).as_bytes());
+        let NameSet {
+            arena,
+            starts,
+            hashing,
+        } = self;
+        starts.insert_unique(hashing.hash_one(name), start, |&start| {
+            hashing.hash_one(name_at(arena, start))
+        });
+        true
+    }
+
+    /// Removes a name; whether it was there. Its bytes stay in the arena.
+    pub fn remove(&mut self, name: &Name<'_>) -> bool {
+        let hash = self.hashing.hash_one(name);
+        let arena = &self.arena;
+        let entry = self
+            .starts
+            .find_entry(hash, |&start| name_at(arena, start) == *name);
+        entry.map(|entry| entry.remove()).is_ok()
+    }
+
+    #[inline]
+    pub fn contains(&self, name: &Name<'_>) -> bool {
+        let hash = self.hashing.hash_one(name);
+        let found = |&start: &u32| name_at(&self.arena, start) == *name;
+        self.starts.find(hash, found).is_some()
+    }
+
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// The names, in lower case and in no order.
+    pub fn iter(&self) -> impl Iterator<Item = Name<'_>> {
+        self.starts.iter().map(|&start| name_at(&self.arena, start))
+    }
+}
+
+fn name_at(arena: &[u8], start: u32) -> Name<'_> {
+    Name::parse(&arena[start as usize..]).expect("only names are put in")
+}
+
+impl<'n> FromIterator<Name<'n>> for NameSet {
+    fn from_iter<I: IntoIterator<Item = Name<'n>>>(names: I) -> NameSet {
+        let mut set = NameSet::default();
+        for name in names {
+            set.insert(&name);
+        }
+        set
+    }
+}
+
+/// A set of suffixes: it matches its names and everything below them.
+#[derive(Debug, Clone, Default)]
+pub struct SuffixSet {
+    names: NameSet,
+    /// Bit n: a name of n labels was added (there are at most 127). Suffixes of other lengths need no look-up, which
+    /// also bounds what a name of 127 labels costs.
+    labels: u128,
+}
+
+impl SuffixSet {
+    /// Adds a suffix; whether it is new.
+    pub fn insert(&mut self, suffix: &Name<'_>) -> bool {
+        self.labels |= 1 << suffix.labels_count();
+        self.names.insert(suffix)
+    }
+
+    /// Removes a suffix; whether it was there.
+    pub fn remove(&mut self, suffix: &Name<'_>) -> bool {
+        self.names.remove(suffix)
+    }
+
+    /// Whether `name`, of so many labels, is in the set or below a name of the set.
+    #[inline]
+    pub fn matches(&self, name: &Name<'_>, labels: u8) -> bool {
+        let mut left = u32::from(labels);
+        for suffix in name.suffixes() {
+            // Longest first: the bits above `left` are behind us, none below means that nothing shorter is there.
+            if self.labels >> left & 1 == 1 && self.names.contains(&suffix) {
+                return true;
+            }
+            if left == 0 || self.labels & ((1 << left) - 1) == 0 {
+                return false;
+            }
+            left -= 1;
+        }
+        false
+    }
+
+    /// The suffixes, in lower case and in no order.
+    pub fn names(&self) -> &NameSet {
+        &self.names
+    }
+}
+
+impl<'n> FromIterator<Name<'n>> for SuffixSet {
+    fn from_iter<I: IntoIterator<Item = Name<'n>>>(names: I) -> SuffixSet {
+        let mut set = SuffixSet::default();
+        for name in names {
+            set.insert(&name);
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use wire::name::NameBuf;
+
+    fn matches(set: &SuffixSet, name: &str) -> bool {
+        let name: NameBuf = name.parse().unwrap();
+        let labels = name.as_name().labels_count() as u8;
+        set.matches(&name.as_name(), labels)
+    }
+
+    fn suffixes(names: &[&str]) -> SuffixSet {
+        let names: Vec<NameBuf> = names.iter().map(|name| name.parse().unwrap()).collect();
+        names.iter().map(NameBuf::as_name).collect()
+    }
+
+    #[test]
+    fn a_suffix_ends_at_a_label() {
+        let set = suffixes(&["Example.com.", "net."]);
+        assert!(matches(&set, "example.COM."));
+        assert!(matches(&set, "a.b.example.com."));
+        assert!(matches(&set, "net."));
+        assert!(!matches(&set, "badexample.com."));
+        assert!(!matches(&set, "com."));
+        assert!(!matches(&set, "."));
+        assert!(matches(&suffixes(&["."]), "a.b."));
+        assert!(!matches(&suffixes(&[]), "a.b."));
+    }
+
+    #[test]
+    fn what_was_removed_is_gone() {
+        let mut set = suffixes(&["a.", "b.a."]);
+        let name: NameBuf = "A.".parse().unwrap();
+        assert!(!set.insert(&name.as_name()));
+        assert!(set.remove(&name.as_name()));
+        assert!(!set.remove(&name.as_name()));
+        assert!(!matches(&set, "a."));
+        assert!(matches(&set, "c.b.a."));
+        assert_eq!(set.names().len(), 1);
+    }
+
+    #[test]
+    fn a_name_of_127_labels_is_looked_up() {
+        let deepest = "a.".repeat(127);
+        assert!(matches(&suffixes(&[&deepest]), &deepest));
+        assert!(matches(&suffixes(&["a.a."]), &deepest));
+    }
+
+    proptest! {
+        #[test]
+        fn a_suffix_set_is_a_list_of_suffixes(
+            set in proptest::collection::vec("([abB]\\.){0,4}", 0..20),
+            asked in "([aAb]\\.){0,6}",
+        ) {
+            let dotted = |name: &str| if name.is_empty() { ".".to_owned() } else { name.to_owned() };
+            let set: Vec<NameBuf> = set.iter().map(|name| dotted(name).parse().unwrap()).collect();
+            let asked: NameBuf = dotted(&asked).parse().unwrap();
+            let expected = set.iter().any(|suffix| asked.as_name().is_within(&suffix.as_name()));
+            let suffixes: SuffixSet = set.iter().map(NameBuf::as_name).collect();
+            let labels = asked.as_name().labels_count() as u8;
+            prop_assert_eq!(suffixes.matches(&asked.as_name(), labels), expected);
+            let names: NameSet = set.iter().map(NameBuf::as_name).collect();
+            prop_assert_eq!(names.contains(&asked.as_name()), set.contains(&asked));
+        }
+    }
+}
