@@ -8,7 +8,6 @@ use super::spec::{ListenerSpec, Spec};
 use super::{Config, Listener, Webserver, Xdp, defaults};
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
-use crate::pipeline::acl::Netmasks;
 use std::sync::Arc;
 
 /// Makes the configuration that workers read. Objects that live on (servers, caches, counters) are those of `previous`
@@ -30,7 +29,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         .collect();
     Ok(Config {
         generation: previous.map_or(1, |previous| previous.generation + 1),
-        acl: Netmasks::new(spec.acl.iter().copied()),
+        acl: spec.acl.iter().copied().collect(),
         rules: spec.rules.iter().map(|rule| rule.rule.clone()).collect(),
         pools: pools(spec, &servers, previous),
         pool_names: spec.pool_names.clone(),
