@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 pub mod counters;
 pub mod frontend;
+pub mod log;
 pub mod network;
 pub mod pipeline;
 pub mod random;

@@ -1,3 +1,7 @@
 //! The daemon `millrace`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    millrace::commands::run(std::env::args_os(), |_| ExitCode::SUCCESS)
+}

@@ -1,1 +1,65 @@
-//! The sub-commands of `millrace`, one file each.
+//! What the words on the command line make the program do: dnsdist's flags (reference §0.1 and §1.4), and commands of our
+//! own, one file each.
+
+mod arguments;
+mod check;
+
+pub use arguments::ServeArguments;
+
+use crate::config::ConfigError;
+use crate::config::spec::{Purpose, RemarkKind, Spec};
+use crate::log;
+use arguments::Arguments;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Reads the command line and does what it says; `serve` is the daemon.
+pub fn run(
+    words: impl IntoIterator<Item = OsString>,
+    serve: impl FnOnce(&ServeArguments) -> ExitCode,
+) -> ExitCode {
+    match Arguments::read(words) {
+        Ok(Arguments::Version) => {
+            println!("{}", version());
+            ExitCode::SUCCESS
+        }
+        Ok(Arguments::Check(arguments)) => check::run(&arguments),
+        Ok(Arguments::Serve(arguments)) => serve(&arguments),
+        Err(error) => {
+            // Whoever closed our standard error does not want to read this.
+            let _ = error.print();
+            if error.use_stderr() {
+                ExitCode::FAILURE
+            } else {
+                ExitCode::SUCCESS
+            }
+        }
+    }
+}
+
+/// What `--version` prints; it begins with the name that scripts look for.
+pub fn version() -> String {
+    format!("dnsdist (millrace {})", env!("CARGO_PKG_VERSION"))
+}
+
+/// Logs why there is no configuration, one line per reason.
+pub fn say_why(error: &ConfigError) {
+    for line in error.lines() {
+        log::error!("{line}");
+    }
+}
+
+/// Logs what the operator should know of a configuration that was read.
+pub fn say_remarks(spec: &Spec) {
+    for remark in &spec.remarks {
+        match remark.kind {
+            RemarkKind::UnknownOption => {
+                log::warn!("Unknown option, ignored"; place = remark.place, option = remark.subject)
+            }
+            RemarkKind::NoEffectYet if spec.purpose == Purpose::Serve => {
+                log::info!("Accepted, no effect yet"; place = remark.place, name = remark.subject);
+            }
+            RemarkKind::NoEffectYet => {}
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! read: resolved, immutable, swapped as a whole. Live state (servers, caches, counters) is in objects that a Config
 //! points to.
 
+pub mod addresses;
 pub mod defaults;
 pub mod derive;
 pub mod error;
@@ -18,6 +19,7 @@ mod uuid;
 pub use derive::derive;
 pub use error::ConfigError;
 pub use load::{Overrides, load};
+pub use lua::state::LuaState;
 
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;

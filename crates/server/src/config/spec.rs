@@ -6,6 +6,7 @@ use super::pools::PoolNames;
 use super::{Tuning, Xdp};
 use crate::backend::policy::Policy;
 use crate::backend::server::{Server, ServerOptions};
+use crate::log;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::Rule;
 use ipnet::IpNet;
@@ -29,6 +30,8 @@ pub struct Spec {
     /// setServerPolicy.
     pub policy: Policy,
     pub tuning: Tuning,
+    /// setStructuredLogging, setVerbose.
+    pub logging: log::Settings,
     pub web: WebSpec,
     /// addCapabilitiesToRetain, as written.
     pub capabilities: Vec<String>,
@@ -132,9 +135,17 @@ impl Spec {
             pools: BTreeMap::from([(String::new(), PoolSpec::default())]),
             policy: Policy::default(),
             tuning: Tuning::default(),
+            logging: log::Settings::DEFAULT,
             web: WebSpec::default(),
             capabilities: Vec::new(),
             remarks: Vec::new(),
+        }
+    }
+
+    /// Notes something for the operator, once per line and subject however often a loop comes by.
+    pub fn remark(&mut self, remark: Remark) {
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
         }
     }
 

@@ -1,9 +1,9 @@
 //! Listeners: addLocal, setLocal, newXsk.
 
 use super::options::Options;
-use super::{addresses, define, place, spec, wrong};
+use super::{define, place, spec, wrong};
 use crate::config::spec::ListenerSpec;
-use crate::config::{Xdp, XskQueue, defaults};
+use crate::config::{Xdp, XskQueue, addresses, defaults};
 use mlua::{AnyUserData, Lua, Table, UserData, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -27,7 +27,7 @@ fn listener(
     table: Option<Table>,
 ) -> mlua::Result<ListenerSpec> {
     let mut options = Options::new(lua, function, table);
-    let address = addresses::with_port(&address, defaults::DNS_PORT)?;
+    let address = addresses::with_port(&address, defaults::DNS_PORT).map_err(wrong)?;
     let listener = ListenerSpec {
         place: place::caller(lua),
         address,

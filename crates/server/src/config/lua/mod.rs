@@ -2,7 +2,6 @@
 //! fill the [`Spec`](super::spec::Spec) that lives in the state.
 
 mod actions;
-mod addresses;
 mod constants;
 mod ffi;
 mod listeners;

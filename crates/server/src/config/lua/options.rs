@@ -115,7 +115,7 @@ impl<'l> Options<'l> {
 
     fn remark(&self, kind: RemarkKind, option: &str) -> mlua::Result<()> {
         let subject = format!("{}: {option}", self.function);
-        spec(self.lua)?.remarks.push(Remark {
+        spec(self.lua)?.remark(Remark {
             place: place::caller(self.lua),
             kind,
             subject,

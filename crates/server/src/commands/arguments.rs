@@ -1,0 +1,185 @@
+//! The command line: dnsdist's seventeen options.
+
+use crate::config::spec::Purpose;
+use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
+use crate::log::{Settings, Shape};
+use clap::Parser;
+use ipnet::IpNet;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// What the program is asked for.
+#[derive(Debug)]
+pub(super) enum Arguments {
+    /// `--version`.
+    Version,
+    /// `--check-config`.
+    Check(ServeArguments),
+    Serve(ServeArguments),
+}
+
+/// A DNS load balancer whose UDP path runs over AF_XDP. It speaks dnsdist's language.
+#[derive(Debug, Parser)]
+#[command(name = "millrace", disable_version_flag = true)]
+#[command(
+    after_help = "Without a listener in the file or on the command line, 127.0.0.1:53 is served."
+)]
+pub struct ServeArguments {
+    /// Read the configuration from FILE; the default file may be missing, FILE may not
+    #[arg(short = 'C', long = "config", value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// Serve ADDRESS (port 53 unless it has one) in place of the file's listeners; may be repeated
+    #[arg(short = 'l', long = "local", value_name = "ADDRESS", value_parser = listener)]
+    listeners: Vec<SocketAddr>,
+
+    /// Start with an ACL of CIDR in place of the default one; may be repeated
+    #[arg(short = 'a', long = "acl", value_name = "CIDR", value_parser = addresses::netmask)]
+    acl: Vec<IpNet>,
+
+    /// Load everything, touch nothing, say whether it is good
+    #[arg(long)]
+    check_config: bool,
+
+    /// Stay in the foreground without a console, for systemd and its like
+    #[arg(long)]
+    pub supervised: bool,
+
+    /// Log what is of interest in trouble only
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Log keys and values (true, the default) or plain text (false)
+    #[arg(long, value_name = "true|false", action = clap::ArgAction::Set)]
+    structured_logging: Option<bool>,
+
+    /// How structured lines look
+    #[arg(long, value_name = "BACKEND", value_enum)]
+    structured_logging_backend: Option<LogBackend>,
+
+    /// Accepted: nothing is sent to syslog
+    #[arg(long)]
+    disable_syslog: bool,
+
+    /// Accepted: structured lines have their time
+    #[arg(long)]
+    log_timestamps: bool,
+
+    /// Become this user after the sockets are bound
+    #[arg(short = 'u', long = "uid", value_name = "USER")]
+    pub user: Option<String>,
+
+    /// Become a member of this group only, after the sockets are bound
+    #[arg(short = 'g', long = "gid", value_name = "GROUP")]
+    pub group: Option<String>,
+
+    /// Talk to a running instance
+    #[arg(short = 'c', long = "client")]
+    client: bool,
+
+    /// Run COMMAND in the running instance
+    #[arg(short = 'e', long = "execute", value_name = "COMMAND")]
+    execute: Option<String>,
+
+    /// The console's key
+    #[arg(short = 'k', long = "setkey", value_name = "KEY")]
+    key: Option<String>,
+
+    /// Print the version
+    #[arg(short = 'V', long = "version")]
+    version: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum LogBackend {
+    Default,
+    Json,
+    SystemdJournal,
+}
+
+fn listener(text: &str) -> Result<SocketAddr, String> {
+    addresses::with_port(text, config::defaults::DNS_PORT)
+}
+
+impl Arguments {
+    /// Reads the words of a command line, the program's name first.
+    ///
+    /// # Errors
+    /// What is wrong with them; the help text, when that was asked for.
+    pub(super) fn read(
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<Arguments, clap::Error> {
+        let arguments = ServeArguments::try_parse_from(words)?;
+        if arguments.version {
+            return Ok(Arguments::Version);
+        }
+        if arguments.client || arguments.execute.is_some() || arguments.key.is_some() {
+            return Err(not_yet("the console (-c, -e, -k) is not in millrace yet"));
+        }
+        if matches!(
+            arguments.structured_logging_backend,
+            Some(LogBackend::SystemdJournal)
+        ) {
+            return Err(not_yet(
+                "--structured-logging-backend systemd-journal is not in millrace yet: the journal takes standard error of a service too",
+            ));
+        }
+        if arguments.check_config {
+            return Ok(Arguments::Check(arguments));
+        }
+        Ok(Arguments::Serve(arguments))
+    }
+}
+
+fn not_yet(text: &str) -> clap::Error {
+    clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{text}\n"))
+}
+
+impl ServeArguments {
+    /// The file that holds the configuration; `None` when none was named and the default one is not there.
+    pub fn file(&self) -> Option<&Path> {
+        let default = DEFAULT_FILES
+            .iter()
+            .map(Path::new)
+            .find(|file| file.exists());
+        self.file.as_deref().or(default)
+    }
+
+    /// Reads the configuration, as [`config::load`] does.
+    ///
+    /// # Errors
+    /// Those of [`config::load`].
+    pub fn load(
+        &self,
+        purpose: Purpose,
+        previous: Option<&config::Config>,
+    ) -> Result<LuaState, ConfigError> {
+        let overrides = Overrides {
+            listeners: self.listeners.clone(),
+            acl: self.acl.clone(),
+        };
+        config::load(self.file(), &overrides, purpose, previous)
+    }
+
+    /// How log lines look: what the command line says, else what the file says, else the default.
+    pub fn log_settings(&self, file: Settings) -> Settings {
+        let structured = self
+            .structured_logging
+            .unwrap_or(file.shape != Shape::Plain);
+        let shape = match (structured, self.structured_logging_backend) {
+            (false, _) => Shape::Plain,
+            (true, Some(LogBackend::Json)) => Shape::Json,
+            (true, None) if file.shape == Shape::Json => Shape::Json,
+            (true, _) => Shape::Structured,
+        };
+        Settings {
+            shape,
+            times: file.times,
+            verbose: self.verbose || file.verbose,
+        }
+    }
+}
+
+/// Where packages put the configuration: ours, then dnsdist's.
+const DEFAULT_FILES: [&str; 2] = ["/etc/millrace/millrace.conf", "/etc/dnsdist/dnsdist.conf"];
