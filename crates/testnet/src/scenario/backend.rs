@@ -253,11 +253,14 @@ impl Shared {
             return None;
         }
         let used = state.used.clone();
+        let is_probe = is_default_probe(query);
         let fits = |(place, rule): &(usize, &BackendRule)| {
-            rule.fits(query, transport) && rule.times.is_none_or(|times| used[*place] < times)
+            !(is_probe && rule.name == NamePattern::Any)
+                && rule.fits(query, transport)
+                && rule.times.is_none_or(|times| used[*place] < times)
         };
         let found = self.script.rules.iter().enumerate().find(fits);
-        if found.is_none() && is_default_probe(query) {
+        if found.is_none() && is_probe {
             return Some(BackendRule::answers_a_probe());
         }
         if !found.is_some_and(|(_, rule)| rule.probe) {
