@@ -1,0 +1,9 @@
+//! AF_XDP over veth pairs, in network namespaces of their own: one lab per test. Needs root.
+
+mod answering;
+mod foreign;
+mod joining;
+mod lab;
+mod leaving;
+mod owner;
+mod sharing;
