@@ -32,7 +32,6 @@ pub enum Counter {
     FrontendNxdomain,
     FrontendServfail,
     TruncFailures,
-    TcpQueries,
     Latency0To1,
     Latency1To10,
     Latency10To50,
@@ -45,7 +44,7 @@ pub enum Counter {
 
 impl Counter {
     /// All counters with dnsdist's names, in the order of their numbers.
-    pub const ALL: [(Counter, &'static str); 32] = [
+    pub const ALL: [(Counter, &'static str); 31] = [
         (Counter::Queries, "queries"),
         (Counter::Responses, "responses"),
         (Counter::ServfailResponses, "servfail-responses"),
@@ -69,7 +68,6 @@ impl Counter {
         (Counter::FrontendNxdomain, "frontend-nxdomain"),
         (Counter::FrontendServfail, "frontend-servfail"),
         (Counter::TruncFailures, "trunc-failures"),
-        (Counter::TcpQueries, "tcp-queries"),
         (Counter::Latency0To1, "latency0-1"),
         (Counter::Latency1To10, "latency1-10"),
         (Counter::Latency10To50, "latency10-50"),

@@ -12,4 +12,5 @@ pub mod log;
 pub mod network;
 pub mod pipeline;
 pub mod random;
+pub mod stop;
 pub mod words;

@@ -2,6 +2,8 @@
 //! the ports they leave from, the checks that tell who is up.
 
 pub mod exchange;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod health;
 pub mod policy;
 pub mod pool;

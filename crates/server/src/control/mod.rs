@@ -1,1 +1,28 @@
-//! Console, API, metrics, control socket: never called from the packet path.
+//! What operators see and say: `/metrics`, the control socket, signals. Never called from the packet path.
+
+pub mod credentials;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod metrics;
+pub mod process;
+pub mod web;
+
+use crate::config::Config;
+use crate::counters::Shard;
+use metrics::rows::{FrontendRow, SteerRow, XskRow};
+use std::sync::Arc;
+
+/// The running instance, as this module sees it.
+pub trait Running: Send + Sync {
+    /// The configuration of this moment.
+    fn config(&self) -> Arc<Config>;
+    /// The counters of all workers and of the asynchronous runtime.
+    fn shards(&self) -> Vec<Arc<Shard>>;
+    fn frontends(&self) -> Vec<FrontendRow>;
+    /// One per AF_XDP socket.
+    fn xsk(&self) -> Vec<XskRow>;
+    /// What the kernel program did with frames, per interface and reason.
+    fn steer_verdicts(&self) -> Vec<SteerRow>;
+    /// Of query ID and source port towards backends, in bits.
+    fn entropy_bits(&self) -> f64;
+}

@@ -1,0 +1,44 @@
+//! For tests: servers as `newServer(address)` makes them.
+
+use super::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
+use crate::config::Xdp;
+use std::time::Duration;
+
+/// dnsdist's defaults.
+pub(crate) fn options(address: &str) -> ServerOptions {
+    ServerOptions {
+        address: address.parse().expect("an address and port"),
+        name: String::new(),
+        id: String::new(),
+        pools: vec![String::new()],
+        order: 1,
+        weight: 1,
+        qps: 0,
+        udp_timeout: None,
+        tcp_connect_timeout: Duration::from_secs(5),
+        tcp_send_timeout: Duration::from_secs(30),
+        tcp_receive_timeout: Duration::from_secs(30),
+        tcp_only: false,
+        source: None,
+        health: HealthOptions {
+            mode: HealthMode::Up,
+            name: "a.root-servers.net.".to_owned(),
+            qtype: 1,
+            qclass: 1,
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(1),
+            maximum_failures: 1,
+            rise: 1,
+            must_resolve: false,
+            set_cd: false,
+            over_tcp: false,
+        },
+        xdp: Xdp::Off,
+        mac: None,
+    }
+}
+
+/// A server that is up.
+pub(crate) fn server(number: u32, options: ServerOptions) -> Server {
+    Server::new(ServerId(number), options)
+}

@@ -1,0 +1,67 @@
+//! For tests: an instance that stands still.
+
+use super::Running;
+use super::metrics::rows::{FrontendRow, SteerRow, XskRow};
+use crate::config::{Config, Webserver};
+use crate::counters::{Shard, Writers};
+use crate::pipeline::rings::Rings;
+use std::sync::Arc;
+
+pub(crate) struct Standing {
+    pub(crate) config: Arc<Config>,
+    pub(crate) shards: Vec<Arc<Shard>>,
+    pub(crate) frontends: Vec<FrontendRow>,
+    pub(crate) xsk: Vec<XskRow>,
+    pub(crate) steer_verdicts: Vec<SteerRow>,
+}
+
+impl Standing {
+    /// Two workers under this configuration.
+    pub(crate) fn with(config: Config) -> Standing {
+        let shards = [0, 1].map(|index| Shard::new(index, Writers::One, Rings::default()));
+        Standing {
+            config: Arc::new(config),
+            shards: shards.into_iter().map(Arc::new).collect(),
+            frontends: Vec::new(),
+            xsk: Vec::new(),
+            steer_verdicts: Vec::new(),
+        }
+    }
+}
+
+/// What `webserver("127.0.0.1:8083")` makes.
+pub(crate) fn webserver() -> Webserver {
+    Webserver {
+        address: "127.0.0.1:8083".parse().expect("an address and port"),
+        acl: crate::config::defaults::web_acl(),
+        password: None,
+        api_key: None,
+        stats_require_authentication: true,
+    }
+}
+
+impl Running for Standing {
+    fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config)
+    }
+
+    fn shards(&self) -> Vec<Arc<Shard>> {
+        self.shards.clone()
+    }
+
+    fn frontends(&self) -> Vec<FrontendRow> {
+        self.frontends.clone()
+    }
+
+    fn xsk(&self) -> Vec<XskRow> {
+        self.xsk.clone()
+    }
+
+    fn steer_verdicts(&self) -> Vec<SteerRow> {
+        self.steer_verdicts.clone()
+    }
+
+    fn entropy_bits(&self) -> f64 {
+        26.0
+    }
+}

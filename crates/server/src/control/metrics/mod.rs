@@ -1,0 +1,172 @@
+//! `/metrics`: dnsdist's families under dnsdist's names, then rows of our own, which start with `millrace_`.
+
+pub mod averages;
+pub mod rows;
+pub mod statistics;
+pub mod text;
+
+use super::Running;
+use super::process::Process;
+use crate::config::Config;
+use crate::counters::{Counter, Shard};
+use crate::pipeline::HandOverReason;
+use crate::pipeline::drop::DropReason;
+use averages::Averages;
+use statistics::STATISTICS;
+use std::sync::{Arc, Mutex, PoisonError};
+use text::{Kind, Text, Value};
+
+/// What is shown to whoever asks.
+pub struct Metrics {
+    running: Arc<dyn Running>,
+    averages: Mutex<Averages>,
+}
+
+impl Metrics {
+    pub fn new(running: Arc<dyn Running>) -> Metrics {
+        Metrics {
+            running,
+            averages: Mutex::default(),
+        }
+    }
+
+    /// The configuration of this moment.
+    pub fn config(&self) -> Arc<Config> {
+        self.running.config()
+    }
+
+    /// Moves the average latencies on: to be called once a second.
+    pub fn sample(&self) -> Averages {
+        let shards = self.running.shards();
+        let sum = |counter| shards.iter().map(|shard| shard.get(counter)).sum();
+        let mut averages = self.averages.lock().unwrap_or_else(PoisonError::into_inner);
+        averages.take(
+            sum(Counter::LatencyCount),
+            sum(Counter::LatencySumMicroseconds),
+        );
+        *averages
+    }
+
+    /// All families in Prometheus' text format.
+    pub fn text(&self) -> String {
+        let look = self.look();
+        let mut text = Text::default();
+        look.statistics(&mut text);
+        look.latencies(&mut text);
+        look.own(&mut text);
+        rows::servers(&mut text, &look.config);
+        rows::pools(&mut text, &look.config);
+        rows::rules(&mut text, &look.config);
+        rows::frontends(&mut text, self.running.frontends());
+        rows::xsk(&mut text, &self.running.xsk());
+        rows::steer(&mut text, &self.running.steer_verdicts());
+        text.single(
+            "millrace_id_port_entropy_bits",
+            Kind::Gauge,
+            "Bits that a forger of responses must guess: query ID and source port.",
+            Value::Real(self.running.entropy_bits()),
+        );
+        text.finish()
+    }
+
+    /// dnsdist's statistics by dnsdist's names, then our drops and hand-overs.
+    pub fn statistics(&self) -> Vec<(String, Value)> {
+        let look = self.look();
+        let dialect = STATISTICS.iter();
+        let dialect =
+            dialect.map(|statistic| (statistic.name.to_owned(), statistic.source.value(&look)));
+        let drops = DropReason::ALL.into_iter();
+        let drops =
+            drops.map(|reason| (format!("drop-{}", reason.name()), look.drops(reason).into()));
+        let hand_overs = HandOverReason::ALL.into_iter().map(|reason| {
+            let name = format!("hand-over-{}", reason.name());
+            (name, look.hand_overs(reason).into())
+        });
+        dialect.chain(drops).chain(hand_overs).collect()
+    }
+
+    fn look(&self) -> Look {
+        Look {
+            averages: self.sample(),
+            shards: self.running.shards(),
+            config: self.running.config(),
+            process: Process::read(),
+        }
+    }
+}
+
+/// One moment of the instance.
+pub struct Look {
+    shards: Vec<Arc<Shard>>,
+    config: Arc<Config>,
+    process: Process,
+    averages: Averages,
+}
+
+impl Look {
+    fn sum(&self, counter: Counter) -> u64 {
+        self.shards.iter().map(|shard| shard.get(counter)).sum()
+    }
+
+    fn drops(&self, reason: DropReason) -> u64 {
+        self.shards.iter().map(|shard| shard.drops(reason)).sum()
+    }
+
+    fn hand_overs(&self, reason: HandOverReason) -> u64 {
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.hand_overs(reason)).sum()
+    }
+
+    fn statistics(&self, text: &mut Text) {
+        for statistic in STATISTICS {
+            let name = format!("dnsdist_{}", statistic.name.replace('-', "_"));
+            let value = statistic.source.value(self);
+            text.single(&name, statistic.kind, statistic.help, value);
+        }
+        text.family(
+            "dnsdist_info",
+            Kind::Gauge,
+            "The version that answers; always 1.",
+        )
+        .row("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+    }
+
+    /// dnsdist_latency: cumulative buckets in milliseconds, as its name says le = less or equal.
+    fn latencies(&self, text: &mut Text) {
+        const BUCKETS: [(Counter, &str); 6] = [
+            (Counter::Latency0To1, "1"),
+            (Counter::Latency1To10, "10"),
+            (Counter::Latency10To50, "50"),
+            (Counter::Latency50To100, "100"),
+            (Counter::Latency100To1000, "1000"),
+            (Counter::LatencySlow, "+Inf"),
+        ];
+        let help = "Answers by latency, in milliseconds.";
+        let mut rows = text.family("dnsdist_latency", Kind::Histogram, help);
+        let mut below = 0;
+        for (counter, limit) in BUCKETS {
+            below += self.sum(counter);
+            rows.row("_bucket", &[("le", limit)], below);
+        }
+        let milliseconds = self.sum(Counter::LatencySumMicroseconds) / 1_000;
+        rows.row("_sum", &[], milliseconds);
+        rows.row("_count", &[], below);
+    }
+
+    /// Drops and hand-overs by reason.
+    fn own(&self, text: &mut Text) {
+        let help = "Frames, queries and responses that went no further.";
+        let mut rows = text.family("millrace_drops", Kind::Counter, help);
+        for reason in DropReason::ALL {
+            rows.row("", &[("reason", reason.name())], self.drops(reason));
+        }
+        let help = "Queries and answers handed to the asynchronous runtime.";
+        let mut rows = text.family("millrace_handover", Kind::Counter, help);
+        for reason in HandOverReason::ALL {
+            rows.row("", &[("reason", reason.name())], self.hand_overs(reason));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

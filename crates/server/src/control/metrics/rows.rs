@@ -1,0 +1,231 @@
+//! Tables of `/metrics`: what is shown per server, pool, rule, frontend and AF_XDP socket, column by column.
+
+use super::text::{Family, Kind, Text, Value};
+use crate::backend::pool::Pool;
+use crate::backend::server::Server;
+use crate::config::Config;
+use crate::frontend::tcp::Figures;
+use crate::pipeline::query::Protocol;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What one listening socket received and sent.
+#[derive(Debug, Clone)]
+pub struct FrontendRow {
+    pub address: SocketAddr,
+    pub protocol: Protocol,
+    /// Which of the sockets of this address and protocol, from 0.
+    pub thread: usize,
+    pub queries: u64,
+    pub noncompliant_queries: u64,
+    pub responses: u64,
+    /// For TCP.
+    pub connections: Option<Figures>,
+}
+
+/// One AF_XDP socket.
+#[derive(Debug, Clone)]
+pub struct XskRow {
+    pub interface: String,
+    pub queue: u32,
+    /// Zero-copy, not copy.
+    pub zero_copy: bool,
+    /// The program is attached in the driver, not in the kernel's stack.
+    pub native: bool,
+    pub own: xsk::Counters,
+    pub kernel: xsk::KernelCounters,
+    /// Frames whose checksum the sender had left to its device.
+    pub partial_checksums: u64,
+    /// Frames that the kernel program passed because this socket's owner had stalled.
+    pub heartbeat_passes: u64,
+}
+
+/// How often the kernel program judged so.
+#[derive(Debug, Clone)]
+pub struct SteerRow {
+    pub interface: String,
+    pub reason: xsk::Reason,
+    pub frames: u64,
+}
+
+macro_rules! columns {
+    ($($kind:ident $name:literal $value:expr, $help:literal;)+) => {
+        &[$(Family { name: $name, kind: Kind::$kind, help: $help, value: $value },)+]
+    };
+}
+
+// ---------------------------------------------------------------------------------------------- servers
+
+const SERVER: &[Family<Arc<Server>>] = columns! {
+    Gauge "status" |server| server.state.is_up().into(), "1: queries are sent to this server, 0: not.";
+    Counter "queries" |server| server.queries.sum().into(), "Queries sent to this server.";
+    Counter "responses" |server| server.responses.sum().into(), "Responses of this server.";
+    Counter "nonmatching" |server| server.nonmatching.sum().into(), "Messages from this server that answered no query.";
+    Counter "drops" |server| server.timeouts.sum().into(), "Queries that this server did not answer in time.";
+    Gauge "latency" |server| milliseconds(server.latency()), "Average latency of this server, in milliseconds.";
+    Gauge "tcplatency" |server| milliseconds(server.latency_tcp()), "Average latency of this server over TCP, in milliseconds.";
+    Counter "senderrors" |server| server.send_errors.sum().into(), "Queries that could not be sent to this server.";
+    Gauge "outstanding" |server| Value::Signed(server.outstanding.load(Relaxed)), "Queries that wait for this server.";
+    Gauge "order" |server| Value::Signed(server.options.order.into()), "Servers of a lower order are asked first.";
+    Gauge "weight" |server| u64::from(server.options.weight).into(), "Share of queries among servers of an order.";
+};
+
+/// The columns dnsdist_server_*: one row per server.
+pub fn servers(text: &mut Text, config: &Config) {
+    text.table("dnsdist_server_", SERVER, &config.servers, |server| {
+        [
+            ("server", server_label(server)),
+            ("address", server.options.address.to_string()),
+        ]
+    });
+}
+
+/// The server's name, or its address without one, with `_` for each dot, as dnsdist writes it.
+fn server_label(server: &Server) -> String {
+    let options = &server.options;
+    if options.name.is_empty() {
+        return options.address.to_string().replace('.', "_");
+    }
+    options.name.replace('.', "_")
+}
+
+fn milliseconds(microseconds: u64) -> Value {
+    Value::Real(microseconds as f64 / 1_000.0)
+}
+
+// ---------------------------------------------------------------------------------------------- pools and rules
+
+const POOL: &[Family<Arc<Pool>>] = columns! {
+    Gauge "servers" |pool| (pool.servers.len() as u64).into(), "Servers in this pool.";
+    Gauge "active_servers" |pool| active(pool).into(), "Servers in this pool that are up.";
+};
+
+/// The columns dnsdist_pool_*: one row per pool.
+pub fn pools(text: &mut Text, config: &Config) {
+    let pools: Vec<_> = config.pools.iter().flatten().cloned().collect();
+    text.table("dnsdist_pool_", POOL, &pools, |pool| {
+        let default = if pool.name.is_empty() {
+            "_default_"
+        } else {
+            ""
+        };
+        [("pool", format!("{default}{}", pool.name))]
+    });
+}
+
+fn active(pool: &Pool) -> u64 {
+    let servers = pool.servers.iter();
+    servers.filter(|server| server.state.is_up()).count() as u64
+}
+
+/// dnsdist_rule_hits, by name or, without one, by UUID.
+pub fn rules(text: &mut Text, config: &Config) {
+    let help = "Queries that this rule matched.";
+    let mut rows = text.family("dnsdist_rule_hits", Kind::Counter, help);
+    for rule in &config.rules {
+        let id = if rule.name.is_empty() {
+            &rule.uuid
+        } else {
+            &rule.name
+        };
+        rows.row("", &[("id", id)], rule.matches.sum());
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- frontends
+
+const FRONTEND: &[Family<FrontendRow>] = columns! {
+    Counter "queries" |row| row.queries.into(), "Queries that this frontend received.";
+    Counter "noncompliantqueries" |row| row.noncompliant_queries.into(), "Queries of this frontend that broke the protocol.";
+    Counter "responses" |row| row.responses.into(), "Responses that this frontend sent.";
+};
+
+const CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
+    Counter "tcpdiedreadingquery" |(_, tcp)| tcp.died_reading_query.into(), "Connections that ended within a query.";
+    Counter "tcpdiedsendingresponse" |(_, tcp)| tcp.died_sending_response.into(), "Connections that ended before a response was sent.";
+    Counter "tcpgaveup" |(_, tcp)| tcp.gave_up.into(), "Connections closed because the backend could not be asked.";
+    Counter "tcpclientimeouts" |(_, tcp)| tcp.client_timeouts.into(), "Connections closed because the client took too long.";
+    Counter "tcpdownstreamtimeouts" |(_, tcp)| tcp.backend_timeouts.into(), "Connections closed because the backend took too long.";
+    Gauge "tcpcurrentconnections" |(_, tcp)| tcp.connections.into(), "Connections of clients now.";
+    Counter "tcpmaxconcurrentconnections" |(_, tcp)| tcp.connections_maximum.into(), "The most connections of clients at a time.";
+    Gauge "tcpavgqueriesperconnection" |(_, tcp)| Value::Real(tcp.queries_per_connection), "Queries of a connection, on average.";
+    Gauge "tcpavgconnectionduration" |(_, tcp)| Value::Real(tcp.duration), "Duration of a connection, on average, in milliseconds.";
+};
+
+/// The columns dnsdist_frontend_*: one row per listening socket.
+pub fn frontends(text: &mut Text, rows: Vec<FrontendRow>) {
+    text.table("dnsdist_frontend_", FRONTEND, &rows, frontend_labels);
+    let streams = rows
+        .into_iter()
+        .filter_map(|row| row.connections.map(|tcp| (row, tcp)));
+    let streams: Vec<_> = streams.collect();
+    text.table("dnsdist_frontend_", CONNECTIONS, &streams, |(row, _)| {
+        frontend_labels(row)
+    });
+}
+
+fn frontend_labels(row: &FrontendRow) -> [(&'static str, String); 3] {
+    let protocol = match row.protocol {
+        Protocol::Udp => "UDP",
+        Protocol::Tcp => "TCP",
+    };
+    [
+        ("frontend", row.address.to_string()),
+        ("proto", protocol.to_owned()),
+        ("thread", row.thread.to_string()),
+    ]
+}
+
+// ---------------------------------------------------------------------------------------------- AF_XDP
+
+const XSK: &[Family<XskRow>] = columns! {
+    Counter "received" |row| row.own.received.into(), "Frames received.";
+    Counter "sent" |row| row.own.sent.into(), "Frames sent.";
+    Counter "tx_ring_full" |row| row.own.tx_full.into(), "Frames that found the TX ring full.";
+    Counter "fill_starved" |row| row.own.fill_empty.into(), "Times that the fill ring was found empty.";
+    Counter "wakeups" |row| row.own.wakeups.into(), "System calls to send.";
+    Counter "bad_addresses" |row| row.own.bad_addresses.into(), "Ring entries of the kernel that could not be true.";
+    Counter "partial_checksums" |row| row.partial_checksums.into(), "Frames whose checksum the sender had left to its device.";
+    Counter "heartbeat_passes" |row| row.heartbeat_passes.into(), "Frames passed to the kernel because the owner of the socket had stalled.";
+    Counter "rx_dropped" |row| row.kernel.rx_dropped.into(), "Frames that the kernel dropped: too long for a chunk.";
+    Counter "rx_invalid" |row| row.kernel.rx_invalid.into(), "Fill ring entries that the kernel did not accept.";
+    Counter "rx_ring_full" |row| row.kernel.rx_ring_full.into(), "Frames that the kernel dropped because the RX ring was full.";
+    Counter "rx_fill_ring_empty" |row| row.kernel.fill_ring_empty.into(), "Times that the kernel found the fill ring empty.";
+    Counter "tx_invalid" |row| row.kernel.tx_invalid.into(), "TX ring entries that the kernel did not accept.";
+    Counter "tx_ring_empty" |row| row.kernel.tx_ring_empty.into(), "Times that the kernel found the TX ring empty.";
+};
+
+/// The columns millrace_xsk_*: one row per AF_XDP socket.
+pub fn xsk(text: &mut Text, rows: &[XskRow]) {
+    text.table("millrace_xsk_", XSK, rows, |row| {
+        [
+            ("interface", row.interface.clone()),
+            ("queue", row.queue.to_string()),
+        ]
+    });
+    let help = "How an AF_XDP socket is bound and its program attached; always 1.";
+    let mut modes = text.family("millrace_xsk_mode", Kind::Gauge, help);
+    for row in rows {
+        let labels = [
+            ("interface", row.interface.as_str()),
+            ("queue", &row.queue.to_string()),
+            ("mode", if row.zero_copy { "zero-copy" } else { "copy" }),
+            ("attach", if row.native { "native" } else { "generic" }),
+        ];
+        modes.row("", &labels, 1);
+    }
+}
+
+/// millrace_steer_verdicts: what the kernel program did, by interface and reason.
+pub fn steer(text: &mut Text, rows: &[SteerRow]) {
+    let help = "Frames by the kernel program's verdict.";
+    let mut verdicts = text.family("millrace_steer_verdicts", Kind::Counter, help);
+    for row in rows {
+        let labels = [
+            ("interface", row.interface.as_str()),
+            ("reason", row.reason.name()),
+        ];
+        verdicts.row("", &labels, row.frames);
+    }
+}
