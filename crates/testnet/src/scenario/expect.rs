@@ -27,12 +27,13 @@ pub(super) fn check(expect: &Expect, asked: &Asked, octets: &[u8]) -> Outcome<St
             wrong.join("; ")
         )));
     }
-    let ages = expect
-        .sections
-        .iter()
-        .flatten()
-        .flatten()
-        .any(RecordPattern::ages);
+    let ages = expect.ages
+        || expect
+            .sections
+            .iter()
+            .flatten()
+            .flatten()
+            .any(RecordPattern::ages);
     Ok(if ages {
         without_ttls(&answer)
     } else {

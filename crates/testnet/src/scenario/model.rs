@@ -231,6 +231,8 @@ pub struct Expect {
     pub without_question: bool,
     /// Octets of the whole message.
     pub size_octets: Option<usize>,
+    /// The clock has a say in its TTLs, so that they are not compared between doors.
+    pub ages: bool,
     /// The whole message after its ID.
     pub octets: Option<Vec<u8>>,
     /// Answer, authority, additional; `None` lets anything be there.

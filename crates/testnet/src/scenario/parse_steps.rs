@@ -148,29 +148,21 @@ fn send(words: &mut Words<'_>) -> Outcome<Ask> {
 
 /// Where a message goes and how.
 fn way(words: &mut Words<'_>, label: Option<String>, payload: Payload) -> Outcome<Ask> {
-    let v6 = words.flag("v6");
-    let (client, server) = if v6 {
-        (CLIENT_V6, SERVER_V6)
-    } else {
-        (CLIENT_V4, SERVER_V4)
-    };
+    let source: Option<IpAddr> = words.parsed("from")?;
+    let v6 = words.flag("v6") || source.is_some_and(|source| source.is_ipv6());
+    let server = if v6 { SERVER_V6 } else { SERVER_V4 };
     let destination = match words.value("to") {
         Some(text) => text
             .parse::<SocketAddr>()
             .or_else(|_| Ok(SocketAddr::new(parse("to", text)?, 53)))?,
         None => SocketAddr::new(server, 53),
     };
-    let other_family = if destination.is_ipv6() {
+    let client = if destination.is_ipv6() {
         CLIENT_V6
     } else {
         CLIENT_V4
     };
-    let client = if client.is_ipv6() == destination.is_ipv6() {
-        client
-    } else {
-        other_family
-    };
-    let source: IpAddr = words.parsed("from")?.unwrap_or(client);
+    let source = source.unwrap_or(client);
     if source.is_ipv6() != destination.is_ipv6() {
         return Err(Failure::new(format!(
             "{source} cannot send to {destination}"
@@ -250,6 +242,7 @@ fn expect(words: &mut Words<'_>) -> Outcome<Action> {
         header: None,
         without_question: words.flag("no-question"),
         size_octets: words.parsed("size")?,
+        ages: words.flag("ages"),
         octets,
         sections: Default::default(),
         opt: OptPattern::Any,
