@@ -98,14 +98,6 @@ static __always_inline int has_more_buffers(struct xdp_md *ctx, const void *fram
 	return length > 0xffff || frame + length > end;
 }
 
-static __always_inline void copy_address(__u8 to[16], const void *from, __u16 version)
-{
-	if (version == 6)
-		__builtin_memcpy(to, from, 16);
-	else
-		__builtin_memcpy(to, from, 4);
-}
-
 static __always_inline int is_served(const struct datagram *in)
 {
 	struct destination key = { .port = in->udp->dest, .version = in->version };

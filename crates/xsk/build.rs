@@ -1,4 +1,4 @@
-//! Compiles the kernel half, `bpf/steer.bpf.c`, with clang into the crate.
+//! Compiles the kernel half, `bpf/*.bpf.c`, with clang into the crate.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,12 +6,23 @@ use std::process::{Command, exit};
 
 fn main() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
-    for name in ["steer.bpf.c", "parse.h", "shared.h"] {
+    for name in [
+        "steer.bpf.c",
+        "collect.bpf.c",
+        "parse.h",
+        "shared.h",
+        "collect.h",
+    ] {
         println!("cargo:rerun-if-changed={}", sources.join(name).display());
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    compile(&sources.join("steer.bpf.c"), &object.join("steer.bpf.o"));
+    for name in ["steer", "collect"] {
+        compile(
+            &sources.join(name).with_extension("bpf.c"),
+            &object.join(name).with_extension("bpf.o"),
+        );
+    }
 }
 
 fn compile(source: &Path, object: &Path) {

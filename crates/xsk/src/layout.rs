@@ -140,7 +140,7 @@ pub(crate) fn foreign_destination(served: SocketAddr) -> Vec<u8> {
 }
 
 /// IPv4 takes the first four octets, the rest is zero.
-fn address(address: IpAddr) -> [u8; 16] {
+pub(crate) fn address(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => {
             let mut octets = [0; 16];

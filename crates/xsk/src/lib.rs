@@ -16,11 +16,14 @@
 //! One worker owns one [`Umem`] and one [`Socket`] per interface on it. A [`Frame`] is the right to touch one chunk; it is
 //! owned by exactly one of: free list, fill, RX, pipeline, TX, completion ([`Census`]).
 
+mod attach;
+mod collector;
 mod error;
 mod foreign;
 mod heartbeat;
 mod layout;
 pub mod nic;
+mod object;
 mod program;
 mod ring;
 mod socket;
@@ -29,11 +32,13 @@ mod sync;
 mod sys;
 mod umem;
 
+pub use attach::{AttachMode, Attachment};
+pub use collector::{COLLECTED, Collected, Collection, Collector, Sources};
 pub use error::{Error, Result};
 pub use foreign::Foreign;
 pub use heartbeat::Heartbeat;
 pub use layout::{LAYOUT, REASONS, ROOM, Reason};
-pub use program::{AttachMode, Attachment, Program};
+pub use program::Program;
 pub use socket::{
     BATCH, Batch, BindMode, Counters, Flushed, KernelCounters, Options, Received, Refilled,
     RingSizes, Socket,

@@ -2,18 +2,17 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Once};
 
-use libbpf_rs::{MapCore, ObjectBuilder, PrintLevel};
-
+use crate::attach::{AttachMode, Attached, Attachment};
 use crate::error::{Error, Result};
 use crate::heartbeat::Heartbeat;
 use crate::layout::{self, HEARTBEAT_LENGTH, LOCALS, PORTS_LENGTH, QUEUES, REASONS, Settings};
 use crate::nic::Nic;
+use crate::object;
 use crate::sys::bpf::{self, Map};
 use crate::sys::interface::jiffy_nanoseconds;
 use crate::sys::memory::Mapping;
@@ -24,27 +23,6 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 const STALLED_AFTER_NANOSECONDS: u64 = 100_000_000;
 /// Time between the frames that ask a stalled owner for a sign of life.
 const PROBE_EVERY_NANOSECONDS: u64 = 1_000_000_000;
-
-/// Where in the kernel the program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum AttachMode {
-    /// Native where the driver can, else generic.
-    #[default]
-    Auto,
-    /// In the driver, before the kernel has made a packet of the frame.
-    Native,
-    /// In the kernel's stack: any device, slower.
-    Generic,
-}
-
-/// How an attachment went.
-#[derive(Debug)]
-pub struct Attachment {
-    /// Native or generic.
-    pub mode: AttachMode,
-    /// Why it is not native.
-    pub native_refused: Option<io::Error>,
-}
 
 /// The program of one interface. Its attachment ends with the value, or with the process however that ends; then every
 /// frame goes to the kernel.
@@ -69,18 +47,12 @@ struct Local {
     open_ports: u32,
 }
 
-struct Attached {
-    link: OwnedFd,
-    interface: u32,
-    mode: AttachMode,
-}
-
 impl Program {
     /// Loads the program with empty tables. Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN.
     pub fn load() -> Result<Program> {
-        let has_buffers = bpf::has_xdp_helper(libbpf_sys::BPF_FUNC_xdp_get_buff_len);
-        let object = load_object(has_buffers)?;
-        let map = |name, key, value| map_of(&object, name, key, value);
+        let has_buffers = object::has_buffers();
+        let object = object::load(OBJECT, &settings(has_buffers).to_bytes(), has_buffers)?;
+        let map = |name, key, value| object::map_of(&object, name, key, value);
         let device = map("device", 4, 8)?;
         let destinations = map("destinations", 20, 1)?;
         let backends = map("backends", 36, 4)?;
@@ -94,15 +66,8 @@ impl Program {
             &map("heartbeats", 4, HEARTBEAT_LENGTH)?,
             QUEUES as usize * HEARTBEAT_LENGTH,
         )?;
-        let program = object.progs().find(|program| program.name() == "steer");
-        let program = program
-            .expect("steer.bpf.c has a program `steer`")
-            .as_fd()
-            .try_clone_to_owned();
-        let program =
-            program.map_err(|error| Error::system("keeping the kernel program", error))?;
         Ok(Program {
-            program,
+            program: object::program_of(&object, "steer")?,
             device,
             destinations,
             backends,
@@ -132,53 +97,9 @@ impl Program {
             )));
         }
         self.set_mac(Nic::by_index(interface)?.mac)?;
-        let mut native_refused = None;
-        if mode != AttachMode::Generic {
-            match self.link(interface, AttachMode::Native) {
-                Err(Error::System { error, .. }) if mode == AttachMode::Auto => {
-                    native_refused = Some(error)
-                }
-                other => {
-                    return other.map(|()| Attachment {
-                        mode: AttachMode::Native,
-                        native_refused,
-                    });
-                }
-            }
-        }
-        self.link(interface, AttachMode::Generic)?;
-        Ok(Attachment {
-            mode: AttachMode::Generic,
-            native_refused,
-        })
-    }
-
-    fn link(&mut self, interface: u32, mode: AttachMode) -> Result<()> {
-        let flags = match mode {
-            AttachMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
-            AttachMode::Generic | AttachMode::Auto => libbpf_sys::XDP_FLAGS_SKB_MODE,
-        };
-        match bpf::link(&self.program, interface, flags) {
-            Ok(link) => {
-                self.attached = Some(Attached {
-                    link,
-                    interface,
-                    mode,
-                });
-                Ok(())
-            }
-            // EBUSY: a program is there in this mode, EEXIST: in the other. A link never replaces it.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
-                let program = bpf::attached_program(interface).ok().flatten().unwrap_or(0);
-                Err(Error::ForeignProgram { interface, program })
-            }
-            Err(error) => {
-                let doing = format!(
-                    "attaching the kernel program to interface {interface} in {mode:?} mode"
-                );
-                Err(Error::system(doing, error))
-            }
-        }
+        let (attached, attachment) = Attached::attach(&self.program, interface, mode)?;
+        self.attached = Some(attached);
+        Ok(attachment)
     }
 
     /// Takes the program off the interface: every frame goes to the kernel.
@@ -188,10 +109,7 @@ impl Program {
 
     /// Whether the program is still on its interface: somebody may have taken it off, or the device is gone.
     pub fn is_attached(&self) -> bool {
-        let Some(attached) = &self.attached else {
-            return false;
-        };
-        bpf::link_interface(&attached.link).is_ok_and(|interface| interface != 0)
+        self.attached.as_ref().is_some_and(Attached::is_alive)
     }
 
     /// Native or generic, while attached.
@@ -339,14 +257,7 @@ impl Program {
     pub fn verdicts(&self) -> Result<[u64; REASONS]> {
         let mut sums = [0; REASONS];
         for (reason, sum) in sums.iter_mut().enumerate() {
-            let counts = self
-                .verdicts
-                .lookup(&(reason as u32).to_ne_bytes())
-                .map_err(|error| Error::system("reading the kernel program's counters", error))?;
-            *sum = counts
-                .chunks_exact(8)
-                .map(|count| u64::from_ne_bytes(count.try_into().expect("8 octets")))
-                .sum();
+            *sum = object::sum_over_cpus(&self.verdicts, reason as u32)?;
         }
         Ok(sums)
     }
@@ -379,7 +290,7 @@ fn port_cell(bitmap: u32, port: u16) -> (usize, u64) {
     )
 }
 
-fn check_queue(queue: u32) -> Result<()> {
+pub(crate) fn check_queue(queue: u32) -> Result<()> {
     if queue < QUEUES {
         return Ok(());
     }
@@ -425,33 +336,6 @@ pub(crate) fn remove(map: &Map, key: &[u8], doing: impl FnOnce() -> String) -> R
     }
 }
 
-fn load_object(has_buffers: bool) -> Result<libbpf_rs::Object> {
-    let failed = |error: libbpf_rs::Error| {
-        let doing = format!(
-            "loading the kernel program (needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN){}",
-            complaints()
-        );
-        Error::system(doing, io::Error::other(error))
-    };
-    collect_complaints();
-    let mut object = ObjectBuilder::default()
-        .open_memory(OBJECT)
-        .map_err(failed)?;
-    for mut map in object.maps_mut() {
-        // libbpf names it after the object: match on the suffix.
-        if map.name().to_string_lossy().ends_with(".rodata") {
-            map.set_initial_value(&settings(has_buffers).to_bytes())
-                .map_err(failed)?;
-        }
-    }
-    if has_buffers {
-        for mut program in object.progs_mut() {
-            program.set_flags(libbpf_sys::BPF_F_XDP_HAS_FRAGS);
-        }
-    }
-    object.load().map_err(failed)
-}
-
 fn settings(has_buffers: bool) -> Settings {
     let jiffy = jiffy_nanoseconds();
     Settings {
@@ -461,55 +345,7 @@ fn settings(has_buffers: bool) -> Settings {
     }
 }
 
-/// A map of the loaded object, whose key and value are as large as we think.
-fn map_of(object: &libbpf_rs::Object, name: &str, key: usize, value: usize) -> Result<Map> {
-    let map = object.maps().find(|map| map.name() == name);
-    let map = map.unwrap_or_else(|| panic!("steer.bpf.c has no map `{name}`"));
-    assert_eq!(
-        (map.key_size() as usize, map.value_size() as usize),
-        (key, value),
-        "octets of {name}'s key and value"
-    );
-    let failed = |error| Error::system(format!("keeping the kernel program's map `{name}`"), error);
-    Map::new(map.as_fd().try_clone_to_owned().map_err(failed)?).map_err(failed)
-}
-
 fn mapped(map: &Map, length: usize) -> Result<Mapping> {
     Mapping::of_descriptor(map.descriptor(), length, 0)
         .map_err(|error| Error::system(format!("mapping {length} octets of a BPF array"), error))
-}
-
-/// What libbpf has said lately; it would go to stderr otherwise.
-static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// How many of libbpf's lines an error shows: the verifier's reason stands at the end.
-const COMPLAINTS_SHOWN: usize = 4;
-
-fn collect_complaints() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
-            lock_complaints().push(text)
-        })));
-    });
-    lock_complaints().clear();
-}
-
-fn complaints() -> String {
-    let said = std::mem::take(&mut *lock_complaints()).concat();
-    let lines: Vec<&str> = said
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-        .collect();
-    lines[lines.len().saturating_sub(COMPLAINTS_SHOWN)..]
-        .iter()
-        .map(|line| format!("; {line}"))
-        .collect()
-}
-
-fn lock_complaints() -> std::sync::MutexGuard<'static, Vec<String>> {
-    COMPLAINTS
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }

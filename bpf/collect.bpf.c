@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Collects the answers to floodgate's queries into AF_XDP sockets and leaves everything else to the kernel, so that an
+ * ordinary client on the same interface goes on working. An answer comes from a server under test (address and port), to
+ * our MAC address, one of our source addresses and one of our source ports; the message itself is judged in user space.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "collect.h"
+#include "parse.h"
+#include "shared.h"
+
+#define VLAN_LENGTH 4
+#define VLAN_ID 0x0fff /* of the tag's second word; the rest is priority */
+
+const volatile struct collection collection = { .vlan = NO_VLAN };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TARGETS);
+	__type(key, struct destination);
+	__type(value, __u8);
+} targets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COLLECTED);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline int is_own_mac(const struct ethhdr *ethernet)
+{
+	int i;
+
+	for (i = 0; i < ETH_ALEN; i++)
+		if (ethernet->h_dest[i] != collection.mac[i])
+			return 0;
+	return 1;
+}
+
+/*
+ * The header that the EtherType of the IP packet belongs to: the frame's own or, behind a tag, one that starts four octets
+ * later, whose MAC addresses are not to be looked at. NULL: not tagged as we tag.
+ */
+static __always_inline const struct ethhdr *untagged(const struct ethhdr *ethernet, const void *end)
+{
+	const __be16 *tag = (const void *)(ethernet + 1);
+
+	if (collection.vlan == NO_VLAN)
+		return ethernet;
+	if ((const void *)tag + VLAN_LENGTH > end || ethernet->h_proto != bpf_htons(ETH_P_8021Q) ||
+	    (bpf_ntohs(*tag) & VLAN_ID) != collection.vlan)
+		return 0;
+	return (const void *)ethernet + VLAN_LENGTH;
+}
+
+static __always_inline int is_own_address(const struct datagram *in)
+{
+	const volatile struct sources *own = in->version == 6 ? &collection.ipv6 : &collection.ipv4;
+	__u8 address[16] = { 0 };
+	int i;
+
+	copy_address(address, in->destination, in->version);
+	for (i = 0; i < 16; i++)
+		if ((address[i] ^ own->address[i]) & own->mask[i])
+			return 0;
+	return 1;
+}
+
+static __always_inline int is_answer(const struct datagram *in)
+{
+	struct destination key = { .port = in->udp->source, .version = in->version };
+	__u16 port = bpf_ntohs(in->udp->dest);
+
+	if (port < collection.first_port || port > collection.last_port)
+		return 0;
+	copy_address(key.address, in->source, in->version);
+	return bpf_map_lookup_elem(&targets, &key) && is_own_address(in);
+}
+
+static __always_inline int judge(struct xdp_md *ctx)
+{
+	const void *end = (const void *)(long)ctx->data_end;
+	const struct ethhdr *frame = (const void *)(long)ctx->data, *ethernet;
+	struct datagram in;
+
+	if ((const void *)(frame + 1) > end || !is_own_mac(frame))
+		return NO_ANSWER;
+	ethernet = untagged(frame, end);
+	if (!ethernet || parse(ethernet, end, &in) != PARSED || !is_answer(&in))
+		return NO_ANSWER;
+	if (collection.drop)
+		return ANSWER_DROPPED;
+	if ((const void *)frame + ROOM < end)
+		return ANSWER_LARGE;
+	if (bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
+		return ANSWER_SOCKET;
+	return ANSWER_TAKEN;
+}
+
+SEC("xdp") int collect(struct xdp_md *ctx)
+{
+	__u32 what = judge(ctx);
+	__u64 *count = bpf_map_lookup_elem(&counters, &what);
+
+	if (count)
+		++*count;
+	return what == ANSWER_TAKEN ? XDP_REDIRECT : what == ANSWER_DROPPED ? XDP_DROP : XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * What the generator's kernel program and the generator share. The Rust half is crates/xsk/src/collector.rs; a test reads
+ * both and compares.
+ */
+#ifndef COLLECT_H
+#define COLLECT_H
+
+#include <linux/types.h>
+
+#define TARGETS 64	/* servers under test: addresses and ports */
+#define NO_VLAN 0xffff
+
+/* Source addresses of one version of IP: those that equal `address` where `mask` is set. */
+struct sources {
+	__u8 address[16];
+	__u8 mask[16];
+};
+
+/* Constants that the loader sets before the program is verified. */
+struct collection {
+	__u8 mac[6];			/* where answers are sent to on the link */
+	__u16 vlan;			/* the tag they carry, or NO_VLAN */
+	__u16 first_port, last_port;	/* our source ports; host order */
+	__u32 drop;			/* count answers and throw them away */
+	struct sources ipv4, ipv6;
+};
+
+/* What became of a frame: one counter per CPU each. */
+enum collected {
+	ANSWER_TAKEN = 0,   /* to the socket of its queue */
+	ANSWER_DROPPED = 1, /* an answer, but answers are not wanted */
+	ANSWER_LARGE = 2,   /* an answer, but longer than a chunk's room: passed to the kernel */
+	ANSWER_SOCKET = 3,  /* an answer, but its queue has no socket: passed to the kernel */
+	NO_ANSWER = 4,	    /* anything else: passed to the kernel */
+	COLLECTED = 5
+};
+
+#endif

@@ -1,0 +1,97 @@
+//! A kernel program on an interface, held there by a link: it goes when the link is closed, so with the process at the latest.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use crate::error::{Error, Result};
+use crate::sys::bpf;
+
+/// Where in the kernel the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AttachMode {
+    /// Native where the driver can, else generic.
+    #[default]
+    Auto,
+    /// In the driver, before the kernel has made a packet of the frame.
+    Native,
+    /// In the kernel's stack: any device, slower.
+    Generic,
+}
+
+/// How an attachment went.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Native or generic.
+    pub mode: AttachMode,
+    /// Why it is not native.
+    pub native_refused: Option<io::Error>,
+}
+
+/// A program that is on an interface. Dropping it takes the program off.
+pub(crate) struct Attached {
+    link: OwnedFd,
+    /// The interface's index.
+    pub(crate) interface: u32,
+    /// Native or generic.
+    pub(crate) mode: AttachMode,
+}
+
+impl Attached {
+    /// Attaches. A program of somebody else's is left where it is: [`Error::ForeignProgram`].
+    pub(crate) fn attach(
+        program: &OwnedFd,
+        interface: u32,
+        mode: AttachMode,
+    ) -> Result<(Attached, Attachment)> {
+        let mut native_refused = None;
+        if mode != AttachMode::Generic {
+            match link(program, interface, AttachMode::Native) {
+                Err(Error::System { error, .. }) if mode == AttachMode::Auto => {
+                    native_refused = Some(error)
+                }
+                other => return other.map(|attached| attached.with(None)),
+            }
+        }
+        link(program, interface, AttachMode::Generic).map(|attached| attached.with(native_refused))
+    }
+
+    fn with(self, native_refused: Option<io::Error>) -> (Attached, Attachment) {
+        let mode = self.mode;
+        (
+            self,
+            Attachment {
+                mode,
+                native_refused,
+            },
+        )
+    }
+
+    /// Whether it is still there: somebody may have taken it off, or the device is gone.
+    pub(crate) fn is_alive(&self) -> bool {
+        bpf::link_interface(&self.link).is_ok_and(|interface| interface != 0)
+    }
+}
+
+fn link(program: &OwnedFd, interface: u32, mode: AttachMode) -> Result<Attached> {
+    let flags = match mode {
+        AttachMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+        AttachMode::Generic | AttachMode::Auto => libbpf_sys::XDP_FLAGS_SKB_MODE,
+    };
+    match bpf::link(program, interface, flags) {
+        Ok(link) => Ok(Attached {
+            link,
+            interface,
+            mode,
+        }),
+        // EBUSY: a program is there in this mode, EEXIST: in the other. A link never replaces it.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {
+            let program = bpf::attached_program(interface).ok().flatten().unwrap_or(0);
+            Err(Error::ForeignProgram { interface, program })
+        }
+        Err(error) => {
+            let doing =
+                format!("attaching the kernel program to interface {interface} in {mode:?} mode");
+            Err(Error::system(doing, error))
+        }
+    }
+}
