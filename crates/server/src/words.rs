@@ -3,11 +3,45 @@
 //! A reader may see a mixture of two writes; whoever uses these words has a sequence or a compare-and-swap that tells
 //! (the packet cache, the exchange table, the rings of recent queries).
 
+mod sys;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// `count` words of zero.
+/// `count` words of zero; their pages take no memory until they are touched.
 pub fn zeroed(count: usize) -> Box<[AtomicU64]> {
-    (0..count).map(|_| AtomicU64::new(0)).collect()
+    sys::zeroed(count)
+}
+
+/// Words in a cache line of 64 bytes.
+pub const LINE: usize = 8;
+
+/// Zeroed words in whole cache lines, so that eight words that belong together cost one miss.
+///
+/// ```text
+///  words[0 .. start] unused │ line 0: 8 words │ line 1: 8 words │ …
+/// ```
+pub struct Lines {
+    words: Box<[AtomicU64]>,
+    /// Words before the first line: the allocator aligns to 16 bytes only (asking for more would touch every page).
+    start: usize,
+}
+
+impl Lines {
+    /// `count` lines of zero; their pages take no memory until they are touched.
+    pub fn zeroed(count: usize) -> Lines {
+        let words = zeroed((count + 1) * LINE);
+        let start = words.as_ptr().addr().wrapping_neg() % (LINE * 8) / 8;
+        Lines { words, start }
+    }
+
+    /// The words of `count` lines from line `first` on.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn get(&self, first: usize, count: usize) -> &[AtomicU64] {
+        let from = self.start + first * LINE;
+        &self.words[from..from + count * LINE]
+    }
 }
 
 /// How many words hold `bytes` bytes.
@@ -62,5 +96,13 @@ mod tests {
             load(&words, &mut back);
             prop_assert_eq!(bytes, back);
         }
+    }
+
+    #[test]
+    fn lines_start_where_cache_lines_do() {
+        let lines = Lines::zeroed(100);
+        assert_eq!(lines.get(0, 1).as_ptr().addr() % 64, 0);
+        assert_eq!(lines.get(98, 2).len(), 16);
+        assert!(lines.get(0, 100).iter().all(|word| word.load(Relaxed) == 0));
     }
 }
