@@ -9,3 +9,49 @@ pub mod policy;
 pub mod pool;
 pub mod ports;
 pub mod server;
+pub mod servers;
+
+use crate::clock::Now;
+use crate::config::Tuning;
+use crate::pipeline::query::Query;
+use crate::random::Random;
+use exchange::{Departure, Exchanges, OpenError, Port, Share};
+use ports::Departures;
+use server::Server;
+
+/// What a worker sends queries to backends with: one per batch.
+pub struct Forwarder<'c> {
+    pub exchanges: &'c Exchanges,
+    /// The worker's own.
+    pub share: &'c mut Share,
+    pub departures: &'c mut Departures,
+}
+
+impl Forwarder<'_> {
+    /// Opens an exchange with `server`: the query in its buffer then has the ID under which it must leave from the port.
+    ///
+    /// # Errors
+    /// The query is as it was.
+    pub fn forward(
+        &mut self,
+        query: &mut Query<'_>,
+        server: &Server,
+        tuning: &Tuning,
+        now: Now,
+        random: &mut Random,
+    ) -> Result<Port, OpenError> {
+        let port = self
+            .departures
+            .pick(server, random)
+            .ok_or(OpenError::NoPort)?;
+        let departure = Departure {
+            server,
+            port,
+            now,
+            timeout: server.options.udp_timeout.unwrap_or(tuning.udp_timeout),
+            maximum_outstanding: tuning.maximum_udp_outstanding,
+        };
+        self.exchanges.open(self.share, query, &departure, random)?;
+        Ok(port)
+    }
+}

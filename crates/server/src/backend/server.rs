@@ -3,7 +3,7 @@
 use crate::config::Xdp;
 use crate::counters::Sharded;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A server's number: never used again for another server while the process lives.
@@ -69,8 +69,10 @@ pub struct Server {
     pub state: State,
     /// The next hop over AF_XDP; see [`XskPath`].
     pub xsk: XskPath,
+    /// The pool of backend ports that queries to it leave from; see [`super::ports`].
+    pub ports: SourcePool,
     /// Queries in flight, over all workers and transports.
-    pub outstanding: AtomicI64,
+    pub outstanding: Outstanding,
     pub queries: Sharded,
     pub responses: Sharded,
     pub timeouts: Sharded,
@@ -89,7 +91,8 @@ impl Server {
             state: State::new(options.health.mode),
             options,
             xsk: XskPath::default(),
-            outstanding: AtomicI64::new(0),
+            ports: SourcePool::default(),
+            outstanding: Outstanding::default(),
             queries: Sharded::default(),
             responses: Sharded::default(),
             timeouts: Sharded::default(),
@@ -123,6 +126,56 @@ impl Server {
 fn average(cell: &AtomicU64, microseconds: u64) {
     let old = cell.load(Relaxed);
     cell.store(old - old / 128 + microseconds, Relaxed);
+}
+
+/// The index of a server's pool of backend ports: one atomic word, because routes change.
+#[derive(Debug)]
+pub struct SourcePool(AtomicU16);
+
+const NO_POOL: u16 = u16::MAX;
+
+impl Default for SourcePool {
+    fn default() -> SourcePool {
+        SourcePool(AtomicU16::new(NO_POOL))
+    }
+}
+
+impl SourcePool {
+    pub fn set(&self, pool: u16) {
+        self.0.store(pool, Relaxed);
+    }
+
+    /// `None` as long as it is not known from where the server is asked.
+    pub fn get(&self) -> Option<u16> {
+        let pool = self.0.load(Relaxed);
+        (pool != NO_POOL).then_some(pool)
+    }
+}
+
+/// How many queries a server has in flight: exact, over all workers and transports. Two atomic additions per query on a
+/// cache line of its own, because `leastOutstanding` means the server's count, not a worker's.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct Outstanding(AtomicI64);
+
+impl Outstanding {
+    pub fn get(&self) -> i64 {
+        self.0.load(Relaxed)
+    }
+
+    /// One more, unless `maximum` are in flight; tells whether.
+    pub fn enter(&self, maximum: u32) -> bool {
+        let free = self.0.fetch_add(1, Relaxed) < i64::from(maximum);
+        if !free {
+            self.leave();
+        }
+        free
+    }
+
+    /// One less.
+    pub fn leave(&self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
 }
 
 /// Whether queries are sent to the server: what the operator forced, and what the checks found.

@@ -14,7 +14,8 @@ pub mod rules;
 #[cfg(test)]
 pub(crate) mod scene;
 
-use crate::backend::exchange::{Exchanges, Port};
+use crate::backend::Forwarder;
+use crate::backend::exchange::Port;
 use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
@@ -35,7 +36,8 @@ pub struct Env<'c> {
     pub random: &'c mut Random,
     /// The worker's own counters and rings of recent queries.
     pub shard: &'c Shard,
-    pub exchanges: &'c Exchanges,
+    /// `None` where queries are never sent from the buffer they came in (TCP).
+    pub forwarder: Option<Forwarder<'c>>,
 }
 
 /// What becomes of a query. Nothing else ever leaves the pipeline.
@@ -75,15 +77,18 @@ pub enum HandOverReason {
     Stream,
     /// The backend takes TCP only (`tcpOnly`).
     TcpOnlyBackend,
+    /// The query is longer than what an exchange remembers.
+    LongQuery,
     /// The client takes an answer that its frame has no room for: the listener's kernel socket sends it.
     Oversized,
 }
 
 impl HandOverReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [HandOverReason; 3] = [
+    pub const ALL: [HandOverReason; 4] = [
         HandOverReason::Stream,
         HandOverReason::TcpOnlyBackend,
+        HandOverReason::LongQuery,
         HandOverReason::Oversized,
     ];
 
@@ -92,6 +97,7 @@ impl HandOverReason {
         match self {
             HandOverReason::Stream => "stream",
             HandOverReason::TcpOnlyBackend => "tcp-only-backend",
+            HandOverReason::LongQuery => "long-query",
             HandOverReason::Oversized => "oversized",
         }
     }

@@ -3,6 +3,7 @@
 use super::drop::DropReason;
 use super::query::{Query, Way};
 use super::{Env, Forward, HandOver, HandOverReason, Verdict};
+use crate::backend::exchange::OpenError;
 use crate::config::Config;
 use crate::counters::Counter;
 
@@ -16,23 +17,30 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         env.shard.count(Counter::NoPolicy);
         return no_server(query, env);
     };
-    if query.way == Way::Stream {
-        return Verdict::HandOver(HandOver {
-            reason: HandOverReason::Stream,
+    let hand_over = |reason, query: &Query<'_>| {
+        Verdict::HandOver(HandOver {
+            reason,
             server: Some(server),
             found: query.found(),
-        });
+        })
+    };
+    if query.way == Way::Stream {
+        return hand_over(HandOverReason::Stream, query);
     }
     if server.options.tcp_only {
-        return Verdict::HandOver(HandOver {
-            reason: HandOverReason::TcpOnlyBackend,
-            server: Some(server),
-            found: query.found(),
-        });
+        return hand_over(HandOverReason::TcpOnlyBackend, query);
     }
-    match env.exchanges.open(query, server, env.now, env.random) {
-        Some(port) => Verdict::Forward(Forward { server, port }),
-        None => Verdict::Drop(DropReason::ExchangesFull),
+    let Some(forwarder) = &mut env.forwarder else {
+        return Verdict::Drop(DropReason::ExchangesFull);
+    };
+    match forwarder.forward(query, server, &config.tuning, env.now, env.random) {
+        Ok(port) => Verdict::Forward(Forward { server, port }),
+        Err(OpenError::QueryTooLong) => hand_over(HandOverReason::LongQuery, query),
+        Err(OpenError::Full) => Verdict::Drop(DropReason::ExchangesFull),
+        Err(OpenError::NoPort) => {
+            env.shard.count(Counter::DownstreamSendErrors);
+            Verdict::Drop(DropReason::SendFailed)
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use super::drop::DropReason;
 use super::query::{Arrival, Protocol, Query, Way};
 use super::rules::{Action, Rule, Selector};
 use super::{Env, HandOverReason, Verdict, run};
-use crate::backend::exchange::Exchanges;
+use crate::backend::Forwarder;
+use crate::backend::exchange::{Exchanges, Share};
+use crate::backend::ports::Ports;
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::Config;
@@ -28,7 +30,10 @@ pub(crate) struct Scene {
     pub(crate) room: usize,
     random: Random,
     pub(crate) shard: Shard,
-    exchanges: Exchanges,
+    pub(crate) exchanges: Exchanges,
+    share: Share,
+    /// On loopback.
+    pub(crate) ports: Ports,
 }
 
 /// A verdict, owned.
@@ -44,6 +49,8 @@ impl Default for Scene {
     /// Clients 192.0.2.0/24 and 2001:db8::/32 may ask; no rules, no servers.
     fn default() -> Scene {
         let acl = ["192.0.2.0/24", "2001:db8::/32"].map(|mask| mask.parse::<Netmask>().unwrap());
+        let mut random = Random::from_seed(1);
+        let exchanges = Exchanges::new(1, 64, Arc::default(), &mut random);
         Scene {
             config: Arc::new(Config {
                 acl: Netmasks::from_iter(acl),
@@ -54,9 +61,11 @@ impl Default for Scene {
             destination: "192.0.2.1:53".parse().unwrap(),
             protocol: Protocol::Udp,
             room: 1_472,
-            random: Random::from_seed(1),
+            random,
             shard: Shard::new(0, Writers::One, Rings::default()),
-            exchanges: Exchanges {},
+            share: exchanges.share(0),
+            exchanges,
+            ports: Ports::new(1, 4, Box::new(())).expect("epoll"),
         }
     }
 }
@@ -135,12 +144,17 @@ impl Scene {
             way: Way::Socket { listener: 0 },
             room: self.room,
         };
+        let mut departures = self.ports.depart();
         let mut env = Env {
             config: &self.config,
             now: self.now,
             random: &mut self.random,
             shard: &self.shard,
-            exchanges: &self.exchanges,
+            forwarder: Some(Forwarder {
+                exchanges: &self.exchanges,
+                share: &mut self.share,
+                departures: &mut departures,
+            }),
         };
         look(&mut arrival, &mut env)
     }

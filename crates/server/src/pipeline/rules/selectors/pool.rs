@@ -4,7 +4,6 @@ use crate::config::pools::PoolId;
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::Selector;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// `PoolAvailableRule(poolname)`: at least one server of the pool is up.
 pub struct PoolAvailableRule {
@@ -38,7 +37,7 @@ impl Selector for PoolOutstandingRule {
             .map_or(&[][..], |pool| &pool.servers);
         let outstanding: i64 = servers
             .iter()
-            .map(|server| server.outstanding.load(Relaxed).max(0))
+            .map(|server| server.outstanding.get().max(0))
             .sum();
         outstanding as u64 > self.limit
     }

@@ -1,0 +1,497 @@
+//! Queries in flight to backends: what the answer will need, shared by all threads.
+//!
+//! Any worker opens an exchange, any thread ends it: the network decides who receives the answer. RFC 5452: an answer is
+//! matched by address, port, ID and question before it ends anything, and the IDs are unpredictable.
+//!
+//! ```text
+//!  entries (64 bit each)                        bodies (704 bytes each)
+//!  (port, ID) ─▶ bucket of 8 │ … waiting, body ─┼─▶ addresses, way back, deadline, query │ …
+//!                            │ … ended, when    │   a slice per worker, lowest free first
+//! ```
+//!
+//! An exchange is opened by writing a free body and then publishing it in an entry, and ended by one compare-and-swap on
+//! the entry: whoever wins owns the body, copies it out and frees it. The answer, its duplicate and the time-out meet at
+//! that swap, so each exchange ends exactly once (invariant I1). No lock, no allocation, no `unsafe`.
+//!
+//! Memory: for each query that may be in flight one body and four entries, so that keys can be kept back after their end
+//! (see [`entries::Quarantine`]): in flight 1/4 of the entries, timed out within twice the time-out 2/4 at most.
+
+mod bodies;
+mod entries;
+mod share;
+mod slots;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use share::Share;
+
+use super::server::{Server, ServerId};
+use super::servers::Servers;
+use crate::clock::Now;
+use crate::config::pools::PoolId;
+use crate::counters::{Counter, Shard};
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{Query, Way};
+use crate::random::Random;
+use bodies::{Bodies, Body};
+use entries::{Entries, Entry, Key, Place, Quarantine, Refused, State};
+use slots::Slots;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use wire::codes::rcode;
+use wire::message::{Header, QueryParts, ResponseParts, parse_response};
+
+/// A backend port of the pool: which socket, and its number in host order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Port {
+    /// The pool of the server's source address.
+    pub pool: u16,
+    /// Index into that pool, good for the batch that picked it.
+    pub socket: u16,
+    pub number: u16,
+    /// Where the port is bound.
+    pub source: IpAddr,
+}
+
+/// The longest query that an exchange remembers whole, in bytes; longer ones are handed over.
+pub const QUERY_ROOM: usize = 512;
+
+/// Queries in flight that there is room for at most, whatever the configuration says: 2^20 bodies of 704 bytes.
+const IN_FLIGHT_MAX: usize = 1 << 20;
+
+/// How many servers may have all their queries in flight at the same time.
+const SERVERS_FULL: usize = 4;
+
+/// IDs that are tried before a query is refused: with half of all entries taken, eight of a bucket are in one of 25 cases.
+const TRIES: usize = 8;
+
+/// Bodies that one call of [`Exchanges::expire`] looks at: about 20 µs.
+const WALK_BUDGET: u32 = 1_024;
+
+/// The table of queries in flight.
+pub struct Exchanges {
+    entries: Entries,
+    bodies: Bodies,
+    slots: Slots,
+    servers: Arc<Servers>,
+    /// Which bits of an ID are chosen: all 16 but in tests, where few IDs make them meet.
+    id_mask: u16,
+    #[cfg(test)]
+    without_quarantine: bool,
+}
+
+/// Where a query goes, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Departure<'s> {
+    pub server: &'s Server,
+    pub port: Port,
+    pub now: Now,
+    /// udpTimeout of the server, else setUDPTimeout.
+    pub timeout: Duration,
+    /// setMaxUDPOutstanding: queries that the server may have in flight.
+    pub maximum_outstanding: u32,
+}
+
+/// Why no exchange was opened. The query is as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenError {
+    /// Longer than [`QUERY_ROOM`]: for the asynchronous runtime.
+    QueryTooLong,
+    /// The server has as many queries in flight as it may, or all room is taken.
+    Full,
+    /// No ports are open towards the server: there is no route to it.
+    NoPort,
+}
+
+/// What was remembered of a query: owned, copied out of the table. One per worker, used again and again.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    pub server: ServerId,
+    pub client: SocketAddr,
+    pub destination: SocketAddr,
+    pub way: Way,
+    /// The longest answer for this client and door, in bytes.
+    pub limit: usize,
+    pub pool: PoolId,
+    pub skip_cache: bool,
+    pub sent: Now,
+    /// The query as the client sent it (after the rules), under its own ID.
+    pub query: [u8; QUERY_ROOM],
+    pub query_length: usize,
+    pub parts: QueryParts,
+}
+
+impl Waiting {
+    /// Room for a query; what it holds means nothing yet.
+    pub fn new() -> Waiting {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Waiting {
+            server: ServerId(0),
+            client: nowhere,
+            destination: nowhere,
+            way: Way::Stream,
+            limit: 0,
+            pool: PoolId::DEFAULT,
+            skip_cache: false,
+            sent: Now(0),
+            query: [0; QUERY_ROOM],
+            query_length: 0,
+            parts: QueryParts {
+                qname_length: 0,
+                labels: 0,
+                qtype: 0,
+                qclass: 0,
+                question_end: 0,
+                end: 0,
+                edns: None,
+            },
+        }
+    }
+
+    /// The query's bytes.
+    pub fn message(&self) -> &[u8] {
+        &self.query[..self.query_length]
+    }
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting::new()
+    }
+}
+
+impl Exchanges {
+    /// Room for `maximum_outstanding` queries (setMaxUDPOutstanding) to each of a few servers, split over `workers`.
+    /// Pages that are not used take no memory.
+    pub fn new(
+        workers: usize,
+        maximum_outstanding: u32,
+        servers: Arc<Servers>,
+        random: &mut Random,
+    ) -> Exchanges {
+        let wanted = (maximum_outstanding as usize).saturating_mul(SERVERS_FULL);
+        let in_flight = wanted.min(IN_FLIGHT_MAX).next_power_of_two();
+        let slice = (in_flight / workers).next_power_of_two();
+        let slots = Slots::new(workers, slice.trailing_zeros());
+        let bodies = slots.count();
+        debug_assert!(bodies <= entries::BODIES_MAX);
+        Exchanges {
+            entries: Entries::new((bodies * 4).next_power_of_two().trailing_zeros(), random),
+            bodies: Bodies::new(bodies),
+            slots,
+            servers,
+            id_mask: u16::MAX,
+            #[cfg(test)]
+            without_quarantine: false,
+        }
+    }
+
+    /// The part of worker number `worker`: one for each, and no second one.
+    pub fn share(&self, worker: usize) -> Share {
+        Share::new(worker)
+    }
+
+    /// The servers whose queries are in the table.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// Remembers the query and writes the ID into it under which it goes out by `departure.port`.
+    pub fn open(
+        &self,
+        share: &mut Share,
+        query: &mut Query<'_>,
+        departure: &Departure<'_>,
+        random: &mut Random,
+    ) -> Result<(), OpenError> {
+        if query.length > QUERY_ROOM {
+            return Err(OpenError::QueryTooLong);
+        }
+        let server = departure.server;
+        if !server.outstanding.enter(departure.maximum_outstanding) {
+            return Err(OpenError::Full);
+        }
+        let Some(id) = self.remember(share, query, departure, random) else {
+            server.outstanding.leave();
+            return Err(OpenError::Full);
+        };
+        query.message[..2].copy_from_slice(&id.to_be_bytes());
+        server.queries.count(share.worker);
+        Ok(())
+    }
+
+    /// Writes a body and gives it a key; the key's ID.
+    fn remember(
+        &self,
+        share: &mut Share,
+        query: &Query<'_>,
+        departure: &Departure<'_>,
+        random: &mut Random,
+    ) -> Option<u16> {
+        let Departure {
+            server,
+            port,
+            now,
+            timeout,
+            ..
+        } = *departure;
+        let index = self.slots.take(share.worker, &mut share.hand)?;
+        let body = self.bodies.get(index);
+        let deadline = Now(now.0 + timeout.as_nanos() as u64);
+        body.write(query, server, port, now, deadline);
+        let Some((key, place)) = self.claim(index, departure, random) else {
+            self.slots.give(index);
+            return None;
+        };
+        body.set_place(place.0);
+        share.walk.note(deadline);
+        share.walk.saw(share.hand.word());
+        Some(key.id())
+    }
+
+    /// RFC 5452, section 9.2: "Use an unpredictable query ID for outgoing queries, utilizing the full range available
+    /// (0-65535)".
+    fn claim(
+        &self,
+        body: u32,
+        departure: &Departure<'_>,
+        random: &mut Random,
+    ) -> Option<(Key, Place)> {
+        let quarantine = self.quarantine(departure.timeout);
+        (0..TRIES).find_map(|_| {
+            let id = random.next_u32() as u16 & self.id_mask;
+            let key = Key::new(departure.port.number, id);
+            match self.entries.claim(key, body, quarantine, departure.now) {
+                Ok(place) => Some((key, place)),
+                Err(Refused::KeyInUse | Refused::BucketFull | Refused::Lost) => None,
+            }
+        })
+    }
+
+    fn quarantine(&self, timeout: Duration) -> Quarantine {
+        #[cfg(test)]
+        if self.without_quarantine {
+            return Quarantine::NONE;
+        }
+        Quarantine::after(timeout)
+    }
+
+    /// Ends the exchange that `message`, received at `local` from `remote`, answers, and copies out what was remembered.
+    ///
+    /// The whole message, its addresses and its question are compared before anything ends: junk, even from the right
+    /// address, does not end the wait for the true answer (invariant I7).
+    ///
+    /// # Errors
+    /// Why it is dropped; nothing has ended.
+    pub fn take(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        message: &[u8],
+        now: Now,
+        shard: &Shard,
+        waiting: &mut Waiting,
+    ) -> Result<ResponseParts, DropReason> {
+        let header = Header::read(message).ok_or(DropReason::ResponseMalformed)?;
+        let key = Key::new(local.port(), header.id());
+        let mut reason = DropReason::ResponseUnexpected;
+        for (place, entry) in self.entries.find(key) {
+            if entry.state() != State::Waiting {
+                reason = DropReason::ResponseLate;
+                continue;
+            }
+            let body = self.bodies.get(entry.body());
+            let found = check(&body, local.ip(), remote, message).and_then(|parts| {
+                self.end_answered(place, entry, now, waiting, |body| {
+                    body.is_between(local.ip(), remote) && repeats_question(body, message, &parts)
+                })?;
+                Ok(parts)
+            });
+            match found {
+                Ok(parts) => {
+                    self.count_answer(waiting, now, shard);
+                    return Ok(parts);
+                }
+                Err(why) => reason = why,
+            }
+            self.count_junk(&body, remote, reason, shard);
+        }
+        Err(reason)
+    }
+
+    /// Ends `entry` for an answer that was found to belong to it.
+    fn end_answered(
+        &self,
+        place: Place,
+        entry: Entry,
+        now: Now,
+        waiting: &mut Waiting,
+        belongs: impl FnOnce(&Body<'_>) -> bool,
+    ) -> Result<(), DropReason> {
+        if !self.entries.end(place, entry, State::Answered, now) {
+            return Err(DropReason::ResponseLate);
+        }
+        let body = self.bodies.get(entry.body());
+        // Between the comparison and the swap this thread may have slept through an ending, a quarantine and an opening
+        // with the same key and body: only now nobody else writes, so only now the comparison is final.
+        if !belongs(&body) {
+            self.entries.reopen(place, entry);
+            return Err(DropReason::ResponseMismatch);
+        }
+        body.read(waiting);
+        self.slots.give(entry.body());
+        Ok(())
+    }
+
+    fn count_answer(&self, waiting: &Waiting, now: Now, shard: &Shard) {
+        self.servers.with(waiting.server, |server| {
+            server.outstanding.leave();
+            server.responses.count(shard.index);
+            server.record_latency(now.since(waiting.sent).as_micros() as u64);
+        });
+    }
+
+    /// The backend's own count of answers to something else: only those that really came from its address.
+    fn count_junk(&self, body: &Body<'_>, remote: SocketAddr, reason: DropReason, shard: &Shard) {
+        if reason == DropReason::ResponseMismatch {
+            self.servers.with(body.server(), |server| {
+                if server.options.address == remote {
+                    server.nonmatching.count(shard.index);
+                }
+            });
+        }
+    }
+
+    /// Ends an exchange whose query could not be sent: `message` is that query, under the ID it was given.
+    pub fn cancel(&self, port: Port, message: &[u8], now: Now, shard: &Shard) {
+        let Some(header) = Header::read(message) else {
+            return;
+        };
+        let key = Key::new(port.number, header.id());
+        for (place, entry) in self.entries.find(key) {
+            let waits = entry.state() == State::Waiting;
+            if waits && self.entries.end(place, entry, State::Answered, now) {
+                let server = self.bodies.get(entry.body()).server();
+                self.slots.give(entry.body());
+                shard.count(Counter::DownstreamSendErrors);
+                self.servers.with(server, |server| {
+                    server.outstanding.leave();
+                    server.send_errors.count(shard.index);
+                });
+            }
+        }
+    }
+
+    /// Ends the exchanges of this worker whose time is over; `on_timeout` sees what each query was.
+    ///
+    /// To be called with every batch: it looks at nothing before the earliest deadline, and at no more than a thousand
+    /// exchanges at once; the next call goes on.
+    pub fn expire(
+        &self,
+        share: &mut Share,
+        now: Now,
+        shard: &Shard,
+        waiting: &mut Waiting,
+        mut on_timeout: impl FnMut(&Waiting),
+    ) {
+        if !share.walk.is_due(now) {
+            return;
+        }
+        let mut budget = WALK_BUDGET;
+        while share.walk.cursor < share.hand.high() {
+            let index = share.walk.cursor;
+            let used = self.slots.used(share.worker, &share.hand, index);
+            if used.count_ones() > budget {
+                return;
+            }
+            budget -= used.count_ones();
+            share.walk.cursor += 1;
+            if used != 0 {
+                share.walk.saw(index);
+            }
+            for bit in bits_of(used) {
+                let body = self.slots.body(share.worker, index, bit);
+                if self.expire_body(body, share, now, waiting) {
+                    self.count_timeout(waiting.server, shard);
+                    on_timeout(waiting);
+                }
+            }
+        }
+        let high = share.walk.finish(now);
+        share.hand.lower(high);
+    }
+
+    /// Ends the exchange of `body` if its time is over; else notes its deadline.
+    fn expire_body(&self, body: u32, share: &mut Share, now: Now, waiting: &mut Waiting) -> bool {
+        let words = self.bodies.get(body);
+        if words.deadline() > now {
+            share.walk.note(words.deadline());
+            return false;
+        }
+        let place = Place(words.place());
+        let entry = self.entries.get(place);
+        // An answer may be ending it right now; then whoever takes the answer frees the body.
+        let waits = entry.state() == State::Waiting && entry.body() == body;
+        if !waits || !self.entries.end(place, entry, State::TimedOut, now) {
+            return false;
+        }
+        words.read(waiting);
+        self.slots.give(body);
+        true
+    }
+
+    fn count_timeout(&self, server: ServerId, shard: &Shard) {
+        shard.count(Counter::DownstreamTimeouts);
+        self.servers.with(server, |server| {
+            server.outstanding.leave();
+            server.timeouts.count(shard.index);
+        });
+    }
+
+    /// When [`Exchanges::expire`] has something to look at again; `None` while nothing of this worker is in flight.
+    pub fn next_expiry(&self, share: &Share) -> Option<Now> {
+        share.walk.due()
+    }
+}
+
+/// Whether `message` is a whole response, from whom and to what was asked.
+fn check(
+    body: &Body<'_>,
+    local: IpAddr,
+    remote: SocketAddr,
+    message: &[u8],
+) -> Result<ResponseParts, DropReason> {
+    if !body.is_between(local, remote) {
+        return Err(DropReason::ResponseMismatch);
+    }
+    let parts = parse_response(message).map_err(|_| DropReason::ResponseMalformed)?;
+    if !repeats_question(body, message, &parts) {
+        return Err(DropReason::ResponseMismatch);
+    }
+    Ok(parts)
+}
+
+/// RFC 5452, section 9.1: "A resolver implementation MUST match responses to all of the following attributes of the query:
+/// … Query name, Query class and type".
+///
+/// An error without a question and without records (old servers, and those that could not parse the query) counts too, as
+/// it does with dnsdist: FORMERR and NOTIMP would else be time-outs.
+fn repeats_question(body: &Body<'_>, message: &[u8], parts: &ResponseParts) -> bool {
+    if parts.question.is_some() {
+        return body.asks_for(message);
+    }
+    let is_error = parts.rcode != rcode::NOERROR && parts.rcode != rcode::NXDOMAIN;
+    is_error && parts.answer_count == 0 && parts.authority_count == 0
+}
+
+/// The positions of the bits that are set.
+fn bits_of(mut bits: u64) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        (bits != 0).then(|| {
+            let bit = bits.trailing_zeros();
+            bits &= bits - 1;
+            bit
+        })
+    })
+}

@@ -1,0 +1,324 @@
+//! The pool of backend ports: kernel UDP sockets that queries to backends leave from, over AF_XDP too.
+//!
+//! Each source address has a pool of bound, unconnected sockets (1,024 by default), shared by all backends and all workers.
+//! They reserve the ports, send what goes by the kernel, and catch what the kernel program passes. RFC 5452, section 9.2:
+//! "Use an unpredictable source port for outgoing queries from the range of available ports … 1024 and above … as large as
+//! possible", which the kernel's own choice for port 0 is: random, and never a reserved port.
+//!
+//! Any worker sends on any socket; each is read by one worker ([`PortReader`]). Ports are exchanged one by one
+//! ([`Ports::rotate_one`]), so that nobody learns them all.
+//!
+//! ```text
+//!  bind ─▶ watch.opened ─▶ in the pool: chosen at random ─▶ draining: only read ─ time-out ─▶ watch.closing ─▶ closed
+//! ```
+
+mod reader;
+mod rotation;
+
+pub use reader::PortReader;
+pub use rotation::rotate_for_ever;
+
+use super::exchange::Port;
+use super::server::Server;
+use crate::clock::Now;
+use crate::random::Random;
+use arc_swap::{ArcSwap, Guard};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Ports per source address. 1,024 of them and 65,536 IDs are 26 bits to guess.
+pub const PORTS_PER_SOURCE: usize = 1_024;
+
+/// Queries of one batch that leave from one port: their answers come to one socket, and one recvmmsg reads them.
+const CLUSTER: u8 = 32;
+
+/// SO_RCVBUF in bytes; the kernel doubles it. The smallest power of two that holds one cluster of large answers: 56 of
+/// 1,232 bytes (2,304 bytes each in the kernel), 102 of 512 (1,280), 157 of 120 (832), as measured on loopback and veth.
+/// All sockets of an address full and unread hold 134 MB; with the kernel's default it would be 218 MB.
+const RECEIVE_BUFFER: usize = 65_536;
+
+/// Learns which ports answers can come to: the kernel program's bitmap.
+pub trait PortWatch: Send + Sync {
+    /// The port is bound and about to be used.
+    fn opened(&self, local: SocketAddr);
+    /// No answer is waited for at this port any more; it will be closed.
+    fn closing(&self, local: SocketAddr);
+}
+
+/// Nobody needs to know.
+impl PortWatch for () {
+    fn opened(&self, _: SocketAddr) {}
+    fn closing(&self, _: SocketAddr) {}
+}
+
+/// A backend port with its socket.
+#[derive(Debug)]
+pub struct BoundPort {
+    socket: UdpSocket,
+    local: SocketAddr,
+}
+
+impl BoundPort {
+    fn bind(source: SocketAddr) -> io::Result<BoundPort> {
+        let socket = UdpSocket::bind(source)?;
+        socket.set_nonblocking(true)?;
+        setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER)?;
+        let local = socket.local_addr()?;
+        Ok(BoundPort { socket, local })
+    }
+
+    /// Where answers to it are sent.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+impl AsFd for BoundPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The ports of one source address.
+#[derive(Debug, Clone)]
+struct PortPool {
+    /// With port 0, and the interface of a link-local address.
+    source: SocketAddr,
+    /// To choose from.
+    ports: Vec<Arc<BoundPort>>,
+    /// Out of use, still read until the moment given.
+    draining: Vec<(Now, Arc<BoundPort>)>,
+    /// All of them by their number, in ascending order.
+    by_number: Vec<Arc<BoundPort>>,
+}
+
+impl PortPool {
+    fn new(source: SocketAddr, ports: Vec<Arc<BoundPort>>) -> PortPool {
+        let mut pool = PortPool {
+            source,
+            ports,
+            draining: Vec::new(),
+            by_number: Vec::new(),
+        };
+        pool.sort();
+        pool
+    }
+
+    fn sort(&mut self) {
+        let draining = self.draining.iter().map(|(_, port)| port);
+        self.by_number = self.ports.iter().chain(draining).cloned().collect();
+        self.by_number
+            .sort_unstable_by_key(|port| port.local.port());
+    }
+
+    fn find(&self, number: u16) -> Option<&Arc<BoundPort>> {
+        let place = self
+            .by_number
+            .binary_search_by_key(&number, |port| port.local.port());
+        self.by_number.get(place.ok()?)
+    }
+}
+
+/// All pools as they are at one moment.
+type Pools = Vec<Arc<PortPool>>;
+
+/// The pools of all source addresses.
+pub struct Ports {
+    pools: ArcSwap<Pools>,
+    /// Who changes `pools` holds this.
+    change: Mutex<()>,
+    per_source: usize,
+    /// One per worker: the sockets that it reads.
+    epolls: Vec<Epoll>,
+    watch: Box<dyn PortWatch>,
+}
+
+impl Ports {
+    /// No pools yet; `per_source` ports each when they come.
+    ///
+    /// # Errors
+    /// When the kernel gives no epoll descriptors.
+    pub fn new(workers: usize, per_source: usize, watch: Box<dyn PortWatch>) -> io::Result<Ports> {
+        let epoll = |_| Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC);
+        Ok(Ports {
+            pools: ArcSwap::default(),
+            change: Mutex::new(()),
+            per_source,
+            epolls: (0..workers).map(epoll).collect::<Result<_, _>>()?,
+            watch,
+        })
+    }
+
+    /// Finds out from where `server` is asked, opens the ports of that address if they are not open, and tells the server.
+    /// To be called before queries go to it, and again when the route may have changed.
+    ///
+    /// # Errors
+    /// No route, an address that is not ours, or no socket at all. Fewer sockets than wanted are no error but a line of
+    /// text: what is missing and what would help.
+    pub fn prepare(&self, server: &Server) -> io::Result<Option<String>> {
+        let source = source_towards(server.options.address, server.options.source)?;
+        let (pool, shortfall) = self.pool_of(source)?;
+        server.ports.set(pool);
+        Ok(shortfall)
+    }
+
+    /// The index of the pool of `source`, opened if it is new.
+    fn pool_of(&self, source: SocketAddr) -> io::Result<(u16, Option<String>)> {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let pools = self.pools.load();
+        if let Some(index) = pools.iter().position(|pool| pool.source == source) {
+            return Ok((index as u16, None));
+        }
+        let index = u16::try_from(pools.len())
+            .ok()
+            .filter(|&index| index != u16::MAX);
+        let index = index.ok_or_else(|| {
+            io::Error::other("65,535 source addresses are in use: no more are possible")
+        })?;
+        raise_descriptor_limit();
+        let (ports, shortfall) = self.bind_all(index, source)?;
+        let mut pools = Pools::clone(&pools);
+        pools.push(Arc::new(PortPool::new(source, ports)));
+        self.pools.store(Arc::new(pools));
+        Ok((index, shortfall))
+    }
+
+    fn bind_all(
+        &self,
+        pool: u16,
+        source: SocketAddr,
+    ) -> io::Result<(Vec<Arc<BoundPort>>, Option<String>)> {
+        let mut ports = Vec::with_capacity(self.per_source);
+        while ports.len() < self.per_source {
+            match self.bind(pool, ports.len(), source) {
+                Ok(port) => ports.push(port),
+                Err(error) if ports.is_empty() => return Err(error),
+                Err(error) => {
+                    let text = shortfall(source, ports.len(), self.per_source, &error);
+                    return Ok((ports, Some(text)));
+                }
+            }
+        }
+        Ok((ports, None))
+    }
+
+    /// A new port for place `index` of `pool`; from now on its worker reads it.
+    fn bind(&self, pool: u16, index: usize, source: SocketAddr) -> io::Result<Arc<BoundPort>> {
+        let port = BoundPort::bind(source)?;
+        let key = u64::from(pool) << 16 | u64::from(port.local.port());
+        let epoll = &self.epolls[index % self.epolls.len()];
+        epoll.add(&port, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
+        self.watch.opened(port.local);
+        Ok(Arc::new(port))
+    }
+
+    /// What one batch of a worker sends from. Not to be kept while the worker sleeps: it keeps closed ports open.
+    pub fn depart(&self) -> Departures {
+        Departures {
+            pools: self.pools.load(),
+            picks: [Pick::default(); PICKS],
+        }
+    }
+
+    /// What worker number `worker` reads answers with.
+    pub fn reader(self: &Arc<Ports>, worker: usize) -> PortReader {
+        PortReader::new(Arc::clone(self), worker)
+    }
+
+    /// How hard a query is to forge an answer to, in bits: ports in use and IDs. The lowest of all source addresses.
+    pub fn entropy_bits(&self) -> f64 {
+        let pools = self.pools.load();
+        let fewest = pools.iter().map(|pool| pool.ports.len()).min().unwrap_or(1);
+        16.0 + (fewest as f64).log2()
+    }
+}
+
+/// Source addresses whose port is remembered within a batch; the others get a new one for each query.
+const PICKS: usize = 8;
+
+/// The port that a batch uses.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pick {
+    index: u16,
+    /// Queries that may still leave from it.
+    left: u8,
+}
+
+/// The ports as one batch of a worker sees them.
+pub struct Departures {
+    pools: Guard<Arc<Pools>>,
+    picks: [Pick; PICKS],
+}
+
+impl Departures {
+    /// A port for a query to `server`; `None` when no ports towards it are open.
+    pub fn pick(&mut self, server: &Server, random: &mut Random) -> Option<Port> {
+        let number = server.ports.get()?;
+        let pool = self.pools.get(usize::from(number))?;
+        let count = pool.ports.len() as u32;
+        let mut single = Pick::default();
+        let pick = self
+            .picks
+            .get_mut(usize::from(number))
+            .unwrap_or(&mut single);
+        if pick.left == 0 {
+            *pick = Pick {
+                index: random.below(count) as u16,
+                left: CLUSTER,
+            };
+        }
+        pick.left -= 1;
+        let local = pool.ports.get(usize::from(pick.index))?.local;
+        Some(Port {
+            pool: number,
+            socket: pick.index,
+            number: local.port(),
+            source: local.ip(),
+        })
+    }
+
+    /// The socket of a port that this batch picked.
+    pub fn socket(&self, port: Port) -> Option<BorrowedFd<'_>> {
+        let pool = self.pools.get(usize::from(port.pool))?;
+        Some(pool.ports.get(usize::from(port.socket))?.as_fd())
+    }
+}
+
+/// The address that the kernel sends from towards `backend`: `chosen`, or what a connected socket says. Port 0.
+fn source_towards(backend: SocketAddr, chosen: Option<IpAddr>) -> io::Result<SocketAddr> {
+    let any: IpAddr = match backend {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((chosen.unwrap_or(any), 0))?;
+    socket.connect(backend)?;
+    let mut source = socket.local_addr()?;
+    source.set_port(0);
+    Ok(source)
+}
+
+/// Up to what the administrator allows: each source address wants a thousand descriptors, and the usual soft limit is that.
+fn raise_descriptor_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        // A refusal shows as a shortfall of ports.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+fn shortfall(source: SocketAddr, opened: usize, wanted: usize, error: &io::Error) -> String {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+    format!(
+        "{opened} of {wanted} backend ports on {}: {error} (limit of descriptors: {limit}; each source address needs {wanted})",
+        source.ip()
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Ports come and go one by one: who watches us never knows them all for long.
+
+use super::{Pools, PortPool, Ports};
+use crate::clock::Now;
+use crate::random::Random;
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// A port of 1,024 every four seconds on average: all are new after a little more than an hour.
+const INTERVAL: Duration = Duration::from_secs(4);
+
+impl Ports {
+    /// Opens a new port in the place of one chosen at random, which is read for `drain` more: as long as answers to what
+    /// left from it are waited for. Closes those whose time is over.
+    ///
+    /// # Errors
+    /// When no new port can be opened; then all stays as it is.
+    pub fn rotate_one(&self, now: Now, drain: Duration, random: &mut Random) -> io::Result<()> {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = Pools::clone(&self.pools.load());
+        if pools.is_empty() {
+            return Ok(());
+        }
+        let number = random.below(pools.len() as u32) as usize;
+        let pool = Arc::make_mut(&mut pools[number]);
+        let index = random.below(pool.ports.len() as u32) as usize;
+        let new = self.bind(number as u16, index, pool.source)?;
+        let old = std::mem::replace(&mut pool.ports[index], new);
+        let until = Now(now.0 + drain.as_nanos() as u64);
+        pool.draining.push((until, old));
+        pool.sort();
+        self.close_drained(&mut pools, now);
+        self.pools.store(Arc::new(pools));
+        Ok(())
+    }
+
+    /// Takes ports whose time is over out of `pools`. Their sockets close with the last snapshot that has them.
+    fn close_drained(&self, pools: &mut Pools, now: Now) {
+        for pool in pools {
+            if pool.draining.iter().any(|(until, _)| *until <= now) {
+                let pool: &mut PortPool = Arc::make_mut(pool);
+                pool.draining.retain(|(until, port)| {
+                    let over = *until <= now;
+                    if over {
+                        self.watch.closing(port.local());
+                    }
+                    !over
+                });
+                pool.sort();
+            }
+        }
+    }
+}
+
+/// Exchanges ports at random intervals until the program ends; `drain` is asked each time for the longest time-out.
+pub async fn rotate_for_ever(ports: Arc<Ports>, mut random: Random, drain: impl Fn() -> Duration) {
+    loop {
+        // Evenly from 0 to twice the interval.
+        let share = random.below(1 << 20);
+        tokio::time::sleep(INTERVAL * 2 * share / (1 << 20)).await;
+        if let Err(error) = ports.rotate_one(Now::read(), drain(), &mut random) {
+            crate::log::write(
+                crate::log::Priority::Warning,
+                "ports",
+                &format!("No new backend port in the place of an old one, which stays: {error}"),
+                &[],
+            );
+        }
+    }
+}

@@ -1,0 +1,148 @@
+use super::super::exchange::tests::server;
+use super::*;
+use std::collections::HashSet;
+use std::time::Duration;
+
+/// Remembers what it was told.
+#[derive(Default)]
+struct Diary(Arc<Mutex<Vec<(bool, SocketAddr)>>>);
+
+impl PortWatch for Diary {
+    fn opened(&self, local: SocketAddr) {
+        self.0.lock().expect("no panic").push((true, local));
+    }
+
+    fn closing(&self, local: SocketAddr) {
+        self.0.lock().expect("no panic").push((false, local));
+    }
+}
+
+fn ports(count: usize) -> (Arc<Ports>, Server) {
+    let ports = Arc::new(Ports::new(2, count, Box::new(())).expect("epoll"));
+    let server = server(0, "127.0.0.1:53");
+    assert_eq!(ports.prepare(&server).expect("loopback"), None);
+    (ports, server)
+}
+
+#[test]
+fn a_server_gets_ports_of_the_address_that_the_kernel_sends_from() {
+    let (ports, server) = ports(4);
+    let mut random = Random::from_seed(1);
+    let port = ports
+        .depart()
+        .pick(&server, &mut random)
+        .expect("ports are open");
+    assert_eq!((port.pool, port.source), (0, IpAddr::from([127, 0, 0, 1])));
+    let six = super::super::exchange::tests::server(1, "[::1]:53");
+    assert_eq!(ports.depart().pick(&six, &mut random), None);
+    if ports.prepare(&six).is_ok() {
+        let port = ports
+            .depart()
+            .pick(&six, &mut random)
+            .expect("ports are open");
+        assert_eq!((port.pool, port.source), (1, Ipv6Addr::LOCALHOST.into()));
+    }
+    ports.prepare(&server).expect("loopback");
+    assert_eq!(
+        server.ports.get(),
+        Some(0),
+        "the same source, the same pool"
+    );
+}
+
+#[test]
+fn a_batch_sends_clusters_and_batches_use_all_ports() {
+    let (ports, server) = ports(8);
+    let mut random = Random::from_seed(1);
+    let mut seen = HashSet::new();
+    for _ in 0..100 {
+        let mut departures = ports.depart();
+        let batch: Vec<Port> = (0..CLUSTER)
+            .filter_map(|_| departures.pick(&server, &mut random))
+            .collect();
+        assert_eq!(batch, [batch[0]; CLUSTER as usize]);
+        assert!(departures.socket(batch[0]).is_some());
+        seen.insert(batch[0].number);
+    }
+    assert_eq!(seen.len(), 8);
+}
+
+#[test]
+fn ten_bits_of_ports_and_sixteen_of_id() {
+    let (ports, _) = ports(16);
+    assert!((ports.entropy_bits() - 20.0).abs() < 1e-9);
+}
+
+/// What comes to a port is read by exactly one worker, and the port is told by its address.
+#[test]
+fn each_port_is_read_by_one_worker() {
+    let (ports, _) = ports(6);
+    let mut readers = [ports.reader(0), ports.reader(1)];
+    let pools = ports.pools.load();
+    let sender = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    for port in &pools[0].ports {
+        sender.send_to(b"answer", port.local()).expect("loopback");
+    }
+    let mut read = Vec::new();
+    for reader in &mut readers {
+        reader
+            .for_each_ready(|port| {
+                let mut buffer = [0; 16];
+                assert_eq!(port.socket.recv(&mut buffer).expect("ready"), 6);
+                read.push(port.local());
+            })
+            .expect("epoll");
+    }
+    read.sort_unstable();
+    let mut all: Vec<SocketAddr> = pools[0].ports.iter().map(|port| port.local()).collect();
+    all.sort_unstable();
+    assert_eq!(read, all);
+}
+
+#[test]
+fn a_port_is_opened_before_use_and_closed_after_the_time_out() {
+    let diary = Diary::default();
+    let events = Arc::clone(&diary.0);
+    let ports = Ports::new(1, 1, Box::new(diary)).expect("epoll");
+    let server = server(0, "127.0.0.1:53");
+    ports.prepare(&server).expect("loopback");
+    let mut random = Random::from_seed(1);
+    let pick = |ports: &Ports| {
+        let port = ports
+            .depart()
+            .pick(&server, &mut Random::from_seed(1))
+            .expect("open");
+        SocketAddr::new(port.source, port.number)
+    };
+    let drain = Duration::from_secs(2);
+    let first = pick(&ports);
+    ports
+        .rotate_one(Now(0), drain, &mut random)
+        .expect("loopback");
+    let second = pick(&ports);
+    assert_ne!(first, second);
+    assert_eq!(
+        *events.lock().expect("no panic"),
+        [(true, first), (true, second)]
+    );
+    assert!(
+        ports.pools.load()[0].find(first.port()).is_some(),
+        "still read"
+    );
+    ports
+        .rotate_one(Now(2_000_000_000), drain, &mut random)
+        .expect("loopback");
+    assert_eq!(events.lock().expect("no panic")[3..], [(false, first)]);
+    assert!(ports.pools.load()[0].find(first.port()).is_none());
+    assert!(UdpSocket::bind(first).is_ok(), "the socket is closed");
+}
+
+#[test]
+fn a_shortfall_says_how_many_and_why() {
+    let error = io::Error::from_raw_os_error(24);
+    let text = shortfall("192.0.2.1:0".parse().expect("an address"), 3, 1_024, &error);
+    assert!(
+        text.starts_with("3 of 1024 backend ports on 192.0.2.1: Too many open files"),
+        "{text}"
+    );
+}
