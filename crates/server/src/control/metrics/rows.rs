@@ -66,7 +66,7 @@ const SERVER: &[Family<Arc<Server>>] = columns! {
     Gauge "latency" |server| milliseconds(server.latency()), "Average latency of this server, in milliseconds.";
     Gauge "tcplatency" |server| milliseconds(server.latency_tcp()), "Average latency of this server over TCP, in milliseconds.";
     Counter "senderrors" |server| server.send_errors.sum().into(), "Queries that could not be sent to this server.";
-    Gauge "outstanding" |server| Value::Signed(server.outstanding.load(Relaxed)), "Queries that wait for this server.";
+    Gauge "outstanding" |server| Value::Signed(server.outstanding.get()), "Queries that wait for this server.";
     Gauge "order" |server| Value::Signed(server.options.order.into()), "Servers of a lower order are asked first.";
     Gauge "weight" |server| u64::from(server.options.weight).into(), "Share of queries among servers of an order.";
 };
