@@ -223,7 +223,7 @@ fn obstacle(link: &Link) -> Option<String> {
 }
 
 fn all_queues(link: &Link, why: Why) -> InterfaceQueues {
-    let queues = (0..link.queues.max(1)).map(|number| QueueWish {
+    let queues = (0..link.queues).map(|number| QueueWish {
         number,
         frames: None,
         map_path: None,
@@ -281,7 +281,7 @@ fn add_socket(
     if let Some(obstacle) = obstacle(link) {
         return Err(obstacle);
     }
-    let count = link.queues.max(1);
+    let count = link.queues;
     if socket.queue >= count {
         let (queue, wanted) = (socket.queue, socket.queue + 1);
         return Err(format!(

@@ -1,11 +1,12 @@
 //! Links: the network interfaces as the kernel describes them (rtnetlink(7), RTM_NEWLINK).
 
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::io;
 use wire::frame::Mac;
+use xsk::nic::Nic;
 
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub struct Link {
     pub kind: LinkKind,
     /// The index of the bond, bridge or VRF that it belongs to.
     pub master: Option<u32>,
-    /// How many receive queues it serves now; 0: nobody said.
+    /// How many receive queues it serves now; at least 1.
     pub queues: u32,
     /// Its frames come from this host's or its host's guests, with partial UDP checksums (veth, virtio, tap and what is
     /// stacked on them; design.md, "Partial checksums").
@@ -49,36 +50,37 @@ pub enum LinkKind {
 }
 
 impl Link {
+    /// `None`: a message about a port of a bridge, which comes in the same group and is not about the link itself.
     pub(super) fn parse(message: &LinkMessage) -> Option<Link> {
+        if message.header.interface_family != AddressFamily::Unspec {
+            return None;
+        }
+        let index = message.header.index;
         let flags = message.header.flags;
         let name = find(message, |attribute| match attribute {
             LinkAttribute::IfName(name) => Some(name.clone()),
             _ => None,
         })?;
-        let ethernet = message.header.link_layer_type == LinkLayerType::Ether;
-        let kind = if flags.contains(LinkFlags::Loopback) {
-            LinkKind::Loopback
-        } else {
-            kind(message)
+        let kind = match flags.contains(LinkFlags::Loopback) {
+            true => LinkKind::Loopback,
+            false => kind(message),
         };
+        let ethernet = message.header.link_layer_type == LinkLayerType::Ether;
+        // Netlink tells how many queues a link could have; how many it has, and its driver, its own facts tell. A link
+        // that is just going away has none any more, and no queue that could be opened.
+        let nic = Nic::by_index(index).ok();
         Some(Link {
-            index: message.header.index,
-            queues: 0,
+            index,
+            name,
             mac: mac(message).filter(|_| ethernet),
-            mtu: find(message, |attribute| match attribute {
-                LinkAttribute::Mtu(mtu) => Some(*mtu),
-                _ => None,
-            })
-            .unwrap_or(0),
+            mtu: mtu(message),
             up: flags.contains(LinkFlags::Up),
             carrier: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
-            master: find(message, |attribute| match attribute {
-                LinkAttribute::Controller(index) if *index != 0 => Some(*index),
-                _ => None,
-            }),
-            partial_checksums: partial_checksums(message, kind),
             kind,
-            name,
+            master: master(message),
+            queues: nic.as_ref().map_or(1, |nic| nic.queues),
+            partial_checksums: kind != LinkKind::Device
+                || nic.is_some_and(|nic| nic.may_have_partial_checksums()),
         })
     }
 }
@@ -91,24 +93,7 @@ pub(super) async fn read(handle: &mut rtnetlink::Handle) -> io::Result<Vec<Link>
         RouteNetlinkMessage::NewLink(message) => Link::parse(message),
         _ => None,
     });
-    Ok(links
-        .map(|link| Link {
-            queues: queues(&link.name),
-            ..link
-        })
-        .collect())
-}
-
-/// Receive queues in use, from sysfs: the kernel makes one directory each. 0 when sysfs does not show this interface
-/// (it shows the network namespace in which it was mounted).
-fn queues(name: &str) -> u32 {
-    let Ok(entries) = std::fs::read_dir(format!("/sys/class/net/{name}/queues")) else {
-        return 0;
-    };
-    let receive = entries
-        .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-"));
-    u32::try_from(receive.count()).unwrap_or(u32::MAX)
+    Ok(links.collect())
 }
 
 fn kind(message: &LinkMessage) -> LinkKind {
@@ -132,13 +117,19 @@ fn kind(message: &LinkMessage) -> LinkKind {
     }
 }
 
-/// Hardware computes or checks whole sums; virtio and Xen pass on what a guest of the same host left.
-fn partial_checksums(message: &LinkMessage, kind: LinkKind) -> bool {
-    let bus = find(message, |attribute| match attribute {
-        LinkAttribute::ParentDevBusName(bus) => Some(bus.as_str()),
+fn mtu(message: &LinkMessage) -> u32 {
+    let mtu = find(message, |attribute| match attribute {
+        LinkAttribute::Mtu(mtu) => Some(*mtu),
         _ => None,
     });
-    kind != LinkKind::Device || matches!(bus, Some("virtio" | "xen"))
+    mtu.unwrap_or(0)
+}
+
+fn master(message: &LinkMessage) -> Option<u32> {
+    find(message, |attribute| match attribute {
+        LinkAttribute::Controller(index) => Some(*index).filter(|&index| index != 0),
+        _ => None,
+    })
 }
 
 fn mac(message: &LinkMessage) -> Option<Mac> {

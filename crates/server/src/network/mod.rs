@@ -10,16 +10,21 @@
 
 pub mod addresses;
 pub mod devices;
+pub mod events;
 #[cfg(test)]
 mod fixtures;
+pub mod follow;
 pub mod interfaces;
 pub mod links;
+pub mod neighbours;
 mod netlink;
+pub mod paths;
 pub mod plan;
 pub mod routes;
 pub mod view;
 
 pub use devices::{Device, Devices};
+pub use follow::{Follower, Notice};
 pub use interfaces::{InterfaceQueues, Interfaces, Why, which_interfaces};
 pub use plan::{Plan, PlannedDevice, plan};
 pub use routes::{Destination, Route};

@@ -32,18 +32,27 @@ pub struct Route {
 /// Asks the kernel for the way to `destination`.
 ///
 /// # Errors
-/// What the kernel says (ENETUNREACH, EINVAL for a source that is not ours), and
+/// What the kernel says (ENETUNREACH, EHOSTUNREACH), a source that is not ours, and
 /// [`io::ErrorKind::AddrNotAvailable`] for an address of this host: nothing leaves it on the way there.
 pub(super) async fn ask(
     handle: &mut rtnetlink::Handle,
     destination: &Destination,
 ) -> io::Result<Route> {
-    let messages = super::netlink::ask(handle, question(destination), super::netlink::ONE).await?;
+    let answer = super::netlink::ask(handle, question(destination), super::netlink::ONE).await;
+    let messages = answer.map_err(|error| explain(error, destination))?;
     let answer = messages.iter().find_map(|message| match message {
         RouteNetlinkMessage::NewRoute(message) => Some(parse(message, destination)),
         _ => None,
     });
     answer.unwrap_or_else(|| Err(io::Error::other("the kernel answered without a route")))
+}
+
+/// A source that this host does not have is an "Invalid argument" or an unreachable network to the kernel.
+fn explain(error: io::Error, destination: &Destination) -> io::Error {
+    match destination.source {
+        Some(source) => io::Error::new(error.kind(), format!("{error}, from {source}")),
+        None => error,
+    }
 }
 
 fn question(destination: &Destination) -> RouteNetlinkMessage {
