@@ -26,6 +26,8 @@ pub mod nic;
 mod object;
 mod program;
 mod ring;
+#[cfg(test)]
+mod ring_tests;
 mod socket;
 mod sync;
 #[allow(unsafe_code)]

@@ -12,9 +12,9 @@
 //! the copy does not suffice: most batches cost one store and no shared read.
 //!
 //! Nothing here is unsafe: where slots and positions live is behind [`Shared`]. The model check in `model/rings` compiles
-//! this very file with loom's atomics.
+//! this very file with loom's atomics; its unit tests are in `ring_tests.rs` for that reason.
 
-use super::sync::{AtomicU32, OBSERVE, PUBLISH};
+use super::sync::{AtomicU32, FLAG, OBSERVE, PUBLISH, barrier};
 
 /// Where a producer will write next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,15 @@ pub(crate) trait Shared {
     fn size(&self) -> u32;
     fn producer(&self) -> &AtomicU32;
     fn consumer(&self) -> &AtomicU32;
+    /// The kernel's flags of the ring.
+    fn flags(&self) -> &AtomicU32;
     /// The slot of a position: implementations reduce it modulo the size, so that any number is a slot.
     fn read(&self, position: u32) -> Self::Slot;
     fn write(&self, position: u32, slot: Self::Slot);
 }
+
+/// XDP_RING_NEED_WAKEUP: the consumer sleeps, and a system call must wake it.
+pub(crate) const NEED_WAKEUP: u32 = 1;
 
 /// The producing half: we fill slots, the other side empties them.
 pub(crate) struct Producer<S: Shared> {
@@ -77,25 +82,29 @@ impl<S: Shared> Producer<S> {
         }
     }
 
-    pub(crate) fn shared(&self) -> &S {
-        &self.shared
-    }
-
     /// Free slots, looking at the consumer only when fewer than `wanted` are known.
     pub(crate) fn room(&mut self, wanted: u32) -> u32 {
         let known = self.free();
         if known >= wanted {
             return known;
         }
-        self.consumer = Cons(self.shared.consumer().load(OBSERVE));
+        self.look();
         self.free()
     }
 
-    /// A consumer that claims more than was produced gets no room: better stuck and visible than overwritten.
     fn free(&self) -> u32 {
         self.shared
             .size()
             .saturating_sub(self.written.filled(self.consumer))
+    }
+
+    /// Reads the consumer's position. One that is ahead of what was published, or further behind than the ring is long,
+    /// cannot be true: it is not believed, and the ring stands still instead of being overwritten.
+    fn look(&mut self) {
+        let claimed = Cons(self.shared.consumer().load(OBSERVE));
+        if self.published.filled(claimed) <= self.shared.size() {
+            self.consumer = claimed;
+        }
     }
 
     /// Writes one slot, not yet visible. `false`: the ring is full.
@@ -120,8 +129,16 @@ impl<S: Shared> Producer<S> {
 
     /// Published slots that the other side has not emptied, as of now.
     pub(crate) fn pending(&mut self) -> u32 {
-        self.consumer = Cons(self.shared.consumer().load(OBSERVE));
+        self.look();
         self.published.filled(self.consumer)
+    }
+
+    /// Whether what was published needs a system call to be seen.
+    pub(crate) fn needs_wakeup(&self) -> bool {
+        // The kernel sets the flag, then looks at the producer once more; we publish, then look at the flag. Without a
+        // full barrier between the two, each side could miss the other, and the ring would stand still.
+        barrier();
+        self.shared.flags().load(FLAG) & NEED_WAKEUP != 0
     }
 }
 

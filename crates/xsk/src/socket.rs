@@ -5,7 +5,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -420,7 +419,7 @@ impl Socket {
         self.tx.publish();
         let mut pending = self.tx.pending();
         while pending > 0 {
-            if !needs_wakeup(self.tx.shared()) {
+            if !self.tx.needs_wakeup() {
                 return Flushed::Pending(pending);
             }
             self.counters.wakeups += 1;
@@ -471,7 +470,7 @@ impl Socket {
         }
         let count = self.fill.publish();
         self.counters.fill_empty += u64::from(was_empty);
-        if count > 0 && needs_wakeup(self.fill.shared()) {
+        if count > 0 && self.fill.needs_wakeup() {
             system::wake_receiver(self.descriptor.as_fd());
         }
         Refilled {
@@ -554,14 +553,6 @@ fn make_rings(descriptor: BorrowedFd<'_>, sizes: &RingSizes) -> Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// Whether the kernel wants a system call to go on with a ring (XDP_USE_NEED_WAKEUP).
-fn needs_wakeup<T: crate::sys::memory::Slot>(ring: &MappedRing<T>) -> bool {
-    // The kernel sets the flag, then looks at the producer once more; we publish, then look at the flag. Without a full
-    // barrier on this side both could miss the other, and the ring would stand still.
-    fence(Ordering::SeqCst);
-    ring.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
 }
 
 /// A socket's number in its UMEM's ledger.

@@ -175,12 +175,6 @@ impl<T: Slot> MappedRing<T> {
             size,
         })
     }
-
-    /// The kernel's flag word: whether it wants to be woken.
-    pub(crate) fn flags(&self) -> &AtomicU32 {
-        // SAFETY: points into the mapping that `self` owns, aligned; accessed only atomically.
-        unsafe { self.flags.as_ref() }
-    }
 }
 
 impl<T: Slot> Shared for MappedRing<T> {
@@ -198,6 +192,11 @@ impl<T: Slot> Shared for MappedRing<T> {
     fn consumer(&self) -> &AtomicU32 {
         // SAFETY: points into the mapping that `self` owns, aligned; accessed only atomically.
         unsafe { self.consumer.as_ref() }
+    }
+
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: points into the mapping that `self` owns, aligned; accessed only atomically.
+        unsafe { self.flags.as_ref() }
     }
 
     fn read(&self, position: u32) -> T {

@@ -1,0 +1,15 @@
+//! Positions stored Relaxed: the other side can see a position before the slots.
+
+mod sync {
+    pub(crate) use loom::sync::atomic::AtomicU32;
+    use loom::sync::atomic::{Ordering, fence};
+    pub(crate) const OBSERVE: Ordering = Ordering::Acquire;
+    pub(crate) const PUBLISH: Ordering = Ordering::Relaxed;
+    pub(crate) const FLAG: Ordering = Ordering::Relaxed;
+    pub(crate) fn barrier() {
+        fence(Ordering::SeqCst);
+    }
+}
+#[path = "../../../crates/xsk/src/ring.rs"]
+mod ring;
+include!("checks.rs");
