@@ -1,6 +1,6 @@
 //! A pool: servers that answer the same questions, with a cache before them.
 
-use super::policy::Policy;
+use super::policy::{Circle, Policy};
 use super::server::Server;
 use crate::pipeline::cache::PacketCache;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ pub struct Pool {
     pub cache: Option<Arc<PacketCache>>,
     /// The pool's own policy, or the default one.
     pub policy: Policy,
+    /// chashed's; empty for the other policies.
+    pub circle: Circle,
     /// roundrobin's position; lives on over a reload.
     pub position: Arc<AtomicU64>,
 }

@@ -1,7 +1,9 @@
 //! One backend: what the configuration says of it, and its live state, shared by all workers.
 
+use crate::clock::Now;
 use crate::config::Xdp;
 use crate::counters::Sharded;
+use crate::pipeline::rules::limiter::{Bucket, Rate};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -78,6 +80,9 @@ pub struct Server {
     pub timeouts: Sharded,
     pub send_errors: Sharded,
     pub nonmatching: Sharded,
+    /// firstAvailable's limit, and how much of it is used.
+    rate: Option<Rate>,
+    allowance: Bucket,
     /// Moving average of the latency as dnsdist keeps it: 127 parts old, 1 part new; microseconds × 128.
     latency: AtomicU64,
     /// The same over TCP.
@@ -86,6 +91,7 @@ pub struct Server {
 
 impl Server {
     pub fn new(number: ServerId, options: ServerOptions) -> Server {
+        let rate = (options.qps > 0).then(|| Rate::new(options.qps, options.qps));
         Server {
             number,
             state: State::new(options.health.mode),
@@ -98,9 +104,16 @@ impl Server {
             timeouts: Sharded::default(),
             send_errors: Sharded::default(),
             nonmatching: Sharded::default(),
+            rate,
+            allowance: Bucket::default(),
             latency: AtomicU64::new(0),
             latency_tcp: AtomicU64::new(0),
         }
+    }
+
+    /// Whether one more query is within `qps`; it is counted then.
+    pub fn is_within_rate(&self, now: Now) -> bool {
+        self.rate.is_none_or(|rate| self.allowance.take(rate, now))
     }
 
     pub fn record_latency(&self, microseconds: u64) {

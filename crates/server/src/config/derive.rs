@@ -6,6 +6,7 @@ use super::place::Place;
 use super::pools::PoolId;
 use super::spec::{ListenerSpec, Spec};
 use super::{Config, Listener, Webserver, Xdp, defaults};
+use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use std::sync::Arc;
@@ -145,11 +146,13 @@ fn pools(
         let old = previous.and_then(|previous| previous.pool(PoolId(number)));
         let number = usize::from(number);
         pools.resize(pools.len().max(number + 1), None);
+        let policy = pool.policy.unwrap_or(spec.policy);
         pools[number] = Some(Arc::new(Pool {
             name: name.clone(),
+            circle: Circle::new(policy, &members, &spec.tuning.policies),
             servers: members,
             cache: pool.cache.clone(),
-            policy: pool.policy.unwrap_or(spec.policy),
+            policy,
             position: old.map(|old| Arc::clone(&old.position)).unwrap_or_default(),
         }));
     }

@@ -21,6 +21,7 @@ pub use error::ConfigError;
 pub use load::{Overrides, load};
 pub use lua::state::LuaState;
 
+use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::pipeline::acl::Netmasks;
@@ -113,6 +114,7 @@ pub struct Tuning {
     pub tcp: TcpTuning,
     /// setRingBuffersSize: entries of each ring, over all workers.
     pub ring_entries: usize,
+    pub policies: PolicyTuning,
 }
 
 /// Limits of TCP clients.
@@ -151,6 +153,7 @@ impl Default for Tuning {
                 maximum_connections: 10_000,
             },
             ring_entries: 10_000,
+            policies: PolicyTuning::default(),
         }
     }
 }

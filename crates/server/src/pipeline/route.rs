@@ -4,16 +4,22 @@ use super::drop::DropReason;
 use super::query::{Query, Way};
 use super::{Env, Forward, HandOver, HandOverReason, Verdict};
 use crate::backend::exchange::OpenError;
+use crate::backend::policy::Choice;
 use crate::config::Config;
 use crate::counters::Counter;
 
 /// Chooses a server of the query's pool and opens an exchange with it.
 pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let config: &'c Config = env.config;
-    let Some(server) = config
-        .pool(query.pool)
-        .and_then(|pool| pool.policy.choose(pool, env.now))
-    else {
+    let Some(server) = config.pool(query.pool).and_then(|pool| {
+        let mut choice = Choice {
+            now: env.now,
+            random: env.random,
+            tuning: &config.tuning.policies,
+            name: query.name(),
+        };
+        pool.policy.choose(pool, &mut choice)
+    }) else {
         env.shard.count(Counter::NoPolicy);
         return no_server(query, env);
     };

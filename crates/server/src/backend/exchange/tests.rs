@@ -1,8 +1,7 @@
 //! What an exchange table must never do: lose an exchange, end one twice, or end one for the wrong answer.
 
 use super::*;
-use crate::backend::server::{HealthMode, HealthOptions, ServerOptions};
-use crate::config::Xdp;
+use crate::backend::fixture;
 use crate::counters::Writers;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::Rings;
@@ -17,39 +16,7 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// A server with dnsdist's defaults.
 pub(crate) fn server(number: u32, address: &str) -> Server {
-    let seconds = Duration::from_secs;
-    let health = HealthOptions {
-        mode: HealthMode::Up,
-        name: "a.root-servers.net.".to_owned(),
-        qtype: 1,
-        qclass: 1,
-        interval: seconds(1),
-        timeout: seconds(1),
-        maximum_failures: 1,
-        rise: 1,
-        must_resolve: false,
-        set_cd: false,
-        over_tcp: false,
-    };
-    let options = ServerOptions {
-        address: address.parse().expect("an address"),
-        name: String::new(),
-        id: String::new(),
-        pools: vec![String::new()],
-        order: 1,
-        weight: 1,
-        qps: 0,
-        udp_timeout: None,
-        tcp_connect_timeout: seconds(5),
-        tcp_send_timeout: seconds(30),
-        tcp_receive_timeout: seconds(30),
-        tcp_only: false,
-        source: None,
-        health,
-        xdp: Xdp::Off,
-        mac: None,
-    };
-    Server::new(ServerId(number), options)
+    fixture::server(number, fixture::options(address))
 }
 
 /// A table with its servers, a worker's part and counters.

@@ -8,7 +8,6 @@ use crate::frontend::tcp::Figures;
 use crate::pipeline::query::Protocol;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// What one listening socket received and sent.
 #[derive(Debug, Clone)]

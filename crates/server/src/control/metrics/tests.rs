@@ -3,7 +3,7 @@
 use super::rows::{FrontendRow, SteerRow, XskRow};
 use super::*;
 use crate::backend::fixture;
-use crate::backend::policy::Policy;
+use crate::backend::policy::{Circle, Policy};
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, Server, ServerOptions};
 use crate::control::fixture::Standing;
@@ -97,6 +97,7 @@ fn pool(name: &str, servers: &[Arc<Server>]) -> Arc<Pool> {
         servers: servers.to_vec(),
         cache: None,
         policy: Policy::default(),
+        circle: Circle::default(),
         position: Arc::default(),
     })
 }
