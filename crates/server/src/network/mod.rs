@@ -20,6 +20,7 @@ pub mod neighbours;
 mod netlink;
 pub mod paths;
 pub mod plan;
+pub mod privileges;
 pub mod routes;
 pub mod view;
 
