@@ -80,12 +80,28 @@ impl Counter {
 }
 
 /// Who writes a shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Writers {
     /// One thread: an addition is a load and a store, without the bus lock.
+    #[default]
     One,
     /// The threads of the asynchronous runtime.
     Many,
+}
+
+impl Writers {
+    /// Adds `number` to a cell that only these writers write; what was there before.
+    #[inline]
+    pub fn bump(self, cell: &AtomicU64, number: u64) -> u64 {
+        match self {
+            Writers::One => {
+                let before = cell.load(Relaxed);
+                cell.store(before.wrapping_add(number), Relaxed);
+                before
+            }
+            Writers::Many => cell.fetch_add(number, Relaxed),
+        }
+    }
 }
 
 /// One writer's counters and rings of recent queries and responses.
@@ -116,15 +132,15 @@ impl Shard {
     }
 
     pub fn add(&self, counter: Counter, number: u64) {
-        self.bump(&self.counters[counter as usize], number);
+        self.writers.bump(&self.counters[counter as usize], number);
     }
 
     pub fn count_drop(&self, reason: DropReason) {
-        self.bump(&self.drops[reason as usize], 1);
+        self.writers.bump(&self.drops[reason as usize], 1);
     }
 
     pub fn count_hand_over(&self, reason: HandOverReason) {
-        self.bump(&self.hand_overs[reason as usize], 1);
+        self.writers.bump(&self.hand_overs[reason as usize], 1);
     }
 
     pub fn get(&self, counter: Counter) -> u64 {
@@ -137,15 +153,6 @@ impl Shard {
 
     pub fn hand_overs(&self, reason: HandOverReason) -> u64 {
         self.hand_overs[reason as usize].load(Relaxed)
-    }
-
-    fn bump(&self, cell: &AtomicU64, number: u64) {
-        match self.writers {
-            Writers::One => cell.store(cell.load(Relaxed).wrapping_add(number), Relaxed),
-            Writers::Many => {
-                cell.fetch_add(number, Relaxed);
-            }
-        }
     }
 }
 

@@ -1,4 +1,315 @@
 //! Rings of recent queries and responses, as dnsdist keeps them: what `topQueries`, `topClients` and `grepq` read.
+//!
+//! Each worker writes its own rings, one entry after the other, without a lock; whoever reads copies entries out and
+//! takes only those that no writer touched meanwhile. On by default, so the cost counts: about 60 instructions an entry.
+
+use super::query::{Protocol, Query};
+use crate::backend::server::ServerId;
+use crate::clock::Now;
+use crate::counters::Writers;
+use crate::words;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use wire::message::HEADER_LENGTH;
+use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
+
+/// Recent queries and responses of one thread, or of several that share.
+#[derive(Debug, Default)]
+pub struct Rings {
+    queries: Ring,
+    responses: Ring,
+}
+
+/// What a query or a response left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub time: Now,
+    pub client: SocketAddr,
+    pub protocol: Protocol,
+    /// As the client wrote it.
+    pub name: NameBuf,
+    pub qtype: u16,
+    /// The second word of the header: flags, opcode, the lower four bits of response code.
+    pub flags: u16,
+    /// The message's length in bytes.
+    pub size: u16,
+    /// Of responses only.
+    pub answered: Option<Answered>,
+}
+
+/// What only responses have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered {
+    pub server: ServerId,
+    pub latency_microseconds: u32,
+}
+
+impl Rings {
+    /// Room for so many queries and so many responses; 0: they are not recorded.
+    pub fn new(queries: usize, responses: usize, writers: Writers) -> Rings {
+        Rings {
+            queries: Ring::new(queries, writers),
+            responses: Ring::new(responses, writers),
+        }
+    }
+
+    /// Remembers a query that was parsed.
+    #[inline]
+    pub fn record_query(&self, query: &Query<'_>, now: Now) {
+        self.queries.record(query, now, 0);
+    }
+
+    /// Remembers a backend's response, seen as the query that it answers.
+    pub fn record_response(&self, response: &Query<'_>, now: Now, answered: Answered) {
+        let server = u64::from(answered.server.0) << 32;
+        let latency = u64::from(answered.latency_microseconds);
+        self.responses.record(response, now, server | latency);
+    }
+
+    /// Recent queries, the oldest first.
+    pub fn queries(&self) -> Vec<Entry> {
+        self.queries.entries(false)
+    }
+
+    /// Recent responses of backends, the oldest first.
+    pub fn responses(&self) -> Vec<Entry> {
+        self.responses.entries(true)
+    }
+}
+
+/// Words of an entry: eight of numbers, and the longest name.
+///
+/// ```text
+///  0 sequence │ 1 time │ 2 3 client address as IPv6 │ 4 facts │ 5 server 32, latency 32 │ 6 shape │ 7 unused │ 8… name
+///  facts: client's port 16 │ type 16 │ size 16 │ header's second word 16
+///  shape: name's length, then 1 bit: over TCP
+/// ```
+///
+/// The sequence of the entry with number n is 2n+2 when it is whole and 2n+1 while it is written; 0: never written.
+const ENTRY: usize = NAME + words::words_for(NAME_LENGTH_MAX);
+const SEQUENCE: usize = 0;
+const TIME: usize = 1;
+const ADDRESS: usize = 2;
+const FACTS: usize = 4;
+const ANSWERED: usize = 5;
+const SHAPE: usize = 6;
+const NAME: usize = 8;
 
 #[derive(Debug, Default)]
-pub struct Rings {}
+struct Ring {
+    words: Box<[AtomicU64]>,
+    /// How many entries were begun.
+    begun: AtomicU64,
+    writers: Writers,
+}
+
+impl Ring {
+    fn new(entries: usize, writers: Writers) -> Ring {
+        Ring {
+            words: words::zeroed(entries * ENTRY),
+            begun: AtomicU64::new(0),
+            writers,
+        }
+    }
+
+    #[inline]
+    fn record(&self, query: &Query<'_>, now: Now, answered: u64) {
+        let Some((entry, sequence)) = self.begin() else {
+            return;
+        };
+        let store = |word: usize, value| entry[word].store(value, Ordering::Relaxed);
+        // What follows is not seen before the odd sequence is.
+        fence(Ordering::Release);
+        store(TIME, now.0);
+        let [high, low] = address_words(query.client.ip());
+        store(ADDRESS, high);
+        store(ADDRESS + 1, low);
+        store(FACTS, facts(query));
+        store(ANSWERED, answered);
+        let length = u64::from(query.parts.qname_length);
+        store(
+            SHAPE,
+            length << 1 | u64::from(query.protocol == Protocol::Tcp),
+        );
+        let name = &query.message[HEADER_LENGTH..HEADER_LENGTH + length as usize];
+        words::store(&entry[NAME..], name);
+        entry[SEQUENCE].store(sequence + 1, Ordering::Release);
+    }
+
+    /// The entry to write next, marked as being written, with its odd sequence. `None`: the ring has no room at all, or
+    /// another writer is a whole round behind and still at that entry.
+    #[inline]
+    fn begin(&self) -> Option<(&[AtomicU64], u64)> {
+        let capacity = (self.words.len() / ENTRY) as u64;
+        if capacity == 0 {
+            return None;
+        }
+        let number = self.writers.bump(&self.begun, 1);
+        let entry = &self.words[(number % capacity) as usize * ENTRY..][..ENTRY];
+        let sequence = 2 * number + 1;
+        let place = &entry[SEQUENCE];
+        if self.writers == Writers::One {
+            place.store(sequence, Ordering::Relaxed);
+            return Some((entry, sequence));
+        }
+        let whole = place.load(Ordering::Relaxed) & !1;
+        let won = place.compare_exchange(whole, sequence, Ordering::Acquire, Ordering::Relaxed);
+        won.is_ok().then_some((entry, sequence))
+    }
+
+    /// What is whole, in the order in which it was begun.
+    fn entries(&self, responses: bool) -> Vec<Entry> {
+        let entries = self.words.chunks_exact(ENTRY);
+        let mut found: Vec<(u64, Entry)> =
+            entries.filter_map(|entry| read(entry, responses)).collect();
+        found.sort_unstable_by_key(|(sequence, _)| *sequence);
+        found.into_iter().map(|(_, entry)| entry).collect()
+    }
+}
+
+#[inline]
+fn facts(query: &Query<'_>) -> u64 {
+    let port = u64::from(query.client.port());
+    let size = query.length.min(usize::from(u16::MAX)) as u64;
+    let flags = u64::from(query.header().flags());
+    port << 48 | u64::from(query.parts.qtype) << 32 | size << 16 | flags
+}
+
+#[inline]
+fn address_words(address: IpAddr) -> [u64; 2] {
+    let address = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    let number = u128::from(address);
+    [(number >> 64) as u64, number as u64]
+}
+
+/// A copy of an entry with its sequence; `None` while it is written or if it never was.
+fn read(entry: &[AtomicU64], responses: bool) -> Option<(u64, Entry)> {
+    let sequence = entry[SEQUENCE].load(Ordering::Acquire);
+    if sequence == 0 || sequence % 2 == 1 {
+        return None;
+    }
+    let mut copy = [0; ENTRY];
+    for (copied, word) in copy.iter_mut().zip(entry) {
+        *copied = word.load(Ordering::Relaxed);
+    }
+    // The copy was made before the sequence is looked at again.
+    fence(Ordering::Acquire);
+    if entry[SEQUENCE].load(Ordering::Relaxed) != sequence {
+        return None;
+    }
+    Some((sequence, decode(&copy, responses)?))
+}
+
+fn decode(copy: &[u64; ENTRY], responses: bool) -> Option<Entry> {
+    let address = u128::from(copy[ADDRESS]) << 64 | u128::from(copy[ADDRESS + 1]);
+    let address = Ipv6Addr::from(address).to_canonical();
+    let facts = copy[FACTS];
+    let mut name = [0; words::words_for(NAME_LENGTH_MAX) * 8];
+    for (bytes, word) in name.chunks_exact_mut(8).zip(&copy[NAME..]) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    let name = Name::parse(&name[..(copy[SHAPE] >> 1) as usize]).ok()?;
+    Some(Entry {
+        time: Now(copy[TIME]),
+        client: SocketAddr::new(address, (facts >> 48) as u16),
+        protocol: match copy[SHAPE] & 1 {
+            0 => Protocol::Udp,
+            _ => Protocol::Tcp,
+        },
+        name: name.to_owned(),
+        qtype: (facts >> 32) as u16,
+        flags: facts as u16,
+        size: (facts >> 16) as u16,
+        answered: responses.then_some(Answered {
+            server: ServerId((copy[ANSWERED] >> 32) as u32),
+            latency_microseconds: copy[ANSWERED] as u32,
+        }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::scene::{Scene, query};
+    use std::sync::atomic::AtomicBool;
+    use wire::codes::qtype;
+
+    fn names(entries: &[Entry]) -> Vec<String> {
+        entries.iter().map(|entry| entry.name.to_string()).collect()
+    }
+
+    #[test]
+    fn the_last_ones_are_kept_in_their_order() {
+        let rings = Rings::new(3, 0, Writers::One);
+        let mut scene = Scene::default();
+        for (number, name) in ["a.", "B.example.", "c.", "d."].iter().enumerate() {
+            let message = query(name, qtype::AAAA);
+            let record = |query: &mut Query<'_>| rings.record_query(query, Now(number as u64));
+            scene.parse(&message, record);
+        }
+        let entries = rings.queries();
+        assert_eq!(names(&entries), ["B.example.", "c.", "d."]);
+        let expected = Entry {
+            time: Now(1),
+            client: "192.0.2.9:4242".parse().unwrap(),
+            protocol: Protocol::Udp,
+            name: "B.example.".parse().unwrap(),
+            qtype: qtype::AAAA,
+            flags: 0x0100,
+            size: 27,
+            answered: None,
+        };
+        assert_eq!(entries[0], expected);
+        assert_eq!(entries[0].name.as_name().as_bytes(), b"\x01B\x07example\0");
+    }
+
+    #[test]
+    fn responses_have_server_and_latency() {
+        let rings = Rings::new(0, 2, Writers::One);
+        let mut scene = Scene::default();
+        scene.client = "[2001:db8::7]:9".parse().unwrap();
+        let answered = Answered {
+            server: ServerId(7),
+            latency_microseconds: 1_234,
+        };
+        scene.parse(&query("a.", qtype::A), |query| {
+            rings.record_query(query, Now(1));
+            rings.record_response(query, Now(2), answered);
+        });
+        assert!(rings.queries().is_empty());
+        let [entry] = &rings.responses()[..] else {
+            panic!("one response")
+        };
+        assert_eq!(entry.answered, Some(answered));
+        assert_eq!(entry.client, scene.client);
+    }
+
+    /// Two writers and a reader at once: what is read was written as it is.
+    #[test]
+    fn a_reader_never_sees_half_an_entry() {
+        let rings = Rings::new(2, 0, Writers::Many);
+        let done = AtomicBool::new(false);
+        let write = |letter: &str| {
+            let name = format!("{}.", letter.repeat(60));
+            let message = query(&name, qtype::A);
+            let time = Now(u64::from(letter.as_bytes()[0]));
+            Scene::default().parse(&message, |query| {
+                (0..20_000).for_each(|_| rings.record_query(query, time));
+            });
+            done.store(true, Ordering::Relaxed);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| write("a"));
+            scope.spawn(|| write("b"));
+            while !done.load(Ordering::Relaxed) {
+                for entry in rings.queries() {
+                    let letter = entry.time.0 as u8;
+                    assert_eq!(entry.name.as_name().as_bytes()[1..61], [letter; 60]);
+                }
+            }
+        });
+    }
+}
