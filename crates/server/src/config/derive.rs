@@ -9,6 +9,7 @@ use super::{Config, Listener, Webserver, Xdp, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
+use crate::pipeline::rules::Chains;
 use std::sync::Arc;
 
 /// Makes the configuration that workers read. Objects that live on (servers, caches, counters) are those of `previous`
@@ -32,6 +33,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         generation: previous.map_or(1, |previous| previous.generation + 1),
         acl: spec.acl.iter().copied().collect(),
         rules: spec.rules.iter().map(|rule| rule.rule.clone()).collect(),
+        chains: Chains::default(),
         pools: pools(spec, &servers, previous),
         pool_names: spec.pool_names.clone(),
         servers,

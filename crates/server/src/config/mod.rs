@@ -25,7 +25,7 @@ use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::pipeline::acl::Netmasks;
-use crate::pipeline::rules::Rule;
+use crate::pipeline::rules::{Chains, Rule};
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ pub struct Config {
     pub generation: u64,
     pub acl: Netmasks,
     pub rules: Vec<Rule>,
+    pub chains: Chains,
     /// By [`PoolId`]; `None` where a name is known and no pool exists in this configuration.
     pub pools: Vec<Option<Arc<Pool>>>,
     /// All pool names so far.

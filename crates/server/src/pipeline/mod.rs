@@ -126,6 +126,7 @@ fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         Ok(query) => query,
         Err(verdict) => return verdict,
     };
+    env.shard.rings.record_query(&query, env.now);
     if let Some(verdict) = rules::apply(&mut query, env) {
         return verdict;
     }

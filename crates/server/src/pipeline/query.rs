@@ -60,6 +60,8 @@ pub struct Query<'m> {
     /// The pool that will be asked; "" until an action says otherwise.
     pub pool: PoolId,
     pub skip_cache: bool,
+    /// The header's second word as the client sent it: its answer has this RD and CD, whatever rules made of them.
+    pub client_flags: u16,
 }
 
 /// What the stages found out and decided about a query, without its bytes: what whoever takes it over needs.
@@ -72,6 +74,8 @@ pub struct Found {
     pub limit: usize,
     pub pool: PoolId,
     pub skip_cache: bool,
+    /// See [`Query::client_flags`].
+    pub client_flags: u16,
 }
 
 impl<'m> Query<'m> {
@@ -83,7 +87,8 @@ impl<'m> Query<'m> {
         env: &Env<'_>,
     ) -> Result<Query<'m>, Verdict<'c>> {
         let message = &arrival.message[..arrival.length];
-        if Header::read(message).is_some_and(|header| !header.qr() && header.rd()) {
+        let header = Header::read(message).unwrap_or_default();
+        if !header.qr() && header.rd() {
             env.shard.count(Counter::RdQueries);
         }
         let parts = match wire::message::parse_query(message) {
@@ -104,6 +109,7 @@ impl<'m> Query<'m> {
             limit,
             pool: PoolId::DEFAULT,
             skip_cache: false,
+            client_flags: header.flags(),
             message: arrival.message,
         })
     }
@@ -124,6 +130,7 @@ impl<'m> Query<'m> {
             limit: self.limit,
             pool: self.pool,
             skip_cache: self.skip_cache,
+            client_flags: self.client_flags,
         }
     }
 

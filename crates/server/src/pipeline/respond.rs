@@ -1,12 +1,210 @@
 //! Answers: those made here, and those that backends sent.
 
 use super::Env;
-use super::query::Query;
-use crate::config::Tuning;
+use super::drop::DropReason;
+use super::query::{Protocol, Query, Way};
+use super::rings::Answered;
+use super::rules::actions::response::cap_ttls;
+use super::rules::response::{self, Response};
+use crate::backend::exchange::Waiting;
+use crate::config::{Config, Tuning};
 use crate::counters::{Counter, Shard};
+use std::net::SocketAddr;
+use std::time::Duration;
 use wire::answer::EdnsPolicy;
 use wire::codes::rcode;
-use wire::message::Header;
+use wire::message::{EdnsParts, HEADER_LENGTH, Header, QueryParts, ResponseParts, parse_response};
+
+/// Takes a message that came from `remote` to our backend port `local`: finds the query that waits for it, fills
+/// `waiting` with it and makes the message the client's answer, in place; the answer's length in bytes.
+///
+/// # Errors
+/// Why it is dropped. The wait goes on, unless a response rule dropped it.
+pub fn accept(
+    local: SocketAddr,
+    remote: SocketAddr,
+    message: &mut [u8],
+    length: usize,
+    waiting: &mut Waiting,
+    env: &mut Env<'_>,
+) -> Result<usize, DropReason> {
+    let Some(forwarder) = &env.forwarder else {
+        return Err(DropReason::ResponseUnexpected);
+    };
+    let received = &message[..length];
+    let exchanges = forwarder.exchanges;
+    let taken = exchanges.take(local, remote, received, env.now, env.shard, waiting);
+    let parts = taken.inspect_err(|reason| count_noncompliant(*reason, env.shard))?;
+    finish(waiting, &parts, message, env)
+}
+
+/// Makes the response that a backend sent, `length` bytes of `message`, the client's answer, in place; the answer's
+/// length in bytes. For responses that are known to belong to the query.
+///
+/// # Errors
+/// Why it is dropped.
+pub fn response(
+    waiting: &Waiting,
+    message: &mut [u8],
+    length: usize,
+    env: &mut Env<'_>,
+) -> Result<usize, DropReason> {
+    let Ok(parts) = parse_response(&message[..length]) else {
+        count_noncompliant(DropReason::ResponseMalformed, env.shard);
+        return Err(DropReason::ResponseMalformed);
+    };
+    finish(waiting, &parts, message, env)
+}
+
+fn count_noncompliant(reason: DropReason, shard: &Shard) {
+    if matches!(
+        reason,
+        DropReason::ResponseMalformed | DropReason::ResponseMismatch
+    ) {
+        shard.count(Counter::NoncompliantResponses);
+    }
+}
+
+/// Rules, cache, then everything that makes the response this client's. What trails the last record is cut off.
+fn finish<'c>(
+    waiting: &Waiting,
+    parts: &ResponseParts,
+    message: &mut [u8],
+    env: &mut Env<'c>,
+) -> Result<usize, DropReason> {
+    env.shard.count(Counter::Responses);
+    if u16::from(parts.rcode as u8 & 15) == rcode::SERVFAIL {
+        env.shard.count(Counter::ServfailResponses);
+    }
+    let config: &'c Config = env.config;
+    let view = view(waiting, parts, message)?;
+    let mut response = Response {
+        view,
+        server: Some(waiting.server),
+        maximum_returned_ttl: None,
+    };
+    response::apply(&config.chains.response, &mut response, env)?;
+    if let Some(maximum) = response.maximum_returned_ttl {
+        cap_ttls(&mut response.view, maximum);
+    }
+    let mut answer = response.view;
+    restore(waiting, &mut answer);
+    if answer.length > waiting.limit {
+        answer.length = wire::answer::truncate_response(answer.message, answer.length);
+    }
+    count_forwarded(waiting, &answer, env);
+    Ok(answer.length)
+}
+
+/// The response as selectors see it.
+fn view<'m>(
+    waiting: &Waiting,
+    parts: &ResponseParts,
+    message: &'m mut [u8],
+) -> Result<Query<'m>, DropReason> {
+    let (end, edns) = match parts.question {
+        Some(question) if question.end == waiting.parts.question_end => (parts.end, parts.edns),
+        Some(_) => return Err(DropReason::ResponseMismatch),
+        None => insert_question(waiting, parts, message).ok_or(DropReason::ResponseMalformed)?,
+    };
+    Ok(Query {
+        message,
+        length: end.into(),
+        parts: QueryParts {
+            end,
+            edns,
+            ..waiting.parts
+        },
+        client: waiting.client,
+        destination: waiting.destination,
+        protocol: match waiting.way {
+            Way::Stream => Protocol::Tcp,
+            Way::Xsk { .. } | Way::Socket { .. } => Protocol::Udp,
+        },
+        way: waiting.way,
+        limit: waiting.limit,
+        pool: waiting.pool,
+        skip_cache: waiting.skip_cache,
+        client_flags: waiting.client_flags,
+    })
+}
+
+/// Gives the question to a response without one, which error responses may be: every answer repeats what was asked
+/// (invariant I2). Where the message then ends, and its OPT record. `None`: there is no room, or there are records, whose
+/// pointers would lead astray.
+fn insert_question(
+    waiting: &Waiting,
+    parts: &ResponseParts,
+    message: &mut [u8],
+) -> Option<(u16, Option<EdnsParts>)> {
+    let records = parts.answer_count + parts.authority_count + parts.additional_count;
+    if records != u16::from(parts.edns.is_some()) {
+        return None;
+    }
+    let question = waiting.parts.question(&waiting.query);
+    let shift = question.len() as u16;
+    let end = parts.end.checked_add(shift)?;
+    message.get(..end.into())?;
+    let behind = HEADER_LENGTH + question.len();
+    message.copy_within(HEADER_LENGTH..parts.end.into(), behind);
+    message[HEADER_LENGTH..behind].copy_from_slice(question);
+    edit_header(message, |header| header.set_question_count(1));
+    let edns = parts.edns.map(|edns| EdnsParts {
+        start: edns.start + shift,
+        end: edns.end + shift,
+        ..edns
+    });
+    Some((end, edns))
+}
+
+/// ID, RD, CD and the name's case as the client sent them.
+fn restore(waiting: &Waiting, answer: &mut Query<'_>) {
+    let asked = waiting.parts.question(&waiting.query);
+    answer.message[HEADER_LENGTH..][..asked.len()].copy_from_slice(asked);
+    let id = u16::from_be_bytes([waiting.query[0], waiting.query[1]]);
+    make_theirs(answer.message, id, waiting.client_flags);
+}
+
+/// Gives an answer the ID of the client's query, and the RD and CD that the client sent.
+pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
+    const RD_AND_CD: u16 = 0x0110;
+    edit_header(message, |header| {
+        header.set_id(id);
+        header.set_flags(header.flags() & !RD_AND_CD | client_flags & RD_AND_CD);
+    });
+}
+
+fn edit_header(message: &mut [u8], edit: impl FnOnce(&mut Header)) {
+    if let Some(mut header) = Header::read(message) {
+        edit(&mut header);
+        header.write(message).expect("it was just read from there");
+    }
+}
+
+fn count_forwarded(waiting: &Waiting, answer: &Query<'_>, env: &Env<'_>) {
+    let latency = env.now.since(waiting.sent);
+    count_rcode(answer.message, env.shard);
+    count_latency(latency, env.shard);
+    let answered = Answered {
+        server: waiting.server,
+        latency_microseconds: latency.as_micros().try_into().unwrap_or(u32::MAX),
+    };
+    env.shard.rings.record_response(answer, env.now, answered);
+}
+
+/// The latency-* counters.
+fn count_latency(latency: Duration, shard: &Shard) {
+    shard.count(match latency.as_millis() {
+        0 => Counter::Latency0To1,
+        1..10 => Counter::Latency1To10,
+        10..50 => Counter::Latency10To50,
+        50..100 => Counter::Latency50To100,
+        100..1_000 => Counter::Latency100To1000,
+        _ => Counter::LatencySlow,
+    });
+    shard.count(Counter::LatencyCount);
+    shard.add(Counter::LatencySumMicroseconds, latency.as_micros() as u64);
+}
 
 /// Turns the query in its buffer into an answer with `rcode` and no records; the answer's length in bytes.
 pub fn with_rcode(query: &mut Query<'_>, env: &Env<'_>, rcode: u16) -> usize {
@@ -23,8 +221,7 @@ pub fn truncated(query: &mut Query<'_>, env: &Env<'_>) -> usize {
 pub fn count_own(message: &[u8], shard: &Shard) {
     shard.count(Counter::Responses);
     count_rcode(message, shard);
-    shard.count(Counter::Latency0To1);
-    shard.count(Counter::LatencyCount);
+    count_latency(Duration::ZERO, shard);
 }
 
 /// The frontend-* counters, by the four bits of response code that are in the header.
@@ -44,5 +241,178 @@ fn edns(tuning: &Tuning) -> EdnsPolicy {
     }
     EdnsPolicy::Answer {
         payload_size: tuning.payload_size_self_generated,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::server::ServerId;
+    use crate::clock::Now;
+    use crate::pipeline::rules::actions::response::{
+        DropResponseAction, LimitTTLResponseAction, SetMaxReturnedTTLResponseAction,
+        TCResponseAction,
+    };
+    use crate::pipeline::rules::response::{ResponseAction, ResponseRule};
+    use crate::pipeline::rules::selectors::logic::AllRule;
+    use crate::pipeline::scene::{Scene, answer_to, query, query_with_edns};
+    use wire::codes::qtype;
+
+    /// What waits for the answer to `message`, asked 7 ms ago.
+    fn waiting(scene: &mut Scene, message: &[u8]) -> Waiting {
+        let now = scene.now;
+        scene.parse(message, |query| {
+            let mut waiting = Waiting::new();
+            waiting.server = ServerId(3);
+            waiting.client = query.client;
+            waiting.destination = query.destination;
+            waiting.way = query.way;
+            waiting.limit = query.limit;
+            waiting.client_flags = query.client_flags;
+            waiting.sent = Now(now.0 - 7_000_000);
+            waiting.query[..message.len()].copy_from_slice(message);
+            waiting.query_length = message.len();
+            waiting.parts = query.parts;
+            waiting
+        })
+    }
+
+    fn respond(scene: &mut Scene, waiting: &Waiting, bytes: &[u8]) -> Result<Vec<u8>, DropReason> {
+        let mut message = bytes.to_vec();
+        message.resize(4_096, 0);
+        scene.with_env(|env| {
+            let length = response(waiting, &mut message, bytes.len(), env)?;
+            Ok(message[..length].to_vec())
+        })
+    }
+
+    #[test]
+    fn the_client_gets_its_id_its_case_and_its_flags() {
+        let mut scene = Scene::default();
+        let asked = query("wWw.Example.", qtype::A);
+        let mut waiting = waiting(&mut scene, &asked);
+        // A rule had set CD and taken RD off.
+        waiting.query[2..4].copy_from_slice(&[0, 0x10]);
+        let mut sent = query("www.example.", qtype::A);
+        sent[..4].copy_from_slice(&[0xab, 0xcd, 0, 0x10]);
+        let answer = respond(&mut scene, &waiting, &answer_to(&sent, 0, &[300, 20])).unwrap();
+        assert_eq!(answer[..4], [0x12, 0x34, 0x81, 0x80]);
+        assert_eq!(answer[12..asked.len()], asked[12..]);
+        for (counter, count) in [
+            (Counter::Responses, 1),
+            (Counter::FrontendNoerror, 1),
+            (Counter::Latency1To10, 1),
+            (Counter::LatencySumMicroseconds, 7_000),
+        ] {
+            assert_eq!(scene.counted(counter), count, "{counter:?}");
+        }
+        let [entry] = &scene.shard.rings.responses()[..] else {
+            panic!("one response")
+        };
+        let answered = Answered {
+            server: ServerId(3),
+            latency_microseconds: 7_000,
+        };
+        assert_eq!(entry.answered, Some(answered));
+    }
+
+    #[test]
+    fn an_answer_too_long_for_the_client_is_cut_and_what_trails_is_left_out() {
+        let mut scene = Scene::default();
+        let asked = query("a.", qtype::A);
+        let waiting = waiting(&mut scene, &asked);
+        let long = answer_to(&asked, 0, &[300; 40]);
+        assert!(long.len() > 512);
+        let answer = respond(&mut scene, &waiting, &long).unwrap();
+        assert_eq!((answer.len(), answer[2] & 2), (asked.len(), 2));
+        let short = answer_to(&asked, 0, &[300]);
+        let trailing = [&short[..], b"xyz"].concat();
+        assert_eq!(respond(&mut scene, &waiting, &trailing).unwrap(), short);
+    }
+
+    #[test]
+    fn an_error_without_a_question_gets_one() {
+        let mut scene = Scene::default();
+        let asked = query_with_edns("a.", qtype::A, Some(1_232));
+        let waiting = waiting(&mut scene, &asked);
+        let formerr = [0, 0, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let answer = respond(&mut scene, &waiting, &formerr).unwrap();
+        assert_eq!(answer[3] & 15, 1);
+        assert_eq!(answer[4..12], [0, 1, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(answer[12..], asked[12..asked.len() - 11]);
+        let opt = &asked[asked.len() - 11..];
+        let with_opt = [&[0, 0, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 1], opt].concat();
+        let answer = respond(&mut scene, &waiting, &with_opt).unwrap();
+        assert_eq!(answer[12..], asked[12..]);
+        let with_record = [&formerr[..7], &[1, 0, 0, 0, 0], &[0; 11]].concat();
+        let refused = respond(&mut scene, &waiting, &with_record);
+        assert_eq!(refused, Err(DropReason::ResponseMalformed));
+    }
+
+    #[test]
+    fn what_is_malformed_or_for_another_question_is_none() {
+        let mut scene = Scene::default();
+        let asked = query("a.", qtype::A);
+        let waiting = waiting(&mut scene, &asked);
+        let mut short = answer_to(&asked, 0, &[300]);
+        short.pop();
+        let malformed = respond(&mut scene, &waiting, &short);
+        assert_eq!(malformed, Err(DropReason::ResponseMalformed));
+        assert_eq!(scene.counted(Counter::NoncompliantResponses), 1);
+        let other = answer_to(&query("other.", qtype::A), 0, &[300]);
+        let mismatch = respond(&mut scene, &waiting, &other);
+        assert_eq!(mismatch, Err(DropReason::ResponseMismatch));
+    }
+
+    fn after_rule(action: impl ResponseAction + 'static) -> Result<Vec<u8>, DropReason> {
+        let mut scene = Scene::default();
+        scene.change(|config| {
+            config
+                .chains
+                .response
+                .push(ResponseRule::new(AllRule, action))
+        });
+        let asked = query("a.", qtype::A);
+        let waiting = waiting(&mut scene, &asked);
+        respond(&mut scene, &waiting, &answer_to(&asked, 0, &[300, 20]))
+    }
+
+    fn ttls(answer: &[u8]) -> Vec<u32> {
+        let parts = parse_response(answer).unwrap();
+        let mut places = [0; 8];
+        let ttls = wire::ttl::collect(answer, &parts, &mut places).unwrap();
+        let read = |&place: &u16| {
+            answer[place.into()..][..4]
+                .try_into()
+                .map(u32::from_be_bytes)
+        };
+        places[..ttls.count]
+            .iter()
+            .map(|place| read(place).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn response_rules_change_and_drop() {
+        assert_eq!(
+            after_rule(DropResponseAction),
+            Err(DropReason::ResponseRule)
+        );
+        let limit = LimitTTLResponseAction {
+            minimum: 60,
+            maximum: 100,
+            types: Vec::new(),
+        };
+        assert_eq!(ttls(&after_rule(limit).unwrap()), [100, 60]);
+        let of_others = LimitTTLResponseAction {
+            minimum: 60,
+            maximum: 100,
+            types: vec![qtype::MX],
+        };
+        assert_eq!(ttls(&after_rule(of_others).unwrap()), [300, 20]);
+        let returned = SetMaxReturnedTTLResponseAction { maximum: 30 };
+        assert_eq!(ttls(&after_rule(returned).unwrap()), [30, 20]);
+        let truncated = after_rule(TCResponseAction).unwrap();
+        assert_eq!((truncated[2] & 2, ttls(&truncated).len()), (2, 0));
     }
 }

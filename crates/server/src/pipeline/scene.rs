@@ -17,7 +17,7 @@ use crate::random::Random;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::codes::class;
-use wire::message::{QueryFlags, write_query};
+use wire::message::{Header, QueryFlags, parse_query, write_query};
 use wire::name::NameBuf;
 
 pub(crate) struct Scene {
@@ -62,7 +62,7 @@ impl Default for Scene {
             protocol: Protocol::Udp,
             room: 1_472,
             random,
-            shard: Shard::new(0, Writers::One, Rings::default()),
+            shard: Shard::new(0, Writers::One, Rings::new(16, 16, Writers::One)),
             share: exchanges.share(0),
             exchanges,
             ports: Ports::new(1, 4, Box::new(())).expect("epoll"),
@@ -128,6 +128,11 @@ impl Scene {
         })
     }
 
+    /// Does something with a worker's surroundings.
+    pub(crate) fn with_env<T>(&mut self, act: impl FnOnce(&mut Env<'_>) -> T) -> T {
+        self.with(&[], |_, env| act(env))
+    }
+
     fn with<T>(
         &mut self,
         message: &[u8],
@@ -177,4 +182,23 @@ pub(crate) fn query_with_edns(name: &str, qtype: u16, payload_size: Option<u16>)
     let length = write_query(&mut buffer, 0x1234, question, flags).expect("300 octets do");
     buffer.truncate(length);
     buffer
+}
+
+/// A backend's response to `query` with an address record for each of `ttls`.
+pub(crate) fn answer_to(query: &[u8], rcode: u8, ttls: &[u32]) -> Vec<u8> {
+    let parts = parse_query(query).expect("a query");
+    let mut response = query[..parts.question_end.into()].to_vec();
+    let mut header = Header::read(query).expect("a header");
+    header.set_qr(true);
+    header.set_ra(true);
+    header.set_rcode(rcode);
+    header.set_answer_count(ttls.len() as u16);
+    header.set_additional_count(0);
+    header.write(&mut response).expect("room");
+    for ttl in ttls {
+        response.extend([0xc0, 12, 0, 1, 0, 1]);
+        response.extend(ttl.to_be_bytes());
+        response.extend([0, 4, 192, 0, 2, 1]);
+    }
+    response
 }

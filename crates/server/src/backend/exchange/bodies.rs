@@ -10,7 +10,7 @@
 //!      12 flags 8 │ device 8 │ listener 16 │ pool 16 │ limit 16
 //!      13 client's MAC 48 │ our MAC, first 16
 //!      14 our MAC, last 32 │ client's scope 32
-//!      15 destination's scope 32 │ 0
+//!      15 destination's scope 32 │ 0 │ client's header flags 16
 //!  16..18 parts of the query
 //!  24..87 the query as the client sent it
 //! ```
@@ -138,7 +138,8 @@ impl Body<'_> {
         let ours = mac_to_number(our_mac);
         self.store(MACS, mac_to_number(client_mac) << 16 | ours >> 32);
         self.store(MACS + 1, ours << 32 | u64::from(scope(query.client)));
-        self.store(DESTINATION_SCOPE, u64::from(scope(query.destination)) << 32);
+        let scope = u64::from(scope(query.destination)) << 32;
+        self.store(DESTINATION_SCOPE, scope | u64::from(query.client_flags));
     }
 
     /// Remembers where the entry is, so that the time-out finds it.
@@ -196,6 +197,7 @@ impl Body<'_> {
         waiting.pool = PoolId(pool);
         waiting.limit = usize::from(limit);
         waiting.skip_cache = flags & SKIP_CACHE != 0;
+        waiting.client_flags = self.load(DESTINATION_SCOPE) as u16;
         waiting.parts = words_to_parts([PARTS, PARTS + 1, PARTS + 2].map(|word| self.load(word)));
         waiting.query_length = usize::from(length).min(QUERY_ROOM);
         words::load(&self.0[QUERY..], &mut waiting.query[..waiting.query_length]);
@@ -353,6 +355,7 @@ mod tests {
         fn what_was_written_is_read(
             (client, destination, way) in (address(), address(), way()),
             (limit, pool, skip_cache) in (any::<u16>(), any::<u16>(), any::<bool>()),
+            client_flags in any::<u16>(),
             (dnssec_ok, payload_size) in (any::<bool>(), proptest::option::of(any::<u16>())),
             sent in any::<u64>(),
         ) {
@@ -372,6 +375,7 @@ mod tests {
                 limit: usize::from(limit),
                 pool: PoolId(pool),
                 skip_cache,
+                client_flags,
             };
             let server = super::super::tests::server(5, "192.0.2.7:53");
             let port = Port { pool: 0, socket: 3, number: 40_000, source: "192.0.2.1".parse().expect("an address") };
@@ -384,6 +388,7 @@ mod tests {
             body.read(&mut waiting);
             prop_assert_eq!((waiting.client, waiting.destination, waiting.way), (client, destination, way));
             prop_assert_eq!((waiting.limit, waiting.pool, waiting.skip_cache), (usize::from(limit), PoolId(pool), skip_cache));
+            prop_assert_eq!(waiting.client_flags, client_flags);
             prop_assert_eq!((waiting.server, waiting.sent, waiting.parts), (ServerId(5), Now(sent), parts));
             prop_assert_eq!(&waiting.query[..waiting.query_length], &query.message[..length]);
             prop_assert!(bodies.get(0).0.iter().all(|word| word.load(Relaxed) == 0));

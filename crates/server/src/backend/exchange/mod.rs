@@ -115,6 +115,8 @@ pub struct Waiting {
     pub limit: usize,
     pub pool: PoolId,
     pub skip_cache: bool,
+    /// See [`Query::client_flags`].
+    pub client_flags: u16,
     pub sent: Now,
     /// The query as the client sent it (after the rules), under its own ID.
     pub query: [u8; QUERY_ROOM],
@@ -134,6 +136,7 @@ impl Waiting {
             limit: 0,
             pool: PoolId::DEFAULT,
             skip_cache: false,
+            client_flags: 0,
             sent: Now(0),
             query: [0; QUERY_ROOM],
             query_length: 0,

@@ -141,6 +141,7 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         limit: 1_232,
         pool: PoolId(2),
         skip_cache: false,
+        client_flags: 0,
     }
 }
 

@@ -3,12 +3,14 @@
 pub mod actions;
 pub mod limiter;
 pub mod names;
+pub mod response;
 pub mod selectors;
 
 use super::drop::DropReason;
 use super::query::Query;
 use super::{Env, HandOverReason, Verdict, respond};
 use crate::counters::{Counter, Sharded};
+use response::ResponseRule;
 use std::sync::Arc;
 
 /// Decides whether a rule's action is taken.
@@ -36,6 +38,21 @@ pub enum Outcome {
     Answer(usize),
     Drop(DropReason),
     HandOver(HandOverReason),
+}
+
+/// The chains of rules beside that of addAction.
+#[derive(Clone, Default)]
+pub struct Chains {
+    /// addCacheMissAction: queries that the cache has no answer for.
+    pub cache_miss: Vec<Rule>,
+    /// addResponseAction: what backends sent.
+    pub response: Vec<ResponseRule>,
+    /// addCacheHitResponseAction.
+    pub cache_hit: Vec<ResponseRule>,
+    /// addCacheInsertedResponseAction: what the cache has just kept.
+    pub cache_inserted: Vec<ResponseRule>,
+    /// addSelfAnsweredResponseAction: what a rule answered.
+    pub self_answered: Vec<ResponseRule>,
 }
 
 /// A selector with its action, as the configuration made it.

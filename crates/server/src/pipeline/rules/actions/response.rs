@@ -1,0 +1,158 @@
+//! Actions on responses.
+
+use crate::pipeline::Env;
+use crate::pipeline::query::{Protocol, Query};
+use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
+use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, parse_response};
+use wire::ttl;
+
+/// `AllowResponseAction()`: no further rule.
+pub struct AllowResponseAction;
+
+impl ResponseAction for AllowResponseAction {
+    fn act(&self, _: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        ResponseOutcome::Allow
+    }
+
+    fn describe(&self) -> String {
+        "allow".to_owned()
+    }
+}
+
+/// `DropResponseAction()`.
+pub struct DropResponseAction;
+
+impl ResponseAction for DropResponseAction {
+    fn act(&self, _: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        ResponseOutcome::Drop
+    }
+
+    fn describe(&self) -> String {
+        "drop".to_owned()
+    }
+}
+
+/// `SetSkipCacheResponseAction()`: the cache does not keep this response.
+pub struct SetSkipCacheResponseAction;
+
+impl ResponseAction for SetSkipCacheResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        response.view.skip_cache = true;
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        "skip cache".to_owned()
+    }
+}
+
+/// `TCResponseAction()`: takes the records out and sets TC, so that a UDP client asks again over TCP.
+pub struct TCResponseAction;
+
+impl ResponseAction for TCResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        let view = &mut response.view;
+        if view.protocol == Protocol::Udp {
+            view.length = wire::answer::truncate_response(view.message, view.length);
+        }
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        "tc=1 answer".to_owned()
+    }
+}
+
+/// `LimitTTLResponseAction(min [, max [, types]])`, and with one bound `SetMinTTLResponseAction` and
+/// `SetMaxTTLResponseAction`.
+pub struct LimitTTLResponseAction {
+    /// Seconds.
+    pub minimum: u32,
+    /// Seconds.
+    pub maximum: u32,
+    /// Only records of these types; empty: all.
+    pub types: Vec<u16>,
+}
+
+impl ResponseAction for LimitTTLResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        change_ttls(&mut response.view, |rtype, ttl| {
+            let meant = self.types.is_empty() || self.types.contains(&rtype);
+            if meant {
+                ttl.min(self.maximum).max(self.minimum)
+            } else {
+                ttl
+            }
+        });
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("limit ttl ({} <= ttl <= {})", self.minimum, self.maximum)
+    }
+}
+
+/// `SetReducedTTLResponseAction(percentage)`: to so many hundredths of what they were.
+pub struct SetReducedTTLResponseAction {
+    /// 0 to 100.
+    pub percentage: u8,
+}
+
+impl ResponseAction for SetReducedTTLResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        change_ttls(&mut response.view, |_, ttl| {
+            (u64::from(ttl) * u64::from(self.percentage.min(100)) / 100) as u32
+        });
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("reduce ttl to {} percent of its value", self.percentage)
+    }
+}
+
+/// `SetMaxReturnedTTLResponseAction(max)`: the client sees no TTL above this; the cache keeps them as they came.
+pub struct SetMaxReturnedTTLResponseAction {
+    /// Seconds.
+    pub maximum: u32,
+}
+
+impl ResponseAction for SetMaxReturnedTTLResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        let before = response.maximum_returned_ttl.unwrap_or(u32::MAX);
+        response.maximum_returned_ttl = Some(before.min(self.maximum));
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("set max returned ttl to {}", self.maximum)
+    }
+}
+
+/// As many records as there can be: each takes 11 bytes, behind the header.
+const RECORDS_MAX: usize = (MESSAGE_LENGTH_MAX - HEADER_LENGTH) / 11;
+
+/// Gives every record of the response the TTL that `change` makes of its type and TTL in seconds.
+fn change_ttls(response: &mut Query<'_>, change: impl Fn(u16, u32) -> u32) {
+    let mut places = [0; RECORDS_MAX];
+    let message = &mut response.message[..response.length];
+    let Ok(parts) = parse_response(message) else {
+        return;
+    };
+    let Ok(ttls) = ttl::collect(message, &parts, &mut places) else {
+        return;
+    };
+    for &place in &places[..ttls.count] {
+        // A record's type, class and TTL: 2, 2 and 4 bytes (RFC 1035 §3.2.1).
+        let fields = &mut message[usize::from(place) - 4..usize::from(place) + 4];
+        let rtype = u16::from_be_bytes([fields[0], fields[1]]);
+        let before = u32::from_be_bytes([fields[4], fields[5], fields[6], fields[7]]);
+        let after = change(rtype, ttl::effective(before));
+        fields[4..].copy_from_slice(&after.to_be_bytes());
+    }
+}
+
+/// Lowers every TTL above `maximum`, in seconds.
+pub(crate) fn cap_ttls(response: &mut Query<'_>, maximum: u32) {
+    change_ttls(response, |_, ttl| ttl.min(maximum));
+}

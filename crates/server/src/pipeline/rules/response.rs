@@ -1,0 +1,88 @@
+//! Rules on responses: the same selectors, which see the response's header, question and records; actions of their own.
+
+use super::Selector;
+use crate::backend::server::ServerId;
+use crate::counters::Sharded;
+use crate::pipeline::Env;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::Query;
+use std::sync::Arc;
+
+/// A response on its way to a client.
+pub struct Response<'m> {
+    /// The response as selectors see it: message and parts are the response's, addresses and protocol the client's.
+    pub view: Query<'m>,
+    /// Whose it is; `None`: made or found here.
+    pub server: Option<ServerId>,
+    /// TTLs above this many seconds are lowered to it, after the cache has kept them as they were.
+    pub maximum_returned_ttl: Option<u32>,
+}
+
+/// What a rule does to a response that its selector matched.
+pub trait ResponseAction: Send + Sync {
+    fn act(&self, response: &mut Response<'_>, env: &mut Env<'_>) -> ResponseOutcome;
+    /// What `showResponseRules()` prints.
+    fn describe(&self) -> String;
+}
+
+/// How the chain goes on after an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseOutcome {
+    /// The next rule is tried.
+    Continue,
+    /// No further rule.
+    Allow,
+    Drop,
+}
+
+/// A selector with its action on responses.
+#[derive(Clone)]
+pub struct ResponseRule {
+    pub selector: Arc<dyn Selector>,
+    pub action: Arc<dyn ResponseAction>,
+    /// The `name` option; empty when not given.
+    pub name: String,
+    /// The `uuid` option, or a random one.
+    pub uuid: String,
+    /// How many responses matched; lives on over a reload that keeps the rule.
+    pub matches: Arc<Sharded>,
+}
+
+impl ResponseRule {
+    /// Without name and UUID.
+    pub fn new(
+        selector: impl Selector + 'static,
+        action: impl ResponseAction + 'static,
+    ) -> ResponseRule {
+        ResponseRule {
+            selector: Arc::new(selector),
+            action: Arc::new(action),
+            name: String::new(),
+            uuid: String::new(),
+            matches: Arc::default(),
+        }
+    }
+}
+
+/// Takes a response through a chain.
+///
+/// # Errors
+/// An action dropped it.
+pub fn apply(
+    chain: &[ResponseRule],
+    response: &mut Response<'_>,
+    env: &mut Env<'_>,
+) -> Result<(), DropReason> {
+    for rule in chain {
+        if !rule.selector.matches(&response.view, env) {
+            continue;
+        }
+        rule.matches.count(env.shard.index);
+        match rule.action.act(response, env) {
+            ResponseOutcome::Continue => {}
+            ResponseOutcome::Allow => return Ok(()),
+            ResponseOutcome::Drop => return Err(DropReason::ResponseRule),
+        }
+    }
+    Ok(())
+}
