@@ -1,2 +1,9 @@
 //! Doors: bytes into a query, an answer into bytes, nothing else. No rule, check or query counter lives here (I13).
+
+pub mod devices;
+pub mod listeners;
+pub mod outlets;
+pub mod sys;
 pub mod tcp;
+pub mod udp;
+pub mod xsk;

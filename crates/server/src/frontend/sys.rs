@@ -2,6 +2,7 @@
 //!
 //! The one place of the frontends with `unsafe`: the kernel is given pointers into boxes that live as long as [`Inbox`] and
 //! [`Outbox`] and never move.
+#![allow(unsafe_code)] // I14: a file named sys.rs; each block says why it is sound
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -28,7 +29,10 @@ fn zeroed_peer() -> libc::sockaddr_storage {
     unsafe { std::mem::zeroed() }
 }
 
-const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+const NO_PART: libc::iovec = libc::iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
 
 /// A batch of received datagrams.
 ///
@@ -73,7 +77,10 @@ impl Inbox {
         };
         for index in 0..BATCH {
             let buffer = inbox.buffers[index * room..].as_mut_ptr();
-            inbox.parts[index] = libc::iovec { iov_base: buffer.cast(), iov_len: room };
+            inbox.parts[index] = libc::iovec {
+                iov_base: buffer.cast(),
+                iov_len: room,
+            };
             let header = &mut inbox.headers[index].msg_hdr;
             header.msg_name = (&raw mut inbox.peers[index]).cast();
             header.msg_iov = &raw mut inbox.parts[index];
@@ -94,10 +101,22 @@ impl Inbox {
         let (headers, fd) = (self.headers.as_mut_ptr(), socket.as_raw_fd());
         // SAFETY: every header points to memory of this Inbox that is as large as the lengths given, and the kernel
         // keeps no pointer after the call.
-        let count = unsafe { libc::recvmmsg(fd, headers, BATCH as u32, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
+        let count = unsafe {
+            libc::recvmmsg(
+                fd,
+                headers,
+                BATCH as u32,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
         if count < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) };
+            return if error.kind() == io::ErrorKind::WouldBlock {
+                Ok(0)
+            } else {
+                Err(error)
+            };
         }
         self.received = count as usize;
         Ok(self.received)
@@ -112,7 +131,12 @@ impl Inbox {
         let length = header.msg_len as usize;
         let local = self.local(index);
         let peer = address_of(&self.peers[index])?;
-        Some(Datagram { buffer: &mut self.buffers[index * self.room..(index + 1) * self.room], length, peer, local })
+        Some(Datagram {
+            buffer: &mut self.buffers[index * self.room..(index + 1) * self.room],
+            length,
+            peer,
+            local,
+        })
     }
 
     /// The destination address from IP_PKTINFO or IPV6_PKTINFO.
@@ -127,11 +151,15 @@ impl Inbox {
             }
             match ((*message).cmsg_level, (*message).cmsg_type) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                    let info: libc::in_pktinfo = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
-                    Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))))
+                    let info: libc::in_pktinfo =
+                        std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
+                    Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(
+                        info.ipi_addr.s_addr,
+                    ))))
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    let info: libc::in6_pktinfo = std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
+                    let info: libc::in6_pktinfo =
+                        std::ptr::read_unaligned(libc::CMSG_DATA(message).cast());
                     Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)))
                 }
                 _ => None,
@@ -177,7 +205,13 @@ impl Outbox {
     /// full). `source` is set for sockets that are bound to a wildcard.
     ///
     /// The socket must stay open until then: whoever closes one flushes first.
-    pub fn push(&mut self, socket: BorrowedFd<'_>, peer: SocketAddr, source: Option<IpAddr>, message: &[u8]) {
+    pub fn push(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        peer: SocketAddr,
+        source: Option<IpAddr>,
+        message: &[u8],
+    ) {
         if self.waiting == BATCH || self.used + message.len() > ARENA {
             self.flush();
         }
@@ -188,7 +222,10 @@ impl Outbox {
         let index = self.waiting;
         let place = &mut self.arena[self.used..self.used + message.len()];
         place.copy_from_slice(message);
-        self.parts[index] = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: message.len() };
+        self.parts[index] = libc::iovec {
+            iov_base: place.as_mut_ptr().cast(),
+            iov_len: message.len(),
+        };
         self.used += message.len();
         self.sockets[index] = socket.as_raw_fd();
         let header = &mut self.headers[index].msg_hdr;
@@ -197,7 +234,8 @@ impl Outbox {
         header.msg_iov = &raw mut self.parts[index];
         header.msg_iovlen = 1;
         header.msg_control = self.controls[index].0.as_mut_ptr().cast();
-        header.msg_controllen = source.map_or(0, |source| write_source(&mut self.controls[index], source));
+        header.msg_controllen =
+            source.map_or(0, |source| write_source(&mut self.controls[index], source));
         self.waiting += 1;
     }
 
@@ -206,9 +244,19 @@ impl Outbox {
         let mut at = 0;
         while at < self.waiting {
             let socket = self.sockets[at];
-            let run = self.sockets[at..self.waiting].iter().take_while(|&&other| other == socket).count();
+            let run = self.sockets[at..self.waiting]
+                .iter()
+                .take_while(|&&other| other == socket)
+                .count();
             // SAFETY: headers at..at+run were filled by `push` and point into this Outbox; the kernel keeps none of it.
-            let sent = unsafe { libc::sendmmsg(socket, &raw mut self.headers[at], run as u32, libc::MSG_DONTWAIT) };
+            let sent = unsafe {
+                libc::sendmmsg(
+                    socket,
+                    &raw mut self.headers[at],
+                    run as u32,
+                    libc::MSG_DONTWAIT,
+                )
+            };
             // sendmmsg(2): an error is told only when the first datagram has it. That one is lost, the next are tried.
             if sent <= 0 {
                 self.lost += 1;
@@ -227,6 +275,39 @@ impl Outbox {
     }
 }
 
+/// Answers are sent without "don't fragment" and whatever path MTU somebody claims by ICMP: a forged "fragmentation
+/// needed" must not shrink or lose them (ip(7), IP_PMTUDISC_OMIT).
+pub fn ignore_path_mtu(socket: BorrowedFd<'_>, ipv4: bool) -> io::Result<()> {
+    let (level, option, value) = if ipv4 {
+        (
+            libc::IPPROTO_IP,
+            libc::IP_MTU_DISCOVER,
+            libc::IP_PMTUDISC_OMIT,
+        )
+    } else {
+        (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_MTU_DISCOVER,
+            libc::IPV6_PMTUDISC_OMIT,
+        )
+    };
+    // SAFETY: the option's value is an int, given with its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as u32,
+        )
+    };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
 fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place = &raw const *storage;
     match i32::from(storage.ss_family) {
@@ -234,13 +315,21 @@ fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
             // SAFETY: the kernel wrote a sockaddr_in; sockaddr_storage is larger and at least as aligned.
             let raw = unsafe { &*place.cast::<libc::sockaddr_in>() };
             let address = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
-            Some(SocketAddr::V4(SocketAddrV4::new(address, u16::from_be(raw.sin_port))))
+            Some(SocketAddr::V4(SocketAddrV4::new(
+                address,
+                u16::from_be(raw.sin_port),
+            )))
         }
         libc::AF_INET6 => {
             // SAFETY: as above, for sockaddr_in6.
             let raw = unsafe { &*place.cast::<libc::sockaddr_in6>() };
             let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);
-            Some(SocketAddr::V6(SocketAddrV6::new(address, u16::from_be(raw.sin6_port), 0, raw.sin6_scope_id)))
+            Some(SocketAddr::V6(SocketAddrV6::new(
+                address,
+                u16::from_be(raw.sin6_port),
+                0,
+                raw.sin6_scope_id,
+            )))
         }
         _ => None,
     }
@@ -254,7 +343,9 @@ fn write_address(storage: &mut libc::sockaddr_storage, address: SocketAddr) -> u
             let raw = libc::sockaddr_in {
                 sin_family: libc::AF_INET as u16,
                 sin_port: address.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from(*address.ip()).to_be(),
+                },
                 sin_zero: [0; 8],
             };
             // SAFETY: sockaddr_storage is larger than sockaddr_in and at least as aligned.
@@ -266,7 +357,9 @@ fn write_address(storage: &mut libc::sockaddr_storage, address: SocketAddr) -> u
                 sin6_family: libc::AF_INET6 as u16,
                 sin6_port: address.port().to_be(),
                 sin6_flowinfo: 0,
-                sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                sin6_addr: libc::in6_addr {
+                    s6_addr: address.ip().octets(),
+                },
                 sin6_scope_id: address.scope_id(),
             };
             // SAFETY: sockaddr_storage is larger than sockaddr_in6 and at least as aligned.
@@ -281,12 +374,23 @@ fn write_address(storage: &mut libc::sockaddr_storage, address: SocketAddr) -> u
 fn write_source(control: &mut Control, source: IpAddr) -> usize {
     match source {
         IpAddr::V4(address) => {
-            let local = libc::in_addr { s_addr: u32::from(address).to_be() };
-            let info = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: local, ipi_addr: libc::in_addr { s_addr: 0 } };
+            let local = libc::in_addr {
+                s_addr: u32::from(address).to_be(),
+            };
+            let info = libc::in_pktinfo {
+                ipi_ifindex: 0,
+                ipi_spec_dst: local,
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
             write_control(control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
         }
         IpAddr::V6(address) => {
-            let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: address.octets() }, ipi6_ifindex: 0 };
+            let info = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr {
+                    s6_addr: address.octets(),
+                },
+                ipi6_ifindex: 0,
+            };
             write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
         }
     }
@@ -295,7 +399,12 @@ fn write_source(control: &mut Control, source: IpAddr) -> usize {
 fn write_control<T>(control: &mut Control, level: i32, kind: i32, info: T) -> usize {
     let start = control.0.as_mut_ptr();
     // SAFETY: CMSG_LEN and CMSG_SPACE only compute.
-    let (length, space) = unsafe { (libc::CMSG_LEN(size_of::<T>() as u32), libc::CMSG_SPACE(size_of::<T>() as u32)) };
+    let (length, space) = unsafe {
+        (
+            libc::CMSG_LEN(size_of::<T>() as u32),
+            libc::CMSG_SPACE(size_of::<T>() as u32),
+        )
+    };
     assert!(space as usize <= size_of::<Control>());
     // SAFETY: `control` is aligned for cmsghdr and, as asserted, has room for header and payload.
     unsafe {
@@ -317,14 +426,26 @@ mod tests {
     #[test]
     fn what_goes_into_the_outbox_comes_out_of_the_inbox() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
-            let (here, there) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
+            let (here, there) = (
+                UdpSocket::bind(local).unwrap(),
+                UdpSocket::bind(local).unwrap(),
+            );
             let mut outbox = Outbox::default();
             for number in 0..3u8 {
-                outbox.push(here.as_fd(), there.local_addr().unwrap(), None, &[number; 100]);
+                outbox.push(
+                    here.as_fd(),
+                    there.local_addr().unwrap(),
+                    None,
+                    &[number; 100],
+                );
             }
             outbox.flush();
             let mut inbox = Inbox::new(512);
-            assert_eq!(inbox.receive(there.as_fd()).unwrap(), 3, "loopback delivers before sendmmsg returns");
+            assert_eq!(
+                inbox.receive(there.as_fd()).unwrap(),
+                3,
+                "loopback delivers before sendmmsg returns"
+            );
             for number in 0..3 {
                 let datagram = inbox.datagram(number).unwrap();
                 assert_eq!(datagram.buffer[..datagram.length], [number as u8; 100]);
@@ -336,8 +457,12 @@ mod tests {
 
     #[test]
     fn a_datagram_longer_than_the_room_is_not_delivered() {
-        let (here, there) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-        here.send_to(&[1; 600], there.local_addr().unwrap()).unwrap();
+        let (here, there) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        here.send_to(&[1; 600], there.local_addr().unwrap())
+            .unwrap();
         let mut inbox = Inbox::new(512);
         assert_eq!(inbox.receive(there.as_fd()).unwrap(), 1);
         assert!(inbox.datagram(0).is_none());
@@ -345,7 +470,10 @@ mod tests {
 
     #[test]
     fn a_full_outbox_sends_by_itself_and_one_bad_peer_costs_one_datagram() {
-        let (here, there) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (here, there) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
         let mut outbox = Outbox::default();
         let bad: SocketAddr = "[2001:db8::1]:53".parse().unwrap(); // an IPv6 peer on an IPv4 socket
         outbox.push(here.as_fd(), bad, None, b"lost");

@@ -14,6 +14,8 @@ pub enum DropReason {
     Acl,
     /// Shorter than a DNS header.
     TooShort,
+    /// A datagram longer than the door's room.
+    TooLong,
     /// A response (QR set) came to a listener.
     NotQuery,
     /// An empty query and `setDropEmptyQueries(true)`.
@@ -44,12 +46,13 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 18] = [
+    pub const ALL: [DropReason; 19] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
         DropReason::Acl,
         DropReason::TooShort,
+        DropReason::TooLong,
         DropReason::NotQuery,
         DropReason::EmptyQuery,
         DropReason::Rule,
@@ -73,6 +76,7 @@ impl DropReason {
             DropReason::FrameSource => "frame-source",
             DropReason::Acl => "acl",
             DropReason::TooShort => "too-short",
+            DropReason::TooLong => "too-long",
             DropReason::NotQuery => "not-query",
             DropReason::EmptyQuery => "empty-query",
             DropReason::Rule => "rule",

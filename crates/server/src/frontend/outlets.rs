@@ -1,0 +1,114 @@
+//! The ways out of a worker: kernel sockets by the batch, rings in place, the asynchronous runtime.
+
+use super::devices::Devices;
+use super::listeners::{outlet, serving};
+use super::sys::Outbox;
+use crate::backend::exchange::{Port, Waiting};
+use crate::backend::server::Server;
+use crate::counters::{Counter, Shard};
+use crate::instance::Instance;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{Arrival, Way};
+use crate::pipeline::{HandOver, Verdict};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::frame::Headers;
+
+/// What one worker sends with.
+pub struct Outlets {
+    pub worker: usize,
+    pub instance: Arc<Instance>,
+    pub outbox: Outbox,
+    /// The rings of this worker; without AF_XDP there are none.
+    pub devices: Devices,
+}
+
+impl Outlets {
+    /// Takes the verdict on a query that came by a kernel socket (or was copied out of its frame).
+    pub fn settle(&mut self, verdict: Verdict<'_>, arrival: &Arrival<'_>, shard: &Shard) {
+        match verdict {
+            Verdict::Answer(length) => {
+                self.answer(
+                    arrival.way,
+                    arrival.destination,
+                    arrival.client,
+                    &arrival.message[..length],
+                );
+            }
+            Verdict::Forward(forward) => {
+                self.forward(
+                    forward.server,
+                    forward.port,
+                    &arrival.message[..arrival.length],
+                );
+            }
+            Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, shard),
+            Verdict::Drop(_) => {}
+        }
+    }
+
+    /// Sends `message` to a client the way its query came, or by the listener's kernel socket when no ring here leads
+    /// that way. `destination` is the address the query was sent to: the source of the answer.
+    pub fn answer(
+        &mut self,
+        way: Way,
+        destination: SocketAddr,
+        client: SocketAddr,
+        message: &[u8],
+    ) {
+        if let Way::Xsk {
+            device,
+            client_mac,
+            our_mac,
+        } = way
+        {
+            let headers = Headers {
+                source_mac: our_mac,
+                destination_mac: client_mac,
+                source: destination,
+                destination: client,
+            };
+            if self.devices.send_copy(device, &headers, message) {
+                return;
+            }
+        }
+        let listeners = self.instance.listeners.snapshot();
+        if let Some(sockets) = serving(&listeners, destination) {
+            let socket = outlet(sockets, self.worker);
+            self.outbox
+                .push(socket, client, sockets.source(destination), message);
+        }
+    }
+
+    /// The answer to a query whose response came: see [`Outlets::answer`].
+    pub fn answer_waiting(&mut self, waiting: &Waiting, message: &[u8]) {
+        self.answer(waiting.way, waiting.destination, waiting.client, message);
+    }
+
+    /// Sends a query to its backend by the backend port's kernel socket.
+    pub fn forward(&mut self, server: &Server, port: Port, message: &[u8]) {
+        self.instance.ports.with_socket(port, |socket| {
+            self.outbox
+                .push(socket, server.options.address, None, message);
+        });
+    }
+
+    pub fn hand_over(&mut self, hand_over: &HandOver<'_>, arrival: &Arrival<'_>, shard: &Shard) {
+        if !self.instance.hand_over.push(hand_over, arrival) {
+            shard.count_drop(DropReason::HandOverFull);
+        }
+    }
+
+    /// Sends what was gathered in this turn; whether frames wait because the kernel takes no more now.
+    pub fn flush(&mut self, shard: &Shard) -> bool {
+        self.outbox.flush();
+        let lost = self.outbox.take_lost();
+        if lost > 0 {
+            shard.add(Counter::DownstreamSendErrors, lost);
+            for _ in 0..lost {
+                shard.count_drop(DropReason::SendFailed);
+            }
+        }
+        self.devices.flush()
+    }
+}

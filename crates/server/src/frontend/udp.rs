@@ -1,0 +1,73 @@
+//! The socket door: datagrams in and out by batches, queries from clients and responses from backends.
+
+use super::listeners::{Sockets, outlet};
+use super::outlets::Outlets;
+use super::sys::Inbox;
+use crate::backend::exchange::Waiting;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{Arrival, Protocol, Way};
+use crate::pipeline::{self, Env, respond};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+/// Room for a query and its answer, in bytes: the largest answer over UDP here.
+pub const QUERY_ROOM: usize = 4_096;
+
+/// Room for a response from a backend, in bytes: all that UDP can carry.
+pub const RESPONSE_ROOM: usize = 65_535;
+
+/// Serves one batch of queries to listener `sockets`; how many datagrams there were.
+pub fn queries(
+    sockets: &Sockets,
+    inbox: &mut Inbox,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) -> usize {
+    // An error (a pending ICMP error, ENETDOWN) concerns one datagram; the next turn goes on.
+    let count = inbox.receive(outlet(sockets, outlets.worker)).unwrap_or(0);
+    for index in 0..count {
+        let Some(datagram) = inbox.datagram(index) else {
+            env.shard.count_drop(DropReason::TooLong);
+            continue;
+        };
+        let destination = datagram.local.unwrap_or(sockets.address.ip());
+        let mut arrival = Arrival {
+            room: datagram.buffer.len(),
+            message: datagram.buffer,
+            length: datagram.length,
+            client: datagram.peer,
+            destination: SocketAddr::new(destination, sockets.address.port()),
+            protocol: Protocol::Udp,
+            way: Way::Socket {
+                listener: sockets.number,
+            },
+        };
+        let verdict = pipeline::run(&mut arrival, env);
+        outlets.settle(verdict, &arrival, env.shard);
+    }
+    count
+}
+
+/// Takes one batch of responses from the backend port bound to `local`; how many datagrams there were.
+pub fn responses(
+    socket: BorrowedFd<'_>,
+    local: SocketAddr,
+    inbox: &mut Inbox,
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) -> usize {
+    let count = inbox.receive(socket).unwrap_or(0);
+    for index in 0..count {
+        let Some(datagram) = inbox.datagram(index) else {
+            env.shard.count_drop(DropReason::TooLong);
+            continue;
+        };
+        let (message, length) = (datagram.buffer, datagram.length);
+        match respond::accept(local, datagram.peer, message, length, waiting, env) {
+            Ok(length) => outlets.answer_waiting(waiting, &message[..length]),
+            Err(reason) => env.shard.count_drop(reason),
+        }
+    }
+    count
+}

@@ -1,0 +1,268 @@
+//! The AF_XDP door: a frame becomes a query and leaves as its answer, in the chunk in which it came.
+//!
+//! ```text
+//!  chunk, 2,048 bytes
+//!  0        256 = start        +42 or +62                                        2048
+//!  | headroom | Ethernet IP UDP | DNS message ──────────▶ the answer grows here  |
+//!             ◀── new headers are written backwards from the message: an IPv4 query may leave over IPv6
+//! ```
+
+use super::listeners::{outlet, serving};
+use super::outlets::Outlets;
+use crate::backend::exchange::Waiting;
+use crate::config::Config;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{Arrival, Protocol, Way};
+use crate::pipeline::{self, Env, Forward, Verdict, respond};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use wire::frame::Headers;
+use wire::frame::{FrameError, Packet, UdpChecksum};
+use xsk::{Batch, CHUNK, Frame, Received};
+
+/// Serves one batch of frames of `device`; how many there were.
+pub fn serve(
+    device: u8,
+    batch: &mut Batch,
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) -> usize {
+    let count = outlets.devices.receive(device, batch);
+    for received in batch.drain() {
+        one(device, received, waiting, outlets, env);
+    }
+    count
+}
+
+fn one(
+    device: u8,
+    received: Received,
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let Received {
+        frame,
+        start,
+        length,
+    } = received;
+    let Some(packet) = parse(device, &frame, start, length, outlets, env) else {
+        outlets.devices.umem().give(frame);
+        return;
+    };
+    let start = start as usize + usize::from(packet.payload_start);
+    if serves(env.config, packet.destination) {
+        query(device, frame, start, &packet, outlets, env);
+    } else {
+        response(frame, start, &packet, waiting, outlets, env);
+    }
+}
+
+/// Whether a datagram to `destination` is a query; all others that the program takes are for backend ports.
+fn serves(config: &Config, destination: SocketAddr) -> bool {
+    config.listeners.iter().any(|listener| {
+        listener.address.port() == destination.port()
+            && (listener.address.ip() == destination.ip() || listener.address.ip().is_unspecified())
+    })
+}
+
+fn parse(
+    device: u8,
+    frame: &Frame,
+    start: u32,
+    length: u32,
+    outlets: &mut Outlets,
+    env: &Env<'_>,
+) -> Option<Packet> {
+    let accept_partial = outlets
+        .devices
+        .queue(device)
+        .is_some_and(|queue| queue.accept_partial);
+    let bytes = &outlets.devices.umem().chunk(frame)[start as usize..(start + length) as usize];
+    match Packet::parse(bytes, accept_partial) {
+        Ok(packet) => {
+            if packet.checksum == UdpChecksum::Partial
+                && let Some(queue) = outlets.devices.queue(device)
+            {
+                queue.rows.partial_checksums.fetch_add(1, Relaxed);
+            }
+            Some(packet)
+        }
+        Err(error) => {
+            env.shard.count_drop(reason(error));
+            None
+        }
+    }
+}
+
+fn reason(error: FrameError) -> DropReason {
+    match error {
+        FrameError::IpChecksum | FrameError::UdpChecksum | FrameError::UdpChecksumAbsent => {
+            DropReason::FrameChecksum
+        }
+        FrameError::MartianSource | FrameError::SourcePortZero | FrameError::GroupSourceMac => {
+            DropReason::FrameSource
+        }
+        _ => DropReason::FrameMalformed,
+    }
+}
+
+fn query(
+    device: u8,
+    frame: Frame,
+    start: usize,
+    packet: &Packet,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let Some(queue) = outlets.devices.queue(device) else {
+        return outlets.devices.umem().give(frame);
+    };
+    let room = queue.room(packet.source.is_ipv4()).min(CHUNK - start);
+    let way = Way::Xsk {
+        device,
+        client_mac: packet.source_mac,
+        our_mac: packet.destination_mac,
+    };
+    let mut arrival = Arrival {
+        message: &mut outlets.devices.umem().chunk_mut(&frame)[start..],
+        length: usize::from(packet.payload_length),
+        client: packet.source,
+        destination: packet.destination,
+        protocol: Protocol::Udp,
+        way,
+        room,
+    };
+    let verdict = pipeline::run(&mut arrival, env);
+    let length = arrival.length;
+    match verdict {
+        Verdict::Answer(length) => {
+            if !outlets
+                .devices
+                .send(device, frame, start, length, &packet.reply_headers())
+            {
+                env.shard.count_drop(DropReason::RingFull);
+            }
+        }
+        Verdict::Forward(out) => forward(frame, start, length, &out, outlets, env),
+        Verdict::HandOver(hand_over) => {
+            if !outlets.instance.hand_over.push(&hand_over, &arrival) {
+                env.shard.count_drop(DropReason::HandOverFull);
+            }
+            outlets.devices.umem().give(frame);
+        }
+        Verdict::Drop(_) => outlets.devices.umem().give(frame),
+    }
+}
+
+/// Sends the query in `frame` to its backend: in place where a ring of ours leads there, else by the port's kernel socket.
+fn forward(
+    frame: Frame,
+    start: usize,
+    length: usize,
+    out: &Forward<'_>,
+    outlets: &mut Outlets,
+    env: &Env<'_>,
+) {
+    let address = out.server.options.address;
+    if let Some((device, next_hop)) = out.server.xsk.get()
+        && let Some(queue) = outlets.devices.queue(device)
+        && length <= queue.room(address.is_ipv4())
+    {
+        let headers = Headers {
+            source_mac: queue.mac,
+            destination_mac: next_hop,
+            source: SocketAddr::new(out.port.source, out.port.number),
+            destination: address,
+        };
+        if !outlets.devices.send(device, frame, start, length, &headers) {
+            env.shard.count_drop(DropReason::RingFull);
+        }
+        return;
+    }
+    let Outlets {
+        devices,
+        outbox,
+        instance,
+        ..
+    } = outlets;
+    let message = &devices.umem().chunk(&frame)[start..start + length];
+    instance.ports.with_socket(out.port, |socket| {
+        outbox.push(socket, address, None, message)
+    });
+    devices.umem().give(frame);
+}
+
+/// A datagram to one of our backend ports: the answer to a query that waits becomes the client's, in its own frame.
+fn response(
+    frame: Frame,
+    start: usize,
+    packet: &Packet,
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let message = &mut outlets.devices.umem().chunk_mut(&frame)[start..];
+    let length = usize::from(packet.payload_length);
+    match respond::accept(
+        packet.destination,
+        packet.source,
+        message,
+        length,
+        waiting,
+        env,
+    ) {
+        Ok(length) => answer_in_place(frame, start, length, waiting, outlets, env),
+        Err(reason) => {
+            env.shard.count_drop(reason);
+            outlets.devices.umem().give(frame);
+        }
+    }
+}
+
+fn answer_in_place(
+    frame: Frame,
+    start: usize,
+    length: usize,
+    waiting: &Waiting,
+    outlets: &mut Outlets,
+    env: &Env<'_>,
+) {
+    if let Way::Xsk {
+        device,
+        client_mac,
+        our_mac,
+    } = waiting.way
+        && let Some(queue) = outlets.devices.queue(device)
+        && length <= queue.room(waiting.client.is_ipv4())
+    {
+        let headers = Headers {
+            source_mac: our_mac,
+            destination_mac: client_mac,
+            source: waiting.destination,
+            destination: waiting.client,
+        };
+        if !outlets.devices.send(device, frame, start, length, &headers) {
+            env.shard.count_drop(DropReason::RingFull);
+        }
+        return;
+    }
+    let Outlets {
+        devices,
+        outbox,
+        instance,
+        worker,
+    } = outlets;
+    let listeners = instance.listeners.snapshot();
+    if let Some(sockets) = serving(&listeners, waiting.destination) {
+        let message = &devices.umem().chunk(&frame)[start..start + length];
+        outbox.push(
+            outlet(sockets, *worker),
+            waiting.client,
+            sockets.source(waiting.destination),
+            message,
+        );
+    }
+    devices.umem().give(frame);
+}

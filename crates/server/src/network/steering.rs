@@ -1,0 +1,154 @@
+//! The kernel programs on our devices: what each takes from clients and backends, and which queues have a socket.
+//!
+//! Owned by the control thread. A program ends with its entry here, or with the process however that ends; then every
+//! frame goes to the kernel.
+
+use super::devices::Device;
+use super::plan::{BackendPair, PlannedDevice};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use xsk::{AttachMode, Heartbeat, Program};
+
+/// One device with its program.
+pub struct Steered {
+    pub device: Device,
+    pub program: Program,
+    entered: BTreeSet<u32>,
+    destinations: HashSet<SocketAddr>,
+    backends: HashSet<BackendPair>,
+}
+
+/// All devices with a program of ours, by number.
+#[derive(Default)]
+pub struct Steering {
+    devices: BTreeMap<u8, Steered>,
+    /// The backend ports in use: each must be known on every device where its address is asked from.
+    ports: HashSet<(IpAddr, u16)>,
+}
+
+impl Steering {
+    /// Loads and attaches a program with empty tables; the line for the log.
+    pub fn attach(&mut self, device: &Device) -> xsk::Result<String> {
+        let mut program = Program::load()?;
+        let attachment = program.attach(device.interface, AttachMode::Auto)?;
+        let mode = match (attachment.mode, attachment.native_refused) {
+            (AttachMode::Generic, Some(why)) => format!("generic mode (native: {why})"),
+            (AttachMode::Generic, None) => "generic mode".to_owned(),
+            _ => "native mode".to_owned(),
+        };
+        let line = format!("AF_XDP program attached to {} in {mode}", device.name);
+        self.devices.insert(
+            device.number,
+            Steered {
+                device: device.clone(),
+                program,
+                entered: BTreeSet::new(),
+                destinations: HashSet::new(),
+                backends: HashSet::new(),
+            },
+        );
+        Ok(line)
+    }
+
+    pub fn devices(&self) -> impl Iterator<Item = &Steered> {
+        self.devices.values()
+    }
+
+    pub fn heartbeat(&self, device: u8, queue: u32) -> Option<xsk::Result<Heartbeat>> {
+        Some(self.devices.get(&device)?.program.heartbeat(queue))
+    }
+
+    /// Takes what `planned` says from clients and backends, and no longer what it does not say.
+    pub fn apply(&mut self, planned: &PlannedDevice) -> xsk::Result<()> {
+        let Some(steered) = self.devices.get_mut(&planned.device.number) else {
+            return Ok(());
+        };
+        steered.set_destinations(planned.destinations.iter().copied().collect())?;
+        steered.set_backends(planned.backends.iter().copied().collect())?;
+        for &(source, port) in &self.ports {
+            steered.open_port(source, port)?;
+        }
+        Ok(())
+    }
+
+    /// Takes answers to this port of ours, on every device where its address is asked from. The kernel socket that holds
+    /// the port is bound already.
+    pub fn open_port(&mut self, source: IpAddr, port: u16) -> xsk::Result<()> {
+        self.ports.insert((source, port));
+        self.devices.values_mut().try_for_each(|steered| steered.open_port(source, port))
+    }
+
+    /// Leaves answers to this port to the kernel socket that holds it.
+    pub fn close_port(&mut self, source: IpAddr, port: u16) {
+        self.ports.remove(&(source, port));
+        for steered in self.devices.values_mut().filter(|steered| steered.asks_from(source)) {
+            steered.program.close_port(source, port);
+        }
+    }
+
+    /// Last of all that is done to start: from now on the queue's frames come to the socket.
+    pub fn enter(&mut self, device: u8, queue: u32, socket: &impl AsFd) -> xsk::Result<()> {
+        let Some(steered) = self.devices.get_mut(&device) else {
+            return Ok(());
+        };
+        steered.program.enter(queue, socket)?;
+        steered.entered.insert(queue);
+        Ok(())
+    }
+
+    /// First of all that is done to stop: from now on all frames go to the kernel's sockets.
+    pub fn leave_all(&mut self) {
+        for steered in self.devices.values_mut() {
+            for queue in std::mem::take(&mut steered.entered) {
+                // The device may be gone, and its map entry with it.
+                let _ = steered.program.leave(queue);
+            }
+        }
+    }
+
+    /// Takes the program off a device that is needed no more.
+    pub fn detach(&mut self, device: u8) {
+        self.devices.remove(&device);
+    }
+}
+
+impl Steered {
+    /// Queues whose frames come to a socket of ours.
+    pub fn queues(&self) -> impl Iterator<Item = u32> {
+        self.entered.iter().copied()
+    }
+
+    fn asks_from(&self, source: IpAddr) -> bool {
+        self.backends.iter().any(|pair| pair.source == source)
+    }
+
+    fn open_port(&mut self, source: IpAddr, port: u16) -> xsk::Result<()> {
+        if !self.asks_from(source) {
+            return Ok(());
+        }
+        self.program.open_port(source, port)
+    }
+
+    fn set_destinations(&mut self, wanted: HashSet<SocketAddr>) -> xsk::Result<()> {
+        for gone in self.destinations.difference(&wanted) {
+            self.program.unserve(*gone)?;
+        }
+        for new in wanted.difference(&self.destinations) {
+            self.program.serve(*new)?;
+        }
+        self.destinations = wanted;
+        Ok(())
+    }
+
+    fn set_backends(&mut self, wanted: HashSet<BackendPair>) -> xsk::Result<()> {
+        for gone in self.backends.difference(&wanted) {
+            self.program.remove_backend(gone.source, gone.backend)?;
+        }
+        for new in wanted.difference(&self.backends) {
+            self.program.add_backend(new.source, new.backend)?;
+        }
+        self.backends = wanted;
+        Ok(())
+    }
+}

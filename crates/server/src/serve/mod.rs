@@ -1,0 +1,96 @@
+//! The life of the daemon: start, serve, reload, stop. All of it runs on the control thread, which owns everything that
+//! workers only borrow: the Lua state, the kernel programs, the workers' reins.
+//!
+//! Start, in this order:
+//! 1. the configuration is read and derived: nothing is touched before it is good;
+//! 2. sockets of listeners and backend ports are bound, programs attached, rings bound;
+//! 3. capabilities go, before the first thread starts;
+//! 4. the asynchronous runtime starts: first health checks, then TCP, web server, control socket;
+//! 5. workers start, and last of all their queues enter the programs' maps.
+//!
+//! Stop is the same backwards: queues leave the maps (the kernel's sockets serve), rings and sockets are drained, queries
+//! in flight get their answers, everything is closed.
+
+mod start;
+mod workers;
+
+use crate::clock::Now;
+use crate::config::lua::state::LuaState;
+use crate::config::{Config, ConfigError, Overrides};
+use crate::instance::Instance;
+use crate::log;
+use crate::network;
+use crate::network::steering::Steering;
+use crate::worker::Order;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+use workers::Running;
+
+/// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+/// What the daemon is started with.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    pub file: Option<PathBuf>,
+    pub overrides: Overrides,
+    /// The control socket's path.
+    pub control: PathBuf,
+}
+
+/// What the control thread is told, by signals, the control socket and the network.
+pub enum Event {
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP, or `millrace reload`, which waits for the reply: the lines to print, or why nothing was changed.
+    Reload(Option<Sender<Result<Vec<String>, String>>>),
+}
+
+/// A running daemon, as its control thread sees it.
+pub struct Daemon {
+    options: Options,
+    lua: LuaState,
+    instance: Arc<Instance>,
+    devices: network::Devices,
+    plan: network::Plan,
+    steering: Steering,
+    workers: Vec<Running>,
+    events: Receiver<Event>,
+}
+
+impl Daemon {
+    /// Serves until it is told to stop.
+    pub fn run(mut self) {
+        while let Ok(event) = self.events.recv() {
+            match event {
+                Event::Stop => break,
+                Event::Reload(reply) => {
+                    let outcome = self.reload();
+                    if let Err(reason) = &outcome {
+                        log::error!("the configuration was not reloaded, the old one serves on: {reason}");
+                    }
+                    if let Some(reply) = reply {
+                        // Whoever asked may have gone.
+                        let _ = reply.send(outcome);
+                    }
+                }
+            }
+        }
+        self.stop();
+    }
+
+    fn stop(mut self) {
+        self.steering.leave_all();
+        let until = Now(Now::read().0 + STOP_WITHIN.as_nanos() as u64);
+        for worker in &self.workers {
+            worker.reins.order(Order::Stop(until));
+        }
+        for worker in self.workers {
+            if worker.thread.join().is_err() {
+                log::error!("a worker ended by a panic");
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Makes the workers: frames and rings by the plan, a thread each.
+
+use crate::frontend::devices::{Devices, Queue, QueueRows};
+use crate::frontend::outlets::Outlets;
+use crate::instance::Instance;
+use crate::log;
+use crate::network::plan::{Plan, PlannedDevice};
+use crate::network::steering::Steering;
+use crate::worker::{Reins, Worker};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use xsk::{BindMode, Options, RingSizes, Socket, Umem, UmemOptions};
+
+/// One worker as the control thread knows it.
+pub struct Running {
+    pub reins: Reins,
+    pub thread: JoinHandle<()>,
+}
+
+/// A bound queue that is not yet in its program's map.
+pub struct Ready {
+    pub device: u8,
+    pub queue: u32,
+    pub interface: String,
+    pub socket: OwnedFd,
+    pub zero_copy: bool,
+    pub rows: Arc<QueueRows>,
+}
+
+/// How many workers a plan needs: one per queue index, or one per `addLocal` of the address that has most.
+pub fn count(plan: &Plan, sockets: usize) -> usize {
+    let queues = plan.devices.iter().flat_map(|device| &device.queues).map(|wish| wish.queue as usize + 1);
+    queues.max().unwrap_or(0).max(sockets).max(1)
+}
+
+/// The frames and rings of worker `number`. A queue that cannot be bound is one warning: kernel sockets serve it.
+pub fn devices(number: usize, plan: &Plan, steering: &Steering, ready: &mut Vec<Ready>) -> xsk::Result<Devices> {
+    let mine = || plan.devices.iter().filter(|planned| planned.queues.iter().any(|wish| wish.queue as usize == number));
+    // A worker without a queue still has one frame, so that nothing asks whether there is a UMEM.
+    let frames: u32 = mine().map(|planned| rings(planned, number).frames()).sum();
+    let mut devices = Devices::new(Umem::new(frames.max(1), UmemOptions::default())?);
+    for planned in mine() {
+        match bind(number as u32, planned, steering, devices.umem()) {
+            Ok((queue, entry)) => {
+                devices.insert(planned.device.number, queue);
+                ready.push(entry);
+            }
+            Err(error) => log::warn!(
+                "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
+                planned.device.name
+            ),
+        }
+    }
+    Ok(devices)
+}
+
+/// Ring sizes for a queue: what newXsk's frameNums allows, dnsdist's and our default being more than enough.
+fn rings(planned: &PlannedDevice, number: usize) -> RingSizes {
+    let _ = (planned, number);
+    RingSizes::default()
+}
+
+fn bind(queue: u32, planned: &PlannedDevice, steering: &Steering, umem: &mut Umem) -> xsk::Result<(Queue, Ready)> {
+    let device = &planned.device;
+    let options = Options { rings: rings(planned, queue as usize), mode: BindMode::Auto };
+    let socket = Socket::bind(umem, device.interface, queue, options)?;
+    let heartbeat = steering.heartbeat(device.number, queue)?;
+    let rows = Arc::new(QueueRows::default());
+    let entry = Ready {
+        device: device.number,
+        queue,
+        interface: device.name.clone(),
+        socket: socket.as_fd().try_clone_to_owned().map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
+        zero_copy: matches!(socket.mode()?, BindMode::ZeroCopy),
+        rows: Arc::clone(&rows),
+    };
+    let queue = Queue {
+        socket,
+        heartbeat,
+        mac: device.mac,
+        accept_partial: device.partial_checksums,
+        mtu: device.mtu as usize,
+        rows,
+    };
+    Ok((queue, entry))
+}
+
+/// Starts a worker's thread.
+pub fn start(number: usize, devices: Devices, instance: &Arc<Instance>) -> io::Result<Running> {
+    let outlets = Outlets {
+        worker: number,
+        instance: Arc::clone(instance),
+        outbox: Default::default(),
+        devices,
+    };
+    let (worker, reins) = Worker::new(outlets)?;
+    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || worker.run())?;
+    Ok(Running { reins, thread })
+}
