@@ -5,7 +5,6 @@ use crate::backend::ports::Ports;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::frontend::listeners::Listeners;
-use crate::handover::Sender;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 
@@ -14,9 +13,20 @@ pub struct Instance {
     pub config: Arc<ArcSwap<Config>>,
     pub exchanges: Exchanges,
     /// Backend ports: bound kernel sockets, shared by all workers.
-    pub ports: Ports,
+    pub ports: Arc<Ports>,
     pub listeners: Listeners,
     /// One per worker, the asynchronous runtime's last.
     pub shards: Box<[Arc<Shard>]>,
-    pub hand_over: Sender,
+}
+
+impl Instance {
+    /// Queries that wait for a backend's answer.
+    pub fn in_flight(&self) -> i64 {
+        let config = self.config.load();
+        config
+            .servers
+            .iter()
+            .map(|server| server.outstanding.get())
+            .sum()
+    }
 }

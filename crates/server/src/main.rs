@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    millrace::commands::run(std::env::args_os(), |_| ExitCode::SUCCESS)
+    millrace::commands::run(std::env::args_os(), millrace::serve::serve)
 }

@@ -1,7 +1,9 @@
 //! One worker: run to completion. It owns its frames, its queue of every device, its sockets of every listener and its
 //! share of the backend ports; a batch goes through the pipeline and out again before the next one is looked at.
 
-use crate::backend::exchange::Waiting;
+use crate::backend::Forwarder;
+use crate::backend::exchange::{Share, Waiting};
+use crate::backend::ports::PortReader;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
@@ -65,7 +67,7 @@ enum Token {
     Wake,
     Device,
     Listener(u16),
-    Port(u16),
+    Ports,
 }
 
 impl Token {
@@ -74,7 +76,7 @@ impl Token {
             Token::Wake => 0,
             Token::Device => 1 << 32,
             Token::Listener(number) => 2 << 32 | u64::from(number),
-            Token::Port(number) => 3 << 32 | u64::from(number),
+            Token::Ports => 3 << 32,
         }
     }
 
@@ -84,71 +86,85 @@ impl Token {
             0 => Token::Wake,
             1 => Token::Device,
             2 => Token::Listener(number),
-            _ => Token::Port(number),
+            _ => Token::Ports,
         }
     }
 }
 
 pub struct Worker {
     outlets: Outlets,
+    inlets: Inlets,
     instance: Arc<Instance>,
     config: Cache<Arc<ArcSwap<Config>>, Arc<Config>>,
     shard: Arc<Shard>,
+    share: Share,
     random: Random,
-    listeners: Vec<Arc<Sockets>>,
-    queries: Inbox,
-    responses: Inbox,
-    batch: Box<::xsk::Batch>,
-    waiting: Box<Waiting>,
     epoll: Epoll,
-    wake: Arc<EventFd>,
     orders: Receiver<Order>,
+    wake: Arc<EventFd>,
     last_housekeeping: Now,
     /// The TX ring holds frames that the kernel did not take.
     unsent: bool,
     stop: Option<Now>,
 }
 
+/// What a worker receives with.
+struct Inlets {
+    listeners: Vec<Arc<Sockets>>,
+    /// This worker's share of the backend ports.
+    ports: PortReader,
+    queries: Inbox,
+    responses: Inbox,
+    batch: Box<::xsk::Batch>,
+    waiting: Box<Waiting>,
+}
+
 impl Worker {
     /// Takes over the rings in `outlets` and every listener's socket of this worker's number.
+    ///
+    /// # Errors
+    /// When the kernel gives no descriptors or no random numbers.
     pub fn new(outlets: Outlets) -> io::Result<(Worker, Reins)> {
         let instance = Arc::clone(&outlets.instance);
-        let workers = instance.shards.len() - 1;
+        let number = outlets.worker;
         let (sender, orders) = channel();
         let wake = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
         )?);
-        let mut worker = Worker {
-            config: Cache::new(Arc::clone(&instance.config)),
-            shard: Arc::clone(&instance.shards[outlets.worker]),
-            random: Random::from_kernel()?,
+        let inlets = Inlets {
             listeners: Vec::new(),
+            ports: instance.ports.reader(number),
             queries: Inbox::new(udp::QUERY_ROOM),
             responses: Inbox::new(udp::RESPONSE_ROOM),
             batch: Box::new(::xsk::Batch::new()),
             waiting: Box::default(),
+        };
+        let mut worker = Worker {
+            config: Cache::new(Arc::clone(&instance.config)),
+            shard: Arc::clone(&instance.shards[number]),
+            share: instance.exchanges.share(number),
+            random: Random::from_kernel()?,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             wake: Arc::clone(&wake),
             orders,
             last_housekeeping: Now::default(),
             unsent: false,
             stop: None,
+            inlets,
             instance: Arc::clone(&instance),
             outlets,
         };
         worker.watch(&wake, Token::Wake)?;
+        worker.watch(&worker.inlets.ports, Token::Ports)?;
         worker.watch_devices()?;
-        worker.watch_ports(workers)?;
         for sockets in instance.listeners.all().iter().flatten() {
             worker.listen(Arc::clone(sockets));
         }
-        Ok((
-            worker,
-            Reins {
-                orders: sender,
-                wake,
-            },
-        ))
+        let reins = Reins {
+            orders: sender,
+            wake,
+        };
+        Ok((worker, reins))
     }
 
     /// Serves until told to stop.
@@ -167,30 +183,41 @@ impl Worker {
         self.outlets.flush(&self.shard);
     }
 
+    /// Runs `work` with what the pipeline may use, the time being now.
+    fn with_env<R>(
+        &mut self,
+        work: impl FnOnce(&mut Inlets, &mut Outlets, &mut Env<'_>) -> R,
+    ) -> R {
+        let mut departures = self.instance.ports.depart();
+        let mut env = Env {
+            config: self.config.load(),
+            now: Now::read(),
+            random: &mut self.random,
+            shard: &self.shard,
+            forwarder: Some(Forwarder {
+                exchanges: &self.instance.exchanges,
+                share: &mut self.share,
+                departures: &mut departures,
+            }),
+        };
+        let result = work(&mut self.inlets, &mut self.outlets, &mut env);
+        // Before the departures are given up: they keep the sockets open that the outbox sends by.
+        self.outlets.outbox.flush();
+        result
+    }
+
     /// One batch of every device; how many frames.
     fn serve_devices(&mut self) -> usize {
-        let Worker {
-            outlets,
-            config,
-            shard,
-            random,
-            batch,
-            waiting,
-            instance,
-            ..
-        } = self;
-        let mut env = Env {
-            config: config.load(),
-            now: Now::read(),
-            random,
-            shard,
-            exchanges: &instance.exchanges,
-        };
-        let mut count = 0;
-        for device in 0..outlets.devices.count() {
-            count += xsk::serve(device, batch, waiting, outlets, &mut env);
+        if self.outlets.devices.count() == 0 {
+            return 0;
         }
-        count
+        self.with_env(|inlets, outlets, env| {
+            (0..outlets.devices.count())
+                .map(|device| {
+                    xsk::serve(device, &mut inlets.batch, &mut inlets.waiting, outlets, env)
+                })
+                .sum()
+        })
     }
 
     /// Waits for something to do, unless there is `more` already, and serves the sockets that have something.
@@ -210,7 +237,7 @@ impl Worker {
                 // Its frames are received in the next turn.
                 Token::Device => {}
                 Token::Listener(number) => count += self.serve_listener(number),
-                Token::Port(number) => count += self.serve_port(number),
+                Token::Ports => self.serve_ports(),
             }
         }
         count
@@ -220,7 +247,7 @@ impl Worker {
     fn patience(&self) -> EpollTimeout {
         let wait = if self.unsent {
             RETRY
-        } else if self.stop.is_some() || self.instance.exchanges.in_flight(self.outlets.worker) > 0
+        } else if self.stop.is_some() || self.instance.exchanges.next_expiry(&self.share).is_some()
         {
             HOUSEKEEPING
         } else {
@@ -230,50 +257,31 @@ impl Worker {
     }
 
     fn serve_listener(&mut self, number: u16) -> usize {
-        let Worker {
-            outlets,
-            config,
-            shard,
-            random,
-            queries,
-            listeners,
-            instance,
-            ..
-        } = self;
-        let Some(sockets) = listeners.iter().find(|sockets| sockets.number == number) else {
-            return 0;
-        };
-        let mut env = Env {
-            config: config.load(),
-            now: Now::read(),
-            random,
-            shard,
-            exchanges: &instance.exchanges,
-        };
-        udp::queries(sockets, queries, outlets, &mut env)
+        self.with_env(|inlets, outlets, env| {
+            let mut listeners = inlets.listeners.iter();
+            listeners
+                .find(|sockets| sockets.number == number)
+                .map_or(0, |sockets| {
+                    udp::queries(sockets, &mut inlets.queries, outlets, env)
+                })
+        })
     }
 
-    fn serve_port(&mut self, number: u16) -> usize {
-        let Worker {
-            outlets,
-            config,
-            shard,
-            random,
-            responses,
-            waiting,
-            instance,
-            ..
-        } = self;
-        let mut env = Env {
-            config: config.load(),
-            now: Now::read(),
-            random,
-            shard,
-            exchanges: &instance.exchanges,
-        };
-        instance.ports.with_bound(number, |socket, local| {
-            udp::responses(socket, local, responses, waiting, outlets, &mut env)
-        })
+    fn serve_ports(&mut self) {
+        self.with_env(|inlets, outlets, env| {
+            let Inlets {
+                ports,
+                responses,
+                waiting,
+                ..
+            } = inlets;
+            let read = ports.for_each_ready(|port| {
+                udp::responses(port, responses, waiting, outlets, env);
+            });
+            if let Err(error) = read {
+                log::error!("responses by kernel sockets cannot be read: {error}");
+            }
+        });
     }
 
     /// Time-outs of queries in flight, and the kernel's counters, every [`HOUSEKEEPING`].
@@ -283,10 +291,8 @@ impl Worker {
             return;
         }
         self.last_housekeeping = now;
-        let config = self.config.load();
-        self.instance
-            .exchanges
-            .expire(self.outlets.worker, now, config, &self.shard);
+        let (exchanges, waiting) = (&self.instance.exchanges, &mut self.inlets.waiting);
+        exchanges.expire(&mut self.share, now, &self.shard, waiting, |_| {});
         self.outlets.devices.publish_kernel();
     }
 
@@ -308,7 +314,7 @@ impl Worker {
     fn listen(&mut self, sockets: Arc<Sockets>) {
         let socket = outlet(&sockets, self.outlets.worker);
         match self.watch(&socket, Token::Listener(sockets.number)) {
-            Ok(()) => self.listeners.push(sockets),
+            Ok(()) => self.inlets.listeners.push(sockets),
             Err(error) => log::error!(
                 "{} is not served by worker {}: epoll: {error}",
                 sockets.address,
@@ -319,8 +325,7 @@ impl Worker {
 
     fn unlisten(&mut self, number: u16) {
         while self.serve_listener(number) == BATCH {}
-        self.outlets.outbox.flush();
-        self.listeners.retain(|sockets| {
+        self.inlets.listeners.retain(|sockets| {
             if sockets.number == number {
                 let _ = self.epoll.delete(outlet(sockets, self.outlets.worker));
             }
@@ -332,6 +337,7 @@ impl Worker {
     fn begin_to_stop(&mut self, until: Now) {
         self.stop = Some(until);
         let numbers: Vec<u16> = self
+            .inlets
             .listeners
             .iter()
             .map(|sockets| sockets.number)
@@ -341,7 +347,7 @@ impl Worker {
 
     fn is_done(&self) -> bool {
         let Some(until) = self.stop else { return false };
-        let idle = self.instance.exchanges.total_in_flight() == 0 && !self.unsent;
+        let idle = self.instance.in_flight() == 0 && !self.unsent;
         idle || Now::read() >= until
     }
 
@@ -358,15 +364,6 @@ impl Worker {
         }
         Ok(())
     }
-
-    /// Each backend port is read by one worker.
-    fn watch_ports(&self, workers: usize) -> io::Result<()> {
-        self.instance
-            .ports
-            .each_of(self.outlets.worker, workers, |number, socket| {
-                self.watch(&socket, Token::Port(number))
-            })
-    }
 }
 
 #[cfg(test)]
@@ -379,7 +376,7 @@ mod tests {
             Token::Wake,
             Token::Device,
             Token::Listener(65_535),
-            Token::Port(7),
+            Token::Ports,
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

@@ -30,7 +30,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn system(doing: impl Into<String>, error: io::Error) -> Error {
+    pub fn system(doing: impl Into<String>, error: io::Error) -> Error {
         Error::System {
             doing: doing.into(),
             error,

@@ -20,7 +20,7 @@ pub(super) enum Arguments {
 }
 
 /// A DNS load balancer whose UDP path runs over AF_XDP. It speaks dnsdist's language.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "millrace", disable_version_flag = true)]
 #[command(
     after_help = "Without a listener in the file or on the command line, 127.0.0.1:53 is served."

@@ -3,13 +3,12 @@
 use super::devices::Devices;
 use super::listeners::{outlet, serving};
 use super::sys::Outbox;
-use crate::backend::exchange::{Port, Waiting};
-use crate::backend::server::Server;
+use crate::backend::exchange::Waiting;
 use crate::counters::{Counter, Shard};
 use crate::instance::Instance;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
-use crate::pipeline::{HandOver, Verdict};
+use crate::pipeline::{Env, Forward, HandOver, Verdict};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::frame::Headers;
@@ -25,7 +24,7 @@ pub struct Outlets {
 
 impl Outlets {
     /// Takes the verdict on a query that came by a kernel socket (or was copied out of its frame).
-    pub fn settle(&mut self, verdict: Verdict<'_>, arrival: &Arrival<'_>, shard: &Shard) {
+    pub fn settle(&mut self, verdict: Verdict<'_>, arrival: &Arrival<'_>, env: &Env<'_>) {
         match verdict {
             Verdict::Answer(length) => {
                 self.answer(
@@ -36,13 +35,9 @@ impl Outlets {
                 );
             }
             Verdict::Forward(forward) => {
-                self.forward(
-                    forward.server,
-                    forward.port,
-                    &arrival.message[..arrival.length],
-                );
+                self.forward(&forward, &arrival.message[..arrival.length], env);
             }
-            Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, shard),
+            Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, env.shard),
             Verdict::Drop(_) => {}
         }
     }
@@ -86,17 +81,17 @@ impl Outlets {
     }
 
     /// Sends a query to its backend by the backend port's kernel socket.
-    pub fn forward(&mut self, server: &Server, port: Port, message: &[u8]) {
-        self.instance.ports.with_socket(port, |socket| {
-            self.outbox
-                .push(socket, server.options.address, None, message);
-        });
+    fn forward(&mut self, forward: &Forward<'_>, message: &[u8], env: &Env<'_>) {
+        let address = forward.server.options.address;
+        if let Some(forwarder) = &env.forwarder
+            && let Some(socket) = forwarder.departures.socket(forward.port)
+        {
+            self.outbox.push(socket, address, None, message);
+        }
     }
 
-    pub fn hand_over(&mut self, hand_over: &HandOver<'_>, arrival: &Arrival<'_>, shard: &Shard) {
-        if !self.instance.hand_over.push(hand_over, arrival) {
-            shard.count_drop(DropReason::HandOverFull);
-        }
+    pub fn hand_over(&mut self, _: &HandOver<'_>, _: &Arrival<'_>, shard: &Shard) {
+        shard.count_drop(DropReason::HandOverFull);
     }
 
     /// Sends what was gathered in this turn; whether frames wait because the kernel takes no more now.

@@ -4,11 +4,12 @@ use super::listeners::{Sockets, outlet};
 use super::outlets::Outlets;
 use super::sys::Inbox;
 use crate::backend::exchange::Waiting;
+use crate::backend::ports::BoundPort;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, respond};
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 
 /// Room for a query and its answer, in bytes: the largest answer over UDP here.
 pub const QUERY_ROOM: usize = 4_096;
@@ -43,28 +44,27 @@ pub fn queries(
             },
         };
         let verdict = pipeline::run(&mut arrival, env);
-        outlets.settle(verdict, &arrival, env.shard);
+        outlets.settle(verdict, &arrival, env);
     }
     count
 }
 
-/// Takes one batch of responses from the backend port bound to `local`; how many datagrams there were.
+/// Takes one batch of responses from a backend port's socket; how many datagrams there were.
 pub fn responses(
-    socket: BorrowedFd<'_>,
-    local: SocketAddr,
+    port: &BoundPort,
     inbox: &mut Inbox,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) -> usize {
-    let count = inbox.receive(socket).unwrap_or(0);
+    let count = inbox.receive(port.as_fd()).unwrap_or(0);
     for index in 0..count {
         let Some(datagram) = inbox.datagram(index) else {
             env.shard.count_drop(DropReason::TooLong);
             continue;
         };
         let (message, length) = (datagram.buffer, datagram.length);
-        match respond::accept(local, datagram.peer, message, length, waiting, env) {
+        match respond::accept(port.local(), datagram.peer, message, length, waiting, env) {
             Ok(length) => outlets.answer_waiting(waiting, &message[..length]),
             Err(reason) => env.shard.count_drop(reason),
         }

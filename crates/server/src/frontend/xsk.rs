@@ -146,10 +146,8 @@ fn query(
             }
         }
         Verdict::Forward(out) => forward(frame, start, length, &out, outlets, env),
-        Verdict::HandOver(hand_over) => {
-            if !outlets.instance.hand_over.push(&hand_over, &arrival) {
-                env.shard.count_drop(DropReason::HandOverFull);
-            }
+        Verdict::HandOver(_) => {
+            env.shard.count_drop(DropReason::HandOverFull);
             outlets.devices.umem().give(frame);
         }
         Verdict::Drop(_) => outlets.devices.umem().give(frame),
@@ -182,15 +180,14 @@ fn forward(
         return;
     }
     let Outlets {
-        devices,
-        outbox,
-        instance,
-        ..
+        devices, outbox, ..
     } = outlets;
     let message = &devices.umem().chunk(&frame)[start..start + length];
-    instance.ports.with_socket(out.port, |socket| {
-        outbox.push(socket, address, None, message)
-    });
+    if let Some(forwarder) = &env.forwarder
+        && let Some(socket) = forwarder.departures.socket(out.port)
+    {
+        outbox.push(socket, address, None, message);
+    }
     devices.umem().give(frame);
 }
 

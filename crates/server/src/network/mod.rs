@@ -22,6 +22,7 @@ pub mod paths;
 pub mod plan;
 pub mod privileges;
 pub mod routes;
+pub mod steering;
 pub mod view;
 
 pub use devices::{Device, Devices};

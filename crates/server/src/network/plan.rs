@@ -37,7 +37,7 @@ pub struct PlannedDevice {
 }
 
 /// A backend and the address of ours that it sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BackendPair {
     pub source: IpAddr,
     pub backend: SocketAddr,

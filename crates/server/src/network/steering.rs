@@ -55,8 +55,15 @@ impl Steering {
         self.devices.values()
     }
 
-    pub fn heartbeat(&self, device: u8, queue: u32) -> Option<xsk::Result<Heartbeat>> {
-        Some(self.devices.get(&device)?.program.heartbeat(queue))
+    /// The cell that the worker of a queue beats in.
+    ///
+    /// # Errors
+    /// A device without a program of ours.
+    pub fn heartbeat(&self, device: u8, queue: u32) -> xsk::Result<Heartbeat> {
+        let steered = self.devices.get(&device);
+        let steered =
+            steered.ok_or_else(|| xsk::Error::Invalid(format!("no program on device {device}")))?;
+        steered.program.heartbeat(queue)
     }
 
     /// Takes what `planned` says from clients and backends, and no longer what it does not say.
@@ -76,13 +83,19 @@ impl Steering {
     /// the port is bound already.
     pub fn open_port(&mut self, source: IpAddr, port: u16) -> xsk::Result<()> {
         self.ports.insert((source, port));
-        self.devices.values_mut().try_for_each(|steered| steered.open_port(source, port))
+        self.devices
+            .values_mut()
+            .try_for_each(|steered| steered.open_port(source, port))
     }
 
     /// Leaves answers to this port to the kernel socket that holds it.
     pub fn close_port(&mut self, source: IpAddr, port: u16) {
         self.ports.remove(&(source, port));
-        for steered in self.devices.values_mut().filter(|steered| steered.asks_from(source)) {
+        for steered in self
+            .devices
+            .values_mut()
+            .filter(|steered| steered.asks_from(source))
+        {
             steered.program.close_port(source, port);
         }
     }

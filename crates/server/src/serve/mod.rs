@@ -15,30 +15,22 @@ mod start;
 mod workers;
 
 use crate::clock::Now;
+use crate::commands::{ServeArguments, say_why};
 use crate::config::lua::state::LuaState;
-use crate::config::{Config, ConfigError, Overrides};
 use crate::instance::Instance;
 use crate::log;
 use crate::network;
 use crate::network::steering::Steering;
 use crate::worker::Order;
-use std::path::PathBuf;
-use std::sync::Arc;
+use start::StartError;
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use workers::Running;
+use workers::{Ready, RunningWorker};
 
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
-
-/// What the daemon is started with.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    pub file: Option<PathBuf>,
-    pub overrides: Overrides,
-    /// The control socket's path.
-    pub control: PathBuf,
-}
 
 /// What the control thread is told, by signals, the control socket and the network.
 pub enum Event {
@@ -48,16 +40,39 @@ pub enum Event {
     Reload(Option<Sender<Result<Vec<String>, String>>>),
 }
 
+/// Serves until it is told to stop; the exit status of the program.
+pub fn serve(arguments: &ServeArguments) -> ExitCode {
+    log::set(arguments.log_settings(log::Settings::DEFAULT));
+    match Daemon::start(arguments.clone()) {
+        Ok(daemon) => {
+            daemon.run();
+            ExitCode::SUCCESS
+        }
+        Err(StartError::Config(error)) => {
+            say_why(&error);
+            error.status().into()
+        }
+        Err(StartError::System(reason)) => {
+            log::error!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// A running daemon, as its control thread sees it.
 pub struct Daemon {
-    options: Options,
+    arguments: ServeArguments,
     lua: LuaState,
     instance: Arc<Instance>,
     devices: network::Devices,
     plan: network::Plan,
-    steering: Steering,
-    workers: Vec<Running>,
+    steering: Arc<Mutex<Steering>>,
+    workers: Vec<RunningWorker>,
+    /// Every queue that was bound, for `/metrics` and `millrace xdp status`.
+    queues: Vec<Ready>,
     events: Receiver<Event>,
+    /// For whoever tells the control thread something.
+    sender: Sender<Event>,
 }
 
 impl Daemon {
@@ -69,7 +84,9 @@ impl Daemon {
                 Event::Reload(reply) => {
                     let outcome = self.reload();
                     if let Err(reason) = &outcome {
-                        log::error!("the configuration was not reloaded, the old one serves on: {reason}");
+                        log::error!(
+                            "the configuration was not reloaded, the old one serves on: {reason}"
+                        );
                     }
                     if let Some(reply) = reply {
                         // Whoever asked may have gone.
@@ -81,8 +98,15 @@ impl Daemon {
         self.stop();
     }
 
-    fn stop(mut self) {
-        self.steering.leave_all();
+    fn reload(&mut self) -> Result<Vec<String>, String> {
+        Err("not yet".into())
+    }
+
+    fn stop(self) {
+        self.steering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .leave_all();
         let until = Now(Now::read().0 + STOP_WITHIN.as_nanos() as u64);
         for worker in &self.workers {
             worker.reins.order(Order::Stop(until));

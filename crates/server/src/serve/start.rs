@@ -1,14 +1,16 @@
 //! From a command line to a daemon that serves.
 
+use super::Daemon;
 use super::workers::{self, Ready};
-use super::{Daemon, Event};
 use crate::backend::exchange::Exchanges;
 use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
+use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks};
 use crate::config::spec::Purpose;
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, Config, ConfigError, Listener, Xdp};
 use crate::counters::{Shard, Writers};
+use crate::frontend::devices::Devices;
 use crate::frontend::listeners::{Listeners, Sockets};
 use crate::instance::Instance;
 use crate::log;
@@ -52,6 +54,217 @@ impl PortWatch for Bitmaps {
     }
 
     fn closing(&self, local: SocketAddr) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).close_port(local.ip(), local.port());
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .close_port(local.ip(), local.port());
+    }
+}
+
+impl Daemon {
+    /// Everything up to the first query.
+    ///
+    /// # Errors
+    /// A configuration that is not good, or an address that cannot be served. That AF_XDP cannot be had is no error: a
+    /// warning says why, and kernel sockets serve.
+    pub fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
+        let lua = arguments.load(Purpose::Serve, None)?;
+        let config = lua.edit(|spec| {
+            log::set(arguments.log_settings(spec.logging));
+            say_remarks(spec);
+            config::derive(spec, None)
+        })?;
+        let mut devices = network::Devices::default();
+        let mut plan = planned(&config, &mut devices);
+        let steering = Arc::new(Mutex::new(attached(&mut plan)));
+        let workers = workers::count(&plan, &config);
+        let instance = Arc::new(instance(config, workers, &steering)?);
+        let (rings, ready) = rings(workers, &plan, &steering)?;
+        take_traffic(&plan, &steering);
+        let (sender, events) = channel();
+        let workers = rings
+            .into_iter()
+            .enumerate()
+            .map(|(number, rings)| workers::start(number, rings, &instance))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(system("starting a worker"))?;
+        enter(&ready, &steering);
+        Ok(Daemon {
+            arguments,
+            lua,
+            instance,
+            devices,
+            plan,
+            steering,
+            workers,
+            queues: ready,
+            events,
+            sender,
+        })
+    }
+}
+
+/// What has to be attached; nothing when the kernel does not tell what the network is like.
+fn planned(config: &Config, devices: &mut network::Devices) -> Plan {
+    let wanted = config
+        .listeners
+        .iter()
+        .any(|listener| listener.xdp != Xdp::Off)
+        || config
+            .servers
+            .iter()
+            .any(|server| server.options.xdp != Xdp::Off);
+    if !wanted {
+        return Plan::default();
+    }
+    let view = match NetworkView::read(&plan::destinations(&config.servers)) {
+        Ok(view) => view,
+        Err(error) => {
+            log::warn!(
+                "no AF_XDP, kernel sockets serve: the kernel does not say what interfaces there are: {error}"
+            );
+            return Plan::default();
+        }
+    };
+    let plan = network::plan(&config.listeners, &config.servers, &view, devices);
+    plan.lines.iter().for_each(|line| log::info!("{line}"));
+    plan.warnings.iter().for_each(|line| log::warn!("{line}"));
+    plan
+}
+
+/// The programs of all planned devices; a device that takes none leaves the plan.
+fn attached(plan: &mut Plan) -> Steering {
+    let mut steering = Steering::default();
+    plan.devices
+        .retain(|planned| match steering.attach(&planned.device) {
+            Ok(line) => {
+                log::info!("{line}");
+                true
+            }
+            Err(error) => {
+                let name = &planned.device.name;
+                log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}");
+                false
+            }
+        });
+    steering
+}
+
+/// Sockets of all listeners, ports towards all servers, counters for all workers.
+fn instance(
+    config: Config,
+    workers: usize,
+    steering: &Arc<Mutex<Steering>>,
+) -> Result<Instance, StartError> {
+    let servers = Arc::new(Servers::default());
+    servers.publish(&config.servers);
+    let watch = Box::new(Bitmaps(Arc::clone(steering)));
+    let ports =
+        Ports::new(workers, PORTS_PER_SOURCE, watch).map_err(system("making backend ports"))?;
+    for server in &config.servers {
+        prepare(server, &ports);
+    }
+    let mut random =
+        Random::from_kernel().map_err(system("asking the kernel for random numbers"))?;
+    let outstanding = config.tuning.maximum_udp_outstanding;
+    Ok(Instance {
+        listeners: listeners(&config, workers)?,
+        exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
+        ports: Arc::new(ports),
+        shards: shards(&config, workers),
+        config: Arc::new(ArcSwap::from_pointee(config)),
+    })
+}
+
+fn prepare(server: &Server, ports: &Ports) {
+    match ports.prepare(server) {
+        Ok(None) => {}
+        Ok(Some(shortfall)) => log::warn!("{shortfall}"),
+        Err(error) => log::warn!(
+            "no backend ports towards {}: {error}",
+            server.options.address
+        ),
+    }
+}
+
+fn listeners(config: &Config, workers: usize) -> Result<Listeners, StartError> {
+    let bind = |(number, listener): (usize, &Listener)| {
+        let count = sockets_of(listener, workers);
+        let sockets = Sockets::bind(number as u16, listener, count)
+            .map_err(system(format!("cannot serve {}", listener.address)))?;
+        Ok(Some(Arc::new(sockets)))
+    };
+    let sockets = config
+        .listeners
+        .iter()
+        .enumerate()
+        .map(bind)
+        .collect::<Result<_, StartError>>()?;
+    Ok(Listeners::new(sockets))
+}
+
+/// Over AF_XDP every worker has a socket beside its ring, for what the kernel program passes on its queue.
+fn sockets_of(listener: &Listener, workers: usize) -> usize {
+    if listener.xdp == Xdp::Off {
+        listener.sockets
+    } else {
+        workers
+    }
+}
+
+/// One for each worker, and the asynchronous runtime's.
+fn shards(config: &Config, workers: usize) -> Box<[Arc<Shard>]> {
+    let rings = || Rings::default();
+    let own = (0..workers).map(|number| Shard::new(number, Writers::One, rings()));
+    own.chain([Shard::new(workers, Writers::Many, rings())])
+        .map(Arc::new)
+        .collect()
+}
+
+/// The frames and bound queues of each worker.
+fn rings(
+    workers: usize,
+    plan: &Plan,
+    steering: &Mutex<Steering>,
+) -> Result<(Vec<Devices>, Vec<Ready>), StartError> {
+    let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ready = Vec::new();
+    let rings = (0..workers)
+        .map(|number| workers::devices(number, plan, &steering, &mut ready))
+        .collect::<xsk::Result<_>>()
+        .map_err(|error| StartError::System(format!("frames for AF_XDP: {error}")))?;
+    Ok((rings, ready))
+}
+
+/// Tells the programs what is ours. Queues have no socket yet: the kernel still gets everything.
+fn take_traffic(plan: &Plan, steering: &Mutex<Steering>) {
+    let mut steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
+    for planned in &plan.devices {
+        if let Err(error) = steering.apply(planned) {
+            log::warn!(
+                "{}: some traffic is left to kernel sockets: {error}",
+                planned.device.name
+            );
+        }
+    }
+}
+
+/// The last step: queues enter their programs' maps.
+fn enter(ready: &[Ready], steering: &Mutex<Steering>) {
+    let mut steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
+    for queue in ready {
+        let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
+        match steering.enter(queue.device, queue.queue, &queue.socket) {
+            Ok(()) => log::info!(
+                "queue {} of {} is served over AF_XDP, {copy} mode",
+                queue.queue,
+                queue.interface
+            ),
+            Err(error) => log::warn!(
+                "queue {} of {} is left to kernel sockets: {error}",
+                queue.queue,
+                queue.interface
+            ),
+        }
     }
 }

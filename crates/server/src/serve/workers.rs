@@ -1,11 +1,12 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
+use crate::config::Config;
 use crate::frontend::devices::{Devices, Queue, QueueRows};
 use crate::frontend::outlets::Outlets;
 use crate::instance::Instance;
 use crate::log;
-use crate::network::plan::{Plan, PlannedDevice};
 use crate::network::steering::Steering;
+use crate::network::{Plan, PlannedDevice};
 use crate::worker::{Reins, Worker};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +15,7 @@ use std::thread::JoinHandle;
 use xsk::{BindMode, Options, RingSizes, Socket, Umem, UmemOptions};
 
 /// One worker as the control thread knows it.
-pub struct Running {
+pub struct RunningWorker {
     pub reins: Reins,
     pub thread: JoinHandle<()>,
 }
@@ -30,14 +31,31 @@ pub struct Ready {
 }
 
 /// How many workers a plan needs: one per queue index, or one per `addLocal` of the address that has most.
-pub fn count(plan: &Plan, sockets: usize) -> usize {
-    let queues = plan.devices.iter().flat_map(|device| &device.queues).map(|wish| wish.queue as usize + 1);
-    queues.max().unwrap_or(0).max(sockets).max(1)
+pub fn count(plan: &Plan, config: &Config) -> usize {
+    let queues = plan
+        .devices
+        .iter()
+        .flat_map(|device| &device.queues)
+        .map(|wish| wish.number as usize + 1);
+    let sockets = config.listeners.iter().map(|listener| listener.sockets);
+    queues.chain(sockets).max().unwrap_or(1)
 }
 
 /// The frames and rings of worker `number`. A queue that cannot be bound is one warning: kernel sockets serve it.
-pub fn devices(number: usize, plan: &Plan, steering: &Steering, ready: &mut Vec<Ready>) -> xsk::Result<Devices> {
-    let mine = || plan.devices.iter().filter(|planned| planned.queues.iter().any(|wish| wish.queue as usize == number));
+pub fn devices(
+    number: usize,
+    plan: &Plan,
+    steering: &Steering,
+    ready: &mut Vec<Ready>,
+) -> xsk::Result<Devices> {
+    let mine = || {
+        plan.devices.iter().filter(|planned| {
+            planned
+                .queues
+                .iter()
+                .any(|wish| wish.number as usize == number)
+        })
+    };
     // A worker without a queue still has one frame, so that nothing asks whether there is a UMEM.
     let frames: u32 = mine().map(|planned| rings(planned, number).frames()).sum();
     let mut devices = Devices::new(Umem::new(frames.max(1), UmemOptions::default())?);
@@ -62,9 +80,17 @@ fn rings(planned: &PlannedDevice, number: usize) -> RingSizes {
     RingSizes::default()
 }
 
-fn bind(queue: u32, planned: &PlannedDevice, steering: &Steering, umem: &mut Umem) -> xsk::Result<(Queue, Ready)> {
+fn bind(
+    queue: u32,
+    planned: &PlannedDevice,
+    steering: &Steering,
+    umem: &mut Umem,
+) -> xsk::Result<(Queue, Ready)> {
     let device = &planned.device;
-    let options = Options { rings: rings(planned, queue as usize), mode: BindMode::Auto };
+    let options = Options {
+        rings: rings(planned, queue as usize),
+        mode: BindMode::Auto,
+    };
     let socket = Socket::bind(umem, device.interface, queue, options)?;
     let heartbeat = steering.heartbeat(device.number, queue)?;
     let rows = Arc::new(QueueRows::default());
@@ -72,7 +98,10 @@ fn bind(queue: u32, planned: &PlannedDevice, steering: &Steering, umem: &mut Ume
         device: device.number,
         queue,
         interface: device.name.clone(),
-        socket: socket.as_fd().try_clone_to_owned().map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
+        socket: socket
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
         zero_copy: matches!(socket.mode()?, BindMode::ZeroCopy),
         rows: Arc::clone(&rows),
     };
@@ -88,7 +117,11 @@ fn bind(queue: u32, planned: &PlannedDevice, steering: &Steering, umem: &mut Ume
 }
 
 /// Starts a worker's thread.
-pub fn start(number: usize, devices: Devices, instance: &Arc<Instance>) -> io::Result<Running> {
+pub fn start(
+    number: usize,
+    devices: Devices,
+    instance: &Arc<Instance>,
+) -> io::Result<RunningWorker> {
     let outlets = Outlets {
         worker: number,
         instance: Arc::clone(instance),
@@ -96,6 +129,8 @@ pub fn start(number: usize, devices: Devices, instance: &Arc<Instance>) -> io::R
         devices,
     };
     let (worker, reins) = Worker::new(outlets)?;
-    let thread = std::thread::Builder::new().name(format!("worker-{number}")).spawn(move || worker.run())?;
-    Ok(Running { reins, thread })
+    let thread = std::thread::Builder::new()
+        .name(format!("worker-{number}"))
+        .spawn(move || worker.run())?;
+    Ok(RunningWorker { reins, thread })
 }
