@@ -3,6 +3,7 @@
 
 mod arguments;
 mod check;
+pub mod xdp;
 
 pub use arguments::ServeArguments;
 

@@ -5,6 +5,7 @@
 
 use super::devices::Device;
 use super::events::{GROUPS, NetworkEvent};
+use super::links::MacText;
 use super::paths::{Change, Paths, Watched};
 use super::plan::{Plan, destination};
 use super::{links, neighbours, routes};
@@ -301,7 +302,7 @@ impl<N: Fn(Notice)> Following<N> {
         };
         server.xsk.set(device, mac);
         let name = self.paths.device_name(device);
-        log::notice!("Server reached over AF_XDP"; server = server.options.address, interface = name, next_hop = Octets(mac));
+        log::notice!("Server reached over AF_XDP"; server = server.options.address, interface = name, next_hop = MacText(mac));
     }
 
     fn clear(&self, number: ServerId, reason: &str) {
@@ -310,16 +311,6 @@ impl<N: Fn(Notice)> Following<N> {
         };
         server.xsk.clear();
         log::warn!("Server reached by kernel sockets"; server = server.options.address, reason = reason);
-    }
-}
-
-/// An Ethernet address as people write it.
-struct Octets(wire::frame::Mac);
-
-impl std::fmt::Display for Octets {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [a, b, c, d, e, f] = self.0;
-        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
     }
 }
 

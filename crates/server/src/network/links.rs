@@ -4,6 +4,7 @@ use rtnetlink::packet_route::link::{
     InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage,
 };
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use std::fmt;
 use std::io;
 use wire::frame::Mac;
 use xsk::nic::Nic;
@@ -82,6 +83,16 @@ impl Link {
             partial_checksums: kind != LinkKind::Device
                 || nic.is_some_and(|nic| nic.may_have_partial_checksums()),
         })
+    }
+}
+
+/// An Ethernet address as people write it: `02:00:00:00:00:01`.
+pub struct MacText(pub Mac);
+
+impl fmt::Display for MacText {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, f] = self.0;
+        write!(out, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
     }
 }
 
