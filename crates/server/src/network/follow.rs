@@ -8,6 +8,7 @@ use super::events::{GROUPS, NetworkEvent};
 use super::links::MacText;
 use super::paths::{Change, Paths, Watched};
 use super::plan::{Plan, destination};
+use super::routes::{Destination, Route};
 use super::{links, neighbours, routes};
 use crate::backend::server::{Server, ServerId};
 use crate::config::Xdp;
@@ -81,11 +82,19 @@ impl Follower {
 
     /// From now on the ways to these servers are followed, as `plan` has opened devices for them.
     pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan) {
+        let routes: HashMap<ServerId, Route> = plan
+            .paths
+            .iter()
+            .map(|path| (path.server, path.route))
+            .collect();
         let wanted = servers
             .iter()
             .filter(|server| server.options.xdp != Xdp::Off);
         let order = Order {
-            watched: wanted.clone().map(|server| watched(server, plan)).collect(),
+            watched: wanted
+                .clone()
+                .map(|server| watched(server, routes.get(&server.number)))
+                .collect(),
             servers: wanted
                 .map(|server| (server.number, Arc::clone(server)))
                 .collect(),
@@ -111,19 +120,17 @@ impl Drop for Follower {
     }
 }
 
-fn watched(server: &Server, plan: &Plan) -> Watched {
-    let path = plan.paths.iter().find(|path| path.server == server.number);
+fn watched(server: &Server, planned: Option<&Route>) -> Watched {
     let wish = destination(server);
     Watched {
         server: server.number,
-        address: server.options.address,
         // The backend ports are bound to the source that was planned.
-        destination: routes::Destination {
-            source: path.map(|path| path.route.source).or(wish.source),
+        destination: Destination {
+            source: planned.map(|route| route.source).or(wish.source),
             ..wish
         },
         mac: server.options.mac,
-        planned: path.is_some(),
+        planned: planned.is_some(),
     }
 }
 
@@ -154,8 +161,13 @@ impl Due {
 impl<N: Fn(Notice)> Following<N> {
     /// Until nobody gives orders any more.
     async fn run(mut self, mut orders: UnboundedReceiver<Order>) {
+        let mut told = String::new();
         while let Err(error) = self.listen(&mut orders).await {
-            log::warn!("the network is not followed for now, netlink fails: {error}");
+            let reason = error.to_string();
+            if reason != told {
+                log::warn!("Network not followed for now, netlink fails"; error = reason);
+                told = reason;
+            }
             sleep(AGAIN).await;
         }
     }

@@ -8,14 +8,13 @@ use super::neighbours::Neighbour;
 use super::routes::{Destination, Route};
 use crate::backend::server::ServerId;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use wire::frame::Mac;
 
 /// A server whose way is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
     pub server: ServerId,
-    pub address: SocketAddr,
     pub destination: Destination,
     /// MACAddr: used unasked.
     pub mac: Option<Mac>,
@@ -45,6 +44,8 @@ pub enum Change {
 #[derive(Debug, Default)]
 pub struct Paths {
     servers: Vec<Followed>,
+    /// Who is at a destination: positions in `servers`.
+    at: HashMap<Destination, Vec<usize>>,
     devices: Vec<Device>,
     links: HashMap<u32, Link>,
     /// By interface and address.
@@ -101,19 +102,23 @@ impl Paths {
 
     /// From now on these servers are followed, over these devices. A server that was followed before keeps what is known.
     pub fn watch(&mut self, servers: Vec<Watched>, devices: Vec<Device>) -> Vec<Change> {
-        let mut old = std::mem::take(&mut self.servers);
+        let old = std::mem::take(&mut self.servers).into_iter();
+        let mut old: HashMap<ServerId, Followed> =
+            old.map(|known| (known.watched.server, known)).collect();
         self.devices = devices;
-        for watched in servers {
-            let known = old
-                .iter()
-                .position(|followed| followed.watched.server == watched.server);
-            let (route, told) = match known.map(|position| old.swap_remove(position)) {
+        self.at.clear();
+        for (position, watched) in servers.into_iter().enumerate() {
+            let (route, told) = match old.remove(&watched.server) {
                 Some(known) if known.watched.destination == watched.destination => {
                     (known.route, known.told)
                 }
                 Some(known) => (None, known.told),
                 None => (None, Told::Nothing),
             };
+            self.at
+                .entry(watched.destination)
+                .or_default()
+                .push(position);
             self.servers.push(Followed {
                 watched,
                 route,
@@ -125,13 +130,7 @@ impl Paths {
 
     /// Where the kernel must be asked for the way, each destination once.
     pub fn destinations(&self) -> Vec<Destination> {
-        let mut destinations: Vec<Destination> = Vec::new();
-        for followed in &self.servers {
-            if !destinations.contains(&followed.watched.destination) {
-                destinations.push(followed.watched.destination);
-            }
-        }
-        destinations
+        self.at.keys().copied().collect()
     }
 
     /// Whether nothing is new about a link.
@@ -159,11 +158,9 @@ impl Paths {
         route: &Result<Route, String>,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
-        for position in 0..self.servers.len() {
+        for position in self.at.get(destination).cloned().unwrap_or_default() {
             let followed = &mut self.servers[position];
-            if followed.watched.destination != *destination
-                || followed.route.as_ref() == Some(route)
-            {
+            if followed.route.as_ref() == Some(route) {
                 continue;
             }
             followed.route = Some(route.clone());
@@ -403,7 +400,6 @@ mod tests {
     fn watched(mac: Option<Mac>) -> Watched {
         Watched {
             server: ServerId(1),
-            address: "192.0.2.2:53".parse().expect("an address"),
             destination: destination(),
             mac,
             planned: true,
