@@ -3,8 +3,8 @@
 use crate::config::spec::Purpose;
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
 use crate::log::{Settings, Shape};
+use crate::pipeline::acl::Netmask;
 use clap::Parser;
-use ipnet::IpNet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,8 +35,8 @@ pub struct ServeArguments {
     listeners: Vec<SocketAddr>,
 
     /// Start with an ACL of CIDR in place of the default one; may be repeated
-    #[arg(short = 'a', long = "acl", value_name = "CIDR", value_parser = addresses::netmask)]
-    acl: Vec<IpNet>,
+    #[arg(short = 'a', long = "acl", value_name = "CIDR")]
+    acl: Vec<Netmask>,
 
     /// Load everything, touch nothing, say whether it is good
     #[arg(long)]
@@ -89,6 +89,10 @@ pub struct ServeArguments {
     /// Print the version
     #[arg(short = 'V', long = "version")]
     version: bool,
+
+    /// More backends
+    #[arg(value_name = "BACKEND", value_parser = listener)]
+    servers: Vec<SocketAddr>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -158,6 +162,7 @@ impl ServeArguments {
         let overrides = Overrides {
             listeners: self.listeners.clone(),
             acl: self.acl.clone(),
+            servers: self.servers.clone(),
         };
         config::load(self.file(), &overrides, purpose, previous)
     }

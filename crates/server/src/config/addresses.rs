@@ -1,6 +1,5 @@
-//! Addresses and netmasks as the dialect writes them.
+//! Addresses as the dialect writes them.
 
-use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 /// The address in `text`, with `port` if it has none.
@@ -29,24 +28,6 @@ fn parse(text: &str, port: u16) -> Option<SocketAddr> {
         .parse::<SocketAddrV6>()
         .ok()
         .map(SocketAddr::V6)
-}
-
-/// The netmask in `text`; an address alone is a mask of its own.
-///
-/// # Errors
-/// What was expected.
-pub fn netmask(text: &str) -> Result<IpNet, String> {
-    try_netmask(text).ok_or_else(|| {
-        format!("'{text}' is not a netmask: 192.0.2.0/24, 2001:db8::/32 or an address expected")
-    })
-}
-
-/// The netmask in `text`, if it is one.
-pub fn try_netmask(text: &str) -> Option<IpNet> {
-    let mask = text
-        .parse::<IpNet>()
-        .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    mask.ok().map(|mask| mask.trunc())
 }
 
 #[cfg(test)]
@@ -79,22 +60,6 @@ mod tests {
             "1.2.3.4:53:53",
         ] {
             assert!(with_port(text, 53).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn netmasks_and_addresses() {
-        for (text, expected) in [
-            ("192.0.2.0/24", "192.0.2.0/24"),
-            ("192.0.2.77/24", "192.0.2.0/24"),
-            ("192.0.2.1", "192.0.2.1/32"),
-            ("2001:db8::/32", "2001:db8::/32"),
-            ("::1", "::1/128"),
-        ] {
-            assert_eq!(netmask(text).unwrap().to_string(), expected, "{text}");
-        }
-        for text in ["", "192.0.2.0/33", "192.0.2/24", "example.com.", "10"] {
-            assert!(netmask(text).is_err(), "{text}");
         }
     }
 }

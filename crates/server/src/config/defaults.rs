@@ -1,7 +1,9 @@
-//! Defaults of dnsdist that are lists (its manual: setACL, setWebserverConfig).
+//! Defaults of dnsdist (its manual: addLocal, setACL, setWebserverConfig, newServer).
 
-use ipnet::IpNet;
+use crate::backend::server::{HealthMode, HealthOptions, ServerOptions};
+use crate::pipeline::acl::Netmask;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 /// Served when neither the file nor the command line names a listener.
 pub const LISTENER: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 53));
@@ -28,15 +30,49 @@ const ACL: [&str; 9] = [
 /// Who may read the web server.
 const WEB_ACL: [&str; 2] = ["127.0.0.1/32", "::1/128"];
 
-pub fn acl() -> Vec<IpNet> {
+pub fn acl() -> Vec<Netmask> {
     netmasks(&ACL)
 }
 
-pub fn web_acl() -> Vec<IpNet> {
+pub fn web_acl() -> Vec<Netmask> {
     netmasks(&WEB_ACL)
 }
 
-fn netmasks(texts: &[&str]) -> Vec<IpNet> {
+/// What `newServer("address")` means, with an id of its own.
+pub(super) fn server(address: SocketAddr) -> ServerOptions {
+    ServerOptions {
+        address,
+        name: String::new(),
+        id: super::uuid::random(),
+        pools: vec![String::new()],
+        order: 1,
+        weight: 1,
+        qps: 0,
+        udp_timeout: None,
+        tcp_connect_timeout: Duration::from_secs(5),
+        tcp_send_timeout: Duration::from_secs(30),
+        tcp_receive_timeout: Duration::from_secs(30),
+        tcp_only: false,
+        source: None,
+        health: HealthOptions {
+            mode: HealthMode::Auto,
+            name: "a.root-servers.net.".to_owned(),
+            qtype: wire::codes::qtype::A,
+            qclass: wire::codes::class::IN,
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_millis(1_000),
+            maximum_failures: 1,
+            rise: 1,
+            must_resolve: false,
+            set_cd: false,
+            over_tcp: false,
+        },
+        xdp: super::Xdp::Off,
+        mac: None,
+    }
+}
+
+fn netmasks(texts: &[&str]) -> Vec<Netmask> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 

@@ -153,7 +153,7 @@ fn pools(
             name: name.clone(),
             circle: Circle::new(policy, &members, &spec.tuning.policies),
             servers: members,
-            cache: pool.cache.clone(),
+            cache: pool.cache.and_then(|key| spec.live_cache(key)),
             policy,
             position: old.map(|old| Arc::clone(&old.position)).unwrap_or_default(),
         }));
@@ -164,7 +164,7 @@ fn pools(
 fn webserver(spec: &Spec) -> Option<Webserver> {
     Some(Webserver {
         address: spec.web.address?,
-        acl: spec.web.acl.clone(),
+        acl: spec.web.acl.iter().copied().collect(),
         password: spec.web.password.clone(),
         api_key: spec.web.api_key.clone(),
         stats_require_authentication: spec.web.stats_require_authentication,

@@ -3,14 +3,16 @@
 //! a cache by its pool.
 
 use super::Config;
-use super::spec::{RuleSpec, ServerSpec, Spec};
+use super::spec::{CacheKey, RuleSpec, ServerSpec, Spec};
 use crate::backend::server::{Server, ServerId, ServerOptions};
+use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::Rule;
 use std::sync::Arc;
 
 /// Puts the live objects of `previous` where `spec` means the same, and new ones elsewhere. Returns the number of the
 /// next new server.
 pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
+    keep_caches(spec, previous);
     let mut next_server = previous.map_or(0, |previous| previous.next_server);
     let mut old_servers: Vec<Arc<Server>> = previous
         .map(|previous| previous.servers.clone())
@@ -67,6 +69,29 @@ fn is_same_server(server: &ServerSpec, old: &Arc<Server>) -> bool {
         ..server.options.clone()
     };
     with_old_id == old.options
+}
+
+/// A cache that several pools share is the one that the first of them had.
+fn keep_caches(spec: &mut Spec, previous: Option<&Config>) {
+    let pools: Vec<(String, CacheKey)> = spec
+        .pools
+        .iter()
+        .filter_map(|(name, pool)| Some((name.clone(), pool.cache?)))
+        .collect();
+    for (name, key) in pools {
+        let old = previous.and_then(|previous| {
+            let id = previous.pool_names.find(&name)?;
+            previous.pool(id)?.cache.clone()
+        });
+        let cache = spec.cache(key);
+        let serves = cache
+            .live
+            .take()
+            .or(old)
+            .filter(|live| *live.options() == cache.options);
+        cache.live =
+            Some(serves.unwrap_or_else(|| Arc::new(PacketCache::new(cache.options.clone()))));
+    }
 }
 
 fn keep_rules(rules: &mut [RuleSpec], old_rules: &[Rule]) {

@@ -4,9 +4,9 @@ use super::error::ConfigError;
 use super::lua::state::LuaState;
 use super::place::Place;
 use super::pools::PoolNames;
-use super::spec::{ListenerSpec, Purpose, Spec};
+use super::spec::{ListenerSpec, Purpose, ServerSpec, Spec};
 use super::{Config, Xdp, defaults};
-use ipnet::IpNet;
+use crate::pipeline::acl::Netmask;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -16,7 +16,9 @@ pub struct Overrides {
     /// `-l`: served in place of the file's listeners.
     pub listeners: Vec<SocketAddr>,
     /// `-a`: the ACL that the file starts with, in place of the default one.
-    pub acl: Vec<IpNet>,
+    pub acl: Vec<Netmask>,
+    /// Arguments beside the options: more backends.
+    pub servers: Vec<SocketAddr>,
 }
 
 /// Runs `file` (none: dnsdist's defaults) in a new Lua state, which is returned with the Spec that it filled.
@@ -50,6 +52,17 @@ pub fn load(
 }
 
 fn apply(overrides: &Overrides, spec: &mut Spec) {
+    for address in &overrides.servers {
+        let key = spec.next_server_key();
+        let options = defaults::server(*address);
+        spec.servers.push(ServerSpec {
+            place: Place::command_line(),
+            key,
+            id_given: false,
+            options,
+            live: None,
+        });
+    }
     if !overrides.listeners.is_empty() {
         spec.listeners = overrides
             .listeners

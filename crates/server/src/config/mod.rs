@@ -3,6 +3,7 @@
 //! points to.
 
 pub mod addresses;
+pub mod cache;
 pub mod defaults;
 pub mod derive;
 pub mod error;
@@ -107,6 +108,10 @@ pub struct Tuning {
     pub drop_empty_queries: bool,
     /// setServFailWhenNoServer.
     pub servfail_when_no_server: bool,
+    /// setRoundRobinFailOnNoServer: without it roundrobin asks servers that are down when all are.
+    pub round_robin_fail_on_no_server: bool,
+    /// setStaleCacheEntriesTTL, in seconds: when no server of a pool is up, its cache serves what expired no longer ago.
+    pub stale_cache_entries_ttl: u32,
     /// setAddEDNSToSelfGeneratedResponses.
     pub edns_in_self_generated: bool,
     /// setPayloadSizeOnSelfGeneratedAnswers, in bytes.
@@ -143,6 +148,8 @@ impl Default for Tuning {
             maximum_udp_outstanding: 65_535,
             drop_empty_queries: false,
             servfail_when_no_server: false,
+            round_robin_fail_on_no_server: false,
+            stale_cache_entries_ttl: 0,
             edns_in_self_generated: true,
             payload_size_self_generated: 1_232,
             tcp: TcpTuning {
@@ -160,10 +167,10 @@ impl Default for Tuning {
 }
 
 /// `webserver("127.0.0.1:8083")` and setWebserverConfig.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Webserver {
     pub address: SocketAddr,
-    pub acl: Vec<ipnet::IpNet>,
+    pub acl: Netmasks,
     pub password: Option<String>,
     pub api_key: Option<String>,
     pub stats_require_authentication: bool,

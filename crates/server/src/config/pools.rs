@@ -42,6 +42,11 @@ impl PoolNames {
         Some(id)
     }
 
+    /// The number of the pool `name`, if it has one.
+    pub fn find(&self, name: &str) -> Option<PoolId> {
+        self.numbers.get(name).copied()
+    }
+
     pub fn name(&self, id: PoolId) -> &str {
         self.names.get(usize::from(id.0)).map_or("", String::as_str)
     }

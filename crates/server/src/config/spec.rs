@@ -1,15 +1,16 @@
 //! What people wrote: mutable, owned by the control thread. The Lua functions fill it, [`super::derive`] makes a
 //! [`super::Config`] of it and leaves the live objects here, so that the next edit finds them.
 
+use super::cache::CacheOptions;
 use super::place::Place;
 use super::pools::PoolNames;
 use super::{Tuning, Xdp};
 use crate::backend::policy::Policy;
 use crate::backend::server::{Server, ServerOptions};
 use crate::log;
+use crate::pipeline::acl::Netmask;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::Rule;
-use ipnet::IpNet;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub struct Spec {
     pub purpose: Purpose,
     /// One per addLocal line, in their order.
     pub listeners: Vec<ListenerSpec>,
-    pub acl: Vec<IpNet>,
+    pub acl: Vec<Netmask>,
     /// The chain of addAction.
     pub rules: Vec<RuleSpec>,
     /// In the order of newServer lines.
@@ -27,16 +28,21 @@ pub struct Spec {
     pub pool_names: PoolNames,
     /// Pools that exist, by name.
     pub pools: BTreeMap<String, PoolSpec>,
+    /// In the order of newPacketCache lines.
+    pub caches: Vec<CacheSpec>,
     /// setServerPolicy.
     pub policy: Policy,
     pub tuning: Tuning,
     /// setStructuredLogging, setVerbose.
     pub logging: log::Settings,
     pub web: WebSpec,
+    /// setServerID.
+    pub server_id: String,
     /// addCapabilitiesToRetain, as written.
     pub capabilities: Vec<String>,
     /// What the operator should know of this file, once.
     pub remarks: Vec<Remark>,
+    next_server_key: u64,
 }
 
 /// What a configuration file is read for.
@@ -85,10 +91,22 @@ pub struct ServerSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ServerKey(pub u64);
 
+/// One newPacketCache line.
+pub struct CacheSpec {
+    pub options: CacheOptions,
+    /// The cache that serves since the last derivation.
+    pub live: Option<Arc<PacketCache>>,
+}
+
+/// What Lua's PacketCache objects hold: an index into [`Spec::caches`], which never shrinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CacheKey(usize);
+
 /// What the configuration says of one pool.
 #[derive(Default)]
 pub struct PoolSpec {
-    pub cache: Option<Arc<PacketCache>>,
+    /// An entry of [`Spec::caches`].
+    pub cache: Option<CacheKey>,
     /// The pool's own policy; without one, that of setServerPolicy.
     pub policy: Option<Policy>,
 }
@@ -97,7 +115,7 @@ pub struct PoolSpec {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebSpec {
     pub address: Option<SocketAddr>,
-    pub acl: Vec<IpNet>,
+    pub acl: Vec<Netmask>,
     pub password: Option<String>,
     pub api_key: Option<String>,
     pub stats_require_authentication: bool,
@@ -133,13 +151,38 @@ impl Spec {
             servers: Vec::new(),
             pool_names,
             pools: BTreeMap::from([(String::new(), PoolSpec::default())]),
+            caches: Vec::new(),
             policy: Policy::default(),
             tuning: Tuning::default(),
             logging: log::Settings::DEFAULT,
             web: WebSpec::default(),
+            server_id: String::new(),
             capabilities: Vec::new(),
             remarks: Vec::new(),
+            next_server_key: 0,
         }
+    }
+
+    /// A key that no server of this Spec has had.
+    pub fn next_server_key(&mut self) -> ServerKey {
+        self.next_server_key += 1;
+        ServerKey(self.next_server_key)
+    }
+
+    pub fn add_cache(&mut self, options: CacheOptions) -> CacheKey {
+        self.caches.push(CacheSpec {
+            options,
+            live: None,
+        });
+        CacheKey(self.caches.len() - 1)
+    }
+
+    pub fn cache(&mut self, key: CacheKey) -> &mut CacheSpec {
+        &mut self.caches[key.0]
+    }
+
+    pub fn live_cache(&self, key: CacheKey) -> Option<Arc<PacketCache>> {
+        self.caches[key.0].live.clone()
     }
 
     /// Notes something for the operator, once per line and subject however often a loop comes by.

@@ -58,7 +58,7 @@ fn errors_tell_file_and_line() {
         ),
         (
             "addAction(5, RCodeAction(5))",
-            "test.conf:1: addAction: a selector expected, got 5",
+            "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got 5",
         ),
         ("error('mine')", "test.conf:1: mine"),
         ("os.exit(3)", "os.exit(3) was called"),

@@ -33,7 +33,7 @@ impl Standing {
 pub(crate) fn webserver() -> Webserver {
     Webserver {
         address: "127.0.0.1:8083".parse().expect("an address and port"),
-        acl: crate::config::defaults::web_acl(),
+        acl: crate::config::defaults::web_acl().into_iter().collect(),
         password: None,
         api_key: None,
         stats_require_authentication: true,

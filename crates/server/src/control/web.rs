@@ -165,8 +165,7 @@ impl Door {
 }
 
 fn in_acl(webserver: &Webserver, client: IpAddr) -> bool {
-    let client = client.to_canonical();
-    webserver.acl.iter().any(|mask| mask.contains(&client))
+    webserver.acl.contains(client.to_canonical())
 }
 
 impl Listener for Door {

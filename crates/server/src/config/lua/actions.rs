@@ -1,21 +1,93 @@
 //! Actions on queries, by the functions that make them.
 
 use super::define;
+use super::objects::{object, pool};
 use super::options::Options;
 use crate::pipeline::rules::Action;
-use crate::pipeline::rules::actions::answer::{AnswerFlags, RCodeAction};
-use mlua::{Lua, MetaMethod, Table, UserData, UserDataMethods};
+use crate::pipeline::rules::actions::answer::{AnswerFlags, ERCodeAction, RCodeAction, TCAction};
+use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
+use crate::pipeline::rules::actions::pass::{
+    AllowAction, ContinueAction, NoneAction, SetDisableValidationAction, SetNoRecurseAction,
+    SetSkipCacheAction,
+};
+use crate::pipeline::rules::actions::route::{PoolAction, QPSPoolAction};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    answers(lua)?;
+    limits(lua)?;
+    passes(lua)?;
+    pools(lua)
+}
+
+fn answers(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "RCodeAction",
         |lua, (rcode, options): (u8, Option<Table>)| {
-            let flags = answer_flags(lua, "RCodeAction", options)?;
-            Ok(ActionObject::new(RCodeAction::with_flags(rcode, flags)))
+            made(RCodeAction::with_flags(
+                rcode,
+                answer_flags(lua, "RCodeAction", options)?,
+            ))
+        },
+    )?;
+    define(
+        lua,
+        "ERCodeAction",
+        |lua, (rcode, options): (u16, Option<Table>)| {
+            made(ERCodeAction::with_flags(
+                rcode,
+                answer_flags(lua, "ERCodeAction", options)?,
+            ))
+        },
+    )?;
+    define(lua, "TCAction", |_, ()| made(TCAction))
+}
+
+fn limits(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "DropAction", |_, ()| made(DropAction))?;
+    define(lua, "QPSAction", |_, qps| made(QPSAction::new(qps)))
+}
+
+/// Those without `Set` are the names before 1.6.
+fn passes(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "AllowAction", |_, ()| made(AllowAction))?;
+    define(lua, "NoneAction", |_, ()| made(NoneAction))?;
+    define(lua, "ContinueAction", |_, action: ActionObject| {
+        made(ContinueAction(action.0))
+    })?;
+    for name in ["SetSkipCacheAction", "SkipCacheAction"] {
+        define(lua, name, |_, ()| made(SetSkipCacheAction))?;
+    }
+    for name in ["SetNoRecurseAction", "NoRecurseAction"] {
+        define(lua, name, |_, ()| made(SetNoRecurseAction))?;
+    }
+    for name in ["SetDisableValidationAction", "DisableValidationAction"] {
+        define(lua, name, |_, ()| made(SetDisableValidationAction))?;
+    }
+    Ok(())
+}
+
+fn pools(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "PoolAction", |lua, (name, stop)| {
+        made(pool_action(lua, name, stop)?)
+    })?;
+    define(
+        lua,
+        "QPSPoolAction",
+        |lua, (qps, name, stop): (u32, String, Option<bool>)| {
+            made(QPSPoolAction::new(qps, pool_action(lua, name, stop)?))
         },
     )
+}
+
+fn pool_action(lua: &Lua, name: String, stop: Option<bool>) -> mlua::Result<PoolAction> {
+    Ok(PoolAction {
+        pool: pool::number(lua, &name)?,
+        name,
+        stop: stop.unwrap_or(true),
+    })
 }
 
 /// `{aa=, ad=, ra=}` of the actions that answer.
@@ -38,9 +110,13 @@ fn answer_flags(
 #[derive(Clone)]
 pub(super) struct ActionObject(pub(super) Arc<dyn Action>);
 
-impl ActionObject {
-    fn new(action: impl Action + 'static) -> ActionObject {
-        ActionObject(Arc::new(action))
+pub(super) fn made(action: impl Action + 'static) -> mlua::Result<ActionObject> {
+    Ok(ActionObject(Arc::new(action)))
+}
+
+impl FromLua for ActionObject {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<ActionObject> {
+        object(&value, "an action")
     }
 }
 

@@ -1,10 +1,11 @@
 //! Listeners: addLocal, setLocal, newXsk.
 
+use super::objects::object;
 use super::options::Options;
 use super::{define, place, spec, wrong};
 use crate::config::spec::ListenerSpec;
 use crate::config::{Xdp, XskQueue, addresses, defaults};
-use mlua::{AnyUserData, Lua, Table, UserData, Value};
+use mlua::{FromLua, Lua, Table, UserData, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "addLocal", |lua, (address, options)| {
@@ -52,13 +53,13 @@ fn listener(
 
 /// `xskSocket=`, dnsdist's, or `xdp=`, ours.
 fn xdp(options: &mut Options<'_>) -> mlua::Result<Xdp> {
-    let queues = options.get::<AnyUserData>("xskSocket")?;
+    let queues = options.get::<XskSocket>("xskSocket")?;
     let wanted = wanted(options)?;
     match (queues, wanted) {
         (Some(_), Xdp::Auto | Xdp::Interfaces(_)) => Err(wrong(
             "xskSocket and xdp in one table: queues come either from newXsk or from xdp",
         )),
-        (Some(socket), _) => Ok(Xdp::Queues(vec![socket.borrow::<XskSocket>()?.0.clone()])),
+        (Some(socket), _) => Ok(Xdp::Queues(vec![socket.0])),
         (None, wanted) => Ok(wanted),
     }
 }
@@ -79,9 +80,16 @@ pub(super) fn wanted(options: &mut Options<'_>) -> mlua::Result<Xdp> {
 }
 
 /// What newXsk returns.
+#[derive(Clone)]
 pub(super) struct XskSocket(pub(super) XskQueue);
 
 impl UserData for XskSocket {}
+
+impl FromLua for XskSocket {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<XskSocket> {
+        object(&value, "what newXsk returns")
+    }
+}
 
 /// `newXsk({ifName=, NIC_queue_id=, frameNums=, xskMapPath=})`.
 fn new_xsk(lua: &Lua, table: Table) -> mlua::Result<XskSocket> {

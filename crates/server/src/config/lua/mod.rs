@@ -1,26 +1,48 @@
 //! The Lua side of the configuration: dnsdist's functions, one file per theme, each with a `register` function. They
 //! fill the [`Spec`](super::spec::Spec) that lives in the state.
 
+mod acl;
 mod actions;
+mod cache;
 mod constants;
 mod ffi;
+mod later;
 mod listeners;
+mod logging;
+mod objects;
 mod options;
 mod place;
+mod policies;
 mod rules;
+mod runtime;
 mod selectors;
+mod servers;
 pub mod state;
+#[cfg(test)]
+mod tests;
+mod tuning;
+mod web;
 
 use super::spec::Spec;
 use mlua::{AppDataRefMut, FromLuaMulti, IntoLuaMulti, Lua, MultiValue};
 
 /// Gives a new state all functions, objects and constants of the language.
 fn register(lua: &Lua) -> mlua::Result<()> {
-    actions::register(lua)?;
+    objects::register(lua)?;
     constants::register(lua)?;
+    acl::register(lua)?;
+    actions::register(lua)?;
+    cache::register(lua)?;
     listeners::register(lua)?;
+    logging::register(lua)?;
+    policies::register(lua)?;
     rules::register(lua)?;
-    selectors::register(lua)
+    runtime::register(lua)?;
+    selectors::register(lua)?;
+    servers::register(lua)?;
+    tuning::register(lua)?;
+    web::register(lua)?;
+    later::register(lua)
 }
 
 /// Makes `function` the global `name`. Its errors tell file, line and name.
@@ -38,6 +60,10 @@ where
             .and_then(|arguments| function(lua, arguments))
             .map_err(|error| place::located(lua, name, &error))
     })?;
+    debug_assert!(
+        !lua.globals().contains_key(name)?,
+        "{name} is registered twice"
+    );
     lua.globals().raw_set(name, placed)
 }
 

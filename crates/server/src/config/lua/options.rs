@@ -3,6 +3,7 @@
 use super::{place, spec, wrong};
 use crate::config::spec::{Remark, RemarkKind};
 use mlua::{FromLua, Lua, Table, Value};
+use std::time::Duration;
 
 /// The options of one call.
 pub(super) struct Options<'l> {
@@ -57,6 +58,17 @@ impl<'l> Options<'l> {
         }
     }
 
+    /// A time in whole seconds.
+    pub(super) fn seconds(&mut self, name: &'static str) -> mlua::Result<Option<Duration>> {
+        let seconds: Option<u32> = self.number(name, "seconds")?;
+        Ok(seconds.map(|seconds| Duration::from_secs(seconds.into())))
+    }
+
+    /// An option that somebody else has read.
+    pub(super) fn skip(&mut self, name: &'static str) {
+        self.read.push(name);
+    }
+
     /// An option that is true or false.
     pub(super) fn flag(&mut self, name: &'static str) -> mlua::Result<Option<bool>> {
         match self.value(name)? {
@@ -83,7 +95,10 @@ impl<'l> Options<'l> {
     /// is done anyway.
     pub(super) fn not_yet(&mut self, names: &[&'static str]) -> mlua::Result<()> {
         for name in names {
-            if !matches!(self.value(name)?, Value::Nil | Value::Boolean(false)) {
+            let value = self.value(name)?;
+            let says_nothing = matches!(value, Value::Nil | Value::Boolean(false))
+                || matches!(&value, Value::String(text) if text.as_bytes().is_empty());
+            if !says_nothing {
                 return Err(wrong(format!(
                     "{name} is not in millrace yet: it would change an answer or who gets one; take it out to go without"
                 )));

@@ -1,6 +1,7 @@
 //! File and line in error messages.
 
 use crate::config::place::Place;
+use mlua::chunk::ChunkMode;
 use mlua::{Error, Lua};
 
 /// The line of Lua that called the running function of ours.
@@ -27,6 +28,14 @@ fn file_name(source: &str) -> &str {
 /// `error` of our function `name` as one that tells where it was called.
 pub(super) fn located(lua: &Lua, name: &str, error: &Error) -> Error {
     Error::RuntimeError(format!("{}: {name}: {}", caller(lua), text_of(error)))
+}
+
+/// Runs the text of the file `path`.
+pub(super) fn run(lua: &Lua, path: &str, text: &[u8]) -> mlua::Result<()> {
+    lua.load(text)
+        .set_name(format!("@{path}"))
+        .set_mode(ChunkMode::Text)
+        .exec()
 }
 
 /// What people should read of an error of the file `path`: `FILE:LINE: text`, without the trace of the stack.

@@ -1,24 +1,224 @@
 //! Selectors, by the functions that make them.
 
-use super::define;
+use super::objects::name::AnyName;
+use super::objects::name_set::DnsNameSet;
+use super::objects::netmask_group::AnyNetmasks;
+use super::objects::suffixes::AnySuffixes;
+use super::objects::{object, pool};
+use super::{define, wrong};
 use crate::pipeline::rules::Selector;
-use crate::pipeline::rules::selectors::logic;
-use mlua::{Lua, MetaMethod, UserData, UserDataMethods};
+use crate::pipeline::rules::selectors::client::{DSTPortRule, NetmaskGroupRule, Side, TCPRule};
+use crate::pipeline::rules::selectors::logic::{AllRule, AndRule, NotRule, OrRule};
+use crate::pipeline::rules::selectors::message::{
+    CountedSection, DNSSECRule, EDNSOptionRule, EDNSVersionRule, ERCodeRule, OpcodeRule,
+    QClassRule, QTypeRule, RCodeRule, RDRule, RecordsCountRule, RecordsTypeCountRule,
+    TrailingDataRule,
+};
+use crate::pipeline::rules::selectors::name::{
+    QNameLabelsCountRule, QNameRule, QNameSetRule, QNameSuffixRule, QNameWireLengthRule, RegexRule,
+};
+use crate::pipeline::rules::selectors::pool::{PoolAvailableRule, PoolOutstandingRule};
+use crate::pipeline::rules::selectors::random::ProbaRule;
+use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
+use wire::codes;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
-    define(lua, "AllRule", |_, ()| {
-        Ok(SelectorObject::new(logic::AllRule))
+    logic(lua)?;
+    names(lua)?;
+    clients(lua)?;
+    messages(lua)?;
+    sections(lua)?;
+    rates(lua)?;
+    pools(lua)
+}
+
+fn logic(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "AllRule", |_, ()| made(AllRule))?;
+    define(lua, "AndRule", |_, parts: Vec<SelectorObject>| {
+        made(AndRule(selectors(parts)))
+    })?;
+    define(lua, "OrRule", |_, parts: Vec<SelectorObject>| {
+        made(OrRule(selectors(parts)))
+    })?;
+    define(lua, "NotRule", |_, part: SelectorObject| {
+        made(NotRule(part.0))
+    })?;
+    define(lua, "ProbaRule", |_, probability: f64| {
+        made(ProbaRule::new(probability))
     })
+}
+
+fn names(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "QNameRule", |_, name: AnyName| made(QNameRule(name.0)))?;
+    define(lua, "QNameSetRule", |_, set: DnsNameSet| {
+        made(QNameSetRule(set.0))
+    })?;
+    for name in ["QNameSuffixRule", "SuffixMatchNodeRule"] {
+        define(
+            lua,
+            name,
+            |_, (suffixes, quiet): (AnySuffixes, Option<bool>)| {
+                made(QNameSuffixRule {
+                    suffixes: suffixes.0,
+                    quiet: quiet.unwrap_or(false),
+                })
+            },
+        )?;
+    }
+    define(lua, "QNameLabelsCountRule", |_, (minimum, maximum)| {
+        made(QNameLabelsCountRule { minimum, maximum })
+    })?;
+    define(lua, "QNameWireLengthRule", |_, (minimum, maximum)| {
+        made(QNameWireLengthRule { minimum, maximum })
+    })?;
+    // Our RegexRule is linear in its input as RE2 is, with the same syntax.
+    for name in ["RegexRule", "RE2Rule"] {
+        define(lua, name, |_, expression: String| {
+            made(RegexRule::new(&expression).map_err(|error| wrong(error.to_string()))?)
+        })?;
+    }
+    Ok(())
+}
+
+fn clients(lua: &Lua) -> mlua::Result<()> {
+    define(
+        lua,
+        "NetmaskGroupRule",
+        |_, (netmasks, source, quiet): (AnyNetmasks, Option<bool>, Option<bool>)| {
+            let side = if source.unwrap_or(true) {
+                Side::Source
+            } else {
+                Side::Destination
+            };
+            made(NetmaskGroupRule {
+                netmasks: netmasks.0,
+                side,
+                quiet: quiet.unwrap_or(false),
+            })
+        },
+    )?;
+    define(lua, "DSTPortRule", |_, port| made(DSTPortRule(port)))?;
+    define(lua, "TCPRule", |_, tcp| made(TCPRule(tcp)))
+}
+
+fn messages(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "QTypeRule", |_, qtype: Qtype| made(QTypeRule(qtype.0)))?;
+    define(lua, "QClassRule", |_, class| made(QClassRule(class)))?;
+    define(lua, "OpcodeRule", |_, opcode| made(OpcodeRule(opcode)))?;
+    define(lua, "RDRule", |_, ()| made(RDRule))?;
+    define(lua, "DNSSECRule", |_, ()| made(DNSSECRule))?;
+    define(lua, "EDNSVersionRule", |_, version| {
+        made(EDNSVersionRule(version))
+    })?;
+    define(lua, "EDNSOptionRule", |_, option| {
+        made(EDNSOptionRule(option))
+    })?;
+    define(lua, "RCodeRule", |_, rcode| made(RCodeRule(rcode)))?;
+    define(lua, "ERCodeRule", |_, rcode| made(ERCodeRule(rcode)))?;
+    define(lua, "TrailingDataRule", |_, ()| made(TrailingDataRule))
+}
+
+fn sections(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "RecordsCountRule", |_, (number, minimum, maximum)| {
+        made(RecordsCountRule {
+            section: section(number)?,
+            minimum,
+            maximum,
+        })
+    })?;
+    define(
+        lua,
+        "RecordsTypeCountRule",
+        |_, (number, qtype, minimum, maximum): (u8, Qtype, u16, u16)| {
+            made(RecordsTypeCountRule {
+                section: section(number)?,
+                qtype: qtype.0,
+                minimum,
+                maximum,
+            })
+        },
+    )
+}
+
+fn section(number: u8) -> mlua::Result<CountedSection> {
+    CountedSection::from_number(number)
+        .ok_or_else(|| wrong(format!("{number} is not a section: DNSSection.Question (0) to DNSSection.Additional (3) expected")))
+}
+
+fn rates(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "MaxQPSRule", |_, (qps, burst)| {
+        made(MaxQPSRule::new(qps, burst))
+    })?;
+    // What follows the burst tunes a table that ours does not need.
+    define(
+        lua,
+        "MaxQPSIPRule",
+        |_, (qps, v4_mask, v6_mask, burst): (u32, Option<u8>, Option<u8>, Option<u32>)| {
+            made(MaxQPSIPRule::new(
+                qps,
+                v4_mask.unwrap_or(32),
+                v6_mask.unwrap_or(64),
+                burst,
+            ))
+        },
+    )
+}
+
+fn pools(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "PoolAvailableRule", |lua, name: String| {
+        made(PoolAvailableRule {
+            pool: pool::number(lua, &name)?,
+            name,
+        })
+    })?;
+    define(
+        lua,
+        "PoolOutstandingRule",
+        |lua, (name, limit): (String, u64)| {
+            made(PoolOutstandingRule {
+                pool: pool::number(lua, &name)?,
+                name,
+                limit,
+            })
+        },
+    )
+}
+
+/// A type as functions take it: its number, or its name.
+pub(super) struct Qtype(pub(super) u16);
+
+impl FromLua for Qtype {
+    fn from_lua(value: Value, lua: &Lua) -> mlua::Result<Qtype> {
+        let Value::String(text) = &value else {
+            return u16::from_lua(value, lua).map(Qtype);
+        };
+        let text = text.to_string_lossy();
+        let number = codes::parse_qtype(&text).or_else(|| text.parse().ok());
+        number.map(Qtype).ok_or_else(|| {
+            wrong(format!(
+                "'{text}' is not a type: A, AAAA, TYPE65280 or a number expected"
+            ))
+        })
+    }
 }
 
 /// What the functions of this file return.
 #[derive(Clone)]
 pub(super) struct SelectorObject(pub(super) Arc<dyn Selector>);
 
-impl SelectorObject {
-    fn new(selector: impl Selector + 'static) -> SelectorObject {
-        SelectorObject(Arc::new(selector))
+fn made(selector: impl Selector + 'static) -> mlua::Result<SelectorObject> {
+    Ok(SelectorObject(Arc::new(selector)))
+}
+
+fn selectors(objects: Vec<SelectorObject>) -> Vec<Arc<dyn Selector>> {
+    objects.into_iter().map(|object| object.0).collect()
+}
+
+impl FromLua for SelectorObject {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<SelectorObject> {
+        object(&value, "a selector")
     }
 }
 

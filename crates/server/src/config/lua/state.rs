@@ -1,7 +1,7 @@
 //! The main Lua state: it lives as long as its configuration, with the Spec that it fills inside, behind one lock that
 //! Lua rules, actions, policies, callbacks and the console take (closures share globals: that is how users keep state).
 
-use super::place;
+use super::{later, place};
 use crate::config::error::ConfigError;
 use crate::config::spec::Spec;
 use mlua::Lua;
@@ -33,11 +33,7 @@ impl LuaState {
     /// What Lua stopped at, or the status if the file called `os.exit`.
     pub fn run(&self, path: &str, text: &[u8]) -> Result<(), ConfigError> {
         let lua = self.lock();
-        let done = lua
-            .load(text)
-            .set_name(format!("@{path}"))
-            .set_mode(mlua::chunk::ChunkMode::Text)
-            .exec();
+        let done = place::run(&lua, path, text).and_then(|()| later::refuse_callbacks(&lua));
         if let Some(ExitStatus(status)) = lua.remove_app_data::<ExitStatus>() {
             return Err(ConfigError::Exit(status));
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::config::Config;
 use crate::control::fixture::{Standing, webserver};
+use crate::pipeline::acl::{Netmask, Netmasks};
 use crate::stop::Stopper;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -87,7 +88,7 @@ async fn other_pages_methods_and_passwords_are_refused() {
 #[tokio::test]
 async fn clients_outside_the_acl_are_not_heard() {
     let server = start(Webserver {
-        acl: vec!["192.0.2.0/24".parse().unwrap()],
+        acl: Netmasks::from_iter(["192.0.2.0/24".parse::<Netmask>().unwrap()]),
         ..webserver()
     })
     .await;

@@ -1,0 +1,126 @@
+//! newPacketCache. What becomes of a cache is said by its pool: `getPool(name):setCache(cache)`.
+
+use super::objects::object;
+use super::options::{Options, shown};
+use super::{define, spec, wrong};
+use crate::config::cache::CacheOptions;
+use crate::config::spec::CacheKey;
+use mlua::{FromLua, Lua, MultiValue, UserData, Value};
+use wire::codes::edns_option;
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(
+        lua,
+        "newPacketCache",
+        |lua, (entries, second, rest): (Value, Value, MultiValue)| {
+            let entries = match usize::from_lua(entries.clone(), lua) {
+                Ok(entries @ 1..) => entries,
+                _ => {
+                    return Err(wrong(format!(
+                        "a number of entries expected, got {}",
+                        shown(&entries)
+                    )));
+                }
+            };
+            let options = match second {
+                Value::Nil => CacheOptions::new(entries),
+                Value::Table(table) => {
+                    from_table(entries, Options::new(lua, "newPacketCache", Some(table)))?
+                }
+                second => from_list(lua, entries, second, rest)?,
+            };
+            Ok(CacheObject(spec(lua)?.add_cache(options)))
+        },
+    )
+}
+
+/// `newPacketCache(entries, {maxTTL=, …})`.
+fn from_table(entries: usize, mut options: Options<'_>) -> mlua::Result<CacheOptions> {
+    let mut cache = CacheOptions::new(entries);
+    for (name, field) in [
+        ("maxTTL", &mut cache.maximum_ttl),
+        ("minTTL", &mut cache.minimum_ttl),
+        ("maxNegativeTTL", &mut cache.maximum_negative_ttl),
+        ("temporaryFailureTTL", &mut cache.temporary_failure_ttl),
+        ("staleTTL", &mut cache.stale_ttl),
+        ("truncatedTTL", &mut cache.truncated_ttl),
+    ] {
+        *field = options.number(name, "seconds")?.unwrap_or(*field);
+    }
+    for (name, field) in [
+        ("dontAge", &mut cache.dont_age),
+        ("keepStaleData", &mut cache.keep_stale_data),
+        ("cookieHashing", &mut cache.cookie_hashing),
+    ] {
+        *field = options.flag(name)?.unwrap_or(*field);
+    }
+    if let Some(bytes) = options.number("maximumEntrySize", "bytes")? {
+        cache.maximum_entry_size = bytes;
+    }
+    cache.skip_options = skip_options(cache.skip_options, &mut options, cache.cookie_hashing)?;
+    options.not_yet(&["shuffle"])?;
+    options.no_effect_yet(&[
+        "deferrableInsertLock",
+        "numberOfShards",
+        "parseECS",
+        "payloadRanks",
+    ])?;
+    options.finish()?;
+    Ok(cache)
+}
+
+/// The manual calls `skipOptions` an extra list; a cookie that is hashed is not skipped.
+fn skip_options(
+    default: Vec<u16>,
+    options: &mut Options<'_>,
+    cookie_hashing: bool,
+) -> mlua::Result<Vec<u16>> {
+    let mut skipped = default;
+    skipped.extend(options.get::<Vec<u16>>("skipOptions")?.unwrap_or_default());
+    skipped.retain(|option| !(cookie_hashing && *option == edns_option::COOKIE));
+    skipped.sort_unstable();
+    skipped.dedup();
+    Ok(skipped)
+}
+
+/// The form before 1.4: `newPacketCache(entries, maxTTL, minTTL, temporaryFailureTTL, staleTTL, dontAge, numberOfShards,
+/// deferrableInsertLock, maxNegativeTTL, parseECS)`.
+fn from_list(
+    lua: &Lua,
+    entries: usize,
+    maximum_ttl: Value,
+    rest: MultiValue,
+) -> mlua::Result<CacheOptions> {
+    type Rest = (
+        Option<u32>,
+        Option<u32>,
+        Option<u32>,
+        Option<bool>,
+        Option<u32>,
+        Option<bool>,
+        Option<u32>,
+        Option<bool>,
+    );
+    let mut cache = CacheOptions::new(entries);
+    let (minimum, failure, stale, dont_age, _shards, _deferrable, negative, _parse_ecs) =
+        lua.unpack_multi::<Rest>(rest)?;
+    cache.maximum_ttl = u32::from_lua(maximum_ttl, lua)?;
+    cache.minimum_ttl = minimum.unwrap_or(cache.minimum_ttl);
+    cache.temporary_failure_ttl = failure.unwrap_or(cache.temporary_failure_ttl);
+    cache.stale_ttl = stale.unwrap_or(cache.stale_ttl);
+    cache.dont_age = dont_age.unwrap_or(cache.dont_age);
+    cache.maximum_negative_ttl = negative.unwrap_or(cache.maximum_negative_ttl);
+    Ok(cache)
+}
+
+/// What newPacketCache returns: the name of an entry of the Spec.
+#[derive(Clone, Copy)]
+pub(super) struct CacheObject(pub(super) CacheKey);
+
+impl UserData for CacheObject {}
+
+impl FromLua for CacheObject {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<CacheObject> {
+        object(&value, "what newPacketCache returns")
+    }
+}

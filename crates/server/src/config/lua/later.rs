@@ -1,0 +1,292 @@
+//! The functions of the dialect that millrace does not have yet, so that a file that uses them is understood.
+//!
+//! One that would change an answer, or who gets one, is an error that names it: to load the file without it would serve
+//! something else than the operator wrote. One that only observes or tunes loads, and one log line says so. When a
+//! function is built, its name moves from here to the file of its theme.
+
+use super::actions::made;
+use super::objects::object;
+use super::rules::AnySelector;
+use super::{define, place, spec, wrong};
+use crate::config::spec::{Remark, RemarkKind};
+use crate::pipeline::Env;
+use crate::pipeline::query::Query;
+use crate::pipeline::rules::{Action, Outcome};
+use mlua::{FromLua, Lua, MultiValue, UserData, Value};
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    for name in CHANGES.iter().flat_map(|names| names.split_whitespace()) {
+        define(lua, name, move |_, _: MultiValue| -> mlua::Result<()> {
+            Err(not_yet())
+        })?;
+    }
+    for name in OBSERVES.iter().flat_map(|names| names.split_whitespace()) {
+        define(lua, name, move |lua, _: MultiValue| no_effect(lua, name))?;
+    }
+    for name in UNLESS_FALSE {
+        define(
+            lua,
+            name,
+            |_, wanted: bool| if wanted { Err(not_yet()) } else { Ok(()) },
+        )?;
+    }
+    for name in OBSERVING_ACTIONS {
+        define(lua, name, move |lua, _: MultiValue| {
+            no_effect(lua, name)?;
+            made(Observing(name))
+        })?;
+    }
+    for name in OBSERVING_OBJECTS {
+        define(lua, name, move |lua, _: MultiValue| {
+            no_effect(lua, name).map(|()| Inert)
+        })?;
+    }
+    response_rules(lua)
+}
+
+/// Rules on responses may hold what only observes.
+fn response_rules(lua: &Lua) -> mlua::Result<()> {
+    for name in OBSERVING_RESPONSE_ACTIONS {
+        define(lua, name, move |lua, _: MultiValue| {
+            no_effect(lua, name).map(|()| ObservingResponse)
+        })?;
+    }
+    for name in RESPONSE_CHAINS {
+        define(
+            lua,
+            name,
+            |_, (_, _, _): (AnySelector, ObservingResponse, Value)| Ok(()),
+        )?;
+    }
+    Ok(())
+}
+
+fn not_yet() -> mlua::Error {
+    wrong(
+        "not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+    )
+}
+
+fn no_effect(lua: &Lua, name: &str) -> mlua::Result<()> {
+    let remark = Remark {
+        place: place::caller(lua),
+        kind: RemarkKind::NoEffectYet,
+        subject: name.to_owned(),
+    };
+    spec(lua)?.remark(remark);
+    Ok(())
+}
+
+/// After the file has run: functions that dnsdist calls when the file defines them.
+pub(super) fn refuse_callbacks(lua: &Lua) -> mlua::Result<()> {
+    for name in CALLED_IF_DEFINED {
+        if lua.globals().raw_get::<Value>(name)?.is_function() {
+            return Err(wrong(format!(
+                "{name} is not in millrace yet: nobody would call this function, take it out to go without"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// An action that looks at queries and lets them go on.
+struct Observing(&'static str);
+
+impl Action for Observing {
+    fn act(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("{} (no effect yet)", self.0)
+    }
+}
+
+/// What a constructor of something that observes returns: to be handed to actions that observe.
+struct Inert;
+
+impl UserData for Inert {}
+
+/// An action that looks at responses.
+#[derive(Clone)]
+struct ObservingResponse;
+
+impl UserData for ObservingResponse {}
+
+impl FromLua for ObservingResponse {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<ObservingResponse> {
+        object(&value, "an action on responses")
+    }
+}
+
+/// By area, as in dialect.txt.
+const CHANGES: &[&str] = &[
+    // Listeners / frontends
+    "addTLSLocal addDOHLocal addDOQLocal addDOH3Local newTLSCertificate newDOHResponseMapEntry",
+    // Client access control, PROXY protocol in
+    "setProxyProtocolACL",
+    // Backends and pools
+    "addServerStateChangeCallback",
+    // Load-balancing policy control
+    "newServerPolicy setServerPolicyLua setPoolServerPolicyLua setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
+     setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
+    // Rule chains
+    "addCacheMissAction setCacheMissRules",
+    // Selectors
+    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule SNIRule TimedIPSetRule IncomingProtocolRule KeyValueStoreLookupRule
+     KeyValueStoreRangeLookupRule HTTPPathRule HTTPPathRegexRule HTTPHeaderRule PayloadSizeRule ProxyProtocolValueRule",
+    // Actions on queries
+    "SpoofAction SpoofCNAMEAction SpoofRawAction SpoofSVCAction SpoofPacketAction DelayAction LuaAction LuaFFIAction
+     LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction HTTPStatusAction
+     NegativeAndSOAAction SetNegativeAndSOAAction SetEDNSOptionAction SetExtendedDNSErrorAction SetMaxReturnedTTLAction
+     SetTempFailureCacheTTLAction TempFailureCacheTTLAction SetMacAddrAction MacAddrAction",
+    // Actions on responses
+    "DropResponseAction DelayResponseAction LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction
+     TCResponseAction SetMaxTTLResponseAction SetMinTTLResponseAction SetReducedTTLResponseAction
+     LimitTTLResponseAction SetMaxReturnedTTLResponseAction SetSkipCacheResponseAction ClearRecordTypesResponseAction
+     SetExtendedDNSErrorResponseAction SetEDNSOptionResponseAction",
+    // Dynamic blocks
+    "dynBlockRulesGroup addDynamicBlock addDynBlocks exceedQRate exceedQTypeRate exceedNXDOMAINs exceedServFails
+     exceedRespByterate addDynBlockSMT statNodeRespRing",
+    // eBPF socket filter
+    "newBPFFilter setDefaultBPFFilter newDynBPFFilter addBPFFilterDynBlocks registerDynBPFFilter unregisterDynBPFFilter",
+    // Console: the daemon would end
+    "shutdown",
+    // Web server: what a hash would protect would be open
+    "hashPassword",
+    // Key-value stores
+    "newCDBKVStore newLMDBKVStore KeyValueLookupKeyQName KeyValueLookupKeySourceIP KeyValueLookupKeySuffix
+     KeyValueLookupKeyTag",
+    // Data types that only the functions above take
+    "newSVCRecordParameters newDNSPacketOverlay newQPSLimiter parseARecord parseAAAARecord parseAddressRecord
+     parseCNAMERecord makeIPCipherKey",
+    // Run-time: code of the operator's that nobody would run, or values that the file would go on with
+    "addMaintenanceCallback getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread getAddressInfo
+     getMACAddress getListOfNetworkInterfaces getListOfAddressesOfNetworkInterface getListOfRangesOfNetworkInterface
+     getAsynchronousObject newNetworkEndpoint newNetworkListener",
+    // DNSCrypt
+    "addDNSCryptBind",
+];
+
+/// By area, as in dialect.txt. They return nothing.
+const OBSERVES: &[&str] = &[
+    // Listeners / frontends
+    "showBinds reloadAllCertificates getBind getBindCount getTLSFrontend getTLSFrontendCount getDOHFrontend
+     getDOHFrontendCount showDOHFrontends showTLSErrorCounters loadTicketsKey generateOCSPResponse getDOQFrontend
+     getDOQFrontendCount getDOH3Frontend getDOH3FrontendCount getTLSContext showTLSContexts showTLSFrontends
+     showDOH3Frontends showDOQFrontends showDOHResponseCodes loadTLSEngine loadTLSProvider setTicketsKeyAddedHook
+     setTCPFastOpenKey",
+    // PROXY protocol in: without setProxyProtocolACL nobody may speak it
+    "setProxyProtocolApplyACLToProxiedClients setProxyProtocolMaximumPayloadSize",
+    // Backends and pools; the ECS ones have nothing to say without useClientSubnet
+    "showServers showPools setECSOverride setECSSourcePrefixV4 setECSSourcePrefixV6 setVerboseHealthChecks
+     getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
+     setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
+    // Load-balancing policy control: for policies that are not there
+    "setConsistentHashingBalancingFactor setWeightedBalancingFactor setWHashedPerturbation setWHashedPertubation
+     showPoolServerPolicy showServerPolicy",
+    // Packet cache
+    "setCacheCleaningDelay setCacheCleaningPercentage",
+    // Rule chains: what shows, and what changes chains that are empty
+    "showRules getAction getRule topRule topRules getTopRules benchRule",
+    "getCacheMissAction getCacheMissRule clearCacheMissRules mvCacheMissRule mvCacheMissRuleToTop showCacheMissRules
+     rmCacheMissRule",
+    "rmResponseRule showResponseRules clearResponseRules getResponseRule mvResponseRule mvResponseRuleToTop
+     topResponseRule topResponseRules getTopResponseRules",
+    "clearCacheHitResponseRules getCacheHitResponseRule mvCacheHitResponseRule mvCacheHitResponseRuleToTop
+     rmCacheHitResponseRule showCacheHitResponseRules topCacheHitResponseRule topCacheHitResponseRules
+     getTopCacheHitResponseRules",
+    "clearCacheInsertedResponseRules getCacheInsertedResponseRule mvCacheInsertedResponseRule
+     mvCacheInsertedResponseRuleToTop rmCacheInsertedResponseRule showCacheInsertedResponseRules
+     topCacheInsertedResponseRules getTopCacheInsertedResponseRules",
+    "clearSelfAnsweredResponseRules getSelfAnsweredResponseRule mvSelfAnsweredResponseRule
+     mvSelfAnsweredResponseRuleToTop rmSelfAnsweredResponseRule showSelfAnsweredResponseRules
+     topSelfAnsweredResponseRule topSelfAnsweredResponseRules getTopSelfAnsweredRules",
+    "clearTimeoutResponseRules getTimeoutResponseRule getTopTimeoutResponseRule mvTimeoutResponseRule
+     mvTimeoutResponseRuleToTop rmTimeoutResponseRule showTimeoutResponseRules topTimeoutResponseRules",
+    "mvXFRResponseRule mvXFRResponseRuleToTop rmXFRResponseRule showXFRResponseRules",
+    // Dynamic blocks: there are none
+    "showDynBlocks clearDynBlocks getDynamicBlocks getDynamicBlocksSMT setDynBlocksAction setDynBlocksPurgeInterval",
+    // Console / control channel
+    "controlSocket setKey makeKey showVersion setConsoleACL addConsoleACL showConsoleACL delta help dumpStats
+     clearConsoleHistory setConsoleConnectionsLogging setConsoleMaximumConcurrentConnections
+     setConsoleOutputMaxMsgSize testCrypto showSecurityStatus",
+    // Web server, API, metrics export
+    "setAPIWritable carbonServer declareMetric incMetric decMetric getMetric setMetric registerWebHandler
+     getStatisticsCounters showWebserverConfig snmpAgent sendCustomTrap",
+    // Inspection
+    "topQueries topClients grepq topSlow topResponses topBandwidth topTimeouts showResponseLatency showTCPStats
+     setRingBuffersOptions getRingEntries setRingBuffersLockRetries getRingBuffersSamplingRate getRespRing
+     getResponseRing getSlowResponses getTopBandwidth getTopQueries getTopResponses requestDoHStatesDump
+     requestTCPStatesDump clearQueryCounters getQueryCounters setQueryCountFilter setQueryCount",
+    // Logging and telemetry sinks
+    "setSyslogFacility setVerboseLogDestination setOpenTelemetryTracing",
+    // Tuning
+    "setMaxTCPClientThreads setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize setUDPSocketBufferSizes
+     setRandomizedOutgoingSockets setRandomizedIdsOverUDP setMaxCachedTCPConnectionsPerDownstream
+     setOutgoingDoHWorkerThreads setMaxTCPConnectionRatePerClient setBanDurationForExceedingMaxReadIOsPerQuery
+     setBanDurationForExceedingTCPTLSRate setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime
+     setMaxIdleDoHConnectionsPerDownstream setMaxTCPReadIOsPerQuery setMaxTLSNewSessionRatePerClient
+     setMaxTLSResumedSessionRatePerClient setTCPConnectionRateInterval setTCPConnectionsMaskV4
+     setTCPConnectionsMaskV4Port setTCPConnectionsMaskV6 setTCPConnectionsOverloadThreshold
+     setTCPDownstreamCleanupInterval setTCPInternalPipeBufferSize setTCPUseSinglePipe setTCPDownstreamMaxIdleTime",
+    // Run-time
+    "addExitCallback enableLuaConfiguration refreshRuntimeConfiguration",
+    // DNSCrypt
+    "generateDNSCryptProviderKeys generateDNSCryptCertificate printDNSCryptProviderFingerprint showDNSCryptBinds
+     getDNSCryptBind getDNSCryptBindCount",
+];
+
+/// `false` asks for what is done anyway.
+const UNLESS_FALSE: [&str; 3] = ["truncateTC", "fixupCase", "setAllowEmptyResponse"];
+
+/// Actions that copy, log or mark queries; the marks are for selectors that are not there, and the ECS and PROXY ones
+/// have nothing to say without useClientSubnet and useProxyProtocol.
+const OBSERVING_ACTIONS: [&str; 17] = [
+    "LogAction",
+    "DnstapLogAction",
+    "RemoteLogAction",
+    "SNMPTrapAction",
+    "SetTraceAction",
+    "TeeAction",
+    "SetTagAction",
+    "TagAction",
+    "UnsetTagAction",
+    "SetDisableECSAction",
+    "DisableECSAction",
+    "SetECSOverrideAction",
+    "ECSOverrideAction",
+    "SetECSPrefixLengthAction",
+    "ECSPrefixLengthAction",
+    "SetProxyProtocolValuesAction",
+    "SetAdditionalProxyProtocolValueAction",
+];
+
+const OBSERVING_RESPONSE_ACTIONS: [&str; 8] = [
+    "AllowResponseAction",
+    "LogResponseAction",
+    "DnstapLogResponseAction",
+    "RemoteLogResponseAction",
+    "SNMPTrapResponseAction",
+    "SetTagResponseAction",
+    "TagResponseAction",
+    "UnsetTagResponseAction",
+];
+
+const RESPONSE_CHAINS: [&str; 6] = [
+    "addResponseAction",
+    "addCacheHitResponseAction",
+    "addCacheInsertedResponseAction",
+    "addSelfAnsweredResponseAction",
+    "addTimeoutResponseAction",
+    "addXFRResponseAction",
+];
+
+const OBSERVING_OBJECTS: [&str; 3] = [
+    "newRemoteLogger",
+    "newFrameStreamUnixLogger",
+    "newFrameStreamTcpLogger",
+];
+
+/// Names of the dialect that files define for dnsdist to call.
+pub(super) const CALLED_IF_DEFINED: [&str; 1] = ["maintenance"];

@@ -1,0 +1,54 @@
+//! DNSNameSet.
+
+use super::super::define;
+use super::name::AnyName;
+use super::object;
+use crate::pipeline::rules::names::NameSet;
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
+use std::sync::Arc;
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "newDNSNameSet", |_, ()| Ok(DnsNameSet::default()))
+}
+
+/// What newDNSNameSet returns. A rule has what was in it when the rule was made.
+#[derive(Clone, Default)]
+pub(in super::super) struct DnsNameSet(pub(in super::super) Arc<NameSet>);
+
+impl FromLua for DnsNameSet {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<DnsNameSet> {
+        object(&value, "a DNSNameSet")
+    }
+}
+
+impl DnsNameSet {
+    fn text(&self) -> String {
+        let mut names: Vec<String> = self.0.iter().map(|name| name.to_string()).collect();
+        names.sort_unstable();
+        names.join(" ")
+    }
+}
+
+impl UserData for DnsNameSet {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method_mut("add", |_, set, name: AnyName| {
+            Ok(Arc::make_mut(&mut set.0).insert(&name.0.as_name()))
+        });
+        methods.add_method_mut("delete", |_, set, name: AnyName| {
+            Ok(i32::from(
+                Arc::make_mut(&mut set.0).remove(&name.0.as_name()),
+            ))
+        });
+        methods.add_method_mut("clear", |_, set, ()| {
+            set.0 = Arc::default();
+            Ok(())
+        });
+        methods.add_method("check", |_, set, name: AnyName| {
+            Ok(set.0.contains(&name.0.as_name()))
+        });
+        methods.add_method("empty", |_, set, ()| Ok(set.0.is_empty()));
+        methods.add_method("size", |_, set, ()| Ok(set.0.len()));
+        methods.add_method("toString", |_, set, ()| Ok(set.text()));
+        methods.add_meta_method(MetaMethod::ToString, |_, set, ()| Ok(set.text()));
+    }
+}

@@ -1,0 +1,161 @@
+//! Server.
+
+use super::super::options::Options;
+use super::super::{servers, spec, wrong};
+use super::object;
+use crate::backend::server::{HealthMode, Server};
+use crate::config::spec::{ServerKey, ServerSpec, Spec};
+use mlua::{FromLua, Lua, Table, UserData, UserDataFields, UserDataMethods, Value};
+use std::sync::Arc;
+
+/// What newServer and getServer return: the name of an entry of the Spec.
+#[derive(Clone, Copy)]
+pub(in super::super) struct ServerObject(pub(in super::super) ServerKey);
+
+impl FromLua for ServerObject {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<ServerObject> {
+        object(&value, "a Server")
+    }
+}
+
+impl ServerObject {
+    /// What `look` makes of what is written of the server.
+    fn written<R>(self, lua: &Lua, look: impl FnOnce(&mut ServerSpec) -> R) -> mlua::Result<R> {
+        let mut spec = spec(lua)?;
+        entry(&mut spec, self.0).map(look)
+    }
+
+    /// What `look` makes of the server that serves; `idle` before the configuration serves.
+    fn live<R>(self, lua: &Lua, idle: R, look: impl FnOnce(&Server) -> R) -> mlua::Result<R> {
+        let live: Option<Arc<Server>> = self.written(lua, |server| server.live.clone())?;
+        Ok(live.as_deref().map_or(idle, look))
+    }
+}
+
+fn entry(spec: &mut Spec, key: ServerKey) -> mlua::Result<&mut ServerSpec> {
+    let found = spec.servers.iter_mut().find(|server| server.key == key);
+    found.ok_or_else(|| wrong("this server was removed by rmServer"))
+}
+
+impl UserData for ServerObject {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        fields.add_field_method_get("name", |lua, server| {
+            server.written(lua, |server| server.options.name.clone())
+        });
+        fields.add_field_method_get("upStatus", |lua, server| {
+            server.live(lua, false, |server| server.state.is_checked_up())
+        });
+        fields.add_field_method_get("order", |lua, server| {
+            server.written(lua, |server| server.options.order)
+        });
+        fields.add_field_method_set("order", |lua, server, order| {
+            server.written(lua, |server| server.options.order = order)
+        });
+        fields.add_field_method_get("weight", |lua, server| {
+            server.written(lua, |server| server.options.weight)
+        });
+        fields.add_field_method_set("weight", |lua, server, weight: i64| {
+            let weight = servers::weight(weight)?;
+            server.written(lua, |server| server.options.weight = weight)
+        });
+    }
+
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        facts(methods);
+        pools(methods);
+        states(methods);
+    }
+}
+
+fn facts<M: UserDataMethods<ServerObject>>(methods: &mut M) {
+    methods.add_method("getName", |lua, server, ()| {
+        server.written(lua, |server| server.options.name.clone())
+    });
+    methods.add_method("getNameWithAddr", |lua, server, ()| {
+        server.written(lua, |server| name_with_address(server))
+    });
+    methods.add_method("getLatency", |lua, server, ()| {
+        server.live(lua, 0, Server::latency)
+    });
+    methods.add_method("getQueries", |lua, server, ()| {
+        server.live(lua, 0, |server| server.queries.sum())
+    });
+    methods.add_method("getDrops", |lua, server, ()| {
+        server.live(lua, 0, |server| server.timeouts.sum())
+    });
+    methods.add_method("getOutstanding", |lua, server, ()| {
+        server.live(lua, 0, |server| server.outstanding.get())
+    });
+    methods.add_method_mut("setQPS", |lua, server, qps: u32| {
+        server.written(lua, |server| server.options.qps = qps)
+    });
+}
+
+fn name_with_address(server: &ServerSpec) -> String {
+    match server.options.name.as_str() {
+        "" => server.options.address.to_string(),
+        name => format!("{name} ({})", server.options.address),
+    }
+}
+
+fn pools<M: UserDataMethods<ServerObject>>(methods: &mut M) {
+    methods.add_method("addPool", |lua, server, pool: String| {
+        super::pool::number(lua, &pool)?;
+        server.written(lua, |server| {
+            if !server.options.pools.contains(&pool) {
+                server.options.pools.push(pool);
+            }
+        })
+    });
+    methods.add_method("rmPool", |lua, server, pool: String| {
+        server.written(lua, |server| {
+            server.options.pools.retain(|name| *name != pool)
+        })
+    });
+}
+
+fn states<M: UserDataMethods<ServerObject>>(methods: &mut M) {
+    methods.add_method("isUp", |lua, server, ()| {
+        server.live(lua, false, |server| server.state.is_up())
+    });
+    methods.add_method("getHealthCheckMode", |_, _, ()| Ok("active"));
+    methods.add_method("setUp", |lua, server, ()| {
+        set_mode(*server, lua, HealthMode::Up, None)
+    });
+    methods.add_method("setDown", |lua, server, ()| {
+        set_mode(*server, lua, HealthMode::Down, None)
+    });
+    for auto in ["setAuto", "setActiveAuto"] {
+        methods.add_method(auto, |lua, server, up| {
+            set_mode(*server, lua, HealthMode::Auto, up)
+        });
+    }
+    methods.add_method("setLazyAuto", |_, _, _: Option<bool>| -> mlua::Result<()> {
+        Err(wrong("setLazyAuto is not in millrace yet: it would change who gets an answer; setAuto checks all the time"))
+    });
+    methods.add_method(
+        "setHealthCheckParams",
+        |lua, server, table: Option<Table>| {
+            let mut options = Options::new(lua, "setHealthCheckParams", table);
+            let mut health = server.written(lua, |server| server.options.health.clone())?;
+            servers::read_check_limits(&mut options, &mut health)?;
+            server.written(lua, |server| server.options.health = health)
+        },
+    );
+}
+
+/// Takes effect at once where the server serves already.
+fn set_mode(
+    server: ServerObject,
+    lua: &Lua,
+    mode: HealthMode,
+    up: Option<bool>,
+) -> mlua::Result<()> {
+    server.written(lua, |server| server.options.health.mode = mode)?;
+    server.live(lua, (), |server| {
+        server.state.set_mode(mode);
+        if let Some(up) = up {
+            server.state.set_checked(up);
+        }
+    })
+}

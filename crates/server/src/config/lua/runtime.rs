@@ -1,0 +1,95 @@
+//! The process: files to include, capabilities, what the file is read for, what the system has.
+
+use super::{define, place, spec, wrong};
+use crate::config::spec::Purpose;
+use mlua::{Lua, Table, Value};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "includeDirectory", |lua, path: String| {
+        include_directory(lua, &path)
+    })?;
+    define(lua, "addCapabilitiesToRetain", |lua, names: Value| {
+        let names = match names {
+            Value::Table(table) => table
+                .sequence_values()
+                .collect::<mlua::Result<Vec<String>>>()?,
+            name => vec![lua.unpack(name)?],
+        };
+        spec(lua)?.capabilities.extend(names);
+        Ok(())
+    })?;
+    purpose(lua)?;
+    // Nothing is polled, which is what most files ask for with "".
+    define(lua, "setSecurityPollSuffix", |_, _: String| Ok(()))?;
+    define(lua, "setSecurityPollInterval", |_, _: u32| Ok(()))?;
+    define(lua, "getCurrentTime", |lua, ()| current_time(lua))?;
+    define(lua, "getResolvers", |_, path: String| resolvers(&path))
+}
+
+fn purpose(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "inConfigCheck", |lua, ()| {
+        Ok(spec(lua)?.purpose == Purpose::Check)
+    })?;
+    define(lua, "inClientStartup", |lua, ()| {
+        Ok(spec(lua)?.purpose == Purpose::Client)
+    })?;
+    define(lua, "setServerID", |lua, id: String| {
+        spec(lua)?.server_id = id;
+        Ok(())
+    })?;
+    define(lua, "getServerID", |lua, ()| {
+        Ok(spec(lua)?.server_id.clone())
+    })
+}
+
+/// Runs the files of the directory that end in `.conf`, by name.
+fn include_directory(lua: &Lua, directory: &str) -> mlua::Result<()> {
+    let unreadable = |error| wrong(format!("{directory}: cannot be read: {error}"));
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        files.push(entry.map_err(unreadable)?.path());
+    }
+    files.sort();
+    files
+        .iter()
+        .filter(|file| is_included(file))
+        .try_for_each(|file| run(lua, file))
+}
+
+/// dnsdist leaves out hidden files.
+fn is_included(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".conf") && !name.starts_with('.')
+}
+
+fn run(lua: &Lua, file: &Path) -> mlua::Result<()> {
+    let path = file.display().to_string();
+    let text =
+        std::fs::read(file).map_err(|error| wrong(format!("{path}: cannot be read: {error}")))?;
+    place::run(lua, &path, &text)
+}
+
+/// dnsdist's timespec.
+fn current_time(lua: &Lua) -> mlua::Result<Table> {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let time = lua.create_table()?;
+    time.raw_set("tv_sec", since.as_secs())?;
+    time.raw_set("tv_nsec", since.subsec_nanos())?;
+    Ok(time)
+}
+
+/// The nameservers of a file in resolv.conf's form.
+fn resolvers(path: &str) -> mlua::Result<Vec<String>> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| wrong(format!("{path}: cannot be read: {error}")))?;
+    let mut words = text.lines().map(str::split_whitespace);
+    Ok(words
+        .by_ref()
+        .filter_map(|mut words| (words.next() == Some("nameserver")).then(|| words.next())?)
+        .map(str::to_owned)
+        .collect())
+}

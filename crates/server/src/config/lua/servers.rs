@@ -1,0 +1,357 @@
+//! Backends: newServer and what finds or removes them.
+
+use super::listeners::{self, XskSocket};
+use super::objects::name::AnyName;
+use super::objects::pool;
+use super::objects::server::ServerObject;
+use super::options::{Options, shown};
+use super::selectors::Qtype;
+use super::{define, place, spec, wrong};
+use crate::backend::server::{HealthMode, HealthOptions, ServerOptions};
+use crate::config::place::Place;
+use crate::config::spec::{ServerSpec, Spec};
+use crate::config::{Xdp, addresses, defaults};
+use mlua::{FromLua, Lua, Value};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "newServer", new_server)?;
+    define(lua, "getServer", |lua, which: Value| {
+        let spec = spec(lua)?;
+        Ok(find(&spec, &which).map(|at| ServerObject(spec.servers[at].key)))
+    })?;
+    define(lua, "getServers", |lua, ()| {
+        let spec = spec(lua)?;
+        Ok(spec
+            .servers
+            .iter()
+            .map(|server| ServerObject(server.key))
+            .collect::<Vec<_>>())
+    })?;
+    define(lua, "rmServer", |lua, which: Value| {
+        let mut spec = spec(lua)?;
+        let at = find(&spec, &which).ok_or_else(|| {
+            wrong(format!(
+                "no server {}: a number below {}, a UUID or a Server expected",
+                shown(&which),
+                spec.servers.len()
+            ))
+        })?;
+        spec.servers.remove(at);
+        Ok(())
+    })
+}
+
+/// A server by its number, its UUID or itself.
+fn find(spec: &Spec, which: &Value) -> Option<usize> {
+    let at = match which {
+        Value::Integer(number) => usize::try_from(*number).ok()?,
+        Value::Number(number) => *number as usize,
+        Value::String(id) => {
+            let id = id.to_string_lossy();
+            spec.servers
+                .iter()
+                .position(|server| server.options.id == id)?
+        }
+        Value::UserData(object) => {
+            let key = object.borrow::<ServerObject>().ok()?.0;
+            spec.servers.iter().position(|server| server.key == key)?
+        }
+        _ => return None,
+    };
+    (at < spec.servers.len()).then_some(at)
+}
+
+/// `newServer("address")`, `newServer({address=, …})`, `newServer("address", {…})` as the page on AF_XDP writes, and
+/// `newServer("address", qps)` of old.
+fn new_server(lua: &Lua, (first, second): (Value, Value)) -> mlua::Result<ServerObject> {
+    let (address, table, qps) = match (first, second) {
+        (Value::Table(table), Value::Nil) => (table.get("address")?, Some(table), None),
+        (Value::String(address), Value::Table(table)) => {
+            (Value::String(address), Some(table), None)
+        }
+        (Value::String(address), Value::Nil) => (Value::String(address), None, None),
+        (first, qps) if matches!(qps, Value::Integer(_) | Value::Number(_)) => match first {
+            Value::Table(table) => (
+                table.get("address")?,
+                Some(table),
+                Some(u32::from_lua(qps, lua)?),
+            ),
+            address => (address, None, Some(u32::from_lua(qps, lua)?)),
+        },
+        (first, second) => {
+            return Err(wrong(format!(
+                "an address or a table of options expected, got {} and {}",
+                shown(&first),
+                shown(&second)
+            )));
+        }
+    };
+    let Value::String(address) = address else {
+        return Err(wrong(format!(
+            "address: an address expected, got {}",
+            shown(&address)
+        )));
+    };
+    let address =
+        addresses::with_port(&address.to_string_lossy(), defaults::DNS_PORT).map_err(wrong)?;
+    let mut options = Options::new(lua, "newServer", table);
+    let server = read(lua, address, &mut options, qps)?;
+    options.finish()?;
+    add(&mut *spec(lua)?, place::caller(lua), server)
+}
+
+/// What was read of one newServer call.
+struct Read {
+    options: ServerOptions,
+    id_given: bool,
+}
+
+fn add(spec: &mut Spec, place: Place, read: Read) -> mlua::Result<ServerObject> {
+    let key = spec.next_server_key();
+    spec.servers.push(ServerSpec {
+        place,
+        key,
+        id_given: read.id_given,
+        options: read.options,
+        live: None,
+    });
+    Ok(ServerObject(key))
+}
+
+fn read(
+    lua: &Lua,
+    address: SocketAddr,
+    options: &mut Options<'_>,
+    qps: Option<u32>,
+) -> mlua::Result<Read> {
+    let mut server = defaults::server(address);
+    options.skip("address");
+    if let Some(name) = options.get("name")? {
+        server.name = name;
+    }
+    let id: Option<String> = options.get("id")?;
+    let id_given = id.is_some();
+    server.id = id.unwrap_or(server.id);
+    if let Some(names) = options.get::<Value>("pool")? {
+        server.pools = pool_names(lua, names)?;
+    }
+    server.order = options
+        .number("order", "a whole number")?
+        .unwrap_or(server.order);
+    if let Some(number) = options.number("weight", WEIGHTS)? {
+        server.weight = weight(number)?;
+    }
+    server.qps = options
+        .number("qps", "queries per second")?
+        .or(qps)
+        .unwrap_or(server.qps);
+    read_transport(options, &mut server)?;
+    read_health(options, &mut server.health)?;
+    read_xdp(options, &mut server)?;
+    skip_the_rest(options)?;
+    Ok(Read {
+        options: server,
+        id_given,
+    })
+}
+
+const WEIGHTS: &str = "a number from 1 to 2147483647";
+
+pub(super) fn weight(number: i64) -> mlua::Result<u32> {
+    match u32::try_from(number) {
+        Ok(weight @ 1..=0x7fff_ffff) => Ok(weight),
+        _ => Err(wrong(format!("weight: {WEIGHTS} expected, got {number}"))),
+    }
+}
+
+/// A pool's name or a table of names.
+fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
+    let names: Vec<String> = match value {
+        Value::Table(table) => table.sequence_values().collect::<mlua::Result<_>>()?,
+        name => vec![String::from_lua(name, lua)?],
+    };
+    for name in &names {
+        pool::number(lua, name)?;
+    }
+    Ok(if names.is_empty() {
+        vec![String::new()]
+    } else {
+        names
+    })
+}
+
+fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua::Result<()> {
+    server.udp_timeout = options.seconds("udpTimeout")?;
+    if let Some(timeout) = options.seconds("tcpConnectTimeout")? {
+        server.tcp_connect_timeout = timeout;
+    }
+    if let Some(timeout) = options.seconds("tcpSendTimeout")? {
+        server.tcp_send_timeout = timeout;
+    }
+    if let Some(timeout) = options.seconds("tcpRecvTimeout")? {
+        server.tcp_receive_timeout = timeout;
+    }
+    server.tcp_only = options.flag("tcpOnly")?.unwrap_or(false);
+    server.source = options
+        .get::<String>("source")?
+        .filter(|text| !text.is_empty())
+        .map(|text| source(&text))
+        .transpose()?;
+    Ok(())
+}
+
+/// `192.0.2.2`; dnsdist also takes `eth0` and `192.0.2.2@eth0`.
+fn source(text: &str) -> mlua::Result<IpAddr> {
+    text.parse().map_err(|_| {
+        wrong(format!("source: '{text}' is not an address: interface names are not in millrace yet, they would change who is asked"))
+    })
+}
+
+fn read_health(options: &mut Options<'_>, health: &mut HealthOptions) -> mlua::Result<()> {
+    if let Some(mode) = options.get::<String>("healthCheckMode")? {
+        health.mode = health_mode(&mode)?;
+    }
+    if let Some(name) = options.get::<AnyName>("checkName")? {
+        health.name = name.0.to_string();
+    }
+    if let Some(qtype) = options.get::<Qtype>("checkType")? {
+        health.qtype = qtype.0;
+    }
+    health.qclass = options
+        .number("checkClass", "a DNSClass")?
+        .unwrap_or(health.qclass);
+    read_check_limits(options, health)?;
+    health.must_resolve = options.flag("mustResolve")?.unwrap_or(false);
+    health.set_cd = options.flag("setCD")?.unwrap_or(false);
+    health.over_tcp = options.flag("checkTCP")?.unwrap_or(false);
+    options.not_yet(&["checkFunction"])
+}
+
+/// What setHealthCheckParams changes too.
+pub(super) fn read_check_limits(
+    options: &mut Options<'_>,
+    health: &mut HealthOptions,
+) -> mlua::Result<()> {
+    if let Some(interval) = options.seconds("checkInterval")? {
+        health.interval = interval.max(Duration::from_secs(1));
+    }
+    if let Some(milliseconds) = options.number("checkTimeout", "milliseconds")? {
+        health.timeout = Duration::from_millis(u32::into(milliseconds));
+    }
+    health.maximum_failures = options
+        .number("maxCheckFailures", "a number")?
+        .unwrap_or(health.maximum_failures);
+    health.rise = options.number("rise", "a number")?.unwrap_or(health.rise);
+    Ok(())
+}
+
+fn health_mode(text: &str) -> mlua::Result<HealthMode> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(HealthMode::Auto),
+        "up" => Ok(HealthMode::Up),
+        "down" => Ok(HealthMode::Down),
+        "lazy" => Err(wrong(
+            "healthCheckMode: lazy is not in millrace yet: it would change who gets an answer; auto checks all the time",
+        )),
+        _ => Err(wrong(format!(
+            "healthCheckMode: auto, up or down expected, got {text}"
+        ))),
+    }
+}
+
+/// `xskSockets={…}`, `xskSocket=` as the page on AF_XDP writes, `xdp=` of ours, and `MACAddr=`.
+fn read_xdp(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua::Result<()> {
+    let mut queues = Vec::new();
+    for name in ["xskSockets", "xskSocket"] {
+        match options.get::<Value>(name)? {
+            None => {}
+            Some(Value::Table(sockets)) => {
+                for socket in sockets.sequence_values::<XskSocket>() {
+                    queues.push(socket?.0);
+                }
+            }
+            Some(_) => queues.extend(options.get::<XskSocket>(name)?.map(|socket| socket.0)),
+        }
+    }
+    server.xdp = match (queues.is_empty(), listeners::wanted(options)?) {
+        (true, wanted) => wanted,
+        (false, Xdp::Off) => Xdp::Queues(queues),
+        (false, _) => {
+            return Err(wrong(
+                "xskSockets and xdp in one table: queues come either from newXsk or from xdp",
+            ));
+        }
+    };
+    server.mac = options
+        .get::<String>("MACAddr")?
+        .filter(|text| !text.is_empty())
+        .map(|text| mac(&text))
+        .transpose()?;
+    Ok(())
+}
+
+fn mac(text: &str) -> mlua::Result<[u8; 6]> {
+    parse_mac(text).ok_or_else(|| {
+        wrong(format!(
+            "MACAddr: '{text}' is not an Ethernet address: 00:11:22:33:44:55 expected"
+        ))
+    })
+}
+
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let mut octets = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut octets {
+        let is_octet = |part: &&str| {
+            matches!(part.len(), 1 | 2) && part.bytes().all(|digit| digit.is_ascii_hexdigit())
+        };
+        let part = parts.next().filter(is_octet)?;
+        *octet = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(octets)
+}
+
+/// The options that nobody of the above has read.
+fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
+    options.not_yet(&["dohPath", "tls", "useClientSubnet", "useProxyProtocol"])?;
+    options.no_effect_yet(&[
+        "autoUpgrade",
+        "autoUpgradeDoHKey",
+        "autoUpgradeInterval",
+        "autoUpgradeKeep",
+        "autoUpgradePool",
+        "dscp",
+        "ipBindAddrNoPort",
+        "maxConcurrentTCPConnections",
+        "maxInFlight",
+        "reconnectOnUp",
+        "retries",
+        "sockets",
+        "tcpFastOpen",
+        // Without `tls` these have nothing to say.
+        "caStore",
+        "ciphers",
+        "ciphersTLS13",
+        "enableRenegotiation",
+        "keyLogFile",
+        "ktls",
+        "releaseBuffers",
+        "subjectAddr",
+        "subjectName",
+        "validateCertificates",
+        // Nor these without `dohPath`, `useClientSubnet`, `useProxyProtocol` and the lazy mode.
+        "addXForwardedHeaders",
+        "disableZeroScope",
+        "lazyHealthCheckFailedInterval",
+        "lazyHealthCheckMaxBackOff",
+        "lazyHealthCheckMinSampleCount",
+        "lazyHealthCheckMode",
+        "lazyHealthCheckSampleSize",
+        "lazyHealthCheckThreshold",
+        "lazyHealthCheckUseExponentialBackOff",
+        "lazyHealthCheckWhenUpgraded",
+        "proxyProtocolAdvertiseTLS",
+    ])
+}

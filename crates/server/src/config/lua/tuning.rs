@@ -1,0 +1,96 @@
+//! Limits and time-outs.
+
+use super::{define, spec, wrong};
+use crate::config::Tuning;
+use mlua::{FromLua, Lua};
+use std::time::Duration;
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    answers(lua)?;
+    udp(lua)?;
+    tcp(lua)?;
+    setting(lua, "setRingBuffersSize", |tuning, entries: usize| {
+        tuning.ring_entries = entries
+    })
+}
+
+/// A function of one argument that writes one field.
+fn setting<A: FromLua + 'static>(
+    lua: &Lua,
+    name: &'static str,
+    set: fn(&mut Tuning, A),
+) -> mlua::Result<()> {
+    define(lua, name, move |lua, value: A| {
+        set(&mut spec(lua)?.tuning, value);
+        Ok(())
+    })
+}
+
+/// The same for whole seconds.
+fn seconds(lua: &Lua, name: &'static str, set: fn(&mut Tuning, Duration)) -> mlua::Result<()> {
+    define(lua, name, move |lua, value: u32| {
+        set(&mut spec(lua)?.tuning, Duration::from_secs(value.into()));
+        Ok(())
+    })
+}
+
+fn answers(lua: &Lua) -> mlua::Result<()> {
+    setting(lua, "setDropEmptyQueries", |tuning, drop| {
+        tuning.drop_empty_queries = drop
+    })?;
+    setting(lua, "setServFailWhenNoServer", |tuning, servfail| {
+        tuning.servfail_when_no_server = servfail
+    })?;
+    setting(lua, "setRoundRobinFailOnNoServer", |tuning, fail| {
+        tuning.round_robin_fail_on_no_server = fail
+    })?;
+    setting(lua, "setStaleCacheEntriesTTL", |tuning, seconds| {
+        tuning.stale_cache_entries_ttl = seconds
+    })?;
+    setting(lua, "setAddEDNSToSelfGeneratedResponses", |tuning, add| {
+        tuning.edns_in_self_generated = add
+    })?;
+    define(
+        lua,
+        "setPayloadSizeOnSelfGeneratedAnswers",
+        |lua, bytes: u16| {
+            // RFC 6891, section 6.2.3: "Values lower than 512 MUST be treated as equal to 512."
+            if bytes < 512 {
+                return Err(wrong(format!("{bytes} bytes: 512 or more expected")));
+            }
+            spec(lua)?.tuning.payload_size_self_generated = bytes;
+            Ok(())
+        },
+    )
+}
+
+fn udp(lua: &Lua) -> mlua::Result<()> {
+    seconds(lua, "setUDPTimeout", |tuning, timeout| {
+        tuning.udp_timeout = timeout
+    })?;
+    setting(lua, "setMaxUDPOutstanding", |tuning, queries: u32| {
+        tuning.maximum_udp_outstanding = queries
+    })
+}
+
+fn tcp(lua: &Lua) -> mlua::Result<()> {
+    seconds(lua, "setTCPRecvTimeout", |tuning, timeout| {
+        tuning.tcp.receive_timeout = timeout
+    })?;
+    seconds(lua, "setTCPSendTimeout", |tuning, timeout| {
+        tuning.tcp.send_timeout = timeout
+    })?;
+    seconds(lua, "setMaxTCPConnectionDuration", |tuning, time| {
+        tuning.tcp.maximum_connection_duration = time
+    })?;
+    setting(lua, "setMaxTCPQueriesPerConnection", |tuning, queries| {
+        tuning.tcp.maximum_queries_per_connection = queries;
+    })?;
+    setting(
+        lua,
+        "setMaxTCPConnectionsPerClient",
+        |tuning, connections| {
+            tuning.tcp.maximum_connections_per_client = connections;
+        },
+    )
+}
