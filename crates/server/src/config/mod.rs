@@ -108,8 +108,6 @@ pub struct Tuning {
     pub drop_empty_queries: bool,
     /// setServFailWhenNoServer.
     pub servfail_when_no_server: bool,
-    /// setRoundRobinFailOnNoServer: without it roundrobin asks servers that are down when all are.
-    pub round_robin_fail_on_no_server: bool,
     /// setStaleCacheEntriesTTL, in seconds: when no server of a pool is up, its cache serves what expired no longer ago.
     pub stale_cache_entries_ttl: u32,
     /// setAddEDNSToSelfGeneratedResponses.
@@ -148,7 +146,6 @@ impl Default for Tuning {
             maximum_udp_outstanding: 65_535,
             drop_empty_queries: false,
             servfail_when_no_server: false,
-            round_robin_fail_on_no_server: false,
             stale_cache_entries_ttl: 0,
             edns_in_self_generated: true,
             payload_size_self_generated: 1_232,

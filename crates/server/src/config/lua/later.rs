@@ -182,9 +182,8 @@ const OBSERVES: &[&str] = &[
     "showServers showPools setECSOverride setECSSourcePrefixV4 setECSSourcePrefixV6 setVerboseHealthChecks
      getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
-    // Load-balancing policy control: for policies that are not there
-    "setConsistentHashingBalancingFactor setWeightedBalancingFactor setWHashedPerturbation setWHashedPertubation
-     showPoolServerPolicy showServerPolicy",
+    // Load-balancing policy control
+    "showPoolServerPolicy showServerPolicy",
     // Packet cache
     "setCacheCleaningDelay setCacheCleaningPercentage",
     // Rule chains: what shows, and what changes chains that are empty

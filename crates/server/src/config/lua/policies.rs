@@ -1,16 +1,16 @@
 //! Policies: which server of a pool is asked.
 
 use super::objects::{object, pool};
-use super::{define, spec, wrong};
+use super::{define, spec};
 use crate::backend::policy::Policy;
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
-    for (name, policy) in POLICIES {
-        lua.globals().raw_set(name, PolicyObject { name, policy })?;
+    for (name, policy) in Policy::ALL {
+        lua.globals().raw_set(name, PolicyObject(policy))?;
     }
     define(lua, "setServerPolicy", |lua, policy: PolicyObject| {
-        spec(lua)?.policy = policy.known()?;
+        spec(lua)?.policy = policy.0;
         Ok(())
     })?;
     define(
@@ -18,36 +18,15 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         "setPoolServerPolicy",
         |lua, (policy, name): (PolicyObject, String)| {
             pool::number(lua, &name)?;
-            spec(lua)?.pool(&name).policy = Some(policy.known()?);
+            spec(lua)?.pool(&name).policy = Some(policy.0);
             Ok(())
         },
     )
 }
 
-/// dnsdist's policies are globals; `None` are those that are not there yet.
-const POLICIES: [(&str, Option<Policy>); 7] = [
-    ("leastOutstanding", Some(Policy::LeastOutstanding)),
-    ("firstAvailable", Some(Policy::FirstAvailable)),
-    ("roundrobin", Some(Policy::RoundRobin)),
-    ("wrandom", None),
-    ("whashed", None),
-    ("chashed", None),
-    ("orderedWrandUntag", None),
-];
-
+/// What the globals named after policies hold.
 #[derive(Clone, Copy)]
-struct PolicyObject {
-    name: &'static str,
-    policy: Option<Policy>,
-}
-
-impl PolicyObject {
-    fn known(self) -> mlua::Result<Policy> {
-        self.policy.ok_or_else(|| {
-            wrong(format!("{} is not in millrace yet: it would change who is asked; leastOutstanding, firstAvailable and roundrobin are", self.name))
-        })
-    }
-}
+struct PolicyObject(Policy);
 
 impl FromLua for PolicyObject {
     fn from_lua(value: Value, _: &Lua) -> mlua::Result<PolicyObject> {
@@ -57,11 +36,11 @@ impl FromLua for PolicyObject {
 
 impl UserData for PolicyObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        fields.add_field_method_get("name", |_, policy| Ok(policy.name));
+        fields.add_field_method_get("name", |_, policy| Ok(policy.0.name()));
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("toString", |_, policy, ()| Ok(policy.name));
-        methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.name));
+        methods.add_method("toString", |_, policy, ()| Ok(policy.0.name()));
+        methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.0.name()));
     }
 }

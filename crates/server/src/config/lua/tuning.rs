@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     answers(lua)?;
+    policies(lua)?;
     udp(lua)?;
     tcp(lua)?;
     setting(lua, "setRingBuffersSize", |tuning, entries: usize| {
@@ -41,9 +42,6 @@ fn answers(lua: &Lua) -> mlua::Result<()> {
     setting(lua, "setServFailWhenNoServer", |tuning, servfail| {
         tuning.servfail_when_no_server = servfail
     })?;
-    setting(lua, "setRoundRobinFailOnNoServer", |tuning, fail| {
-        tuning.round_robin_fail_on_no_server = fail
-    })?;
     setting(lua, "setStaleCacheEntriesTTL", |tuning, seconds| {
         tuning.stale_cache_entries_ttl = seconds
     })?;
@@ -62,6 +60,39 @@ fn answers(lua: &Lua) -> mlua::Result<()> {
             Ok(())
         },
     )
+}
+
+fn policies(lua: &Lua) -> mlua::Result<()> {
+    setting(lua, "setRoundRobinFailOnNoServer", |tuning, fail| {
+        tuning.policies.round_robin_fail_on_no_server = fail;
+    })?;
+    // The second name is how it was spelt first.
+    for name in ["setWHashedPerturbation", "setWHashedPertubation"] {
+        setting(lua, name, |tuning, number| {
+            tuning.policies.hash_perturbation = Some(number)
+        })?;
+    }
+    define(lua, "setWeightedBalancingFactor", |lua, factor| {
+        spec(lua)?.tuning.policies.weighted_balancing_factor = thousandths(factor)?;
+        Ok(())
+    })?;
+    define(lua, "setConsistentHashingBalancingFactor", |lua, factor| {
+        spec(lua)?
+            .tuning
+            .policies
+            .consistent_hashing_balancing_factor = thousandths(factor)?;
+        Ok(())
+    })
+}
+
+/// A balancing factor: 0 is off, and less than a server's fair share cannot be met.
+fn thousandths(factor: f64) -> mlua::Result<u32> {
+    if factor != 0.0 && !(1.0..=1_000_000.0).contains(&factor) {
+        return Err(wrong(format!(
+            "{factor}: 0, or a factor of 1 or more, expected"
+        )));
+    }
+    Ok((factor * 1_000.0).round() as u32)
 }
 
 fn udp(lua: &Lua) -> mlua::Result<()> {
