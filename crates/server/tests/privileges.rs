@@ -13,7 +13,7 @@ const NOBODY: u32 = 65_534;
 
 type Case = (&'static str, fn());
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 5] = [
     (
         "everything goes but what was asked for",
         everything_goes_but_what_was_asked_for,
@@ -27,6 +27,10 @@ const CASES: [Case; 4] = [
         a_thread_that_keeps_more_is_noticed,
     ),
     ("names that do not exist", names_that_do_not_exist),
+    (
+        "the kernel program's maps stay ours",
+        the_kernel_programs_maps_stay_ours,
+    ),
 ];
 
 fn main() {
@@ -127,4 +131,22 @@ fn names_that_do_not_exist() {
         ..Wish::default()
     };
     assert!(error(wish).starts_with("there is no group no-such-group"));
+}
+
+/// Stopping takes queues and destinations out of the maps, long after everything was given away.
+fn the_kernel_programs_maps_stay_ours() {
+    let program = match xsk::Program::load() {
+        Ok(program) => program,
+        Err(error) => return println!("SKIP: {error}"),
+    };
+    let wish = Wish {
+        user: Some("nobody"),
+        xdp: true,
+        ..Wish::default()
+    };
+    drop_privileges(&wish).expect("privileges to give away");
+    let served = "192.0.2.1:53".parse().expect("an address");
+    program.serve(served).expect("an entry made");
+    program.unserve(served).expect("an entry removed");
+    program.leave(0).expect("a queue without a socket");
 }
