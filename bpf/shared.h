@@ -14,6 +14,8 @@
 #define DESTINATIONS 4096 /* addresses and ports served */
 #define BACKENDS 16384	  /* (our address, backend, its port) */
 #define LOCALS 16	  /* our addresses towards backends: 8 kB of port bitmap each */
+#define SERVED LOCALS	  /* index of one bitmap more: ports that any destination has */
+#define RECENT 8	  /* look-ups remembered by each CPU, of either kind */
 #define ROOM 1792	  /* bytes of a 2,048-byte chunk after XDP's 256 of headroom; a longer frame is dropped silently */
 
 /* An address and port that we serve. IPv4 uses the first four octets of the address, the rest is zero. */
@@ -21,7 +23,7 @@ struct destination {
 	__u8 address[16];
 	__be16 port;
 	__u16 version; /* 4 or 6, host order */
-};
+} __attribute__((aligned(4)));
 
 /* Who may answer to which of our addresses. The value is the index of our address's bitmap in `ports`. */
 struct backend {
@@ -29,9 +31,9 @@ struct backend {
 	__u8 remote[16];
 	__be16 port; /* the backend's */
 	__u16 version;
-};
+} __attribute__((aligned(4)));
 
-/* One bit per UDP port of one of our addresses: port p is bit p % 64 of word p / 64. */
+/* One bit per UDP port, of one of our addresses or of all that we serve: port p is bit p % 64 of word p / 64. */
 struct ports {
 	__u64 words[1024];
 };
@@ -57,10 +59,11 @@ struct settings {
 	__u32 unused;
 };
 
-/* The interface's own address. */
+/* What the program is told about itself while it runs. */
 struct device {
-	__u8 mac[6];
+	__u8 mac[6]; /* the interface's own */
 	__u8 unused[2];
+	__u64 generation; /* rises after an entry of `destinations` or `backends` was removed or replaced */
 };
 
 /* Why a frame went where it went: one counter per CPU each. The first three are redirects, all others PASS. */
@@ -83,6 +86,28 @@ enum reason {
 	PASS_SOCKET = 15,  /* ours, but no socket on this queue */
 	PASS_STALLED = 16, /* ours, but the socket's owner shows no life */
 	REASONS = 17
+};
+
+/*
+ * Look-ups that succeeded lately, on one CPU. A hash map costs a call of 40 ns, comparing with a recent key 3; most frames
+ * go to one of a few addresses and come from one of a few backends. What is of another generation does not count.
+ */
+struct recent_destination {
+	struct destination key;
+	__u32 generation;
+};
+
+struct recent_backend {
+	struct backend key;
+	__u32 generation;
+	__u32 bitmap;
+};
+
+/* What each CPU has for itself. */
+struct cpu {
+	__u64 verdicts[REASONS];
+	struct recent_destination destinations[RECENT];
+	struct recent_backend backends[RECENT];
 };
 
 #endif

@@ -11,6 +11,16 @@ pub(crate) const QUEUES: u32 = 256;
 /// Our addresses towards backends, per interface.
 pub(crate) const LOCALS: u32 = 16;
 
+/// Index of one bitmap more: the ports that any destination has.
+pub(crate) const SERVED: u32 = LOCALS;
+
+/// Octets of what each CPU has for itself; its verdict counters come first.
+pub(crate) const CPU_LENGTH: usize = REASONS * 8 + 8 * (24 + 44);
+
+/// Octets of `struct device`: MAC address and two unused, then the generation.
+pub(crate) const DEVICE_LENGTH: usize = 16;
+pub(crate) const GENERATION_OFFSET: usize = 8;
+
 /// Octets of one address's port bitmap: a bit per port.
 pub(crate) const PORTS_LENGTH: usize = 65_536 / 8;
 

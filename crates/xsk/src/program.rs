@@ -5,12 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::attach::{AttachMode, Attached, Attachment};
 use crate::error::{Error, Result};
 use crate::heartbeat::Heartbeat;
-use crate::layout::{self, HEARTBEAT_LENGTH, LOCALS, PORTS_LENGTH, QUEUES, REASONS, Settings};
+use crate::layout::{
+    self, CPU_LENGTH, DEVICE_LENGTH, GENERATION_OFFSET, HEARTBEAT_LENGTH, LOCALS, PORTS_LENGTH,
+    QUEUES, REASONS, SERVED, Settings,
+};
 use crate::nic::Nic;
 use crate::object;
 use crate::sys::bpf::{self, Map};
@@ -28,13 +31,14 @@ const PROBE_EVERY_NANOSECONDS: u64 = 1_000_000_000;
 /// frame goes to the kernel.
 pub struct Program {
     program: OwnedFd,
-    device: Map,
     destinations: Map,
     backends: Map,
     sockets: Map,
-    verdicts: Map,
+    cpus: Map,
+    device: Mapping,
     ports: Mapping,
     heartbeats: Arc<Mapping>,
+    served: HashSet<SocketAddr>,
     locals: HashMap<IpAddr, Local>,
     attached: Option<Attached>,
     features: Vec<String>,
@@ -53,28 +57,27 @@ impl Program {
         let has_buffers = object::has_buffers();
         let object = object::load(OBJECT, &settings(has_buffers).to_bytes(), has_buffers)?;
         let map = |name, key, value| object::map_of(&object, name, key, value);
-        let device = map("device", 4, 8)?;
         let destinations = map("destinations", 20, 1)?;
         let backends = map("backends", 36, 4)?;
         let sockets = map("sockets", 4, 4)?;
-        let verdicts = map("verdicts", 4, 8)?;
-        let ports = mapped(
-            &map("ports", 4, PORTS_LENGTH)?,
-            LOCALS as usize * PORTS_LENGTH,
-        )?;
+        let cpus = map("cpus", 4, CPU_LENGTH)?;
+        let device = mapped(&map("device", 4, DEVICE_LENGTH)?, DEVICE_LENGTH)?;
+        let bitmaps = SERVED as usize + 1;
+        let ports = mapped(&map("ports", 4, PORTS_LENGTH)?, bitmaps * PORTS_LENGTH)?;
         let heartbeats = mapped(
             &map("heartbeats", 4, HEARTBEAT_LENGTH)?,
             QUEUES as usize * HEARTBEAT_LENGTH,
         )?;
         Ok(Program {
             program: object::program_of(&object, "steer")?,
-            device,
             destinations,
             backends,
             sockets,
-            verdicts,
+            cpus,
+            device,
             ports,
             heartbeats: Arc::new(heartbeats),
+            served: HashSet::new(),
             locals: HashMap::new(),
             attached: None,
             features: vec![format!(
@@ -96,7 +99,7 @@ impl Program {
                 attached.interface
             )));
         }
-        self.set_mac(Nic::by_index(interface)?.mac)?;
+        self.set_mac(Nic::by_index(interface)?.mac);
         let (attached, attachment) = Attached::attach(&self.program, interface, mode)?;
         self.attached = Some(attached);
         Ok(attachment)
@@ -123,12 +126,19 @@ impl Program {
     }
 
     /// The interface's own address; [`attach`](Program::attach) sets it, a change must be told.
-    pub fn set_mac(&self, mac: [u8; 6]) -> Result<()> {
-        let mut device = [0; 8];
-        device[..6].copy_from_slice(&mac);
+    pub fn set_mac(&self, mac: [u8; 6]) {
+        let mut octets = [0; 8];
+        octets[..6].copy_from_slice(&mac);
         self.device
-            .update(&0u32.to_ne_bytes(), &device)
-            .map_err(|error| Error::system("telling the kernel program its MAC address", error))
+            .atomic_u64(0)
+            .store(u64::from_ne_bytes(octets), Relaxed);
+    }
+
+    /// Makes every CPU forget its recent look-ups, after an entry was removed or replaced.
+    fn forget_recent(&self) {
+        self.device
+            .atomic_u64(GENERATION_OFFSET)
+            .fetch_add(1, Release);
     }
 
     /// Puts a socket into the map, last of all that is done to start: from now on it gets the queue's frames.
@@ -153,22 +163,33 @@ impl Program {
     }
 
     /// Takes queries to this address and port from now on.
-    pub fn serve(&self, served: SocketAddr) -> Result<()> {
-        if served.ip().is_unspecified() || served.ip().is_multicast() || served.port() == 0 {
-            return Err(Error::Invalid(format!(
-                "serving {served}: must be one unicast address and a port"
-            )));
-        }
+    pub fn serve(&mut self, served: SocketAddr) -> Result<()> {
+        check_served(served)?;
         self.destinations
             .update(&layout::destination(served), &[1])
-            .map_err(|error| Error::system(format!("entering {served}"), error))
+            .map_err(|error| Error::system(format!("entering {served}"), error))?;
+        self.served.insert(served);
+        let (word, bit) = port_cell(SERVED, served.port());
+        self.ports.atomic_u64(word).fetch_or(bit, Relaxed);
+        Ok(())
     }
 
     /// Leaves queries to this address and port to the kernel.
-    pub fn unserve(&self, served: SocketAddr) -> Result<()> {
+    pub fn unserve(&mut self, served: SocketAddr) -> Result<()> {
+        self.served.remove(&served);
+        if self
+            .served
+            .iter()
+            .all(|other| other.port() != served.port())
+        {
+            let (word, bit) = port_cell(SERVED, served.port());
+            self.ports.atomic_u64(word).fetch_and(!bit, Relaxed);
+        }
         remove(&self.destinations, &layout::destination(served), || {
             format!("removing {served}")
-        })
+        })?;
+        self.forget_recent();
+        Ok(())
     }
 
     /// Takes answers from this backend to open ports of one of our addresses.
@@ -183,7 +204,11 @@ impl Program {
         let bitmap = entry.bitmap;
         self.backends
             .update(&layout::backend(local, backend), &bitmap.to_ne_bytes())
-            .map_err(|error| Error::system(format!("entering backend {backend} of {local}"), error))
+            .map_err(|error| {
+                Error::system(format!("entering backend {backend} of {local}"), error)
+            })?;
+        self.forget_recent();
+        Ok(())
     }
 
     /// Leaves this backend's answers to the kernel.
@@ -195,7 +220,9 @@ impl Program {
         self.forget_if_unused(local);
         remove(&self.backends, &layout::backend(local, backend), || {
             format!("removing backend {backend} of {local}")
-        })
+        })?;
+        self.forget_recent();
+        Ok(())
     }
 
     /// Opens one of our ports to backends' answers. Bind its kernel socket first, use it afterwards.
@@ -255,9 +282,15 @@ impl Program {
 
     /// Frames by verdict since load, in the order of [`Reason::ALL`](crate::Reason::ALL), over all CPUs.
     pub fn verdicts(&self) -> Result<[u64; REASONS]> {
+        let cpus = self
+            .cpus
+            .lookup(&0u32.to_ne_bytes())
+            .map_err(|error| Error::system("reading the kernel program's counters", error))?;
         let mut sums = [0; REASONS];
-        for (reason, sum) in sums.iter_mut().enumerate() {
-            *sum = object::sum_over_cpus(&self.verdicts, reason as u32)?;
+        for cpu in cpus.chunks_exact(CPU_LENGTH) {
+            for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(count.try_into().expect("8 octets"));
+            }
         }
         Ok(sums)
     }

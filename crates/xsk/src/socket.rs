@@ -21,6 +21,9 @@ pub const BATCH: usize = 64;
 const BUSY_LIMIT: Duration = Duration::from_secs(1);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
+/// Frames that one wake-up sends in copy mode unless the kernel was told otherwise.
+const COPY_BUDGET: u32 = 32;
+
 /// How frames come from and go to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BindMode {
@@ -192,6 +195,10 @@ pub struct Socket {
     interface: u32,
     queue: u32,
     budget: u32,
+    /// The fill ring has room: frames have come in since it was last filled, or there were not enough free ones.
+    owed: bool,
+    /// The kernel has taken all that was put into the TX ring.
+    drained: bool,
     counters: Counters,
 }
 
@@ -273,7 +280,9 @@ impl Socket {
             membership,
             interface,
             queue,
-            budget: 32,
+            budget: COPY_BUDGET,
+            owed: true,
+            drained: true,
             counters: Counters::default(),
         })
     }
@@ -377,7 +386,9 @@ impl Socket {
                 }
             }
         }
-        self.rx.release();
+        if self.rx.release() > 0 {
+            self.owed = true;
+        }
         self.counters.received += batch.len() as u64;
         batch.len()
     }
@@ -414,9 +425,18 @@ impl Socket {
         Ok(())
     }
 
-    /// Shows the kernel what was put into the TX ring, and wakes it until it has taken all or takes no more.
+    /// Shows the kernel what was put into the TX ring, and wakes it until it has taken all or takes no more. Nothing to
+    /// send costs nothing.
     pub fn flush(&mut self) -> Flushed {
-        self.tx.publish();
+        if self.tx.publish() == 0 && self.drained {
+            return Flushed::Drained;
+        }
+        let flushed = self.drain();
+        self.drained = flushed == Flushed::Drained;
+        flushed
+    }
+
+    fn drain(&mut self) -> Flushed {
         let mut pending = self.tx.pending();
         while pending > 0 {
             if !self.tx.needs_wakeup() {
@@ -455,20 +475,29 @@ impl Socket {
         count
     }
 
-    /// Gives free frames to the kernel to receive into, as many as the fill ring has room for.
+    /// Gives free frames to the kernel to receive into, as many as the fill ring has room for. While none have come in
+    /// since the last time it costs nothing.
     pub fn refill(&mut self, umem: &mut Umem) -> Refilled {
         if umem.has_closed_sockets() {
             umem.reclaim();
         }
+        if !self.owed {
+            return Refilled {
+                count: 0,
+                was_empty: false,
+            };
+        }
         let was_empty = self.fill.pending() == 0;
         let to = Place::fill(self.membership.number);
-        while self.fill.room(1) > 0 {
+        let room = self.fill.room(u32::MAX);
+        for _ in 0..room {
             let Some(chunk) = umem.take_free(to) else {
                 break;
             };
             self.fill.push(u64::from(chunk) * CHUNK as u64);
         }
         let count = self.fill.publish();
+        self.owed = count < room;
         self.counters.fill_empty += u64::from(was_empty);
         if count > 0 && self.fill.needs_wakeup() {
             system::wake_receiver(self.descriptor.as_fd());

@@ -4,7 +4,7 @@ use loom::sync::Arc;
 use loom::thread;
 use ring::{Consumer, NEED_WAKEUP, Producer, Shared};
 
-use crate::memory::{Memory, SIZE};
+use crate::sys::{Memory, SIZE};
 
 impl Shared for Arc<Memory> {
     type Slot = u64;

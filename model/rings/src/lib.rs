@@ -5,7 +5,7 @@
 //! otherwise loom explores a single interleaving (seen; hence the tests count).
 
 pub mod exact;
-pub mod memory;
+pub mod sys;
 pub mod unfenced;
 pub mod unobserved;
 pub mod unpublished;
