@@ -135,7 +135,7 @@ fn names_that_do_not_exist() {
 
 /// Stopping takes queues and destinations out of the maps, long after everything was given away.
 fn the_kernel_programs_maps_stay_ours() {
-    let program = match xsk::Program::load() {
+    let mut program = match xsk::Program::load() {
         Ok(program) => program,
         Err(error) => return println!("SKIP: {error}"),
     };
