@@ -1,9 +1,8 @@
 //! The AF_XDP side of one worker: its frames, and its queue of every device.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use wire::frame::{Headers, write_headers};
-use xsk::{CHUNK, Flushed, Frame, Heartbeat, Socket, Umem};
+use xsk::{CHUNK, Flushed, Frame, Heartbeat, KernelCounters, Socket, Umem};
 
 /// Where a copied message starts in its chunk, in bytes: room for the longest headers in front (Ethernet, IPv6, UDP), on
 /// a cache line.
@@ -19,47 +18,45 @@ pub struct Queue {
     pub accept_partial: bool,
     /// Bytes of the largest IP packet.
     pub mtu: usize,
+    /// Frames whose checksum their sender had left to its device.
+    pub partial_checksums: u64,
     pub rows: Arc<QueueRows>,
 }
 
-/// What `/metrics` shows of one queue. Written by its worker, read by anybody.
+/// What `/metrics` shows of one queue: written by its worker after each batch that had frames, read by anybody.
 #[derive(Debug, Default)]
-pub struct QueueRows {
-    pub received: AtomicU64,
-    pub sent: AtomicU64,
-    pub tx_ring_full: AtomicU64,
-    pub fill_starved: AtomicU64,
-    pub wakeups: AtomicU64,
-    pub bad_addresses: AtomicU64,
-    pub partial_checksums: AtomicU64,
-    pub rx_dropped: AtomicU64,
-    pub rx_ring_full: AtomicU64,
-    pub rx_invalid: AtomicU64,
-    pub tx_invalid: AtomicU64,
+pub struct QueueRows(Mutex<QueueCounts>);
+
+/// One moment of [`QueueRows`].
+#[derive(Debug, Clone, Copy, Default)]
+pub struct QueueCounts {
+    pub own: ::xsk::Counters,
+    pub kernel: ::xsk::KernelCounters,
+    /// Frames whose checksum their sender had left to its device.
+    pub partial_checksums: u64,
+}
+
+impl QueueRows {
+    pub fn read(&self) -> QueueCounts {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Queue {
     /// Bytes of DNS message that a packet of this device carries.
     pub fn room(&self, ipv4: bool) -> usize {
-        self.mtu.saturating_sub(if ipv4 { 20 + 8 } else { 40 + 8 })
+        let headers = if ipv4 { 20 + 8 } else { 40 + 8 };
+        self.mtu.saturating_sub(headers)
     }
 
-    fn publish(&self) {
-        let (ours, rows) = (self.socket.counters(), &self.rows);
-        rows.received.store(ours.received, Relaxed);
-        rows.sent.store(ours.sent, Relaxed);
-        rows.tx_ring_full.store(ours.tx_full, Relaxed);
-        rows.fill_starved.store(ours.fill_empty, Relaxed);
-        rows.wakeups.store(ours.wakeups, Relaxed);
-        rows.bad_addresses.store(ours.bad_addresses, Relaxed);
-    }
-
-    fn publish_kernel(&self) {
-        if let Ok(kernel) = self.socket.statistics() {
-            self.rows.rx_dropped.store(kernel.rx_dropped, Relaxed);
-            self.rows.rx_ring_full.store(kernel.rx_ring_full, Relaxed);
-            self.rows.rx_invalid.store(kernel.rx_invalid, Relaxed);
-            self.rows.tx_invalid.store(kernel.tx_invalid, Relaxed);
+    /// Somebody who reads keeps the worker from writing for a moment: then the next turn writes. No worker waits.
+    fn publish(&self, kernel: Option<KernelCounters>) {
+        if let Ok(mut counts) = self.rows.0.try_lock() {
+            counts.own = self.socket.counters();
+            counts.partial_checksums = self.partial_checksums;
+            if let Some(kernel) = kernel {
+                counts.kernel = kernel;
+            }
         }
     }
 }
@@ -91,6 +88,10 @@ impl Devices {
         self.queues.get_mut(usize::from(device))?.take()
     }
 
+    pub fn queue_mut(&mut self, device: u8) -> Option<&mut Queue> {
+        self.queues.get_mut(usize::from(device))?.as_mut()
+    }
+
     pub fn queue(&self, device: u8) -> Option<&Queue> {
         self.queues.get(usize::from(device))?.as_ref()
     }
@@ -112,11 +113,7 @@ impl Devices {
 
     /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.
     pub fn receive(&mut self, device: u8, batch: &mut xsk::Batch) -> usize {
-        let Some(queue) = self
-            .queues
-            .get_mut(usize::from(device))
-            .and_then(Option::as_mut)
-        else {
+        let Some(queue) = self.queues.get_mut(usize::from(device)).and_then(Option::as_mut) else {
             return 0;
         };
         queue.socket.complete(&mut self.umem);
@@ -138,11 +135,7 @@ impl Devices {
         length: usize,
         headers: &Headers,
     ) -> bool {
-        let Some(queue) = self
-            .queues
-            .get_mut(usize::from(device))
-            .and_then(Option::as_mut)
-        else {
+        let Some(queue) = self.queues.get_mut(usize::from(device)).and_then(Option::as_mut) else {
             self.umem.give(frame);
             return false;
         };
@@ -190,13 +183,15 @@ impl Devices {
         let mut waits = false;
         for queue in self.queues.iter_mut().flatten() {
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
-            queue.publish();
+            queue.publish(None);
         }
         waits
     }
 
     /// Reads the kernel's own counters into the rows.
     pub fn publish_kernel(&self) {
-        self.queues.iter().flatten().for_each(Queue::publish_kernel);
+        for queue in self.queues.iter().flatten() {
+            queue.publish(queue.socket.statistics().ok());
+        }
     }
 }

@@ -15,7 +15,6 @@ use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Verdict, respond};
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
 use xsk::{Batch, CHUNK, Frame, Received};
@@ -83,9 +82,9 @@ fn parse(
     match Packet::parse(bytes, accept_partial) {
         Ok(packet) => {
             if packet.checksum == UdpChecksum::Partial
-                && let Some(queue) = outlets.devices.queue(device)
+                && let Some(queue) = outlets.devices.queue_mut(device)
             {
-                queue.rows.partial_checksums.fetch_add(1, Relaxed);
+                queue.partial_checksums += 1;
             }
             Some(packet)
         }

@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use workers::{Ready, RunningWorker};
+use workers::{BoundQueue, RunningWorker};
 
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
@@ -69,7 +69,7 @@ pub struct Daemon {
     steering: Arc<Mutex<Steering>>,
     workers: Vec<RunningWorker>,
     /// Every queue that was bound, for `/metrics` and `millrace xdp status`.
-    queues: Vec<Ready>,
+    queues: Vec<BoundQueue>,
     events: Receiver<Event>,
     /// For whoever tells the control thread something.
     sender: Sender<Event>,

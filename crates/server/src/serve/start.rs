@@ -1,7 +1,7 @@
 //! From a command line to a daemon that serves.
 
 use super::Daemon;
-use super::workers::{self, Ready};
+use super::workers::{self, BoundQueue};
 use crate::backend::exchange::Exchanges;
 use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
 use crate::backend::server::Server;
@@ -25,7 +25,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why the daemon does not start.
-pub enum StartError {
+pub(super) enum StartError {
     Config(ConfigError),
     /// What was tried, and the kernel's reason.
     System(String),
@@ -67,7 +67,7 @@ impl Daemon {
     /// # Errors
     /// A configuration that is not good, or an address that cannot be served. That AF_XDP cannot be had is no error: a
     /// warning says why, and kernel sockets serve.
-    pub fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
+    pub(super) fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
         let lua = arguments.load(Purpose::Serve, None)?;
         let config = lua.edit(|spec| {
             log::set(arguments.log_settings(spec.logging));
@@ -226,7 +226,7 @@ fn rings(
     workers: usize,
     plan: &Plan,
     steering: &Mutex<Steering>,
-) -> Result<(Vec<Devices>, Vec<Ready>), StartError> {
+) -> Result<(Vec<Devices>, Vec<BoundQueue>), StartError> {
     let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ready = Vec::new();
     let rings = (0..workers)
@@ -250,7 +250,7 @@ fn take_traffic(plan: &Plan, steering: &Mutex<Steering>) {
 }
 
 /// The last step: queues enter their programs' maps.
-fn enter(ready: &[Ready], steering: &Mutex<Steering>) {
+fn enter(ready: &[BoundQueue], steering: &Mutex<Steering>) {
     let mut steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
     for queue in ready {
         let copy = if queue.zero_copy { "zero-copy" } else { "copy" };

@@ -15,23 +15,24 @@ use std::thread::JoinHandle;
 use xsk::{BindMode, Options, RingSizes, Socket, Umem, UmemOptions};
 
 /// One worker as the control thread knows it.
-pub struct RunningWorker {
-    pub reins: Reins,
-    pub thread: JoinHandle<()>,
+pub(super) struct RunningWorker {
+    pub(super) reins: Reins,
+    pub(super) thread: JoinHandle<()>,
 }
 
-/// A bound queue that is not yet in its program's map.
-pub struct Ready {
-    pub device: u8,
-    pub queue: u32,
-    pub interface: String,
-    pub socket: OwnedFd,
-    pub zero_copy: bool,
-    pub rows: Arc<QueueRows>,
+/// A queue that a worker's socket is bound to.
+pub(super) struct BoundQueue {
+    pub(super) device: u8,
+    pub(super) queue: u32,
+    pub(super) interface: String,
+    /// To enter it into its program's map.
+    pub(super) socket: OwnedFd,
+    pub(super) zero_copy: bool,
+    pub(super) rows: Arc<QueueRows>,
 }
 
 /// How many workers a plan needs: one per queue index, or one per `addLocal` of the address that has most.
-pub fn count(plan: &Plan, config: &Config) -> usize {
+pub(super) fn count(plan: &Plan, config: &Config) -> usize {
     let queues = plan
         .devices
         .iter()
@@ -42,11 +43,11 @@ pub fn count(plan: &Plan, config: &Config) -> usize {
 }
 
 /// The frames and rings of worker `number`. A queue that cannot be bound is one warning: kernel sockets serve it.
-pub fn devices(
+pub(super) fn devices(
     number: usize,
     plan: &Plan,
     steering: &Steering,
-    ready: &mut Vec<Ready>,
+    ready: &mut Vec<BoundQueue>,
 ) -> xsk::Result<Devices> {
     let mine = || {
         plan.devices.iter().filter(|planned| {
@@ -85,7 +86,7 @@ fn bind(
     planned: &PlannedDevice,
     steering: &Steering,
     umem: &mut Umem,
-) -> xsk::Result<(Queue, Ready)> {
+) -> xsk::Result<(Queue, BoundQueue)> {
     let device = &planned.device;
     let options = Options {
         rings: rings(planned, queue as usize),
@@ -94,7 +95,7 @@ fn bind(
     let socket = Socket::bind(umem, device.interface, queue, options)?;
     let heartbeat = steering.heartbeat(device.number, queue)?;
     let rows = Arc::new(QueueRows::default());
-    let entry = Ready {
+    let entry = BoundQueue {
         device: device.number,
         queue,
         interface: device.name.clone(),
@@ -111,13 +112,14 @@ fn bind(
         mac: device.mac,
         accept_partial: device.partial_checksums,
         mtu: device.mtu as usize,
+        partial_checksums: 0,
         rows,
     };
     Ok((queue, entry))
 }
 
 /// Starts a worker's thread.
-pub fn start(
+pub(super) fn start(
     number: usize,
     devices: Devices,
     instance: &Arc<Instance>,

@@ -1,0 +1,73 @@
+//! The running instance as operators see it: what `/metrics` and `millrace xdp status` are made of.
+
+use super::workers::BoundQueue;
+use crate::config::Config;
+use crate::control::Running;
+use crate::control::metrics::rows::{FrontendRow, SteerRow, XskRow};
+use crate::counters::Shard;
+use crate::instance::Instance;
+use crate::network::steering::Steering;
+use std::sync::{Arc, Mutex, PoisonError};
+use xsk::{AttachMode, Reason};
+
+/// Shared by the control thread and the asynchronous runtime.
+pub(super) struct Overview {
+    pub(super) instance: Arc<Instance>,
+    pub(super) steering: Arc<Mutex<Steering>>,
+    /// Every queue that is bound.
+    pub(super) queues: Mutex<Vec<BoundQueue>>,
+}
+
+impl Running for Overview {
+    fn config(&self) -> Arc<Config> {
+        self.instance.config.load_full()
+    }
+
+    fn shards(&self) -> Vec<Arc<Shard>> {
+        self.instance.shards.to_vec()
+    }
+
+    fn frontends(&self) -> Vec<FrontendRow> {
+        Vec::new()
+    }
+
+    fn xsk(&self) -> Vec<XskRow> {
+        let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.iter().map(|queue| row(queue, &steering)).collect()
+    }
+
+    fn steer_verdicts(&self) -> Vec<SteerRow> {
+        let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows = steering.devices().flat_map(|steered| {
+            let counts = steered.program.verdicts().unwrap_or_default();
+            Reason::ALL.into_iter().zip(counts).map(|(reason, frames)| SteerRow {
+                interface: steered.device.name.clone(),
+                reason,
+                frames,
+            })
+        });
+        rows.collect()
+    }
+
+    fn entropy_bits(&self) -> f64 {
+        self.instance.ports.entropy_bits()
+    }
+}
+
+fn row(queue: &BoundQueue, steering: &Steering) -> XskRow {
+    let steered = steering.devices().find(|steered| steered.device.number == queue.device);
+    let counts = queue.rows.read();
+    XskRow {
+        interface: queue.interface.clone(),
+        queue: queue.queue,
+        zero_copy: queue.zero_copy,
+        native: steered.is_some_and(|steered| steered.program.mode() != Some(AttachMode::Generic)),
+        own: counts.own,
+        kernel: counts.kernel,
+        partial_checksums: counts.partial_checksums,
+        heartbeat_passes: steered
+            .and_then(|steered| steered.program.verdicts().ok())
+            .map_or(0, |counts| counts[Reason::PassStalled as usize]),
+    }
+}
