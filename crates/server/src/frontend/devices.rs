@@ -113,7 +113,11 @@ impl Devices {
 
     /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.
     pub fn receive(&mut self, device: u8, batch: &mut xsk::Batch) -> usize {
-        let Some(queue) = self.queues.get_mut(usize::from(device)).and_then(Option::as_mut) else {
+        let Some(queue) = self
+            .queues
+            .get_mut(usize::from(device))
+            .and_then(Option::as_mut)
+        else {
             return 0;
         };
         queue.socket.complete(&mut self.umem);
@@ -135,7 +139,11 @@ impl Devices {
         length: usize,
         headers: &Headers,
     ) -> bool {
-        let Some(queue) = self.queues.get_mut(usize::from(device)).and_then(Option::as_mut) else {
+        let Some(queue) = self
+            .queues
+            .get_mut(usize::from(device))
+            .and_then(Option::as_mut)
+        else {
             self.umem.give(frame);
             return false;
         };

@@ -11,6 +11,8 @@
 //! Stop is the same backwards: queues leave the maps (the kernel's sockets serve), rings and sockets are drained, queries
 //! in flight get their answers, everything is closed.
 
+mod overview;
+mod services;
 mod start;
 mod workers;
 
@@ -20,14 +22,17 @@ use crate::config::lua::state::LuaState;
 use crate::instance::Instance;
 use crate::log;
 use crate::network;
+use crate::network::follow::{Follower, Notice};
 use crate::network::steering::Steering;
 use crate::worker::Order;
+use overview::Overview;
+use services::Services;
 use start::StartError;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use workers::{BoundQueue, RunningWorker};
+use workers::RunningWorker;
 
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
@@ -38,6 +43,8 @@ pub enum Event {
     Stop,
     /// SIGHUP, or `millrace reload`, which waits for the reply: the lines to print, or why nothing was changed.
     Reload(Option<Sender<Result<Vec<String>, String>>>),
+    /// Links, addresses or routes have changed.
+    Network(Notice),
 }
 
 /// Serves until it is told to stop; the exit status of the program.
@@ -68,11 +75,11 @@ pub struct Daemon {
     plan: network::Plan,
     steering: Arc<Mutex<Steering>>,
     workers: Vec<RunningWorker>,
-    /// Every queue that was bound, for `/metrics` and `millrace xdp status`.
-    queues: Vec<BoundQueue>,
+    overview: Arc<Overview>,
+    services: Services,
+    /// `None` without AF_XDP.
+    follower: Option<Follower>,
     events: Receiver<Event>,
-    /// For whoever tells the control thread something.
-    sender: Sender<Event>,
 }
 
 impl Daemon {
@@ -81,6 +88,7 @@ impl Daemon {
         while let Ok(event) = self.events.recv() {
             match event {
                 Event::Stop => break,
+                Event::Network(_) => {}
                 Event::Reload(reply) => {
                     let outcome = self.reload();
                     if let Err(reason) = &outcome {
@@ -116,5 +124,6 @@ impl Daemon {
                 log::error!("a worker ended by a panic");
             }
         }
+        self.services.close();
     }
 }

@@ -41,11 +41,14 @@ impl Running for Overview {
         let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = steering.devices().flat_map(|steered| {
             let counts = steered.program.verdicts().unwrap_or_default();
-            Reason::ALL.into_iter().zip(counts).map(|(reason, frames)| SteerRow {
-                interface: steered.device.name.clone(),
-                reason,
-                frames,
-            })
+            Reason::ALL
+                .into_iter()
+                .zip(counts)
+                .map(|(reason, frames)| SteerRow {
+                    interface: steered.device.name.clone(),
+                    reason,
+                    frames,
+                })
         });
         rows.collect()
     }
@@ -56,7 +59,9 @@ impl Running for Overview {
 }
 
 fn row(queue: &BoundQueue, steering: &Steering) -> XskRow {
-    let steered = steering.devices().find(|steered| steered.device.number == queue.device);
+    let steered = steering
+        .devices()
+        .find(|steered| steered.device.number == queue.device);
     let counts = queue.rows.read();
     XskRow {
         interface: queue.interface.clone(),

@@ -1,7 +1,9 @@
 //! From a command line to a daemon that serves.
 
-use super::Daemon;
-use super::workers::{self, BoundQueue};
+use super::overview::Overview;
+use super::services::{Doors, Services};
+use super::workers::{self, BoundQueue, RunningWorker};
+use super::{Daemon, Event};
 use crate::backend::exchange::Exchanges;
 use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
 use crate::backend::server::Server;
@@ -9,11 +11,14 @@ use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks};
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, ConfigError, Listener, Xdp};
+use crate::control::web;
 use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
 use crate::frontend::listeners::{Listeners, Sockets};
 use crate::instance::Instance;
 use crate::log;
+use crate::network::follow::Follower;
+use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
 use crate::network::{self, NetworkView, Plan, plan};
 use crate::pipeline::rings::Rings;
@@ -21,7 +26,7 @@ use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Why the daemon does not start.
@@ -74,21 +79,36 @@ impl Daemon {
             say_remarks(spec);
             config::derive(spec, None)
         })?;
+        privileges::raise_memlock();
         let mut devices = network::Devices::default();
         let mut plan = planned(&config, &mut devices);
         let steering = Arc::new(Mutex::new(attached(&mut plan)));
         let workers = workers::count(&plan, &config);
+        let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
         let instance = Arc::new(instance(config, workers, &steering)?);
-        let (rings, ready) = rings(workers, &plan, &steering)?;
+        let (rings, queues) = rings(workers, &plan, &steering)?;
         take_traffic(&plan, &steering);
+        let doors = Doors {
+            web: webserver
+                .map(|web| web::bind(web.address))
+                .transpose()
+                .map_err(system("webserver"))?,
+        };
+        give_privileges_away(&arguments, &capabilities, &plan)?;
+
         let (sender, events) = channel();
-        let workers = rings
-            .into_iter()
-            .enumerate()
-            .map(|(number, rings)| workers::start(number, rings, &instance))
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(system("starting a worker"))?;
-        enter(&ready, &steering);
+        let services = Services::new().map_err(system("starting the asynchronous runtime"))?;
+        let follower = follow(&instance, &plan, &sender);
+        let overview = Arc::new(Overview {
+            instance: Arc::clone(&instance),
+            steering: Arc::clone(&steering),
+            queues: Mutex::new(queues),
+        });
+        services
+            .open(doors, &overview, &sender)
+            .map_err(system("starting services"))?;
+        let workers = start_all(rings, &instance)?;
+        enter(&overview);
         Ok(Daemon {
             arguments,
             lua,
@@ -97,10 +117,70 @@ impl Daemon {
             plan,
             steering,
             workers,
-            queues: ready,
+            overview,
+            services,
+            follower,
             events,
-            sender,
         })
+    }
+}
+
+fn start_all(
+    rings: Vec<Devices>,
+    instance: &Arc<Instance>,
+) -> Result<Vec<RunningWorker>, StartError> {
+    let rings = rings.into_iter().enumerate();
+    let workers = rings.map(|(number, rings)| workers::start(number, rings, instance));
+    workers
+        .collect::<io::Result<_>>()
+        .map_err(system("starting a worker"))
+}
+
+/// Nothing that serves keeps a capability, but those that the configuration asks for.
+fn give_privileges_away(
+    arguments: &ServeArguments,
+    retain: &[String],
+    plan: &Plan,
+) -> Result<(), StartError> {
+    let wish = Wish {
+        user: arguments.user.as_deref(),
+        group: arguments.group.as_deref(),
+        retain,
+        xdp: !plan.devices.is_empty(),
+    };
+    let dropped = privileges::drop_privileges(&wish)
+        .map_err(|error| StartError::System(format!("giving privileges away: {error}")))?;
+    dropped
+        .warnings
+        .iter()
+        .for_each(|line| log::warn!("{line}"));
+    if !dropped.kept.is_empty() {
+        log::info!("capabilities kept: {}", dropped.kept.join(", "));
+    }
+    Ok(())
+}
+
+/// Keeps each server's way over AF_XDP right while routes and neighbours move.
+fn follow(instance: &Instance, plan: &Plan, events: &Sender<Event>) -> Option<Follower> {
+    if plan.devices.is_empty() {
+        return None;
+    }
+    let events = events.clone();
+    let notify = move |notice| {
+        // A control thread that has ended needs no news.
+        let _ = events.send(Event::Network(notice));
+    };
+    match Follower::start(notify) {
+        Ok(follower) => {
+            follower.watch(&instance.config.load().servers, plan);
+            Some(follower)
+        }
+        Err(error) => {
+            log::warn!(
+                "servers are asked by kernel sockets: the network cannot be followed: {error}"
+            );
+            None
+        }
     }
 }
 
@@ -214,9 +294,10 @@ fn sockets_of(listener: &Listener, workers: usize) -> usize {
 
 /// One for each worker, and the asynchronous runtime's.
 fn shards(config: &Config, workers: usize) -> Box<[Arc<Shard>]> {
-    let rings = || Rings::default();
-    let own = (0..workers).map(|number| Shard::new(number, Writers::One, rings()));
-    own.chain([Shard::new(workers, Writers::Many, rings())])
+    let share = config.tuning.ring_entries / workers;
+    let rings = |writers| Rings::new(share, share, writers);
+    let own = (0..workers).map(|number| Shard::new(number, Writers::One, rings(Writers::One)));
+    own.chain([Shard::new(workers, Writers::Many, rings(Writers::Many))])
         .map(Arc::new)
         .collect()
 }
@@ -250,21 +331,25 @@ fn take_traffic(plan: &Plan, steering: &Mutex<Steering>) {
 }
 
 /// The last step: queues enter their programs' maps.
-fn enter(ready: &[BoundQueue], steering: &Mutex<Steering>) {
-    let mut steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
-    for queue in ready {
+fn enter(overview: &Overview) {
+    let mut steering = overview
+        .steering
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let queues = overview
+        .queues
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    for queue in queues.iter() {
         let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
-        match steering.enter(queue.device, queue.queue, &queue.socket) {
-            Ok(()) => log::info!(
-                "queue {} of {} is served over AF_XDP, {copy} mode",
-                queue.queue,
-                queue.interface
-            ),
-            Err(error) => log::warn!(
-                "queue {} of {} is left to kernel sockets: {error}",
-                queue.queue,
-                queue.interface
-            ),
+        let (number, interface) = (queue.queue, &queue.interface);
+        match steering.enter(queue.device, number, &queue.socket) {
+            Ok(()) => {
+                log::info!("queue {number} of {interface} is served over AF_XDP, {copy} mode")
+            }
+            Err(error) => {
+                log::warn!("queue {number} of {interface} is left to kernel sockets: {error}")
+            }
         }
     }
 }
