@@ -1,11 +1,11 @@
 //! The lab itself: three namespaces, two veth pairs, their addresses; up and down.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-use crate::ledger::Ledger;
+use crate::ledger::{self, Ledger};
 use crate::namespace::{Namespace, run};
 use crate::{During, Failure, Outcome};
 
@@ -36,6 +36,8 @@ const BACKEND_ADDRESSES: &str = "198.51.100.2/24 198.51.100.3/24 198.51.100.4/24
      2001:db8:1::2/64 2001:db8:1::3/64 2001:db8:1::66/64";
 /// The examples' backend is on the clients' network by its number; a host route leads to it.
 const EXAMPLE_BACKEND: &str = "192.0.2.2";
+
+const ROLES: [&str; 3] = ["client", "server", "backend"];
 
 /// How client, server and backend are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,6 +103,7 @@ impl Lab {
                 lab.plan.prefix
             );
         }
+        lab.ledger().empty()?;
         lab.build()?;
         Ok(lab)
     }
@@ -129,25 +132,6 @@ impl Lab {
         Ok(())
     }
 
-    /// A lab that `keep` left up, to look around in.
-    pub fn kept(prefix: &str) -> Outcome<Self> {
-        let plan = Plan {
-            prefix: prefix.to_owned(),
-            topology: Topology::TwoInterfaces,
-        };
-        let lab = Self {
-            ledger: Some(Ledger::open(prefix)?),
-            plan,
-            kept: true,
-        };
-        if lab.ledger().kept_mark().exists() {
-            return Ok(lab);
-        }
-        Err(Failure::new(format!(
-            "there is no lab {prefix}: `./dev lab up` makes one"
-        )))
-    }
-
     /// The clients' namespace.
     pub fn client(&self) -> Namespace {
         namespace(&self.plan.prefix, "client")
@@ -168,7 +152,7 @@ impl Lab {
 
     /// The lab's own /sys/fs/bpf, which outlives the processes in it.
     pub fn bpffs(&self) -> PathBuf {
-        self.ledger().folder().join("bpf")
+        bpffs(self.ledger().folder())
     }
 
     /// Who is running here.
@@ -296,9 +280,7 @@ impl Lab {
     }
 
     fn names_of_both_topologies(&self) -> Vec<Namespace> {
-        ["client", "server", "backend"]
-            .map(|role| namespace(&self.plan.prefix, role))
-            .into()
+        ROLES.map(|role| namespace(&self.plan.prefix, role)).into()
     }
 }
 
@@ -312,6 +294,29 @@ impl Drop for Lab {
             ledger.remove();
         }
     }
+}
+
+/// One of the namespaces of a lab that somebody has up, with its /sys/fs/bpf: to look around in.
+pub fn visit(prefix: &str, role: &str) -> Outcome<(Namespace, PathBuf)> {
+    if !ROLES.contains(&role) {
+        return Err(Failure::new(format!(
+            "no namespace {role}: {}",
+            ROLES.join(", ")
+        )));
+    }
+    let namespace = namespace(prefix, role);
+    if !namespace.exists() {
+        let text = format!(
+            "there is no {}: `./dev lab up` or `./dev run` make one",
+            namespace.name()
+        );
+        return Err(Failure::new(text));
+    }
+    Ok((namespace, bpffs(&ledger::folder(prefix))))
+}
+
+fn bpffs(folder: &Path) -> PathBuf {
+    folder.join("bpf")
 }
 
 fn namespace(prefix: &str, role: &str) -> Namespace {

@@ -4,12 +4,14 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, sys};
 
 /// The folder of one lab, `/run/millrace-lab/PREFIX`, and the lock on it.
 #[derive(Debug)]
@@ -21,8 +23,7 @@ pub struct Ledger {
 impl Ledger {
     /// Takes the lock of the lab `prefix`. Fails, naming the owner, while another process holds it.
     pub fn open(prefix: &str) -> Outcome<Self> {
-        let owner =
-            || fs::read_to_string(base_folder().join(prefix).join("lock")).unwrap_or_default();
+        let owner = || fs::read_to_string(folder(prefix).join("lock")).unwrap_or_default();
         Self::try_open(prefix)?.ok_or_else(|| {
             Failure::new(format!(
                 "the lab {prefix} is in use by process {}: stop that one first (Ctrl-C in its terminal)",
@@ -33,7 +34,7 @@ impl Ledger {
 
     /// Takes the lock of the lab `prefix`, or nothing while another process holds it.
     pub fn try_open(prefix: &str) -> Outcome<Option<Self>> {
-        let folder = base_folder().join(prefix);
+        let folder = folder(prefix);
         fs::create_dir_all(&folder).during(format!("making {}", folder.display()))?;
         let path = folder.join("lock");
         let mut options = OpenOptions::new();
@@ -75,12 +76,26 @@ impl Ledger {
         writeln!(file, "{id} {start} {name}").during(format!("writing {}", path.display()))
     }
 
-    /// Ends what is written down and still is the same process; says which.
+    /// Ends what is written down and still is the same process, awaits its end, and says which it was.
     pub fn end_processes(&self) -> Vec<String> {
         let text = fs::read_to_string(self.processes()).unwrap_or_default();
         let ended = text.lines().filter_map(end_line).collect();
         let _ = fs::remove_file(self.processes());
         ended
+    }
+
+    /// Removes the files that an earlier owner left: a pid file among them stops whoever believes it.
+    pub fn empty(&self) -> Outcome<()> {
+        let what = || format!("emptying {}", self.folder.display());
+        for entry in fs::read_dir(&self.folder).during(what())? {
+            let path = entry.during(what())?.path();
+            if path.is_dir() {
+                fs::remove_dir_all(&path).during(what())?;
+            } else if path != self.folder.join("lock") {
+                fs::remove_file(&path).during(what())?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the folder; the lab is gone.
@@ -92,6 +107,11 @@ impl Ledger {
     fn processes(&self) -> PathBuf {
         self.folder.join("processes")
     }
+}
+
+/// Where the lab `prefix` keeps its files.
+pub fn folder(prefix: &str) -> PathBuf {
+    base_folder().join(prefix)
 }
 
 /// `/run/millrace-lab` for root, a folder under the user's run-time directory for others.
@@ -111,7 +131,11 @@ fn end_line(line: &str) -> Option<String> {
     if start_time_ticks(id) != Some(start) {
         return None;
     }
+    let descriptor = sys::process_descriptor(id).ok()?;
     kill(Pid::from_raw(id as i32), Signal::SIGKILL).ok()?;
+    // What it had open is free only when it is gone.
+    let gone = PollFd::new(descriptor.as_fd(), PollFlags::POLLIN);
+    poll(&mut [gone], PollTimeout::from(5000_u16)).ok()?;
     Some(format!("{} (process {id})", words.next().unwrap_or("?")))
 }
 

@@ -28,5 +28,6 @@ pub mod scenario;
 pub mod sniffer;
 pub mod subject;
 pub mod sys;
+pub mod tour;
 
 pub use failure::{During, Failure, Outcome};

@@ -2,15 +2,18 @@
 
 use std::process::{Command, ExitCode};
 
-use testnet::lab::{Lab, Plan, Topology};
+use testnet::lab::{self, Lab, Plan, Topology};
+use testnet::metrics::{Metrics, Row};
 use testnet::scenario::suite::Suite;
 use testnet::subject::Subject;
-use testnet::{During, Failure, Outcome};
+use testnet::{During, Failure, Outcome, tour};
 
-const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | scenarios [OPTION|WORD]...
+const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | scenarios [OPTION|WORD]...
   up      three network namespaces joined by veth pairs; they stay until `down`
   down    removes them, and what a killed run left
   shell   a shell in one of them (server, unless said otherwise)
+  metrics the rows of the server in it that hold every WORD
+  run     what `./dev run` does: lab, backend, server, a few queries, until Ctrl-C or `--once`
   scenarios   runs tests/scenarios, those whose path holds a WORD if any is given
           --door sockets|xdp  one door instead of all   --jobs N  labs at once (default: one per CPU)
           --offload  with the clients' checksum offload on   --folder PATH  other scenarios
@@ -22,36 +25,17 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let prefix = std::env::var("LAB").unwrap_or_else(|_| "millrace".to_owned());
     let outcome = match words.as_slice() {
+        ["run"] => return run(&prefix, false),
+        ["run", "--once"] => return run(&prefix, true),
+        ["scenarios", rest @ ..] => return scenarios(&prefix, rest),
         ["up"] => up(&prefix),
         ["down"] => down(&prefix),
         ["shell"] => shell(&prefix, "server"),
         ["shell", role] => shell(&prefix, role),
-        ["scenarios", rest @ ..] => return scenarios(&prefix, rest),
+        ["metrics", rest @ ..] => metrics(&prefix, rest),
         _ => Err(Failure::new(USAGE)),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn scenarios(prefix: &str, words: &[&str]) -> ExitCode {
-    let suite = Subject::from_environment().and_then(|subject| {
-        let subject = subject.ok_or_else(|| {
-            Failure::new("no server to test: `cargo build -p millrace`, or set SUBJECT")
-        })?;
-        Suite::from_words(subject, &format!("{prefix}-scenarios"), words)
-    });
-    match suite {
-        Ok(suite) => suite.run(),
-        Err(failure) => {
-            eprintln!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
+    or_say(outcome.map(|()| ExitCode::SUCCESS))
 }
 
 fn up(prefix: &str) -> Outcome<()> {
@@ -81,19 +65,43 @@ fn down(prefix: &str) -> Outcome<()> {
 }
 
 fn shell(prefix: &str, role: &str) -> Outcome<()> {
-    let lab = Lab::kept(prefix)?;
-    let namespace = match role {
-        "client" => lab.client(),
-        "server" => lab.server(),
-        "backend" => lab.backend(),
-        _ => {
-            return Err(Failure::new(format!(
-                "no namespace {role}: client, server or backend"
-            )));
-        }
-    };
+    let (namespace, bpffs) = lab::visit(prefix, role)?;
     let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned());
     println!("in {}; `exit` leaves", namespace.name());
-    let mut child = namespace.spawn(&mut Command::new(shell), Some(&lab.bpffs()))?;
+    let mut child = namespace.spawn(&mut Command::new(shell), Some(&bpffs))?;
     child.wait().during("waiting for the shell").map(drop)
+}
+
+fn metrics(prefix: &str, words: &[&str]) -> Outcome<()> {
+    let (namespace, _) = lab::visit(prefix, "server")?;
+    let rows = Metrics::of(&namespace)?;
+    rows.all()
+        .map(Row::to_string)
+        .filter(|row| words.iter().all(|word| row.contains(word)))
+        .for_each(|row| println!("{row}"));
+    Ok(())
+}
+
+/// The server that `SUBJECT` names, or the one that was built beside this program.
+fn subject() -> Outcome<Subject> {
+    let subject = Subject::from_environment()?;
+    subject
+        .ok_or_else(|| Failure::new("no server: `cargo build -p millrace` first, or set SUBJECT"))
+}
+
+fn run(prefix: &str, once: bool) -> ExitCode {
+    or_say(subject().map(|subject| tour::run(prefix, &subject, once)))
+}
+
+fn scenarios(prefix: &str, words: &[&str]) -> ExitCode {
+    let suite = subject()
+        .and_then(|subject| Suite::from_words(subject, &format!("{prefix}-scenarios"), words));
+    or_say(suite.map(|suite| suite.run()))
+}
+
+fn or_say(outcome: Outcome<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        ExitCode::FAILURE
+    })
 }

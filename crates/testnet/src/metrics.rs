@@ -1,5 +1,6 @@
 //! /metrics of the server under test: fetched inside its namespace, read, compared.
 
+use std::fmt;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -38,6 +39,12 @@ impl Metrics {
         Self::read(&text)
     }
 
+    /// The same of a server in this process's own namespace.
+    pub fn here() -> Outcome<Self> {
+        let text = fetch().during(format!("fetching http://{ADDRESS}/metrics"))?;
+        Self::read(&text)
+    }
+
     /// Reads the text form of Prometheus.
     pub fn read(text: &str) -> Outcome<Self> {
         let lines = text
@@ -49,6 +56,11 @@ impl Metrics {
         Ok(Self {
             rows: lines.map(row).collect::<Outcome<_>>()?,
         })
+    }
+
+    /// All rows, in the server's order.
+    pub fn all(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
     }
 
     /// The rows of a family that have all these labels.
@@ -68,6 +80,26 @@ impl Metrics {
         self.rows(name, labels)
             .map(|row| row.value)
             .reduce(|one, other| one + other)
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels: Vec<String> = self
+            .labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{value}\""))
+            .collect();
+        match labels.is_empty() {
+            true => write!(formatter, "{} {}", self.name, self.value),
+            false => write!(
+                formatter,
+                "{}{{{}}} {}",
+                self.name,
+                labels.join(","),
+                self.value
+            ),
+        }
     }
 }
 

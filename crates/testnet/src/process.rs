@@ -1,8 +1,8 @@
 //! A process that the lab started: awaited by event, ended by its own descriptor's process only.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -30,6 +30,16 @@ impl Process {
         })
     }
 
+    /// What it was called when it was started.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Becomes readable when it ends.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
     /// Its number, for whoever looks at /proc.
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -50,6 +60,31 @@ impl Process {
             .wait()
             .map(Some)
             .during(format!("waiting for {}", self.name))
+    }
+
+    /// Asks again and again until it is so; the process's end stops the waiting at once.
+    pub fn until(
+        &mut self,
+        within: Duration,
+        what: &str,
+        mut is_so: impl FnMut() -> Outcome<bool>,
+    ) -> Outcome<()> {
+        let deadline = Instant::now() + within;
+        while !is_so()? {
+            if let Some(status) = self.ended_within(Duration::from_millis(5))? {
+                return Err(Failure::new(format!(
+                    "{} ended by itself ({status}), waiting for {what}",
+                    self.name
+                )));
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new(format!(
+                    "waited {} s for {what}",
+                    within.as_secs_f32()
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Sends a signal.

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -176,10 +176,9 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);
-        match subject.kind {
-            SubjectKind::Dnsdist => command.arg("--disable-syslog"),
-            SubjectKind::Millrace => command.arg("--control").arg(folder.join("control")),
-        };
+        if subject.kind == SubjectKind::Dnsdist {
+            command.arg("--disable-syslog");
+        }
         let child = lab.server().spawn(&mut command, Some(&lab.bpffs()))?;
         let process = Process::new(subject.kind.word(), child, lab.ledger())?;
         Ok(Self {
@@ -207,28 +206,14 @@ impl Server {
         })
     }
 
-    /// Asks again and again until it is so; the server's end stops the waiting at once.
+    /// Awaits that it is so, as `Process::until` does.
     pub fn until(
         &mut self,
         within: Duration,
         what: &str,
-        mut is_so: impl FnMut() -> Outcome<bool>,
+        is_so: impl FnMut() -> Outcome<bool>,
     ) -> Outcome<()> {
-        let deadline = Instant::now() + within;
-        while !is_so()? {
-            if let Some(status) = self.process.ended_within(Duration::from_millis(5))? {
-                return Err(Failure::new(format!(
-                    "the server ended by itself ({status}), waiting for {what}"
-                )));
-            }
-            if Instant::now() > deadline {
-                return Err(Failure::new(format!(
-                    "waited {} s for {what}",
-                    within.as_secs_f32()
-                )));
-            }
-        }
-        Ok(())
+        self.process.until(within, what, is_so)
     }
 
     /// Sends it a signal.

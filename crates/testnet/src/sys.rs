@@ -1,11 +1,14 @@
-//! The two system interfaces that neither std nor nix wraps: packet sockets (AF_PACKET) and
-//! descriptors of processes (pidfd).
+//! The three system interfaces that neither std nor nix wraps safely: packet sockets (AF_PACKET),
+//! descriptors of processes (pidfd), and the signal mask of a child.
 
 #![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
+use nix::sys::signal::SigSet;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 /// A packet socket bound to one interface: whole Ethernet frames out and in.
@@ -97,6 +100,14 @@ pub fn process_descriptor(id: u32) -> io::Result<OwnedFd> {
     let descriptor = check(descriptor as isize)?;
     // SAFETY: the kernel has just returned this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+/// Lets the child begin with no signal blocked, though this process blocks some: std passes the mask on.
+pub fn unblock_signals(command: &mut Command) {
+    let unblock = || Ok(SigSet::all().thread_unblock()?);
+    // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe, and
+    // nothing is allocated.
+    unsafe { command.pre_exec(unblock) };
 }
 
 fn empty_link_address() -> libc::sockaddr_ll {

@@ -1,0 +1,94 @@
+# Installs Debian packages that are missing, and starts none of the services in them.
+# Names are those of Debian 12, Debian 13 and Ubuntu 24.04 (there in main and universe).
+
+# To compile: the kernel program by clang, libbpf, LuaJIT and aws-lc by gcc and make.
+# shellcheck disable=SC2034 # the lists are used by the jobs
+packages_build=(ca-certificates gcc libc6-dev make pkg-config clang libbpf-dev libelf-dev zlib1g-dev linux-libc-dev)
+# shellcheck disable=SC2034
+# To see it work: namespaces, a real DNS server as backend, a client.
+packages_lab=(iproute2 ethtool knot knot-dnsutils)
+# shellcheck disable=SC2034
+# To test: the list of files, and the server whose language we speak.
+packages_test=(git dnsdist)
+
+policy=/usr/sbin/policy-rc.d
+policy_mark='# put here by millrace ./dev for the time of one installation'
+
+# install_packages NAME...
+install_packages() {
+    local missing=() name
+    if ((EUID == 0)); then
+        # One at a time; the lock goes with the shell. What a killed run left is put right first.
+        exec {packages_lock}>/run/millrace-dev.lock
+        flock "$packages_lock"
+        allow_service_starts
+    fi
+    for name in "$@"; do
+        is_installed "$name" || missing+=("$name")
+    done
+    if ((${#missing[@]} > 0)); then
+        command -v apt-get >/dev/null || fail "these packages are needed, and there is no apt-get: ${missing[*]}"
+        ((EUID == 0)) || fail "these packages are missing; as root: apt-get install ${missing[*]}"
+        install_missing "${missing[@]}"
+    fi
+    if ((EUID == 0)); then
+        exec {packages_lock}>&-
+    fi
+}
+
+install_missing() {
+    say "installing $* (by apt-get; services in them are not started)"
+    forbid_service_starts
+    if [[ -n $(dpkg --audit) ]]; then
+        # A killed installation leaves packages unpacked and not configured, and apt-get refuses to go on.
+        say "an earlier installation was interrupted: dpkg --configure -a"
+        DEBIAN_FRONTEND=noninteractive dpkg --configure -a
+    fi
+    apt_install "$@" || fail "apt-get could not install $* (on Ubuntu they need the component universe)"
+    allow_service_starts
+    keep_disabled "$@"
+}
+
+is_installed() { [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+apt_install() {
+    local options=(-y -q --no-install-recommends --no-remove -o DPkg::Lock::Timeout=300)
+    if [[ -z $(find /var/lib/apt/lists -name '*_Packages*' -print -quit 2>/dev/null) ]]; then
+        apt-get update -q || return
+    fi
+    # Lists that are old name files that are gone: fetch them anew and try once more.
+    DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "$@" ||
+        { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install "${options[@]}" "$@"; }
+}
+
+# invoke-rc.d and deb-systemd-invoke ask policy-rc.d; 101 is "no".
+forbid_service_starts() {
+    if [[ -e $policy ]] && ! grep -qF "$policy_mark" "$policy"; then
+        [[ -e $policy.before-millrace ]] || mv "$policy" "$policy.before-millrace"
+    fi
+    printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" >"$policy"
+    chmod 755 "$policy"
+    trap allow_service_starts EXIT
+}
+
+# Nothing but our own file is removed.
+allow_service_starts() {
+    if [[ -e $policy ]] && grep -qF "$policy_mark" "$policy"; then
+        rm "$policy"
+    fi
+    if [[ -e $policy.before-millrace ]]; then
+        mv "$policy.before-millrace" "$policy"
+    fi
+    trap - EXIT
+}
+
+# With systemd a package's service would start at the next boot: those installed just now do not.
+keep_disabled() {
+    [[ -d /run/systemd/system ]] || return 0
+    local name
+    for name in knot dnsdist; do
+        if [[ " $* " == *" $name "* ]]; then
+            systemctl disable --quiet "$name.service"
+        fi
+    done
+}

@@ -1,0 +1,89 @@
+# The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
+
+stages=(format lints style build units tests scenarios offload dialect once)
+
+stage_format() { cargo fmt --all --check; }
+stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
+stage_style() { cargo run --quiet --package xtask -- tidy; }
+# The programs that later stages start, optimised: scenarios and faults count time.
+stage_build() { cargo build --quiet --profile quick --package millrace --package testnet; }
+stage_units() { cargo test --workspace --quiet --lib --bins && cargo test --workspace --quiet --doc; }
+# The scenarios have stages of their own, with the optimised program.
+stage_tests() { cargo test --workspace --quiet --test '*' --exclude testnet; }
+stage_scenarios() { target/quick/lab scenarios; }
+stage_offload() { target/quick/lab scenarios --door xdp --offload; }
+stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }
+stage_once() { ./dev run --once; }
+
+# run_stages NAME...: runs them all, whatever fails, and closes with the sums.
+run_stages() {
+    local name logs=target/dev lines=() passed=0 failed=0 skipped=0
+    mkdir -p "$logs"
+    for name in "$@"; do
+        declare -F "stage_$name" >/dev/null || fail "no stage \"$name\": ${stages[*]}"
+    done
+    for name in "$@"; do
+        run_stage "$name" "$logs/$name.log"
+        passed=$((passed + stage_passed)) failed=$((failed + stage_failed)) skipped=$((skipped + stage_skipped))
+        lines+=("$stage_line")
+    done
+    printf '\n'
+    printf '%s\n' "${lines[@]}"
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
+    ((failed == 0))
+}
+
+# run_stage NAME LOG: leaves its counts in stage_passed, stage_failed, stage_skipped, its line in stage_line.
+run_stage() {
+    local start=$EPOCHREALTIME status=0 seconds
+    say "$1"
+    # A subshell, so that no stage can change what the next one finds.
+    (
+        set -o pipefail
+        "stage_$1" 2>&1 | tee "$2"
+    ) || status=1
+    seconds=$(((${EPOCHREALTIME/./} - ${start/./}) / 1000000))
+    skips_are_listed "$2" || status=1
+    count_log "$2" "$status"
+    stage_line=$(printf '%-10s %-6s %5d s   %d passed, %d failed, %d skipped' \
+        "$1" "$( ((status == 0)) && echo ok || echo FAILED)" "$seconds" "$stage_passed" "$stage_failed" "$stage_skipped")
+}
+
+# count_log LOG STATUS: adds up cargo's "test result:" lines, the scenarios' last line, "SKIP:" lines. A
+# stage without tests of its own counts as one; one that failed otherwise than by a test too.
+count_log() {
+    read -r stage_passed stage_failed stage_skipped < <(awk -v status="$2" '
+        /^test result:/ { passed += $4; failed += $6; found = 1 }
+        /^scenarios: / {
+            for (i = 2; i < NF; i++) {
+                if ($(i + 1) ~ /^passed/) passed += $i
+                if ($(i + 1) ~ /^failed/) failed += $i
+            }
+            found = 1
+        }
+        /^SKIP: / { skipped++ }
+        END {
+            if (status != 0 && failed == 0) failed = 1
+            if (!found && status == 0) passed = 1
+            print passed + 0, failed + 0, skipped + 0
+        }' "$1")
+}
+
+# As root nothing is skipped but what tests/SKIPS lists with its reason.
+skips_are_listed() {
+    ((EUID == 0)) || return 0
+    local line text known unlisted=0
+    while IFS= read -r line; do
+        known=0
+        while IFS= read -r text; do
+            if [[ -n $text && $text != \#* && $line == *"${text%% | *}"* ]]; then
+                known=1
+            fi
+        done <tests/SKIPS
+        if ((known == 0)); then
+            complain "skipped, and tests/SKIPS does not list it: $line"
+            unlisted=1
+        fi
+    done < <(grep '^SKIP: ' "$1")
+    ((unlisted == 0))
+}
