@@ -1,5 +1,6 @@
 //! One backend: what the configuration says of it, and its live state, shared by all workers.
 
+use super::trust::XskTrust;
 use crate::clock::Now;
 use crate::config::Xdp;
 use crate::counters::Sharded;
@@ -71,6 +72,8 @@ pub struct Server {
     pub state: State,
     /// The next hop over AF_XDP; see [`XskPath`].
     pub xsk: XskPath,
+    /// Whether that path brings answers.
+    pub trust: XskTrust,
     /// The pool of backend ports that queries to it leave from; see [`super::ports`].
     pub ports: SourcePool,
     /// Queries in flight, over all workers and transports.
@@ -97,6 +100,7 @@ impl Server {
             state: State::new(options.health.mode),
             options,
             xsk: XskPath::default(),
+            trust: XskTrust::default(),
             ports: SourcePool::default(),
             outstanding: Outstanding::default(),
             queries: Sharded::default(),
@@ -109,6 +113,15 @@ impl Server {
             latency: AtomicU64::new(0),
             latency_tcp: AtomicU64::new(0),
         }
+    }
+
+    /// dnsdist's `getNameWithAddr()`: `ns1 (192.0.2.2:53)`, or the address alone.
+    pub fn name_with_address(&self) -> String {
+        let ServerOptions { name, address, .. } = &self.options;
+        if name.is_empty() {
+            return address.to_string();
+        }
+        format!("{name} ({address})")
     }
 
     /// Whether one more query is within `qps`; it is counted then.
@@ -248,26 +261,28 @@ impl State {
     }
 }
 
-/// Where frames for a server go: one atomic word, written by the network thread when routes or neighbours change and
-/// when AF_XDP does not get through, read by workers.
+/// Where frames for a server go: one atomic word, written by the network thread when routes or neighbours change and by
+/// the health checks when AF_XDP does not get through, read by workers.
 ///
 /// ```text
-///  bit 63      62..56      55..48         47..0
-///  usable      0           device index   next hop's MAC, first octet highest
+///  bit 63      62          61..56   55..48         47..0
+///  known       suspended   0        device index   next hop's MAC, first octet highest
 /// ```
 #[derive(Debug, Default)]
 pub struct XskPath(AtomicU64);
 
-const USABLE: u64 = 1 << 63;
+const KNOWN: u64 = 1 << 63;
+const SUSPENDED: u64 = 1 << 62;
 
 impl XskPath {
+    /// A path other than the last one is tried whatever became of that.
     pub fn set(&self, device: u8, next_hop: [u8; 6]) {
         let mut mac = [0; 8];
         mac[2..].copy_from_slice(&next_hop);
-        self.0.store(
-            USABLE | u64::from(device) << 48 | u64::from_be_bytes(mac),
-            Relaxed,
-        );
+        let path = KNOWN | u64::from(device) << 48 | u64::from_be_bytes(mac);
+        let changed = |old: u64| (old & !SUSPENDED != path).then_some(path);
+        // An error means that it is the same path.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, changed);
     }
 
     /// From now on kernel sockets carry the server's queries.
@@ -275,10 +290,26 @@ impl XskPath {
         self.0.store(0, Relaxed);
     }
 
+    /// Kernel sockets carry the server's queries until [`XskPath::resume`], or until the path changes.
+    pub fn suspend(&self) {
+        // Not a path that was cleared meanwhile.
+        let suspended = |old: u64| (old & KNOWN != 0).then_some(old | SUSPENDED);
+        let _ = self.0.fetch_update(Relaxed, Relaxed, suspended);
+    }
+
+    pub fn resume(&self) {
+        self.0.fetch_and(!SUSPENDED, Relaxed);
+    }
+
+    /// Whether there is a path, suspended or not.
+    pub fn is_known(&self) -> bool {
+        self.0.load(Relaxed) & KNOWN != 0
+    }
+
     /// The device to send from and the next hop's MAC; `None`: by kernel socket.
     pub fn get(&self) -> Option<(u8, [u8; 6])> {
         let word = self.0.load(Relaxed);
-        if word & USABLE == 0 {
+        if word & (KNOWN | SUSPENDED) != KNOWN {
             return None;
         }
         let bytes = word.to_be_bytes();
@@ -301,5 +332,21 @@ mod tests {
         assert_eq!(path.get(), Some((3, [2, 0, 0, 0, 0, 9])));
         path.clear();
         assert_eq!(path.get(), None);
+    }
+
+    #[test]
+    fn a_suspended_path_comes_back_when_it_is_resumed_or_another_one() {
+        let path = XskPath::default();
+        path.suspend();
+        assert!(!path.is_known());
+        path.set(3, [2, 0, 0, 0, 0, 9]);
+        path.suspend();
+        path.set(3, [2, 0, 0, 0, 0, 9]);
+        assert_eq!((path.get(), path.is_known()), (None, true));
+        path.resume();
+        assert_eq!(path.get(), Some((3, [2, 0, 0, 0, 0, 9])));
+        path.suspend();
+        path.set(3, [2, 0, 0, 0, 0, 8]);
+        assert_eq!(path.get(), Some((3, [2, 0, 0, 0, 0, 8])));
     }
 }

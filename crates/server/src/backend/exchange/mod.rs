@@ -477,15 +477,18 @@ fn check(
 
 /// RFC 5452, section 9.1: "A resolver implementation MUST match responses to all of the following attributes of the query:
 /// … Query name, Query class and type".
-///
-/// An error without a question and without records (old servers, and those that could not parse the query) counts too, as
-/// it does with dnsdist: FORMERR and NOTIMP would else be time-outs.
 fn repeats_question(body: &Body<'_>, message: &[u8], parts: &ResponseParts) -> bool {
-    if parts.question.is_some() {
-        return body.asks_for(message);
+    match parts.question {
+        Some(_) => body.asks_for(message),
+        None => is_bare_error(parts),
     }
+}
+
+/// An error without a question and without records, which old servers send, and those that could not parse the query: it
+/// counts as an answer, as it does with dnsdist, or FORMERR and NOTIMP would be time-outs.
+pub(super) fn is_bare_error(parts: &ResponseParts) -> bool {
     let is_error = parts.rcode != rcode::NOERROR && parts.rcode != rcode::NXDOMAIN;
-    is_error && parts.answer_count == 0 && parts.authority_count == 0
+    is_error && parts.question.is_none() && parts.answer_count == 0 && parts.authority_count == 0
 }
 
 /// The positions of the bits that are set.

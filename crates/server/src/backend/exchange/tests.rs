@@ -372,27 +372,24 @@ fn what_is_opened_during_a_walk_times_out_too() {
     assert_eq!(bench.exchanges.next_expiry(&bench.share), None);
 }
 
-/// "utilizing the full range available (0-65535)" (RFC 5452, section 9.2): each ID appears, none much more often.
+/// "utilizing the full range available (0-65535)" (RFC 5452, section 9.2). Of 4 × 65,536 random IDs 64,336 are different.
 #[test]
 fn ids_use_all_sixteen_bits() {
     let mut bench = Bench::new(1_000, u16::MAX);
     let remote = bench.servers[0].options.address;
     let mut counts = vec![0_u8; 1 << 16];
-    for turn in 0..(1_u32 << 16) * 16 {
+    for turn in 0..4_u32 << 16 {
         let number = turn as u16;
-        let Ok(id) = bench.open(number, 0, TIMEOUT) else {
-            panic!("turn {turn}: no room");
-        };
+        let id = bench.open(number, 0, TIMEOUT).expect("room");
         counts[usize::from(id)] += 1;
         // A second per thousand queries, so that no key is kept back for long.
         bench.now.0 += SECOND / 1_000;
         assert_eq!(bench.take(local(), remote, &answer(id, number)), Ok(number));
     }
-    let (lowest, highest) = (counts.iter().min(), counts.iter().max());
-    assert!(
-        lowest >= Some(&1) && highest <= Some(&48),
-        "mean 16: {lowest:?} to {highest:?}"
-    );
+    let different = counts.iter().filter(|&&count| count > 0).count();
+    let highest = counts.iter().max();
+    assert!((64_000..64_700).contains(&different), "{different} IDs");
+    assert!(highest <= Some(&24), "{highest:?} times the same ID");
 }
 
 /// Asks one question again and again, never answers in time, but soon after each time-out. Tells whether an answer was ever

@@ -155,24 +155,23 @@ impl Ports {
     }
 
     /// Finds out from where `server` is asked, opens the ports of that address if they are not open, and tells the server.
-    /// To be called before queries go to it, and again when the route may have changed.
+    /// To be called before queries go to it, and again when the route may have changed. The source address, with port 0.
     ///
     /// # Errors
     /// No route, an address that is not ours, or no socket at all. Fewer sockets than wanted are no error but a line of
-    /// text: what is missing and what would help.
-    pub fn prepare(&self, server: &Server) -> io::Result<Option<String>> {
+    /// the log.
+    pub fn prepare(&self, server: &Server) -> io::Result<SocketAddr> {
         let source = source_towards(server.options.address, server.options.source)?;
-        let (pool, shortfall) = self.pool_of(source)?;
-        server.ports.set(pool);
-        Ok(shortfall)
+        server.ports.set(self.pool_of(source)?);
+        Ok(source)
     }
 
     /// The index of the pool of `source`, opened if it is new.
-    fn pool_of(&self, source: SocketAddr) -> io::Result<(u16, Option<String>)> {
+    fn pool_of(&self, source: SocketAddr) -> io::Result<u16> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.load();
         if let Some(index) = pools.iter().position(|pool| pool.source == source) {
-            return Ok((index as u16, None));
+            return Ok(index as u16);
         }
         let index = u16::try_from(pools.len())
             .ok()
@@ -181,18 +180,14 @@ impl Ports {
             io::Error::other("65,535 source addresses are in use: no more are possible")
         })?;
         raise_descriptor_limit();
-        let (ports, shortfall) = self.bind_all(index, source)?;
+        let ports = self.bind_all(index, source)?;
         let mut pools = Pools::clone(&pools);
         pools.push(Arc::new(PortPool::new(source, ports)));
         self.pools.store(Arc::new(pools));
-        Ok((index, shortfall))
+        Ok(index)
     }
 
-    fn bind_all(
-        &self,
-        pool: u16,
-        source: SocketAddr,
-    ) -> io::Result<(Vec<Arc<BoundPort>>, Option<String>)> {
+    fn bind_all(&self, pool: u16, source: SocketAddr) -> io::Result<Vec<Arc<BoundPort>>> {
         let mut ports = Vec::with_capacity(self.per_source);
         while ports.len() < self.per_source {
             match self.bind(pool, ports.len(), source) {
@@ -200,11 +195,12 @@ impl Ports {
                 Err(error) if ports.is_empty() => return Err(error),
                 Err(error) => {
                     let text = shortfall(source, ports.len(), self.per_source, &error);
-                    return Ok((ports, Some(text)));
+                    crate::log::warn!("{text}");
+                    break;
                 }
             }
         }
-        Ok((ports, None))
+        Ok(ports)
     }
 
     /// A new port for place `index` of `pool`; from now on its worker reads it.

@@ -60,11 +60,8 @@ pub async fn rotate_for_ever(ports: Arc<Ports>, mut random: Random, drain: impl 
         let share = random.below(1 << 20);
         tokio::time::sleep(INTERVAL * 2 * share / (1 << 20)).await;
         if let Err(error) = ports.rotate_one(Now::read(), drain(), &mut random) {
-            crate::log::write(
-                crate::log::Priority::Warning,
-                "ports",
-                &format!("No new backend port in the place of an old one, which stays: {error}"),
-                &[],
+            crate::log::warn!(
+                "No new backend port in the place of an old one, which stays: {error}"
             );
         }
     }

@@ -20,7 +20,8 @@ impl PortWatch for Diary {
 fn ports(count: usize) -> (Arc<Ports>, Server) {
     let ports = Arc::new(Ports::new(2, count, Box::new(())).expect("epoll"));
     let server = server(0, "127.0.0.1:53");
-    assert_eq!(ports.prepare(&server).expect("loopback"), None);
+    let source = ports.prepare(&server).expect("loopback");
+    assert_eq!(source, "127.0.0.1:0".parse().expect("an address"));
     (ports, server)
 }
 

@@ -1,1 +1,0 @@
-//! Health checks: probes from kernel sockets, never over AF_XDP.

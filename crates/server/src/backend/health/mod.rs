@@ -1,0 +1,204 @@
+//! Health checks: probes by kernel sockets, never over AF_XDP, with dnsdist's options and defaults.
+//!
+//! Each server has a task that probes it every `checkInterval` (give or take a twentieth, so that many servers are not
+//! probed in step). A probe has a fresh socket and a random ID, is not connected (ICMP tells it nothing), and waits through
+//! whatever does not answer it, up to `checkTimeout`: junk marks no server down (invariant I7). RFC 5452, section 9.1.
+//!
+//! Before the first queries are served every server was probed once: [`Checks::first_round`].
+
+mod probe;
+
+use super::ports::Ports;
+use super::server::{HealthMode, HealthOptions, Server, ServerId};
+use super::trust::{Judgement, XskTrust};
+use crate::clock::Now;
+use crate::log;
+use crate::random::Random;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep};
+
+/// Servers that the first round probes at the same time: descriptors, and a burst of queries.
+const FIRST_ROUND: usize = 500;
+
+/// The checks of all servers.
+pub struct Checks {
+    ports: Arc<Ports>,
+    random: Mutex<Random>,
+    /// The task of each server.
+    tasks: Mutex<HashMap<ServerId, AbortHandle>>,
+}
+
+impl Checks {
+    /// None yet. Probes leave from the addresses that queries leave from, which `ports` finds out.
+    pub fn new(ports: Arc<Ports>, random: Random) -> Checks {
+        Checks {
+            ports,
+            random: Mutex::new(random),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// Opens the ports towards servers that are not followed yet, and probes each once, all at the same time: one check
+    /// decides here, whatever `rise` and `maxCheckFailures` say. Takes the longest `checkTimeout` for 500 servers.
+    pub async fn first_round(self: &Arc<Checks>, servers: &[Arc<Server>]) {
+        let known = |server: &&Arc<Server>| !self.lock_tasks().contains_key(&server.number);
+        let places = Arc::new(Semaphore::new(FIRST_ROUND));
+        let mut round = JoinSet::new();
+        for server in servers.iter().filter(known).cloned() {
+            let (checks, places) = (Arc::clone(self), Arc::clone(&places));
+            round.spawn(async move {
+                // The semaphore is never closed.
+                let _place = places.acquire().await;
+                if server.state.mode() != HealthMode::Auto {
+                    return checks.find_source(&server);
+                }
+                let up = checks.check(&server).await;
+                server.state.set_checked(up);
+                log_state(&server, up);
+            });
+        }
+        round.join_all().await;
+    }
+
+    /// Checks these servers from now on, and no others.
+    pub fn follow(self: &Arc<Checks>, servers: &[Arc<Server>]) {
+        let mut tasks = self.lock_tasks();
+        let mut old = std::mem::take(&mut *tasks);
+        for server in servers {
+            let task = old.remove(&server.number).unwrap_or_else(|| {
+                tokio::spawn(Arc::clone(self).watch(Arc::clone(server))).abort_handle()
+            });
+            tasks.insert(server.number, task);
+        }
+        old.values().for_each(AbortHandle::abort);
+    }
+
+    fn lock_tasks(&self) -> std::sync::MutexGuard<'_, HashMap<ServerId, AbortHandle>> {
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One server's checks, for ever.
+    async fn watch(self: Arc<Checks>, server: Arc<Server>) {
+        let mut streak = Streak::default();
+        let mut share = self.below(1_000);
+        loop {
+            self.wait(&server, server.options.health.interval * share / 1_000)
+                .await;
+            share = 950 + self.below(100);
+            if server.state.mode() != HealthMode::Auto {
+                self.find_source(&server);
+                continue;
+            }
+            let success = self.check(&server).await;
+            let up = server.state.is_checked_up();
+            if let Some(up) = streak.judge(up, success, &server.options.health) {
+                server.state.set_checked(up);
+                log_state(&server, up);
+            }
+        }
+    }
+
+    /// Sleeps, but looks after the server's AF_XDP path meanwhile.
+    async fn wait(&self, server: &Server, time: Duration) {
+        let end = Instant::now() + time;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if !server.xsk.is_known() {
+                return sleep(left).await;
+            }
+            sleep(left.min(XskTrust::TICK)).await;
+            self.judge_xsk(server).await;
+            if Instant::now() >= end {
+                return;
+            }
+        }
+    }
+
+    async fn judge_xsk(&self, server: &Server) {
+        match server.trust.judge(Now::read()) {
+            Judgement::Keep => {}
+            Judgement::Resume => server.xsk.resume(),
+            Judgement::Suspect => {
+                if self.check(server).await {
+                    server.xsk.suspend();
+                    let pause = server.trust.suspend(Now::read()).as_secs();
+                    log::warn!(
+                        "Backend {} answers health checks, but nothing that is sent over AF_XDP: for {pause} s its queries go by kernel sockets",
+                        server.name_with_address()
+                    );
+                }
+            }
+        }
+    }
+
+    /// One check: whether the server is well.
+    async fn check(&self, server: &Server) -> bool {
+        let id = self.random().next_u32() as u16;
+        let result = match self.ports.prepare(server) {
+            Ok(source) => probe::ask(server, source, id).await,
+            Err(error) => Err(probe::Failure::Socket(error)),
+        };
+        if let Err(failure) = &result {
+            log::verbose!(
+                "Health check of {} failed: {failure}",
+                server.name_with_address()
+            );
+        }
+        result.is_ok()
+    }
+
+    /// For a server that is not probed: queries need to know from where they leave all the same.
+    fn find_source(&self, server: &Server) {
+        if server.state.is_up()
+            && let Err(error) = self.ports.prepare(server)
+        {
+            log::verbose!("No way to {}: {error}", server.name_with_address());
+        }
+    }
+
+    fn random(&self) -> std::sync::MutexGuard<'_, Random> {
+        self.random.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn below(&self, bound: u32) -> u32 {
+        self.random().below(bound)
+    }
+}
+
+/// dnsdist's words.
+fn log_state(server: &Server, up: bool) {
+    let name = server.name_with_address();
+    if up {
+        log::notice!("Marking downstream {name} as 'up'");
+    } else {
+        log::warn!("Marking downstream {name} as 'down'");
+    }
+}
+
+/// Checks of one kind in a row.
+#[derive(Debug, Default)]
+struct Streak {
+    failures: u32,
+    successes: u32,
+}
+
+impl Streak {
+    /// What a check's result makes of a server that is `up` or not; `None`: nothing new.
+    fn judge(&mut self, up: bool, success: bool, options: &HealthOptions) -> Option<bool> {
+        if success {
+            self.failures = 0;
+            self.successes = self.successes.saturating_add(1);
+            return (!up && self.successes >= options.rise).then_some(true);
+        }
+        self.successes = 0;
+        self.failures = self.failures.saturating_add(1);
+        (up && self.failures >= options.maximum_failures).then_some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests;

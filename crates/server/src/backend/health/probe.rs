@@ -1,0 +1,206 @@
+//! One probe: a query of our own to one server, and what its answer says.
+
+use crate::backend::exchange::is_bare_error;
+use crate::backend::server::{HealthOptions, Server};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::time::timeout;
+use wire::codes::rcode;
+use wire::message::{
+    HEADER_LENGTH, Header, QueryFlags, parse_response, question_matches, write_query,
+};
+use wire::name::NameBuf;
+
+/// A query without EDNS: header, name of at most 255 bytes, type, class.
+const QUERY_ROOM: usize = HEADER_LENGTH + 255 + 4;
+
+/// RFC 1035, section 4.2.1: without EDNS an answer has 512 bytes at most; some servers send more.
+const ANSWER_ROOM: usize = 4_096;
+
+/// Why a server is not well.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The query could not be sent, or the stream broke.
+    Socket(io::Error),
+    /// checkName is no name.
+    Name(String),
+    /// checkTimeout passed.
+    NoAnswer,
+    /// An answer that says no.
+    Rcode(u16),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Socket(error) => write!(f, "{error}"),
+            Failure::Name(text) => write!(f, "checkName: {text}"),
+            Failure::NoAnswer => f.write_str("no answer within checkTimeout"),
+            Failure::Rcode(code) => match rcode::name(*code) {
+                Some(name) => write!(f, "RCODE {name}"),
+                None => write!(f, "RCODE {code}"),
+            },
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Socket(error)
+    }
+}
+
+/// Asks `server` from `source`, under `id`.
+pub(super) async fn ask(server: &Server, source: SocketAddr, id: u16) -> Result<(), Failure> {
+    let options = &server.options;
+    let question = Question::new(&options.health, id)?;
+    let answer = async {
+        // The manual on checkTCP: "Always enabled for TCP-only … backends".
+        if options.health.over_tcp || options.tcp_only {
+            question.ask_tcp(source, options.address).await
+        } else {
+            question.ask_udp(source, options.address).await
+        }
+    };
+    let code = timeout(options.health.timeout, answer)
+        .await
+        .map_err(|_| Failure::NoAnswer)??;
+    if is_well(code, options.health.must_resolve) {
+        return Ok(());
+    }
+    Err(Failure::Rcode(code))
+}
+
+/// The manual on mustResolve: "Set to true when the health check MUST return a RCODE different from NXDomain, ServFail and
+/// Refused. Default is false, meaning that every RCODE except ServFail is considered valid."
+fn is_well(code: u16, must_resolve: bool) -> bool {
+    match code {
+        rcode::SERVFAIL => false,
+        rcode::NXDOMAIN | rcode::REFUSED => !must_resolve,
+        _ => true,
+    }
+}
+
+/// The query, as it goes over the wire.
+struct Question {
+    /// Behind two bytes of room for its length.
+    framed: [u8; 2 + QUERY_ROOM],
+    length: usize,
+}
+
+impl Question {
+    fn new(options: &HealthOptions, id: u16) -> Result<Question, Failure> {
+        let name: NameBuf = options
+            .name
+            .parse()
+            .map_err(|error| Failure::Name(format!("{}: {error}", options.name)))?;
+        let flags = QueryFlags {
+            recursion_desired: true,
+            checking_disabled: options.set_cd,
+            ..QueryFlags::default()
+        };
+        let mut framed = [0; 2 + QUERY_ROOM];
+        let asked = (name.as_name(), options.qtype, options.qclass);
+        let length = write_query(&mut framed[2..], id, asked, flags)
+            .ok_or_else(|| Failure::Name(format!("{}: too long", options.name)))?;
+        framed[..2].copy_from_slice(&(length as u16).to_be_bytes());
+        Ok(Question { framed, length })
+    }
+
+    fn message(&self) -> &[u8] {
+        &self.framed[2..2 + self.length]
+    }
+
+    /// The RCODE of `message` if it answers this question.
+    fn answered_by(&self, message: &[u8]) -> Option<u16> {
+        let header = Header::read(message)?;
+        if header.id().to_be_bytes() != self.framed[2..4] {
+            return None;
+        }
+        let parts = parse_response(message).ok()?;
+        let repeats = match parts.question {
+            Some(_) => question_matches(message, &self.message()[HEADER_LENGTH..]),
+            None => is_bare_error(&parts),
+        };
+        repeats.then_some(parts.rcode)
+    }
+
+    /// Not connected, so that no ICMP message, which anybody can forge, ends the wait.
+    async fn ask_udp(&self, source: SocketAddr, server: SocketAddr) -> Result<u16, Failure> {
+        let socket = UdpSocket::bind(source).await?;
+        socket.send_to(self.message(), server).await?;
+        let mut buffer = [0; ANSWER_ROOM];
+        loop {
+            let (length, from) = socket.recv_from(&mut buffer).await?;
+            let from_server = (from.ip(), from.port()) == (server.ip(), server.port());
+            if let Some(code) = self.answered_by(&buffer[..length]).filter(|_| from_server) {
+                return Ok(code);
+            }
+        }
+    }
+
+    async fn ask_tcp(&self, source: SocketAddr, server: SocketAddr) -> Result<u16, Failure> {
+        let socket = match source {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        socket.bind(source)?;
+        let mut stream = socket.connect(server).await?;
+        stream.write_all(&self.framed[..2 + self.length]).await?;
+        loop {
+            let message = read_message(&mut stream).await?;
+            if let Some(code) = self.answered_by(&message) {
+                return Ok(code);
+            }
+        }
+    }
+}
+
+/// RFC 1035, section 4.2.2: "The message is prefixed with a two byte length field".
+async fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u16().await?;
+    let mut message = vec![0; length.into()];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::fixture;
+    use super::*;
+
+    #[test]
+    fn the_default_probe_is_dnsdists() {
+        let options = fixture::options("192.0.2.7:53");
+        let question = Question::new(&options.health, 0x1234).expect("a name");
+        assert_eq!(
+            question.message(),
+            b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x0croot-servers\x03net\x00\x00\x01\x00\x01",
+            "RD, no EDNS"
+        );
+        let mut health = options.health;
+        health.set_cd = true;
+        let question = Question::new(&health, 0).expect("a name");
+        assert_eq!(question.message()[2..4], [0x01, 0x10], "RD CD");
+    }
+
+    #[test]
+    fn must_resolve_wants_more_than_an_answer() {
+        let codes = [0, 1, 2, 3, 4, 5].map(|code| (is_well(code, false), is_well(code, true)));
+        let (well, bad, depends) = ((true, true), (false, false), (true, false));
+        assert_eq!(codes, [well, well, bad, depends, well, depends]);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_said() {
+        let mut health = fixture::options("192.0.2.7:53").health;
+        health.name = "a..b".to_owned();
+        let failure = Question::new(&health, 1)
+            .err()
+            .map(|failure| failure.to_string());
+        assert!(failure.is_some_and(|text| text.starts_with("checkName: a..b: ")));
+    }
+}

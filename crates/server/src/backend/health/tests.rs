@@ -1,0 +1,229 @@
+use super::super::fixture;
+use super::*;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::time::timeout;
+
+/// What a scripted server sends to a query: (from its own address or from another one, message).
+type Script = fn(&[u8]) -> Vec<(bool, Vec<u8>)>;
+
+/// A server on loopback that answers each query by `script`; counts them.
+async fn backend(script: Script) -> (SocketAddr, Arc<AtomicU32>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("loopback");
+    let other = UdpSocket::bind("127.0.0.1:0").await.expect("loopback");
+    let address = socket.local_addr().expect("bound");
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        let mut buffer = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            count.fetch_add(1, Relaxed);
+            for (own, message) in script(&buffer[..length]) {
+                let socket = if own { &socket } else { &other };
+                socket.send_to(&message, from).await.expect("loopback");
+            }
+        }
+    });
+    (address, asked)
+}
+
+/// The answer to `query` with `rcode`.
+fn answer(query: &[u8], rcode: u8) -> Vec<u8> {
+    let mut message = query.to_vec();
+    message[2] |= 0x80;
+    message[3] |= rcode;
+    message
+}
+
+fn changed(query: &[u8], at: usize, octet: u8) -> Vec<u8> {
+    let mut message = answer(query, 0);
+    message[at] ^= octet;
+    message
+}
+
+fn well(query: &[u8]) -> Vec<(bool, Vec<u8>)> {
+    vec![(true, answer(query, 0))]
+}
+
+/// F14: ID, question, class, source address, a message cut short, one that is a query: then the true answer.
+fn junk_first(query: &[u8]) -> Vec<(bool, Vec<u8>)> {
+    vec![
+        (true, changed(query, 1, 1)),
+        (true, changed(query, 14, 1)),
+        (true, changed(query, query.len() - 1, 2)),
+        (false, answer(query, 2)),
+        (true, answer(query, 2)[..20].to_vec()),
+        (true, query.to_vec()),
+        (true, answer(query, 0)),
+    ]
+}
+
+fn servfail(query: &[u8]) -> Vec<(bool, Vec<u8>)> {
+    vec![(true, answer(query, 2))]
+}
+
+fn silent(_: &[u8]) -> Vec<(bool, Vec<u8>)> {
+    Vec::new()
+}
+
+fn checks() -> Arc<Checks> {
+    let ports = Arc::new(Ports::new(1, 2, Box::new(())).expect("epoll"));
+    Arc::new(Checks::new(ports, Random::from_seed(1)))
+}
+
+/// A server at `address` that is checked, quickly.
+fn server(number: u32, address: SocketAddr) -> Arc<Server> {
+    let mut options = fixture::options(&address.to_string());
+    options.health.mode = HealthMode::Auto;
+    options.health.interval = Duration::from_millis(20);
+    options.health.timeout = Duration::from_millis(200);
+    Arc::new(fixture::server(number, options))
+}
+
+/// Waits until the server is up, or down.
+async fn wait_for(server: &Server, up: bool) {
+    let changed = async {
+        while server.state.is_up() != up {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(10), changed)
+        .await
+        .expect("the state changes");
+}
+
+#[tokio::test]
+async fn the_first_round_finds_out_who_is_up() {
+    let scripts: [(Script, bool); 4] = [
+        (well, true),
+        (junk_first, true),
+        (servfail, false),
+        (silent, false),
+    ];
+    let mut servers = Vec::new();
+    for (number, (script, _)) in (0..).zip(scripts) {
+        servers.push(server(number, backend(script).await.0));
+    }
+    checks().first_round(&servers).await;
+    for (server, (_, up)) in servers.iter().zip(scripts) {
+        assert_eq!(server.state.is_up(), up, "{}", server.number.0);
+        assert!(server.ports.get().is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_forced_up_is_not_asked() {
+    let (address, asked) = backend(well).await;
+    let server = Arc::new(fixture::server(0, fixture::options(&address.to_string())));
+    checks().first_round(std::slice::from_ref(&server)).await;
+    assert_eq!((asked.load(Relaxed), server.state.word()), (0, "UP"));
+    assert!(
+        server.ports.get().is_some(),
+        "queries have ports to leave from"
+    );
+}
+
+/// Answers while the flag that its first byte of state names is set.
+#[tokio::test]
+async fn a_server_goes_down_and_comes_back() {
+    static WELL: AtomicU32 = AtomicU32::new(1);
+    fn sometimes(query: &[u8]) -> Vec<(bool, Vec<u8>)> {
+        let code = if WELL.load(Relaxed) == 1 { 0 } else { 2 };
+        vec![(true, answer(query, code))]
+    }
+    let server = server(0, backend(sometimes).await.0);
+    let checks = checks();
+    let servers = [Arc::clone(&server)];
+    checks.first_round(&servers).await;
+    checks.follow(&servers);
+    assert_eq!(server.state.word(), "up");
+    WELL.store(0, Relaxed);
+    wait_for(&server, false).await;
+    WELL.store(1, Relaxed);
+    wait_for(&server, true).await;
+}
+
+#[tokio::test]
+async fn servers_that_are_gone_are_not_asked_any_more() {
+    let (address, asked) = backend(well).await;
+    let checks = checks();
+    checks.follow(&[server(0, address)]);
+    let twice = async {
+        while asked.load(Relaxed) < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(10), twice)
+        .await
+        .expect("it is asked");
+    checks.follow(&[]);
+    assert!(checks.lock_tasks().is_empty());
+}
+
+#[tokio::test]
+async fn a_server_is_checked_over_tcp_when_that_is_wanted() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a client");
+        let length = stream.read_u16().await.expect("a query");
+        let mut query = vec![0; length.into()];
+        stream.read_exact(&mut query).await.expect("a query");
+        for message in [changed(&query, 0, 1), answer(&query, 0)] {
+            stream.write_u16(message.len() as u16).await.expect("open");
+            stream.write_all(&message).await.expect("open");
+        }
+    });
+    let mut options = fixture::options(&address.to_string());
+    options.health.mode = HealthMode::Auto;
+    options.health.over_tcp = true;
+    let server = Arc::new(fixture::server(0, options));
+    checks().first_round(std::slice::from_ref(&server)).await;
+    assert!(server.state.is_up());
+}
+
+#[tokio::test]
+async fn silence_over_xsk_while_probes_succeed_means_kernel_sockets() {
+    let server = server(0, backend(well).await.0);
+    server.xsk.set(1, [2, 0, 0, 0, 0, 1]);
+    let checks = checks();
+    let servers = [Arc::clone(&server)];
+    checks.first_round(&servers).await;
+    checks.follow(&servers);
+    (0..100).for_each(|_| server.trust.count_sent(0));
+    let given_up = async {
+        while server.xsk.get().is_some() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(10), given_up)
+        .await
+        .expect("AF_XDP is given up");
+    assert_eq!(
+        (server.state.is_up(), server.trust.suspensions()),
+        (true, 1)
+    );
+}
+
+#[test]
+fn failures_and_successes_count_in_a_row() {
+    let mut options = fixture::options("192.0.2.7:53").health;
+    (options.maximum_failures, options.rise) = (3, 2);
+    let mut streak = Streak::default();
+    let mut up = true;
+    let mut seen = Vec::new();
+    for success in [
+        false, false, true, false, false, false, false, true, false, true, true,
+    ] {
+        if let Some(now) = streak.judge(up, success, &options) {
+            up = now;
+        }
+        seen.push(up);
+    }
+    let expected = [
+        true, true, true, true, true, false, false, false, false, false, true,
+    ];
+    assert_eq!(seen, expected);
+}

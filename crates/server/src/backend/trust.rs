@@ -1,0 +1,211 @@
+//! Whether what is sent to a server over AF_XDP comes back: if not, while the kernel's probe does, its queries go by kernel
+//! sockets for a while.
+//!
+//! Between us and a server can be what only AF_XDP meets: a filter on MAC addresses, a card that loses what it did not see
+//! in its own stack, a next hop that went elsewhere. The kernel's probe says that the server itself is well.
+
+use crate::clock::Now;
+use crate::counters::Sharded;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// So many queries without any answer make suspicious: fewer could be lost by accident.
+const UNANSWERED: u64 = 4;
+
+/// So long ago they must have left at least: most servers answer in less.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// The first pause of AF_XDP; each one that follows without an answer in between is twice as long, up to the longest.
+const PAUSE: Duration = Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(320);
+
+/// What went to one server over AF_XDP, and what came back.
+#[derive(Debug, Default)]
+pub struct XskTrust {
+    sent: Sharded,
+    received: Sharded,
+    suspensions: AtomicU64,
+    judge: Mutex<Judge>,
+}
+
+/// What is to be done about the server's path over AF_XDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// Nothing.
+    Keep,
+    /// Queries are not answered: probe by the kernel now, and if that succeeds, [`XskTrust::suspend`].
+    Suspect,
+    /// The pause is over: try again.
+    Resume,
+}
+
+impl XskTrust {
+    /// A query left over AF_XDP. `shard` is that of the worker.
+    pub fn count_sent(&self, shard: usize) {
+        self.sent.count(shard);
+    }
+
+    /// An answer to a query came over AF_XDP.
+    pub fn count_received(&self, shard: usize) {
+        self.received.count(shard);
+    }
+
+    /// How often AF_XDP was given up for this server.
+    pub fn suspensions(&self) -> u64 {
+        self.suspensions.load(Relaxed)
+    }
+
+    /// To be asked about every [`XskTrust::TICK`].
+    pub fn judge(&self, now: Now) -> Judgement {
+        // What was received is read first: an answer that comes in between makes trust, not suspicion.
+        let received = self.received.sum();
+        self.lock().judge(self.sent.sum(), received, now)
+    }
+
+    /// How often to judge.
+    pub const TICK: Duration = PATIENCE;
+
+    /// The kernel's probe succeeded where AF_XDP got no answers. How long queries go by kernel sockets.
+    pub fn suspend(&self, now: Now) -> Duration {
+        self.suspensions.fetch_add(1, Relaxed);
+        self.lock().suspend(now)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Judge> {
+        self.judge.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was seen at the last look.
+#[derive(Debug)]
+struct Judge {
+    /// Totals when the last answer was seen.
+    sent: u64,
+    received: u64,
+    /// A later moment, and what had been sent by then.
+    seen: Option<(Now, u64)>,
+    suspended_until: Option<Now>,
+    /// The next pause.
+    pause: Duration,
+}
+
+impl Default for Judge {
+    fn default() -> Judge {
+        Judge {
+            sent: 0,
+            received: 0,
+            seen: None,
+            suspended_until: None,
+            pause: PAUSE,
+        }
+    }
+}
+
+impl Judge {
+    fn judge(&mut self, sent: u64, received: u64, now: Now) -> Judgement {
+        if let Some(until) = self.suspended_until {
+            if now < until {
+                return Judgement::Keep;
+            }
+            self.suspended_until = None;
+            self.restart(sent, received);
+            return Judgement::Resume;
+        }
+        if received != self.received {
+            self.pause = PAUSE;
+            self.restart(sent, received);
+            return Judgement::Keep;
+        }
+        let (seen, by_then) = *self.seen.get_or_insert((now, sent));
+        if by_then - self.sent < UNANSWERED {
+            // Too few had left by then to judge by; those that have by now count from now on.
+            self.seen = Some((now, sent));
+            return Judgement::Keep;
+        }
+        if now.since(seen) < PATIENCE {
+            return Judgement::Keep;
+        }
+        Judgement::Suspect
+    }
+
+    fn restart(&mut self, sent: u64, received: u64) {
+        (self.sent, self.received, self.seen) = (sent, received, None);
+    }
+
+    fn suspend(&mut self, now: Now) -> Duration {
+        let pause = self.pause;
+        self.suspended_until = Some(Now(now.0 + pause.as_nanos() as u64));
+        self.pause = (pause * 2).min(PAUSE_MAX);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn milliseconds(number: u64) -> Now {
+        Now(number * 1_000_000)
+    }
+
+    #[test]
+    fn queries_that_are_answered_are_no_reason() {
+        let mut judge = Judge::default();
+        for turn in 0..20 {
+            let judgement = judge.judge(turn * 1_000, turn, milliseconds(turn * 500));
+            assert_eq!(judgement, Judgement::Keep);
+        }
+        for turn in 20..40 {
+            let judgement = judge.judge(19_000, 19, milliseconds(turn * 500));
+            assert_eq!(judgement, Judgement::Keep, "nothing sent, nothing missed");
+        }
+    }
+
+    #[test]
+    fn queries_that_left_just_now_may_still_be_answered() {
+        let mut judge = Judge::default();
+        assert_eq!(judge.judge(0, 0, milliseconds(0)), Judgement::Keep);
+        assert_eq!(judge.judge(1_000, 0, milliseconds(500)), Judgement::Keep);
+        assert_eq!(judge.judge(1_000, 1, milliseconds(1_000)), Judgement::Keep);
+        assert_eq!(judge.judge(3, 0, milliseconds(1_500)), Judgement::Keep);
+    }
+
+    #[test]
+    fn silence_makes_suspicious_and_pauses_grow_until_an_answer_comes() {
+        let mut judge = Judge::default();
+        let (mut now, mut sent) = (0, 0);
+        for pause in [5, 10, 20, 40] {
+            assert_eq!(judge.judge(sent, 0, milliseconds(now)), Judgement::Keep);
+            sent += UNANSWERED;
+            assert_eq!(
+                judge.judge(sent, 0, milliseconds(now + 500)),
+                Judgement::Keep
+            );
+            now += 1_000;
+            assert_eq!(judge.judge(sent, 0, milliseconds(now)), Judgement::Suspect);
+            assert_eq!(judge.suspend(milliseconds(now)), Duration::from_secs(pause));
+            now += pause * 1_000;
+            assert_eq!(judge.judge(sent, 0, milliseconds(now - 1)), Judgement::Keep);
+            assert_eq!(judge.judge(sent, 0, milliseconds(now)), Judgement::Resume);
+        }
+        assert_eq!(
+            judge.judge(sent + 9, 1, milliseconds(now + 500)),
+            Judgement::Keep
+        );
+        assert_eq!(judge.suspend(milliseconds(now)), PAUSE);
+    }
+
+    #[test]
+    fn few_queries_are_judged_together() {
+        let mut judge = Judge::default();
+        for turn in 0..4 {
+            assert_eq!(
+                judge.judge(turn, 0, milliseconds(turn * 500)),
+                Judgement::Keep
+            );
+        }
+        assert_eq!(judge.judge(4, 0, milliseconds(2_000)), Judgement::Keep);
+        assert_eq!(judge.judge(4, 0, milliseconds(2_500)), Judgement::Suspect);
+    }
+}
