@@ -257,13 +257,11 @@ fn instance(
 }
 
 fn prepare(server: &Server, ports: &Ports) {
-    match ports.prepare(server) {
-        Ok(None) => {}
-        Ok(Some(shortfall)) => log::warn!("{shortfall}"),
-        Err(error) => log::warn!(
+    if let Err(error) = ports.prepare(server) {
+        log::warn!(
             "no backend ports towards {}: {error}",
             server.options.address
-        ),
+        );
     }
 }
 
