@@ -1,7 +1,10 @@
-//! For tests: servers as `newServer(address)` makes them.
+//! For tests: servers and pools as `newServer(address)` makes them.
 
+use super::policy::{Circle, Policy};
+use super::pool::Pool;
 use super::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
 use crate::config::Xdp;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// dnsdist's defaults.
@@ -41,4 +44,16 @@ pub(crate) fn options(address: &str) -> ServerOptions {
 /// A server that is up.
 pub(crate) fn server(number: u32, options: ServerOptions) -> Server {
     Server::new(ServerId(number), options)
+}
+
+/// A pool of these servers, without cache, with the default policy.
+pub(crate) fn pool(name: &str, servers: &[Arc<Server>]) -> Arc<Pool> {
+    Arc::new(Pool {
+        name: name.to_owned(),
+        servers: servers.to_vec(),
+        cache: None,
+        policy: Policy::default(),
+        circle: Circle::default(),
+        position: Arc::default(),
+    })
 }

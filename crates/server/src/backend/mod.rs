@@ -10,6 +10,7 @@ pub mod pool;
 pub mod ports;
 pub mod server;
 pub mod servers;
+pub mod tcp;
 pub mod trust;
 
 use crate::clock::Now;

@@ -86,6 +86,8 @@ pub struct Server {
     /// firstAvailable's limit, and how much of it is used.
     rate: Option<Rate>,
     allowance: Bucket,
+    /// What its TCP connections did.
+    pub tcp: super::tcp::Counters,
     /// Moving average of the latency as dnsdist keeps it: 127 parts old, 1 part new; microseconds × 128.
     latency: AtomicU64,
     /// The same over TCP.
@@ -110,6 +112,7 @@ impl Server {
             nonmatching: Sharded::default(),
             rate,
             allowance: Bucket::default(),
+            tcp: super::tcp::Counters::default(),
             latency: AtomicU64::new(0),
             latency_tcp: AtomicU64::new(0),
         }

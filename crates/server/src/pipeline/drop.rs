@@ -32,6 +32,8 @@ pub enum DropReason {
     RingFull,
     /// The runtime's queue is full.
     HandOverFull,
+    /// TCP clients and backends asked over TCP hold as many bytes as they may.
+    TcpMemoryFull,
     /// A response matched no query that waits.
     ResponseUnexpected,
     /// A response for a query that waits, but from a wrong address or for another question.
@@ -46,7 +48,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 19] = [
+    pub const ALL: [DropReason; 20] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -61,6 +63,7 @@ impl DropReason {
         DropReason::SendFailed,
         DropReason::RingFull,
         DropReason::HandOverFull,
+        DropReason::TcpMemoryFull,
         DropReason::ResponseUnexpected,
         DropReason::ResponseMismatch,
         DropReason::ResponseMalformed,
@@ -85,6 +88,7 @@ impl DropReason {
             DropReason::SendFailed => "send-failed",
             DropReason::RingFull => "ring-full",
             DropReason::HandOverFull => "hand-over-full",
+            DropReason::TcpMemoryFull => "tcp-memory-full",
             DropReason::ResponseUnexpected => "response-unexpected",
             DropReason::ResponseMismatch => "response-mismatch",
             DropReason::ResponseMalformed => "response-malformed",

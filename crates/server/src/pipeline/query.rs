@@ -46,6 +46,56 @@ pub struct Arrival<'m> {
     pub room: usize,
 }
 
+/// An [`Arrival`] that owns its bytes: for doors whose buffers are not theirs to keep, or which wait.
+#[derive(Debug)]
+pub struct OwnedQuery {
+    message: Box<[u8]>,
+    length: usize,
+    pub client: SocketAddr,
+    pub destination: SocketAddr,
+    pub protocol: Protocol,
+    pub way: Way,
+}
+
+impl OwnedQuery {
+    /// A copy of `query` in a buffer with room for an answer of `room` bytes.
+    pub fn copy(
+        query: &[u8],
+        room: usize,
+        (client, destination): (SocketAddr, SocketAddr),
+        (protocol, way): (Protocol, Way),
+    ) -> OwnedQuery {
+        let mut message = vec![0; room.max(query.len())].into_boxed_slice();
+        message[..query.len()].copy_from_slice(query);
+        OwnedQuery {
+            message,
+            length: query.len(),
+            client,
+            destination,
+            protocol,
+            way,
+        }
+    }
+
+    /// The form in which the stages take it.
+    pub fn as_arrival(&mut self) -> Arrival<'_> {
+        Arrival {
+            room: self.message.len(),
+            message: &mut self.message,
+            length: self.length,
+            client: self.client,
+            destination: self.destination,
+            protocol: self.protocol,
+            way: self.way,
+        }
+    }
+
+    /// The first `length` bytes of the buffer: the query, or the answer that a verdict tells of.
+    pub fn bytes(&self, length: usize) -> &[u8] {
+        &self.message[..length]
+    }
+}
+
 /// A query that was parsed: rules, cache and route work on it.
 pub struct Query<'m> {
     pub message: &'m mut [u8],

@@ -4,10 +4,11 @@ use super::text::{Family, Kind, Text, Value};
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::config::Config;
-use crate::frontend::tcp::Figures;
+use crate::frontend::tcp::{Counters, Figures};
 use crate::pipeline::query::Protocol;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What one listening socket received and sent.
 #[derive(Debug, Clone)]
@@ -21,6 +22,21 @@ pub struct FrontendRow {
     pub responses: u64,
     /// For TCP.
     pub connections: Option<Figures>,
+}
+
+impl FrontendRow {
+    /// What a TCP listener has counted.
+    pub fn of_stream(address: SocketAddr, thread: usize, counters: &Counters) -> FrontendRow {
+        FrontendRow {
+            address,
+            protocol: Protocol::Tcp,
+            thread,
+            queries: counters.queries.load(Relaxed),
+            noncompliant_queries: 0,
+            responses: counters.responses.load(Relaxed),
+            connections: Some(counters.figures()),
+        }
+    }
 }
 
 /// One AF_XDP socket.
@@ -60,7 +76,6 @@ const SERVER: &[Family<Arc<Server>>] = columns! {
     Gauge "status" |server| server.state.is_up().into(), "1: queries are sent to this server, 0: not.";
     Counter "queries" |server| server.queries.sum().into(), "Queries sent to this server.";
     Counter "responses" |server| server.responses.sum().into(), "Responses of this server.";
-    Counter "nonmatching" |server| server.nonmatching.sum().into(), "Messages from this server that answered no query.";
     Counter "drops" |server| server.timeouts.sum().into(), "Queries that this server did not answer in time.";
     Gauge "latency" |server| milliseconds(server.latency()), "Average latency of this server, in milliseconds.";
     Gauge "tcplatency" |server| milliseconds(server.latency_tcp()), "Average latency of this server over TCP, in milliseconds.";
@@ -68,16 +83,45 @@ const SERVER: &[Family<Arc<Server>>] = columns! {
     Gauge "outstanding" |server| Value::Signed(server.outstanding.get()), "Queries that wait for this server.";
     Gauge "order" |server| Value::Signed(server.options.order.into()), "Servers of a lower order are asked first.";
     Gauge "weight" |server| u64::from(server.options.weight).into(), "Share of queries among servers of an order.";
+    Counter "tcpdiedsendingquery" |server| tcp(&server.tcp.died_sending_query), "Connections that broke while a query was sent.";
+    Counter "tcpdiedreadingresponse" |server| tcp(&server.tcp.died_reading_response), "Connections that broke before the response was read.";
+    Counter "tcpgaveup" |server| tcp(&server.tcp.gave_up), "Queries given up for want of a connection.";
+    Counter "tcpconnecttimeouts" |server| tcp(&server.tcp.connect_timeouts), "Connections that were not made in time.";
+    Counter "tcpreadtimeouts" |server| tcp(&server.tcp.read_timeouts), "Responses that did not come in time.";
+    Counter "tcpwritetimeouts" |server| tcp(&server.tcp.write_timeouts), "Queries that the server did not take in time.";
+    Gauge "tcpcurrentconnections" |server| tcp(&server.tcp.connections), "Connections to this server now.";
+    Counter "tcpmaxconcurrentconnections" |server| tcp(&server.tcp.connections_maximum), "The most connections to this server at a time.";
+    Counter "tcpnewconnections" |server| tcp(&server.tcp.new_connections), "Connections made to this server.";
+    Counter "tcpreusedconnections" |_| Value::Whole(0), "Queries sent on a connection that was there already.";
+    Gauge "tcpavgqueriesperconn" |server| Value::Real(server.tcp.queries_per_connection()), "Queries of a connection, on average.";
+    Gauge "tcpavgconnduration" |server| Value::Real(server.tcp.duration()), "Duration of a connection, on average, in milliseconds.";
+};
+
+/// dnsdist has no row for it: answers that no query asked for.
+const OWN_SERVER: &[Family<Arc<Server>>] = columns! {
+    Counter "nonmatching" |server| server.nonmatching.sum().into(), "Messages from this server that answered no query.";
 };
 
 /// The columns dnsdist_server_*: one row per server.
 pub fn servers(text: &mut Text, config: &Config) {
-    text.table("dnsdist_server_", SERVER, &config.servers, |server| {
-        [
-            ("server", server_label(server)),
-            ("address", server.options.address.to_string()),
-        ]
-    });
+    text.table("dnsdist_server_", SERVER, &config.servers, server_labels);
+    text.table(
+        "millrace_server_",
+        OWN_SERVER,
+        &config.servers,
+        server_labels,
+    );
+}
+
+fn server_labels(server: &Arc<Server>) -> [(&'static str, String); 2] {
+    [
+        ("server", server_label(server)),
+        ("address", server.options.address.to_string()),
+    ]
+}
+
+fn tcp(counter: &AtomicU64) -> Value {
+    counter.load(Relaxed).into()
 }
 
 /// The server's name, or its address without one, with `_` for each dot, as dnsdist writes it.
@@ -152,6 +196,10 @@ const CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
     Gauge "tcpavgconnectionduration" |(_, tcp)| Value::Real(tcp.duration), "Duration of a connection, on average, in milliseconds.";
 };
 
+const OWN_CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
+    Counter "tcp_refused_connections" |(_, tcp)| tcp.refused.into(), "Connections of clients that there was no place for.";
+};
+
 /// The columns dnsdist_frontend_*: one row per listening socket.
 pub fn frontends(text: &mut Text, rows: Vec<FrontendRow>) {
     text.table("dnsdist_frontend_", FRONTEND, &rows, frontend_labels);
@@ -159,9 +207,9 @@ pub fn frontends(text: &mut Text, rows: Vec<FrontendRow>) {
         .into_iter()
         .filter_map(|row| row.connections.map(|tcp| (row, tcp)));
     let streams: Vec<_> = streams.collect();
-    text.table("dnsdist_frontend_", CONNECTIONS, &streams, |(row, _)| {
-        frontend_labels(row)
-    });
+    let labels = |(row, _): &_| frontend_labels(row);
+    text.table("dnsdist_frontend_", CONNECTIONS, &streams, labels);
+    text.table("millrace_frontend_", OWN_CONNECTIONS, &streams, labels);
 }
 
 fn frontend_labels(row: &FrontendRow) -> [(&'static str, String); 3] {

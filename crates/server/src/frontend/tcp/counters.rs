@@ -16,6 +16,8 @@ pub struct Counters {
     pub gave_up: AtomicU64,
     pub client_timeouts: AtomicU64,
     pub backend_timeouts: AtomicU64,
+    /// Connections there was no place for.
+    pub refused: AtomicU64,
     connections: AtomicU64,
     connections_maximum: AtomicU64,
     connections_ended: AtomicU64,
@@ -35,6 +37,8 @@ pub struct Figures {
     pub gave_up: u64,
     pub client_timeouts: u64,
     pub backend_timeouts: u64,
+    /// Connections there was no place for.
+    pub refused: u64,
     /// Now.
     pub connections: u64,
     /// The most at a time.
@@ -72,6 +76,7 @@ impl Counters {
             gave_up: self.gave_up.load(Relaxed),
             client_timeouts: self.client_timeouts.load(Relaxed),
             backend_timeouts: self.backend_timeouts.load(Relaxed),
+            refused: self.refused.load(Relaxed),
             connections: self.connections.load(Relaxed),
             connections_maximum: self.connections_maximum.load(Relaxed),
             queries_per_connection: self.queries_ended.load(Relaxed) as f64 / ended,

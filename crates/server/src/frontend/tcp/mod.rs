@@ -1,5 +1,115 @@
 //! Queries over TCP (RFC 1035 section 4.2.2, RFC 7766).
+//!
+//! ```text
+//!  accept ─▶ place (limits) ─▶ connection ┬ reading: length, message ─▶ pipeline ─┬─ answer ──────────┐
+//!                                         │                                       └─ a task asks the  │ channel
+//!                                         │                                          backend ─────────┤
+//!                                         └ writing: length, message ◀── in the order they are ready ─┘
+//! ```
+//!
+//! Everything a client can make us keep is bounded: connections ([`Admission`]), queries in flight per connection
+//! ([`connection::IN_FLIGHT`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
 
+mod admission;
+mod connection;
 pub mod counters;
 
+pub use admission::Admission;
 pub use counters::{Counters, Figures};
+
+use crate::runtime::Shared;
+use crate::stop::Stop;
+use connection::Connection;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+/// How long accepting rests when the process is out of descriptors or memory: connections end meanwhile.
+const REST: Duration = Duration::from_millis(100);
+
+/// What the TCP listeners share.
+pub struct Frontend {
+    pub shared: Arc<Shared>,
+    pub admission: Arc<Admission>,
+}
+
+impl Frontend {
+    pub fn new(shared: Arc<Shared>) -> Frontend {
+        Frontend {
+            shared,
+            admission: Arc::default(),
+        }
+    }
+}
+
+/// Accepts and serves connections of `listener` until the stop is asked for. Connections then finish what they have read,
+/// on tasks of their own that keep a [`Stop`] as long as they take.
+///
+/// # Errors
+/// When the runtime does not take the listener.
+pub async fn serve(
+    listener: std::net::TcpListener,
+    frontend: Arc<Frontend>,
+    counters: Arc<Counters>,
+    mut stop: Stop,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let accepted = tokio::select! {
+            () = stop.requested() => return Ok(()),
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, client)) => begin(stream, client, &frontend, &counters, &stop),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(_) => sleep(REST).await,
+        }
+    }
+}
+
+/// accept(2): the connection is gone already, which is no reason to rest.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionReset | Interrupted
+    )
+}
+
+/// Serves one connection on a task of its own, if there is a place for it.
+fn begin(
+    stream: TcpStream,
+    client: SocketAddr,
+    frontend: &Frontend,
+    counters: &Arc<Counters>,
+    stop: &Stop,
+) {
+    let tuning = frontend.shared.config().tuning.tcp.clone();
+    let Some(place) = Admission::admit(&frontend.admission, client.ip(), &tuning) else {
+        Counters::count(&counters.refused);
+        return;
+    };
+    // A stream whose client is gone already has no local address.
+    let Ok(destination) = stream.local_addr() else {
+        return;
+    };
+    let connection = Connection {
+        shared: Arc::clone(&frontend.shared),
+        counters: Arc::clone(counters),
+        tuning,
+        client,
+        destination,
+        stop: stop.clone(),
+    };
+    tokio::spawn(async move {
+        connection.serve(stream).await;
+        drop(place);
+    });
+}
+
+#[cfg(test)]
+mod tests;

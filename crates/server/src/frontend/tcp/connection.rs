@@ -1,0 +1,332 @@
+//! One TCP client: reads queries, puts them to the pipeline, writes answers as they become ready.
+
+use super::counters::Counters;
+use crate::backend::tcp::{self as backend, Failure};
+use crate::config::TcpTuning;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{OwnedQuery, Protocol, Way};
+use crate::runtime::memory::Hold;
+use crate::runtime::{Asked, Decision, Shared};
+use crate::stop::Stop;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
+
+/// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1
+/// wants pipelined queries processed concurrently; resolvers have a few dozen under way.
+pub(super) const IN_FLIGHT: usize = 64;
+
+/// Bytes that are read ahead, and read of a message before room for more is made: few queries are longer.
+const READ_AHEAD: usize = 2_048;
+
+/// Answers are gathered up to so many bytes before they are written.
+const GATHERED: usize = 16_384;
+
+pub(super) struct Connection {
+    pub(super) shared: Arc<Shared>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) tuning: TcpTuning,
+    pub(super) client: SocketAddr,
+    pub(super) destination: SocketAddr,
+    pub(super) stop: Stop,
+}
+
+/// How long, and for how many octets, a client is still heard that has been told the end, so that what it sent meanwhile
+/// does not make the kernel reset the connection and with it the last answers.
+const LINGER: (Duration, u64) = (Duration::from_secs(1), 65_536);
+
+/// An answer on its way to the writing half, with what it occupies until it is written.
+struct Answer {
+    message: Vec<u8>,
+    _hold: Hold,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Why no more queries are read. All but `Broken` let the answers under way be written.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The client has closed its half, between two messages.
+    Closed,
+    /// The connection is of no more use, or what came is not DNS over TCP.
+    Broken,
+    /// The client said nothing, or too slowly.
+    ClientTimeout,
+    /// As many queries as may be, as long as it may be, or we stop; or a backend could not be asked: dnsdist closes the
+    /// connection then, so that the client does not wait in vain.
+    Enough,
+}
+
+/// The way of answers to the writing half, and of bad news to the reading half.
+#[derive(Clone)]
+struct Ready {
+    answers: mpsc::Sender<Answer>,
+    failed: Arc<Notify>,
+}
+
+impl Connection {
+    /// Serves until the client, a limit or the stop ends it.
+    pub(super) async fn serve(self, stream: TcpStream) {
+        let began = Instant::now();
+        self.counters.opened();
+        // Small answers must not wait for acknowledgements of others.
+        let _ = stream.set_nodelay(true);
+        let (reader, writer) = stream.into_split();
+        let queries = self.exchange(reader, writer).await;
+        self.counters.closed(queries, began.elapsed());
+    }
+
+    /// Reads and writes at once; how many queries there were. Queries still with backends end with this function.
+    async fn exchange(&self, reader: OwnedReadHalf, writer: OwnedWriteHalf) -> u64 {
+        let (answers, outgoing) = mpsc::channel(IN_FLIGHT);
+        let ready = Ready {
+            answers,
+            failed: Arc::default(),
+        };
+        let mut reader = BufReader::with_capacity(READ_AHEAD, reader);
+        let mut asking = JoinSet::new();
+        let mut queries = 0;
+        let writing = self.write(writer, outgoing);
+        tokio::pin!(writing);
+        let end = tokio::select! {
+            end = self.read(&mut reader, ready, &mut asking, &mut queries) => end,
+            _ = &mut writing => End::Broken,
+        };
+        if end == End::ClientTimeout {
+            Counters::count(&self.counters.client_timeouts);
+        }
+        if end != End::Broken
+            // Ends with the last answer: those who ask backends have the channel's only senders now.
+            && let Some(mut writer) = writing.await
+            && end == End::Enough
+            && writer.shutdown().await.is_ok()
+        {
+            let (duration, octets) = LINGER;
+            let mut rest = reader.take(octets);
+            let _ = timeout(duration, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+        }
+        queries
+    }
+
+    // ------------------------------------------------------------------------------------------ reading
+
+    async fn read(
+        &self,
+        reader: &mut BufReader<OwnedReadHalf>,
+        ready: Ready,
+        asking: &mut JoinSet<()>,
+        queries: &mut u64,
+    ) -> End {
+        let places = Arc::new(Semaphore::new(IN_FLIGHT));
+        let mut stop = self.stop.clone();
+        let last = self.last_moment();
+        loop {
+            while asking.try_join_next().is_some() {}
+            let first = tokio::select! {
+                first = self.wait_for_query(reader, &places) => first,
+                () = stop.requested() => Err(End::Enough),
+                () = ready.failed.notified() => Err(End::Enough),
+                () = moment(last) => Err(End::Enough),
+            };
+            let place = match first {
+                Ok(place) => place,
+                Err(end) => return end,
+            };
+            let message = timeout(self.tuning.receive_timeout, self.message(reader)).await;
+            let (message, hold) = match message {
+                Ok(Ok(message)) => message,
+                Ok(Err(end)) => return end,
+                Err(_) => return End::ClientTimeout,
+            };
+            *queries += 1;
+            Counters::count(&self.counters.queries);
+            if let Err(end) = self.decide(message, hold, place, &ready, asking).await {
+                return end;
+            }
+            if *queries == self.tuning.maximum_queries_per_connection as u64 {
+                return End::Enough;
+            }
+        }
+    }
+
+    /// setMaxTCPConnectionDuration.
+    fn last_moment(&self) -> Option<Instant> {
+        let duration = self.tuning.maximum_connection_duration;
+        (!duration.is_zero()).then(|| Instant::now() + duration)
+    }
+
+    /// Waits for a place and then for the first octet of a message. A client whose answers are under way may be silent.
+    async fn wait_for_query(
+        &self,
+        reader: &mut BufReader<OwnedReadHalf>,
+        places: &Arc<Semaphore>,
+    ) -> Result<OwnedSemaphorePermit, End> {
+        let place = Arc::clone(places).acquire_owned().await;
+        let place = place.map_err(|_| End::Broken)?;
+        loop {
+            match timeout(self.tuning.receive_timeout, reader.fill_buf()).await {
+                Ok(Ok([])) => return Err(End::Closed),
+                Ok(Ok(_)) => return Ok(place),
+                Ok(Err(_)) => return Err(End::Broken),
+                Err(_) if places.available_permits() + 1 < IN_FLIGHT => {}
+                Err(_) => return Err(End::ClientTimeout),
+            }
+        }
+    }
+
+    /// One message behind its length (RFC 1035 section 4.2.2).
+    async fn message(&self, reader: &mut BufReader<OwnedReadHalf>) -> Result<(Vec<u8>, Hold), End> {
+        let length = reader.read_u16().await.map_err(|error| self.died(&error))?;
+        let length = usize::from(length);
+        if length < HEADER_LENGTH {
+            return Err(End::Broken);
+        }
+        let mut message = Vec::new();
+        let mut hold = self.shared.memory.hold();
+        // Room grows with what has come, not with what the client says will come.
+        while message.len() < length {
+            let begin = message.len();
+            let end = length.min(begin + begin.max(READ_AHEAD));
+            hold.set(end).map_err(|_| self.memory_full())?;
+            message.resize(end, 0);
+            let read = reader.read_exact(&mut message[begin..]).await;
+            read.map_err(|error| self.died(&error))?;
+        }
+        Ok((message, hold))
+    }
+
+    fn died(&self, _: &io::Error) -> End {
+        Counters::count(&self.counters.died_reading_query);
+        End::Broken
+    }
+
+    fn memory_full(&self) -> End {
+        self.shared.shard.count_drop(DropReason::TcpMemoryFull);
+        End::Enough
+    }
+
+    // ------------------------------------------------------------------------------------------ deciding
+
+    async fn decide(
+        &self,
+        message: Vec<u8>,
+        mut hold: Hold,
+        place: OwnedSemaphorePermit,
+        ready: &Ready,
+        asking: &mut JoinSet<()>,
+    ) -> Result<(), End> {
+        let addresses = (self.client, self.destination);
+        let door = (Protocol::Tcp, Way::Stream);
+        let mut query = OwnedQuery::copy(&message, MESSAGE_LENGTH_MAX, addresses, door);
+        drop(message);
+        match self.shared.decide(&mut query) {
+            Decision::Answer(length) => {
+                hold.set(length).map_err(|_| self.memory_full())?;
+                let answer = Answer {
+                    message: query.bytes(length).to_vec(),
+                    _hold: hold,
+                    _place: place,
+                };
+                ready.answers.send(answer).await.map_err(|_| End::Broken)
+            }
+            Decision::Ask(asked) => {
+                asking.spawn(self.ask(asked, hold, place, ready.clone()));
+                Ok(())
+            }
+            // Who may not ask, or does not ask, is not listened to any longer.
+            Decision::Drop(DropReason::Acl | DropReason::NotQuery) => Err(End::Enough),
+            Decision::Drop(_) => Ok(()),
+        }
+    }
+
+    /// A task that asks a backend and hands the answer to the writing half.
+    fn ask(
+        &self,
+        asked: Box<Asked>,
+        mut hold: Hold,
+        place: OwnedSemaphorePermit,
+        ready: Ready,
+    ) -> impl Future<Output = ()> + use<> {
+        let shared = Arc::clone(&self.shared);
+        let counters = Arc::clone(&self.counters);
+        async move {
+            let message = match backend::ask(&shared, &asked, &mut hold).await {
+                Ok(message) => message,
+                Err(failure) => return fail(failure, &counters, &ready),
+            };
+            let answer = Answer {
+                message,
+                _hold: hold,
+                _place: place,
+            };
+            // Without a writing half the client is gone.
+            let _ = ready.answers.send(answer).await;
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------ writing
+
+    /// Writes answers until nobody is left to make any; `None` when the client does not take them.
+    async fn write(
+        &self,
+        mut writer: OwnedWriteHalf,
+        mut answers: mpsc::Receiver<Answer>,
+    ) -> Option<OwnedWriteHalf> {
+        let mut bytes = Vec::new();
+        let mut gathered = Vec::new();
+        while let Some(answer) = answers.recv().await {
+            gathered.push(answer);
+            while bytes_of(&gathered) < GATHERED
+                && let Ok(answer) = answers.try_recv()
+            {
+                gathered.push(answer);
+            }
+            bytes.clear();
+            for answer in &gathered {
+                // RFC 7766 section 8: length and message in one write, for clients that read the length alone.
+                bytes.extend_from_slice(&(answer.message.len() as u16).to_be_bytes());
+                bytes.extend_from_slice(&answer.message);
+            }
+            let writing = timeout(self.tuning.send_timeout, writer.write_all(&bytes));
+            if !matches!(writing.await, Ok(Ok(()))) {
+                Counters::count(&self.counters.died_sending_response);
+                return None;
+            }
+            self.counters
+                .responses
+                .fetch_add(gathered.len() as u64, Relaxed);
+            gathered.clear();
+        }
+        Some(writer)
+    }
+}
+
+/// Waits for a moment that may never be.
+async fn moment(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn bytes_of(answers: &[Answer]) -> usize {
+    answers.iter().map(|answer| answer.message.len()).sum()
+}
+
+/// Tells the reading half that a query will not be answered. Dropped responses are silence, as dropped queries are.
+fn fail(failure: Failure, counters: &Counters, ready: &Ready) {
+    match failure {
+        Failure::Connection => Counters::count(&counters.gave_up),
+        Failure::Timeout => Counters::count(&counters.backend_timeouts),
+        Failure::Dropped(_) => return,
+    }
+    ready.failed.notify_one();
+}

@@ -1,0 +1,303 @@
+//! What workers hand over to the asynchronous runtime: queries that a frame cannot wait for, answers that outgrow theirs.
+//!
+//! ```text
+//!  worker ─ copy ─▶ bounded queue ─▶ runtime: asks the backend over TCP ─▶ the listener's kernel socket ─▶ client
+//!                   full: dropped, counted
+//! ```
+
+use crate::backend::tcp as backend;
+use crate::clock::Now;
+use crate::config::Config;
+use crate::counters::Shard;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{Arrival, Found, Protocol};
+use crate::pipeline::{HandOver, HandOverReason};
+use crate::runtime::{Asked, Shared};
+use crate::stop::Stop;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+/// Queries and answers that may wait in the queue. It is emptied in microseconds unless the backends are slow; a second's
+/// worth of 1,000 queries a second is then enough, and with messages of 4,096 bytes at most they take 4 MiB.
+const QUEUE: usize = 1_024;
+
+/// Queries that may be with backends at a time: as many as may have a connection.
+const IN_FLIGHT: usize = 1_024;
+
+/// The longest payload of a UDP datagram over IPv4, in bytes; over IPv6 it is 20 longer, which nobody needs.
+const DATAGRAM_MAX: usize = 65_507;
+
+/// Sends answers to clients that came over UDP.
+pub trait SendAnswer: Send + Sync {
+    /// Sends `message` by the kernel socket of the listener that serves `destination`, from that address, to `client`.
+    ///
+    /// # Errors
+    /// What the kernel says; the answer is lost.
+    fn send(&self, destination: SocketAddr, client: SocketAddr, message: &[u8]) -> io::Result<()>;
+}
+
+/// The workers' end.
+#[derive(Clone)]
+pub struct Sender(mpsc::Sender<Handed>);
+
+/// The runtime's end.
+pub struct Receiver(mpsc::Receiver<Handed>);
+
+enum Handed {
+    Query(Box<Asked>),
+    Answer {
+        destination: SocketAddr,
+        client: SocketAddr,
+        message: Box<[u8]>,
+    },
+}
+
+/// The queue between them.
+pub fn queue() -> (Sender, Receiver) {
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    (Sender(sender), Receiver(receiver))
+}
+
+impl Sender {
+    /// Copies the query out of its buffer, with the configuration that it was judged by. False when the queue is full:
+    /// the query is dropped ([`DropReason::HandOverFull`]).
+    pub fn push(
+        &self,
+        hand_over: &HandOver<'_>,
+        arrival: &Arrival<'_>,
+        config: &Arc<Config>,
+    ) -> bool {
+        let Some(server) = hand_over.server else {
+            return false;
+        };
+        let Ok(place) = self.0.try_reserve() else {
+            return false;
+        };
+        place.send(Handed::Query(Box::new(Asked {
+            config: Arc::clone(config),
+            server: Arc::clone(server),
+            query: arrival.message[..hand_over.found.length].into(),
+            found: without_frame(hand_over.found, arrival.protocol),
+            client: arrival.client,
+            destination: arrival.destination,
+            way: arrival.way,
+            since: Now::read(),
+        })));
+        true
+    }
+
+    /// Copies an answer for which its frame has no room; counted. False when the queue is full.
+    pub fn push_answer(
+        &self,
+        (destination, client): (SocketAddr, SocketAddr),
+        message: &[u8],
+        shard: &Shard,
+    ) -> bool {
+        let Ok(place) = self.0.try_reserve() else {
+            return false;
+        };
+        shard.count_hand_over(HandOverReason::Oversized);
+        place.send(Handed::Answer {
+            destination,
+            client,
+            message: message.into(),
+        });
+        true
+    }
+}
+
+/// The kernel socket that sends the answer fragments it: only what the client takes limits it now.
+fn without_frame(found: Found, protocol: Protocol) -> Found {
+    match protocol {
+        Protocol::Udp => Found {
+            limit: usize::from(found.parts.payload_size()).min(DATAGRAM_MAX),
+            ..found
+        },
+        Protocol::Tcp => found,
+    }
+}
+
+impl Receiver {
+    /// Takes what workers hand over until the stop is asked for, and finishes what has come until then. Workers should
+    /// have stopped before.
+    pub async fn serve(mut self, shared: Arc<Shared>, outlet: Arc<dyn SendAnswer>, mut stop: Stop) {
+        let places = Arc::new(Semaphore::new(IN_FLIGHT));
+        let mut asking = JoinSet::new();
+        loop {
+            while asking.try_join_next().is_some() {}
+            let handed = tokio::select! {
+                biased;
+                handed = self.0.recv() => handed,
+                () = stop.requested() => None,
+            };
+            match handed {
+                None => break,
+                Some(Handed::Answer {
+                    destination,
+                    client,
+                    message,
+                }) => send(&shared, &*outlet, (destination, client), &message),
+                Some(Handed::Query(asked)) => {
+                    // The semaphore is never closed.
+                    let place = Arc::clone(&places).acquire_owned().await;
+                    let (shared, outlet) = (Arc::clone(&shared), Arc::clone(&outlet));
+                    asking.spawn(async move {
+                        answer(&shared, &asked, &*outlet).await;
+                        drop(place);
+                    });
+                }
+            }
+        }
+        while asking.join_next().await.is_some() {}
+    }
+}
+
+/// Asks the backend and sends the answer; without one the client hears nothing, as over UDP.
+async fn answer(shared: &Shared, asked: &Asked, outlet: &dyn SendAnswer) {
+    let mut hold = shared.memory.hold();
+    if let Ok(message) = backend::ask(shared, asked, &mut hold).await {
+        send(shared, outlet, (asked.destination, asked.client), &message);
+    }
+}
+
+fn send(
+    shared: &Shared,
+    outlet: &dyn SendAnswer,
+    (destination, client): (SocketAddr, SocketAddr),
+    message: &[u8],
+) {
+    if outlet.send(destination, client, message).is_err() {
+        shared.shard.count_drop(DropReason::SendFailed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::server::ServerOptions;
+    use crate::pipeline::query::Way;
+    use crate::pipeline::scene::{Scene, query_with_edns};
+    use crate::runtime::fixture::{answering, config, server, shared};
+    use crate::stop::Stopper;
+    use wire::codes::qtype;
+
+    const CLIENT: &str = "192.0.2.9:4242";
+    const DESTINATION: &str = "192.0.2.1:53";
+
+    /// Remembers what was sent.
+    struct Outlet(mpsc::UnboundedSender<(SocketAddr, SocketAddr, Vec<u8>)>);
+
+    impl SendAnswer for Outlet {
+        fn send(
+            &self,
+            destination: SocketAddr,
+            client: SocketAddr,
+            message: &[u8],
+        ) -> io::Result<()> {
+            if client.port() == 0 {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            self.0
+                .send((destination, client, message.to_vec()))
+                .unwrap();
+            Ok(())
+        }
+    }
+
+    /// Hands a UDP query over that is to be asked from a `tcpOnly` server.
+    fn push(sender: &Sender, shared: &Shared, payload_size: Option<u16>) -> bool {
+        let mut message = query_with_edns("www.example.", qtype::A, payload_size);
+        let length = message.len();
+        let found = Scene::default().parse(&message, |query| query.found());
+        let config = shared.config();
+        let hand_over = HandOver {
+            reason: HandOverReason::TcpOnlyBackend,
+            server: Some(&config.servers[0]),
+            found,
+        };
+        let arrival = Arrival {
+            room: length,
+            message: &mut message,
+            length,
+            client: CLIENT.parse().unwrap(),
+            destination: DESTINATION.parse().unwrap(),
+            protocol: Protocol::Udp,
+            way: Way::Socket { listener: 0 },
+        };
+        sender.push(&hand_over, &arrival, &config)
+    }
+
+    async fn tcp_only(size: usize) -> Arc<Shared> {
+        let options = ServerOptions {
+            tcp_only: true,
+            ..server(answering(size).await)
+        };
+        shared(config(vec![options]))
+    }
+
+    #[tokio::test]
+    async fn a_query_handed_over_is_answered_from_where_it_was_asked() {
+        let shared = tcp_only(4_000).await;
+        let (sender, receiver) = queue();
+        let (sent, mut seen) = mpsc::unbounded_channel();
+        let stopper = Stopper::default();
+        let outlet = Arc::new(Outlet(sent));
+        assert!(push(&sender, &shared, Some(4_096)));
+        assert!(push(&sender, &shared, Some(1_232)));
+        let serving = receiver.serve(Arc::clone(&shared), outlet, stopper.watch());
+        let serving = tokio::spawn(serving);
+        let mut lengths = Vec::new();
+        for _ in 0..2 {
+            let (destination, client, message) = seen.recv().await.unwrap();
+            assert_eq!(destination.to_string(), DESTINATION);
+            assert_eq!(client.to_string(), CLIENT);
+            assert_eq!(message[..2], [0x12, 0x34]);
+            lengths.push((message.len(), message[2] & 2 == 2));
+        }
+        lengths.sort_unstable();
+        let question = 12 + 13 + 4;
+        assert_eq!(
+            lengths,
+            [(question, true), (4_000, false)],
+            "TC where it does not fit"
+        );
+        stopper.stop();
+        serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_outgrew_its_frame_is_sent() {
+        let shared = shared(config(Vec::new()));
+        let (sender, receiver) = queue();
+        let (sent, mut seen) = mpsc::unbounded_channel();
+        let stopper = Stopper::default();
+        let destination = DESTINATION.parse().unwrap();
+        for client in ["192.0.2.9:0", CLIENT] {
+            let addresses = (destination, client.parse().unwrap());
+            assert!(sender.push_answer(addresses, &[7; 3_000], &shared.shard));
+        }
+        stopper.stop();
+        // What came before the stop is finished.
+        receiver
+            .serve(Arc::clone(&shared), Arc::new(Outlet(sent)), stopper.watch())
+            .await;
+        assert_eq!(seen.recv().await.unwrap().2, [7; 3_000]);
+        assert_eq!(shared.shard.hand_overs(HandOverReason::Oversized), 2);
+        assert_eq!(shared.shard.drops(DropReason::SendFailed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_takes_no_more() {
+        let shared = tcp_only(0).await;
+        let (sender, _receiver) = queue();
+        for _ in 0..QUEUE {
+            assert!(push(&sender, &shared, None));
+        }
+        assert!(!push(&sender, &shared, None));
+        let addresses = (DESTINATION.parse().unwrap(), CLIENT.parse().unwrap());
+        assert!(!sender.push_answer(addresses, &[], &shared.shard));
+    }
+}

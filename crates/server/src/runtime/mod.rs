@@ -1,0 +1,194 @@
+//! The asynchronous runtime beside the packet path: TCP clients, queries handed over, the web server, the control socket.
+//! Its tasks put queries to the same pipeline as the workers do.
+
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod memory;
+
+use crate::backend::exchange::{QUERY_ROOM, Waiting};
+use crate::backend::server::Server;
+use crate::clock::Now;
+use crate::config::Config;
+use crate::counters::Shard;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::{Found, OwnedQuery, Way};
+use crate::pipeline::{self, Env, Verdict, respond};
+use crate::random::Random;
+use arc_swap::ArcSwap;
+use memory::Memory;
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// Threads of the runtime. Two, so that a slow scrape or a slow reload does not hold up TCP; more would take time from
+/// workers.
+const THREADS: usize = 2;
+
+/// Queries and answers of TCP clients and of backends asked over TCP, in bytes: room for 1,024 messages of the greatest
+/// length, or for 100,000 usual ones.
+const MEMORY: usize = 64 << 20;
+
+/// Connections to backends at a time: one per query in flight. With the port pool's 1,024 sockets and the clients'
+/// connections they must stay within the usual hard limit of 524,288 descriptors, and do by far.
+const BACKEND_CONNECTIONS: usize = 1_024;
+
+/// The runtime itself.
+///
+/// # Errors
+/// When its threads cannot be started.
+pub fn build() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("runtime")
+        .enable_all()
+        .build()
+}
+
+/// What all tasks of the runtime share.
+pub struct Shared {
+    config: Arc<ArcSwap<Config>>,
+    /// The runtime's own counters: its threads are many writers.
+    pub shard: Arc<Shard>,
+    pub memory: Memory,
+    /// Places for connections to backends.
+    pub backend_connections: Semaphore,
+}
+
+/// What becomes of a query of the runtime's.
+pub enum Decision {
+    /// The query's buffer holds the answer, so many bytes of it.
+    Answer(usize),
+    /// A backend is to be asked.
+    Ask(Box<Asked>),
+    Drop(DropReason),
+}
+
+/// A query that a backend is to answer over TCP, with the configuration that said so: the answer sees no other one
+/// (invariant I8).
+pub struct Asked {
+    pub config: Arc<Config>,
+    pub server: Arc<Server>,
+    /// The query as the client sent it (after the rules), under its own ID.
+    pub query: Box<[u8]>,
+    pub found: Found,
+    pub client: SocketAddr,
+    pub destination: SocketAddr,
+    pub way: Way,
+    pub since: Now,
+}
+
+thread_local! {
+    static RANDOM: RefCell<Random> =
+        RefCell::new(Random::from_kernel().expect("getrandom(2) cannot fail once the system has started"));
+}
+
+impl Shared {
+    pub fn new(config: Arc<ArcSwap<Config>>, shard: Arc<Shard>) -> Shared {
+        Shared {
+            config,
+            shard,
+            memory: Memory::new(MEMORY),
+            backend_connections: Semaphore::new(BACKEND_CONNECTIONS),
+        }
+    }
+
+    /// The configuration of this moment.
+    pub fn config(&self) -> Arc<Config> {
+        self.config.load_full()
+    }
+
+    /// Takes a query through all stages of the pipeline.
+    pub fn decide(&self, query: &mut OwnedQuery) -> Decision {
+        let config = self.config();
+        let mut arrival = query.as_arrival();
+        let decided = self.with_env(&config, |env| match pipeline::run(&mut arrival, env) {
+            Verdict::Answer(length) => Err(Decision::Answer(length)),
+            Verdict::Drop(reason) => Err(Decision::Drop(reason)),
+            Verdict::HandOver(hand_over) => hand_over
+                .server
+                .map(|server| (Arc::clone(server), hand_over.found))
+                .ok_or(Decision::Drop(DropReason::NoServer)),
+            // Only what came in a datagram goes out in one.
+            Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
+        });
+        let (server, found) = match decided {
+            Ok(decided) => decided,
+            Err(decision) => return decision,
+        };
+        Decision::Ask(Box::new(Asked {
+            server,
+            query: query.bytes(found.length).into(),
+            found,
+            client: query.client,
+            destination: query.destination,
+            way: query.way,
+            since: Now::read(),
+            config,
+        }))
+    }
+
+    /// Makes the client's answer of a backend's response, the first `length` bytes of `message`; its length in bytes.
+    ///
+    /// # Errors
+    /// Why there is none; counted.
+    pub fn answer(
+        &self,
+        asked: &Asked,
+        message: &mut [u8],
+        length: usize,
+    ) -> Result<usize, DropReason> {
+        let waiting = asked.waiting();
+        let answer = self.with_env(&asked.config, |env| {
+            respond::response(&waiting, message, length, env)
+        });
+        answer.inspect_err(|reason| self.shard.count_drop(*reason))
+    }
+
+    fn with_env<T>(&self, config: &Arc<Config>, act: impl FnOnce(&mut Env<'_>) -> T) -> T {
+        RANDOM.with_borrow_mut(|random| {
+            act(&mut Env {
+                config,
+                now: Now::read(),
+                random,
+                shard: &self.shard,
+                forwarder: None,
+            })
+        })
+    }
+
+    /// A number nobody can predict.
+    pub fn random_u16(&self) -> u16 {
+        RANDOM.with_borrow_mut(|random| random.next_u32() as u16)
+    }
+}
+
+impl Asked {
+    /// Name, type and class, as the client wrote them.
+    pub fn question(&self) -> &[u8] {
+        self.found.parts.question(&self.query)
+    }
+
+    /// What the pipeline needs to know of the query. Of one longer than [`QUERY_ROOM`] it gets the front: the question is
+    /// there; the cache is not to take its answer.
+    fn waiting(&self) -> Box<Waiting> {
+        let length = self.query.len().min(QUERY_ROOM);
+        let mut query = [0; QUERY_ROOM];
+        query[..length].copy_from_slice(&self.query[..length]);
+        Box::new(Waiting {
+            server: self.server.number,
+            client: self.client,
+            destination: self.destination,
+            way: self.way,
+            limit: self.found.limit,
+            pool: self.found.pool,
+            skip_cache: self.found.skip_cache || length < self.query.len(),
+            client_flags: self.found.client_flags,
+            sent: self.since,
+            query,
+            query_length: length,
+            parts: self.found.parts,
+        })
+    }
+}
