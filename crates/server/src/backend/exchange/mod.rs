@@ -22,25 +22,26 @@ mod share;
 mod slots;
 #[cfg(test)]
 pub(crate) mod tests;
+mod waiting;
 
 pub use share::Share;
+pub use waiting::Waiting;
 
 use super::server::{Server, ServerId};
 use super::servers::Servers;
 use crate::clock::Now;
-use crate::config::pools::PoolId;
 use crate::counters::{Counter, Shard};
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::query::{Query, Way};
+use crate::pipeline::query::Query;
 use crate::random::Random;
 use bodies::{Bodies, Body};
 use entries::{Entries, Entry, Key, Place, Quarantine, Refused, State};
 use slots::Slots;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::codes::rcode;
-use wire::message::{Header, QueryParts, ResponseParts, parse_response};
+use wire::message::{Header, ResponseParts, parse_response};
 
 /// A backend port of the pool: which socket, and its number in host order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,66 +103,6 @@ pub enum OpenError {
     Full,
     /// No ports are open towards the server: there is no route to it.
     NoPort,
-}
-
-/// What was remembered of a query: owned, copied out of the table. One per worker, used again and again.
-#[derive(Debug, Clone)]
-pub struct Waiting {
-    pub server: ServerId,
-    pub client: SocketAddr,
-    pub destination: SocketAddr,
-    pub way: Way,
-    /// The longest answer for this client and door, in bytes.
-    pub limit: usize,
-    pub pool: PoolId,
-    pub skip_cache: bool,
-    /// See [`Query::client_flags`].
-    pub client_flags: u16,
-    pub sent: Now,
-    /// The query as the client sent it (after the rules), under its own ID.
-    pub query: [u8; QUERY_ROOM],
-    pub query_length: usize,
-    pub parts: QueryParts,
-}
-
-impl Waiting {
-    /// Room for a query; what it holds means nothing yet.
-    pub fn new() -> Waiting {
-        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        Waiting {
-            server: ServerId(0),
-            client: nowhere,
-            destination: nowhere,
-            way: Way::Stream,
-            limit: 0,
-            pool: PoolId::DEFAULT,
-            skip_cache: false,
-            client_flags: 0,
-            sent: Now(0),
-            query: [0; QUERY_ROOM],
-            query_length: 0,
-            parts: QueryParts {
-                qname_length: 0,
-                labels: 0,
-                qtype: 0,
-                qclass: 0,
-                question_end: 0,
-                end: 0,
-                edns: None,
-            },
-        }
-    }
-
-    /// The query's bytes.
-    pub fn message(&self) -> &[u8] {
-        &self.query[..self.query_length]
-    }
-}
-
-impl Default for Waiting {
-    fn default() -> Waiting {
-        Waiting::new()
-    }
 }
 
 impl Exchanges {
@@ -366,13 +307,9 @@ impl Exchanges {
         }
     }
 
-    /// Ends an exchange whose query could not be sent: `message` is that query, under the ID it was given.
-    pub fn cancel(&self, port: Port, message: &[u8], now: Now, shard: &Shard) {
-        let Some(header) = Header::read(message) else {
-            return;
-        };
-        let key = Key::new(port.number, header.id());
-        for (place, entry) in self.entries.find(key) {
+    /// Ends the exchange whose query, under the ID it was given, could not be sent.
+    pub fn cancel(&self, port: Port, id: u16, now: Now, shard: &Shard) {
+        for (place, entry) in self.entries.find(Key::new(port.number, id)) {
             let waits = entry.state() == State::Waiting;
             if waits && self.entries.end(place, entry, State::Answered, now) {
                 let server = self.bodies.get(entry.body()).server();

@@ -113,6 +113,19 @@ async fn the_first_round_finds_out_who_is_up() {
     }
 }
 
+/// F18: a closed port answers each probe with ICMP, as anybody can who forges it. It says nothing: the probe waits for an
+/// answer as long as it would have.
+#[tokio::test]
+async fn icmp_errors_end_no_probe() {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("loopback");
+    let server = server(0, socket.local_addr().expect("bound"));
+    drop(socket);
+    let began = Instant::now();
+    let result = probe::ask(&server, "127.0.0.1:0".parse().expect("an address"), 1).await;
+    assert!(matches!(result, Err(probe::Failure::NoAnswer)));
+    assert!(began.elapsed() >= server.options.health.timeout);
+}
+
 #[tokio::test]
 async fn a_server_that_is_forced_up_is_not_asked() {
     let (address, asked) = backend(well).await;

@@ -1,0 +1,69 @@
+//! What comes out of the table when an exchange ends.
+
+use super::QUERY_ROOM;
+use crate::backend::server::ServerId;
+use crate::clock::Now;
+use crate::config::pools::PoolId;
+use crate::pipeline::query::Way;
+use std::net::{Ipv4Addr, SocketAddr};
+use wire::message::QueryParts;
+
+/// What was remembered of a query: owned, copied out of the table. One per worker, used again and again.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    pub server: ServerId,
+    pub client: SocketAddr,
+    pub destination: SocketAddr,
+    pub way: Way,
+    /// The longest answer for this client and door, in bytes.
+    pub limit: usize,
+    pub pool: PoolId,
+    pub skip_cache: bool,
+    /// See [`Query::client_flags`].
+    pub client_flags: u16,
+    pub sent: Now,
+    /// The query as the client sent it (after the rules), under its own ID.
+    pub query: [u8; QUERY_ROOM],
+    pub query_length: usize,
+    pub parts: QueryParts,
+}
+
+impl Waiting {
+    /// Room for a query; what it holds means nothing yet.
+    pub fn new() -> Waiting {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Waiting {
+            server: ServerId(0),
+            client: nowhere,
+            destination: nowhere,
+            way: Way::Stream,
+            limit: 0,
+            pool: PoolId::DEFAULT,
+            skip_cache: false,
+            client_flags: 0,
+            sent: Now(0),
+            query: [0; QUERY_ROOM],
+            query_length: 0,
+            parts: QueryParts {
+                qname_length: 0,
+                labels: 0,
+                qtype: 0,
+                qclass: 0,
+                question_end: 0,
+                end: 0,
+                edns: None,
+            },
+        }
+    }
+
+    /// The query's bytes.
+    pub fn message(&self) -> &[u8] {
+        &self.query[..self.query_length]
+    }
+}
+
+impl Default for Waiting {
+    fn default() -> Waiting {
+        Waiting::new()
+    }
+}
