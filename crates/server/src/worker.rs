@@ -7,7 +7,7 @@ use crate::backend::ports::PortReader;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
-use crate::frontend::listeners::{Sockets, outlet};
+use crate::frontend::listeners::Sockets;
 use crate::frontend::outlets::Outlets;
 use crate::frontend::sys::{BATCH, Inbox};
 use crate::frontend::{udp, xsk};
@@ -27,6 +27,9 @@ use std::time::Duration;
 /// Batches from rings between two looks at the sockets, while the rings are never empty: a look costs about 0.5 µs.
 const BATCHES_PER_POLL: u32 = 16;
 
+/// Batches that are read from a socket that will be closed: 4,096 datagrams, more than its buffer holds by default.
+const BATCHES_LEFT: usize = 64;
+
 /// How often time-outs are looked for while queries are in flight.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
 
@@ -39,6 +42,8 @@ pub enum Order {
     Listen(Arc<Sockets>),
     /// Serve the listener with this number no more.
     Unlisten(u16),
+    /// The device with this number is gone: close its queue.
+    Close(u8),
     /// Look at the configuration again, so that the old one can be freed.
     Wake,
     /// Read no more queries, wait for the answers of those in flight until the moment given, then end.
@@ -66,7 +71,8 @@ impl Reins {
 enum Token {
     Wake,
     Device,
-    Listener(u16),
+    /// A socket of a listener: the listener's number and the socket's place in its group.
+    Listener(u16, u16),
     Ports,
 }
 
@@ -75,17 +81,18 @@ impl Token {
         match self {
             Token::Wake => 0,
             Token::Device => 1 << 32,
-            Token::Listener(number) => 2 << 32 | u64::from(number),
+            Token::Listener(number, socket) => {
+                2 << 32 | u64::from(number) << 16 | u64::from(socket)
+            }
             Token::Ports => 3 << 32,
         }
     }
 
     fn unpack(packed: u64) -> Token {
-        let number = packed as u16;
         match packed >> 32 {
             0 => Token::Wake,
             1 => Token::Device,
-            2 => Token::Listener(number),
+            2 => Token::Listener((packed >> 16) as u16, packed as u16),
             _ => Token::Ports,
         }
     }
@@ -236,7 +243,7 @@ impl Worker {
                 Token::Wake => self.obey(),
                 // Its frames are received in the next turn.
                 Token::Device => {}
-                Token::Listener(number) => count += self.serve_listener(number),
+                Token::Listener(number, socket) => count += self.serve_listener(number, socket),
                 Token::Ports => self.serve_ports(),
             }
         }
@@ -256,14 +263,14 @@ impl Worker {
         EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::ZERO)
     }
 
-    fn serve_listener(&mut self, number: u16) -> usize {
+    fn serve_listener(&mut self, number: u16, socket: u16) -> usize {
         self.with_env(|inlets, outlets, env| {
             let mut listeners = inlets.listeners.iter();
-            listeners
-                .find(|sockets| sockets.number == number)
-                .map_or(0, |sockets| {
-                    udp::queries(sockets, &mut inlets.queries, outlets, env)
-                })
+            let sockets = listeners.find(|sockets| sockets.number == number);
+            sockets.map_or(0, |sockets| {
+                let socket = usize::from(socket);
+                udp::queries(sockets, socket, &mut inlets.queries, outlets, env)
+            })
         })
     }
 
@@ -303,6 +310,9 @@ impl Worker {
             match order {
                 Order::Listen(sockets) => self.listen(sockets),
                 Order::Unlisten(number) => self.unlisten(number),
+                Order::Close(device) => {
+                    self.outlets.devices.remove(device);
+                }
                 Order::Wake => {
                     self.config.load();
                 }
@@ -312,28 +322,41 @@ impl Worker {
     }
 
     fn listen(&mut self, sockets: Arc<Sockets>) {
-        let socket = outlet(&sockets, self.outlets.worker);
-        match self.watch(&socket, Token::Listener(sockets.number)) {
-            Ok(()) => self.inlets.listeners.push(sockets),
-            Err(error) => log::error!(
-                "{} is not served by worker {}: epoll: {error}",
-                sockets.address,
-                self.outlets.worker
-            ),
-        }
-    }
-
-    fn unlisten(&mut self, number: u16) {
-        while self.serve_listener(number) == BATCH {}
-        self.inlets.listeners.retain(|sockets| {
-            if sockets.number == number {
-                let _ = self.epoll.delete(outlet(sockets, self.outlets.worker));
+        for socket in self.own(&sockets) {
+            let token = Token::Listener(sockets.number, socket as u16);
+            if let Err(error) = self.watch(&sockets.udp[socket], token) {
+                let (address, worker) = (sockets.address, self.outlets.worker);
+                log::error!("{address} is not served by worker {worker}: epoll: {error}");
             }
-            sockets.number != number
-        });
+        }
+        self.inlets.listeners.push(sockets);
     }
 
-    /// What is in the sockets' buffers now was accepted: it is served; what comes later meets a closed port.
+    /// The places of the sockets of a group that this worker reads.
+    fn own(&self, sockets: &Sockets) -> impl Iterator<Item = usize> + use<> {
+        let workers = self.instance.shards.len() - 1;
+        (self.outlets.worker..sockets.udp.len()).step_by(workers)
+    }
+
+    /// What is in the sockets' buffers now was accepted: it is served first.
+    fn unlisten(&mut self, number: u16) {
+        let mut listeners = self.inlets.listeners.iter();
+        let Some(place) = listeners.position(|sockets| sockets.number == number) else {
+            return;
+        };
+        let sockets = Arc::clone(&self.inlets.listeners[place]);
+        for socket in self.own(&sockets) {
+            // A flood would never end: what the buffer can have held by now is a few batches.
+            let batches = (0..BATCHES_LEFT)
+                .take_while(|_| self.serve_listener(number, socket as u16) == BATCH);
+            batches.for_each(drop);
+            // It was added; closing it would do the same.
+            let _ = self.epoll.delete(&sockets.udp[socket]);
+        }
+        self.inlets.listeners.remove(place);
+    }
+
+    /// What comes from now on meets a closed port.
     fn begin_to_stop(&mut self, until: Now) {
         self.stop = Some(until);
         let numbers: Vec<u16> = self
@@ -375,7 +398,7 @@ mod tests {
         for token in [
             Token::Wake,
             Token::Device,
-            Token::Listener(65_535),
+            Token::Listener(65_535, 7),
             Token::Ports,
         ] {
             assert_eq!(Token::unpack(token.pack()), token);

@@ -1,6 +1,6 @@
 //! The socket door: datagrams in and out by batches, queries from clients and responses from backends.
 
-use super::listeners::{Sockets, outlet};
+use super::listeners::Sockets;
 use super::outlets::Outlets;
 use super::sys::Inbox;
 use crate::backend::exchange::Waiting;
@@ -17,15 +17,16 @@ pub const QUERY_ROOM: usize = 4_096;
 /// Room for a response from a backend, in bytes: all that UDP can carry.
 pub const RESPONSE_ROOM: usize = 65_535;
 
-/// Serves one batch of queries to listener `sockets`; how many datagrams there were.
+/// Serves one batch of queries to one of the sockets of a listener; how many datagrams there were.
 pub fn queries(
     sockets: &Sockets,
+    socket: usize,
     inbox: &mut Inbox,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) -> usize {
     // An error (a pending ICMP error, ENETDOWN) concerns one datagram; the next turn goes on.
-    let count = inbox.receive(outlet(sockets, outlets.worker)).unwrap_or(0);
+    let count = inbox.receive(sockets.udp[socket].as_fd()).unwrap_or(0);
     for index in 0..count {
         let Some(datagram) = inbox.datagram(index) else {
             env.shard.count_drop(DropReason::TooLong);

@@ -4,7 +4,7 @@
 //! frame goes to the kernel.
 
 use super::devices::Device;
-use super::plan::{BackendPair, PlannedDevice};
+use super::plan::{BackendPair, Plan, PlannedDevice};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -77,6 +77,22 @@ impl Steering {
             steered.open_port(source, port)?;
         }
         Ok(())
+    }
+
+    /// Devices that `plan` does not name take nothing any more.
+    pub fn clear_all_but(&mut self, plan: &Plan) {
+        let named = |number| {
+            plan.devices
+                .iter()
+                .any(|planned| planned.device.number == number)
+        };
+        for (&number, steered) in &mut self.devices {
+            if !named(number) {
+                // The device may be gone, and its maps with it.
+                let _ = steered.set_destinations(HashSet::new());
+                let _ = steered.set_backends(HashSet::new());
+            }
+        }
     }
 
     /// Takes answers to this port of ours, on every device where its address is asked from. The kernel socket that holds

@@ -12,6 +12,7 @@
 //! in flight get their answers, everything is closed.
 
 mod overview;
+mod reload;
 mod services;
 mod start;
 mod workers;
@@ -88,7 +89,8 @@ impl Daemon {
         while let Ok(event) = self.events.recv() {
             match event {
                 Event::Stop => break,
-                Event::Network(_) => {}
+                Event::Network(Notice::Replan) => self.replan(),
+                Event::Network(Notice::LinkGone(interface)) => self.lose(interface),
                 Event::Reload(reply) => {
                     let outcome = self.reload();
                     if let Err(reason) = &outcome {
@@ -106,8 +108,30 @@ impl Daemon {
         self.stop();
     }
 
-    fn reload(&mut self) -> Result<Vec<String>, String> {
-        Err("not yet".into())
+    /// Addresses, links or routes have changed: what is ours may be another thing now.
+    fn replan(&mut self) {
+        let config = self.instance.config.load_full();
+        let plan = start::planned(&config, &mut self.devices);
+        if plan != self.plan {
+            let lines = self.steer(&config, plan);
+            lines.iter().for_each(|line| log::notice!("{line}"));
+        }
+    }
+
+    /// An interface was deleted: its sockets get nothing any more, and their frames are ours again.
+    fn lose(&mut self, interface: u32) {
+        let mut steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = steering
+            .devices()
+            .find(|steered| steered.device.interface == interface);
+        let Some(device) = lost.map(|steered| steered.device.clone()) else {
+            return;
+        };
+        steering.detach(device.number);
+        drop(steering);
+        self.overview.forget(device.number);
+        self.order(|| Order::Close(device.number));
+        log::warn!("{} is gone: kernel sockets serve", device.name);
     }
 
     fn stop(self) {

@@ -18,6 +18,14 @@ pub(super) struct Overview {
     pub(super) queues: Mutex<Vec<BoundQueue>>,
 }
 
+impl Overview {
+    /// The device's sockets are closed.
+    pub(super) fn forget(&self, device: u8) {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|queue| queue.device != device);
+    }
+}
+
 impl Running for Overview {
     fn config(&self) -> Arc<Config> {
         self.instance.config.load_full()

@@ -77,6 +77,10 @@ impl Services {
         });
     }
 
+    /// STUB
+    pub(super) fn check(&self, _: &[Arc<crate::backend::server::Server>]) {}
+    pub(super) fn accept(&self, _: &Arc<crate::frontend::listeners::Sockets>) {}
+    pub(super) fn refuse(&self, _: &Arc<crate::frontend::listeners::Sockets>) {}
     /// Begins nothing new, and waits a moment for what has begun.
     pub(super) fn close(self) {
         self.stopper.stop();

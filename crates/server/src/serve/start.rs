@@ -185,7 +185,7 @@ fn follow(instance: &Instance, plan: &Plan, events: &Sender<Event>) -> Option<Fo
 }
 
 /// What has to be attached; nothing when the kernel does not tell what the network is like.
-fn planned(config: &Config, devices: &mut network::Devices) -> Plan {
+pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> Plan {
     let wanted = config
         .listeners
         .iter()
@@ -256,7 +256,7 @@ fn instance(
     })
 }
 
-fn prepare(server: &Server, ports: &Ports) {
+pub(super) fn prepare(server: &Server, ports: &Ports) {
     if let Err(error) = ports.prepare(server) {
         log::warn!(
             "no backend ports towards {}: {error}",
@@ -267,18 +267,23 @@ fn prepare(server: &Server, ports: &Ports) {
 
 fn listeners(config: &Config, workers: usize) -> Result<Listeners, StartError> {
     let bind = |(number, listener): (usize, &Listener)| {
-        let count = sockets_of(listener, workers);
-        let sockets = Sockets::bind(number as u16, listener, count)
-            .map_err(system(format!("cannot serve {}", listener.address)))?;
+        let sockets = bind_listener(number as u16, listener, workers);
+        let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
         Ok(Some(Arc::new(sockets)))
     };
-    let sockets = config
-        .listeners
-        .iter()
-        .enumerate()
-        .map(bind)
-        .collect::<Result<_, StartError>>()?;
-    Ok(Listeners::new(sockets))
+    let listeners = config.listeners.iter().enumerate();
+    Ok(Listeners::new(
+        listeners.map(bind).collect::<Result<_, StartError>>()?,
+    ))
+}
+
+/// All kernel sockets of one listener.
+pub(super) fn bind_listener(
+    number: u16,
+    listener: &Listener,
+    workers: usize,
+) -> io::Result<Sockets> {
+    Sockets::bind(number, listener, sockets_of(listener, workers))
 }
 
 /// Over AF_XDP every worker has a socket beside its ring, for what the kernel program passes on its queue.

@@ -1,0 +1,145 @@
+//! Reload: the file runs in a new Lua state, everything is checked and opened, then all of it is swapped. A bad file, or
+//! an address that cannot be bound, changes nothing.
+//!
+//! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
+//! closed after.
+
+use super::Daemon;
+use super::start::{bind_listener, planned, prepare};
+use crate::commands::say_remarks;
+use crate::config::spec::Purpose;
+use crate::config::{self, Config, Listener};
+use crate::frontend::listeners::Sockets;
+use crate::log;
+use crate::network::Plan;
+use crate::worker::Order;
+use std::sync::{Arc, PoisonError};
+
+impl Daemon {
+    /// Serves by the file as it is now; the lines for the operator.
+    ///
+    /// # Errors
+    /// Why the old configuration serves on.
+    pub(super) fn reload(&mut self) -> Result<Vec<String>, String> {
+        let old = self.instance.config.load_full();
+        let lines = |error: config::ConfigError| error.lines().join("\n");
+        let lua = self
+            .arguments
+            .load(Purpose::Serve, Some(&old))
+            .map_err(lines)?;
+        let (config, logging) = lua
+            .edit(|spec| Ok((config::derive(spec, Some(&old))?, spec.logging)))
+            .map_err(lines)?;
+        let listeners = self.listeners_for(&config)?;
+
+        log::set(self.arguments.log_settings(logging));
+        lua.edit(|spec| say_remarks(spec));
+        self.lua = lua;
+        Ok(self.swap(config, listeners))
+    }
+
+    /// The sockets for all listeners of `config`: those that serve already, and new ones.
+    fn listeners_for(&self, config: &Config) -> Result<Vec<Option<Arc<Sockets>>>, String> {
+        let mut all = Vec::clone(&self.instance.listeners.all());
+        let served = |address| {
+            self.instance
+                .listeners
+                .all()
+                .iter()
+                .flatten()
+                .any(|old| old.address == address)
+        };
+        for listener in config
+            .listeners
+            .iter()
+            .filter(|listener| !served(listener.address))
+        {
+            let sockets = self.bind(all.len(), listener)?;
+            all.push(Some(Arc::new(sockets)));
+        }
+        Ok(all)
+    }
+
+    fn bind(&self, number: usize, listener: &Listener) -> Result<Sockets, String> {
+        let number = u16::try_from(number).map_err(|_| {
+            "65,535 listeners have come and gone: a restart is needed to serve another address"
+                .to_owned()
+        })?;
+        bind_listener(number, listener, self.workers.len())
+            .map_err(|error| format!("cannot serve {}: {error}", listener.address))
+    }
+
+    /// Everything is good: from here on nothing fails.
+    fn swap(&mut self, config: Config, mut listeners: Vec<Option<Arc<Sockets>>>) -> Vec<String> {
+        let config = Arc::new(config);
+        let plan = planned(&config, &mut self.devices);
+        config
+            .servers
+            .iter()
+            .for_each(|server| prepare(server, &self.instance.ports));
+        self.instance.exchanges.servers().publish(&config.servers);
+        self.services.check(&config.servers);
+
+        let old = self.instance.listeners.all();
+        self.instance.listeners.replace(listeners.clone());
+        self.instance.config.store(Arc::clone(&config));
+        for sockets in listeners.iter().skip(old.len()).flatten() {
+            self.order(|| Order::Listen(Arc::clone(sockets)));
+            self.services.accept(sockets);
+        }
+        let mut lines = self.steer(&config, plan);
+        for (place, sockets) in listeners.clone().iter().enumerate() {
+            let Some(sockets) = sockets else { continue };
+            if !config
+                .listeners
+                .iter()
+                .any(|listener| listener.address == sockets.address)
+            {
+                self.order(|| Order::Unlisten(sockets.number));
+                self.services.refuse(sockets);
+                listeners[place] = None;
+            }
+        }
+        self.instance.listeners.replace(listeners);
+        self.order(|| Order::Wake);
+        lines.push(format!("configuration {} serves", config.generation));
+        lines.iter().for_each(|line| log::notice!("{line}"));
+        lines
+    }
+
+    /// Tells programs and follower what is ours now. Queues of devices that had none are left to the kernel: opening them
+    /// takes privileges that are gone.
+    pub(super) fn steer(&mut self, config: &Config, plan: Plan) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        for planned in &plan.devices {
+            let name = &planned.device.name;
+            if !steering
+                .devices()
+                .any(|steered| steered.device.number == planned.device.number)
+            {
+                lines.push(format!(
+                    "{name}: kernel sockets serve until a restart, which can open its queues"
+                ));
+            }
+            if let Err(error) = steering.apply(planned) {
+                lines.push(format!(
+                    "{name}: some traffic is left to kernel sockets: {error}"
+                ));
+            }
+        }
+        steering.clear_all_but(&plan);
+        drop(steering);
+        if let Some(follower) = &self.follower {
+            follower.watch(&config.servers, &plan);
+        }
+        self.plan = plan;
+        lines
+    }
+
+    pub(super) fn order(&self, order: impl Fn() -> Order) {
+        self.workers
+            .iter()
+            .for_each(|worker| worker.reins.order(order()));
+    }
+}
