@@ -5,8 +5,10 @@ use crate::backend::ports::Ports;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::frontend::listeners::Listeners;
+use crate::handover::Sender;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub struct Instance {
     /// Swapped as a whole by a reload; workers read it through a cache of their own.
@@ -15,11 +17,24 @@ pub struct Instance {
     /// Backend ports: bound kernel sockets, shared by all workers.
     pub ports: Arc<Ports>,
     pub listeners: Listeners,
+    pub hand_over: Sender,
     /// One per worker, the asynchronous runtime's last.
     pub shards: Box<[Arc<Shard>]>,
 }
 
 impl Instance {
+    /// How long the last answer to a query that has left may be waited for.
+    pub fn longest_timeout(&self) -> Duration {
+        let config = self.config.load();
+        let own = config
+            .servers
+            .iter()
+            .filter_map(|server| server.options.udp_timeout);
+        own.chain([config.tuning.udp_timeout])
+            .max()
+            .unwrap_or_default()
+    }
+
     /// Queries that wait for a backend's answer.
     pub fn in_flight(&self) -> i64 {
         let config = self.config.load();

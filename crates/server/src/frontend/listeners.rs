@@ -5,10 +5,10 @@ use super::sys;
 use crate::config::Listener;
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
-    sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, bind,
+    listen, sendmsg, setsockopt, socket, sockopt,
 };
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -46,6 +46,41 @@ impl Sockets {
             udp,
             tcp: TcpListener::from(tcp),
         })
+    }
+
+    /// Sends one answer; for those that leave no worker.
+    ///
+    /// # Errors
+    /// What the kernel says; the answer is lost.
+    pub fn send(
+        &self,
+        destination: SocketAddr,
+        client: SocketAddr,
+        message: &[u8],
+    ) -> io::Result<()> {
+        let client = SockaddrStorage::from(client);
+        let (v4, v6);
+        let control = match self.source(destination) {
+            None => None,
+            Some(IpAddr::V4(source)) => {
+                v4 = sys::packet_info_v4(source);
+                Some(ControlMessage::Ipv4PacketInfo(&v4))
+            }
+            Some(IpAddr::V6(source)) => {
+                v6 = sys::packet_info_v6(source);
+                Some(ControlMessage::Ipv6PacketInfo(&v6))
+            }
+        };
+        let parts = [IoSlice::new(message)];
+        let socket = self.udp[0].as_raw_fd();
+        sendmsg(
+            socket,
+            &parts,
+            control.as_slice(),
+            MsgFlags::MSG_DONTWAIT,
+            Some(&client),
+        )?;
+        Ok(())
     }
 
     /// The source that answers must name: `None` when the socket is bound to it anyway.

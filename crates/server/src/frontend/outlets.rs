@@ -37,7 +37,7 @@ impl Outlets {
             Verdict::Forward(forward) => {
                 self.forward(&forward, &arrival.message[..arrival.length], env);
             }
-            Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, env.shard),
+            Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, env),
             Verdict::Drop(_) => {}
         }
     }
@@ -90,8 +90,19 @@ impl Outlets {
         }
     }
 
-    pub fn hand_over(&mut self, _: &HandOver<'_>, _: &Arrival<'_>, shard: &Shard) {
-        shard.count_drop(DropReason::HandOverFull);
+    /// Gives the query to the asynchronous runtime.
+    pub fn hand_over(&mut self, hand_over: &HandOver<'_>, arrival: &Arrival<'_>, env: &Env<'_>) {
+        if !self.instance.hand_over.push(hand_over, arrival, env.config) {
+            env.shard.count_drop(DropReason::HandOverFull);
+        }
+    }
+
+    /// A response came over AF_XDP: that way to its server is trusted.
+    pub fn count_xsk_response(&self, waiting: &Waiting, env: &Env<'_>) {
+        let servers = self.instance.exchanges.servers();
+        servers.with(waiting.server, |server| {
+            server.trust.count_received(env.shard.index)
+        });
     }
 
     /// Sends what was gathered in this turn; whether frames wait because the kernel takes no more now.

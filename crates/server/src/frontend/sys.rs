@@ -369,30 +369,43 @@ fn write_address(storage: &mut libc::sockaddr_storage, address: SocketAddr) -> u
     }
 }
 
-/// Writes the control message that names the source address; its length in bytes. The interface stays 0: the route to
-/// the client decides, not the way the query came (ip(7): a non-zero ipi_ifindex would force it).
+/// Writes the control message that names the source address; its length in bytes.
 fn write_source(control: &mut Control, source: IpAddr) -> usize {
     match source {
-        IpAddr::V4(address) => {
-            let local = libc::in_addr {
-                s_addr: u32::from(address).to_be(),
-            };
-            let info = libc::in_pktinfo {
-                ipi_ifindex: 0,
-                ipi_spec_dst: local,
-                ipi_addr: libc::in_addr { s_addr: 0 },
-            };
-            write_control(control, libc::IPPROTO_IP, libc::IP_PKTINFO, info)
-        }
-        IpAddr::V6(address) => {
-            let info = libc::in6_pktinfo {
-                ipi6_addr: libc::in6_addr {
-                    s6_addr: address.octets(),
-                },
-                ipi6_ifindex: 0,
-            };
-            write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info)
-        }
+        IpAddr::V4(source) => write_control(
+            control,
+            libc::IPPROTO_IP,
+            libc::IP_PKTINFO,
+            packet_info_v4(source),
+        ),
+        IpAddr::V6(source) => write_control(
+            control,
+            libc::IPPROTO_IPV6,
+            libc::IPV6_PKTINFO,
+            packet_info_v6(source),
+        ),
+    }
+}
+
+/// Names the source of a datagram. The interface stays 0: the route to the client decides, not the way the query came
+/// (ip(7): a non-zero ipi_ifindex would force it).
+pub fn packet_info_v4(source: Ipv4Addr) -> libc::in_pktinfo {
+    libc::in_pktinfo {
+        ipi_ifindex: 0,
+        ipi_spec_dst: libc::in_addr {
+            s_addr: u32::from(source).to_be(),
+        },
+        ipi_addr: libc::in_addr { s_addr: 0 },
+    }
+}
+
+/// See [`packet_info_v4`].
+pub fn packet_info_v6(source: Ipv6Addr) -> libc::in6_pktinfo {
+    libc::in6_pktinfo {
+        ipi6_addr: libc::in6_addr {
+            s6_addr: source.octets(),
+        },
+        ipi6_ifindex: 0,
     }
 }
 

@@ -9,15 +9,17 @@
 
 use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
+use super::udp;
 use crate::backend::exchange::Waiting;
 use crate::config::Config;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Verdict, respond};
 use std::net::SocketAddr;
+use std::ops::Range;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
-use xsk::{Batch, CHUNK, Frame, Received};
+use xsk::{Batch, Frame, Received};
 
 /// Serves one batch of frames of `device`; how many there were.
 pub fn serve(
@@ -115,10 +117,6 @@ fn query(
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) {
-    let Some(queue) = outlets.devices.queue(device) else {
-        return outlets.devices.umem().give(frame);
-    };
-    let room = queue.room(packet.source.is_ipv4()).min(CHUNK - start);
     let way = Way::Xsk {
         device,
         client_mac: packet.source_mac,
@@ -131,22 +129,25 @@ fn query(
         destination: packet.destination,
         protocol: Protocol::Udp,
         way,
-        room,
+        // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
+        room: udp::QUERY_ROOM,
     };
     let verdict = pipeline::run(&mut arrival, env);
     let length = arrival.length;
     match verdict {
         Verdict::Answer(length) => {
-            if !outlets
-                .devices
-                .send(device, frame, start, length, &packet.reply_headers())
-            {
-                env.shard.count_drop(DropReason::RingFull);
-            }
+            let headers = packet.reply_headers();
+            answer(frame, start..start + length, device, &headers, outlets, env);
         }
         Verdict::Forward(out) => forward(frame, start, length, &out, outlets, env),
-        Verdict::HandOver(_) => {
-            env.shard.count_drop(DropReason::HandOverFull);
+        Verdict::HandOver(hand_over) => {
+            if !outlets
+                .instance
+                .hand_over
+                .push(&hand_over, &arrival, env.config)
+            {
+                env.shard.count_drop(DropReason::HandOverFull);
+            }
             outlets.devices.umem().give(frame);
         }
         Verdict::Drop(_) => outlets.devices.umem().give(frame),
@@ -201,15 +202,30 @@ fn response(
 ) {
     let message = &mut outlets.devices.umem().chunk_mut(&frame)[start..];
     let length = usize::from(packet.payload_length);
-    match respond::accept(
-        packet.destination,
-        packet.source,
-        message,
-        length,
-        waiting,
-        env,
-    ) {
-        Ok(length) => answer_in_place(frame, start, length, waiting, outlets, env),
+    let (local, remote) = (packet.destination, packet.source);
+    match respond::accept(local, remote, message, length, waiting, env) {
+        Ok(length) => {
+            outlets.count_xsk_response(waiting, env);
+            let message = start..start + length;
+            match waiting.way {
+                Way::Xsk {
+                    device,
+                    client_mac,
+                    our_mac,
+                } => {
+                    let headers = Headers {
+                        source_mac: our_mac,
+                        destination_mac: client_mac,
+                        source: waiting.destination,
+                        destination: waiting.client,
+                    };
+                    answer(frame, message, device, &headers, outlets, env);
+                }
+                Way::Socket { .. } | Way::Stream => {
+                    by_socket(frame, message, waiting.destination, waiting.client, outlets);
+                }
+            }
+        }
         Err(reason) => {
             env.shard.count_drop(reason);
             outlets.devices.umem().give(frame);
@@ -217,33 +233,35 @@ fn response(
     }
 }
 
-fn answer_in_place(
+/// Sends the answer that lies in `frame` to its client: by the ring of `device` where this worker has one and the packet
+/// fits, else by the listener's kernel socket.
+fn answer(
     frame: Frame,
-    start: usize,
-    length: usize,
-    waiting: &Waiting,
+    message: Range<usize>,
+    device: u8,
+    headers: &Headers,
     outlets: &mut Outlets,
     env: &Env<'_>,
 ) {
-    if let Way::Xsk {
-        device,
-        client_mac,
-        our_mac,
-    } = waiting.way
-        && let Some(queue) = outlets.devices.queue(device)
-        && length <= queue.room(waiting.client.is_ipv4())
-    {
-        let headers = Headers {
-            source_mac: our_mac,
-            destination_mac: client_mac,
-            source: waiting.destination,
-            destination: waiting.client,
-        };
-        if !outlets.devices.send(device, frame, start, length, &headers) {
-            env.shard.count_drop(DropReason::RingFull);
-        }
-        return;
+    let queue = outlets.devices.queue(device);
+    if queue.is_none_or(|queue| message.len() > queue.room(headers.destination.is_ipv4())) {
+        return by_socket(frame, message, headers.source, headers.destination, outlets);
     }
+    if !outlets
+        .devices
+        .send(device, frame, message.start, message.len(), headers)
+    {
+        env.shard.count_drop(DropReason::RingFull);
+    }
+}
+
+fn by_socket(
+    frame: Frame,
+    message: Range<usize>,
+    destination: SocketAddr,
+    client: SocketAddr,
+    outlets: &mut Outlets,
+) {
     let Outlets {
         devices,
         outbox,
@@ -251,12 +269,12 @@ fn answer_in_place(
         worker,
     } = outlets;
     let listeners = instance.listeners.snapshot();
-    if let Some(sockets) = serving(&listeners, waiting.destination) {
-        let message = &devices.umem().chunk(&frame)[start..start + length];
+    if let Some(sockets) = serving(&listeners, destination) {
+        let message = &devices.umem().chunk(&frame)[message];
         outbox.push(
             outlet(sockets, *worker),
-            waiting.client,
-            sockets.source(waiting.destination),
+            client,
+            sockets.source(destination),
             message,
         );
     }

@@ -3,20 +3,28 @@
 
 use super::Event;
 use super::overview::Overview;
+use crate::backend::health::Checks;
+use crate::backend::ports::rotate_for_ever;
+use crate::backend::server::Server;
 use crate::control::metrics::Metrics;
 use crate::control::web;
+use crate::frontend::listeners::{Sockets, serving};
+use crate::frontend::tcp::{self, Counters, Frontend};
+use crate::handover::{Receiver, SendAnswer};
+use crate::instance::Instance;
 use crate::log;
+use crate::random::Random;
+use crate::runtime::{self, Shared};
 use crate::stop::Stopper;
+use std::collections::HashMap;
 use std::io;
-use std::net::TcpListener;
-use std::sync::Arc;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-
-/// Threads of the runtime. TCP and health checks are waiting, not work; the cores belong to the workers.
-const THREADS: usize = 2;
+use tokio::task::AbortHandle;
 
 /// How long tasks may take to finish what they have begun.
 const FINISH_WITHIN: Duration = Duration::from_secs(1);
@@ -24,6 +32,10 @@ const FINISH_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Services {
     runtime: Runtime,
     stopper: Stopper,
+    frontend: Arc<Frontend>,
+    checks: Arc<Checks>,
+    /// The tasks that accept connections, by the listener's number.
+    accepting: Mutex<HashMap<u16, AbortHandle>>,
 }
 
 /// Sockets that were bound while there were privileges for it.
@@ -32,17 +44,27 @@ pub(super) struct Doors {
 }
 
 impl Services {
-    /// Starts the threads.
-    pub(super) fn new() -> io::Result<Services> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("services")
-            .enable_all()
-            .build()?;
+    /// Starts the threads; they serve nobody yet.
+    pub(super) fn new(instance: &Instance) -> io::Result<Services> {
+        let shard = instance.shards.last().map(Arc::clone);
+        let shard = shard.ok_or_else(|| io::Error::other("the runtime has no counters"))?;
+        let shared = Arc::new(Shared::new(Arc::clone(&instance.config), shard));
+        let checks = Checks::new(Arc::clone(&instance.ports), Random::from_kernel()?);
         Ok(Services {
-            runtime,
+            runtime: runtime::build()?,
             stopper: Stopper::default(),
+            frontend: Arc::new(Frontend::new(shared)),
+            checks: Arc::new(checks),
+            accepting: Mutex::default(),
         })
+    }
+
+    /// Probes servers that are new, once and all at the same time, and follows all of them from now on. Whoever waits
+    /// here serves by what the first probes found.
+    pub(super) fn check(&self, servers: &[Arc<Server>]) {
+        self.runtime.block_on(self.checks.first_round(servers));
+        let _inside = self.runtime.enter();
+        self.checks.follow(servers);
     }
 
     /// From now on signals are events, and the doors are open.
@@ -50,6 +72,7 @@ impl Services {
         &self,
         doors: Doors,
         overview: &Arc<Overview>,
+        handed: Receiver,
         events: &Sender<Event>,
     ) -> io::Result<()> {
         let _inside = self.runtime.enter();
@@ -61,9 +84,63 @@ impl Services {
             self.runtime
                 .spawn(forward(signal(kind)?, events.clone(), event));
         }
+        let instance = &overview.instance;
+        let (shared, outlet) = (
+            Arc::clone(&self.frontend.shared),
+            Outlet(Arc::clone(instance)),
+        );
+        self.runtime
+            .spawn(handed.serve(shared, Arc::new(outlet), self.stopper.watch()));
+        self.exchange_ports(instance)?;
+        instance
+            .listeners
+            .all()
+            .iter()
+            .flatten()
+            .for_each(|sockets| self.accept(sockets));
         if let Some(listener) = doors.web {
             self.serve_web(listener, overview);
         }
+        Ok(())
+    }
+
+    /// Accepts TCP connections to a listener.
+    pub(super) fn accept(&self, sockets: &Arc<Sockets>) {
+        let address = sockets.address;
+        let listener = match sockets.tcp.try_clone() {
+            Ok(listener) => listener,
+            Err(error) => return log::error!("no TCP on {address}: {error}"),
+        };
+        let (frontend, stop) = (Arc::clone(&self.frontend), self.stopper.watch());
+        let task = self.runtime.spawn(async move {
+            if let Err(error) =
+                tcp::serve(listener, frontend, Arc::new(Counters::default()), stop).await
+            {
+                log::error!("no TCP on {address}: {error}");
+            }
+        });
+        self.accepting().insert(sockets.number, task.abort_handle());
+    }
+
+    /// Accepts no more; connections go on.
+    pub(super) fn refuse(&self, sockets: &Sockets) {
+        if let Some(task) = self.accepting().remove(&sockets.number) {
+            task.abort();
+        }
+    }
+
+    fn accepting(&self) -> std::sync::MutexGuard<'_, HashMap<u16, AbortHandle>> {
+        self.accepting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn exchange_ports(&self, instance: &Arc<Instance>) -> io::Result<()> {
+        let (ports, random) = (Arc::clone(&instance.ports), Random::from_kernel()?);
+        let instance = Arc::clone(instance);
+        self.runtime.spawn(rotate_for_ever(ports, random, move || {
+            instance.longest_timeout()
+        }));
         Ok(())
     }
 
@@ -77,10 +154,6 @@ impl Services {
         });
     }
 
-    /// STUB
-    pub(super) fn check(&self, _: &[Arc<crate::backend::server::Server>]) {}
-    pub(super) fn accept(&self, _: &Arc<crate::frontend::listeners::Sockets>) {}
-    pub(super) fn refuse(&self, _: &Arc<crate::frontend::listeners::Sockets>) {}
     /// Begins nothing new, and waits a moment for what has begun.
     pub(super) fn close(self) {
         self.stopper.stop();
@@ -94,6 +167,18 @@ impl Services {
             );
         }
         self.runtime.shutdown_background();
+    }
+}
+
+/// Answers of the runtime to clients that came over UDP.
+struct Outlet(Arc<Instance>);
+
+impl SendAnswer for Outlet {
+    fn send(&self, destination: SocketAddr, client: SocketAddr, message: &[u8]) -> io::Result<()> {
+        let all = self.0.listeners.snapshot();
+        let sockets = serving(&all, destination)
+            .ok_or_else(|| io::Error::other(format!("{destination} is not served any more")))?;
+        sockets.send(destination, client, message)
     }
 }
 

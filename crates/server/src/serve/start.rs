@@ -15,6 +15,7 @@ use crate::control::web;
 use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
 use crate::frontend::listeners::{Listeners, Sockets};
+use crate::handover;
 use crate::instance::Instance;
 use crate::log;
 use crate::network::follow::Follower;
@@ -85,7 +86,8 @@ impl Daemon {
         let steering = Arc::new(Mutex::new(attached(&mut plan)));
         let workers = workers::count(&plan, &config);
         let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
-        let instance = Arc::new(instance(config, workers, &steering)?);
+        let (hand_over, handed) = handover::queue();
+        let instance = Arc::new(instance(config, workers, &steering, hand_over)?);
         let (rings, queues) = rings(workers, &plan, &steering)?;
         take_traffic(&plan, &steering);
         let doors = Doors {
@@ -97,15 +99,17 @@ impl Daemon {
         give_privileges_away(&arguments, &capabilities, &plan)?;
 
         let (sender, events) = channel();
-        let services = Services::new().map_err(system("starting the asynchronous runtime"))?;
+        let services =
+            Services::new(&instance).map_err(system("starting the asynchronous runtime"))?;
         let follower = follow(&instance, &plan, &sender);
         let overview = Arc::new(Overview {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
             queues: Mutex::new(queues),
         });
+        services.check(&instance.config.load().servers);
         services
-            .open(doors, &overview, &sender)
+            .open(doors, &overview, handed, &sender)
             .map_err(system("starting services"))?;
         let workers = start_all(rings, &instance)?;
         enter(&overview);
@@ -235,6 +239,7 @@ fn instance(
     config: Config,
     workers: usize,
     steering: &Arc<Mutex<Steering>>,
+    hand_over: handover::Sender,
 ) -> Result<Instance, StartError> {
     let servers = Arc::new(Servers::default());
     servers.publish(&config.servers);
@@ -251,6 +256,7 @@ fn instance(
         listeners: listeners(&config, workers)?,
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
         ports: Arc::new(ports),
+        hand_over,
         shards: shards(&config, workers),
         config: Arc::new(ArcSwap::from_pointee(config)),
     })
