@@ -245,6 +245,7 @@ impl Socket {
         socket.membership.zero_copy = socket.mode()? == BindMode::ZeroCopy;
         socket.raise_budget(options.rings.tx);
         umem.add_sharer(&socket.descriptor);
+        socket.counters = Counters::default();
         Ok(socket)
     }
 

@@ -218,9 +218,18 @@ impl Client {
         self.next
     }
 
+    /// The same with so many octets of nothing behind it.
+    pub(crate) fn send_padded(&mut self, padding: usize) -> u16 {
+        self.next = self.next.wrapping_add(1);
+        let mut message = query(self.next);
+        message.resize(message.len() + padding, 0);
+        self.socket.send(&message).unwrap();
+        self.next
+    }
+
     /// The next answer that has come, checked: its ID and path. Waits at most so long.
     pub(crate) fn receive(&self, limit: Duration) -> Option<(u16, Path)> {
-        let mut buffer = [0; 512];
+        let mut buffer = [0; 4096];
         self.socket.set_nonblocking(limit.is_zero()).unwrap();
         if !limit.is_zero() {
             self.socket.set_read_timeout(Some(limit)).unwrap();
@@ -235,7 +244,15 @@ impl Client {
         let id = u16::from_be_bytes([buffer[0], buffer[1]]);
         let asked = query(id);
         assert_eq!(buffer[2], 0x81, "QR and RD");
-        assert_eq!(buffer[4..length], asked[4..], "counts, question and EDNS");
+        assert_eq!(
+            buffer[4..asked.len()],
+            asked[4..],
+            "counts, question and EDNS"
+        );
+        assert!(
+            buffer[asked.len()..length].iter().all(|&octet| octet == 0),
+            "padding"
+        );
         Some((
             id,
             if buffer[3] == 5 {
@@ -244,6 +261,21 @@ impl Client {
                 Path::Xsk
             },
         ))
+    }
+
+    /// Asks a worker of this process and waits for the answer to this question alone.
+    pub(crate) fn ask_of(&mut self, echo: &mut Echo) -> Option<Path> {
+        let id = self.send();
+        let mut path = None;
+        until("the answer to this question", || {
+            echo.turn();
+            path = self
+                .receive(Duration::ZERO)
+                .filter(|(answered, _)| *answered == id)
+                .map(|(_, path)| path);
+            path.is_some()
+        });
+        path
     }
 
     /// Asks and waits for the answer to this question alone.

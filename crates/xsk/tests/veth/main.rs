@@ -1,6 +1,7 @@
 //! AF_XDP over veth pairs, in network namespaces of their own: one lab per test. Needs root.
 
 mod answering;
+mod faults;
 mod foreign;
 mod joining;
 mod lab;
