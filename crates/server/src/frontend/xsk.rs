@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
+use wire::message::Header;
 use xsk::{Batch, Frame, Received};
 
 /// Serves one batch of frames of `device`; how many there were.
@@ -174,8 +175,16 @@ fn forward(
             source: SocketAddr::new(out.port.source, out.port.number),
             destination: address,
         };
-        if !outlets.devices.send(device, frame, start, length, &headers) {
-            env.shard.count_drop(DropReason::RingFull);
+        let message = &outlets.devices.umem().chunk(&frame)[start..];
+        let id = Header::read(message).map(|header| header.id());
+        if outlets.devices.send(device, frame, start, length, &headers) {
+            out.server.trust.count_sent(env.shard.index);
+            return;
+        }
+        env.shard.count_drop(DropReason::RingFull);
+        if let (Some(forwarder), Some(id)) = (&env.forwarder, id) {
+            // Not a time-out of the server's: nothing was sent.
+            forwarder.exchanges.cancel(out.port, id, env.now, env.shard);
         }
         return;
     }
