@@ -3,6 +3,7 @@
 
 mod arguments;
 mod check;
+pub mod running;
 pub mod xdp;
 
 pub use arguments::ServeArguments;

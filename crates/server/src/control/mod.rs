@@ -1,10 +1,13 @@
-//! What operators see and say: `/metrics`, the control socket, signals. Never called from the packet path.
+//! What operators see and say: `/metrics`, the control socket. Never called from the packet path.
 
+pub mod client;
 pub mod credentials;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod metrics;
 pub mod process;
+pub mod protocol;
+pub mod socket;
 pub mod web;
 
 use crate::config::Config;

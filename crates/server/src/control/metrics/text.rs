@@ -43,6 +43,16 @@ impl From<bool> for Value {
     }
 }
 
+impl From<Value> for serde_json::Value {
+    fn from(value: Value) -> serde_json::Value {
+        match value {
+            Value::Whole(number) => number.into(),
+            Value::Signed(number) => number.into(),
+            Value::Real(number) => number.into(),
+        }
+    }
+}
+
 /// One column of a table: a family of rows, one row per `T`.
 pub struct Family<T> {
     /// Without the table's prefix.

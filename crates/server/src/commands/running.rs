@@ -1,0 +1,79 @@
+//! Commands that ask the running instance: `millrace reload`, `millrace stats`, `millrace xdp status`.
+
+use super::xdp;
+use crate::control::client;
+use crate::control::protocol::Request;
+use serde_json::Value;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Asks the instance whose control socket is at `path`, and prints the result.
+pub fn ask(path: &Path, request: Request) -> ExitCode {
+    match client::request(path, request) {
+        Ok(result) => {
+            print!("{}", text(request, &result));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is printed: lines, each with its line feed.
+fn text(request: Request, result: &Value) -> String {
+    match (request, result) {
+        (Request::Stats, Value::Object(statistics)) => {
+            let lines = statistics.iter();
+            lines
+                .map(|(name, value)| format!("{name} {value}\n"))
+                .collect()
+        }
+        (Request::XdpStatus, status) => match serde_json::from_value::<xdp::Status>(status.clone())
+        {
+            Ok(status) => status.to_string(),
+            // A newer instance knows more than this program: better its words than none.
+            Err(_) => format!("{status}\n"),
+        },
+        (_, Value::Array(lines)) => lines.iter().map(line).collect(),
+        (_, other) => line(other),
+    }
+}
+
+fn line(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text}\n"),
+        other => format!("{other}\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn results_are_printed_as_lines() {
+        let statistics = json!({"queries": 12, "latency-avg100": 0.5});
+        assert_eq!(
+            text(Request::Stats, &statistics),
+            "latency-avg100 0.5\nqueries 12\n"
+        );
+        let lines = json!(["reloaded", "1 rule dropped"]);
+        assert_eq!(text(Request::Reload, &lines), "reloaded\n1 rule dropped\n");
+        assert_eq!(
+            text(Request::Version, &json!("dnsdist (millrace 1)")),
+            "dnsdist (millrace 1)\n"
+        );
+        let status = serde_json::to_value(xdp::Status::default()).unwrap();
+        assert_eq!(
+            text(Request::XdpStatus, &status),
+            xdp::Status::default().to_string()
+        );
+        assert_eq!(
+            text(Request::XdpStatus, &json!({"new": 1})),
+            "{\"new\":1}\n"
+        );
+    }
+}

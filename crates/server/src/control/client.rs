@@ -1,0 +1,79 @@
+//! The other end of the control socket: what `millrace reload` and its sisters use.
+
+use super::protocol::{REPLY_MAX, REPLY_WITHIN, Reply, Request, TRANSFER, named};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+/// Why there is no result.
+#[derive(Debug)]
+pub enum ClientError {
+    /// Nobody listens at the path.
+    NotRunning(PathBuf),
+    /// The path is there, but not for us.
+    Denied(PathBuf),
+    /// What was tried, where, and the kernel's reason.
+    System(&'static str, PathBuf, io::Error),
+    /// What came is no reply: another version, or something else listens there.
+    Malformed(PathBuf),
+    /// The instance's own words.
+    Refused(String),
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::NotRunning(path) => write!(
+                f,
+                "{}: no instance listens there; is it running, or with another --control PATH?",
+                named(path)
+            ),
+            ClientError::Denied(path) => write!(
+                f,
+                "{}: permission denied: root and the group of the service may use it",
+                named(path)
+            ),
+            ClientError::System(what, path, error) => write!(f, "{}: {what}: {error}", named(path)),
+            ClientError::Malformed(path) => {
+                write!(f, "{}: what came is not a reply", named(path))
+            }
+            ClientError::Refused(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// Asks the instance that listens at `path`.
+///
+/// # Errors
+/// Why there is no result.
+pub fn request(path: &Path, request: Request) -> Result<Value, ClientError> {
+    let system = |what| move |error| ClientError::System(what, path.to_owned(), error);
+    let mut stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            ClientError::NotRunning(path.to_owned())
+        }
+        ErrorKind::PermissionDenied => ClientError::Denied(path.to_owned()),
+        _ => ClientError::System("cannot connect", path.to_owned(), error),
+    })?;
+    let limits = stream.set_read_timeout(Some(REPLY_WITHIN));
+    limits
+        .and_then(|()| stream.set_write_timeout(Some(TRANSFER)))
+        .map_err(system("cannot set time-outs"))?;
+    let mut line = serde_json::to_string(&request).expect("a request is JSON");
+    line.push('\n');
+    stream
+        .write_all(line.as_bytes())
+        .map_err(system("cannot send the request"))?;
+    let mut reply = String::new();
+    let mut reader = BufReader::new(stream).take(REPLY_MAX);
+    reader.read_line(&mut reply).map_err(system("no reply"))?;
+    match serde_json::from_str(&reply) {
+        Ok(Reply::Result(value)) => Ok(value),
+        Ok(Reply::Error(reason)) => Err(ClientError::Refused(reason)),
+        Err(_) => Err(ClientError::Malformed(path.to_owned())),
+    }
+}

@@ -1,0 +1,130 @@
+//! What is said over the control socket: one JSON line a request, one JSON line a reply, then the connection ends.
+//!
+//! ```text
+//!  > {"command":"stats"}
+//!  < {"result":{"queries":12,"responses":11, …}}
+//!  > {"command":"reload"}
+//!  < {"error":"/etc/dnsdist/dnsdist.conf:3: addLocl: no such function"}
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::path::Path;
+use std::time::Duration;
+
+/// Where the instance listens unless `--control` says otherwise.
+pub const DEFAULT_PATH: &str = "/run/millrace/control";
+
+/// The longest request, its line feed included, in bytes.
+pub const REQUEST_MAX: usize = 65_536;
+
+/// The longest reply, in bytes: statistics and an interface of 256 queues take less than a hundredth.
+pub const REPLY_MAX: u64 = 16 << 20;
+
+/// How long a request may take to come, and a reply to be read.
+pub const TRANSFER: Duration = Duration::from_secs(5);
+
+/// How long a client waits for a reply: a reload of a large configuration takes seconds.
+pub const REPLY_WITHIN: Duration = Duration::from_secs(60);
+
+/// What can be asked of a running instance; each is a command of the program by the same words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command")]
+pub enum Request {
+    /// The text of `--version`.
+    #[serde(rename = "version")]
+    Version,
+    /// All statistics by name.
+    #[serde(rename = "stats")]
+    Stats,
+    /// Reads the configuration anew; the lines to print.
+    #[serde(rename = "reload")]
+    Reload,
+    /// [`crate::commands::xdp::Status`].
+    #[serde(rename = "xdp status")]
+    XdpStatus,
+}
+
+/// The commands, as an error names them.
+pub const COMMANDS: &str = "version, stats, reload, xdp status";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reply {
+    Result(Value),
+    /// Why not, for a human.
+    Error(String),
+}
+
+impl Reply {
+    /// A reply with what `result` is in JSON.
+    pub fn of(result: impl Serialize) -> Reply {
+        match serde_json::to_value(result) {
+            Ok(value) => Reply::Result(value),
+            Err(error) => Reply::Error(format!("the result cannot be written as JSON: {error}")),
+        }
+    }
+
+    /// The line that is sent.
+    pub fn line(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("a value of JSON's is JSON");
+        line.push('\n');
+        line
+    }
+}
+
+/// The request in a line.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(line: &str) -> Result<Request, String> {
+    let value: Value = serde_json::from_str(line)
+        .map_err(|error| format!("the request is not JSON on one line: {error}"))?;
+    let command = value
+        .get("command")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    serde_json::from_value(value).map_err(|_| match command {
+        Some(command) => format!("unknown command '{command}': one of {COMMANDS} expected"),
+        None => {
+            format!(r#"a request looks like {{"command":"stats"}}: one of {COMMANDS} expected"#)
+        }
+    })
+}
+
+/// How an error names the socket.
+pub(super) fn named(path: &Path) -> String {
+    format!("control socket {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_the_words_of_the_command_line() {
+        for (line, request) in [
+            (r#"{"command":"version"}"#, Request::Version),
+            (r#"{"command":"stats"}"#, Request::Stats),
+            (r#"{"command":"reload"}"#, Request::Reload),
+            (r#"{"command":"xdp status"}"#, Request::XdpStatus),
+        ] {
+            assert_eq!(parse(line), Ok(request));
+            assert_eq!(serde_json::to_string(&request).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn bad_requests_are_told_what_would_be_right() {
+        assert!(
+            parse("stats")
+                .unwrap_err()
+                .starts_with("the request is not JSON on one line: ")
+        );
+        let expected =
+            "unknown command 'restart': one of version, stats, reload, xdp status expected";
+        assert_eq!(parse(r#"{"command":"restart"}"#).unwrap_err(), expected);
+        let form = r#"a request looks like {"command":"stats"}: one of version, stats, reload, xdp status expected"#;
+        assert_eq!(parse("[1]").unwrap_err(), form);
+    }
+}

@@ -1,0 +1,242 @@
+//! The control socket: where `millrace reload` and its sisters reach the running instance. See [`super::protocol`].
+//!
+//! Root and the group of the service may write to it (mode 0660). A second start on the same path is refused and touches
+//! nothing of the first (invariant I12); a file that a killed instance left is replaced.
+
+use super::metrics::Metrics;
+use super::protocol::{REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
+use crate::commands::{self, xdp};
+use crate::stop::Stop;
+use serde_json::{Map, Value as Json};
+use std::fs::{self, File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as Probe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// Requests under way at a time; operators send them by hand.
+const CONNECTIONS: usize = 16;
+
+/// Only the owner and the group may connect.
+const MODE: u32 = 0o660;
+
+/// What the instance does when it is asked.
+pub trait Commands: Send + Sync {
+    /// Reads the configuration anew and serves by it; the lines to print. May take its time.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    fn reload(&self) -> Result<Vec<String>, String>;
+
+    fn xdp_status(&self) -> xdp::Status;
+}
+
+/// Why there is no control socket.
+#[derive(Debug)]
+pub enum SocketError {
+    /// Somebody listens there.
+    InUse(PathBuf),
+    /// There is a file that is no socket: it is not ours to remove.
+    NotASocket(PathBuf),
+    /// What was tried, where, and the kernel's reason.
+    System(&'static str, PathBuf, io::Error),
+}
+
+impl std::fmt::Display for SocketError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SocketError::InUse(path) => write!(
+                f,
+                "{}: another instance listens there; --control PATH names another place",
+                named(path)
+            ),
+            SocketError::NotASocket(path) => write!(
+                f,
+                "{}: there is a file that is no socket; remove it, or name another place with --control PATH",
+                named(path)
+            ),
+            SocketError::System(what, path, error) => write!(f, "{}: {what}: {error}", named(path)),
+        }
+    }
+}
+
+impl std::error::Error for SocketError {}
+
+/// The bound socket, whose file goes with it.
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode of the file: what somebody else has put there since is not ours to remove.
+    file: (u64, u64),
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        if identity(&self.path).is_ok_and(|file| file == self.file) {
+            // It may be in a directory that we can no longer write to.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+// ---------------------------------------------------------------------------------------------- bind
+
+/// Listens at `path`. Must run within the asynchronous runtime.
+///
+/// # Errors
+/// See [`SocketError`]; nothing has changed then.
+pub fn bind(path: &Path) -> Result<ControlSocket, SocketError> {
+    let system = |what| move |error| SocketError::System(what, path.to_owned(), error);
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    if !directory.exists() {
+        fs::create_dir(directory).map_err(system("cannot make its directory"))?;
+    }
+    // Of two that start at once the second looks when the first has bound.
+    let lock = File::open(directory).map_err(system("cannot open its directory"))?;
+    lock.lock().map_err(system("cannot lock its directory"))?;
+    clear(path)?;
+    let socket = UnixSocket::new_stream().map_err(system("cannot make a socket"))?;
+    socket.bind(path).map_err(system("cannot bind"))?;
+    // Nobody can connect before listen, so nobody is faster than this.
+    let permissions = Permissions::from_mode(MODE);
+    fs::set_permissions(path, permissions).map_err(system("cannot set its mode"))?;
+    let backlog = CONNECTIONS as u32;
+    Ok(ControlSocket {
+        listener: socket.listen(backlog).map_err(system("cannot listen"))?,
+        file: identity(path).map_err(system("cannot look at it"))?,
+        path: path.to_owned(),
+    })
+}
+
+/// Removes the socket of an instance that is no more.
+fn clear(path: &Path) -> Result<(), SocketError> {
+    let system = |what| move |error| SocketError::System(what, path.to_owned(), error);
+    let file = match fs::symlink_metadata(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(system("cannot look at it")(error)),
+    };
+    if !file.file_type().is_socket() {
+        return Err(SocketError::NotASocket(path.to_owned()));
+    }
+    match Probe::connect(path) {
+        // connect(2) on a socket file: refused when nobody listens.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(system("cannot remove what a former instance left"))
+        }
+        Err(error) if error.kind() != ErrorKind::WouldBlock => {
+            Err(system("cannot tell whether somebody listens")(error))
+        }
+        _ => Err(SocketError::InUse(path.to_owned())),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- serve
+
+/// What answers.
+struct Desk {
+    commands: Arc<dyn Commands>,
+    metrics: Arc<Metrics>,
+}
+
+/// Answers requests until the stop is asked for; those under way are finished.
+pub async fn serve(
+    socket: ControlSocket,
+    commands: Arc<dyn Commands>,
+    metrics: Arc<Metrics>,
+    mut stop: Stop,
+) {
+    let desk = Arc::new(Desk { commands, metrics });
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let place = Arc::clone(&places).acquire_owned().await;
+        let accepted = tokio::select! {
+            () = stop.requested() => return,
+            accepted = socket.listener.accept() => accepted,
+        };
+        let Ok((stream, _)) = accepted else {
+            // Out of descriptors or memory: others end meanwhile.
+            tokio::time::sleep(TRANSFER / 50).await;
+            continue;
+        };
+        let (desk, stop) = (Arc::clone(&desk), stop.clone());
+        tokio::spawn(async move {
+            answer(stream, &desk).await;
+            drop((place, stop));
+        });
+    }
+}
+
+async fn answer(stream: UnixStream, desk: &Arc<Desk>) {
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader).take(REQUEST_MAX as u64);
+    let mut line = String::new();
+    let reply = match timeout(TRANSFER, reader.read_line(&mut line)).await {
+        Ok(Ok(0)) => return,
+        Ok(Ok(_)) if line.ends_with('\n') => desk.reply(&line).await,
+        Ok(Ok(REQUEST_MAX)) => {
+            Reply::Error(format!("the request is longer than {REQUEST_MAX} bytes"))
+        }
+        Ok(Ok(_)) => Reply::Error("the request does not end with a line feed".to_owned()),
+        Ok(Err(error)) => Reply::Error(format!("the request cannot be read: {error}")),
+        Err(_) => Reply::Error(format!("no request came within {} s", TRANSFER.as_secs())),
+    };
+    // Whoever does not read the reply has gone.
+    let _ = timeout(TRANSFER, async {
+        writer.write_all(reply.line().as_bytes()).await?;
+        writer.shutdown().await?;
+        // Closing with something unread would take the reply back.
+        reader.set_limit(REQUEST_MAX as u64);
+        tokio::io::copy(&mut reader, &mut tokio::io::sink()).await
+    })
+    .await;
+}
+
+impl Desk {
+    async fn reply(self: &Arc<Desk>, line: &str) -> Reply {
+        let request = match parse(line) {
+            Ok(request) => request,
+            Err(reason) => return Reply::Error(reason),
+        };
+        // A reload runs Lua, the others read files: not on the threads that serve TCP.
+        let desk = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || desk.act(request)).await;
+        done.unwrap_or_else(|_| Reply::Error("the command has failed: see the log".to_owned()))
+    }
+
+    fn act(&self, request: Request) -> Reply {
+        match request {
+            Request::Version => Reply::of(commands::version()),
+            Request::Stats => Reply::of(self.statistics()),
+            Request::XdpStatus => Reply::of(self.commands.xdp_status()),
+            Request::Reload => match self.commands.reload() {
+                Ok(lines) => Reply::of(lines),
+                Err(reason) => Reply::Error(reason),
+            },
+        }
+    }
+
+    fn statistics(&self) -> Map<String, Json> {
+        let statistics = self.metrics.statistics().into_iter();
+        statistics
+            .map(|(name, value)| (name, value.into()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
