@@ -48,6 +48,32 @@ pub enum Topology {
     OneInterface,
 }
 
+/// One end of a veth pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The clients' own.
+    Clients,
+    /// The backends' own.
+    Backends,
+    /// The server's towards clients.
+    ServerClients,
+    /// The server's towards backends.
+    ServerBackends,
+}
+
+impl End {
+    /// The end of this word: `clients`, `backends`, or the server's interfaces by name.
+    pub fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "clients" => Some(Self::Clients),
+            "backends" => Some(Self::Backends),
+            SERVER_CLIENTS => Some(Self::ServerClients),
+            SERVER_BACKENDS => Some(Self::ServerBackends),
+            _ => None,
+        }
+    }
+}
+
 /// What to build.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -132,6 +158,11 @@ impl Lab {
         Ok(())
     }
 
+    /// Start of its namespaces' names.
+    pub fn prefix(&self) -> &str {
+        &self.plan.prefix
+    }
+
     /// The clients' namespace.
     pub fn client(&self) -> Namespace {
         namespace(&self.plan.prefix, "client")
@@ -168,6 +199,28 @@ impl Lab {
         set_offload(&self.client(), TO_SERVER, on)
     }
 
+    /// Takes an end of a veth pair down or up.
+    pub fn set_link(&self, end: End, up: bool) -> Outcome<()> {
+        let (namespace, interface) = self.end(end);
+        let word = if up { "up" } else { "down" };
+        namespace.ip(&format!("link set {interface} {word}\n"))
+    }
+
+    /// Changes the MTU of one end, in octets.
+    pub fn set_mtu(&self, end: End, octets: u16) -> Outcome<()> {
+        let (namespace, interface) = self.end(end);
+        namespace.ip(&format!("link set {interface} mtu {octets}\n"))
+    }
+
+    fn end(&self, end: End) -> (Namespace, &'static str) {
+        match end {
+            End::Clients => (self.client(), TO_SERVER),
+            End::Backends => (self.backend(), TO_SERVER),
+            End::ServerClients => (self.server(), SERVER_CLIENTS),
+            End::ServerBackends => (self.server(), self.towards_backends()),
+        }
+    }
+
     fn build(&self) -> Outcome<()> {
         let server = self.server();
         let mut ends = vec![(self.client(), TO_SERVER), (server.clone(), SERVER_CLIENTS)];
@@ -179,7 +232,7 @@ impl Lab {
         }
         for name in self.names() {
             name.create()?;
-            without_duplicate_detection(&name)?;
+            settle_addresses(&name)?;
         }
         server.ip(&self.links())?;
         for (namespace, interface) in ends {
@@ -331,12 +384,18 @@ fn add_addresses(addresses: &str, interface: &str) -> String {
     addresses.split_whitespace().map(line).collect()
 }
 
-/// Addresses are usable at once, link-local ones too.
-fn without_duplicate_detection(namespace: &Namespace) -> Outcome<()> {
-    let path = "/proc/sys/net/ipv6/conf/default/accept_dad";
-    namespace
-        .run(|| std::fs::write(path, "0"))?
-        .during(format!("writing {path}"))
+/// IPv6 addresses are usable at once, link-local ones too, and stay while a link is down.
+fn settle_addresses(namespace: &Namespace) -> Outcome<()> {
+    let write = |(name, value): (&str, &str)| {
+        let path = format!("/proc/sys/net/ipv6/conf/{name}");
+        std::fs::write(&path, value).during(format!("writing {path}"))
+    };
+    let settings = [
+        ("default/accept_dad", "0"),
+        ("all/keep_addr_on_down", "1"),
+        ("default/keep_addr_on_down", "1"),
+    ];
+    namespace.run(|| settings.into_iter().try_for_each(write))?
 }
 
 fn set_offload(namespace: &Namespace, interface: &str, on: bool) -> Outcome<()> {

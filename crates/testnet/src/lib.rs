@@ -16,6 +16,7 @@
 //! answer should not share a mistake with whoever wrote it.
 
 pub mod dns;
+pub mod exceptions;
 mod failure;
 pub mod frame;
 pub mod kernel_counters;

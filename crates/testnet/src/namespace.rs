@@ -71,6 +71,13 @@ impl Namespace {
         )))
     }
 
+    /// Runs a command inside to its end and gives what it printed.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> Outcome<String> {
+        let output = self.run(|| Command::new(program).args(arguments).output())?;
+        let output = output.during(format!("starting {program}"))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// Runs `work` on a thread of its own that has entered. Sockets it opens stay in the namespace
     /// whoever uses them later.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Outcome<T> {

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::ledger::Ledger;
 use crate::{During, Failure, Outcome, sys};
 
-/// A running child. Dropping it kills it; `stop` asks first.
+/// A running child. Dropping it kills it; `terminate` asks first.
 pub struct Process {
     name: String,
     child: Child,
@@ -95,7 +95,7 @@ impl Process {
     }
 
     /// Sends SIGTERM and returns how it ended; more than `limit` is a failure.
-    pub fn stop(mut self, limit: Duration) -> Outcome<ExitStatus> {
+    pub fn terminate(&mut self, limit: Duration) -> Outcome<ExitStatus> {
         if let Some(status) = self.ended_within(Duration::ZERO)? {
             return Err(Failure::new(format!(
                 "{} had ended by itself: {status}",

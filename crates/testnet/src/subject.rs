@@ -166,7 +166,8 @@ impl Server {
         let log = folder.join("server.log");
         fs::write(&file, subject.kind.prelude() + configuration)
             .during(format!("writing {}", file.display()))?;
-        let output = File::create(&log).during(format!("making {}", log.display()))?;
+        let output = File::options().append(true).create(true).open(&log);
+        let output = output.during(format!("opening {}", log.display()))?;
         let errors = output.try_clone().during("sharing the log")?;
         let mut command = Command::new(&subject.program);
         command
@@ -222,8 +223,17 @@ impl Server {
     }
 
     /// SIGTERM; it must end with status 0 within 5 s (reference, 0.1).
-    pub fn stop(self) -> Outcome<()> {
-        let status = self.process.stop(Duration::from_secs(5))?;
+    pub fn stop(mut self) -> Outcome<()> {
+        self.end(false)
+    }
+
+    /// Ends it: as `stop` does, or with SIGKILL.
+    pub fn end(&mut self, killed: bool) -> Outcome<()> {
+        if killed {
+            self.process.signal(Signal::SIGKILL)?;
+            return self.process.ended_within(PATIENCE).map(drop);
+        }
+        let status = self.process.terminate(PATIENCE)?;
         // 1.7.3 leaves the signal its default action, and so dies of it.
         let by_signal =
             self.kind == SubjectKind::Dnsdist && status.signal() == Some(Signal::SIGTERM as i32);
@@ -235,3 +245,6 @@ impl Server {
         )))
     }
 }
+
+/// How long SIGTERM may take.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -119,9 +119,9 @@ fn await_answer(
     connected.map_err(|failure| Failure::new(format!("{failure}\n{}", ground.log(&name))))
 }
 
-fn stop(server: Process, knotd: Process) -> Outcome<()> {
-    server.stop(STOP)?;
-    knotd.stop(STOP).map(drop)
+fn stop(mut server: Process, mut knotd: Process) -> Outcome<()> {
+    server.terminate(STOP)?;
+    knotd.terminate(STOP).map(drop)
 }
 
 /// Runs a client's command to its end and gives what it printed.

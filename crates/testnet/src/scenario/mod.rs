@@ -2,6 +2,7 @@
 //! `suite` runs all files, `run` one of them; the format is explained in tests/scenarios/README.md.
 
 mod backend;
+mod checks;
 mod client;
 mod expect;
 mod model;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::dns::{Edns, Query, Record, RecordPattern};
 use crate::frame::Shape;
-use crate::lab::Topology;
+use crate::lab::{End, Topology};
 use crate::subject::{Door, SubjectKind};
 
 /// One file of tests/scenarios.
@@ -32,6 +32,15 @@ pub struct Scenario {
     pub backends: Vec<BackendScript>,
     /// What happens, in order.
     pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// True if a step leaves the lab other than it was.
+    pub(super) fn changes_lab(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step.action, Action::Link { .. } | Action::Mtu { .. }))
+    }
 }
 
 /// UDP or TCP.
@@ -176,6 +185,12 @@ pub enum Action {
     Log(String),
     /// Time passes, because time is what the scenario is about.
     Pass(Duration),
+    /// An end of a veth pair goes down or up.
+    Link { end: End, up: bool },
+    /// An end of a veth pair gets another MTU.
+    Mtu { end: End, octets: u16 },
+    /// The server ends, by SIGTERM or (`killed`) SIGKILL, and is started again.
+    Restart { killed: bool },
     /// The server gets a signal.
     Signal(nix::sys::signal::Signal),
 }

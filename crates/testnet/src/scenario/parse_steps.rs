@@ -13,7 +13,7 @@ use super::parse_backend::{milliseconds, transport};
 use super::words::{Words, parse};
 use crate::dns::{Edns, FLAGS, Query, RecordPattern, octets_of_hex, rcode_number};
 use crate::frame::Shape;
-use crate::lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6};
+use crate::lab::{CLIENT_V4, CLIENT_V6, End, SERVER_V4, SERVER_V6};
 use crate::metrics::labels_of;
 use crate::subject::{Door, SubjectKind};
 use crate::{Failure, Outcome};
@@ -62,6 +62,14 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
         "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
         "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
         "close" => Action::Close(words.next("a connection")?.to_owned()),
+        "link" => link(&mut words)?,
+        "mtu" => Action::Mtu {
+            end: end(&mut words)?,
+            octets: parse("mtu", words.next("a size")?)?,
+        },
+        "restart" => Action::Restart {
+            killed: words.flag("killed"),
+        },
         "signal" => Action::Signal(signal(words.next("a signal")?)?),
         _ => return Err(Failure::new(format!("`{word}` is no step"))),
     };
@@ -351,6 +359,27 @@ fn turn(words: &mut Words<'_>) -> Outcome<Action> {
             "a backend can be `silent` or `answering`, not `{word}`"
         ))),
     }
+}
+
+fn link(words: &mut Words<'_>) -> Outcome<Action> {
+    let end = end(words)?;
+    match words.next("`up` or `down`")? {
+        "up" => Ok(Action::Link { end, up: true }),
+        "down" => Ok(Action::Link { end, up: false }),
+        word => Err(Failure::new(format!(
+            "a link goes `up` or `down`, not `{word}`"
+        ))),
+    }
+}
+
+fn end(words: &mut Words<'_>) -> Outcome<End> {
+    let word = words.next("a link")?;
+    let text = || {
+        Failure::new(format!(
+            "`{word}` is no link: clients, backends, enp1s0, enp2s0"
+        ))
+    };
+    End::of_word(word).ok_or_else(text)
 }
 
 fn quoted(text: &str) -> Outcome<String> {

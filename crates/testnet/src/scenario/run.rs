@@ -1,14 +1,15 @@
 //! One scenario on one door, from the server's start to its end.
 
-use std::collections::HashSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
 use super::client::Clients;
 use super::expect;
-use super::model::{Action, Comparison, Counter, Scenario, Step, Transport};
+use super::model::{Action, Comparison, Counter, Scenario, Step};
+use crate::exceptions::Exceptions;
 use crate::kernel_counters::KernelCounters;
 use crate::lab::Lab;
 use crate::metrics::Metrics;
@@ -27,63 +28,99 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub(super) fn run(
     scenario: &Scenario,
     subject: &Subject,
-    lab: &Lab,
+    ground: &Ground,
     door: Door,
 ) -> Outcome<Transcript> {
-    let folder = lab.ledger().folder().join("run");
+    let folder = ground.lab.ledger().folder().join("run");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).during(format!("making {}", folder.display()))?;
-    let outcome = Run::start(scenario, subject, lab, door, &folder).and_then(Run::finish);
-    outcome.map_err(|failure| {
-        Failure::new(format!(
-            "{failure}{}",
-            last_lines(&folder.join("server.log"))
-        ))
-    })
+    let text = configuration(scenario, door);
+    let start = Start {
+        subject,
+        lab: &ground.lab,
+        listen: scenario.listen,
+        text,
+        folder,
+    };
+    let outcome = Run::begin(scenario, ground, door, &start).and_then(Run::finish);
+    let log = || last_lines(&start.folder.join("server.log"));
+    outcome.map_err(|failure| Failure::new(format!("{failure}{}", log())))
 }
 
-struct Run<'a> {
-    scenario: &'a Scenario,
+/// A lab with what watches it, for run after run.
+pub(super) struct Ground {
+    pub(super) lab: Lab,
+    pub(super) exceptions: Exceptions,
+}
+
+/// All that a start of the server needs, the first and those of `restart`.
+pub(super) struct Start<'a> {
     subject: &'a Subject,
     lab: &'a Lab,
-    door: Door,
+    listen: SocketAddr,
+    text: String,
+    folder: PathBuf,
+}
+
+impl Start<'_> {
+    /// Starts the server and awaits TCP and /metrics; gives the counters that it starts with.
+    fn server(&self) -> Outcome<(Server, Metrics)> {
+        let mut server = Server::start(self.subject, self.lab, &self.text, &self.folder)?;
+        server.await_ready(self.lab, self.listen, START)?;
+        let mut before = Metrics::default();
+        let namespace = self.lab.server();
+        server.until(START, "/metrics to answer", || {
+            Ok(Metrics::of(&namespace)
+                .map(|metrics| before = metrics)
+                .is_ok())
+        })?;
+        Ok((server, before))
+    }
+}
+
+/// A scenario on its way.
+pub(super) struct Run<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) ground: &'a Ground,
+    pub(super) door: Door,
+    start: &'a Start<'a>,
     server: Server,
-    backends: Vec<Backend>,
-    clients: Clients<'a>,
-    sniffer: Sniffer,
-    kernel_before: KernelCounters,
-    before: Metrics,
+    pub(super) backends: Vec<Backend>,
+    pub(super) clients: Clients<'a>,
+    pub(super) sniffer: Sniffer,
+    pub(super) kernel_before: KernelCounters,
+    /// The counters when this server started, and how many queries had been asked by then.
+    pub(super) before: Metrics,
+    pub(super) asked_before: usize,
     transcript: Transcript,
 }
 
 impl<'a> Run<'a> {
-    fn start(
+    fn begin(
         scenario: &'a Scenario,
-        subject: &'a Subject,
-        lab: &'a Lab,
+        ground: &'a Ground,
         door: Door,
-        folder: &Path,
+        start: &'a Start<'a>,
     ) -> Outcome<Self> {
-        let namespace = lab.backend();
-        let backends: Outcome<Vec<Backend>> = scenario
+        let namespace = ground.lab.backend();
+        let backends = scenario
             .backends
             .iter()
-            .map(|script| Backend::start(script, &namespace))
-            .collect();
-        let backends = backends?;
-        let mut server = Server::start(subject, lab, &configuration(scenario, door), folder)?;
-        server.await_ready(lab, scenario.listen, START)?;
+            .map(|script| Backend::start(script, &namespace));
+        let backends = backends.collect::<Outcome<_>>()?;
+        let (server, before) = start.server()?;
         Ok(Self {
             scenario,
-            subject,
-            lab,
+            ground,
             door,
+            start,
             server,
             backends,
-            clients: Clients::new(lab),
-            sniffer: Sniffer::start(lab)?,
-            kernel_before: KernelCounters::of(&lab.client())?,
-            before: Metrics::of(&lab.server())?,
+            clients: Clients::new(&ground.lab),
+            sniffer: Sniffer::start(&ground.lab)?,
+            kernel_before: KernelCounters::of(&ground.lab.client())?,
+            before,
+            asked_before: 0,
             transcript: Transcript::new(),
         })
     }
@@ -95,18 +132,16 @@ impl<'a> Run<'a> {
                 self.step(step).during(place)?;
             }
         }
-        self.check_answers()?;
-        self.check_backends()?;
-        if self.door == Door::Xdp {
-            self.check_xdp()?;
-        }
+        self.check_all()?;
         self.server.stop()?;
         Ok(self.transcript)
     }
 
-    fn is_for_us(&self, step: &Step) -> bool {
+    pub(super) fn is_for_us(&self, step: &Step) -> bool {
         step.door.is_none_or(|door| door == self.door)
-            && step.subject.is_none_or(|kind| kind == self.subject.kind)
+            && step
+                .subject
+                .is_none_or(|kind| kind == self.start.subject.kind)
     }
 
     fn step(&mut self, step: &Step) -> Outcome<()> {
@@ -140,8 +175,18 @@ impl<'a> Run<'a> {
                 let _ = self.server.until(*time, "time to pass", || Ok(false));
                 Ok(())
             }
+            Action::Link { end, up } => self.ground.lab.set_link(*end, *up),
+            Action::Mtu { end, octets } => self.ground.lab.set_mtu(*end, *octets),
+            Action::Restart { killed } => self.restart(*killed),
             Action::Signal(signal) => self.server.signal(*signal),
         }
+    }
+
+    fn restart(&mut self, killed: bool) -> Outcome<()> {
+        self.server.end(killed)?;
+        (self.server, self.before) = self.start.server()?;
+        self.asked_before = self.clients.asked().len();
+        Ok(())
     }
 
     fn backend(&self, name: &str) -> &Backend {
@@ -154,130 +199,21 @@ impl<'a> Run<'a> {
             .before
             .sum(&counter.name, &counter.labels)
             .unwrap_or(0.0);
-        let namespace = self.lab.server();
+        let namespace = self.ground.lab.server();
         let mut last = None;
         let outcome = self.server.until(counter.within, "a counter", || {
             last = Metrics::of(&namespace)?.sum(&counter.name, &counter.labels);
             Ok(last.is_some_and(|now| reached(counter, before, now)))
         });
-        outcome.map_err(|failure| match last {
-            None => Failure::new(format!(
-                "/metrics has no row {} {:?} ({failure})",
-                counter.name, counter.labels
-            )),
-            Some(now) => {
-                let Counter {
-                    name,
-                    comparison,
-                    value,
-                    ..
-                } = counter;
-                let text = format!(
-                    "{name} went from {before} to {now}, {comparison:?} {value} was expected"
-                );
-                Failure::new(format!("{text} ({failure})"))
-            }
+        outcome.map_err(|failure| {
+            let Counter { name, labels, comparison, value, .. } = counter;
+            Failure::new(match last {
+                None => format!("/metrics has no row {name} {labels:?} ({failure})"),
+                Some(now) => {
+                    format!("{name} went from {before} to {now}, {comparison:?} {value} was expected ({failure})")
+                }
+            })
         })
-    }
-
-    /// I1 and I2: no answer but the expected ones, each a sound packet.
-    fn check_answers(&mut self) -> Outcome<()> {
-        self.clients.check_nothing_left()?;
-        KernelCounters::of(&self.lab.client())?.check_unchanged_since(&self.kernel_before)?;
-        let asked = self.clients.asked();
-        let from: HashSet<_> = asked.iter().map(|asked| asked.destination).collect();
-        let sightings = self.sniffer.sightings()?;
-        let answers: Vec<_> = sightings
-            .iter()
-            .filter(|sighting| from.contains(&sighting.source))
-            .collect();
-        if let Some((answer, fault)) = answers
-            .iter()
-            .find_map(|answer| Some((answer, answer.fault?)))
-        {
-            let text = format!(
-                "an answer to {} is no sound packet: {fault}",
-                answer.destination
-            );
-            return Err(Failure::new(text));
-        }
-        let expected = self
-            .scenario
-            .expected_datagrams(|step| self.is_for_us(step));
-        if answers.len() == expected {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "the server sent {} UDP answers where {expected} were expected",
-            answers.len()
-        )))
-    }
-
-    /// I7: what the rules saw is what the backend gets, octet by octet after the ID.
-    fn check_backends(&self) -> Outcome<()> {
-        let asked = self.clients.asked();
-        for backend in &self.backends {
-            backend.check_all_expected()?;
-            for seen in backend.seen() {
-                let same = |octets: &[u8]| octets.get(2..) == seen.octets.get(2..);
-                if !asked.iter().any(|asked| same(&asked.octets)) {
-                    let hex = crate::dns::hex_of_octets(&seen.octets);
-                    let text =
-                        format!("backend {} got {hex}, which no client sent", backend.name());
-                    return Err(Failure::new(text));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The run's queries really came by AF_XDP: as many as the clients sent over UDP.
-    fn check_xdp(&self) -> Outcome<()> {
-        let by_xdp =
-            |asked: &&super::client::Asked| asked.transport == Transport::Udp && !asked.kernel;
-        let sent = self.clients.asked().iter().filter(by_xdp).count() as f64;
-        let now = Metrics::of(&self.lab.server())?;
-        let labels = [(
-            "interface".to_owned(),
-            crate::lab::SERVER_CLIENTS.to_owned(),
-        )];
-        let sum = |metrics: &Metrics| metrics.sum("millrace_xsk_received", &labels);
-        let received =
-            sum(&now).ok_or_else(|| Failure::new("/metrics has no row millrace_xsk_received"))?;
-        let received = received - sum(&self.before).unwrap_or(0.0);
-        if received >= sent {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "AF_XDP received {received} frames from clients who sent {sent} queries"
-        )))
-    }
-}
-
-impl Scenario {
-    /// How many answers clients await over UDP.
-    fn expected_datagrams(&self, is_for_us: impl Fn(&Step) -> bool) -> usize {
-        let mut transports = std::collections::HashMap::new();
-        let mut last = Transport::Udp;
-        let mut count = 0;
-        for step in self.steps.iter().filter(|step| is_for_us(step)) {
-            match &step.action {
-                Action::Ask(ask) => {
-                    last = ask.transport;
-                    transports.extend(ask.label.clone().map(|label| (label, last)));
-                }
-                Action::Expect(expect) => {
-                    let transport = expect
-                        .label
-                        .as_ref()
-                        .and_then(|label| transports.get(label))
-                        .unwrap_or(&last);
-                    count += usize::from(*transport == Transport::Udp);
-                }
-                _ => {}
-            }
-        }
-        count
     }
 }
 
@@ -306,7 +242,7 @@ fn configuration(scenario: &Scenario, door: Door) -> String {
 }
 
 /// The end of the server's log, for failures.
-fn last_lines(log: &PathBuf) -> String {
+fn last_lines(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(8);

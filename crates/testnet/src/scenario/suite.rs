@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::model::Scenario;
-use super::run::{Transcript, known_gap, run, timed};
+use super::run::{Ground, Transcript, known_gap, run, timed};
+use crate::exceptions::Exceptions;
 use crate::lab::{Lab, Topology};
 use crate::subject::{Door, Subject};
 use crate::{During, Failure, Outcome};
@@ -31,6 +32,9 @@ pub struct Suite {
     /// The clients' checksum offload is on throughout (F41).
     pub offload: bool,
 }
+
+/// The labs of one worker.
+type Grounds = BTreeMap<Topology, Ground>;
 
 /// What came of it.
 #[derive(Default)]
@@ -120,9 +124,9 @@ impl Suite {
         std::thread::scope(|scope| {
             for _ in 0..self.jobs {
                 scope.spawn(|| {
-                    let mut labs = BTreeMap::new();
+                    let mut grounds = Grounds::new();
                     while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        self.run_one(scenario, &mut labs, &sums);
+                        self.run_one(scenario, &mut grounds, &sums);
                     }
                 });
             }
@@ -131,7 +135,7 @@ impl Suite {
         self.print(&sums, scenarios.len())
     }
 
-    fn run_one(&self, scenario: &Scenario, labs: &mut BTreeMap<Topology, Lab>, sums: &Mutex<Sums>) {
+    fn run_one(&self, scenario: &Scenario, grounds: &mut Grounds, sums: &Mutex<Sums>) {
         let name = scenario
             .path
             .strip_prefix(&self.folder)
@@ -140,7 +144,7 @@ impl Suite {
             .to_string();
         let mut transcripts: Vec<Transcript> = Vec::new();
         for &door in &self.doors {
-            let (outcome, time) = timed(|| self.run_on(scenario, labs, door));
+            let (outcome, time) = timed(|| self.run_on(scenario, grounds, door));
             let verdict = judge(
                 outcome,
                 known_gap(scenario, self.subject.kind),
@@ -156,18 +160,25 @@ impl Suite {
     fn run_on(
         &self,
         scenario: &Scenario,
-        labs: &mut BTreeMap<Topology, Lab>,
+        grounds: &mut Grounds,
         door: Door,
     ) -> Outcome<Transcript> {
-        let lab = match labs.entry(scenario.topology) {
-            Entry::Occupied(lab) => lab.into_mut(),
-            Entry::Vacant(place) => {
-                let lab = Lab::up_beside_others(&self.prefix, scenario.topology)?;
-                lab.set_client_offload(self.offload)?;
-                place.insert(lab)
-            }
+        let ground = match grounds.entry(scenario.topology) {
+            Entry::Occupied(ground) => ground.into_mut(),
+            Entry::Vacant(place) => place.insert(self.ground(scenario.topology)?),
         };
-        run(scenario, &self.subject, lab, door)
+        let outcome = run(scenario, &self.subject, ground, door);
+        if scenario.changes_lab() {
+            grounds.remove(&scenario.topology);
+        }
+        outcome
+    }
+
+    fn ground(&self, topology: Topology) -> Outcome<Ground> {
+        let lab = Lab::up_beside_others(&self.prefix, topology)?;
+        lab.set_client_offload(self.offload)?;
+        let exceptions = Exceptions::watch(lab.prefix())?;
+        Ok(Ground { lab, exceptions })
     }
 
     fn print(&self, sums: &Sums, scenarios: usize) -> ExitCode {

@@ -1,0 +1,137 @@
+//! What every run checks, unasked: the invariants that hold in each scenario.
+
+use std::collections::{HashMap, HashSet};
+
+use super::client::Asked;
+use super::model::{Action, Scenario, Step, Transport};
+use super::run::Run;
+use crate::kernel_counters::KernelCounters;
+use crate::lab::SERVER_CLIENTS;
+use crate::metrics::Metrics;
+use crate::subject::Door;
+use crate::{Failure, Outcome, dns};
+
+impl Run<'_> {
+    /// All of them.
+    pub(super) fn check_all(&mut self) -> Outcome<()> {
+        self.check_answers()?;
+        self.check_backends()?;
+        if self.door == Door::Xdp {
+            self.check_xdp()?;
+        }
+        Ok(())
+    }
+
+    /// I1 and I2: no answer but the expected ones, each a sound packet.
+    fn check_answers(&mut self) -> Outcome<()> {
+        self.clients.check_nothing_left()?;
+        KernelCounters::of(&self.ground.lab.client())?
+            .check_unchanged_since(&self.kernel_before)?;
+        let asked = self.clients.asked();
+        let from: HashSet<_> = asked.iter().map(|asked| asked.destination).collect();
+        let sightings = self.sniffer.sightings()?;
+        let answers: Vec<_> = sightings
+            .iter()
+            .filter(|sighting| from.contains(&sighting.source))
+            .collect();
+        if let Some((answer, fault)) = answers
+            .iter()
+            .find_map(|answer| Some((answer, answer.fault?)))
+        {
+            let text = format!(
+                "an answer to {} is no sound packet: {fault}",
+                answer.destination
+            );
+            return Err(Failure::new(text));
+        }
+        let expected = self
+            .scenario
+            .expected_datagrams(|step| self.is_for_us(step));
+        if answers.len() == expected {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "the server sent {} UDP answers where {expected} were expected",
+            answers.len()
+        )))
+    }
+
+    /// I7: what the rules saw is what the backend gets, octet by octet after the ID.
+    fn check_backends(&self) -> Outcome<()> {
+        let asked = self.clients.asked();
+        for backend in &self.backends {
+            backend.check_all_expected()?;
+            for seen in backend.seen() {
+                let same = |octets: &[u8]| octets.get(2..) == seen.octets.get(2..);
+                if !asked.iter().any(|asked| same(&asked.octets)) {
+                    let hex = dns::hex_of_octets(&seen.octets);
+                    let text =
+                        format!("backend {} got {hex}, which no client sent", backend.name());
+                    return Err(Failure::new(text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The run's queries really came by AF_XDP, as many as clients sent over UDP; and nothing aborted.
+    fn check_xdp(&self) -> Outcome<()> {
+        self.ground.exceptions.check(&self.ground.lab.server())?;
+        let by_xdp = |asked: &&Asked| asked.transport == Transport::Udp && !asked.kernel;
+        let asked = &self.clients.asked()[self.asked_before..];
+        let sent = asked.iter().filter(by_xdp).count() as f64;
+        let now = Metrics::of(&self.ground.lab.server())?;
+        let labels = [("interface".to_owned(), SERVER_CLIENTS.to_owned())];
+        let sum = |metrics: &Metrics| metrics.sum("millrace_xsk_received", &labels);
+        let received =
+            sum(&now).ok_or_else(|| Failure::new("/metrics has no row millrace_xsk_received"))?;
+        let received = received - sum(&self.before).unwrap_or(0.0);
+        if received >= sent {
+            return sound_rings(&now);
+        }
+        Err(Failure::new(format!(
+            "AF_XDP received {received} frames from clients who sent {sent} queries"
+        )))
+    }
+}
+
+/// What the two sides of a ring can only get wrong by a mistake of ours.
+fn sound_rings(metrics: &Metrics) -> Outcome<()> {
+    for row in [
+        "millrace_xsk_rx_invalid",
+        "millrace_xsk_tx_invalid",
+        "millrace_xsk_bad_addresses",
+    ] {
+        if metrics.sum(row, &[]).is_some_and(|count| count > 0.0) {
+            return Err(Failure::new(format!("{row} is not 0")));
+        }
+    }
+    Ok(())
+}
+
+impl Scenario {
+    /// How many answers clients await over UDP.
+    fn expected_datagrams(&self, is_for_us: impl Fn(&Step) -> bool) -> usize {
+        let mut transports = HashMap::new();
+        let mut last = Transport::Udp;
+        let mut count = 0;
+        for step in self.steps.iter().filter(|step| is_for_us(step)) {
+            match &step.action {
+                Action::Ask(ask) => {
+                    last = ask.transport;
+                    transports.extend(ask.label.clone().map(|label| (label, last)));
+                }
+                Action::Expect(expect) => {
+                    let transport = expect
+                        .label
+                        .as_ref()
+                        .and_then(|label| transports.get(label))
+                        .unwrap_or(&last);
+                    count += usize::from(*transport == Transport::Udp);
+                }
+                _ => {}
+            }
+        }
+        count
+    }
+}
