@@ -1,11 +1,12 @@
 //! Answers: those made here, and those that backends sent.
 
-use super::Env;
+use super::cache::Asked;
 use super::drop::DropReason;
 use super::query::{Protocol, Query, Way};
 use super::rings::Answered;
 use super::rules::actions::response::cap_ttls;
-use super::rules::response::{self, Response};
+use super::rules::response::{self, Response, ResponseRule};
+use super::{Env, Verdict};
 use crate::backend::exchange::Waiting;
 use crate::config::{Config, Tuning};
 use crate::counters::{Counter, Shard};
@@ -84,9 +85,8 @@ fn finish<'c>(
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.response, &mut response, env)?;
-    if let Some(maximum) = response.maximum_returned_ttl {
-        cap_ttls(&mut response.view, maximum);
-    }
+    keep(waiting, parts, &mut response, env)?;
+    finish_rules(&mut response);
     let mut answer = response.view;
     restore(waiting, &mut answer);
     if answer.length > waiting.limit {
@@ -94,6 +94,40 @@ fn finish<'c>(
     }
     count_forwarded(waiting, &answer, env);
     Ok(answer.length)
+}
+
+/// Puts the response into the pool's cache, if it has one and takes it.
+fn keep<'c>(
+    waiting: &Waiting,
+    parts: &ResponseParts,
+    response: &mut Response<'_>,
+    env: &mut Env<'c>,
+) -> Result<(), DropReason> {
+    let config: &'c Config = env.config;
+    let cache = config
+        .pool(waiting.pool)
+        .and_then(|pool| pool.cache.as_ref());
+    let Some(cache) = cache.filter(|_| !response.view.skip_cache) else {
+        return Ok(());
+    };
+    // A rule may have cut the records off.
+    let unchanged = config.chains.response.is_empty() && parts.question.is_some();
+    let parts = match unchanged {
+        true => *parts,
+        false => {
+            parse_response(response.view.bytes()).map_err(|_| DropReason::ResponseMalformed)?
+        }
+    };
+    let asked = Asked {
+        query: waiting.message(),
+        parts: &waiting.parts,
+        protocol: response.view.protocol,
+    };
+    let bytes = response.view.bytes();
+    if cache.insert(asked, bytes, &parts, env.now, env.shard.index) {
+        response::apply(&config.chains.cache_inserted, response, env)?;
+    }
+    Ok(())
 }
 
 /// The response as selectors see it.
@@ -214,6 +248,63 @@ pub fn with_rcode(query: &mut Query<'_>, env: &Env<'_>, rcode: u16) -> usize {
 /// An answer without records that says: ask again over TCP; its length in bytes.
 pub fn truncated(query: &mut Query<'_>, env: &Env<'_>) -> usize {
     wire::answer::truncated(query.message, &query.parts, edns(&env.config.tuning))
+}
+
+/// Gives the client an answer that was made or found here, `length` bytes of the query's buffer: through its chain of rules,
+/// cut if it is too long, counted.
+pub(super) fn give<'c>(
+    chain: &[ResponseRule],
+    query: &mut Query<'_>,
+    length: usize,
+    env: &mut Env<'c>,
+) -> Verdict<'c> {
+    query.length = length;
+    if !chain.is_empty()
+        && let Err(reason) = take_through(chain, query, env)
+    {
+        return Verdict::Drop(reason);
+    }
+    if query.length > query.limit {
+        query.length = wire::answer::truncate_response(query.message, query.length);
+    }
+    count_own(query.message, env.shard);
+    Verdict::Answer(query.length)
+}
+
+/// Rules on what lies as an answer in the query's buffer.
+fn take_through(
+    chain: &[ResponseRule],
+    query: &mut Query<'_>,
+    env: &mut Env<'_>,
+) -> Result<(), DropReason> {
+    let Ok(parts) = parse_response(query.bytes()) else {
+        return Err(DropReason::ResponseMalformed);
+    };
+    let view = Query {
+        message: &mut *query.message,
+        parts: QueryParts {
+            end: parts.end,
+            edns: parts.edns,
+            ..query.parts
+        },
+        ..*query
+    };
+    let mut response = Response {
+        view,
+        server: None,
+        maximum_returned_ttl: None,
+    };
+    response::apply(chain, &mut response, env)?;
+    finish_rules(&mut response);
+    query.length = response.view.length;
+    Ok(())
+}
+
+/// What rules left to do until the cache had its turn.
+fn finish_rules(response: &mut Response<'_>) {
+    if let Some(maximum) = response.maximum_returned_ttl {
+        cap_ttls(&mut response.view, maximum);
+    }
 }
 
 /// Counts an answer that was made or found here: since 1.8 dnsdist's `responses` holds these too, and they take part in

@@ -175,6 +175,18 @@ impl<'m> Name<'m> {
         Name(lowered)
     }
 
+    /// The name in lower case, eight octets to a word, the first lowest; the last word is filled up with zeros. Equal for
+    /// equal names only.
+    #[inline]
+    pub fn lowercase_words(&self) -> impl Iterator<Item = u64> {
+        let (words, tail) = self.0.as_chunks::<8>();
+        let mut last = [0; 8];
+        last[..tail.len()].copy_from_slice(tail);
+        let last = (!tail.is_empty()).then_some(last);
+        let words = words.iter().copied().chain(last);
+        words.map(|word| lowercase_eight(u64::from_le_bytes(word)))
+    }
+
     /// An owned copy.
     #[must_use]
     pub fn to_owned(&self) -> NameBuf {
@@ -235,14 +247,10 @@ impl Eq for Name<'_> {}
 impl Hash for Name<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (words, tail) = self.0.as_chunks::<8>();
-        for word in words {
-            state.write_u64(lowercase_eight(u64::from_ne_bytes(*word)));
-        }
         // No end mark is needed: a name ends where its root is, so none is the beginning of another.
-        let mut last = [0; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        state.write_u64(lowercase_eight(u64::from_ne_bytes(last)));
+        for word in self.lowercase_words() {
+            state.write_u64(word);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ pub mod selectors;
 use super::drop::DropReason;
 use super::query::Query;
 use super::{Env, HandOverReason, Verdict, respond};
+use crate::config::Config;
 use crate::counters::{Counter, Sharded};
 use response::ResponseRule;
 use std::sync::Arc;
@@ -81,18 +82,27 @@ impl Rule {
     }
 }
 
-/// Takes the query through the chain; `None` when it goes on to the cache.
+/// Takes the query through the chain of addAction; `None` when it goes on to the cache.
 pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
-    let config: &'c crate::config::Config = env.config;
-    for rule in &config.rules {
+    let config: &'c Config = env.config;
+    apply_chain(&config.rules, query, env)
+}
+
+/// Takes the query through a chain; `None` when it goes on.
+pub fn apply_chain<'c>(
+    chain: &[Rule],
+    query: &mut Query<'_>,
+    env: &mut Env<'c>,
+) -> Option<Verdict<'c>> {
+    for rule in chain {
         if !rule.selector.matches(query, env) {
             continue;
         }
         rule.matches.count(env.shard.index);
         match rule.action.act(query, env) {
             Outcome::Continue => {}
-            Outcome::Allow => return None,
-            Outcome::Answer(length) => return Some(answered(query, env, length)),
+            Outcome::Allow => break,
+            Outcome::Answer(length) => return Some(answered(query, length, env)),
             Outcome::Drop(reason) => {
                 env.shard.count(Counter::RuleDrop);
                 return Some(Verdict::Drop(reason));
@@ -108,11 +118,11 @@ pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>
     }
     // ContinueAction left an answer behind.
     let length = query.length;
-    query.header().qr().then(|| answered(query, env, length))
+    query.header().qr().then(|| answered(query, length, env))
 }
 
-fn answered<'c>(query: &Query<'_>, env: &Env<'_>, length: usize) -> Verdict<'c> {
+fn answered<'c>(query: &mut Query<'_>, length: usize, env: &mut Env<'c>) -> Verdict<'c> {
+    let config: &'c Config = env.config;
     env.shard.count(Counter::SelfAnswered);
-    respond::count_own(query.message, env.shard);
-    Verdict::Answer(length)
+    respond::give(&config.chains.self_answered, query, length, env)
 }

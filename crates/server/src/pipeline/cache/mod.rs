@@ -1,0 +1,337 @@
+//! The packet cache: whole responses by question, flags and EDNS (`newPacketCache`).
+//!
+//! Two parts, both bounded by the configuration and without a lock: a [`table`] of slots, eight to a cache line, and a
+//! [`log`] with the bytes, in which the oldest entry gives way to the newest. A hit reads one line of the table and the
+//! entry, straight into the client's buffer, and then makes sure that nobody wrote there meanwhile. Entries that are hit
+//! shortly before they would give way are written again.
+//!
+//! A writer that meets another one at the same slot or at the head of the log gives up and counts: what is not kept now is
+//! kept next time.
+
+mod inspect;
+mod key;
+mod lifetime;
+mod log;
+mod record;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use inspect::Entry;
+
+use super::query::{Protocol, Query};
+use super::rules;
+use super::{Env, Verdict, respond};
+use crate::clock::Now;
+use crate::config::Config;
+use crate::config::cache::CacheOptions;
+use crate::counters::{Counter, Sharded};
+use key::Key;
+use lifetime::{Lifetime, lifetime};
+use log::Log;
+use rapidhash::fast::RandomState;
+use record::{Draft, Record, Ttl, moment};
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use table::{Place, Table};
+use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, QueryParts, ResponseParts};
+use wire::ttl::{self, TtlError};
+
+/// Bytes of the log per entry: dnsdist's manual assumes responses of 512 bytes. What is larger on average makes old entries
+/// give way before there are as many as configured.
+const ENTRY_BYTES: usize = 1_024;
+
+/// A cache, shared by all threads and by the pools that name it.
+pub struct PacketCache {
+    options: CacheOptions,
+    table: Table,
+    log: Log,
+    hashing: RandomState,
+    counts: CacheCounts,
+}
+
+/// What is counted per cache; names are those of dnsdist's per-pool rows in /metrics.
+#[derive(Debug, Default)]
+pub struct CacheCounts {
+    pub hits: Sharded,
+    pub misses: Sharded,
+    /// Entries that were not kept because another writer was faster.
+    pub deferred_inserts: Sharded,
+    /// Entries that were overwritten while they were read.
+    pub deferred_lookups: Sharded,
+    /// Two questions with the same 64 bits of hash: one replaced the other.
+    pub insert_collisions: Sharded,
+    pub lookup_collisions: Sharded,
+    /// Responses below minTTL.
+    pub ttl_too_shorts: Sharded,
+    /// How often it was cleaned.
+    pub cleanups: Sharded,
+}
+
+/// What a response is kept for: the query that it answers, as it went to the backend.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'q> {
+    pub query: &'q [u8],
+    pub parts: &'q QueryParts,
+    pub protocol: Protocol,
+}
+
+impl PacketCache {
+    /// Memory is taken as it fills: at most 16 bytes and one to two KiB per entry, but up to 2 MiB for small caches.
+    pub fn new(options: CacheOptions) -> PacketCache {
+        let entries = options.maximum_entries;
+        PacketCache {
+            options,
+            table: Table::new(entries),
+            log: Log::new(entries.saturating_mul(ENTRY_BYTES)),
+            hashing: RandomState::default(),
+            counts: CacheCounts::default(),
+        }
+    }
+
+    pub fn options(&self) -> &CacheOptions {
+        &self.options
+    }
+
+    pub fn counts(&self) -> &CacheCounts {
+        &self.counts
+    }
+
+    fn key(&self, asked: Asked<'_>) -> Option<Key> {
+        Key::new(
+            asked.query,
+            asked.parts,
+            asked.protocol,
+            &self.options.skip_options,
+        )
+    }
+
+    #[inline]
+    fn hash(&self, key: &Key) -> u64 {
+        let mut hasher = self.hashing.build_hasher();
+        for word in key.words() {
+            hasher.write_u64(*word);
+        }
+        hasher.finish()
+    }
+
+    /// The entry of a key.
+    #[inline]
+    fn find(&self, key: &Key, hash: u64) -> Option<(Place<'_>, Record<'_>)> {
+        self.table
+            .candidates(hash, &self.log)
+            .filter_map(|place| Some((place, Record::open(&self.log, place)?)))
+            .find(|(_, record)| record.hash() == hash && record.has_key(key))
+    }
+
+    /// Keeps a response, the bytes that `parts` are of, for queries like `asked`; whether it does.
+    ///
+    /// `shard`: whose counters are used.
+    pub fn insert(
+        &self,
+        asked: Asked<'_>,
+        response: &[u8],
+        parts: &ResponseParts,
+        now: Now,
+        shard: usize,
+    ) -> bool {
+        let fits = response.len() <= self.options.maximum_entry_size;
+        let same_question = parts.question_end == asked.parts.question_end;
+        let Some(key) = self.key(asked).filter(|_| fits && same_question) else {
+            return false;
+        };
+        let mut few = [0; FEW_RECORDS];
+        match ttl::collect(response, parts, &mut few) {
+            Ok(ttls) => {
+                let places = &mut few[..ttls.count];
+                self.keep(&key, response, parts, (&ttls, places), now, shard)
+            }
+            Err(TtlError::TooMany) => self.insert_many(&key, response, parts, now, shard),
+            Err(TtlError::BadRecords) => false,
+        }
+    }
+
+    /// As [`PacketCache::insert`], for responses of more records than fit a small array.
+    #[cold]
+    fn insert_many(
+        &self,
+        key: &Key,
+        response: &[u8],
+        parts: &ResponseParts,
+        now: Now,
+        shard: usize,
+    ) -> bool {
+        let mut many = [0; MESSAGE_LENGTH_MAX / 11];
+        let Ok(ttls) = ttl::collect(response, parts, &mut many) else {
+            return false;
+        };
+        let places = &mut many[..ttls.count];
+        self.keep(key, response, parts, (&ttls, places), now, shard)
+    }
+
+    fn keep(
+        &self,
+        key: &Key,
+        response: &[u8],
+        parts: &ResponseParts,
+        (ttls, places): (&ttl::Ttls, &mut [u16]),
+        now: Now,
+        shard: usize,
+    ) -> bool {
+        let seconds = match lifetime(&self.options, parts, ttls) {
+            Lifetime::Keep(seconds) => seconds,
+            Lifetime::TooShort => {
+                self.counts.ttl_too_shorts.count(shard);
+                return false;
+            }
+            Lifetime::No => return false,
+        };
+        for place in &mut *places {
+            *place -= parts.question_end;
+        }
+        let (head, body) = response.split_at(parts.question_end.into());
+        let stored = moment(now);
+        let kept = self.write(&Draft {
+            hash: self.hash(key),
+            key,
+            stored,
+            expires: stored.saturating_add(seconds),
+            head,
+            body,
+            places,
+        });
+        if !kept {
+            self.counts.deferred_inserts.count(shard);
+        }
+        kept
+    }
+
+    fn write(&self, draft: &Draft<'_>) -> bool {
+        let Some((position, room)) = self.log.reserve(draft.len()) else {
+            return false;
+        };
+        draft.write(position, room);
+        let older = self.find(draft.key, draft.hash).map(|(place, _)| place);
+        self.table.put(draft.hash, position, older, &self.log)
+    }
+
+    /// Answers the query in its buffer. `stale`: for how many seconds past its end an entry may still be used.
+    #[inline]
+    fn serve(
+        &self,
+        query: &mut Query<'_>,
+        now: Now,
+        stale: impl FnOnce() -> u32,
+        shard: usize,
+    ) -> Option<Served> {
+        let asked = Asked {
+            query: query.bytes(),
+            parts: &query.parts,
+            protocol: query.protocol,
+        };
+        let Some(key) = self.key(asked) else {
+            query.skip_cache = true;
+            return None;
+        };
+        let hash = self.hash(&key);
+        let (place, record) = self.find(&key, hash)?;
+        let (expires, stored) = record.times();
+        let now = moment(now);
+        let change = if now < expires {
+            let age = now.saturating_sub(stored);
+            Ttl::Age(if self.options.dont_age { 0 } else { age })
+        } else if now - expires < stale() {
+            Ttl::Set(self.options.stale_ttl)
+        } else {
+            return None;
+        };
+        if record.is_old() {
+            self.renew(place, &record, hash);
+        }
+        let end = usize::from(query.parts.question_end) + record.body_length();
+        if end > query.message.len() {
+            return record.is_whole().then_some(Served::TooLong);
+        }
+        let length = copy(&record, query, change);
+        if length.is_none() {
+            self.counts.deferred_lookups.count(shard);
+        }
+        length.map(Served::Answer)
+    }
+
+    /// Writes an entry again that is used and would soon be overwritten.
+    #[cold]
+    fn renew(&self, place: Place<'_>, record: &Record<'_>, hash: u64) {
+        if let Some(position) = record.copy() {
+            self.table.put(hash, position, Some(place), &self.log);
+        }
+    }
+}
+
+/// What the cache has for a query.
+enum Served {
+    /// The buffer holds the answer; its length in bytes.
+    Answer(usize),
+    /// There is one, but the buffer has no room for it; the query is as it was.
+    TooLong,
+}
+
+/// So many records are found without a large array: all but very few responses have fewer.
+const FEW_RECORDS: usize = 64;
+
+/// Makes the query in its buffer the answer. `None`, and the query is as it was, when the entry was overwritten meanwhile.
+#[inline]
+fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize> {
+    let start = usize::from(query.parts.question_end);
+    let mut tail = [0; key::TAIL_MAX];
+    let tail = tail.get_mut(..query.length - start)?;
+    tail.copy_from_slice(&query.message[start..query.length]);
+    let (head, rest) = query.message.split_at_mut(start);
+    let header: &mut [u8; HEADER_LENGTH] = head.first_chunk_mut()?;
+    let before = *header;
+    let read = record.read(header, rest, change);
+    if let Some(body) = read.filter(|_| record.is_whole()) {
+        let id = u16::from_be_bytes([before[0], before[1]]);
+        respond::make_theirs(query.message, id, query.client_flags);
+        return Some(start + body);
+    }
+    *header = before;
+    rest[..tail.len()].copy_from_slice(tail);
+    None
+}
+
+/// The "cache" stage: the answer from the pool's cache, if it has one.
+pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+    if query.skip_cache {
+        return None;
+    }
+    let config: &'c Config = env.config;
+    let pool = config.pool(query.pool)?;
+    let cache = pool.cache.as_ref()?;
+    let stale = || match pool.servers.iter().any(|server| server.state.is_up()) {
+        true => 0,
+        false => config.tuning.stale_cache_entries_ttl,
+    };
+    let length = match cache.serve(query, env.now, stale, env.shard.index) {
+        Some(Served::Answer(length)) => length,
+        Some(Served::TooLong) => respond::truncated(query, env),
+        None => {
+            env.shard.count(Counter::CacheMisses);
+            cache.counts.misses.count(env.shard.index);
+            return rules::apply_chain(&config.chains.cache_miss, query, env);
+        }
+    };
+    env.shard.count(Counter::CacheHits);
+    cache.counts.hits.count(env.shard.index);
+    Some(respond::give(&config.chains.cache_hit, query, length, env))
+}
+
+impl fmt::Debug for PacketCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "PacketCache({} entries at most)",
+            self.options.maximum_entries
+        )
+    }
+}

@@ -1,0 +1,205 @@
+//! One entry in the log.
+//!
+//! ```text
+//!  0 position │ 1 hash of the key │ 2 moment of expiry 32, of storing 32 │ 3 words of key 16, places 16, bytes of body 16, 0
+//!  4 header bytes 2…9 │ 5 header bytes 10, 11 │ key │ places of TTLs, four to a word │ body
+//! ```
+//!
+//! The body is what follows the question; the question is not kept, because the client's own stays in its buffer. Places
+//! count from the body's start. Moments are seconds since the process started.
+//!
+//! Until [`Log::distance`] has said that a record is not lost, everything read of it may be something else: so every length
+//! is held against what is there, and nothing of it decides anything that cannot be taken back.
+
+use super::key::{Key, pack, unpack};
+use super::log::Log;
+use super::table::Place;
+use crate::clock::Now;
+use crate::words::{self, words_for};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use wire::message::HEADER_LENGTH;
+use wire::ttl;
+
+const POSITION: usize = 0;
+const HASH: usize = 1;
+const TIMES: usize = 2;
+const SHAPE: usize = 3;
+const HEADER: usize = 4;
+const KEY: usize = 6;
+
+/// Seconds since the process started, as entries hold them: enough for 136 years.
+pub(super) fn moment(now: Now) -> u32 {
+    now.seconds() as u32
+}
+
+/// What will be an entry.
+pub(super) struct Draft<'m> {
+    pub(super) hash: u64,
+    pub(super) key: &'m Key,
+    pub(super) stored: u32,
+    pub(super) expires: u32,
+    /// The response up to the end of its question.
+    pub(super) head: &'m [u8],
+    /// The response from there on.
+    pub(super) body: &'m [u8],
+    /// Where the TTLs are in the body.
+    pub(super) places: &'m [u16],
+}
+
+impl Draft<'_> {
+    /// How many words it takes.
+    pub(super) fn len(&self) -> usize {
+        KEY + self.key.words().len() + self.places.len().div_ceil(4) + words_for(self.body.len())
+    }
+
+    /// Writes it to the words that were reserved at `position`.
+    pub(super) fn write(&self, position: u64, record: &[AtomicU64]) {
+        let key = self.key.words();
+        let store = |word: usize, value| record[word].store(value, Relaxed);
+        store(POSITION, position);
+        store(HASH, self.hash);
+        store(
+            TIMES,
+            u64::from(self.expires) << 32 | u64::from(self.stored),
+        );
+        let (places, body) = (self.places.len() as u16, self.body.len() as u16);
+        store(SHAPE, pack([key.len() as u16, places, body, 0]));
+        words::store(&record[HEADER..], &self.head[2..HEADER_LENGTH]);
+        let (key_room, rest) = record[KEY..].split_at(key.len());
+        for (word, value) in key_room.iter().zip(key) {
+            word.store(*value, Relaxed);
+        }
+        let (place_room, body_room) = rest.split_at(self.places.len().div_ceil(4));
+        for (word, four) in place_room.iter().zip(self.places.chunks(4)) {
+            let mut padded = [0; 4];
+            padded[..four.len()].copy_from_slice(four);
+            word.store(pack(padded), Relaxed);
+        }
+        words::store(body_room, self.body);
+    }
+}
+
+/// What is read at a place.
+pub(super) struct Record<'l> {
+    log: &'l Log,
+    position: u64,
+    words: &'l [AtomicU64],
+    key_end: usize,
+    places: usize,
+    body: usize,
+}
+
+impl<'l> Record<'l> {
+    /// The record at a place, if one begins there.
+    #[inline]
+    pub(super) fn open(log: &'l Log, place: Place<'_>) -> Option<Record<'l>> {
+        let words = log.at(place.position)?;
+        if words.get(POSITION)?.load(Relaxed) != place.position {
+            return None;
+        }
+        let [key, places, body, _] = unpack(words.get(SHAPE)?.load(Relaxed));
+        Some(Record {
+            log,
+            position: place.position,
+            words,
+            key_end: KEY + usize::from(key),
+            places: places.into(),
+            body: body.into(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn hash(&self) -> u64 {
+        self.words[HASH].load(Relaxed)
+    }
+
+    /// Bytes behind the question.
+    pub(super) fn body_length(&self) -> usize {
+        self.body
+    }
+
+    #[inline]
+    pub(super) fn has_key(&self, key: &Key) -> bool {
+        let Some(words) = self.words.get(KEY..self.key_end) else {
+            return false;
+        };
+        let key = key.words();
+        words.len() == key.len()
+            && words
+                .iter()
+                .zip(key)
+                .all(|(word, value)| word.load(Relaxed) == *value)
+    }
+
+    pub(super) fn key_words(&self) -> Vec<u64> {
+        let words = self.words.get(KEY..self.key_end).unwrap_or_default();
+        words.iter().map(|word| word.load(Relaxed)).collect()
+    }
+
+    /// When it expires and when it was stored.
+    #[inline]
+    pub(super) fn times(&self) -> (u32, u32) {
+        let times = self.words[TIMES].load(Relaxed);
+        ((times >> 32) as u32, times as u32)
+    }
+
+    /// Whether all that was read of it is what was written.
+    #[inline]
+    pub(super) fn is_whole(&self) -> bool {
+        self.log.distance(self.position) <= self.log.capacity()
+    }
+
+    /// Whether it is among the quarter that will be overwritten next.
+    #[inline]
+    pub(super) fn is_old(&self) -> bool {
+        self.log.distance(self.position) > self.log.capacity() / 4 * 3
+    }
+
+    /// Writes the header's flags and counts to `head` and what follows the question to `rest`, with the TTLs that `change`
+    /// makes of them; how many bytes of `rest` it takes. `None`: it is longer than `rest`.
+    #[inline]
+    pub(super) fn read(
+        &self,
+        head: &mut [u8; HEADER_LENGTH],
+        rest: &mut [u8],
+        change: Ttl,
+    ) -> Option<usize> {
+        let words = self.words.get(self.key_end..)?;
+        let (places, body_words) = words.split_at_checked(self.places.div_ceil(4))?;
+        let body = rest.get_mut(..self.body)?;
+        words::load(body_words.get(..words_for(self.body))?, body);
+        words::load(self.words.get(HEADER..KEY)?, &mut head[2..]);
+        let mut left = self.places;
+        for word in places {
+            let four = unpack(word.load(Relaxed));
+            let four = &four[..left.min(4)];
+            match change {
+                Ttl::Age(seconds) => ttl::age(body, four, seconds),
+                Ttl::Set(seconds) => ttl::set(body, four, seconds),
+            }
+            left -= four.len();
+        }
+        Some(self.body)
+    }
+
+    /// A copy of the whole record for another place in the log; `None` when it was lost meanwhile or found no room.
+    pub(super) fn copy(&self) -> Option<u64> {
+        let count = self.key_end + self.places.div_ceil(4) + words_for(self.body);
+        let words = self.words.get(..count)?;
+        let (position, room) = self.log.reserve(count)?;
+        for (to, from) in room.iter().zip(words) {
+            to.store(from.load(Relaxed), Relaxed);
+        }
+        room[POSITION].store(position, Relaxed);
+        self.is_whole().then_some(position)
+    }
+}
+
+/// What becomes of TTLs.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ttl {
+    /// So many seconds are taken off.
+    Age(u32),
+    /// All are this.
+    Set(u32),
+}

@@ -1,0 +1,176 @@
+//! Which entries there are: sets of eight words, one cache line each.
+//!
+//! ```text
+//!  slot: tag 24 bits of the key's hash │ position of the record in the log, its lower 40 bits       0: free
+//! ```
+//!
+//! A key's set is given by its hash. When that is full, the next one is used as well. There are twice as many slots as
+//! entries, so that hardly any set is full. A slot whose record was overwritten is as good as free.
+
+use super::log::Log;
+use crate::words::{LINE, Lines};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const POSITION_BITS: u32 = 40;
+const POSITION: u64 = (1 << POSITION_BITS) - 1;
+
+pub(super) struct Table {
+    lines: Lines,
+    sets: usize,
+    /// Slots that are not 0.
+    used: AtomicU64,
+    /// The most that may be used.
+    limit: u64,
+}
+
+/// A slot with what was in it.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'t> {
+    slot: &'t AtomicU64,
+    value: u64,
+    /// Of the record, whole.
+    pub(super) position: u64,
+}
+
+impl Table {
+    /// For so many entries.
+    pub(super) fn new(entries: usize) -> Table {
+        let sets = (entries * 2).div_ceil(LINE).clamp(1, u32::MAX as usize);
+        Table {
+            lines: Lines::zeroed(sets),
+            sets,
+            used: AtomicU64::new(0),
+            limit: entries as u64,
+        }
+    }
+
+    /// The places with the tag of `hash` whose records are still there.
+    #[inline]
+    pub(super) fn candidates<'t>(
+        &'t self,
+        hash: u64,
+        log: &Log,
+    ) -> impl Iterator<Item = Place<'t>> + use<'t> {
+        let (head, capacity) = (log.head(), log.capacity());
+        let [first, second] = self.sets_of(hash);
+        let full = first
+            .last()
+            .is_some_and(|slot| slot.load(Ordering::Relaxed) != 0);
+        let overflow = if full { second } else { &[] };
+        first
+            .iter()
+            .chain(overflow)
+            .filter_map(move |slot| {
+                let value = slot.load(Ordering::Acquire);
+                (value != 0 && value >> POSITION_BITS == tag(hash)).then_some((slot, value))
+            })
+            .map(move |(slot, value)| Place {
+                slot,
+                value,
+                position: whole(value, head),
+            })
+            .filter(move |place| head.wrapping_sub(place.position) <= capacity)
+    }
+
+    /// Puts a record's position in the place of an older entry of the same key, or in a free one, or in that of the set's
+    /// oldest entry. Whether it is there now.
+    pub(super) fn put(
+        &self,
+        hash: u64,
+        position: u64,
+        older: Option<Place<'_>>,
+        log: &Log,
+    ) -> bool {
+        let place = match older {
+            Some(place) => place,
+            None => match self.room(hash, log) {
+                Some(place) => place,
+                None => return false,
+            },
+        };
+        let value = tag(hash) << POSITION_BITS | position & POSITION;
+        let swapped =
+            place
+                .slot
+                .compare_exchange(place.value, value, Ordering::Release, Ordering::Relaxed);
+        if swapped.is_ok() && place.value == 0 {
+            self.used.fetch_add(1, Ordering::Relaxed);
+        }
+        swapped.is_ok()
+    }
+
+    /// Where a new entry goes. `None`: the table holds as many as it may, and none of the key's sets has one to give up.
+    fn room(&self, hash: u64, log: &Log) -> Option<Place<'_>> {
+        let (head, capacity) = (log.head(), log.capacity());
+        let age = |place: &Place<'_>| match place.value {
+            0 => u64::MAX,
+            _ => head.wrapping_sub(place.position),
+        };
+        let full = self.used.load(Ordering::Relaxed) >= self.limit;
+        let mut best: Option<Place<'_>> = None;
+        for set in self.sets_of(hash) {
+            for slot in set {
+                let value = slot.load(Ordering::Relaxed);
+                let place = Place {
+                    slot,
+                    value,
+                    position: whole(value, head),
+                };
+                let free = if full { value != 0 } else { true };
+                if free && best.is_none_or(|best| age(&place) > age(&best)) {
+                    best = Some(place);
+                }
+            }
+            // Only what is neither free nor lost makes the next set worth a look.
+            if best.is_some_and(|best| age(&best) > capacity) {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Frees a place, unless it was given to another entry meanwhile; whether it is free now.
+    pub(super) fn free(&self, place: Place<'_>) -> bool {
+        let swapped =
+            place
+                .slot
+                .compare_exchange(place.value, 0, Ordering::Relaxed, Ordering::Relaxed);
+        if swapped.is_ok() {
+            self.used.fetch_sub(1, Ordering::Relaxed);
+        }
+        swapped.is_ok()
+    }
+
+    /// All places that are not free, those with lost records too.
+    pub(super) fn all(&self, log: &Log) -> impl Iterator<Item = Place<'_>> {
+        let head = log.head();
+        self.lines.get(0, self.sets).iter().filter_map(move |slot| {
+            match slot.load(Ordering::Acquire) {
+                0 => None,
+                value => Some(Place {
+                    slot,
+                    value,
+                    position: whole(value, head),
+                }),
+            }
+        })
+    }
+
+    #[inline]
+    fn sets_of(&self, hash: u64) -> [&[AtomicU64]; 2] {
+        let set = ((hash & 0xffff_ffff) as usize * self.sets) >> 32;
+        let next = if set + 1 == self.sets { 0 } else { set + 1 };
+        [self.lines.get(set, 1), self.lines.get(next, 1)]
+    }
+}
+
+#[inline]
+fn tag(hash: u64) -> u64 {
+    hash >> POSITION_BITS
+}
+
+/// The position whose lower bits are in a slot: the last one before the head.
+#[inline]
+fn whole(value: u64, head: u64) -> u64 {
+    head.wrapping_sub(head.wrapping_sub(value) & POSITION)
+}
