@@ -4,12 +4,12 @@ use super::error::{ConfigError, Fault};
 use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
-use super::spec::{ListenerSpec, Spec};
+use super::spec::{ChainSpecs, ListenerSpec, RuleSpec, Spec};
 use super::{Config, Listener, Webserver, Xdp, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
-use crate::pipeline::rules::Chains;
+use crate::pipeline::rules::{Chains, RuleOf};
 use std::sync::Arc;
 
 /// Makes the configuration that workers read. Objects that live on (servers, caches, counters) are those of `previous`
@@ -32,8 +32,8 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
     Ok(Config {
         generation: previous.map_or(1, |previous| previous.generation + 1),
         acl: spec.acl.iter().copied().collect(),
-        rules: spec.rules.iter().map(|rule| rule.rule.clone()).collect(),
-        chains: Chains::default(),
+        rules: rules(&spec.chains.query),
+        chains: chains(&spec.chains),
         pools: pools(spec, &servers, previous),
         pool_names: spec.pool_names.clone(),
         servers,
@@ -43,6 +43,21 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         webserver: webserver(spec),
         capabilities: spec.capabilities.clone(),
     })
+}
+
+/// The chains beside that of addAction.
+fn chains(specs: &ChainSpecs) -> Chains {
+    Chains {
+        cache_miss: rules(&specs.cache_miss),
+        response: rules(&specs.response),
+        cache_hit: rules(&specs.cache_hit),
+        cache_inserted: rules(&specs.cache_inserted),
+        self_answered: rules(&specs.self_answered),
+    }
+}
+
+fn rules<A: ?Sized>(specs: &[RuleSpec<A>]) -> Vec<RuleOf<A>> {
+    specs.iter().map(|spec| spec.rule.clone()).collect()
 }
 
 /// One listener per address, with all its lines.
@@ -127,16 +142,13 @@ fn union<T: Clone + PartialEq>(list: &[T], more: &[T]) -> Vec<T> {
 
 /// By number: the pools of this configuration, each with its servers by `order`.
 fn pools(
-    spec: &mut Spec,
+    spec: &Spec,
     servers: &[Arc<Server>],
     previous: Option<&Config>,
 ) -> Vec<Option<Arc<Pool>>> {
-    for name in servers.iter().flat_map(|server| &server.options.pools) {
-        spec.pools.entry(name.clone()).or_default();
-    }
     let mut pools = Vec::new();
     for (name, pool) in &spec.pools {
-        let Some(PoolId(number)) = spec.pool_names.number(name) else {
+        let Some(PoolId(number)) = spec.pool_names.find(name) else {
             continue;
         };
         let mut members: Vec<_> = servers

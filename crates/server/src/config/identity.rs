@@ -3,10 +3,11 @@
 //! a cache by its pool.
 
 use super::Config;
-use super::spec::{CacheKey, RuleSpec, ServerSpec, Spec};
+use super::spec::{CacheKey, ChainSpecs, RuleSpec, ServerSpec, Spec};
 use crate::backend::server::{Server, ServerId, ServerOptions};
 use crate::pipeline::cache::PacketCache;
-use crate::pipeline::rules::Rule;
+use crate::pipeline::rules::response::ResponseAction;
+use crate::pipeline::rules::{Action, RuleOf};
 use std::sync::Arc;
 
 /// Puts the live objects of `previous` where `spec` means the same, and new ones elsewhere. Returns the number of the
@@ -21,7 +22,7 @@ pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
         keep_server(server, &mut old_servers, &mut next_server);
     }
     if let Some(previous) = previous {
-        keep_rules(&mut spec.rules, &previous.rules);
+        keep_chains(&mut spec.chains, previous);
     }
     next_server
 }
@@ -36,17 +37,27 @@ fn keep_server(server: &mut ServerSpec, old_servers: &mut Vec<Arc<Server>>, next
     {
         server.options.id.clone_from(&old.options.id);
     }
-    match old {
-        Some(old) if old.options == server.options => server.live = Some(old),
-        old => {
-            let new = Server::new(ServerId(*next_server), server.options.clone());
-            *next_server += 1;
-            if let Some(old) = old.filter(|old| old.options.address == new.options.address) {
-                new.state.set_checked(old.state.is_checked_up());
-            }
-            server.live = Some(Arc::new(new));
-        }
+    if let Some(old) = &old
+        && says_the_same(&server.options, &old.options)
+    {
+        // What setUp and setDown forced and the file does not hold is dropped.
+        old.state.set_mode(server.options.health.mode);
+        server.live = Some(Arc::clone(old));
+        return;
     }
+    let new = Server::new(ServerId(*next_server), server.options.clone());
+    *next_server += 1;
+    if let Some(old) = old.filter(|old| old.options.address == new.options.address) {
+        new.state.set_checked(old.state.is_checked_up());
+    }
+    server.live = Some(Arc::new(new));
+}
+
+/// Whether the options are the same but for what setUp, setDown and setAuto change.
+fn says_the_same(options: &ServerOptions, old: &ServerOptions) -> bool {
+    let mut options = options.clone();
+    options.health.mode = old.health.mode;
+    options == *old
 }
 
 fn is_same_server(server: &ServerSpec, old: &Arc<Server>) -> bool {
@@ -68,35 +79,70 @@ fn is_same_server(server: &ServerSpec, old: &Arc<Server>) -> bool {
         id: old.options.id.clone(),
         ..server.options.clone()
     };
-    with_old_id == old.options
+    says_the_same(&with_old_id, &old.options)
 }
 
 /// A cache that several pools share is the one that the first of them had.
 fn keep_caches(spec: &mut Spec, previous: Option<&Config>) {
-    let pools: Vec<(String, CacheKey)> = spec
+    let wishes: Vec<(String, CacheKey)> = spec
         .pools
         .iter()
         .filter_map(|(name, pool)| Some((name.clone(), pool.cache?)))
         .collect();
-    for (name, key) in pools {
-        let old = previous.and_then(|previous| {
-            let id = previous.pool_names.find(&name)?;
-            previous.pool(id)?.cache.clone()
-        });
+    let mut kept: Vec<Arc<PacketCache>> = spec
+        .caches
+        .iter()
+        .filter_map(|cache| cache.live.clone())
+        .collect();
+    for (name, key) in wishes {
         let cache = spec.cache(key);
-        let serves = cache
-            .live
-            .take()
-            .or(old)
-            .filter(|live| *live.options() == cache.options);
-        cache.live =
-            Some(serves.unwrap_or_else(|| Arc::new(PacketCache::new(cache.options.clone()))));
+        if cache.live.is_some() {
+            continue;
+        }
+        // Pools that shared a cache and do not any more: the first keeps it.
+        let old = previous.and_then(|previous| cache_of(previous, &name));
+        let old = old.filter(|old| {
+            *old.options() == cache.options && !kept.iter().any(|taken| Arc::ptr_eq(taken, old))
+        });
+        let live = old.unwrap_or_else(|| Arc::new(PacketCache::new(cache.options.clone())));
+        kept.push(Arc::clone(&live));
+        cache.live = Some(live);
     }
 }
 
-fn keep_rules(rules: &mut [RuleSpec], old_rules: &[Rule]) {
-    for (place, spec) in rules.iter_mut().enumerate() {
-        let Some(old) = same_rule(spec, place, old_rules) else {
+fn cache_of(config: &Config, pool: &str) -> Option<Arc<PacketCache>> {
+    config.pool(config.pool_names.find(pool)?)?.cache.clone()
+}
+
+fn keep_chains(specs: &mut ChainSpecs, previous: &Config) {
+    keep_rules(&mut specs.query, &previous.rules, <dyn Action>::describe);
+    keep_rules(
+        &mut specs.cache_miss,
+        &previous.chains.cache_miss,
+        <dyn Action>::describe,
+    );
+    let describe = <dyn ResponseAction>::describe;
+    keep_rules(&mut specs.response, &previous.chains.response, describe);
+    keep_rules(&mut specs.cache_hit, &previous.chains.cache_hit, describe);
+    keep_rules(
+        &mut specs.cache_inserted,
+        &previous.chains.cache_inserted,
+        describe,
+    );
+    keep_rules(
+        &mut specs.self_answered,
+        &previous.chains.self_answered,
+        describe,
+    );
+}
+
+fn keep_rules<A: ?Sized>(
+    specs: &mut [RuleSpec<A>],
+    old_rules: &[RuleOf<A>],
+    describe: fn(&A) -> String,
+) {
+    for (place, spec) in specs.iter_mut().enumerate() {
+        let Some(old) = same_rule(spec, place, old_rules, describe) else {
             continue;
         };
         spec.rule.matches = Arc::clone(&old.matches);
@@ -106,7 +152,12 @@ fn keep_rules(rules: &mut [RuleSpec], old_rules: &[Rule]) {
     }
 }
 
-fn same_rule<'o>(spec: &RuleSpec, place: usize, old_rules: &'o [Rule]) -> Option<&'o Rule> {
+fn same_rule<'o, A: ?Sized>(
+    spec: &RuleSpec<A>,
+    place: usize,
+    old_rules: &'o [RuleOf<A>],
+    describe: fn(&A) -> String,
+) -> Option<&'o RuleOf<A>> {
     let rule = &spec.rule;
     if let Some(old) = old_rules.iter().find(|old| old.uuid == rule.uuid) {
         return Some(old);
@@ -120,6 +171,6 @@ fn same_rule<'o>(spec: &RuleSpec, place: usize, old_rules: &'o [Rule]) -> Option
     old_rules.get(place).filter(|old| {
         old.name.is_empty()
             && old.selector.describe() == rule.selector.describe()
-            && old.action.describe() == rule.action.describe()
+            && describe(&old.action) == describe(&rule.action)
     })
 }

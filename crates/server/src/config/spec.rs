@@ -10,7 +10,8 @@ use crate::backend::server::{Server, ServerOptions};
 use crate::log;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::cache::PacketCache;
-use crate::pipeline::rules::Rule;
+use crate::pipeline::rules::response::ResponseAction;
+use crate::pipeline::rules::{Action, RuleOf};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,8 +22,7 @@ pub struct Spec {
     /// One per addLocal line, in their order.
     pub listeners: Vec<ListenerSpec>,
     pub acl: Vec<Netmask>,
-    /// The chain of addAction.
-    pub rules: Vec<RuleSpec>,
+    pub chains: ChainSpecs,
     /// In the order of newServer lines.
     pub servers: Vec<ServerSpec>,
     pub pool_names: PoolNames,
@@ -67,10 +67,26 @@ pub struct ListenerSpec {
     pub tcp_listen_queue_size: u32,
 }
 
+/// The chains of rules, in the order in which queries and responses meet them.
+#[derive(Default)]
+pub struct ChainSpecs {
+    /// addAction.
+    pub query: Vec<RuleSpec<dyn Action>>,
+    /// addCacheMissAction.
+    pub cache_miss: Vec<RuleSpec<dyn Action>>,
+    /// addResponseAction.
+    pub response: Vec<RuleSpec<dyn ResponseAction>>,
+    /// addCacheHitResponseAction.
+    pub cache_hit: Vec<RuleSpec<dyn ResponseAction>>,
+    /// addCacheInsertedResponseAction.
+    pub cache_inserted: Vec<RuleSpec<dyn ResponseAction>>,
+    /// addSelfAnsweredResponseAction.
+    pub self_answered: Vec<RuleSpec<dyn ResponseAction>>,
+}
+
 /// One rule of a chain.
-#[derive(Clone)]
-pub struct RuleSpec {
-    pub rule: Rule,
+pub struct RuleSpec<A: ?Sized> {
+    pub rule: RuleOf<A>,
     /// Whether the file names the UUID: only then it is the rule's identity over a reload.
     pub uuid_given: bool,
 }
@@ -147,7 +163,7 @@ impl Spec {
             purpose,
             listeners: Vec::new(),
             acl: super::defaults::acl(),
-            rules: Vec::new(),
+            chains: ChainSpecs::default(),
             servers: Vec::new(),
             pool_names,
             pools: BTreeMap::from([(String::new(), PoolSpec::default())]),

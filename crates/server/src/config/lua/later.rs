@@ -6,13 +6,16 @@
 
 use super::actions::made;
 use super::objects::object;
-use super::rules::AnySelector;
+use super::response_actions::ResponseActionObject;
+use super::selectors::AnySelector;
 use super::{define, place, spec, wrong};
 use crate::config::spec::{Remark, RemarkKind};
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
+use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
 use crate::pipeline::rules::{Action, Outcome};
-use mlua::{FromLua, Lua, MultiValue, UserData, Value};
+use mlua::{Lua, MultiValue, UserData, Value};
+use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     for name in CHANGES.iter().flat_map(|names| names.split_whitespace()) {
@@ -44,19 +47,26 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     response_rules(lua)
 }
 
-/// Rules on responses may hold what only observes.
+/// Chains that are not there may hold what only observes.
 fn response_rules(lua: &Lua) -> mlua::Result<()> {
     for name in OBSERVING_RESPONSE_ACTIONS {
         define(lua, name, move |lua, _: MultiValue| {
-            no_effect(lua, name).map(|()| ObservingResponse)
+            no_effect(lua, name)?;
+            Ok(ResponseActionObject {
+                action: Arc::new(Observing(name)),
+                observes: true,
+            })
         })?;
     }
     for name in RESPONSE_CHAINS {
-        define(
-            lua,
-            name,
-            |_, (_, _, _): (AnySelector, ObservingResponse, Value)| Ok(()),
-        )?;
+        define(lua, name, |_, (_, action): (AnySelector, Value)| {
+            let action: ResponseActionObject = object(&action, "an action on responses")?;
+            if action.observes {
+                Ok(())
+            } else {
+                Err(not_yet())
+            }
+        })?;
     }
     Ok(())
 }
@@ -89,7 +99,7 @@ pub(super) fn refuse_callbacks(lua: &Lua) -> mlua::Result<()> {
     Ok(())
 }
 
-/// An action that looks at queries and lets them go on.
+/// An action that looks at queries or responses and lets them go on.
 struct Observing(&'static str);
 
 impl Action for Observing {
@@ -102,22 +112,20 @@ impl Action for Observing {
     }
 }
 
+impl ResponseAction for Observing {
+    fn act(&self, _: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("{} (no effect yet)", self.0)
+    }
+}
+
 /// What a constructor of something that observes returns: to be handed to actions that observe.
 struct Inert;
 
 impl UserData for Inert {}
-
-/// An action that looks at responses.
-#[derive(Clone)]
-struct ObservingResponse;
-
-impl UserData for ObservingResponse {}
-
-impl FromLua for ObservingResponse {
-    fn from_lua(value: Value, _: &Lua) -> mlua::Result<ObservingResponse> {
-        object(&value, "an action on responses")
-    }
-}
 
 /// By area, as in dialect.txt.
 const CHANGES: &[&str] = &[
@@ -130,26 +138,24 @@ const CHANGES: &[&str] = &[
     // Load-balancing policy control
     "newServerPolicy setServerPolicyLua setPoolServerPolicyLua setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
-    // Rule chains
-    "addCacheMissAction setCacheMissRules",
     // Selectors
-    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule SNIRule TimedIPSetRule IncomingProtocolRule KeyValueStoreLookupRule
-     KeyValueStoreRangeLookupRule HTTPPathRule HTTPPathRegexRule HTTPHeaderRule PayloadSizeRule ProxyProtocolValueRule",
+    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule SNIRule TimedIPSetRule IncomingProtocolRule
+     KeyValueStoreLookupRule KeyValueStoreRangeLookupRule HTTPPathRule HTTPPathRegexRule HTTPHeaderRule
+     PayloadSizeRule ProxyProtocolValueRule",
     // Actions on queries
-    "SpoofAction SpoofCNAMEAction SpoofRawAction SpoofSVCAction SpoofPacketAction DelayAction LuaAction LuaFFIAction
-     LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction HTTPStatusAction
-     NegativeAndSOAAction SetNegativeAndSOAAction SetEDNSOptionAction SetExtendedDNSErrorAction SetMaxReturnedTTLAction
-     SetTempFailureCacheTTLAction TempFailureCacheTTLAction SetMacAddrAction MacAddrAction",
+    "SpoofAction SpoofCNAMEAction SpoofRawAction SpoofSVCAction SpoofPacketAction DelayAction LuaAction
+     LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
+     HTTPStatusAction NegativeAndSOAAction SetNegativeAndSOAAction SetEDNSOptionAction SetExtendedDNSErrorAction
+     SetMaxReturnedTTLAction SetTempFailureCacheTTLAction TempFailureCacheTTLAction SetMacAddrAction MacAddrAction",
     // Actions on responses
-    "DropResponseAction DelayResponseAction LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction
-     TCResponseAction SetMaxTTLResponseAction SetMinTTLResponseAction SetReducedTTLResponseAction
-     LimitTTLResponseAction SetMaxReturnedTTLResponseAction SetSkipCacheResponseAction ClearRecordTypesResponseAction
-     SetExtendedDNSErrorResponseAction SetEDNSOptionResponseAction",
+    "DelayResponseAction LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction
+     ClearRecordTypesResponseAction SetExtendedDNSErrorResponseAction SetEDNSOptionResponseAction",
     // Dynamic blocks
     "dynBlockRulesGroup addDynamicBlock addDynBlocks exceedQRate exceedQTypeRate exceedNXDOMAINs exceedServFails
      exceedRespByterate addDynBlockSMT statNodeRespRing",
     // eBPF socket filter
-    "newBPFFilter setDefaultBPFFilter newDynBPFFilter addBPFFilterDynBlocks registerDynBPFFilter unregisterDynBPFFilter",
+    "newBPFFilter setDefaultBPFFilter newDynBPFFilter addBPFFilterDynBlocks registerDynBPFFilter
+     unregisterDynBPFFilter",
     // Console: the daemon would end
     "shutdown",
     // Web server: what a hash would protect would be open
@@ -161,9 +167,9 @@ const CHANGES: &[&str] = &[
     "newSVCRecordParameters newDNSPacketOverlay newQPSLimiter parseARecord parseAAAARecord parseAddressRecord
      parseCNAMERecord makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
-    "addMaintenanceCallback getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread getAddressInfo
-     getMACAddress getListOfNetworkInterfaces getListOfAddressesOfNetworkInterface getListOfRangesOfNetworkInterface
-     getAsynchronousObject newNetworkEndpoint newNetworkListener",
+    "addMaintenanceCallback getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
+     getAddressInfo getMACAddress getListOfNetworkInterfaces getListOfAddressesOfNetworkInterface
+     getListOfRangesOfNetworkInterface getAsynchronousObject newNetworkEndpoint newNetworkListener",
     // DNSCrypt
     "addDNSCryptBind",
 ];
@@ -188,19 +194,14 @@ const OBSERVES: &[&str] = &[
     "setCacheCleaningDelay setCacheCleaningPercentage",
     // Rule chains: what shows, and what changes chains that are empty
     "showRules getAction getRule topRule topRules getTopRules benchRule",
-    "getCacheMissAction getCacheMissRule clearCacheMissRules mvCacheMissRule mvCacheMissRuleToTop showCacheMissRules
-     rmCacheMissRule",
-    "rmResponseRule showResponseRules clearResponseRules getResponseRule mvResponseRule mvResponseRuleToTop
-     topResponseRule topResponseRules getTopResponseRules",
-    "clearCacheHitResponseRules getCacheHitResponseRule mvCacheHitResponseRule mvCacheHitResponseRuleToTop
-     rmCacheHitResponseRule showCacheHitResponseRules topCacheHitResponseRule topCacheHitResponseRules
+    "getCacheMissAction getCacheMissRule showCacheMissRules",
+    "showResponseRules getResponseRule topResponseRule topResponseRules getTopResponseRules",
+    "getCacheHitResponseRule showCacheHitResponseRules topCacheHitResponseRule topCacheHitResponseRules
      getTopCacheHitResponseRules",
-    "clearCacheInsertedResponseRules getCacheInsertedResponseRule mvCacheInsertedResponseRule
-     mvCacheInsertedResponseRuleToTop rmCacheInsertedResponseRule showCacheInsertedResponseRules
-     topCacheInsertedResponseRules getTopCacheInsertedResponseRules",
-    "clearSelfAnsweredResponseRules getSelfAnsweredResponseRule mvSelfAnsweredResponseRule
-     mvSelfAnsweredResponseRuleToTop rmSelfAnsweredResponseRule showSelfAnsweredResponseRules
-     topSelfAnsweredResponseRule topSelfAnsweredResponseRules getTopSelfAnsweredRules",
+    "getCacheInsertedResponseRule showCacheInsertedResponseRules topCacheInsertedResponseRules
+     getTopCacheInsertedResponseRules",
+    "getSelfAnsweredResponseRule showSelfAnsweredResponseRules topSelfAnsweredResponseRule
+     topSelfAnsweredResponseRules getTopSelfAnsweredRules",
     "clearTimeoutResponseRules getTimeoutResponseRule getTopTimeoutResponseRule mvTimeoutResponseRule
      mvTimeoutResponseRuleToTop rmTimeoutResponseRule showTimeoutResponseRules topTimeoutResponseRules",
     "mvXFRResponseRule mvXFRResponseRuleToTop rmXFRResponseRule showXFRResponseRules",
@@ -261,8 +262,7 @@ const OBSERVING_ACTIONS: [&str; 17] = [
     "SetAdditionalProxyProtocolValueAction",
 ];
 
-const OBSERVING_RESPONSE_ACTIONS: [&str; 8] = [
-    "AllowResponseAction",
+const OBSERVING_RESPONSE_ACTIONS: [&str; 7] = [
     "LogResponseAction",
     "DnstapLogResponseAction",
     "RemoteLogResponseAction",
@@ -272,14 +272,8 @@ const OBSERVING_RESPONSE_ACTIONS: [&str; 8] = [
     "UnsetTagResponseAction",
 ];
 
-const RESPONSE_CHAINS: [&str; 6] = [
-    "addResponseAction",
-    "addCacheHitResponseAction",
-    "addCacheInsertedResponseAction",
-    "addSelfAnsweredResponseAction",
-    "addTimeoutResponseAction",
-    "addXFRResponseAction",
-];
+/// Chains that are not there.
+const RESPONSE_CHAINS: [&str; 2] = ["addTimeoutResponseAction", "addXFRResponseAction"];
 
 const OBSERVING_OBJECTS: [&str; 3] = [
     "newRemoteLogger",

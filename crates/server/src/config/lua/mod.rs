@@ -13,13 +13,14 @@ mod objects;
 mod options;
 mod place;
 mod policies;
+mod response_actions;
 mod rules;
 mod runtime;
 mod selectors;
 mod servers;
 pub mod state;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod tuning;
 mod web;
 
@@ -36,6 +37,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     listeners::register(lua)?;
     logging::register(lua)?;
     policies::register(lua)?;
+    response_actions::register(lua)?;
     rules::register(lua)?;
     runtime::register(lua)?;
     selectors::register(lua)?;

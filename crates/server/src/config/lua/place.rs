@@ -40,7 +40,7 @@ pub(super) fn run(lua: &Lua, path: &str, text: &[u8]) -> mlua::Result<()> {
 
 /// What people should read of an error of the file `path`: `FILE:LINE: text`, without the trace of the stack.
 pub(super) fn readable(error: &Error, path: &str) -> String {
-    let text = with_whole_path(text_of(error), path);
+    let text = with_place(with_whole_path(text_of(error), path), path);
     match unknown_name(&text) {
         Some(name) => {
             format!(
@@ -90,6 +90,20 @@ fn with_whole_path(text: String, path: &str) -> String {
         format!("{path}:{rest}")
     } else {
         text
+    }
+}
+
+/// What tells no line, such as `error({})`, tells the file.
+fn with_place(text: String, path: &str) -> String {
+    let tells_line = text
+        .split(": ")
+        .next()
+        .and_then(|place| place.rsplit_once(':'))
+        .is_some_and(|(_, line)| line.parse::<u32>().is_ok());
+    if tells_line {
+        text
+    } else {
+        format!("{path}: {text}")
     }
 }
 

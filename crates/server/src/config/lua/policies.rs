@@ -17,7 +17,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         lua,
         "setPoolServerPolicy",
         |lua, (policy, name): (PolicyObject, String)| {
-            pool::number(lua, &name)?;
+            pool::make(lua, &name)?;
             spec(lua)?.pool(&name).policy = Some(policy.0);
             Ok(())
         },

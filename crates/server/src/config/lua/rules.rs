@@ -1,129 +1,205 @@
-//! The chain of rules on queries: addAction and what changes the chain.
+//! The chains of rules: addAction and its sisters, and what changes the chains.
 
 use super::actions::ActionObject;
-use super::objects::name::AnyName;
-use super::objects::netmask::AnyNetmask;
 use super::objects::object;
-use super::options::Options;
-use super::selectors::SelectorObject;
+use super::options::{Options, shown};
+use super::response_actions::ResponseActionObject;
+use super::selectors::{AnySelector, SelectorObject};
 use super::{define, spec, wrong};
-use crate::config::spec::RuleSpec;
+use crate::config::spec::{RuleSpec, Spec};
 use crate::config::uuid;
-use crate::pipeline::acl::Netmasks;
-use crate::pipeline::rules::Rule;
-use crate::pipeline::rules::Selector;
-use crate::pipeline::rules::names::SuffixSet;
-use crate::pipeline::rules::selectors::client::{NetmaskGroupRule, Side};
-use crate::pipeline::rules::selectors::logic::OrRule;
-use crate::pipeline::rules::selectors::name::QNameSuffixRule;
+use crate::pipeline::rules::response::ResponseAction;
+use crate::pipeline::rules::{Action, RuleOf};
 use mlua::{FromLua, Lua, Table, UserData, Value};
 use std::sync::Arc;
-use wire::name::NameBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
-    adding(lua)?;
-    removing(lua)?;
-    moving(lua)
+    QUERY.register(lua)?;
+    CACHE_MISS.register(lua)?;
+    for chain in [RESPONSE, CACHE_HIT, CACHE_INSERTED, SELF_ANSWERED] {
+        chain.register(lua)?;
+    }
+    whole_chain(lua)
 }
 
-fn adding(lua: &Lua) -> mlua::Result<()> {
-    define(lua, "addAction", |lua, (selector, action, options)| {
-        let rule = rule(lua, "addAction", selector, action, options)?;
-        spec(lua)?.rules.push(rule);
-        Ok(())
-    })?;
-    define(lua, "newRuleAction", |lua, (selector, action, options)| {
-        Ok(RuleAction(rule(
+/// The functions on one chain, whose actions are `A`.
+struct Chain<A: ?Sized> {
+    add: &'static str,
+    remove: &'static str,
+    clear: &'static str,
+    shift: &'static str,
+    shift_to_top: &'static str,
+    rules: fn(&mut Spec) -> &mut Vec<RuleSpec<A>>,
+}
+
+const QUERY: Chain<dyn Action> = Chain {
+    add: "addAction",
+    remove: "rmRule",
+    clear: "clearRules",
+    shift: "mvRule",
+    shift_to_top: "mvRuleToTop",
+    rules: |spec| &mut spec.chains.query,
+};
+
+const CACHE_MISS: Chain<dyn Action> = Chain {
+    add: "addCacheMissAction",
+    remove: "rmCacheMissRule",
+    clear: "clearCacheMissRules",
+    shift: "mvCacheMissRule",
+    shift_to_top: "mvCacheMissRuleToTop",
+    rules: |spec| &mut spec.chains.cache_miss,
+};
+
+const RESPONSE: Chain<dyn ResponseAction> = Chain {
+    add: "addResponseAction",
+    remove: "rmResponseRule",
+    clear: "clearResponseRules",
+    shift: "mvResponseRule",
+    shift_to_top: "mvResponseRuleToTop",
+    rules: |spec| &mut spec.chains.response,
+};
+
+const CACHE_HIT: Chain<dyn ResponseAction> = Chain {
+    add: "addCacheHitResponseAction",
+    remove: "rmCacheHitResponseRule",
+    clear: "clearCacheHitResponseRules",
+    shift: "mvCacheHitResponseRule",
+    shift_to_top: "mvCacheHitResponseRuleToTop",
+    rules: |spec| &mut spec.chains.cache_hit,
+};
+
+const CACHE_INSERTED: Chain<dyn ResponseAction> = Chain {
+    add: "addCacheInsertedResponseAction",
+    remove: "rmCacheInsertedResponseRule",
+    clear: "clearCacheInsertedResponseRules",
+    shift: "mvCacheInsertedResponseRule",
+    shift_to_top: "mvCacheInsertedResponseRuleToTop",
+    rules: |spec| &mut spec.chains.cache_inserted,
+};
+
+const SELF_ANSWERED: Chain<dyn ResponseAction> = Chain {
+    add: "addSelfAnsweredResponseAction",
+    remove: "rmSelfAnsweredResponseRule",
+    clear: "clearSelfAnsweredResponseRules",
+    shift: "mvSelfAnsweredResponseRule",
+    shift_to_top: "mvSelfAnsweredResponseRuleToTop",
+    rules: |spec| &mut spec.chains.self_answered,
+};
+
+impl<A: InChain + ?Sized> Chain<A> {
+    fn register(self, lua: &Lua) -> mlua::Result<()> {
+        let Chain {
+            add,
+            remove,
+            clear,
+            shift,
+            shift_to_top,
+            rules,
+        } = self;
+        define(
             lua,
-            "newRuleAction",
-            selector,
-            action,
-            options,
-        )?))
-    })?;
-    define(lua, "setRules", |lua, rules: Vec<RuleAction>| {
-        spec(lua)?.rules = rules.into_iter().map(|rule| rule.0).collect();
-        Ok(())
-    })?;
-    define(lua, "makeRule", |_, selector: AnySelector| {
-        Ok(SelectorObject(selector.0))
-    })
+            add,
+            move |lua, (selector, action, options): (AnySelector, Value, Option<Table>)| {
+                let rule = rule(lua, add, selector, A::from_value(&action)?, options)?;
+                rules(&mut *spec(lua)?).push(rule);
+                Ok(())
+            },
+        )?;
+        define(lua, remove, move |lua, which: Value| {
+            let mut spec = spec(lua)?;
+            let rules = rules(&mut spec);
+            let at = position(rules, &which)?;
+            rules.remove(at);
+            Ok(())
+        })?;
+        define(lua, clear, move |lua, ()| {
+            rules(&mut *spec(lua)?).clear();
+            Ok(())
+        })?;
+        define(lua, shift, move |lua, (from, to)| {
+            move_rule(rules(&mut *spec(lua)?), from, to)
+        })?;
+        define(lua, shift_to_top, move |lua, ()| {
+            let mut spec = spec(lua)?;
+            let rules = rules(&mut spec);
+            // The last one, as the manual says.
+            if let Some(last) = rules.pop() {
+                rules.insert(0, last);
+            }
+            Ok(())
+        })
+    }
 }
 
-fn removing(lua: &Lua) -> mlua::Result<()> {
-    define(lua, "rmRule", |lua, which: Value| {
-        let mut spec = spec(lua)?;
-        let at = position(&spec.rules, &which)?;
-        spec.rules.remove(at);
-        Ok(())
-    })?;
-    define(lua, "clearRules", |lua, ()| {
-        spec(lua)?.rules.clear();
-        Ok(())
-    })
+/// What stands in a chain.
+trait InChain: Send + Sync + 'static {
+    /// The action in an object of Lua's.
+    fn from_value(value: &Value) -> mlua::Result<Arc<Self>>;
 }
 
-fn moving(lua: &Lua) -> mlua::Result<()> {
-    define(lua, "mvRule", |lua, (from, to): (usize, usize)| {
-        let mut spec = spec(lua)?;
-        let rules = &mut spec.rules;
-        if from >= rules.len() || to > rules.len() {
-            return Err(wrong(format!(
-                "from {from} to {to}: there are {} rules, counted from 0",
-                rules.len()
-            )));
-        }
-        let rule = rules.remove(from);
-        // "in front of to": what stood behind the rule has moved up by one.
-        rules.insert(if to > from { to - 1 } else { to }, rule);
-        Ok(())
-    })?;
-    define(lua, "mvRuleToTop", |lua, ()| {
-        let mut spec = spec(lua)?;
-        if let Some(last) = spec.rules.pop() {
-            spec.rules.insert(0, last);
-        }
-        Ok(())
-    })
+impl InChain for dyn Action {
+    fn from_value(value: &Value) -> mlua::Result<Arc<dyn Action>> {
+        Ok(object::<ActionObject>(value, "an action")?.0)
+    }
+}
+
+impl InChain for dyn ResponseAction {
+    fn from_value(value: &Value) -> mlua::Result<Arc<dyn ResponseAction>> {
+        Ok(object::<ResponseActionObject>(value, "an action on responses")?.action)
+    }
+}
+
+/// "Move rule from to a position where it is in front of to": what stands behind the rule moves up by one.
+fn move_rule<A: ?Sized>(rules: &mut Vec<RuleSpec<A>>, from: usize, to: usize) -> mlua::Result<()> {
+    if from >= rules.len() || to > rules.len() {
+        return Err(wrong(format!(
+            "from {from} to {to}: there are {} rules, counted from 0",
+            rules.len()
+        )));
+    }
+    let rule = rules.remove(from);
+    rules.insert(if to > from { to - 1 } else { to }, rule);
+    Ok(())
 }
 
 /// A rule by its number, its UUID or its name.
-fn position(rules: &[RuleSpec], which: &Value) -> mlua::Result<usize> {
+fn position<A: ?Sized>(rules: &[RuleSpec<A>], which: &Value) -> mlua::Result<usize> {
     let found = match which {
         Value::Integer(number) => usize::try_from(*number).ok(),
         Value::Number(number) => Some(*number as usize),
         Value::String(text) => {
             let text = text.to_string_lossy();
-            let is_it = |spec: &RuleSpec| spec.rule.uuid == text || spec.rule.name == text;
-            rules.iter().position(is_it)
+            rules
+                .iter()
+                .position(|spec| spec.rule.uuid == text || spec.rule.name == text)
         }
         _ => None,
     };
     found.filter(|at| *at < rules.len()).ok_or_else(|| {
-        let shown = super::options::shown(which);
         wrong(format!(
-            "no rule {shown}: a number below {}, a UUID or a name expected",
+            "no rule {}: a number below {}, a UUID or a name expected",
+            shown(which),
             rules.len()
         ))
     })
 }
 
 /// `{uuid=, name=}`.
-fn rule(
+fn rule<A: ?Sized>(
     lua: &Lua,
     function: &'static str,
     selector: AnySelector,
-    action: ActionObject,
+    action: Arc<A>,
     table: Option<Table>,
-) -> mlua::Result<RuleSpec> {
+) -> mlua::Result<RuleSpec<A>> {
     let mut options = Options::new(lua, function, table);
     let uuid: Option<String> = options.get("uuid")?;
     let name: Option<String> = options.get("name")?;
     options.finish()?;
     let uuid_given = uuid.is_some();
-    let rule = Rule {
+    let rule = RuleOf {
         selector: selector.0,
-        action: action.0,
+        action,
         name: name.unwrap_or_default(),
         uuid: uuid.unwrap_or_else(uuid::random),
         matches: Arc::default(),
@@ -131,75 +207,47 @@ fn rule(
     Ok(RuleSpec { rule, uuid_given })
 }
 
+fn whole_chain(lua: &Lua) -> mlua::Result<()> {
+    define(
+        lua,
+        "newRuleAction",
+        |lua, (selector, action, options): (_, ActionObject, _)| {
+            let RuleSpec { rule, uuid_given } =
+                rule(lua, "newRuleAction", selector, action.0, options)?;
+            Ok(RuleAction { rule, uuid_given })
+        },
+    )?;
+    define(lua, "setRules", |lua, rules| {
+        spec(lua)?.chains.query = specs(rules);
+        Ok(())
+    })?;
+    define(lua, "setCacheMissRules", |lua, rules| {
+        spec(lua)?.chains.cache_miss = specs(rules);
+        Ok(())
+    })?;
+    define(lua, "makeRule", |_, selector: AnySelector| {
+        Ok(SelectorObject(selector.0))
+    })
+}
+
 /// What newRuleAction returns.
 #[derive(Clone)]
-struct RuleAction(RuleSpec);
+struct RuleAction {
+    rule: RuleOf<dyn Action>,
+    uuid_given: bool,
+}
+
+fn specs(rules: Vec<RuleAction>) -> Vec<RuleSpec<dyn Action>> {
+    rules
+        .into_iter()
+        .map(|RuleAction { rule, uuid_given }| RuleSpec { rule, uuid_given })
+        .collect()
+}
 
 impl UserData for RuleAction {}
 
 impl FromLua for RuleAction {
     fn from_lua(value: Value, _: &Lua) -> mlua::Result<RuleAction> {
         object(&value, "what newRuleAction returns")
-    }
-}
-
-/// A selector as addAction takes it: one, or names and netmasks (text, objects, or a table of these), which stand for
-/// everything below the names and every client in the netmasks.
-pub(super) struct AnySelector(pub(super) Arc<dyn Selector>);
-
-impl FromLua for AnySelector {
-    fn from_lua(value: Value, lua: &Lua) -> mlua::Result<AnySelector> {
-        if let Value::UserData(object) = &value
-            && let Ok(selector) = object.borrow::<SelectorObject>()
-        {
-            return Ok(AnySelector(Arc::clone(&selector.0)));
-        }
-        let mut names = SuffixSet::default();
-        let mut netmasks = Netmasks::default();
-        for value in items(value)? {
-            match AnyNetmask::from_lua(value.clone(), lua) {
-                Ok(netmask) => netmasks.insert(netmask.0),
-                Err(_) => {
-                    names.insert(&name(value, lua)?.as_name());
-                }
-            }
-        }
-        Ok(AnySelector(names_and_netmasks(names, netmasks)))
-    }
-}
-
-fn name(value: Value, lua: &Lua) -> mlua::Result<NameBuf> {
-    let shown = super::options::shown(&value);
-    match AnyName::from_lua(value, lua) {
-        Ok(name) => Ok(name.0),
-        Err(_) => Err(wrong(format!(
-            "a selector, a netmask or a name expected, got {shown}"
-        ))),
-    }
-}
-
-fn items(value: Value) -> mlua::Result<Vec<Value>> {
-    match value {
-        Value::Table(table) => table.sequence_values().collect(),
-        value => Ok(vec![value]),
-    }
-}
-
-fn names_and_netmasks(names: SuffixSet, netmasks: Netmasks) -> Arc<dyn Selector> {
-    let no_netmasks = netmasks.is_empty();
-    let no_names = names.names().is_empty();
-    let clients = NetmaskGroupRule {
-        netmasks: Arc::new(netmasks),
-        side: Side::Source,
-        quiet: false,
-    };
-    let suffixes = QNameSuffixRule {
-        suffixes: Arc::new(names),
-        quiet: false,
-    };
-    match (no_netmasks, no_names) {
-        (true, _) => Arc::new(suffixes),
-        (false, true) => Arc::new(clients),
-        (false, false) => Arc::new(OrRule(vec![Arc::new(clients), Arc::new(suffixes)])),
     }
 }

@@ -2,11 +2,14 @@
 
 use super::objects::name::AnyName;
 use super::objects::name_set::DnsNameSet;
+use super::objects::netmask::AnyNetmask;
 use super::objects::netmask_group::AnyNetmasks;
 use super::objects::suffixes::AnySuffixes;
 use super::objects::{object, pool};
 use super::{define, wrong};
+use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::Selector;
+use crate::pipeline::rules::names::SuffixSet;
 use crate::pipeline::rules::selectors::client::{DSTPortRule, NetmaskGroupRule, Side, TCPRule};
 use crate::pipeline::rules::selectors::logic::{AllRule, AndRule, NotRule, OrRule};
 use crate::pipeline::rules::selectors::message::{
@@ -23,6 +26,7 @@ use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 use wire::codes;
+use wire::name::NameBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     logic(lua)?;
@@ -228,5 +232,66 @@ impl UserData for SelectorObject {
         methods.add_meta_method(MetaMethod::ToString, |_, selector, ()| {
             Ok(selector.0.describe())
         });
+    }
+}
+
+/// A selector as addAction takes it: one, or names and netmasks (text, objects, or a table of these), which stand for
+/// everything below the names and every client in the netmasks.
+pub(super) struct AnySelector(pub(super) Arc<dyn Selector>);
+
+impl FromLua for AnySelector {
+    fn from_lua(value: Value, lua: &Lua) -> mlua::Result<AnySelector> {
+        if let Value::UserData(object) = &value
+            && let Ok(selector) = object.borrow::<SelectorObject>()
+        {
+            return Ok(AnySelector(Arc::clone(&selector.0)));
+        }
+        let mut names = SuffixSet::default();
+        let mut netmasks = Netmasks::default();
+        for value in items(value)? {
+            match AnyNetmask::from_lua(value.clone(), lua) {
+                Ok(netmask) => netmasks.insert(netmask.0),
+                Err(_) => {
+                    names.insert(&name(value, lua)?.as_name());
+                }
+            }
+        }
+        Ok(AnySelector(names_and_netmasks(names, netmasks)))
+    }
+}
+
+fn name(value: Value, lua: &Lua) -> mlua::Result<NameBuf> {
+    let shown = super::options::shown(&value);
+    match AnyName::from_lua(value, lua) {
+        Ok(name) => Ok(name.0),
+        Err(_) => Err(wrong(format!(
+            "a selector, a netmask or a name expected, got {shown}"
+        ))),
+    }
+}
+
+fn items(value: Value) -> mlua::Result<Vec<Value>> {
+    match value {
+        Value::Table(table) => table.sequence_values().collect(),
+        value => Ok(vec![value]),
+    }
+}
+
+fn names_and_netmasks(names: SuffixSet, netmasks: Netmasks) -> Arc<dyn Selector> {
+    let no_netmasks = netmasks.is_empty();
+    let no_names = names.names().is_empty();
+    let clients = NetmaskGroupRule {
+        netmasks: Arc::new(netmasks),
+        side: Side::Source,
+        quiet: false,
+    };
+    let suffixes = QNameSuffixRule {
+        suffixes: Arc::new(names),
+        quiet: false,
+    };
+    match (no_netmasks, no_names) {
+        (true, _) => Arc::new(suffixes),
+        (false, true) => Arc::new(clients),
+        (false, false) => Arc::new(OrRule(vec![Arc::new(clients), Arc::new(suffixes)])),
     }
 }

@@ -173,7 +173,7 @@ fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
         name => vec![String::from_lua(name, lua)?],
     };
     for name in &names {
-        pool::number(lua, name)?;
+        pool::make(lua, name)?;
     }
     Ok(if names.is_empty() {
         vec![String::new()]

@@ -7,7 +7,7 @@ use crate::config::spec::{Purpose, Spec};
 use std::collections::BTreeSet;
 
 /// The names in dialect.txt.
-fn dialect() -> impl Iterator<Item = &'static str> {
+pub(in crate::config) fn dialect() -> impl Iterator<Item = &'static str> {
     let lines = include_str!("dialect.txt")
         .lines()
         .filter(|line| !line.starts_with('#'));

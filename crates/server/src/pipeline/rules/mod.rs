@@ -56,29 +56,50 @@ pub struct Chains {
     pub self_answered: Vec<ResponseRule>,
 }
 
-/// A selector with its action, as the configuration made it.
-#[derive(Clone)]
-pub struct Rule {
+/// A rule on queries.
+pub type Rule = RuleOf<dyn Action>;
+
+/// A selector with its action, as the configuration made it. `A` is what the chain's actions are.
+pub struct RuleOf<A: ?Sized> {
     pub selector: Arc<dyn Selector>,
-    pub action: Arc<dyn Action>,
+    pub action: Arc<A>,
     /// The `name` option of addAction; empty when not given.
     pub name: String,
     /// The `uuid` option, or a random one.
     pub uuid: String,
-    /// How many queries matched; lives on over a reload that keeps the rule.
+    /// How many matched; lives on over a reload that keeps the rule.
     pub matches: Arc<Sharded>,
+}
+
+impl<A: ?Sized> Clone for RuleOf<A> {
+    fn clone(&self) -> RuleOf<A> {
+        RuleOf {
+            selector: Arc::clone(&self.selector),
+            action: Arc::clone(&self.action),
+            name: self.name.clone(),
+            uuid: self.uuid.clone(),
+            matches: Arc::clone(&self.matches),
+        }
+    }
+}
+
+impl<A: ?Sized> RuleOf<A> {
+    /// Without name and UUID.
+    fn unnamed(selector: impl Selector + 'static, action: Arc<A>) -> RuleOf<A> {
+        RuleOf {
+            selector: Arc::new(selector),
+            action,
+            name: String::new(),
+            uuid: String::new(),
+            matches: Arc::default(),
+        }
+    }
 }
 
 impl Rule {
     /// Without name and UUID.
     pub fn new(selector: impl Selector + 'static, action: impl Action + 'static) -> Rule {
-        Rule {
-            selector: Arc::new(selector),
-            action: Arc::new(action),
-            name: String::new(),
-            uuid: String::new(),
-            matches: Arc::default(),
-        }
+        RuleOf::unnamed(selector, Arc::new(action))
     }
 }
 

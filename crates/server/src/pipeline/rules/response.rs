@@ -1,8 +1,7 @@
 //! Rules on responses: the same selectors, which see the response's header, question and records; actions of their own.
 
-use super::Selector;
+use super::{RuleOf, Selector};
 use crate::backend::server::ServerId;
-use crate::counters::Sharded;
 use crate::pipeline::Env;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Query;
@@ -35,18 +34,8 @@ pub enum ResponseOutcome {
     Drop,
 }
 
-/// A selector with its action on responses.
-#[derive(Clone)]
-pub struct ResponseRule {
-    pub selector: Arc<dyn Selector>,
-    pub action: Arc<dyn ResponseAction>,
-    /// The `name` option; empty when not given.
-    pub name: String,
-    /// The `uuid` option, or a random one.
-    pub uuid: String,
-    /// How many responses matched; lives on over a reload that keeps the rule.
-    pub matches: Arc<Sharded>,
-}
+/// A rule on responses.
+pub type ResponseRule = RuleOf<dyn ResponseAction>;
 
 impl ResponseRule {
     /// Without name and UUID.
@@ -54,13 +43,7 @@ impl ResponseRule {
         selector: impl Selector + 'static,
         action: impl ResponseAction + 'static,
     ) -> ResponseRule {
-        ResponseRule {
-            selector: Arc::new(selector),
-            action: Arc::new(action),
-            name: String::new(),
-            uuid: String::new(),
-            matches: Arc::default(),
-        }
+        RuleOf::unnamed(selector, Arc::new(action))
     }
 }
 

@@ -9,8 +9,7 @@ use mlua::{Lua, UserData, UserDataMethods};
 /// The functions on pools.
 pub(in super::super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "getPool", |lua, name: String| {
-        number(lua, &name)?;
-        spec(lua)?.pool(&name);
+        make(lua, &name)?;
         Ok(PoolObject(name))
     })?;
     define(lua, "getPoolServers", |lua, name: String| {
@@ -27,6 +26,13 @@ pub(in super::super) fn register(lua: &Lua) -> mlua::Result<()> {
         let spec = spec(lua)?;
         Ok(spec.pools.keys().cloned().collect::<Vec<_>>())
     })
+}
+
+/// Makes the pool `name`, if it is not there.
+pub(in super::super) fn make(lua: &Lua, name: &str) -> mlua::Result<()> {
+    number(lua, name)?;
+    spec(lua)?.pool(name);
+    Ok(())
 }
 
 /// The number of the pool `name`, which need not exist.

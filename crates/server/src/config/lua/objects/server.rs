@@ -100,7 +100,7 @@ fn name_with_address(server: &ServerSpec) -> String {
 
 fn pools<M: UserDataMethods<ServerObject>>(methods: &mut M) {
     methods.add_method("addPool", |lua, server, pool: String| {
-        super::pool::number(lua, &pool)?;
+        super::pool::make(lua, &pool)?;
         server.written(lua, |server| {
             if !server.options.pools.contains(&pool) {
                 server.options.pools.push(pool);

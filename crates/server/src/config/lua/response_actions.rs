@@ -1,0 +1,92 @@
+//! Actions on responses, by the functions that make them.
+
+use super::define;
+use super::selectors::Qtype;
+use crate::pipeline::rules::actions::response::{
+    AllowResponseAction, DropResponseAction, LimitTTLResponseAction,
+    SetMaxReturnedTTLResponseAction, SetReducedTTLResponseAction, SetSkipCacheResponseAction,
+    TCResponseAction,
+};
+use crate::pipeline::rules::response::ResponseAction;
+use mlua::{Lua, MetaMethod, UserData, UserDataMethods};
+use std::sync::Arc;
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "AllowResponseAction", |_, ()| {
+        made(AllowResponseAction)
+    })?;
+    define(lua, "DropResponseAction", |_, ()| made(DropResponseAction))?;
+    define(lua, "TCResponseAction", |_, ()| made(TCResponseAction))?;
+    define(lua, "SetSkipCacheResponseAction", |_, ()| {
+        made(SetSkipCacheResponseAction)
+    })?;
+    ttls(lua)
+}
+
+fn ttls(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "SetMinTTLResponseAction", |_, minimum| {
+        limit(minimum, u32::MAX, None)
+    })?;
+    define(lua, "SetMaxTTLResponseAction", |_, maximum| {
+        limit(0, maximum, None)
+    })?;
+    define(
+        lua,
+        "LimitTTLResponseAction",
+        |_, (minimum, maximum, types): (u32, Option<u32>, _)| {
+            limit(minimum, maximum.unwrap_or(u32::MAX), types)
+        },
+    )?;
+    define(lua, "SetReducedTTLResponseAction", |_, percentage: u8| {
+        if percentage > 100 {
+            return Err(super::wrong(format!(
+                "{percentage}: a percentage from 0 to 100 expected"
+            )));
+        }
+        made(SetReducedTTLResponseAction { percentage })
+    })?;
+    define(lua, "SetMaxReturnedTTLResponseAction", |_, maximum| {
+        made(SetMaxReturnedTTLResponseAction { maximum })
+    })
+}
+
+fn limit(
+    minimum: u32,
+    maximum: u32,
+    types: Option<Vec<Qtype>>,
+) -> mlua::Result<ResponseActionObject> {
+    let types = types
+        .unwrap_or_default()
+        .into_iter()
+        .map(|qtype| qtype.0)
+        .collect();
+    made(LimitTTLResponseAction {
+        minimum,
+        maximum,
+        types,
+    })
+}
+
+/// What the functions of this file return.
+#[derive(Clone)]
+pub(super) struct ResponseActionObject {
+    pub(super) action: Arc<dyn ResponseAction>,
+    /// It has no effect on responses: chains that are not there yet may hold it.
+    pub(super) observes: bool,
+}
+
+fn made(action: impl ResponseAction + 'static) -> mlua::Result<ResponseActionObject> {
+    Ok(ResponseActionObject {
+        action: Arc::new(action),
+        observes: false,
+    })
+}
+
+impl UserData for ResponseActionObject {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("toString", |_, action, ()| Ok(action.action.describe()));
+        methods.add_meta_method(MetaMethod::ToString, |_, action, ()| {
+            Ok(action.action.describe())
+        });
+    }
+}

@@ -1,0 +1,263 @@
+//! What is wrong with a configuration, and what only deserves a remark.
+
+use super::*;
+
+#[test]
+fn errors_tell_file_and_line() {
+    for (text, expected) in [
+        (
+            "addLocl('192.0.2.1')",
+            "test.conf:1: attempt to call global 'addLocl' (a nil value): neither dnsdist nor millrace has 'addLocl', and no line before this one defines it",
+        ),
+        ("\nx = = 1", "test.conf:2: unexpected symbol near '='"),
+        (
+            "addLocal('192.0.2.300')",
+            "test.conf:1: addLocal: '192.0.2.300' is not an address: 192.0.2.1, 192.0.2.1:53, 2001:db8::1 or [2001:db8::1]:53 expected",
+        ),
+        (
+            "addLocal()",
+            "test.conf:1: addLocal: argument 1: a string expected, got nil",
+        ),
+        (
+            "addLocal('192.0.2.1', {reusePort=5})",
+            "test.conf:1: addLocal: reusePort: true or false expected, got 5",
+        ),
+        (
+            "addLocal('192.0.2.1', {interface='eth0'})",
+            "test.conf:1: addLocal: interface is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+        ),
+        (
+            "addLocal('192.0.2.1', {xdp=5})",
+            "test.conf:1: addLocal: xdp: true, false or a table of interface names expected",
+        ),
+        (
+            "newXsk({NIC_queue_id=0})",
+            "test.conf:1: newXsk: ifName is missing: the name of an interface",
+        ),
+        (
+            "newXsk({ifName='e', NIC_queue_id=-1})",
+            "test.conf:1: newXsk: NIC_queue_id: a queue of the interface, from 0 expected, got -1",
+        ),
+        (
+            "newXsk({ifName='e', NIC_queue_id=0, frameNums=65535})",
+            "test.conf:1: newXsk: frameNums: 65535 is not a power of two: 65536 is the usual one",
+        ),
+        (
+            "addAction(5, RCodeAction(5))",
+            "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got 5",
+        ),
+        (
+            "addAction('a..b', DropAction())",
+            "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got a..b",
+        ),
+        (
+            "addAction(AllRule(), 5)",
+            "test.conf:1: addAction: an action expected, got 5",
+        ),
+        (
+            "addAction(AllRule(), AllowResponseAction())",
+            "test.conf:1: addAction: an action expected, got a userdata",
+        ),
+        (
+            "QTypeRule('NOSUCH')",
+            "test.conf:1: QTypeRule: argument 1: 'NOSUCH' is not a type: A, AAAA, TYPE65280 or a number expected",
+        ),
+        (
+            "NetmaskGroupRule('1.2.3.0/33')",
+            "test.conf:1: NetmaskGroupRule: argument 1: '1.2.3.0/33' is no netmask: an address, or address/bits (0-32 for IPv4, 0-128 for IPv6), with ! before it to exclude",
+        ),
+        (
+            "newServer({name='x'})",
+            "test.conf:1: newServer: address: an address expected, got nil",
+        ),
+        (
+            "newServer(5)",
+            "test.conf:1: newServer: an address or a table of options expected, got 5 and nil",
+        ),
+        (
+            "newServer{address='192.0.2.1', weight=0}",
+            "test.conf:1: newServer: weight: a number from 1 to 2147483647 expected, got 0",
+        ),
+        (
+            "newServer{address='192.0.2.1', MACAddr='00:11:22:33:44'}",
+            "test.conf:1: newServer: MACAddr: '00:11:22:33:44' is not an Ethernet address: 00:11:22:33:44:55 expected",
+        ),
+        (
+            "newServer{address='192.0.2.1', useProxyProtocol=true}",
+            "test.conf:1: newServer: useProxyProtocol is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+        ),
+        (
+            "newServer{address='192.0.2.1', source='eth0'}",
+            "test.conf:1: newServer: source: 'eth0' is not an address: interface names are not in millrace yet, they would change who is asked",
+        ),
+        (
+            "rmServer(0)",
+            "test.conf:1: rmServer: no server 0: a number below 0, a UUID or a Server expected",
+        ),
+        (
+            "rmRule(0)",
+            "test.conf:1: rmRule: no rule 0: a number below 0, a UUID or a name expected",
+        ),
+        (
+            "setServerPolicy('roundrobin')",
+            "test.conf:1: setServerPolicy: argument 1: a policy expected, got roundrobin",
+        ),
+        (
+            "newPacketCache(0)",
+            "test.conf:1: newPacketCache: a number of entries expected, got 0",
+        ),
+        (
+            "setPayloadSizeOnSelfGeneratedAnswers(100)",
+            "test.conf:1: setPayloadSizeOnSelfGeneratedAnswers: 100 bytes: 512 or more expected",
+        ),
+        (
+            "\n\naddDynamicBlock('192.0.2.1', 'x')",
+            "test.conf:3: addDynamicBlock: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+        ),
+        (
+            "truncateTC(true)",
+            "test.conf:1: truncateTC: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+        ),
+        (
+            "addXFRResponseAction(AllRule(), DropResponseAction())",
+            "test.conf:1: addXFRResponseAction: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+        ),
+        (
+            "function maintenance() end",
+            "test.conf: maintenance is not in millrace yet: nobody would call this function, take it out to go without",
+        ),
+        (
+            "includeDirectory('/nonexistent')",
+            "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
+        ),
+        ("error('mine')", "test.conf:1: mine"),
+        ("os.exit(3)", "os.exit(3) was called"),
+        ("pcall(os.exit, 3)", "os.exit(3) was called"),
+    ] {
+        assert_eq!(error(text), expected);
+    }
+}
+
+#[test]
+fn faults_are_collected_with_their_places() {
+    let text = "addLocal('192.0.2.1')\naddLocal('192.0.2.1')\n\
+                addLocal('192.0.2.2', {reusePort=true, xdp=true})\n\
+                addLocal('192.0.2.2', {reusePort=true, xskSocket=newXsk({ifName='e', NIC_queue_id=0})})";
+    let Err(error) = reload(text, None) else {
+        panic!("this loads")
+    };
+    assert_eq!(
+        error.lines(),
+        [
+            "test.conf:2: 192.0.2.1:53 is served by an earlier line already: several lines for one address each need reusePort=true",
+            "test.conf:4: 192.0.2.2:53 has xskSocket on one line and xdp on another: an address takes its queues either from newXsk or from xdp",
+        ]
+    );
+    assert_eq!(error.status(), 1);
+}
+
+#[test]
+fn what_only_observes_loads_and_is_remarked_once() {
+    let state = state(
+        "for i=1,3 do addLocal('192.0.2.1', {reusePort=true, cpus={i}}) end setKey('x')\n\
+         addAction(AllRule(), LogAction('/tmp/x', {})) newServer{address='192.0.2.1', sockets=4, nosuch=1}",
+        None,
+    )
+    .unwrap();
+    let said: Vec<_> = state.edit(|spec| {
+        spec.remarks
+            .iter()
+            .map(|remark| {
+                (
+                    remark.place.to_string(),
+                    remark.kind,
+                    remark.subject.clone(),
+                )
+            })
+            .collect()
+    });
+    let no_effect = |line: &str, subject: &str| {
+        (
+            format!("test.conf:{line}"),
+            RemarkKind::NoEffectYet,
+            subject.to_owned(),
+        )
+    };
+    assert_eq!(
+        said,
+        [
+            no_effect("1", "addLocal: cpus"),
+            no_effect("1", "setKey"),
+            no_effect("2", "LogAction"),
+            no_effect("2", "newServer: sockets"),
+            (
+                "test.conf:2".to_owned(),
+                RemarkKind::UnknownOption,
+                "newServer: nosuch".to_owned()
+            ),
+        ]
+    );
+}
+
+/// The 65 options of newServer in the reference.
+const SERVER_OPTIONS: &str = "address name pool order weight qps udpTimeout checkName checkType checkInterval checkTimeout
+    maxCheckFailures rise mustResolve healthCheckMode source sockets useClientSubnet useProxyProtocol tcpOnly tls subjectName
+    validateCertificates id retries tcpConnectTimeout tcpSendTimeout tcpRecvTimeout tcpFastOpen checkFunction checkClass
+    checkTCP setCD disableZeroScope reconnectOnUp maxInFlight caStore ciphers ciphersTLS13 subjectAddr dohPath
+    addXForwardedHeaders autoUpgrade autoUpgradeInterval autoUpgradeKeep autoUpgradePool autoUpgradeDoHKey
+    maxConcurrentTCPConnections lazyHealthCheckFailedInterval lazyHealthCheckMinSampleCount lazyHealthCheckMode
+    lazyHealthCheckSampleSize lazyHealthCheckThreshold lazyHealthCheckUseExponentialBackOff lazyHealthCheckMaxBackOff
+    lazyHealthCheckWhenUpgraded proxyProtocolAdvertiseTLS xskSockets MACAddr ipBindAddrNoPort releaseBuffers
+    enableRenegotiation ktls keyLogFile dscp";
+
+#[test]
+fn every_option_of_newserver_is_known() {
+    let options: Vec<_> = SERVER_OPTIONS.split_whitespace().collect();
+    assert_eq!(options.len(), 65);
+    for option in options {
+        let known = ["true", "1", "'auto'", "{}"].into_iter().any(|value| {
+            let text = format!("newServer{{address='192.0.2.1', {option}={value}}}");
+            match state(&text, None) {
+                Ok(state) => !state.edit(|spec| {
+                    spec.remarks
+                        .iter()
+                        .any(|remark| remark.kind == RemarkKind::UnknownOption)
+                }),
+                Err(error) => error.to_string().contains(&format!("newServer: {option}")),
+            }
+        });
+        assert!(known, "{option}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(text in ".{0,200}") {
+        let _ = reload(&text, None);
+    }
+
+    #[test]
+    fn no_arguments_make_a_function_panic(
+        name in proptest::sample::select(crate::config::lua::tests::dialect().collect::<Vec<_>>()),
+        arguments in proptest::collection::vec(proptest::sample::select(ARGUMENTS.to_vec()), 0..4),
+    ) {
+        let _ = reload(&format!("{name}({})", arguments.join(", ")), None);
+    }
+}
+
+const ARGUMENTS: [&str; 14] = [
+    "nil",
+    "0",
+    "-1",
+    "1e300",
+    "0/0",
+    "true",
+    "''",
+    "'192.0.2.1'",
+    "'a.example'",
+    "{}",
+    "{1, 'x', {}}",
+    "AllRule()",
+    "newServer('192.0.2.1')",
+    "function() end",
+];

@@ -1,0 +1,308 @@
+//! The functions one by one: what each leaves in the configuration.
+
+use super::*;
+
+/// What `read` finds in the configuration after each text.
+fn each<T: PartialEq + std::fmt::Debug>(cases: &[(&str, T)], read: impl Fn(&Config) -> T) {
+    for (text, expected) in cases {
+        assert_eq!(read(&config(text)), *expected, "{text}");
+    }
+}
+
+#[test]
+fn selectors_and_actions() {
+    let cases = [
+        (r#"addAction("be", AllowAction())"#, "qname in be. => allow"),
+        (
+            r#"addAction({"be", "nl"}, NoneAction())"#,
+            "qname in be., nl. => no op",
+        ),
+        (
+            r#"addAction(newDNSName("be"), DropAction())"#,
+            "qname in be. => drop",
+        ),
+        (
+            r#"addAction({newDNSName("be"), "192.0.2.0/24"}, DropAction())"#,
+            "(Src: 192.0.2.0/24) || (qname in be.) => drop",
+        ),
+        (
+            r#"addAction("192.0.2.1", DropAction())"#,
+            "Src: 192.0.2.1/32 => drop",
+        ),
+        (
+            r#"addAction(makeRule("2001:db8::/32"), DropAction())"#,
+            "Src: 2001:db8::/32 => drop",
+        ),
+        (
+            r#"addAction(OrRule({QNameRule("a.b"), RDRule()}), DropAction())"#,
+            "(qname==a.b.) || (rd==1) => drop",
+        ),
+        (
+            r#"addAction(QTypeRule("TXT"), RCodeAction(DNSRCode.REFUSED, {aa=true}))"#,
+            "qtype==TXT => set rcode 5",
+        ),
+        (
+            r#"nmg = newNMG() nmg:addMask("192.0.2.0/24") addAction(NetmaskGroupRule(nmg, false), DropAction()) nmg:addMask("10.0.0.0/8")"#,
+            "Dst: 192.0.2.0/24 => drop",
+        ),
+        (
+            r#"smn = newSuffixMatchNode() smn:add("a.example") addAction(SuffixMatchNodeRule(smn), PoolAction("p"))"#,
+            "qname in a.example. => to pool p",
+        ),
+        (
+            r#"addAction(OpcodeRule(DNSOpcode.Notify), SetNoRecurseAction())"#,
+            "opcode==4 => set rd=0",
+        ),
+    ];
+    for (text, expected) in cases {
+        let rule = &config(text).rules[0];
+        assert_eq!(
+            format!("{} => {}", rule.selector.describe(), rule.action.describe()),
+            expected,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn the_chain_is_edited() {
+    let rules = r#"for _, name in ipairs({"a", "b", "c"}) do addAction(name, DropAction(), {name=name, uuid="u"..name}) end "#;
+    for (edit, expected) in [
+        ("", "abc"),
+        ("rmRule(1)", "ac"),
+        ("rmRule('ua')", "bc"),
+        ("rmRule('c')", "ab"),
+        ("mvRuleToTop()", "cab"),
+        ("mvRule(0, 3)", "bca"),
+        ("mvRule(2, 0)", "cab"),
+        ("mvRule(0, 2)", "bac"),
+        ("clearRules()", ""),
+        (
+            "setRules({newRuleAction(AllRule(), AllowAction(), {name='n'})})",
+            "n",
+        ),
+    ] {
+        let config = config(&format!("{rules}{edit}"));
+        let names: String = config.rules.iter().map(|rule| rule.name.as_str()).collect();
+        assert_eq!(names, expected, "{edit}");
+    }
+}
+
+#[test]
+fn chains_on_responses() {
+    let config = config(
+        r#"addResponseAction(AllRule(), SetMaxTTLResponseAction(300))
+           addCacheHitResponseAction("be", DropResponseAction(), {name="hit"})
+           addCacheMissAction(AllRule(), AllowAction())
+           addSelfAnsweredResponseAction(AllRule(), AllowResponseAction())
+           addCacheInsertedResponseAction(AllRule(), LogResponseAction())
+           addXFRResponseAction(AllRule(), LogResponseAction())"#,
+    );
+    let chains = &config.chains;
+    assert_eq!(
+        chains.response[0].action.describe(),
+        "limit ttl (0 <= ttl <= 300)"
+    );
+    assert_eq!(chains.cache_hit[0].name, "hit");
+    assert_eq!(
+        (
+            chains.cache_miss.len(),
+            chains.self_answered.len(),
+            chains.cache_inserted.len()
+        ),
+        (1, 1, 1)
+    );
+}
+
+#[test]
+fn servers() {
+    each(
+        &[
+            (
+                "newServer('192.0.2.1')",
+                (address("192.0.2.1:53"), String::new(), 0, 1),
+            ),
+            (
+                "newServer('2001:db8::1')",
+                (address("[2001:db8::1]:53"), String::new(), 0, 1),
+            ),
+            (
+                "newServer('192.0.2.1:5300', 10)",
+                (address("192.0.2.1:5300"), String::new(), 10, 1),
+            ),
+            (
+                "newServer{address='192.0.2.1', name='n', qps=5, weight='7'}",
+                (address("192.0.2.1:53"), "n".to_owned(), 5, 7),
+            ),
+            (
+                "newServer({address='192.0.2.1', tls='', useClientSubnet=false})",
+                (address("192.0.2.1:53"), String::new(), 0, 1),
+            ),
+            (
+                "s = newServer('192.0.2.1') s.weight = 3 s:setQPS(8)",
+                (address("192.0.2.1:53"), String::new(), 8, 3),
+            ),
+            (
+                "newServer('192.0.2.9') newServer('192.0.2.1') rmServer(0)",
+                (address("192.0.2.1:53"), String::new(), 0, 1),
+            ),
+        ],
+        |config| {
+            let options = &config.servers[0].options;
+            (
+                options.address,
+                options.name.clone(),
+                options.qps,
+                options.weight,
+            )
+        },
+    );
+}
+
+#[test]
+fn a_servers_word_and_its_methods() {
+    each(
+        &[
+            ("newServer{address='192.0.2.1', healthCheckMode='UP'}", "UP"),
+            ("newServer('192.0.2.1'):setDown()", "DOWN"),
+            (
+                "newServer('192.0.2.1') getServer(0):setUp() getServers()[1]:setAuto()",
+                "down",
+            ),
+            (
+                "s = newServer{address='192.0.2.1', id='x'} getServer('x'):setUp() assert(not s:isUp())",
+                "UP",
+            ),
+        ],
+        |config| config.servers[0].state.word(),
+    );
+}
+
+#[test]
+fn pools() {
+    let config = config(
+        r#"s = newServer{address="192.0.2.1", order=2, pool={"a", "b"}}
+           newServer{address="192.0.2.2", order=1, pool="a"}
+           s:addPool("c") s:rmPool("b")
+           setPoolServerPolicy(firstAvailable, "a") setServerPolicy(roundrobin)
+           assert(#getPoolServers("a") == 2) assert(table.concat(getPoolNames(), ",") == ",a,b,c")"#,
+    );
+    let pool = |name| config.pool(config.pool_names.find(name).unwrap());
+    let orders: Vec<_> = pool("a")
+        .unwrap()
+        .servers
+        .iter()
+        .map(|server| server.options.order)
+        .collect();
+    assert_eq!(orders, [1, 2]);
+    assert_eq!(
+        (pool("a").unwrap().policy, pool("c").unwrap().policy),
+        (Policy::FirstAvailable, Policy::RoundRobin)
+    );
+    assert!(pool("b").is_none_or(|pool| pool.servers.is_empty()));
+}
+
+#[test]
+fn caches() {
+    let options = |config: &Config| {
+        let options = config
+            .pool(PoolId::DEFAULT)
+            .unwrap()
+            .cache
+            .as_ref()
+            .unwrap()
+            .options()
+            .clone();
+        (
+            options.maximum_ttl,
+            options.minimum_ttl,
+            options.stale_ttl,
+            options.maximum_negative_ttl,
+            options.dont_age,
+        )
+    };
+    each(
+        &[
+            (
+                "getPool(''):setCache(newPacketCache(10))",
+                (86_400, 0, 60, 3_600, false),
+            ),
+            (
+                "getPool(''):setCache(newPacketCache(10, {maxTTL=5, minTTL=1, staleTTL=2, maxNegativeTTL=3, dontAge=true}))",
+                (5, 1, 2, 3, true),
+            ),
+            (
+                "pc = newPacketCache(10, 5, 1, 60, 2, true, 1, true, 3) getPool(''):setCache(pc)",
+                (5, 1, 2, 3, true),
+            ),
+        ],
+        options,
+    );
+    assert!(
+        config("p = getPool('') p:setCache(newPacketCache(1)) p:unsetCache()")
+            .pool(PoolId::DEFAULT)
+            .unwrap()
+            .cache
+            .is_none()
+    );
+}
+
+#[test]
+fn who_may_ask() {
+    let allows = |config: &Config| {
+        ["127.0.0.1", "192.0.2.1", "192.0.2.66"]
+            .map(|text| config.acl.contains(text.parse().unwrap()))
+    };
+    each(
+        &[
+            ("", [true, false, false]),
+            ("setACL('192.0.2.0/24')", [false, true, true]),
+            (
+                "setACL({'192.0.2.0/24', '!192.0.2.66'})",
+                [false, true, false],
+            ),
+            ("addACL('192.0.2.1')", [true, true, false]),
+            ("rmACL('127.0.0.0/8')", [false, false, false]),
+        ],
+        allows,
+    );
+}
+
+#[test]
+fn the_web_server() {
+    let config = config(
+        r#"setWebserverConfig({password="p", apiKey="k", acl="192.0.2.0/24, ::1", statsRequireAuthentication=false})
+           webserver("127.0.0.1:8083")"#,
+    );
+    let web = config.webserver.unwrap();
+    assert_eq!(
+        (web.address, web.stats_require_authentication),
+        (address("127.0.0.1:8083"), false)
+    );
+    assert_eq!(
+        (web.password.as_deref(), web.api_key.as_deref()),
+        (Some("p"), Some("k"))
+    );
+    assert_eq!(web.acl.to_string(), "192.0.2.0/24, ::1/128");
+}
+
+#[test]
+fn objects_have_their_methods() {
+    for line in [
+        "n = newDNSName('www.Example.com') assert(n:countLabels() == 3 and n:wirelength() == 17 and n:isPartOf(newDNSName('example.com')))",
+        "n = newDNSName('www.example.com.') assert(n:chopOff() and n:toString() == 'example.com.' and n:toStringNoDot() == 'example.com')",
+        "assert(newDNSName('a.') == newDNSName('A') and newDNSNameFromRaw('\\1a\\0'):tostring() == 'a.')",
+        "s = newDNSNameSet() s:add(newDNSName('a')) assert(s:check(newDNSName('A')) and s:size() == 1 and not s:empty())",
+        "c = newCA('192.0.2.1:53') assert(c:getPort() == 53 and c:tostring() == '192.0.2.1' and c:toStringWithPort() == '192.0.2.1:53')",
+        "c = newCA('::ffff:192.0.2.1') assert(c:isMappedIPv4() and c:mapToIPv4():isIPv4())",
+        "c = newCA('192.0.2.129') c:truncate(25) assert(c:toString() == '192.0.2.128')",
+        "assert(newCAFromRaw('ABCD'):toString() == '65.66.67.68')",
+        "m = newNetmask('192.0.2.0/24') assert(m:getBits() == 24 and m:match(newCA('192.0.2.9')) and m:isIpv4())",
+        "n = newNMG() n:addMasks({'192.0.2.0/24'}) assert(n:match(newCA('192.0.2.9')) and n:size() == 1)",
+        "s = newSuffixMatchNode() s:add({'be', 'x.nl'}) assert(s:check(newDNSName('a.x.nl')) and not s:check(newDNSName('nl')))",
+        "assert(inConfigCheck() == false and type(getCurrentTime().tv_sec) == 'number')",
+        "ffi = require 'ffi' assert(ffi.abi('64bit'))",
+    ] {
+        config(line);
+    }
+}

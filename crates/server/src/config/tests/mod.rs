@@ -1,0 +1,62 @@
+//! Configurations from text to what workers read.
+
+mod errors;
+mod examples;
+mod functions;
+mod reload;
+
+use super::error::ConfigError;
+use super::lua::state::LuaState;
+use super::pools::{PoolId, PoolNames};
+use super::spec::{Purpose, RemarkKind, Spec};
+use super::{Config, Listener, Overrides, Xdp, XskQueue, defaults, derive, load};
+use crate::backend::policy::Policy;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn state(text: &str, previous: Option<&Config>) -> Result<LuaState, ConfigError> {
+    let names = previous.map_or_else(PoolNames::default, |previous| previous.pool_names.clone());
+    let state = LuaState::new(Spec::new(Purpose::Serve, names))?;
+    state.run("test.conf", text.as_bytes())?;
+    Ok(state)
+}
+
+fn reload(text: &str, previous: Option<&Config>) -> Result<Config, ConfigError> {
+    state(text, previous)?.edit(|spec| derive(spec, previous))
+}
+
+fn config(text: &str) -> Config {
+    reload(text, None).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// The one message of a configuration that does not load.
+fn error(text: &str) -> String {
+    match reload(text, None) {
+        Ok(_) => panic!("this loads: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("a test writes addresses with ports")
+}
+
+fn plain(address: SocketAddr) -> Listener {
+    Listener {
+        address,
+        sockets: 1,
+        reuse_port: false,
+        xdp: Xdp::Off,
+        tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
+    }
+}
+
+fn queue(queue: u32) -> XskQueue {
+    XskQueue {
+        interface: "enp1s0".to_owned(),
+        queue,
+        frames: 65_536,
+        map_path: "/sys/fs/bpf/dnsdist/xskmap".to_owned(),
+    }
+}

@@ -1,0 +1,237 @@
+//! Command line and defaults; what stays the same object over a reload.
+
+use super::examples::CONFIGURATION_D;
+use super::*;
+
+#[test]
+fn the_command_line_stands_over_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("x.conf");
+    std::fs::write(
+        &file,
+        "addLocal('192.0.2.1', {xdp=true}) addACL('192.0.2.0/24') newServer('192.0.2.7')",
+    )
+    .unwrap();
+    let overrides = Overrides {
+        listeners: vec![address("127.0.0.1:5300")],
+        acl: vec!["198.51.100.0/24".parse().unwrap()],
+        servers: vec![address("192.0.2.8:53")],
+    };
+    let state = load(Some(&file), &overrides, Purpose::Serve, None).unwrap();
+    let config = state.edit(|spec| derive(spec, None)).unwrap();
+    assert_eq!(config.listeners, [plain(address("127.0.0.1:5300"))]);
+    assert_eq!(config.acl.to_string(), "192.0.2.0/24, 198.51.100.0/24");
+    let servers: Vec<_> = config
+        .servers
+        .iter()
+        .map(|server| server.options.address)
+        .collect();
+    assert_eq!(servers, [address("192.0.2.7:53"), address("192.0.2.8:53")]);
+}
+
+#[test]
+fn without_anything_the_local_host_is_served() {
+    let state = load(None, &Overrides::default(), Purpose::Serve, None).unwrap();
+    let config = state.edit(|spec| derive(spec, None)).unwrap();
+    assert_eq!(config.listeners, [plain(address("127.0.0.1:53"))]);
+}
+
+#[test]
+fn files_of_a_directory_are_included_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("b.conf", "x = x .. 'b'"),
+        ("a.conf", "x = 'a'"),
+        ("c.txt", "x = nil"),
+        (".d.conf", "x = nil"),
+    ] {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    config(&format!(
+        "includeDirectory('{}') assert(x == 'ab')",
+        directory.path().display()
+    ));
+}
+
+#[test]
+fn a_long_path_is_told_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(format!("{}.conf", "long".repeat(20)));
+    std::fs::write(&file, "\nnosuch()").unwrap();
+    let Err(error) = load(Some(&file), &Overrides::default(), Purpose::Check, None) else {
+        panic!("this loads")
+    };
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("{}:2: attempt to call", file.display())),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_reload_keeps_what_means_the_same() {
+    let old = config(CONFIGURATION_D);
+    let new = reload(CONFIGURATION_D, Some(&old)).unwrap();
+    assert_eq!((old.generation, new.generation), (1, 2));
+    assert!(Arc::ptr_eq(&old.servers[0], &new.servers[0]));
+    assert!(
+        old.rules
+            .iter()
+            .zip(&new.rules)
+            .all(|(old, new)| Arc::ptr_eq(&old.matches, &new.matches) && old.uuid == new.uuid)
+    );
+    let cache = |config: &Config| {
+        Arc::clone(
+            config
+                .pool(config.pool_names.find("auth").unwrap())
+                .unwrap()
+                .cache
+                .as_ref()
+                .unwrap(),
+        )
+    };
+    assert!(Arc::ptr_eq(&cache(&old), &cache(&new)));
+    let smaller = reload(&CONFIGURATION_D.replace("100000", "1000"), Some(&old)).unwrap();
+    assert!(!Arc::ptr_eq(&cache(&old), &cache(&smaller)));
+}
+
+/// Which server of the old configuration each of the new one is.
+fn kept(old: &str, new: &str) -> Vec<Option<usize>> {
+    let old = config(old);
+    let new = reload(new, Some(&old)).unwrap();
+    new.servers
+        .iter()
+        .map(|server| old.servers.iter().position(|old| Arc::ptr_eq(old, server)))
+        .collect()
+}
+
+#[test]
+fn servers_over_a_reload() {
+    let (one, two) = ("newServer('192.0.2.1') ", "newServer('192.0.2.2') ");
+    assert_eq!(
+        kept(&[one, two].concat(), &[two, one].concat()),
+        [Some(1), Some(0)]
+    );
+    assert_eq!(kept(one, &[one, one].concat()), [Some(0), None]);
+    let named = "newServer{address='192.0.2.1', name='n'}";
+    assert_eq!(
+        kept(named, "newServer{address='192.0.2.1', name='m'}"),
+        [None]
+    );
+    assert_eq!(kept(named, named), [Some(0)]);
+    assert_eq!(
+        kept(
+            "newServer{address='192.0.2.1', id='x'}",
+            "newServer{address='192.0.2.1', id='y'}"
+        ),
+        [None]
+    );
+    // Changed options make a new server, which starts as up as the old one was.
+    let old = config(named);
+    old.servers[0].state.set_checked(true);
+    let new = reload(
+        "newServer{address='192.0.2.1', name='n', weight=5}",
+        Some(&old),
+    )
+    .unwrap();
+    assert!(new.servers[0].state.is_up());
+    assert_ne!(new.servers[0].number, old.servers[0].number);
+    // A number is never given twice.
+    let none = reload("", Some(&new)).unwrap();
+    let again = reload(named, Some(&none)).unwrap();
+    assert!(again.servers[0].number.0 > new.servers[0].number.0);
+}
+
+#[test]
+fn what_an_operator_forced_is_dropped_by_a_reload() {
+    let old = config("newServer('192.0.2.1')");
+    old.servers[0]
+        .state
+        .set_mode(crate::backend::server::HealthMode::Down);
+    let new = reload("newServer('192.0.2.1')", Some(&old)).unwrap();
+    assert!(Arc::ptr_eq(&old.servers[0], &new.servers[0]));
+    assert_eq!(new.servers[0].state.word(), "down");
+}
+
+#[test]
+fn rules_over_a_reload() {
+    let kept = |old: &str, new: &str| -> Vec<Option<usize>> {
+        let old = config(old);
+        let new = reload(new, Some(&old)).unwrap();
+        let place = |matches| {
+            old.rules
+                .iter()
+                .position(|old| Arc::ptr_eq(&old.matches, matches))
+        };
+        new.rules.iter().map(|rule| place(&rule.matches)).collect()
+    };
+    let (a, b) = (
+        "addAction('a', DropAction()) ",
+        "addAction('b', DropAction()) ",
+    );
+    assert_eq!(kept(&[a, b].concat(), &[a, b].concat()), [Some(0), Some(1)]);
+    assert_eq!(kept(&[a, b].concat(), &[b, a].concat()), [None, None]);
+    let named = "addAction('a', DropAction(), {name='n'}) ";
+    assert_eq!(
+        kept(
+            named,
+            &[b, "addAction('c', AllowAction(), {name='n'})"].concat()
+        ),
+        [None, Some(0)]
+    );
+    let given = "addAction('a', DropAction(), {uuid='u'}) ";
+    assert_eq!(
+        kept(
+            given,
+            &[b, "addAction('c', AllowAction(), {uuid='u'})"].concat()
+        ),
+        [None, Some(0)]
+    );
+    assert_eq!(
+        kept(given, "addAction('a', DropAction(), {uuid='v'})"),
+        [None]
+    );
+}
+
+#[test]
+fn pools_that_shared_a_cache_and_do_not_any_more() {
+    let shared = "c = newPacketCache(10) getPool('a'):setCache(c) getPool('b'):setCache(c)";
+    let separate =
+        "getPool('a'):setCache(newPacketCache(10)) getPool('b'):setCache(newPacketCache(10))";
+    let caches = |config: &Config| {
+        ["a", "b"].map(|name| {
+            Arc::clone(
+                config
+                    .pool(config.pool_names.find(name).unwrap())
+                    .unwrap()
+                    .cache
+                    .as_ref()
+                    .unwrap(),
+            )
+        })
+    };
+    let old = config(shared);
+    let [old_a, old_b] = caches(&old);
+    assert!(Arc::ptr_eq(&old_a, &old_b));
+    let [new_a, new_b] = caches(&reload(separate, Some(&old)).unwrap());
+    assert!(Arc::ptr_eq(&new_a, &old_a) && !Arc::ptr_eq(&new_b, &old_a));
+    let [a, b] = caches(&reload(shared, Some(&config(separate))).unwrap());
+    assert!(Arc::ptr_eq(&a, &b));
+}
+
+#[test]
+fn an_edit_at_run_time_finds_its_objects() {
+    let state = state(CONFIGURATION_D, None).unwrap();
+    let old = state.edit(|spec| derive(spec, None)).unwrap();
+    state
+        .run(
+            "=console",
+            b"mvRuleToTop() newServer('192.0.2.3') getServer(0):addPool('other')",
+        )
+        .unwrap();
+    let new = state.edit(|spec| derive(spec, Some(&old))).unwrap();
+    assert!(Arc::ptr_eq(&old.rules[3].matches, &new.rules[0].matches));
+    assert_eq!(new.servers.len(), 2);
+    assert!(new.pool(new.pool_names.find("other").unwrap()).is_some());
+}
