@@ -15,6 +15,8 @@
 #define BACKENDS 16384	  /* (our address, backend, its port) */
 #define LOCALS 16	  /* our addresses towards backends: 8 kB of port bitmap each */
 #define SERVED LOCALS	  /* index of one bitmap more: ports that any destination has */
+#define WORKERS 256	  /* workers whose kernel sockets are spread over */
+#define TRIES 16	  /* workers in a row that may be stalled before the kernel chooses */
 #define RECENT 8	  /* look-ups remembered by each CPU, of either kind */
 #define ROOM 1792	  /* bytes of a 2,048-byte chunk after XDP's 256 of headroom; a longer frame is dropped silently */
 
@@ -56,7 +58,7 @@ struct settings {
 	__u64 stall_jiffies; /* 100 ms: no sign of life for longer means stalled */
 	__u64 probe_jiffies; /* 1 s: between frames that ask a stalled owner for one */
 	__u32 has_buffers;   /* the kernel gives frames of several buffers (5.18): loaded with BPF_F_XDP_HAS_FRAGS */
-	__u32 unused;
+	__u32 workers;	     /* spread.bpf.c: from 0 to this number less one */
 };
 
 /* What the program is told about itself while it runs. */
@@ -86,6 +88,14 @@ enum reason {
 	PASS_SOCKET = 15,  /* ours, but no socket on this queue */
 	PASS_STALLED = 16, /* ours, but the socket's owner shows no life */
 	REASONS = 17
+};
+
+/* Who chose a datagram's socket: one counter per CPU each. */
+enum spread {
+	SPREAD_BY_HASH = 0,	 /* its hash, as the kernel would */
+	SPREAD_PAST_STALLED = 1, /* its hash, past workers that show no life or have no socket */
+	SPREAD_BY_KERNEL = 2,	 /* nobody shows life: the kernel, over all sockets */
+	SPREADS = 3
 };
 
 /*

@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "heartbeat.h"
 #include "parse.h"
 #include "shared.h"
 
@@ -166,33 +167,22 @@ static __always_inline int judge_answer(const struct datagram *in, struct cpu *c
 	return is_open(bitmap, in->udp->dest) ? TAKE_ANSWER : PASS_PORT;
 }
 
-/*
- * Dead means PASS: an empty slot. Stalled means PASS too: the worker adds one to its heartbeat after each batch, so the
- * count differs from what is remembered unless frames were redirected that nobody has taken. A redirected frame that the
- * full rings drop wakes nobody: without a probe now and then an idle, healthy worker would stay passed for ever.
- */
+/* Dead means PASS: an empty slot. Stalled means PASS too, see heartbeat.h. */
 static __always_inline int judge_owner(__u32 queue, int taken)
 {
 	const struct heartbeat *beat = bpf_map_lookup_elem(&heartbeats, &queue);
 	struct remembered *seen = bpf_map_lookup_elem(&memory, &queue);
-	__u64 now, count;
 
 	if (!beat || !seen || bpf_redirect_map(&sockets, queue, XDP_PASS) != XDP_REDIRECT)
 		return PASS_SOCKET;
-	now = bpf_jiffies64();
-	count = *(const volatile __u64 *)&beat->count;
-	if (count != seen->count) {
-		seen->count = count;
-		seen->first = now;
+	switch (judge_life(beat, seen, &settings)) {
+	case ALIVE:
 		return taken;
-	}
-	if (now - seen->first <= settings.stall_jiffies)
-		return taken;
-	if (now - seen->probe >= settings.probe_jiffies) {
-		seen->probe = now;
+	case PROBED:
 		return TAKE_PROBE;
+	default:
+		return PASS_STALLED;
 	}
-	return PASS_STALLED;
 }
 
 static __always_inline int judge(struct xdp_md *ctx, struct cpu *cpu)

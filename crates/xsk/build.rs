@@ -9,6 +9,8 @@ fn main() {
     for name in [
         "steer.bpf.c",
         "collect.bpf.c",
+        "spread.bpf.c",
+        "heartbeat.h",
         "parse.h",
         "shared.h",
         "collect.h",
@@ -17,7 +19,7 @@ fn main() {
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for name in ["steer", "collect"] {
+    for name in ["steer", "collect", "spread"] {
         compile(
             &sources.join(name).with_extension("bpf.c"),
             &object.join(name).with_extension("bpf.o"),

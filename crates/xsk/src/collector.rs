@@ -73,7 +73,7 @@ pub struct Collector {
 impl Collector {
     /// Loads the program. Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN.
     pub fn load(collection: &Collection) -> Result<Collector> {
-        let object = object::load(OBJECT, &constants(collection)?, object::has_buffers())?;
+        let object = object::load(OBJECT, &constants(collection)?, object::has_buffers(), &[])?;
         Ok(Collector {
             program: object::program_of(&object, "collect")?,
             targets: object::map_of(&object, "targets", 20, 1)?,

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::sys::interface::jiffy_nanoseconds;
+
 /// Number of the layout of the kernel program's maps; rises with every change.
 pub const LAYOUT: u32 = 1;
 
@@ -20,6 +22,14 @@ pub(crate) const CPU_LENGTH: usize = REASONS * 8 + 8 * (24 + 44);
 /// Octets of `struct device`: MAC address and two unused, then the generation.
 pub(crate) const DEVICE_LENGTH: usize = 16;
 pub(crate) const GENERATION_OFFSET: usize = 8;
+
+/// Workers whose kernel sockets are spread over.
+pub(crate) const WORKERS: u32 = 256;
+
+/// An owner that shows no sign of life for longer than this is stalled.
+const STALLED_AFTER_NANOSECONDS: u64 = 100_000_000;
+/// Time between the frames that ask a stalled owner for a sign of life.
+const PROBE_EVERY_NANOSECONDS: u64 = 1_000_000_000;
 
 /// Octets of one address's port bitmap: a bit per port.
 pub(crate) const PORTS_LENGTH: usize = 65_536 / 8;
@@ -170,14 +180,28 @@ pub(crate) struct Settings {
     pub(crate) stall_jiffies: u64,
     pub(crate) probe_jiffies: u64,
     pub(crate) has_buffers: bool,
+    /// Workers to spread datagrams over; the steering program has no use for it.
+    pub(crate) workers: u32,
 }
 
 impl Settings {
+    /// The times in jiffies of this kernel.
+    pub(crate) fn new(has_buffers: bool, workers: u32) -> Settings {
+        let jiffy = jiffy_nanoseconds();
+        Settings {
+            stall_jiffies: STALLED_AFTER_NANOSECONDS.div_ceil(jiffy),
+            probe_jiffies: PROBE_EVERY_NANOSECONDS.div_ceil(jiffy),
+            has_buffers,
+            workers,
+        }
+    }
+
     pub(crate) fn to_bytes(&self) -> [u8; 24] {
         let mut octets = [0; 24];
         octets[..8].copy_from_slice(&self.stall_jiffies.to_ne_bytes());
         octets[8..16].copy_from_slice(&self.probe_jiffies.to_ne_bytes());
         octets[16..20].copy_from_slice(&u32::from(self.has_buffers).to_ne_bytes());
+        octets[20..].copy_from_slice(&self.workers.to_ne_bytes());
         octets
     }
 }
@@ -202,6 +226,7 @@ mod tests {
         assert_eq!(defined("LAYOUT"), u64::from(LAYOUT));
         assert_eq!(defined("QUEUES"), u64::from(QUEUES));
         assert_eq!(defined("LOCALS"), u64::from(LOCALS));
+        assert_eq!(defined("WORKERS"), u64::from(WORKERS));
         assert_eq!(defined("ROOM"), ROOM as u64);
         assert_eq!(ROOM, crate::CHUNK - 256);
     }

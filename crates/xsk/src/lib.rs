@@ -29,6 +29,7 @@ mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod socket;
+mod spread;
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
@@ -45,4 +46,5 @@ pub use socket::{
     BATCH, Batch, BindMode, Counters, Flushed, KernelCounters, Options, Received, Refilled,
     RingSizes, Socket,
 };
+pub use spread::{Chosen, Pulses, SPREADS, Spread};
 pub use umem::{CHUNK, Census, Frame, Umem, UmemOptions};

@@ -15,8 +15,13 @@ pub(crate) fn has_buffers() -> bool {
 }
 
 /// Loads an ELF file of ours with its constants set. `has_buffers`: as a program that takes frames of several buffers, so
-/// that a large MTU does not forbid native mode.
-pub(crate) fn load(elf: &[u8], constants: &[u8], has_buffers: bool) -> Result<Object> {
+/// that a large MTU does not forbid native mode. `shared`: maps that exist already and take the place of the file's.
+pub(crate) fn load(
+    elf: &[u8],
+    constants: &[u8],
+    has_buffers: bool,
+    shared: &[(&str, &Map)],
+) -> Result<Object> {
     let failed = |error: libbpf_rs::Error| {
         let doing = format!(
             "loading the kernel program (needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN){}",
@@ -30,6 +35,9 @@ pub(crate) fn load(elf: &[u8], constants: &[u8], has_buffers: bool) -> Result<Ob
         // libbpf names it after the object: match on the suffix.
         if map.name().to_string_lossy().ends_with(".rodata") {
             map.set_initial_value(constants).map_err(failed)?;
+        }
+        if let Some((_, existing)) = shared.iter().find(|(name, _)| map.name() == *name) {
+            map.reuse_fd(existing.descriptor()).map_err(failed)?;
         }
     }
     if has_buffers {

@@ -17,15 +17,9 @@ use crate::layout::{
 use crate::nic::Nic;
 use crate::object;
 use crate::sys::bpf::{self, Map};
-use crate::sys::interface::jiffy_nanoseconds;
 use crate::sys::memory::Mapping;
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
-
-/// An owner that shows no sign of life for longer than this is stalled.
-const STALLED_AFTER_NANOSECONDS: u64 = 100_000_000;
-/// Time between the frames that ask a stalled owner for a sign of life.
-const PROBE_EVERY_NANOSECONDS: u64 = 1_000_000_000;
 
 /// The program of one interface. Its attachment ends with the value, or with the process however that ends; then every
 /// frame goes to the kernel.
@@ -55,7 +49,12 @@ impl Program {
     /// Loads the program with empty tables. Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN.
     pub fn load() -> Result<Program> {
         let has_buffers = object::has_buffers();
-        let object = object::load(OBJECT, &settings(has_buffers).to_bytes(), has_buffers)?;
+        let object = object::load(
+            OBJECT,
+            &Settings::new(has_buffers, 0).to_bytes(),
+            has_buffers,
+            &[],
+        )?;
         let map = |name, key, value| object::map_of(&object, name, key, value);
         let destinations = map("destinations", 20, 1)?;
         let backends = map("backends", 36, 4)?;
@@ -369,16 +368,7 @@ pub(crate) fn remove(map: &Map, key: &[u8], doing: impl FnOnce() -> String) -> R
     }
 }
 
-fn settings(has_buffers: bool) -> Settings {
-    let jiffy = jiffy_nanoseconds();
-    Settings {
-        stall_jiffies: STALLED_AFTER_NANOSECONDS.div_ceil(jiffy),
-        probe_jiffies: PROBE_EVERY_NANOSECONDS.div_ceil(jiffy),
-        has_buffers,
-    }
-}
-
-fn mapped(map: &Map, length: usize) -> Result<Mapping> {
+pub(crate) fn mapped(map: &Map, length: usize) -> Result<Mapping> {
     Mapping::of_descriptor(map.descriptor(), length, 0)
         .map_err(|error| Error::system(format!("mapping {length} octets of a BPF array"), error))
 }

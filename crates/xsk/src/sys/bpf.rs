@@ -1,6 +1,6 @@
 //! The bpf() system call, as far as libbpf-rs does not wrap it or its types would tie us to an open object.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -32,6 +32,20 @@ impl Map {
             key_size: facts.key_size,
             value_size,
         })
+    }
+
+    /// Makes an array that can be mapped into memory.
+    pub(crate) fn mappable_array(name: &CStr, value_size: u32, entries: u32) -> io::Result<Map> {
+        let options = raw::bpf_map_create_opts {
+            sz: size_of::<raw::bpf_map_create_opts>() as raw::size_t,
+            map_flags: raw::BPF_F_MMAPABLE,
+            ..Default::default()
+        };
+        let kind = raw::BPF_MAP_TYPE_ARRAY;
+        // SAFETY: the name lives through the call, and libbpf reads at most `sz` octets of the options.
+        let made =
+            unsafe { raw::bpf_map_create(kind, name.as_ptr(), 4, value_size, entries, &options) };
+        Map::new(owned(made)?)
     }
 
     /// Inserts or replaces.

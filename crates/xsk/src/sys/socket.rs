@@ -128,3 +128,19 @@ pub(crate) fn wake_receiver(socket: BorrowedFd<'_>) {
     // result says only whether frames wait, which the ring says too.
     unsafe { libc::poll(&mut poll, 1, 0) };
 }
+
+/// Lets a program choose the socket for each datagram of a SO_REUSEPORT group; any socket of the group will do.
+pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let program = program.as_raw_fd();
+    let length = size_of_val(&program) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets of a value that lives through the call.
+    result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_EBPF,
+            std::ptr::from_ref(&program).cast(),
+            length,
+        )
+    })
+}
