@@ -64,7 +64,8 @@ const IN_FLIGHT_MAX: usize = 1 << 20;
 /// How many servers may have all their queries in flight at the same time.
 const SERVERS_FULL: usize = 4;
 
-/// IDs that are tried before a query is refused: with half of all entries taken, eight of a bucket are in one of 25 cases.
+/// IDs that are tried before a query is refused. With three quarters of all entries taken, the most there can be, a bucket
+/// is full in one of four cases, and eight in a row are in one of 65,000.
 const TRIES: usize = 8;
 
 /// Bodies that one call of [`Exchanges::expire`] looks at: about 20 µs.

@@ -15,6 +15,8 @@ use crate::clock::Now;
 use crate::log;
 use crate::random::Random;
 use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -24,12 +26,18 @@ use tokio::time::{Instant, sleep};
 /// Servers that the first round probes at the same time: descriptors, and a burst of queries.
 const FIRST_ROUND: usize = 500;
 
+/// How long a source address is read from that no server is asked from any more: longer than any query waits.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// Servers with their tasks.
+type Followed = HashMap<ServerId, (Arc<Server>, AbortHandle)>;
+
 /// The checks of all servers.
 pub struct Checks {
     ports: Arc<Ports>,
     random: Mutex<Random>,
-    /// The task of each server.
-    tasks: Mutex<HashMap<ServerId, AbortHandle>>,
+    /// The task of each server that is followed.
+    tasks: Mutex<Followed>,
 }
 
 impl Checks {
@@ -70,14 +78,16 @@ impl Checks {
         let mut old = std::mem::take(&mut *tasks);
         for server in servers {
             let task = old.remove(&server.number).unwrap_or_else(|| {
-                tokio::spawn(Arc::clone(self).watch(Arc::clone(server))).abort_handle()
+                let task = tokio::spawn(Arc::clone(self).watch(Arc::clone(server)));
+                (Arc::clone(server), task.abort_handle())
             });
             tasks.insert(server.number, task);
         }
-        old.values().for_each(AbortHandle::abort);
+        old.values().for_each(|(_, task)| task.abort());
+        self.retire_ports(&tasks);
     }
 
-    fn lock_tasks(&self) -> std::sync::MutexGuard<'_, HashMap<ServerId, AbortHandle>> {
+    fn lock_tasks(&self) -> std::sync::MutexGuard<'_, Followed> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -138,7 +148,7 @@ impl Checks {
     /// One check: whether the server is well.
     async fn check(&self, server: &Server) -> bool {
         let id = self.random().next_u32() as u16;
-        let result = match self.ports.prepare(server) {
+        let result = match self.source_towards(server) {
             Ok(source) => probe::ask(server, source, id).await,
             Err(error) => Err(probe::Failure::Socket(error)),
         };
@@ -154,10 +164,33 @@ impl Checks {
     /// For a server that is not probed: queries need to know from where they leave all the same.
     fn find_source(&self, server: &Server) {
         if server.state.is_up()
-            && let Err(error) = self.ports.prepare(server)
+            && let Err(error) = self.source_towards(server)
         {
             log::verbose!("No way to {}: {error}", server.name_with_address());
         }
+    }
+
+    /// From where the server is asked now, whatever it was before.
+    fn source_towards(&self, server: &Server) -> io::Result<SocketAddr> {
+        let before = server.ports.get();
+        let source = self.ports.prepare(server)?;
+        if before.is_some() && before != server.ports.get() {
+            log::info!(
+                "{} is asked from {} now",
+                server.name_with_address(),
+                source.ip()
+            );
+            self.retire_ports(&self.lock_tasks());
+        }
+        Ok(source)
+    }
+
+    fn retire_ports(&self, followed: &Followed) {
+        let used: Vec<u16> = followed
+            .values()
+            .filter_map(|(server, _)| server.ports.get())
+            .collect();
+        self.ports.retire_all_but(&used, Now::read(), DRAIN);
     }
 
     fn random(&self) -> std::sync::MutexGuard<'_, Random> {

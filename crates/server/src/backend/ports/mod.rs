@@ -109,6 +109,13 @@ impl PortPool {
         pool
     }
 
+    /// The ports of `old`, a pool of the same address, are read on as long as they would have been.
+    fn with_draining_of(mut self, old: &PortPool) -> PortPool {
+        self.draining.extend(old.draining.iter().cloned());
+        self.sort();
+        self
+    }
+
     fn sort(&mut self) {
         let draining = self.draining.iter().map(|(_, port)| port);
         self.by_number = self.ports.iter().chain(draining).cloned().collect();
@@ -170,19 +177,18 @@ impl Ports {
     fn pool_of(&self, source: SocketAddr) -> io::Result<u16> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.load();
-        if let Some(index) = pools.iter().position(|pool| pool.source == source) {
+        let open = |pool: &Arc<PortPool>| pool.source == source && !pool.ports.is_empty();
+        if let Some(index) = pools.iter().position(open) {
             return Ok(index as u16);
         }
-        let index = u16::try_from(pools.len())
-            .ok()
-            .filter(|&index| index != u16::MAX);
-        let index = index.ok_or_else(|| {
-            io::Error::other("65,535 source addresses are in use: no more are possible")
-        })?;
         raise_descriptor_limit();
-        let ports = self.bind_all(index, source)?;
+        let index = place_for(&pools, source)?;
+        let pool = PortPool::new(source, self.bind_all(index, source)?);
         let mut pools = Pools::clone(&pools);
-        pools.push(Arc::new(PortPool::new(source, ports)));
+        match pools.get_mut(usize::from(index)) {
+            Some(old) => *old = Arc::new(pool.with_draining_of(old)),
+            None => pools.push(Arc::new(pool)),
+        }
         self.pools.store(Arc::new(pools));
         Ok(index)
     }
@@ -229,7 +235,8 @@ impl Ports {
     /// How hard a query is to forge an answer to, in bits: ports in use and IDs. The lowest of all source addresses.
     pub fn entropy_bits(&self) -> f64 {
         let pools = self.pools.load();
-        let fewest = pools.iter().map(|pool| pool.ports.len()).min().unwrap_or(1);
+        let counts = pools.iter().map(|pool| pool.ports.len());
+        let fewest = counts.filter(|&count| count > 0).min().unwrap_or(1);
         16.0 + (fewest as f64).log2()
     }
 }
@@ -283,6 +290,18 @@ impl Departures {
         let pool = self.pools.get(usize::from(port.pool))?;
         Some(pool.ports.get(usize::from(port.socket))?.as_fd())
     }
+}
+
+/// The index for a new pool of `source`: that of its former one, or of one that is empty, or a new one.
+fn place_for(pools: &Pools, source: SocketAddr) -> io::Result<u16> {
+    let empty = |pool: &Arc<PortPool>| pool.by_number.is_empty();
+    let place = pools.iter().position(|pool| pool.source == source);
+    let place = place
+        .or_else(|| pools.iter().position(empty))
+        .unwrap_or(pools.len());
+    let index = u16::try_from(place).ok().filter(|&index| index != u16::MAX);
+    index
+        .ok_or_else(|| io::Error::other("65,535 source addresses are in use: no more are possible"))
 }
 
 /// The address that the kernel sends from towards `backend`: `chosen`, or what a connected socket says. Port 0.

@@ -19,10 +19,15 @@ impl Ports {
     pub fn rotate_one(&self, now: Now, drain: Duration, random: &mut Random) -> io::Result<()> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pools = Pools::clone(&self.pools.load());
-        if pools.is_empty() {
+        self.close_drained(&mut pools, now);
+        let open: Vec<usize> = (0..pools.len())
+            .filter(|&number| !pools[number].ports.is_empty())
+            .collect();
+        if open.is_empty() {
+            self.pools.store(Arc::new(pools));
             return Ok(());
         }
-        let number = random.below(pools.len() as u32) as usize;
+        let number = open[random.below(open.len() as u32) as usize];
         let pool = Arc::make_mut(&mut pools[number]);
         let index = random.below(pool.ports.len() as u32) as usize;
         let new = self.bind(number as u16, index, pool.source)?;
@@ -30,9 +35,25 @@ impl Ports {
         let until = Now(now.0 + drain.as_nanos() as u64);
         pool.draining.push((until, old));
         pool.sort();
-        self.close_drained(&mut pools, now);
         self.pools.store(Arc::new(pools));
         Ok(())
+    }
+
+    /// Stops using the pools whose indices are not in `used`: no server is asked from their addresses any more. They are
+    /// read for `drain` more.
+    pub fn retire_all_but(&self, used: &[u16], now: Now, drain: Duration) {
+        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = Pools::clone(&self.pools.load());
+        let until = Now(now.0 + drain.as_nanos() as u64);
+        for (number, pool) in pools.iter_mut().enumerate() {
+            if !pool.ports.is_empty() && !used.iter().any(|&used| usize::from(used) == number) {
+                let pool = Arc::make_mut(pool);
+                let ports = std::mem::take(&mut pool.ports);
+                pool.draining
+                    .extend(ports.into_iter().map(|port| (until, port)));
+            }
+        }
+        self.pools.store(Arc::new(pools));
     }
 
     /// Takes ports whose time is over out of `pools`. Their sockets close with the last snapshot that has them.

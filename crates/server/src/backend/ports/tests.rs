@@ -133,9 +133,38 @@ fn a_port_is_opened_before_use_and_closed_after_the_time_out() {
     ports
         .rotate_one(Now(2_000_000_000), drain, &mut random)
         .expect("loopback");
-    assert_eq!(events.lock().expect("no panic")[3..], [(false, first)]);
+    assert_eq!(events.lock().expect("no panic")[2], (false, first));
     assert!(ports.pools.load()[0].find(first.port()).is_none());
     assert!(UdpSocket::bind(first).is_ok(), "the socket is closed");
+}
+
+#[test]
+fn an_address_that_nobody_is_asked_from_keeps_no_ports() {
+    let (ports, server) = ports(4);
+    let mut random = Random::from_seed(1);
+    let drain = Duration::from_secs(2);
+    let open = |ports: &Ports| ports.pools.load()[0].by_number.len();
+    ports.retire_all_but(&[0], Now(0), drain);
+    assert!(ports.depart().pick(&server, &mut random).is_some());
+    ports.retire_all_but(&[], Now(0), drain);
+    assert_eq!(
+        (ports.depart().pick(&server, &mut random), open(&ports)),
+        (None, 4)
+    );
+    ports
+        .rotate_one(Now(1), drain, &mut random)
+        .expect("nothing to do");
+    assert_eq!(open(&ports), 4, "answers may still come");
+    ports
+        .rotate_one(Now(2_000_000_000), drain, &mut random)
+        .expect("nothing to do");
+    assert_eq!(open(&ports), 0);
+    ports.prepare(&server).expect("loopback");
+    assert_eq!(
+        (server.ports.get(), open(&ports)),
+        (Some(0), 4),
+        "it is asked again"
+    );
 }
 
 #[test]
