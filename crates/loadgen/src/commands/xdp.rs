@@ -1,0 +1,350 @@
+//! `floodgate xdp`: kxdpgun's command line (its manual, versions 3.2 to 3.5), and what it lacks.
+
+use super::parse;
+use crate::failure::{During, Failure, Outcome};
+use crate::questions::{Format as QuestionFormat, Questions, Style};
+use crate::report::{self, Format};
+use crate::watch::Watch;
+use crate::xdp::{Affinity, Generator, Mode, Plan, sleep_precisely};
+use clap::{Parser, ValueEnum};
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use wire::frame::{Family, Mac};
+use xsk::Sources;
+
+/// Sends DNS queries over AF_XDP at a given rate, whatever comes back, and matches every answer to its query.
+#[derive(Debug, Parser)]
+#[command(
+    name = "floodgate xdp",
+    version,
+    disable_version_flag = true,
+    args_override_self = true
+)]
+struct Command {
+    /// How long to send, in seconds
+    #[arg(short = 't', long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    duration: Duration,
+    /// Queries a second, all threads together
+    #[arg(short = 'Q', long, value_name = "QUERIES", default_value = "1000", value_parser = rate)]
+    qps: f64,
+    /// Queries sent at once
+    #[arg(short = 'b', long, value_name = "SIZE", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: u32,
+    /// Throw answers away unread: more queries a second, no statistics of answers
+    #[arg(short = 'r', long)]
+    drop: bool,
+    /// The server's port
+    #[arg(short = 'p', long, value_name = "NUMBER", default_value_t = 53, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// CPUs of the threads: the first, and from each to the next
+    #[arg(short = 'F', long, value_name = "[START][sSTEP]", default_value = "0s1", value_parser = affinity)]
+    affinity: Affinity,
+    /// File of queries, a line each: `name type [E|D]`; `-` is standard input
+    #[arg(short = 'i', long, value_name = "FILE")]
+    infile: PathBuf,
+    /// The file has messages in wire format, each behind its length in two octets
+    #[arg(short = 'B', long)]
+    binary: bool,
+    /// Send from this interface instead of the route's
+    #[arg(short = 'I', long, value_name = "NAME")]
+    interface: Option<String>,
+    /// Send from this address, or evenly from all of this network
+    #[arg(short = 'l', long, value_name = "ADDRESS[/PREFIX]", value_parser = sources)]
+    local: Option<Sources>,
+    /// Our MAC address instead of the interface's
+    #[arg(short = 'L', long = "local-mac", visible_alias = "mac-local", value_name = "MAC", value_parser = mac)]
+    local_mac: Option<Mac>,
+    /// The next hop's MAC address instead of the kernel's
+    #[arg(short = 'R', long = "remote-mac", visible_alias = "mac-remote", value_name = "MAC", value_parser = mac)]
+    remote_mac: Option<Mac>,
+    /// Tag frames with this VLAN
+    #[arg(short = 'v', long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    vlan: Option<u16>,
+    /// Largest answer over UDP that queries with EDNS ask for, in octets
+    #[arg(
+        short = 'e',
+        long = "edns-size",
+        value_name = "SIZE",
+        default_value_t = 1232
+    )]
+    edns_size: u16,
+    /// auto: native and zero-copy where possible; copy: native, copying; generic: in the kernel's stack
+    #[arg(short = 'm', long, value_enum, default_value = "auto")]
+    mode: ModeWord,
+    /// Print results as JSON, an object a line
+    #[arg(short = 'j', long, conflicts_with = "csv")]
+    json: bool,
+    /// Print results as CSV
+    #[arg(long)]
+    csv: bool,
+    /// Print statistics in between, every so many milliseconds (SIGUSR1 asks for them too)
+    #[arg(short = 'S', long = "stats-period", value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    stats_period: Option<u64>,
+    /// No progress line
+    #[arg(short = 'q', long)]
+    quiet: bool,
+    /// An answer that takes longer is late, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    late: Duration,
+    /// Ports to send from; only answers to these are taken
+    #[arg(long, value_name = "FIRST-LAST", default_value = "16384-20479", value_parser = ports)]
+    source_ports: RangeInclusive<u16>,
+    /// Never sleep between batches: steadier sending at the cost of a whole CPU
+    #[arg(long)]
+    busy: bool,
+    /// Print the version
+    #[arg(short = 'V', long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
+    /// The server: an address, or a name that has one
+    target: String,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeWord {
+    Auto,
+    Copy,
+    Generic,
+}
+
+pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
+    let Some(command) = parse::<Command>("floodgate xdp", arguments)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    // First of all: threads inherit which signals are blocked.
+    let mut watch = Watch::new(command.quiet)?;
+    sleep_precisely()?;
+    let plan = command.plan()?;
+    let (drop, target) = (plan.drop, plan.target);
+    let questions = Questions::read(&command.infile, command.question_format())?;
+    let mut generator = Generator::new(plan, questions, command.qps)?;
+    let id = report::json::RunId::new();
+    let description = generator.description()?;
+    match command.format() {
+        Format::Text => print!("{}", report::text::description(&description)),
+        Format::Json => {
+            let period = command.stats_period.map(Duration::from_millis);
+            print!("{}", id.header(&description, command.late, period));
+        }
+        Format::Csv => {}
+    }
+    command.print_in_between(&mut watch, &id);
+    let measurement = generator.measure(command.qps, command.duration, &mut watch)?;
+    let headers = Family::of(&target).headers_length();
+    match command.format() {
+        Format::Text => print!("{}", report::text::measurement(&measurement, headers, drop)),
+        Format::Json => print!("{}", id.summary(&measurement)),
+        Format::Csv => print!("{}", report::csv::measurement(&measurement)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Command {
+    fn plan(&self) -> Outcome<Plan> {
+        Ok(Plan {
+            target: resolve(&self.target, self.port, self.local)?,
+            interface: self.interface.clone(),
+            sources: self.local,
+            local_mac: self.local_mac,
+            remote_mac: self.remote_mac,
+            vlan: self.vlan,
+            ports: self.source_ports.clone(),
+            mode: match self.mode {
+                ModeWord::Auto => Mode::Auto,
+                ModeWord::Copy => Mode::Copy,
+                ModeWord::Generic => Mode::Generic,
+            },
+            drop: self.drop,
+            batch: self.batch,
+            affinity: self.affinity,
+            late_after: self.late,
+            busy: self.busy,
+        })
+    }
+
+    fn question_format(&self) -> QuestionFormat {
+        if self.binary {
+            return QuestionFormat::Binary;
+        }
+        QuestionFormat::Text(Style {
+            payload_size: self.edns_size,
+            ..Style::default()
+        })
+    }
+
+    fn format(&self) -> Format {
+        match (self.json, self.csv) {
+            (true, _) => Format::Json,
+            (_, true) => Format::Csv,
+            _ => Format::Text,
+        }
+    }
+
+    fn print_in_between(&self, watch: &mut Watch, id: &report::json::RunId) {
+        let period = self.stats_period.map(Duration::from_millis);
+        let (json, id) = (self.json, id.clone());
+        let print = move |tally: &crate::tally::Tally, elapsed: Duration| {
+            if json {
+                print!("{}", id.periodic(tally, elapsed));
+            } else {
+                print!("{}", report::text::periodic(tally, elapsed));
+            }
+        };
+        watch.print_statistics(Box::new(print), period);
+    }
+}
+
+/// An address, or the first address of a name that is of the same version of IP as the source.
+fn resolve(target: &str, port: u16, sources: Option<Sources>) -> Outcome<SocketAddr> {
+    if let Ok(address) = target.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(address, port));
+    }
+    let mut found = (target, port)
+        .to_socket_addrs()
+        .during(format!("looking up the target {target}"))?;
+    found
+        .find(|address| sources.is_none_or(|own| own.address.is_ipv4() == address.is_ipv4()))
+        .ok_or_else(|| Failure::new(format!("{target} has no address that we could send to")))
+}
+
+// -- Values -----------------------------------------------------------------------------------------------------------
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds")?;
+    if !(seconds > 0.0 && seconds <= 1e6) {
+        return Err("must be above 0, and at most 1000000 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text
+        .parse()
+        .map_err(|_| "must be a number of queries a second")?;
+    if !(rate > 0.0 && rate <= 1e9) {
+        return Err("must be above 0, and at most 1000000000 queries a second".to_owned());
+    }
+    Ok(rate)
+}
+
+/// `0s1`, `2`, `s2`, `1s2`.
+fn affinity(text: &str) -> Result<Affinity, String> {
+    let wrong = || "must be [START][sSTEP], such as 0s1, 2 or s2".to_owned();
+    let (start, step) = match text.split_once('s') {
+        None => (text, "1"),
+        Some((start, step)) => (if start.is_empty() { "0" } else { start }, step),
+    };
+    Ok(Affinity {
+        start: start.parse().map_err(|_| wrong())?,
+        step: step.parse().map_err(|_| wrong())?,
+    })
+}
+
+fn sources(text: &str) -> Result<Sources, String> {
+    let (address, prefix) = match text.split_once('/') {
+        None => (text, None),
+        Some((address, prefix)) => (address, Some(prefix)),
+    };
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| "must be an address, or a network such as 192.0.2.0/24")?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let prefix = prefix.map_or(Ok(bits), str::parse);
+    match prefix {
+        Ok(prefix) if prefix <= bits => Ok(Sources { address, prefix }),
+        _ => Err(format!("the prefix must be 0 to {bits}")),
+    }
+}
+
+fn mac(text: &str) -> Result<Mac, String> {
+    let wrong = || "must be six hexadecimal octets, such as 02:00:00:00:00:01".to_owned();
+    let octets: Result<Vec<u8>, _> = text
+        .split([':', '-'])
+        .map(|octet| u8::from_str_radix(octet, 16))
+        .collect();
+    let octets = octets.map_err(|_| wrong())?;
+    octets.try_into().map_err(|_| wrong())
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || "must be FIRST-LAST, ascending, within 1 to 65535".to_owned();
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let first: u16 = first.parse().map_err(|_| wrong())?;
+    let last: u16 = last.parse().map_err(|_| wrong())?;
+    if first == 0 || first > last {
+        return Err(wrong());
+    }
+    Ok(first..=last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Outcome<Command> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        parse::<Command>("floodgate xdp", &words).map(|command| command.expect("no help asked for"))
+    }
+
+    fn failure(line: &str) -> String {
+        parsed(line).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_manuals_examples_parse() {
+        for line in [
+            "-i queries.txt 2001:DB8::1",
+            "-t 20 -Q 1000000 -i queries.txt -b 20 -p 8853 192.0.2.1",
+            "-Q 2500000 -p 53 -i random_1M 192.0.2.1 -t 60",
+            "-t 120 -Q 6000000 -i queries.txt -b 5 -r -p 8853 192.168.101.2",
+            "-F 2s2 -I eth0 -l 10.0.0.0/8 -L 02:00:00:00:00:01 -R 2-0-0-0-0-2 -v 7 -e 4096 -m copy -j -S 500 -B -i f ::1",
+        ] {
+            parsed(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn values_reach_the_plan() {
+        let command =
+            parsed("-F 2s3 -l 10.1.2.3/8 -R 2:0:0:0:0:a -m generic -i f 192.0.2.1").unwrap();
+        let plan = command.plan().unwrap();
+        assert_eq!(plan.target, "192.0.2.1:53".parse().unwrap());
+        assert_eq!(plan.affinity, Affinity { start: 2, step: 3 });
+        assert_eq!(plan.remote_mac, Some([2, 0, 0, 0, 0, 10]));
+        assert_eq!((plan.mode, plan.batch), (Mode::Generic, 10));
+        assert_eq!(plan.sources.unwrap().prefix, 8);
+    }
+
+    #[test]
+    fn what_is_wrong_is_one_line_that_says_what_would_be_right() {
+        for (line, part) in [
+            ("192.0.2.1", "--infile"),
+            ("-i f", "<TARGET>"),
+            ("-i f -t x 192.0.2.1", "must be a number of seconds"),
+            ("-i f -Q 0 192.0.2.1", "must be above 0"),
+            ("-i f -b 0 192.0.2.1", "1..=1024"),
+            ("-i f -l 10.0.0.0/33 192.0.2.1", "must be 0 to 32"),
+            ("-i f -L 02:00 192.0.2.1", "six hexadecimal octets"),
+            ("-i f -F x 192.0.2.1", "such as 0s1"),
+            ("-i f --source-ports 9-8 192.0.2.1", "FIRST-LAST"),
+            ("-i f -U 192.0.2.1", "-U"),
+            ("-i f -m zero 192.0.2.1", "generic"),
+        ] {
+            let failure = failure(line);
+            assert!(failure.contains(part), "{line}: {failure}");
+            assert_eq!(failure.lines().count(), 1, "{failure}");
+        }
+    }
+
+    #[test]
+    fn affinities_have_a_start_and_a_step() {
+        let pair = |text| affinity(text).map(|affinity| (affinity.start, affinity.step));
+        assert_eq!(pair("3"), Ok((3, 1)));
+        assert_eq!(pair("s2"), Ok((0, 2)));
+        assert_eq!(pair("4s2"), Ok((4, 2)));
+        assert!(pair("").is_err());
+    }
+}

@@ -1,0 +1,15 @@
+//! `floodgate`: a load generator for DNS servers. Every answer is matched to its query.
+//!
+//! A crate of its own because it is a program of its own: the second user of `wire` and `xsk`.
+
+pub mod commands;
+pub mod failure;
+pub mod flights;
+pub mod judge;
+pub mod pace;
+pub mod path;
+pub mod questions;
+pub mod report;
+pub mod tally;
+pub mod watch;
+pub mod xdp;

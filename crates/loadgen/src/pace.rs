@@ -1,0 +1,193 @@
+//! When queries are meant to be sent: an open loop, which does not wait for answers.
+//!
+//! Queries go in batches. Batch k of b queries at rate r is meant to be sent k · b / r seconds after the start, all of its
+//! queries at once. A sender that falls behind sends what it owes as fast as it can, so that a stall shows in the
+//! latencies; what it owes for longer than [`PATIENCE`] it gives up and counts, so that a rate beyond its reach does
+//! not turn into latencies without end.
+
+use std::time::Duration;
+
+/// How far the sender may be behind.
+pub const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The schedule of one sending thread.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    batch: u32,
+    /// Nanoseconds from one batch to the next.
+    interval: f64,
+    total: u64,
+    /// Queries that are sent or given up.
+    gone: u64,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Send so many queries now, which were meant for this time, in nanoseconds since the start. Those given up before
+    /// them are `skipped`.
+    Batch {
+        queries: u32,
+        intended: u64,
+        skipped: u64,
+    },
+    /// Nothing until then, in nanoseconds since the start.
+    At(u64),
+    /// Everything is gone; the last ones that were given up are `skipped`.
+    Finished { skipped: u64 },
+}
+
+impl Pace {
+    /// `rate` queries a second for `duration`, `batch` at a time. A rate of 0 sends nothing.
+    pub fn new(rate: f64, duration: Duration, batch: u32) -> Pace {
+        Pace {
+            batch: batch.max(1),
+            interval: f64::from(batch.max(1)) * 1e9 / rate,
+            total: (rate * duration.as_secs_f64()).round() as u64,
+            gone: 0,
+        }
+    }
+
+    /// Queries of the whole schedule.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// When everything should be sent, in nanoseconds since the start.
+    pub fn end(&self) -> u64 {
+        self.intended(self.total)
+    }
+
+    /// What is due at `now`, in nanoseconds since the start; a batch counts as sent from then on.
+    #[inline]
+    pub fn due(&mut self, now: u64) -> Due {
+        let skipped = self.skip(now);
+        if self.gone >= self.total {
+            return Due::Finished { skipped };
+        }
+        let intended = self.intended(self.gone);
+        if intended > now {
+            return Due::At(intended);
+        }
+        // To the end of this batch: part of it may have been sent before.
+        let batch = u64::from(self.batch);
+        let queries = (batch - self.gone % batch).min(self.total - self.gone) as u32;
+        self.gone += u64::from(queries);
+        Due::Batch {
+            queries,
+            intended,
+            skipped,
+        }
+    }
+
+    /// Takes back queries of the last batch that could not be sent: they are due again.
+    #[inline]
+    pub fn put_back(&mut self, queries: u32) {
+        self.gone -= u64::from(queries);
+    }
+
+    /// Gives up what is owed for too long; returns how many queries.
+    #[inline]
+    fn skip(&mut self, now: u64) -> u64 {
+        let limit = now.saturating_sub(PATIENCE.as_nanos() as u64);
+        if self.gone >= self.total || self.intended(self.gone) >= limit {
+            return 0;
+        }
+        let batches = (limit as f64 / self.interval).ceil() as u64;
+        let kept = (batches * u64::from(self.batch)).clamp(self.gone, self.total);
+        std::mem::replace(&mut self.gone, kept).abs_diff(kept)
+    }
+
+    /// When the query of this number is meant to be sent: with its batch.
+    #[inline]
+    fn intended(&self, number: u64) -> u64 {
+        ((number / u64::from(self.batch)) as f64 * self.interval) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn batches_leave_at_their_times() {
+        let mut pace = Pace::new(1000.0, Duration::from_millis(25), 10);
+        assert_eq!((pace.total(), pace.end()), (25, 20_000_000));
+        let batch = |queries, intended| Due::Batch {
+            queries,
+            intended,
+            skipped: 0,
+        };
+        assert_eq!(pace.due(0), batch(10, 0));
+        assert_eq!(pace.due(0), Due::At(10_000_000));
+        assert_eq!(pace.due(25_000_000), batch(10, 10_000_000));
+        assert_eq!(pace.due(25_000_000), batch(5, 20_000_000));
+        assert_eq!(pace.due(25_000_000), Due::Finished { skipped: 0 });
+    }
+
+    #[test]
+    fn what_is_owed_for_too_long_is_given_up() {
+        let mut pace = Pace::new(1000.0, Duration::from_secs(1), 1);
+        let due = pace.due(SECOND / 2);
+        assert_eq!(
+            due,
+            Due::Batch {
+                queries: 1,
+                intended: 400_000_000,
+                skipped: 400
+            }
+        );
+        assert_eq!(pace.due(10 * SECOND), Due::Finished { skipped: 599 });
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_due_again() {
+        let mut pace = Pace::new(1000.0, Duration::from_secs(1), 8);
+        pace.due(0);
+        pace.put_back(3);
+        let due = Due::Batch {
+            queries: 3,
+            intended: 0,
+            skipped: 0,
+        };
+        assert_eq!(pace.due(0), due);
+        assert_eq!(pace.due(0), Due::At(8_000_000));
+    }
+
+    #[test]
+    fn a_rate_of_nothing_is_finished_at_once() {
+        let mut pace = Pace::new(0.0, Duration::from_secs(1), 8);
+        assert_eq!(pace.due(0), Due::Finished { skipped: 0 });
+    }
+
+    proptest! {
+        #[test]
+        fn every_query_is_sent_or_given_up_and_none_before_its_time(
+            rate in 1.0..1e7_f64,
+            milliseconds in 1_u64..300,
+            batch in 1_u32..100,
+            steps in prop::collection::vec(0_u64..400_000_000, 1..100),
+        ) {
+            let mut pace = Pace::new(rate, Duration::from_millis(milliseconds), batch);
+            let (mut sent, mut given_up, mut now) = (0, 0, 0);
+            for step in steps.into_iter().chain([SECOND]) {
+                now += step;
+                for _ in 0..3 {
+                    match pace.due(now) {
+                        Due::Batch { queries, intended, skipped } => {
+                            prop_assert!(intended <= now && now - intended <= PATIENCE.as_nanos() as u64);
+                            sent += u64::from(queries);
+                            given_up += skipped;
+                        }
+                        Due::At(then) => prop_assert!(then > now),
+                        Due::Finished { skipped } => given_up += skipped,
+                    }
+                }
+            }
+            prop_assert_eq!(sent + given_up, pace.total());
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The way to a server: which interface, from which address, to which neighbour. The kernel is asked (rtnetlink(7)), so
+//! that queries go where ordinary ones would.
+
+mod netlink;
+
+use crate::failure::{During, Failure, Outcome};
+use netlink::{Attribute, Netlink};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+use wire::frame::Mac;
+
+/// Where the kernel would send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Index of the interface.
+    pub interface: u32,
+    /// The address that the kernel would send from.
+    pub source: IpAddr,
+    /// The gateway, or the server itself.
+    pub next_hop: IpAddr,
+}
+
+/// How long an address resolution may take.
+const RESOLUTION_LIMIT: Duration = Duration::from_secs(2);
+const RESOLUTION_PAUSE: Duration = Duration::from_millis(5);
+
+/// The discard service (RFC 863): where the datagram goes that makes the kernel look for the next hop.
+const DISCARD_PORT: u16 = 9;
+
+const RTM_GETROUTE: u16 = 26;
+const RTM_GETNEIGH: u16 = 30;
+const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_PREFSRC: u16 = 7;
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the MAC address is known.
+const NUD_KNOWN: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+
+/// Asks for the route to a server, over one interface (index) where one is given.
+///
+/// # Errors
+/// No route, or one that does not leave this machine: AF_XDP sends out of an interface.
+pub fn route(target: IpAddr, interface: Option<u32>) -> Outcome<Route> {
+    let asking = format!("asking the kernel for the route to {target}");
+    let octets = octets_of(target);
+    // struct rtmsg: family, length of the destination, and six fields of which none matters here.
+    let mut body = vec![family_of(target), octets.len() as u8 * 8];
+    body.extend([0; 10]);
+    let mut attributes = vec![Attribute::new(RTA_DST, octets)];
+    attributes.extend(interface.map(|index| Attribute::new(RTA_OIF, index.to_ne_bytes())));
+    let answer = Netlink::open()
+        .and_then(|netlink| netlink.ask(RTM_GETROUTE, &body, &attributes))
+        .during(&asking)?;
+    let kind = answer.fixed::<12>().map_or(0, |route| route[7]);
+    if kind != RTN_UNICAST {
+        return Err(Failure::new(match kind {
+            RTN_LOCAL => format!(
+                "{target} is this machine: AF_XDP sends out of an interface; use `floodgate sockets`"
+            ),
+            _ => format!("{target} is not one host: a unicast address is needed"),
+        }));
+    }
+    let broken = || {
+        Failure::new(format!(
+            "{asking}: its answer lacks the interface or the source address"
+        ))
+    };
+    let interface = answer
+        .attribute(12, RTA_OIF)
+        .and_then(|index| index.try_into().ok())
+        .map(u32::from_ne_bytes);
+    let source = answer.attribute(12, RTA_PREFSRC).and_then(address_of);
+    let gateway = answer.attribute(12, RTA_GATEWAY).and_then(address_of);
+    Ok(Route {
+        interface: interface.ok_or_else(broken)?,
+        source: source.ok_or_else(broken)?,
+        next_hop: gateway.unwrap_or(target),
+    })
+}
+
+/// The MAC address of the next hop to a server: makes the kernel resolve it, and waits.
+///
+/// # Errors
+/// It does not answer within two seconds.
+pub fn resolve(route: &Route, target: IpAddr) -> Outcome<Mac> {
+    let next_hop = route.next_hop;
+    let asking = format!("resolving {next_hop}, the next hop to {target}");
+    let netlink = Netlink::open().during(&asking)?;
+    // Whether it arrives does not matter: sending it makes the kernel resolve, or confirm what it knows.
+    let _ = UdpSocket::bind(SocketAddr::new(route.source, 0))
+        .and_then(|socket| socket.send_to(&[], (target, DISCARD_PORT)));
+    let started = Instant::now();
+    loop {
+        if let Some(mac) = neighbour(&netlink, route.interface, next_hop).during(&asking)? {
+            return Ok(mac);
+        }
+        if started.elapsed() > RESOLUTION_LIMIT {
+            return Err(Failure::new(format!(
+                "{next_hop}, the next hop to {target}, does not say its MAC address within {} s: is it up? \
+                 (-R gives one by hand)",
+                RESOLUTION_LIMIT.as_secs()
+            )));
+        }
+        std::thread::sleep(RESOLUTION_PAUSE);
+    }
+}
+
+/// The MAC address that the kernel knows, if it does.
+fn neighbour(netlink: &Netlink, interface: u32, address: IpAddr) -> std::io::Result<Option<Mac>> {
+    // struct ndmsg: family, padding 3, interface 4, state 2, flags, type.
+    let mut body = vec![family_of(address), 0, 0, 0];
+    body.extend(interface.to_ne_bytes());
+    body.extend([0; 4]);
+    let attributes = [Attribute::new(NDA_DST, octets_of(address))];
+    let answer = match netlink.ask(RTM_GETNEIGH, &body, &attributes) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+        other => other?,
+    };
+    let state = answer.fixed::<12>().map_or(0, |neighbour| {
+        u16::from_ne_bytes([neighbour[8], neighbour[9]])
+    });
+    let mac = answer.attribute(12, NDA_LLADDR);
+    Ok(mac
+        .filter(|_| state & NUD_KNOWN != 0)
+        .and_then(|mac| mac.try_into().ok()))
+}
+
+fn family_of(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => libc::AF_INET as u8,
+        IpAddr::V6(_) => libc::AF_INET6 as u8,
+    }
+}
+
+fn octets_of(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn address_of(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_refused_with_what_would_be_right() {
+        let failure = route("127.0.0.1".parse().unwrap(), None).unwrap_err();
+        assert_eq!(
+            failure.to_string(),
+            "127.0.0.1 is this machine: AF_XDP sends out of an interface; use `floodgate sockets`"
+        );
+    }
+
+    #[test]
+    fn a_group_is_no_host() {
+        let target = "255.255.255.255".parse().unwrap();
+        let failure = route(target, None).unwrap_err().to_string();
+        assert!(failure.contains("255.255.255.255"), "{failure}");
+    }
+
+    #[test]
+    fn addresses_come_from_their_octets() {
+        assert_eq!(address_of(&[192, 0, 2, 1]), "192.0.2.1".parse().ok());
+        assert_eq!(address_of(&[0; 16]), "::".parse().ok());
+        assert_eq!(address_of(&[1; 5]), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! What is asked: messages in wire format, read once before the run and sent over and over.
+//!
+//! ```text
+//!  octets   │ message 0 │ message 1 │ message 2 │ …      read in this order, so the next one is mostly in the cache
+//!  entries  │ start, length, question's length │ …
+//! ```
+
+mod binary;
+pub mod text;
+
+pub use text::Style;
+
+use crate::failure::{During, Failure, Outcome};
+use std::path::Path;
+use wire::message::{HEADER_LENGTH, parse_query};
+
+/// The longest message that fits a frame of an AF_XDP chunk, in octets: a chunk's 1,792 less the headers of IPv6 and a
+/// VLAN tag. Over sockets it is no limit that hurts: queries are shorter.
+pub const LENGTH_MAX: usize = xsk::ROOM - 66;
+
+/// All messages of a run. Their IDs are set when they are sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Questions {
+    octets: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    start: u32,
+    length: u16,
+    /// Octets of name, type and class; 0 where the message is not a query that can be understood.
+    question_length: u16,
+}
+
+/// One message to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question<'q> {
+    /// The whole message; its first two octets are replaced by the ID.
+    pub message: &'q [u8],
+    /// Name, type and class, as an answer must repeat them; empty where the message has none.
+    pub question: &'q [u8],
+}
+
+/// How a file of questions is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A line each: name, type, flags.
+    Text(Style),
+    /// The length in two octets, most significant first, and the message.
+    Binary,
+}
+
+impl Questions {
+    /// Reads a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// One line: the file cannot be read, or which line or place of it is wrong, or that it has no questions.
+    pub fn read(path: &Path, format: Format) -> Outcome<Questions> {
+        let shown = path.display();
+        let octets = if path == Path::new("-") {
+            let mut octets = Vec::new();
+            std::io::Read::read_to_end(&mut std::io::stdin(), &mut octets).map(|_| octets)
+        } else {
+            std::fs::read(path)
+        };
+        let octets = octets.during(format!("reading queries from {shown}"))?;
+        let questions = match format {
+            Format::Text(style) => text::parse(&octets, style),
+            Format::Binary => binary::parse(&octets),
+        };
+        let questions = questions.during(&shown)?;
+        if questions.is_empty() {
+            return Err(Failure::new(format!(
+                "{shown} has no queries: expected a line each, such as `www.example.com A`"
+            )));
+        }
+        Ok(questions)
+    }
+
+    /// Adds a message.
+    ///
+    /// # Errors
+    /// It is longer than [`LENGTH_MAX`], or all of them together need more than 4 GiB.
+    pub fn push(&mut self, message: &[u8]) -> Outcome<()> {
+        if message.len() > LENGTH_MAX {
+            return Err(Failure::new(format!(
+                "message of {} octets: at most {LENGTH_MAX} fit a frame",
+                message.len()
+            )));
+        }
+        let start = u32::try_from(self.octets.len())
+            .map_err(|_| Failure::new("more than 4 GiB of messages"))?;
+        let question_length =
+            parse_query(message).map_or(0, |parts| usize::from(parts.question_end) - HEADER_LENGTH);
+        self.octets.extend_from_slice(message);
+        self.entries.push(Entry {
+            start,
+            length: message.len() as u16,
+            question_length: question_length as u16,
+        });
+        Ok(())
+    }
+
+    /// Number of messages.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The message of this number.
+    ///
+    /// # Panics
+    /// Where there are not so many.
+    #[inline]
+    pub fn get(&self, number: usize) -> Question<'_> {
+        let entry = self.entries[number];
+        let start = entry.start as usize;
+        let message = &self.octets[start..start + usize::from(entry.length)];
+        let question = match entry.question_length {
+            0 => &[],
+            length => &message[HEADER_LENGTH..HEADER_LENGTH + usize::from(length)],
+        };
+        Question { message, question }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(text: &str) -> Vec<u8> {
+        let questions = text::parse(text.as_bytes(), Style::default()).unwrap();
+        questions.get(0).message.to_vec()
+    }
+
+    #[test]
+    fn a_question_is_name_type_and_class() {
+        let mut questions = Questions::default();
+        questions.push(&written("a.example TXT E")).unwrap();
+        let question = questions.get(0);
+        assert_eq!(question.question, b"\x01a\x07example\0\0\x10\0\x01");
+        assert_eq!(question.message.len(), 12 + question.question.len() + 11);
+    }
+
+    #[test]
+    fn what_is_no_query_is_sent_and_has_no_question() {
+        let mut questions = Questions::default();
+        questions.push(b"\0\0\x80").unwrap();
+        questions.push(&[]).unwrap();
+        assert_eq!(questions.get(0).message, b"\0\0\x80");
+        assert_eq!(
+            (questions.get(0).question, questions.get(1).question),
+            (&[][..], &[][..])
+        );
+    }
+
+    #[test]
+    fn what_fits_no_frame_is_refused() {
+        let mut questions = Questions::default();
+        assert!(questions.push(&[0; LENGTH_MAX]).is_ok());
+        assert!(questions.push(&[0; LENGTH_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn missing_and_empty_files_are_named() {
+        let missing = Path::new("/nonexistent/queries");
+        let error = Questions::read(missing, Format::Binary)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("reading queries from /nonexistent/queries: "),
+            "{error}"
+        );
+        let empty = tempfile::NamedTempFile::new().unwrap();
+        let error = Questions::read(empty.path(), Format::Text(Style::default())).unwrap_err();
+        assert!(error.to_string().contains("has no queries"), "{error}");
+    }
+}

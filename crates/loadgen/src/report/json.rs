@@ -1,0 +1,209 @@
+//! Results as JSON lines, in the shape that kxdpgun uses: DNS-OARC's dns-metrics, each object with our
+//! own findings under `floodgate` beside what the schema knows.
+
+use super::{QUANTILES, quantile, rcode_text};
+use crate::judge::Fault;
+use crate::tally::Tally;
+use crate::xdp::{Description, Measurement};
+use serde_json::{Map, Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use xsk::{AttachMode, BindMode};
+
+/// The schema's date, as its examples have it (github.com/DNS-OARC/dns-metrics).
+const SCHEMA: u32 = 20_221_207;
+
+/// Times are told in nanoseconds.
+const TIME_UNITS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The lines of one run belong together by this.
+#[derive(Clone, Debug)]
+pub struct RunId(String);
+
+impl RunId {
+    /// From the clock and the process number: two runs at once differ.
+    pub fn new() -> RunId {
+        RunId(format!(
+            "{}-{}",
+            nanoseconds(SystemTime::now()),
+            std::process::id()
+        ))
+    }
+
+    /// The line before a run. `limit`: when an answer is late. `period`: time between statistics.
+    pub fn header(
+        &self,
+        description: &Description,
+        limit: Duration,
+        period: Option<Duration>,
+    ) -> String {
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        line(&json!({
+            "runid": self.0,
+            "type": "header",
+            "schema_version": SCHEMA,
+            "generator": "floodgate",
+            "generator_version": env!("CARGO_PKG_VERSION"),
+            "generator_params": arguments,
+            "time_units_per_sec": TIME_UNITS_PER_SECOND,
+            "stats_interval": period.unwrap_or_default().as_secs_f64(),
+            "timeout": limit.as_secs_f64(),
+            "additional_info": {
+                "interface": description.interface,
+                "threads": description.lanes,
+                "attached": match description.attached {
+                    AttachMode::Generic => "generic",
+                    _ => "native",
+                },
+                "bound": match description.bound {
+                    BindMode::ZeroCopy => "zero-copy",
+                    _ => "copy",
+                },
+            },
+        }))
+    }
+
+    /// Statistics in between: `elapsed` since the run's start.
+    pub fn periodic(&self, tally: &Tally, elapsed: Duration) -> String {
+        let until = SystemTime::now();
+        line(&self.statistics("stats_periodic", tally, until - elapsed, until))
+    }
+
+    /// The result of a run that has just ended.
+    pub fn summary(&self, measurement: &Measurement) -> String {
+        let until = SystemTime::now();
+        let since = until - measurement.sending;
+        let mut object = self.statistics("stats_sum", &measurement.tally, since, until);
+        object["timeouts"] = json!(measurement.tally.unanswered());
+        let own = object["floodgate"].as_object_mut().expect("just made one");
+        let losses = &measurement.losses;
+        own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
+        own.insert(
+            "lost_here".into(),
+            json!({
+                "unwanted": losses.unwanted,
+                "rings_full": losses.rings_full,
+                "too_long": losses.large,
+                "other_queues": losses.elsewhere,
+                "interface_dropped_in": losses.interface_rx,
+                "interface_dropped_out": losses.interface_tx,
+            }),
+        );
+        let lanes = measurement
+            .lanes
+            .iter()
+            .map(|lane| json!({"sent": lane.sent, "received": lane.received}));
+        own.insert("threads".into(), lanes.collect());
+        line(&object)
+    }
+
+    fn statistics(&self, kind: &str, tally: &Tally, since: SystemTime, until: SystemTime) -> Value {
+        json!({
+            "runid": self.0,
+            "type": kind,
+            "since": nanoseconds(since),
+            "until": nanoseconds(until),
+            "queries": tally.sent,
+            "responses": tally.answers(),
+            "unexpected": tally.wrong_total(),
+            "response_rcodes": rcodes(tally),
+            "response_latency": latency(tally),
+            "conn_info": {
+                "type": "udp",
+                "packets_sent": tally.sent,
+                "packets_received": tally.answers(),
+            },
+            "floodgate": own(tally),
+        })
+    }
+}
+
+impl Default for RunId {
+    fn default() -> RunId {
+        RunId::new()
+    }
+}
+
+/// What the schema does not know.
+fn own(tally: &Tally) -> Value {
+    let quantiles = QUANTILES.map(|(name, part)| (name.to_owned(), json!(quantile(tally, part))));
+    let faults = Fault::all().filter(|fault| tally.wrong[fault.index()] > 0);
+    let wrong = faults.map(|fault| (fault.name().to_owned(), json!(tally.wrong[fault.index()])));
+    json!({
+        "offered": tally.sent + tally.skipped,
+        "not_sent": tally.skipped,
+        "right": tally.right,
+        "wrong": wrong.collect::<Map<_, _>>(),
+        "duplicate": tally.duplicate,
+        "late": tally.late,
+        "truncated": tally.truncated,
+        "case_changed": tally.case_changed,
+        "query_octets": tally.sent_octets,
+        "answer_octets": tally.answer_octets,
+        "answer_octets_max": tally.answer_octets_max,
+        "latency_from_intended_time": quantiles.into_iter().collect::<Map<_, _>>(),
+    })
+}
+
+fn rcodes(tally: &Tally) -> Value {
+    let rcodes = tally
+        .rcodes()
+        .map(|(rcode, count)| (rcode_text(rcode), json!(count)));
+    rcodes.collect::<Map<_, _>>().into()
+}
+
+fn latency(tally: &Tally) -> Value {
+    let latency = &tally.latency;
+    json!({
+        "avg": latency.mean() as u64,
+        "min": if latency.is_empty() { 0 } else { latency.min() },
+        "max": latency.max(),
+        "stddev": latency.stdev() as u64,
+    })
+}
+
+fn nanoseconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |time| time.as_nanos() as u64)
+}
+
+fn line(object: &Value) -> String {
+    format!("{object}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Answer;
+
+    #[test]
+    fn a_line_of_statistics_has_the_schemas_members_and_ours() {
+        let mut tally = Tally {
+            sent: 3,
+            skipped: 1,
+            ..Tally::default()
+        };
+        let answer = Answer {
+            rcode: 5,
+            truncated: false,
+            case_changed: false,
+            length: 40,
+        };
+        tally.count_right(&answer, 1_000);
+        tally.count_wrong(Fault::OtherQuestion);
+        let text = RunId::new().periodic(&tally, Duration::from_secs(1));
+        assert_eq!(text.lines().count(), 1);
+        let object: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["type"], "stats_periodic");
+        assert_eq!(
+            object["until"].as_u64().unwrap() - object["since"].as_u64().unwrap(),
+            1_000_000_000
+        );
+        assert_eq!(
+            (&object["queries"], &object["responses"]),
+            (&json!(3), &json!(2))
+        );
+        assert_eq!(object["response_rcodes"], json!({"REFUSED": 1}));
+        assert_eq!(object["floodgate"]["offered"], 4);
+        assert_eq!(object["floodgate"]["wrong"], json!({"other-question": 1}));
+    }
+}

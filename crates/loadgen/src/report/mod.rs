@@ -1,0 +1,96 @@
+//! Results as people and programs read them: text, JSON, CSV.
+
+pub mod csv;
+pub mod json;
+pub mod text;
+
+use crate::tally::Tally;
+use std::fmt;
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// A line of names and a line of values a result.
+    Csv,
+}
+
+/// The latencies that are shown: a name and a quantile.
+pub const QUANTILES: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("max", 1.0),
+];
+
+/// The latency that this part of the right answers stayed below, in nanoseconds.
+pub fn quantile(tally: &Tally, quantile: f64) -> u64 {
+    // The bucket's upper end may lie above what was ever seen.
+    tally
+        .latency
+        .value_at_quantile(quantile)
+        .min(tally.latency.max())
+}
+
+/// A part of a whole in per cent; 0 of 0 is 0.
+pub fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 * 100.0 / whole as f64
+    }
+}
+
+/// A time as people read it: `850 ns`, `35.1 us`, `2.40 ms`, `1.50 s`.
+pub struct Time(pub u64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0 as f64;
+        match self.0 {
+            0..1_000 => write!(f, "{} ns", self.0),
+            1_000..1_000_000 => write!(f, "{:.1} us", nanoseconds / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.2} ms", nanoseconds / 1e6),
+            _ => write!(f, "{:.2} s", nanoseconds / 1e9),
+        }
+    }
+}
+
+/// The name of a response code, or its number.
+pub fn rcode_text(rcode: Option<u16>) -> String {
+    match rcode {
+        None => "OTHER".to_owned(),
+        Some(number) => {
+            wire::codes::rcode::name(number).map_or_else(|| format!("RCODE{number}"), str::to_owned)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit_that_fits() {
+        let texts: Vec<String> = [999, 35_100, 2_400_000, 1_500_000_000]
+            .into_iter()
+            .map(|time| Time(time).to_string())
+            .collect();
+        assert_eq!(texts, ["999 ns", "35.1 us", "2.40 ms", "1.50 s"]);
+    }
+
+    #[test]
+    fn no_quantile_lies_above_what_was_seen() {
+        let mut tally = Tally::default();
+        tally.latency.record(1_234_567).unwrap();
+        for (name, part) in QUANTILES {
+            assert!(quantile(&tally, part) <= tally.latency.max(), "{name}");
+        }
+        assert_eq!(quantile(&Tally::default(), 0.5), 0);
+        assert_eq!(percent(1, 0), 0.0);
+    }
+}

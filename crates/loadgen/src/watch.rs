@@ -1,0 +1,145 @@
+//! What the main thread does while others send: signals, the progress line, statistics in between.
+
+use crate::failure::{During, Outcome};
+use crate::tally::Tally;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Time between two progress lines.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// Prints statistics in between: what was counted since the run's start, and how long that is.
+pub type Print = Box<dyn FnMut(&Tally, Duration)>;
+
+/// Signals, progress line and statistics in between.
+pub struct Watch {
+    signals: SignalFd,
+    /// Rewrites one line on standard error; off when that is no terminal.
+    progress: bool,
+    /// Prints statistics on SIGUSR1, and every so often where a time is given.
+    statistics: Option<(Print, Option<Duration>)>,
+    run: Option<Run>,
+    stopped: bool,
+}
+
+/// One measurement as it goes.
+struct Run {
+    started: Instant,
+    duration: Duration,
+    shown: Instant,
+    printed: Instant,
+    last: Tally,
+}
+
+impl Watch {
+    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself. Must come before the first thread starts: they inherit it.
+    ///
+    /// # Errors
+    /// The kernel gives no descriptor for signals.
+    pub fn new(quiet: bool) -> Outcome<Watch> {
+        let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
+            .into_iter()
+            .collect();
+        set.thread_block().during("blocking signals")?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let signals = SignalFd::with_flags(&set, flags).during("waiting for signals")?;
+        Ok(Watch {
+            signals,
+            progress: !quiet && std::io::stderr().is_terminal(),
+            statistics: None,
+            run: None,
+            stopped: false,
+        })
+    }
+
+    /// Prints statistics on SIGUSR1, and every `period` where one is given.
+    pub fn print_statistics(&mut self, print: Print, period: Option<Duration>) {
+        self.statistics = Some((print, period));
+    }
+
+    /// A measurement starts, which should take so long.
+    pub fn start(&mut self, duration: Duration) {
+        let now = Instant::now();
+        self.run = Some(Run {
+            started: now,
+            duration,
+            shown: now,
+            printed: now,
+            last: Tally::default(),
+        });
+    }
+
+    /// It has ended: takes the progress line away.
+    pub fn end(&mut self) {
+        if self.run.take().is_some() && self.progress {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    /// Whether somebody asked to stop (SIGINT, SIGTERM).
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Waits for at most `limit` and shows what is due; `tally` counts what there is so far. `false`: stop.
+    pub fn turn(&mut self, limit: Duration, tally: impl Fn() -> Tally) -> bool {
+        let asked = self.wait(limit);
+        let Some(run) = &mut self.run else {
+            return !self.stopped;
+        };
+        let now = Instant::now();
+        if let Some((print, period)) = &mut self.statistics {
+            let due = period.is_some_and(|period| now - run.printed >= period);
+            if due || asked {
+                print(&tally(), now - run.started);
+                run.printed = now;
+            }
+        }
+        if self.progress && now - run.shown >= PROGRESS_EVERY {
+            run.show(tally(), now);
+        }
+        !self.stopped
+    }
+
+    /// Waits for signals; `true`: statistics are asked for.
+    fn wait(&mut self, limit: Duration) -> bool {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        // An error is a signal that nobody has blocked: look as well.
+        let _ = poll(
+            &mut [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        );
+        let mut asked = false;
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            match Signal::try_from(signal.ssi_signo as i32) {
+                Ok(Signal::SIGUSR1) => asked = true,
+                _ => self.stopped = true,
+            }
+        }
+        asked
+    }
+}
+
+impl Run {
+    fn show(&mut self, tally: Tally, now: Instant) {
+        let seconds = (now - self.shown).as_secs_f64();
+        let sent = tally.sent - self.last.sent;
+        let right = tally.right - self.last.right;
+        let left = self.duration.saturating_sub(now - self.started);
+        eprint!(
+            "\r\x1b[K{:.0} s left: sent {:.0}/s, right {:.0}/s, lost {}, p99 {:.3} ms",
+            left.as_secs_f64(),
+            sent as f64 / seconds,
+            right as f64 / seconds,
+            tally.unanswered(),
+            tally.latency.value_at_quantile(0.99) as f64 / 1e6,
+        );
+        let _ = std::io::stderr().flush();
+        self.shown = now;
+        self.last = tally;
+    }
+}

@@ -1,0 +1,289 @@
+//! Both ends of the queries on the wire, and frames between them.
+//!
+//! ```text
+//!  0 Ethernet 14 │ IPv4 20 or IPv6 40 │ UDP 8 │ message …            the frame starts with its chunk: fewest cache lines
+//!  0 MACs 12 │ VLAN tag 4 │ EtherType 2 │ IP … │ UDP 8 │ message …   with a tag (IEEE 802.1Q)
+//! ```
+
+use crate::failure::{Failure, Outcome};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use wire::frame::{Family, FrameError, Headers, Mac, Packet, write_headers};
+use xsk::Sources;
+
+/// EtherType of a frame with a VLAN tag.
+const ETHERTYPE_VLAN: u16 = 0x8100;
+const VLAN_LENGTH: usize = 4;
+/// Octets of both MAC addresses.
+const MACS_LENGTH: usize = 12;
+
+/// Who asks, and who is asked.
+#[derive(Clone, Debug)]
+pub struct Addressing {
+    /// The server.
+    pub target: SocketAddr,
+    /// The addresses that queries come from, of the same version of IP.
+    pub sources: Sources,
+    /// The first source port; lanes have `2^port_bits` each, one lane's behind the other's.
+    pub first_port: u16,
+    /// Number of ports of a lane, as a power of two.
+    pub port_bits: u32,
+    /// Our address on the link.
+    pub local_mac: Mac,
+    /// The next hop's.
+    pub remote_mac: Mac,
+    /// The tag of all frames.
+    pub vlan: Option<u16>,
+}
+
+/// Spreads a range of ports over lanes: how many each has, as a power of two.
+///
+/// # Errors
+/// Fewer ports than lanes.
+pub fn port_bits(ports: &RangeInclusive<u16>, lanes: usize) -> Outcome<u32> {
+    let each = ports.len() / lanes;
+    if each == 0 {
+        return Err(Failure::new(format!(
+            "{} source ports for {lanes} sending threads: each needs one at least",
+            ports.len()
+        )));
+    }
+    Ok(each.ilog2().min(crate::flights::PORT_BITS_MAX))
+}
+
+impl Addressing {
+    /// Writes the frame of a query into a chunk, from its start; returns the frame's length. `port` counts from the lane's
+    /// first; `number` decides which source address it has, see [`source`](Addressing::source).
+    ///
+    /// # Panics
+    /// Where the chunk is too small: [`crate::questions::LENGTH_MAX`] octets of message fit.
+    #[inline]
+    pub fn write(
+        &self,
+        chunk: &mut [u8],
+        message: &[u8],
+        (lane, port, id): (usize, u16, u16),
+        number: u64,
+    ) -> u32 {
+        let tag = self.vlan.map_or(0, |_| VLAN_LENGTH);
+        let start = tag + Family::of(&self.target).headers_length();
+        let end = start + message.len();
+        chunk[start..end].copy_from_slice(message);
+        if message.len() >= 2 {
+            chunk[start..start + 2].copy_from_slice(&id.to_be_bytes());
+        }
+        let port = self.first_port + ((lane as u16) << self.port_bits) + port;
+        let headers = Headers {
+            source_mac: self.local_mac,
+            destination_mac: self.remote_mac,
+            source: SocketAddr::new(self.source(number), port),
+            destination: self.target,
+        };
+        write_headers(chunk, start, message.len(), &headers)
+            .expect("chunks have room, and both ends are of one version of IP");
+        if let Some(vlan) = self.vlan {
+            insert_tag(chunk, vlan);
+        }
+        end as u32
+    }
+
+    /// Parses and checks a frame that came in; takes a tag out first.
+    ///
+    /// # Errors
+    /// Why it is no good datagram.
+    #[inline]
+    pub fn read<'f>(
+        &self,
+        frame: &'f mut [u8],
+        accept_partial: bool,
+    ) -> Result<(Packet, &'f [u8]), FrameError> {
+        let frame = match self.vlan {
+            None => frame,
+            Some(_) if frame.len() < MACS_LENGTH + VLAN_LENGTH => return Err(FrameError::TooShort),
+            Some(_) => {
+                frame.copy_within(..MACS_LENGTH, VLAN_LENGTH);
+                &mut frame[VLAN_LENGTH..]
+            }
+        };
+        let packet = Packet::parse(frame, accept_partial)?;
+        Ok((packet, packet.payload(frame)))
+    }
+
+    /// The lane that owns one of our ports, and which of its ports it is; `None`: not ours.
+    #[inline]
+    pub fn lane_of(&self, port: u16, lanes: usize) -> Option<(usize, u16)> {
+        let offset = port.checked_sub(self.first_port)?;
+        let lane = usize::from(offset) >> self.port_bits;
+        (lane < lanes).then_some((lane, offset & ((1 << self.port_bits) - 1)))
+    }
+
+    /// The source address of the query of this number (of which only the bits of port and ID count).
+    #[inline]
+    pub fn source(&self, number: u64) -> IpAddr {
+        let Sources { address, prefix } = self.sources;
+        match address {
+            IpAddr::V4(network) if prefix < 32 => host_of_v4(network, prefix, number).into(),
+            IpAddr::V6(network) if prefix < 128 => host_of_v6(network, prefix, number).into(),
+            single => single,
+        }
+    }
+}
+
+/// One host of a network, each as often as any other.
+#[inline]
+fn host_of_v4(network: Ipv4Addr, prefix: u8, number: u64) -> Ipv4Addr {
+    let hosts = 1_u64 << (32 - prefix);
+    let first = network.to_bits() & !((hosts - 1) as u32);
+    // Neither the network's own address nor everybody's (RFC 1122 §3.2.1.3), but for links of two (RFC 3021).
+    let kept = if prefix == 31 { 0 } else { 1 };
+    let host = kept + spread(number) % (hosts - 2 * kept);
+    Ipv4Addr::from_bits(first | host as u32)
+}
+
+/// The same; of a network of more than 2^64 hosts, the first so many.
+#[inline]
+fn host_of_v6(network: Ipv6Addr, prefix: u8, number: u64) -> Ipv6Addr {
+    let hosts = u128::MAX >> prefix;
+    let host = u128::from(spread(number)) & hosts;
+    Ipv6Addr::from_bits(network.to_bits() & !hosts | host)
+}
+
+/// The finaliser of SplitMix64: neighbouring numbers come out far from each other.
+#[inline]
+fn spread(number: u64) -> u64 {
+    let mut random = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    random = (random ^ random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    random = (random ^ random >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    random ^ random >> 31
+}
+
+/// Moves the MAC addresses four octets forward and puts the tag behind them.
+fn insert_tag(chunk: &mut [u8], vlan: u16) {
+    chunk.copy_within(VLAN_LENGTH..VLAN_LENGTH + MACS_LENGTH, 0);
+    chunk[MACS_LENGTH..MACS_LENGTH + 2].copy_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
+    chunk[MACS_LENGTH + 2..MACS_LENGTH + 4].copy_from_slice(&vlan.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use wire::frame::UdpChecksum;
+
+    fn addressing(target: &str, source: &str, prefix: u8) -> Addressing {
+        Addressing {
+            target: target.parse().unwrap(),
+            sources: Sources {
+                address: source.parse().unwrap(),
+                prefix,
+            },
+            first_port: 16384,
+            port_bits: 4,
+            local_mac: [2, 0, 0, 0, 0, 1],
+            remote_mac: [2, 0, 0, 0, 0, 2],
+            vlan: None,
+        }
+    }
+
+    #[test]
+    fn a_frame_has_both_ends_the_id_and_right_checksums() {
+        for (target, source) in [
+            ("192.0.2.1:53", "192.0.2.9"),
+            ("[2001:db8::1]:53", "2001:db8::9"),
+        ] {
+            let prefix = if target.starts_with('[') { 128 } else { 32 };
+            let addressing = addressing(target, source, prefix);
+            let mut chunk = [0; 2048];
+            let length = addressing.write(&mut chunk, b"\0\0query", (2, 3, 0x1234), 7) as usize;
+            let (packet, payload) = addressing.read(&mut chunk[..length], false).unwrap();
+            assert_eq!(packet.destination, addressing.target);
+            assert_eq!(
+                packet.source,
+                SocketAddr::new(source.parse().unwrap(), 16384 + 2 * 16 + 3)
+            );
+            assert_eq!(packet.destination_mac, addressing.remote_mac);
+            assert_eq!(
+                (payload, packet.checksum),
+                (&b"\x12\x34query"[..], UdpChecksum::Verified)
+            );
+            assert_eq!(addressing.lane_of(packet.source.port(), 4), Some((2, 3)));
+        }
+    }
+
+    #[test]
+    fn a_tag_goes_in_and_comes_out() {
+        let mut addressing = addressing("192.0.2.1:53", "192.0.2.9", 32);
+        let mut plain = [0; 2048];
+        let untagged = addressing.write(&mut plain, b"\0\0query", (0, 0, 1), 0) as usize;
+        addressing.vlan = Some(7);
+        let mut chunk = [0; 2048];
+        let length = addressing.write(&mut chunk, b"\0\0query", (0, 0, 1), 0) as usize;
+        assert_eq!(length, untagged + 4);
+        assert_eq!(chunk[12..16], [0x81, 0, 0, 7]);
+        assert_eq!(
+            [&chunk[..12], &chunk[16..length]].concat(),
+            plain[..untagged]
+        );
+        assert!(addressing.read(&mut chunk[..length], false).is_ok());
+        assert_eq!(
+            addressing.read(&mut chunk[..15], false),
+            Err(FrameError::TooShort)
+        );
+    }
+
+    #[test]
+    fn ports_that_are_not_ours_have_no_lane() {
+        let addressing = addressing("192.0.2.1:53", "192.0.2.9", 32);
+        assert_eq!(addressing.lane_of(16383, 2), None);
+        assert_eq!(addressing.lane_of(16384 + 31, 2), Some((1, 15)));
+        assert_eq!(addressing.lane_of(16384 + 32, 2), None);
+    }
+
+    #[test]
+    fn ports_are_shared_out_in_powers_of_two() {
+        assert_eq!(port_bits(&(1000..=1999), 3).unwrap(), 8);
+        assert_eq!(port_bits(&(1..=65535), 1).unwrap(), 14);
+        assert!(port_bits(&(1..=1), 2).is_err());
+    }
+
+    #[test]
+    fn one_address_is_that_address() {
+        for (source, prefix) in [("192.0.2.9", 32), ("2001:db8::9", 128)] {
+            let addressing = addressing("192.0.2.1:53", source, prefix);
+            assert_eq!(addressing.source(99), source.parse::<IpAddr>().unwrap());
+        }
+    }
+
+    #[test]
+    fn a_small_prefix_is_used_evenly_without_its_first_and_last_address() {
+        let addressing = addressing("192.0.2.1:53", "192.0.2.97", 29);
+        let mut uses = std::collections::HashMap::new();
+        for number in 0..6000 {
+            *uses.entry(addressing.source(number)).or_insert(0) += 1;
+        }
+        let mut hosts: Vec<_> = uses.keys().copied().collect();
+        hosts.sort();
+        let expected: Vec<IpAddr> = (97..=102)
+            .map(|last| IpAddr::from([192, 0, 2, last]))
+            .collect();
+        assert_eq!(hosts, expected);
+        assert!(
+            uses.values().all(|uses| (850..1150).contains(uses)),
+            "{uses:?}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn sources_stay_within_their_prefix(number in any::<u64>(), prefix in 0_u8..=32) {
+            let four = addressing("192.0.2.1:53", "198.51.100.77", prefix);
+            let IpAddr::V4(address) = four.source(number) else { panic!() };
+            let base = Ipv4Addr::new(198, 51, 100, 77);
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+            prop_assert_eq!(address.to_bits() & mask, base.to_bits() & mask);
+            let six = addressing("[2001:db8::1]:53", "2001:db8::77", 96 + prefix);
+            let IpAddr::V6(address) = six.source(number) else { panic!() };
+            prop_assert_eq!(&address.octets()[..12], &[0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! One sending thread: one queue, one AF_XDP socket, one UMEM. Sends what is due, collects what came, until told to end.
+//!
+//! Cost of a query and its answer: two frames' worth of copying, a cell of the flight table each way, one histogram
+//! entry; clock and lock once per batch. The tally is behind a lock for the main thread, which looks once a second.
+
+use super::addressing::Addressing;
+use crate::failure::{Failure, Outcome};
+use crate::flights::{Flights, Found};
+use crate::judge::{self, Fault};
+use crate::pace::{Due, Pace};
+use crate::questions::Questions;
+use crate::tally::Tally;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use wire::message::Header;
+use xsk::{Batch, Flushed, Received, Socket, Umem};
+
+/// A wait shorter than this is not worth a system call.
+const SHORTEST_WAIT: Duration = Duration::from_micros(20);
+/// How long to sleep when nothing is due: the end must be noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(2);
+
+/// Queries sent between two looks at what came.
+const SENDS_PER_TURN: u32 = 64;
+
+/// What all lanes of a run share.
+pub(super) struct Run<'g> {
+    pub(super) questions: &'g Questions,
+    pub(super) addressing: &'g Addressing,
+    /// By lane: any lane may receive any lane's answers.
+    pub(super) flights: &'g [Flights],
+    pub(super) tallies: &'g [Mutex<Tally>],
+    /// Times of flights count from here.
+    pub(super) epoch: Instant,
+    /// When the run started, in nanoseconds since the epoch.
+    pub(super) start: u64,
+    /// An answer that takes longer is late, in nanoseconds.
+    pub(super) late_after: u64,
+    pub(super) accept_partial: bool,
+    /// Never sleep between batches.
+    pub(super) busy: bool,
+    /// Send no more.
+    pub(super) stop: AtomicBool,
+    /// Lanes that still send.
+    pub(super) sending: AtomicUsize,
+    /// When the last lane had sent everything, in nanoseconds since the epoch.
+    pub(super) sent_until: AtomicU64,
+    /// Receive no more.
+    pub(super) end: AtomicBool,
+}
+
+impl Run<'_> {
+    /// Nanoseconds since the epoch.
+    fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+}
+
+/// A queue and what sends through it.
+pub(super) struct Lane {
+    pub(super) number: usize,
+    pub(super) umem: Umem,
+    pub(super) socket: Socket,
+    batch: Batch,
+    /// The question that comes next.
+    question: usize,
+}
+
+impl Lane {
+    pub(super) fn new(number: usize, umem: Umem, socket: Socket) -> Lane {
+        Lane {
+            number,
+            umem,
+            socket,
+            batch: Batch::new(),
+            question: number,
+        }
+    }
+
+    /// Sends by the pace, collects until the run ends.
+    ///
+    /// # Errors
+    /// The interface went down or away.
+    pub(super) fn run(&mut self, run: &Run<'_>, mut pace: Pace) -> Outcome<()> {
+        std::thread::sleep(Duration::from_nanos(run.start.saturating_sub(run.now())));
+        let mut sending = true;
+        let ended = loop {
+            self.socket.complete(&mut self.umem);
+            self.socket.refill(&mut self.umem);
+            let received = self.collect(run);
+            let next = match self.flush() {
+                Ok(drained) if sending => self.send(run, &mut pace, drained),
+                other => other.map(|drained| Next::idle(drained, LONGEST_WAIT)),
+            };
+            match next {
+                Err(failure) => break Err(failure),
+                Ok(Next::Finished) => {
+                    sending = false;
+                    run.sent_until.fetch_max(run.now(), Ordering::Relaxed);
+                    run.sending.fetch_sub(1, Ordering::Release);
+                }
+                Ok(Next::Wait(time)) if received == 0 && !run.busy => self.wait(time),
+                Ok(Next::Wait(_) | Next::Now) => {}
+            }
+            if run.end.load(Ordering::Acquire) {
+                break Ok(());
+            }
+        };
+        self.finish(run, sending);
+        ended
+    }
+
+    fn tally<'r>(&self, run: &'r Run<'_>) -> MutexGuard<'r, Tally> {
+        run.tallies[self.number]
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    // -- Sending ------------------------------------------------------------------------------------------------------
+
+    /// Sends what is due, at most one turn's worth. `drained`: the kernel has all that was sent before.
+    fn send(&mut self, run: &Run<'_>, pace: &mut Pace, mut drained: bool) -> Outcome<Next> {
+        let mut sent = 0;
+        let mut octets = 0;
+        let mut skipped = 0;
+        let next = loop {
+            if sent >= SENDS_PER_TURN {
+                break Next::Now;
+            }
+            if run.stop.load(Ordering::Relaxed) {
+                break Next::Finished;
+            }
+            let now = run.now().saturating_sub(run.start);
+            match pace.due(now) {
+                Due::Finished { skipped: rest } => {
+                    skipped += rest;
+                    break Next::Finished;
+                }
+                Due::At(then) => break Next::idle(drained, Duration::from_nanos(then - now)),
+                Due::Batch {
+                    queries,
+                    intended,
+                    skipped: before,
+                } => {
+                    skipped += before;
+                    let (count, length) = self.send_batch(run, queries, run.start + intended);
+                    sent += count;
+                    octets += length;
+                    pace.put_back(queries - count);
+                    drained = self.flush()?;
+                    if !drained || count < queries {
+                        break Next::Now;
+                    }
+                }
+            }
+        };
+        if sent > 0 || skipped > 0 {
+            let mut tally = self.tally(run);
+            tally.sent += u64::from(sent);
+            tally.sent_octets += octets;
+            tally.skipped += skipped;
+        }
+        Ok(next)
+    }
+
+    /// Puts up to `queries` into the ring; returns how many it took and the octets of their messages.
+    fn send_batch(&mut self, run: &Run<'_>, queries: u32, intended: u64) -> (u32, u64) {
+        let mut octets = 0;
+        for count in 0..queries {
+            match self.send_one(run, intended) {
+                Some(length) => octets += length as u64,
+                None => return (count, octets),
+            }
+        }
+        (queries, octets)
+    }
+
+    /// Puts the next query into the ring; returns the octets of its message. `None`: the ring is full.
+    #[inline]
+    fn send_one(&mut self, run: &Run<'_>, intended: u64) -> Option<usize> {
+        let frame = self.umem.take()?;
+        let flights = &run.flights[self.number];
+        let message = run.questions.get(self.question).message;
+        let number = flights.departed();
+        let (port, id) = flights.key(number);
+        let place = flights.number_of(port, id);
+        let chunk = self.umem.chunk_mut(&frame);
+        let length = run
+            .addressing
+            .write(chunk, message, (self.number, port, id), place);
+        if let Err(frame) = self.socket.send(frame, 0, length) {
+            self.umem.give(frame);
+            return None;
+        }
+        flights.depart(self.question as u32, intended);
+        // Lanes take turns with the questions, so that together they go through the file in its order.
+        self.question += run.flights.len();
+        if self.question >= run.questions.len() {
+            self.question %= run.questions.len();
+        }
+        Some(message.len())
+    }
+
+    /// Gives the ring to the kernel. `false`: it takes no more now.
+    fn flush(&mut self) -> Outcome<bool> {
+        match self.socket.flush() {
+            Flushed::Drained => Ok(true),
+            Flushed::Pending(_) => Ok(false),
+            Flushed::Down(error) => Err(Failure::new(format!(
+                "interface {} cannot send any more: {}",
+                self.socket.interface(),
+                std::io::Error::from_raw_os_error(error)
+            ))),
+        }
+    }
+
+    // -- Collecting ---------------------------------------------------------------------------------------------------
+
+    /// Judges and counts what came; returns how many frames.
+    fn collect(&mut self, run: &Run<'_>) -> usize {
+        let received = self.socket.receive(&mut self.umem, &mut self.batch);
+        if received == 0 {
+            return 0;
+        }
+        let now = run.now();
+        let mut tally = run.tallies[self.number]
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        for Received {
+            frame,
+            start,
+            length,
+        } in self.batch.drain()
+        {
+            let octets = &mut self.umem.chunk_mut(&frame)[start as usize..][..length as usize];
+            count(run, &mut tally, octets, now);
+            self.umem.give(frame);
+        }
+        received
+    }
+
+    /// Sleeps until frames come, or for so long.
+    fn wait(&self, time: Duration) {
+        if time < SHORTEST_WAIT {
+            return;
+        }
+        let timeout = TimeSpec::from_duration(time.min(LONGEST_WAIT));
+        // An error is a signal: look again.
+        let _ = ppoll(
+            &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)],
+            Some(timeout),
+            None,
+        );
+    }
+
+    /// Takes back from the count what never left the ring.
+    fn finish(&mut self, run: &Run<'_>, sending: bool) {
+        if sending {
+            run.sending.fetch_sub(1, Ordering::Release);
+        }
+        if let Flushed::Pending(stuck) = self.socket.flush() {
+            let mut tally = self.tally(run);
+            tally.sent -= u64::from(stuck);
+            tally.skipped += u64::from(stuck);
+        }
+    }
+}
+
+/// What to do after a turn of sending.
+enum Next {
+    /// More is due.
+    Now,
+    /// Nothing for so long.
+    Wait(Duration),
+    /// Nothing ever.
+    Finished,
+}
+
+impl Next {
+    /// Nothing is due for so long. Frames that the kernel has not taken do not wait.
+    fn idle(drained: bool, time: Duration) -> Next {
+        if drained { Next::Wait(time) } else { Next::Now }
+    }
+}
+
+/// Judges one frame.
+#[inline]
+fn count(run: &Run<'_>, tally: &mut Tally, frame: &mut [u8], now: u64) {
+    match judge(run, frame, now) {
+        Ok(Verdict::Right { answer, latency }) => tally.count_right(&answer, latency),
+        Ok(Verdict::Late) => tally.late += 1,
+        Ok(Verdict::Duplicate) => tally.duplicate += 1,
+        Err(fault) => tally.count_wrong(fault),
+    }
+}
+
+enum Verdict {
+    Right { answer: judge::Answer, latency: u64 },
+    Late,
+    Duplicate,
+}
+
+#[inline]
+fn judge(run: &Run<'_>, frame: &mut [u8], now: u64) -> Result<Verdict, Fault> {
+    let addressing = run.addressing;
+    let (packet, message) = addressing
+        .read(frame, run.accept_partial)
+        .map_err(Fault::Frame)?;
+    if packet.source != addressing.target {
+        return Err(Fault::Source);
+    }
+    let port = addressing.lane_of(packet.destination.port(), run.flights.len());
+    let (lane, port) = port.ok_or(Fault::Destination)?;
+    let short = Fault::Response(wire::message::ResponseError::TooShort);
+    let id = Header::read(message).ok_or(short)?.id();
+    let flights = &run.flights[lane];
+    if packet.destination.ip() != addressing.source(flights.number_of(port, id)) {
+        return Err(Fault::Destination);
+    }
+    let question = |number: u32| run.questions.get(number as usize).question;
+    match flights.find(port, id) {
+        Found::Never => Err(Fault::NeverAsked),
+        Found::Past => Ok(Verdict::Late),
+        Found::Landed { question: number } => {
+            judge::check(message, question(number)).map(|_| Verdict::Duplicate)
+        }
+        Found::InFlight(flight) => {
+            let answer = judge::check(message, question(flight.question))?;
+            let latency = now.saturating_sub(flight.intended);
+            Ok(if !flights.land(&flight) {
+                Verdict::Duplicate
+            } else if latency > run.late_after {
+                Verdict::Late
+            } else {
+                Verdict::Right { answer, latency }
+            })
+        }
+    }
+}

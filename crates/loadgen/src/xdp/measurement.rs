@@ -1,0 +1,161 @@
+//! What one run over AF_XDP came to, and where queries and answers were lost.
+
+use super::lane::Lane;
+use crate::failure::{Failure, Outcome};
+use crate::tally::Tally;
+use std::time::Duration;
+use xsk::{Collected, Collector};
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// How long the sending took.
+    pub sending: Duration,
+    /// What was counted, by all lanes together.
+    pub tally: Tally,
+    /// By lane.
+    pub lanes: Vec<LaneCounts>,
+    /// What was lost or went elsewhere on our side.
+    pub losses: Losses,
+}
+
+/// Counts of one lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneCounts {
+    pub sent: u64,
+    /// Everything that came to this lane's queue, right or not.
+    pub received: u64,
+}
+
+/// What happened to frames on our side, during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Answers thrown away in the kernel, as asked (`-r`).
+    pub unwanted: u64,
+    /// Answers longer than a frame of ours, which went to the kernel.
+    pub large: u64,
+    /// Answers on a queue without a socket of ours, which went to the kernel.
+    pub elsewhere: u64,
+    /// Answers that found our rings full.
+    pub rings_full: u64,
+    /// Frames that our interface dropped, in either direction; everybody's frames.
+    pub interface_rx: u64,
+    pub interface_tx: u64,
+}
+
+impl Measurement {
+    pub(super) fn new(sending: Duration, tallies: Vec<Tally>, losses: Losses) -> Measurement {
+        let lanes = tallies.iter().map(|tally| LaneCounts {
+            sent: tally.sent,
+            received: tally.answers(),
+        });
+        let lanes = lanes.collect();
+        let mut tally = Tally::default();
+        tallies.iter().for_each(|lane| tally.add(lane));
+        Measurement {
+            sending,
+            tally,
+            lanes,
+            losses,
+        }
+    }
+
+    /// Queries that the rate asked for until the run ended.
+    pub fn offered(&self) -> u64 {
+        self.tally.sent + self.tally.skipped
+    }
+
+    /// Answers that are known to have come to this machine and not to us.
+    pub fn lost_here(&self) -> u64 {
+        self.losses.large + self.losses.elsewhere + self.losses.rings_full
+    }
+}
+
+/// The counters of kernel and interface at one moment.
+pub(super) struct Baseline(Losses);
+
+impl Baseline {
+    pub(super) fn read(
+        interface: &str,
+        collector: &Collector,
+        lanes: &[Lane],
+    ) -> Outcome<Baseline> {
+        let collected = collector.counts()?;
+        let count = |what: Collected| collected[what as usize];
+        let mut rings_full = 0;
+        for lane in lanes {
+            let statistics = lane.socket.statistics()?;
+            // What finds no free frame is counted as dropped too.
+            rings_full += statistics.rx_ring_full + statistics.rx_dropped;
+        }
+        let (interface_rx, interface_tx) = interface_drops(interface)?;
+        Ok(Baseline(Losses {
+            unwanted: count(Collected::AnswerDropped),
+            large: count(Collected::AnswerLarge),
+            elsewhere: count(Collected::AnswerSocket),
+            rings_full,
+            interface_rx,
+            interface_tx,
+        }))
+    }
+
+    /// What was added since.
+    pub(super) fn since(&self, before: &Baseline) -> Losses {
+        let (now, then) = (&self.0, &before.0);
+        Losses {
+            unwanted: now.unwanted - then.unwanted,
+            large: now.large - then.large,
+            elsewhere: now.elsewhere - then.elsewhere,
+            rings_full: now.rings_full.saturating_sub(then.rings_full),
+            interface_rx: now.interface_rx.saturating_sub(then.interface_rx),
+            interface_tx: now.interface_tx.saturating_sub(then.interface_tx),
+        }
+    }
+}
+
+/// Frames that an interface dropped, received and to be sent.
+fn interface_drops(interface: &str) -> Outcome<(u64, u64)> {
+    // Not in /sys/class/net: that may show another network namespace than this thread's.
+    let path = "/proc/thread-self/net/dev";
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("reading {path}: {error}")))?;
+    drops_in(&text, interface)
+        .ok_or_else(|| Failure::new(format!("{path} has no line for interface {interface}")))
+}
+
+/// Two header lines, then `NAME: bytes packets errs drop fifo frame compressed multicast` and the same to be sent.
+fn drops_in(text: &str, interface: &str) -> Option<(u64, u64)> {
+    let line = text.lines().skip(2).find_map(|line| {
+        let (name, counters) = line.split_once(':')?;
+        (name.trim() == interface).then_some(counters)
+    })?;
+    let counters: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|counter| counter.parse().ok())
+        .collect();
+    Some((*counters.get(3)?, *counters.get(11)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0
+  cli0:    9000     100    0    3    0     0          0         0     8000      90    0    4    0     0       0          0
+";
+
+    #[test]
+    fn drops_are_the_fourth_and_the_twelfth_counter() {
+        assert_eq!(drops_in(TEXT, "cli0"), Some((3, 4)));
+        assert_eq!(drops_in(TEXT, "lo"), Some((0, 0)));
+        assert_eq!(drops_in(TEXT, "cli"), None);
+    }
+
+    #[test]
+    fn the_loopback_interface_has_a_line() {
+        assert!(interface_drops("lo").is_ok());
+    }
+}

@@ -1,0 +1,360 @@
+//! `floodgate xdp`: an open-loop generator over AF_XDP, one sending thread per queue.
+//!
+//! ```text
+//!  main thread    signals, progress, statistics in between; decides when the run has ended
+//!  lane i         queue i: AF_XDP socket, UMEM, source ports, flight table, tally
+//!  kernel         bpf/collect.bpf.c: answers to our ports → socket of their queue; everything else → the kernel's stack
+//! ```
+
+pub mod addressing;
+mod lane;
+mod measurement;
+
+pub use measurement::{LaneCounts, Measurement};
+
+use crate::failure::{During, Failure, Outcome};
+use crate::flights::Flights;
+use crate::pace::Pace;
+use crate::path;
+use crate::questions::Questions;
+use crate::tally::Tally;
+use crate::watch::Watch;
+use addressing::{Addressing, port_bits};
+use lane::{Lane, Run};
+use measurement::Baseline;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use wire::frame::Mac;
+use xsk::nic::Nic;
+use xsk::{
+    AttachMode, BindMode, Collection, Collector, Options, RingSizes, Socket, Sources, Umem,
+    UmemOptions,
+};
+
+/// How frames get to and from the wire (`-m`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Native and zero-copy where the driver can.
+    #[default]
+    Auto,
+    /// Native, but copying.
+    Copy,
+    /// In the kernel's stack.
+    Generic,
+}
+
+/// On which CPUs the lanes run (`-F`): lane i on `start + i · step`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Affinity {
+    pub start: usize,
+    pub step: usize,
+}
+
+/// Everything that a generator must know before it starts.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub target: SocketAddr,
+    /// The interface's name, where the route's is not wanted.
+    pub interface: Option<String>,
+    /// Source addresses, where the kernel's choice is not wanted.
+    pub sources: Option<Sources>,
+    pub local_mac: Option<Mac>,
+    pub remote_mac: Option<Mac>,
+    pub vlan: Option<u16>,
+    /// Source ports.
+    pub ports: RangeInclusive<u16>,
+    pub mode: Mode,
+    /// Throw answers away in the kernel.
+    pub drop: bool,
+    /// Queries sent at once.
+    pub batch: u32,
+    pub affinity: Affinity,
+    /// An answer that takes longer is late.
+    pub late_after: Duration,
+    /// Never sleep between batches.
+    pub busy: bool,
+}
+
+/// A generator with everything set up, ready to measure any number of times. Dropping it leaves nothing attached.
+pub struct Generator {
+    plan: Plan,
+    questions: Questions,
+    addressing: Addressing,
+    /// Before the sockets: frames must not be redirected to what is closed.
+    collector: Collector,
+    lanes: Vec<Lane>,
+    flights: Vec<Flights>,
+    nic: Nic,
+    attached: AttachMode,
+    epoch: Instant,
+}
+
+/// A generator's sockets, found out once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub interface: String,
+    pub lanes: usize,
+    /// Native or generic.
+    pub attached: AttachMode,
+    /// Copy or zero-copy.
+    pub bound: BindMode,
+}
+
+/// Most queries that a lane's flight table remembers: 16 octets each.
+const FLIGHTS_MAX: f64 = (1 << 24) as f64;
+
+/// Time for the threads to start, so that they need not begin by catching up.
+const START_DELAY: Duration = Duration::from_millis(2);
+
+/// How often the main thread looks whether the run has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+impl Generator {
+    /// Finds the way to the server, loads and attaches the collecting program, binds a socket to every queue. `rate`:
+    /// the highest that will be asked for, in queries a second.
+    ///
+    /// # Errors
+    /// One line that says what is missing.
+    pub fn new(plan: Plan, questions: Questions, rate: f64) -> Outcome<Generator> {
+        let (nic, mut addressing) = find_way(&plan)?;
+        let lanes = nic.queues as usize;
+        addressing.port_bits = port_bits(&plan.ports, lanes)?;
+        let collector = Collector::load(&collection(&plan, &addressing))?;
+        collector.add_target(plan.target)?;
+        let remembered = rate / lanes as f64 * (plan.late_after.as_secs_f64() + 0.5);
+        let flights = || Flights::new(remembered.min(FLIGHTS_MAX) as u64, addressing.port_bits);
+        let mut generator = Generator {
+            flights: (0..lanes).map(|_| flights()).collect(),
+            lanes: Vec::new(),
+            attached: AttachMode::Generic,
+            epoch: Instant::now(),
+            plan,
+            questions,
+            addressing,
+            collector,
+            nic,
+        };
+        generator.attach()?;
+        Ok(generator)
+    }
+
+    /// Attaches, binds, and enters the sockets last: before that, nothing must be redirected to them.
+    fn attach(&mut self) -> Outcome<()> {
+        let (attach, bind) = match self.plan.mode {
+            Mode::Auto => (AttachMode::Auto, BindMode::Auto),
+            Mode::Copy => (AttachMode::Native, BindMode::Copy),
+            Mode::Generic => (AttachMode::Generic, BindMode::Copy),
+        };
+        self.attached = self.collector.attach(self.nic.index, attach)?.mode;
+        let options = Options {
+            rings: RingSizes::default(),
+            mode: bind,
+        };
+        for queue in 0..self.nic.queues {
+            let mut umem = Umem::new(options.rings.frames(), UmemOptions::default())?;
+            let socket = Socket::bind(&mut umem, self.nic.index, queue, options)?;
+            self.lanes.push(Lane::new(queue as usize, umem, socket));
+        }
+        for lane in &self.lanes {
+            self.collector.enter(lane.number as u32, &lane.socket)?;
+        }
+        Ok(())
+    }
+
+    /// Interface, threads and modes.
+    ///
+    /// # Errors
+    /// The kernel does not tell the mode.
+    pub fn description(&self) -> Outcome<Description> {
+        Ok(Description {
+            interface: self.nic.name.clone(),
+            lanes: self.lanes.len(),
+            attached: self.attached,
+            bound: self.lanes[0].socket.mode()?,
+        })
+    }
+
+    /// Sends at this rate for so long, waits for the last answers, and says what was counted. Ends early when the watch
+    /// says so.
+    ///
+    /// # Errors
+    /// The interface went away, or a counter cannot be read.
+    pub fn measure(
+        &mut self,
+        rate: f64,
+        duration: Duration,
+        watch: &mut Watch,
+    ) -> Outcome<Measurement> {
+        let tallies: Vec<Mutex<Tally>> = self.lanes.iter().map(|_| Mutex::default()).collect();
+        let before = Baseline::read(&self.nic.name, &self.collector, &self.lanes)?;
+        let run = Run {
+            questions: &self.questions,
+            addressing: &self.addressing,
+            flights: &self.flights,
+            tallies: &tallies,
+            epoch: self.epoch,
+            start: (self.epoch.elapsed() + START_DELAY).as_nanos() as u64,
+            late_after: self.plan.late_after.as_nanos() as u64,
+            accept_partial: self.nic.may_have_partial_checksums(),
+            busy: self.plan.busy,
+            stop: AtomicBool::new(false),
+            sending: AtomicUsize::new(self.lanes.len()),
+            sent_until: AtomicU64::new(0),
+            end: AtomicBool::new(false),
+        };
+        let lanes = self.lanes.len() as f64;
+        let pace = Pace::new(rate / lanes, duration, self.plan.batch);
+        let affinity = self.plan.affinity;
+        watch.start(duration);
+        let results = std::thread::scope(|scope| {
+            let threads: Vec<_> = self
+                .lanes
+                .iter_mut()
+                .map(|lane| {
+                    let (run, pace) = (&run, pace.clone());
+                    scope.spawn(move || {
+                        pin(affinity, lane.number);
+                        lane.run(run, pace)
+                    })
+                })
+                .collect();
+            oversee(&run, watch, !self.plan.drop);
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("lanes do not panic"))
+                .collect::<Vec<_>>()
+        });
+        watch.end();
+        let mut sending = Duration::from_nanos(
+            run.sent_until
+                .load(Ordering::Relaxed)
+                .saturating_sub(run.start),
+        );
+        if !watch.is_stopped() {
+            // The last batch leaves one interval before the time is over.
+            sending = sending.max(duration);
+        }
+        results.into_iter().collect::<Outcome<()>>()?;
+        let after = Baseline::read(&self.nic.name, &self.collector, &self.lanes)?;
+        let tallies = tallies.into_iter().map(|tally| {
+            tally
+                .into_inner()
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+        });
+        Ok(Measurement::new(
+            sending,
+            tallies.collect(),
+            after.since(&before),
+        ))
+    }
+}
+
+impl Drop for Generator {
+    fn drop(&mut self) {
+        // Out of the map before the sockets close: frames for a closed one would be lost. A failure leaves nothing to do.
+        for lane in &self.lanes {
+            let _ = self.collector.leave(lane.number as u32);
+        }
+    }
+}
+
+/// Watches over a run until all lanes have sent everything and the last answers are in, or their time is over.
+fn oversee(run: &Run<'_>, watch: &mut Watch, answers: bool) {
+    while run.sending.load(Ordering::Acquire) > 0 {
+        if !watch.turn(LOOK_EVERY, || sum(run)) {
+            run.stop.store(true, Ordering::Release);
+        }
+    }
+    let patience = Duration::from_nanos(run.late_after);
+    let waiting = Instant::now();
+    while answers && waiting.elapsed() < patience && sum(run).unanswered() > 0 {
+        watch.turn(LOOK_EVERY, || sum(run));
+    }
+    run.end.store(true, Ordering::Release);
+}
+
+fn sum(run: &Run<'_>) -> Tally {
+    let mut sum = Tally::default();
+    for tally in run.tallies {
+        sum.add(
+            &tally
+                .lock()
+                .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        );
+    }
+    sum
+}
+
+/// Interface and addresses: what the kernel says where nothing is given by hand.
+fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
+    let given = plan.interface.as_deref().map(Nic::by_name).transpose()?;
+    let target = plan.target.ip();
+    let by_hand = given
+        .clone()
+        .zip(plan.sources)
+        .filter(|_| plan.remote_mac.is_some());
+    let (nic, sources, remote_mac) = match by_hand {
+        // Nothing to ask: not even a route is needed.
+        Some((nic, sources)) => (nic, sources, plan.remote_mac),
+        None => {
+            let route = path::route(target, given.as_ref().map(|nic| nic.index))?;
+            let nic = given.map_or_else(|| Nic::by_index(route.interface), Ok)?;
+            let single = if target.is_ipv4() { 32 } else { 128 };
+            let own = Sources {
+                address: route.source,
+                prefix: single,
+            };
+            let remote = plan
+                .remote_mac
+                .map_or_else(|| path::resolve(&route, target), Ok)?;
+            (nic, plan.sources.unwrap_or(own), Some(remote))
+        }
+    };
+    if sources.address.is_ipv4() != target.is_ipv4() {
+        return Err(Failure::new(format!(
+            "source {} and target {target} are of different versions of IP",
+            sources.address
+        )));
+    }
+    let addressing = Addressing {
+        target: plan.target,
+        sources,
+        first_port: *plan.ports.start(),
+        port_bits: 0,
+        local_mac: plan.local_mac.unwrap_or(nic.mac),
+        remote_mac: remote_mac.expect("by hand, or just resolved"),
+        vlan: plan.vlan,
+    };
+    Ok((nic, addressing))
+}
+
+fn collection(plan: &Plan, addressing: &Addressing) -> Collection {
+    Collection {
+        mac: addressing.local_mac,
+        sources: vec![addressing.sources],
+        ports: plan.ports.clone(),
+        vlan: plan.vlan,
+        drop: plan.drop,
+    }
+}
+
+/// Pins the calling thread. Where the CPU does not exist or is not allowed, the kernel may choose.
+fn pin(affinity: Affinity, lane: usize) {
+    let mut cpus = CpuSet::new();
+    if cpus.set(affinity.start + lane * affinity.step).is_ok() {
+        let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
+    }
+}
+
+/// Sleeps end when they should, not up to 50 µs later as the kernel's default has it. Inherited by threads started after.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn sleep_precisely() -> Outcome<()> {
+    nix::sys::prctl::set_timerslack(1).during("setting the precision of sleeps")
+}

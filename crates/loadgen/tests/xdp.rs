@@ -1,0 +1,293 @@
+//! `floodgate xdp` against a scripted server: every count exactly what the script made it.
+
+mod lab;
+
+use floodgate::questions::{Style, text};
+use lab::{Deed, Responder, SERVER, end, lab, program_on, queries, quiet_port, start, summary};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::json;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::time::Duration;
+use testnet::lab::{CLIENT_V4, SERVER_V6, TO_SERVER};
+
+/// Queries of a run, and the deeds that its script repeats: each happens as often.
+const QUERIES: u64 = 1200;
+const SCRIPT: [Deed; 12] = [
+    Deed::Answer,
+    Deed::Ignore,
+    Deed::Twice,
+    Deed::OtherQuestion,
+    Deed::OtherId,
+    Deed::WrongUdpChecksum,
+    Deed::WrongIpChecksum,
+    Deed::OtherSourcePort,
+    Deed::Unturned,
+    Deed::Refused,
+    Deed::Truncated,
+    Deed::OtherCase,
+];
+const EACH: u64 = QUERIES / SCRIPT.len() as u64;
+
+#[test]
+fn everything_that_comes_back_is_counted_as_what_it_is() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let responder = Responder::start(&lab, None, |number| SCRIPT[number as usize % SCRIPT.len()]);
+    let file = queries(700);
+    let line = format!(
+        "xdp -j -q -t 0.6 -Q 2000 --late 0.5 -i {} {SERVER}",
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(responder.stop(), QUERIES);
+    let own = &result["floodgate"];
+    assert_eq!(result["queries"], QUERIES, "{result:#}");
+    assert_eq!(own["offered"], QUERIES);
+    // Answer, Twice, Refused, Truncated and OtherCase have a right first answer.
+    assert_eq!(own["right"], 5 * EACH, "{result:#}");
+    assert_eq!(own["duplicate"], EACH);
+    assert_eq!(own["late"], 0);
+    assert_eq!(own["truncated"], EACH);
+    assert_eq!(own["case_changed"], EACH);
+    assert_eq!(
+        own["wrong"],
+        json!({
+            "other-question": EACH,
+            // Half of the 65,536 IDs away: never asked in so short a run.
+            "never-asked": EACH,
+            "udp-checksum": EACH,
+            "ip-checksum": EACH,
+            "response-is-query": EACH,
+        })
+    );
+    // From another port: not for us, so the kernel has it.
+    assert_eq!(result["timeouts"], QUERIES - 5 * EACH);
+    assert_eq!(
+        result["response_rcodes"],
+        json!({"NOERROR": 4 * EACH, "REFUSED": EACH})
+    );
+    let threads = own["threads"].as_array().unwrap();
+    assert_eq!(threads.len(), 2, "a thread for each queue");
+    assert_eq!(threads[0]["sent"], QUERIES / 2);
+    assert_eq!(
+        program_on(&lab.client(), TO_SERVER),
+        "",
+        "nothing is left attached"
+    );
+}
+
+#[test]
+fn a_wrong_answer_does_not_end_the_wait_for_the_right_one() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |_| Deed::WrongThenRight);
+    let file = queries(100);
+    let line = format!(
+        "xdp -j -t 0.2 -Q 1000 -i {} {SERVER}",
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
+    assert_eq!(result["floodgate"]["wrong"], json!({"other-question": 200}));
+}
+
+#[test]
+fn a_late_answer_is_late_and_not_right() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |number| match number {
+        0..100 => Deed::Late(400),
+        _ => Deed::Answer,
+    });
+    let file = queries(100);
+    let line = format!(
+        "xdp -j -t 1 -Q 1000 --late 0.3 -i {} {SERVER}",
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(result["floodgate"]["late"], 100, "{result:#}");
+    assert_eq!(result["floodgate"]["right"], 900);
+    assert_eq!(result["timeouts"], 0);
+}
+
+#[test]
+fn ipv6_source_networks_tags_and_binary_files() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER_V6);
+    let responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    let path = file.path().display();
+    let six = format!("xdp -j -t 0.2 -Q 1000 -b 7 -i {path} {SERVER_V6}");
+    let result = summary(&end(start(&lab.client(), &six)));
+    assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
+    let network = format!("xdp -j -t 0.2 -Q 1000 -l 192.0.2.128/25 -i {path} {SERVER}");
+    let result = summary(&end(start(&lab.client(), &network)));
+    assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
+    let binary = binary_queries();
+    let binary = format!(
+        "xdp -j -t 0.2 -Q 1000 -B -i {} {SERVER}",
+        binary.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &binary)));
+    assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
+    drop(responder);
+    let _tagged = Responder::start(&lab, Some(7), |_| Deed::Answer);
+    let tagged = format!("xdp -j -t 0.2 -Q 1000 -v 7 -i {path} {SERVER}");
+    let result = summary(&end(start(&lab.client(), &tagged)));
+    assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
+}
+
+/// Two messages in wire format, each behind its length.
+fn binary_queries() -> tempfile::NamedTempFile {
+    let questions = text::parse(b"a.example A\nb.example TXT D", Style::default()).unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for number in 0..questions.len() {
+        let message = questions.get(number).message;
+        file.write_all(&(message.len() as u16).to_be_bytes())
+            .unwrap();
+        file.write_all(message).unwrap();
+    }
+    file
+}
+
+#[test]
+fn an_ordinary_client_beside_it_keeps_its_answers() {
+    let Some(lab) = lab() else { return };
+    let server = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    let line = format!("xdp -j -t 2 -Q 1000 -i {} {SERVER}", file.path().display());
+    let mut flood = start(&lab.client(), &line);
+    let mut first = String::new();
+    // Its first line says that everything is attached.
+    BufReader::new(flood.stdout.as_mut().unwrap())
+        .read_line(&mut first)
+        .unwrap();
+    let answering = std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        let mut answered = 0;
+        while answered < 50 {
+            let (length, client) = server.recv_from(&mut buffer).unwrap();
+            if !lab::PORTS.contains(&client.port()) {
+                server.send_to(&buffer[..length], client).unwrap();
+                answered += 1;
+            }
+        }
+    });
+    let client = lab.client().run(|| UdpSocket::bind((CLIENT_V4, 0)));
+    let client = client.unwrap().unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    for number in 0..50_u8 {
+        client.send_to(&[number; 20], (SERVER, 53)).unwrap();
+        let mut answer = [0; 64];
+        let (length, _) = client.recv_from(&mut answer).unwrap();
+        assert_eq!(answer[..length], [number; 20]);
+    }
+    answering.join().unwrap();
+    let result = summary(&end(flood));
+    assert_eq!(result["floodgate"]["right"], 2000, "{result:#}");
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_what_was_counted() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    let line = format!(
+        "xdp -j -S 100 -t 600 -Q 1000 -i {} {SERVER}",
+        file.path().display()
+    );
+    let mut flood = start(&lab.client(), &line);
+    let mut lines = BufReader::new(flood.stdout.take().unwrap()).lines();
+    let header = lines.next().unwrap().unwrap();
+    assert!(header.contains("\"type\":\"header\""), "{header}");
+    let between = lines.next().unwrap().unwrap();
+    assert!(between.contains("stats_periodic"), "{between}");
+    kill(Pid::from_raw(flood.id() as i32), Signal::SIGINT).unwrap();
+    let last = lines.map(Result::unwrap).last().unwrap();
+    assert!(flood.wait().unwrap().success());
+    let result: serde_json::Value = serde_json::from_str(&last).unwrap();
+    let sent = result["queries"].as_u64().unwrap();
+    assert_eq!(result["type"], "stats_sum");
+    assert!((100..2000).contains(&sent), "{result:#}");
+    assert_eq!(result["floodgate"]["right"], sent);
+    assert_eq!(result["floodgate"]["not_sent"], 0);
+    assert_eq!(responder.stop(), sent);
+    assert_eq!(program_on(&lab.client(), TO_SERVER), "");
+}
+
+#[test]
+fn unwanted_answers_are_dropped_in_the_kernel_and_counted() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    let line = format!(
+        "xdp -j -r -t 0.5 -Q 1000 -i {} {SERVER}",
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(
+        (&result["queries"], &result["responses"]),
+        (&json!(500), &json!(0))
+    );
+    let unwanted = result["floodgate"]["lost_here"]["unwanted"]
+        .as_u64()
+        .unwrap();
+    // The last answers may still be on their way when the run ends.
+    assert!((400..=500).contains(&unwanted), "{result:#}");
+}
+
+#[test]
+fn what_cannot_work_is_one_clear_line() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let file = queries(1);
+    let path = file.path().display();
+    for (line, complaint) in [
+        (
+            format!("xdp -i {path} -I nosuch {SERVER}"),
+            "there is no network interface nosuch",
+        ),
+        (
+            format!("xdp -i {path} 198.18.0.1"),
+            "Network is unreachable",
+        ),
+        (format!("xdp -i {path} {CLIENT_V4}"), "is this machine"),
+        (
+            format!("xdp -i {path} -l ::1 {SERVER}"),
+            "different versions of IP",
+        ),
+        (format!("xdp -i /nonexistent {SERVER}"), "No such file"),
+    ] {
+        let printed = end(start(&lab.client(), &line));
+        assert!(!printed.success, "{line}");
+        assert_eq!(printed.complaint.lines().count(), 1, "{printed:?}");
+        assert!(printed.complaint.contains(complaint), "{printed:?}");
+    }
+    // Somebody else's program: another floodgate's.
+    let line = format!("xdp -j -t 600 -i {path} {SERVER}");
+    let mut first = start(&lab.client(), &line);
+    let mut header = String::new();
+    BufReader::new(first.stdout.as_mut().unwrap())
+        .read_line(&mut header)
+        .unwrap();
+    let second = end(start(&lab.client(), &line));
+    assert!(
+        second.complaint.contains("already has an XDP program"),
+        "{second:?}"
+    );
+    assert_ne!(
+        program_on(&lab.client(), TO_SERVER),
+        "",
+        "the first one's is left alone"
+    );
+    kill(Pid::from_raw(first.id() as i32), Signal::SIGKILL).unwrap();
+    first.wait().unwrap();
+    assert_eq!(program_on(&lab.client(), TO_SERVER), "", "killed, and gone");
+}
