@@ -2,6 +2,7 @@
 
 use crate::config::spec::Purpose;
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
+use crate::control::protocol::{DEFAULT_PATH, Request};
 use crate::log::{Settings, Shape};
 use crate::pipeline::acl::Netmask;
 use clap::Parser;
@@ -17,6 +18,54 @@ pub(super) enum Arguments {
     /// `--check-config`.
     Check(ServeArguments),
     Serve(ServeArguments),
+    /// One of our own commands, to the instance whose control socket is there.
+    Ask(Request, PathBuf),
+}
+
+/// Words that are a command of ours when they come first.
+const COMMANDS: [&str; 3] = ["reload", "stats", "xdp"];
+
+/// Commands to the running instance.
+#[derive(Debug, Parser)]
+#[command(name = "millrace")]
+struct AskArguments {
+    /// Where the instance's control socket is
+    #[arg(long, global = true, value_name = "PATH", default_value = DEFAULT_PATH)]
+    control: PathBuf,
+
+    #[command(subcommand)]
+    command: AskCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum AskCommand {
+    /// Read the configuration anew and serve by it
+    Reload,
+    /// Print all statistics
+    Stats,
+    /// Show what there is of AF_XDP
+    Xdp {
+        #[command(subcommand)]
+        what: XdpCommand,
+    },
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum XdpCommand {
+    /// Print programs, maps, sockets and heartbeats
+    Status,
+}
+
+impl AskCommand {
+    fn request(&self) -> Request {
+        match self {
+            AskCommand::Reload => Request::Reload,
+            AskCommand::Stats => Request::Stats,
+            AskCommand::Xdp {
+                what: XdpCommand::Status,
+            } => Request::XdpStatus,
+        }
+    }
 }
 
 /// A DNS load balancer whose UDP path runs over AF_XDP. It speaks dnsdist's language.
@@ -74,6 +123,10 @@ pub struct ServeArguments {
     #[arg(short = 'g', long = "gid", value_name = "GROUP")]
     pub group: Option<String>,
 
+    /// Listen for our own commands at PATH (/run/millrace/control unless it is taken)
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+
     /// Talk to a running instance
     #[arg(short = 'c', long = "client")]
     client: bool,
@@ -114,6 +167,18 @@ impl Arguments {
     pub(super) fn read(
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Arguments, clap::Error> {
+        let words: Vec<OsString> = words.into_iter().collect();
+        // Any other word that comes first is a backend.
+        if words
+            .get(1)
+            .is_some_and(|word| COMMANDS.iter().any(|command| word == command))
+        {
+            let arguments = AskArguments::try_parse_from(words)?;
+            return Ok(Arguments::Ask(
+                arguments.command.request(),
+                arguments.control,
+            ));
+        }
         let arguments = ServeArguments::try_parse_from(words)?;
         if arguments.version {
             return Ok(Arguments::Version);
@@ -188,3 +253,39 @@ impl ServeArguments {
 
 /// Where packages put the configuration: ours, then dnsdist's.
 const DEFAULT_FILES: [&str; 2] = ["/etc/millrace/millrace.conf", "/etc/dnsdist/dnsdist.conf"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Arguments, clap::Error> {
+        let words = ["millrace"].iter().chain(words);
+        Arguments::read(words.map(OsString::from))
+    }
+
+    #[test]
+    fn a_word_of_ours_that_comes_first_is_a_command() {
+        for (words, request) in [
+            (&["reload"][..], Request::Reload),
+            (&["stats"], Request::Stats),
+            (&["xdp", "status"], Request::XdpStatus),
+        ] {
+            let Ok(Arguments::Ask(found, path)) = read(words) else {
+                panic!("no command: {words:?}");
+            };
+            assert_eq!((found, path.as_path()), (request, Path::new(DEFAULT_PATH)));
+        }
+        let Ok(Arguments::Ask(_, path)) = read(&["stats", "--control", "/tmp/c"]) else {
+            panic!("no command");
+        };
+        assert_eq!(path, Path::new("/tmp/c"));
+        assert!(read(&["xdp"]).is_err());
+    }
+
+    #[test]
+    fn other_words_are_backends() {
+        assert!(matches!(read(&["192.0.2.2"]), Ok(Arguments::Serve(_))));
+        assert!(read(&["restart-now"]).is_err());
+        assert!(read(&["192.0.2.2", "reload"]).is_err());
+    }
+}

@@ -27,6 +27,7 @@ pub fn run(
         }
         Ok(Arguments::Check(arguments)) => check::run(&arguments),
         Ok(Arguments::Serve(arguments)) => serve(&arguments),
+        Ok(Arguments::Ask(request, path)) => running::ask(&path, request),
         Err(error) => {
             // Whoever closed our standard error does not want to read this.
             let _ = error.print();

@@ -7,15 +7,17 @@ use super::metrics::Metrics;
 use super::protocol::{REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
 use crate::commands::{self, xdp};
 use crate::stop::Stop;
+use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use serde_json::{Map, Value as Json};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::UnixStream as Probe;
+use std::os::unix::net::{UnixListener as Listener, UnixStream as Probe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixSocket, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -70,7 +72,7 @@ impl std::error::Error for SocketError {}
 /// The bound socket, whose file goes with it.
 #[derive(Debug)]
 pub struct ControlSocket {
-    listener: UnixListener,
+    listener: Listener,
     path: PathBuf,
     /// Device and inode of the file: what somebody else has put there since is not ours to remove.
     file: (u64, u64),
@@ -91,7 +93,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 // ---------------------------------------------------------------------------------------------- bind
 
-/// Listens at `path`. Must run within the asynchronous runtime.
+/// Listens at `path`; to be called before privileges are dropped.
 ///
 /// # Errors
 /// See [`SocketError`]; nothing has changed then.
@@ -108,17 +110,22 @@ pub fn bind(path: &Path) -> Result<ControlSocket, SocketError> {
     let lock = File::open(directory).map_err(system("cannot open its directory"))?;
     lock.lock().map_err(system("cannot lock its directory"))?;
     clear(path)?;
-    let socket = UnixSocket::new_stream().map_err(system("cannot make a socket"))?;
-    socket.bind(path).map_err(system("cannot bind"))?;
-    // Nobody can connect before listen, so nobody is faster than this.
-    let permissions = Permissions::from_mode(MODE);
-    fs::set_permissions(path, permissions).map_err(system("cannot set its mode"))?;
-    let backlog = CONNECTIONS as u32;
+    let listener = listen(path).map_err(system("cannot listen"))?;
     Ok(ControlSocket {
-        listener: socket.listen(backlog).map_err(system("cannot listen"))?,
+        listener,
         file: identity(path).map_err(system("cannot look at it"))?,
         path: path.to_owned(),
     })
+}
+
+/// bind(2), chmod(2), listen(2), in this order: nobody can connect before listen, so nobody is faster than the mode.
+fn listen(path: &Path) -> io::Result<Listener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(MODE))?;
+    socket::listen(&socket, Backlog::new(CONNECTIONS as i32)?)?;
+    Ok(Listener::from(socket))
 }
 
 /// Removes the socket of an instance that is no more.
@@ -152,21 +159,25 @@ struct Desk {
     metrics: Arc<Metrics>,
 }
 
-/// Answers requests until the stop is asked for; those under way are finished.
+/// Answers requests until the stop is asked for; those under way are finished. Must run within the asynchronous runtime.
+///
+/// # Errors
+/// When the runtime does not take the listener.
 pub async fn serve(
     socket: ControlSocket,
     commands: Arc<dyn Commands>,
     metrics: Arc<Metrics>,
     mut stop: Stop,
-) {
+) -> io::Result<()> {
+    let listener = UnixListener::from_std(socket.listener.try_clone()?)?;
     let desk = Arc::new(Desk { commands, metrics });
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         // The semaphore is never closed.
         let place = Arc::clone(&places).acquire_owned().await;
         let accepted = tokio::select! {
-            () = stop.requested() => return,
-            accepted = socket.listener.accept() => accepted,
+            () = stop.requested() => return Ok(()),
+            accepted = listener.accept() => accepted,
         };
         let Ok((stream, _)) = accepted else {
             // Out of descriptors or memory: others end meanwhile.

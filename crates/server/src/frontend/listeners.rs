@@ -2,6 +2,7 @@
 //! for answers that no ring of ours can send.
 
 use super::sys;
+use super::tcp::Counters;
 use crate::config::Listener;
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
@@ -21,6 +22,8 @@ pub struct Sockets {
     /// A SO_REUSEPORT group when there are several; worker `i` reads number `i`, any worker may send on any.
     pub udp: Vec<UdpSocket>,
     pub tcp: TcpListener,
+    /// What its TCP connections did.
+    pub connections: Arc<Counters>,
 }
 
 impl Sockets {
@@ -45,6 +48,7 @@ impl Sockets {
             address,
             udp,
             tcp: TcpListener::from(tcp),
+            connections: Arc::default(),
         })
     }
 

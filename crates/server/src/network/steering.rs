@@ -5,10 +5,11 @@
 
 use super::devices::Device;
 use super::plan::{BackendPair, Plan, PlannedDevice};
+use crate::commands::xdp::{DeviceStatus, ProgramStatus, QueueStatus, Status};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use xsk::{AttachMode, Heartbeat, Program};
+use xsk::{AttachMode, Heartbeat, Program, Reason};
 
 /// One device with its program.
 pub struct Steered {
@@ -53,6 +54,18 @@ impl Steering {
 
     pub fn devices(&self) -> impl Iterator<Item = &Steered> {
         self.devices.values()
+    }
+
+    /// What there is, for `millrace xdp status`; `queues` tells of a device's sockets.
+    pub fn status(&self, queues: impl Fn(&Steered) -> Vec<QueueStatus>) -> Status {
+        let devices = self.devices.values().map(|steered| {
+            let asked = |(source, _): &&(IpAddr, u16)| steered.asks_from(*source);
+            let open_ports = self.ports.iter().filter(asked).count() as u32;
+            steered.status(open_ports, queues(steered))
+        });
+        Status {
+            devices: devices.collect(),
+        }
     }
 
     /// The cell that the worker of a queue beats in.
@@ -143,6 +156,46 @@ impl Steering {
 }
 
 impl Steered {
+    /// Whether the program hands frames of this queue to a socket.
+    pub fn is_entered(&self, queue: u32) -> bool {
+        self.entered.contains(&queue)
+    }
+
+    fn status(&self, open_ports: u32, queues: Vec<QueueStatus>) -> DeviceStatus {
+        let mut destinations: Vec<_> = self.destinations.iter().copied().collect();
+        destinations.sort_unstable();
+        let pairs = self.backends.iter();
+        let mut backends: Vec<_> = pairs.map(|pair| (pair.source, pair.backend)).collect();
+        backends.sort_unstable();
+        let counts = self.program.verdicts().unwrap_or_default();
+        let verdicts = Reason::ALL.into_iter().zip(counts);
+        DeviceStatus {
+            interface: self.device.name.clone(),
+            index: self.device.interface,
+            mac: self.device.mac,
+            mtu: self.device.mtu,
+            program: self.program_status(),
+            destinations,
+            backends,
+            open_ports,
+            verdicts: verdicts
+                .filter(|(_, frames)| *frames > 0)
+                .map(|(reason, frames)| (reason.name().to_owned(), frames))
+                .collect(),
+            queues,
+        }
+    }
+
+    fn program_status(&self) -> ProgramStatus {
+        if !self.program.is_attached() {
+            return ProgramStatus::Detached;
+        }
+        ProgramStatus::Attached {
+            native: self.program.mode() != Some(AttachMode::Generic),
+            features: self.program.features().to_vec(),
+        }
+    }
+
     /// Queues whose frames come to a socket of ours.
     pub fn queues(&self) -> impl Iterator<Item = u32> {
         self.entered.iter().copied()

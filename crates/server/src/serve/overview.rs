@@ -1,12 +1,16 @@
 //! The running instance as operators see it: what `/metrics` and `millrace xdp status` are made of.
 
+use super::Event;
 use super::workers::BoundQueue;
+use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::Config;
 use crate::control::Running;
 use crate::control::metrics::rows::{FrontendRow, SteerRow, XskRow};
+use crate::control::socket::Commands;
 use crate::counters::Shard;
 use crate::instance::Instance;
-use crate::network::steering::Steering;
+use crate::network::steering::{Steered, Steering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use xsk::{AttachMode, Reason};
 
@@ -16,6 +20,8 @@ pub(super) struct Overview {
     pub(super) steering: Arc<Mutex<Steering>>,
     /// Every queue that is bound.
     pub(super) queues: Mutex<Vec<BoundQueue>>,
+    /// To the control thread.
+    pub(super) events: Sender<Event>,
 }
 
 impl Overview {
@@ -36,7 +42,10 @@ impl Running for Overview {
     }
 
     fn frontends(&self) -> Vec<FrontendRow> {
-        Vec::new()
+        let listeners = self.instance.listeners.all();
+        let rows = listeners.iter().flatten();
+        rows.map(|sockets| FrontendRow::of_stream(sockets.address, 0, &sockets.connections))
+            .collect()
     }
 
     fn xsk(&self) -> Vec<XskRow> {
@@ -63,6 +72,38 @@ impl Running for Overview {
 
     fn entropy_bits(&self) -> f64 {
         self.instance.ports.entropy_bits()
+    }
+}
+
+impl Commands for Overview {
+    fn reload(&self) -> Result<Vec<String>, String> {
+        let (reply, outcome) = channel();
+        let asked = self.events.send(Event::Reload(Some(reply)));
+        let outcome = asked.ok().and_then(|()| outcome.recv().ok());
+        outcome.unwrap_or_else(|| Err("the instance is stopping".to_owned()))
+    }
+
+    fn xdp_status(&self) -> Status {
+        let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        steering.status(|steered| {
+            let mine = |queue: &&BoundQueue| queue.device == steered.device.number;
+            let mine = queues.iter().filter(mine);
+            mine.map(|queue| queue_status(queue, steered)).collect()
+        })
+    }
+}
+
+fn queue_status(queue: &BoundQueue, steered: &Steered) -> QueueStatus {
+    let counts = queue.rows.read().own;
+    let heartbeat = steered.program.heartbeat(queue.queue);
+    QueueStatus {
+        number: queue.queue,
+        zero_copy: queue.zero_copy,
+        entered: steered.is_entered(queue.queue),
+        heartbeat: heartbeat.map_or(0, |heartbeat| heartbeat.count()),
+        received: counts.received,
+        sent: counts.sent,
     }
 }
 

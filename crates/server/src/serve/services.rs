@@ -7,9 +7,10 @@ use crate::backend::health::Checks;
 use crate::backend::ports::rotate_for_ever;
 use crate::backend::server::Server;
 use crate::control::metrics::Metrics;
+use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
 use crate::frontend::listeners::{Sockets, serving};
-use crate::frontend::tcp::{self, Counters, Frontend};
+use crate::frontend::tcp::{self, Frontend};
 use crate::handover::{Receiver, SendAnswer};
 use crate::instance::Instance;
 use crate::log;
@@ -41,6 +42,7 @@ pub(super) struct Services {
 /// Sockets that were bound while there were privileges for it.
 pub(super) struct Doors {
     pub(super) web: Option<TcpListener>,
+    pub(super) control: Option<ControlSocket>,
 }
 
 impl Services {
@@ -98,8 +100,12 @@ impl Services {
             .iter()
             .flatten()
             .for_each(|sockets| self.accept(sockets));
+        let metrics = Arc::new(Metrics::new(Arc::clone(overview) as Arc<_>));
         if let Some(listener) = doors.web {
-            self.serve_web(listener, overview);
+            self.serve_web(listener, Arc::clone(&metrics));
+        }
+        if let Some(socket) = doors.control {
+            self.serve_control(socket, overview, metrics);
         }
         Ok(())
     }
@@ -112,10 +118,9 @@ impl Services {
             Err(error) => return log::error!("no TCP on {address}: {error}"),
         };
         let (frontend, stop) = (Arc::clone(&self.frontend), self.stopper.watch());
+        let counters = Arc::clone(&sockets.connections);
         let task = self.runtime.spawn(async move {
-            if let Err(error) =
-                tcp::serve(listener, frontend, Arc::new(Counters::default()), stop).await
-            {
+            if let Err(error) = tcp::serve(listener, frontend, counters, stop).await {
                 log::error!("no TCP on {address}: {error}");
             }
         });
@@ -144,12 +149,25 @@ impl Services {
         Ok(())
     }
 
-    fn serve_web(&self, listener: TcpListener, overview: &Arc<Overview>) {
-        let metrics = Arc::new(Metrics::new(Arc::clone(overview) as Arc<_>));
+    fn serve_web(&self, listener: TcpListener, metrics: Arc<Metrics>) {
         let stop = self.stopper.watch();
         self.runtime.spawn(async move {
             if let Err(error) = web::serve(listener, metrics, stop).await {
                 log::error!("web server: {error}");
+            }
+        });
+    }
+
+    fn serve_control(
+        &self,
+        socket: ControlSocket,
+        overview: &Arc<Overview>,
+        metrics: Arc<Metrics>,
+    ) {
+        let (commands, stop) = (Arc::clone(overview) as Arc<_>, self.stopper.watch());
+        self.runtime.spawn(async move {
+            if let Err(error) = socket::serve(socket, commands, metrics, stop).await {
+                log::error!("control socket: {error}");
             }
         });
     }

@@ -11,6 +11,8 @@ use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks};
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, ConfigError, Listener, Xdp};
+use crate::control::protocol::DEFAULT_PATH;
+use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
 use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
@@ -27,6 +29,7 @@ use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -94,7 +97,8 @@ impl Daemon {
             web: webserver
                 .map(|web| web::bind(web.address))
                 .transpose()
-                .map_err(system("webserver"))?,
+                .map_err(|error| StartError::System(error.to_string()))?,
+            control: control(arguments.control.as_deref())?,
         };
         give_privileges_away(&arguments, &capabilities, &plan)?;
 
@@ -106,6 +110,7 @@ impl Daemon {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
             queues: Mutex::new(queues),
+            events: sender.clone(),
         });
         services.check(&instance.config.load().servers);
         services
@@ -138,6 +143,19 @@ fn start_all(
     workers
         .collect::<io::Result<_>>()
         .map_err(system("starting a worker"))
+}
+
+/// The control socket. A path that the command line names must be ours; the usual one may belong to another instance, or
+/// not be ours to write: then there is none.
+fn control(path: Option<&Path>) -> Result<Option<ControlSocket>, StartError> {
+    match (socket::bind(path.unwrap_or(Path::new(DEFAULT_PATH))), path) {
+        (Ok(socket), _) => Ok(Some(socket)),
+        (Err(error), Some(_)) => Err(StartError::System(error.to_string())),
+        (Err(error), None) => {
+            log::warn!("no commands to this instance: {error}");
+            Ok(None)
+        }
+    }
 }
 
 /// Nothing that serves keeps a capability, but those that the configuration asks for.
