@@ -42,7 +42,7 @@ rust_is_new_enough() {
 # would fetch, from the same place, its checksum compared.
 install_rustup() {
     # A distribution's rustc would have to go for its rustup: then better beside it, in the home folder.
-    if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [^(]' && ! is_installed rustc; then
+    if [[ $(apt-cache policy rustup 2>/dev/null) == *"Candidate: "[0-9]* ]] && ! is_installed rustc; then
         install_packages rustup
     else
         command -v curl >/dev/null || install_packages curl

@@ -2,8 +2,9 @@
 //! the sockets and processes it made stay inside.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -48,25 +49,25 @@ impl Namespace {
     }
 
     /// Runs `ip` inside, one command a line.
+    ///
+    /// Not as `ip -n`: that changes mounts, which fails where `/` is no mount point (in a chroot).
     pub fn ip(&self, lines: &str) -> Outcome<()> {
-        let mut child = Command::new("ip")
-            .args(["-n", &self.name, "-batch", "-"])
-            .stdin(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
-            .spawn()
-            .during("starting ip")?;
-        std::io::Write::write_all(
-            &mut child.stdin.take().expect("stdin is piped"),
-            lines.as_bytes(),
-        )
-        .during("writing to ip")?;
+        let mut command = Command::new("ip");
+        command
+            .args(["-batch", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = self.run(|| command.spawn())?.during("starting ip")?;
+        let mut input = child.stdin.take().expect("stdin is piped");
+        input.write_all(lines.as_bytes()).during("writing to ip")?;
+        drop(input);
         let output = child.wait_with_output().during("waiting for ip")?;
         if output.status.success() {
             return Ok(());
         }
         let complaint = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         Err(Failure::new(format!(
-            "ip -n {} with\n{lines}{complaint}",
+            "ip in {} with\n{lines}{complaint}",
             self.name
         )))
     }
@@ -110,7 +111,18 @@ impl Namespace {
 fn own_mounts(bpffs: Option<&Path>) -> Outcome<()> {
     const NONE: Option<&str> = None;
     unshare(CloneFlags::CLONE_NEWNS).during("unsharing mounts")?;
-    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
+    // In a chroot `/` is no mount point; then it is enough that what we mount over is nobody else's.
+    let make_private = |place| {
+        mount(
+            NONE,
+            place,
+            NONE,
+            MsFlags::MS_REC | MsFlags::MS_PRIVATE,
+            NONE,
+        )
+    };
+    make_private("/")
+        .or_else(|_| make_private("/sys"))
         .during("making mounts private")?;
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE).during("mounting /sys")?;
     if let Some(bpffs) = bpffs {

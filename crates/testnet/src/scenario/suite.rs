@@ -51,7 +51,7 @@ impl Suite {
     pub fn from_words(subject: Subject, prefix: &str, words: &[&str]) -> Outcome<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
         let mut suite = Self {
-            folder: folder.canonicalize().during(folder.display())?,
+            folder: folder.canonicalize().unwrap_or(folder),
             words: Vec::new(),
             doors: subject.doors().to_vec(),
             subject,
