@@ -5,8 +5,12 @@ use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::config::Config;
 use crate::frontend::tcp::{Counters, Figures};
+use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
+use crate::pipeline::rules::RuleOf;
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -72,7 +76,21 @@ macro_rules! columns {
 
 // ---------------------------------------------------------------------------------------------- servers
 
-const SERVER: &[Family<Arc<Server>>] = columns! {
+/// A server and the label that only it has.
+struct ServerRow {
+    label: String,
+    server: Arc<Server>,
+}
+
+impl Deref for ServerRow {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.server
+    }
+}
+
+const SERVER: &[Family<ServerRow>] = columns! {
     Gauge "status" |server| server.state.is_up().into(), "1: queries are sent to this server, 0: not.";
     Counter "queries" |server| server.queries.sum().into(), "Queries sent to this server.";
     Counter "responses" |server| server.responses.sum().into(), "Responses of this server.";
@@ -97,27 +115,44 @@ const SERVER: &[Family<Arc<Server>>] = columns! {
     Gauge "tcpavgconnduration" |server| Value::Real(server.tcp.duration()), "Duration of a connection, on average, in milliseconds.";
 };
 
-/// dnsdist has no row for it: answers that no query asked for.
-const OWN_SERVER: &[Family<Arc<Server>>] = columns! {
+/// What dnsdist has no rows for.
+const OWN_SERVER: &[Family<ServerRow>] = columns! {
     Counter "nonmatching" |server| server.nonmatching.sum().into(), "Messages from this server that answered no query.";
+    Gauge "xsk" |server| server.xsk.get().is_some().into(), "1: queries go to this server over AF_XDP, 0: by kernel sockets.";
+    Counter "xsk_suspensions" |server| server.trust.suspensions().into(), "Times that AF_XDP was given up for this server for a while.";
 };
 
 /// The columns dnsdist_server_*: one row per server.
 pub fn servers(text: &mut Text, config: &Config) {
-    text.table("dnsdist_server_", SERVER, &config.servers, server_labels);
-    text.table(
-        "millrace_server_",
-        OWN_SERVER,
-        &config.servers,
-        server_labels,
-    );
+    let labels = distinct(config.servers.iter().map(|server| server_label(server)));
+    let rows = labels.into_iter().zip(config.servers.iter().cloned());
+    let rows: Vec<_> = rows
+        .map(|(label, server)| ServerRow { label, server })
+        .collect();
+    text.table("dnsdist_server_", SERVER, &rows, server_labels);
+    text.table("millrace_server_", OWN_SERVER, &rows, server_labels);
 }
 
-fn server_labels(server: &Arc<Server>) -> [(&'static str, String); 2] {
+fn server_labels(row: &ServerRow) -> [(&'static str, String); 2] {
     [
-        ("server", server_label(server)),
-        ("address", server.options.address.to_string()),
+        ("server", row.label.clone()),
+        ("address", row.options.address.to_string()),
     ]
+}
+
+/// The same names, but `#2` and so on behind those that stand again: a row that stands twice makes Prometheus refuse the
+/// whole text, while dnsdist lets names stand twice.
+fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let names = names.map(|name| {
+        let times = seen.entry(name.clone()).or_default();
+        *times += 1;
+        match times {
+            1 => name,
+            times => format!("{name}#{times}"),
+        }
+    });
+    names.collect()
 }
 
 fn tcp(counter: &AtomicU64) -> Value {
@@ -144,17 +179,46 @@ const POOL: &[Family<Arc<Pool>>] = columns! {
     Gauge "active_servers" |pool| active(pool).into(), "Servers in this pool that are up.";
 };
 
-/// The columns dnsdist_pool_*: one row per pool.
+const CACHE: &[Family<CachedPool>] = columns! {
+    Gauge "size" |pool| (pool.cache.options().maximum_entries as u64).into(), "Entries that this pool's cache can hold.";
+    Gauge "entries" |pool| (pool.cache.len() as u64).into(), "Entries in this pool's cache.";
+    Counter "hits" |pool| pool.cache.counts().hits.sum().into(), "Answers from this pool's cache.";
+    Counter "misses" |pool| pool.cache.counts().misses.sum().into(), "Queries that this pool's cache had no answer for.";
+    Counter "deferred_inserts" |pool| pool.cache.counts().deferred_inserts.sum().into(), "Responses not kept because another writer was faster.";
+    Counter "deferred_lookups" |pool| pool.cache.counts().deferred_lookups.sum().into(), "Entries that were overwritten while they were read.";
+    Counter "lookup_collisions" |pool| pool.cache.counts().lookup_collisions.sum().into(), "Queries that met another one with the same hash.";
+    Counter "insert_collisions" |pool| pool.cache.counts().insert_collisions.sum().into(), "Responses that replaced another one with the same hash.";
+    Counter "ttl_too_shorts" |pool| pool.cache.counts().ttl_too_shorts.sum().into(), "Responses not kept because their TTL was below minTTL.";
+    Counter "cleanup_count_total" |pool| pool.cache.counts().cleanups.sum().into(), "Times that this pool's cache was cleaned.";
+};
+
+/// A pool that has a cache.
+struct CachedPool {
+    pool: Arc<Pool>,
+    cache: Arc<PacketCache>,
+}
+
+/// The columns dnsdist_pool_*: one row per pool, and those of its cache, where it has one.
 pub fn pools(text: &mut Text, config: &Config) {
     let pools: Vec<_> = config.pools.iter().flatten().cloned().collect();
-    text.table("dnsdist_pool_", POOL, &pools, |pool| {
-        let default = if pool.name.is_empty() {
-            "_default_"
-        } else {
-            ""
-        };
-        [("pool", format!("{default}{}", pool.name))]
+    text.table("dnsdist_pool_", POOL, &pools, pool_label);
+    let cached = pools.into_iter().filter_map(|pool| {
+        let cache = pool.cache.clone()?;
+        Some(CachedPool { pool, cache })
     });
+    let cached: Vec<_> = cached.collect();
+    text.table("dnsdist_pool_cache_", CACHE, &cached, |row| {
+        pool_label(&row.pool)
+    });
+}
+
+fn pool_label(pool: &Arc<Pool>) -> [(&'static str, String); 1] {
+    let default = if pool.name.is_empty() {
+        "_default_"
+    } else {
+        ""
+    };
+    [("pool", format!("{default}{}", pool.name))]
 }
 
 fn active(pool: &Pool) -> u64 {
@@ -162,18 +226,34 @@ fn active(pool: &Pool) -> u64 {
     servers.filter(|server| server.state.is_up()).count() as u64
 }
 
-/// dnsdist_rule_hits, by name or, without one, by UUID.
+/// dnsdist_rule_hits, of all chains, by name or, without one, by UUID.
 pub fn rules(text: &mut Text, config: &Config) {
-    let help = "Queries that this rule matched.";
+    let chains = &config.chains;
+    let responses = [
+        &chains.response,
+        &chains.cache_hit,
+        &chains.cache_inserted,
+        &chains.self_answered,
+    ];
+    let queries = config.rules.iter().chain(&chains.cache_miss).map(hits);
+    let all: Vec<_> = queries
+        .chain(responses.into_iter().flatten().map(hits))
+        .collect();
+    let names = distinct(all.iter().map(|(id, _)| id.clone()));
+    let help = "Queries or responses that this rule matched.";
     let mut rows = text.family("dnsdist_rule_hits", Kind::Counter, help);
-    for rule in &config.rules {
-        let id = if rule.name.is_empty() {
-            &rule.uuid
-        } else {
-            &rule.name
-        };
-        rows.row("", &[("id", id)], rule.matches.sum());
+    for (id, (_, hits)) in names.iter().zip(all) {
+        rows.row("", &[("id", id)], hits);
     }
+}
+
+fn hits<A: ?Sized>(rule: &RuleOf<A>) -> (String, u64) {
+    let id = if rule.name.is_empty() {
+        &rule.uuid
+    } else {
+        &rule.name
+    };
+    (id.clone(), rule.matches.sum())
 }
 
 // ---------------------------------------------------------------------------------------------- frontends

@@ -3,9 +3,12 @@
 use super::rows::{FrontendRow, SteerRow, XskRow};
 use super::*;
 use crate::backend::fixture;
+use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, ServerOptions};
+use crate::config::cache::CacheOptions;
 use crate::control::fixture::Standing;
 use crate::frontend::tcp::Figures;
+use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::Rule;
 use crate::pipeline::rules::actions::answer::RCodeAction;
@@ -24,17 +27,23 @@ fn standing() -> Standing {
     config.servers = vec![
         Arc::new(fixture::server(1, first)),
         Arc::new(fixture::server(2, fixture::options("[2001:db8::2]:53"))),
+        Arc::new(fixture::server(3, fixture::options("[2001:db8::2]:53"))),
     ];
     config.pools = vec![
         Some(fixture::pool("", &config.servers)),
         None,
-        Some(fixture::pool("auth", &config.servers[..1])),
+        Some(Arc::new(Pool {
+            cache: Some(Arc::new(PacketCache::new(CacheOptions::new(100)))),
+            ..Arc::into_inner(fixture::pool("auth", &config.servers[..1])).unwrap()
+        })),
     ];
     config.servers[1].state.set_mode(HealthMode::Down);
-    config.rules = vec![Rule {
+    let rule = Rule {
         name: "say \"no\"".to_owned(),
         ..Rule::new(AllRule, RCodeAction::new(5))
-    }];
+    };
+    config.rules = vec![rule.clone()];
+    config.chains.cache_miss = vec![rule];
     let mut standing = Standing::with(config);
     standing.frontends = vec![
         FrontendRow {
