@@ -23,11 +23,24 @@ fn parse(text: &str, port: u16) -> Option<SocketAddr> {
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Some(SocketAddr::new(address, port));
     }
-    // An interface by number, fe80::1%2, is understood with a port only.
-    format!("[{bare}]:{port}")
-        .parse::<SocketAddrV6>()
+    scoped(text, bare, port)
+}
+
+/// A link-local address with its interface by name or number: `fe80::1%eth0`, `[fe80::1%2]:53`.
+fn scoped(text: &str, bare: &str, default_port: u16) -> Option<SocketAddr> {
+    let with_port = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]:"));
+    let (address, port) = match with_port {
+        Some((address, port)) => (address, port.parse().ok()?),
+        None => (bare, default_port),
+    };
+    let (address, interface) = address.split_once('%')?;
+    let scope = interface
+        .parse()
         .ok()
-        .map(SocketAddr::V6)
+        .or_else(|| nix::net::if_::if_nametoindex(interface).ok())?;
+    Some(SocketAddrV6::new(address.parse().ok()?, port, 0, scope).into())
 }
 
 #[cfg(test)]
@@ -43,6 +56,9 @@ mod tests {
             ("[2001:db8::1]", "[2001:db8::1]:53"),
             ("[2001:db8::1]:5300", "[2001:db8::1]:5300"),
             ("fe80::1%2", "[fe80::1%2]:53"),
+            ("[fe80::1%2]", "[fe80::1%2]:53"),
+            ("[fe80::1%1]:5300", "[fe80::1%1]:5300"),
+            ("[fe80::1%lo]:5300", "[fe80::1%1]:5300"),
         ] {
             assert_eq!(with_port(text, 53).unwrap().to_string(), expected, "{text}");
         }
@@ -58,6 +74,7 @@ mod tests {
             "[2001:db8::1",
             "example.com",
             "1.2.3.4:53:53",
+            "fe80::1%nosuchinterface",
         ] {
             assert!(with_port(text, 53).is_err(), "{text}");
         }

@@ -36,6 +36,11 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         chains: chains(&spec.chains),
         pools: pools(spec, &servers, previous),
         pool_names: spec.pool_names.clone(),
+        modes: spec
+            .servers
+            .iter()
+            .map(|server| server.options.health.mode)
+            .collect(),
         servers,
         next_server,
         listeners,

@@ -8,18 +8,19 @@ use crate::backend::server::{Server, ServerId, ServerOptions};
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
+use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Puts the live objects of `previous` where `spec` means the same, and new ones elsewhere. Returns the number of the
 /// next new server.
 pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
     keep_caches(spec, previous);
+    let mut old_servers = OldServers::new(previous.map_or(&[], |previous| &previous.servers));
     let mut next_server = previous.map_or(0, |previous| previous.next_server);
-    let mut old_servers: Vec<Arc<Server>> = previous
-        .map(|previous| previous.servers.clone())
-        .unwrap_or_default();
     for server in &mut spec.servers {
-        keep_server(server, &mut old_servers, &mut next_server);
+        let old = old_servers.take(server);
+        keep_server(server, old, &mut next_server);
     }
     if let Some(previous) = previous {
         keep_chains(&mut spec.chains, previous);
@@ -27,11 +28,7 @@ pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
     next_server
 }
 
-fn keep_server(server: &mut ServerSpec, old_servers: &mut Vec<Arc<Server>>, next_server: &mut u32) {
-    let old = old_servers
-        .iter()
-        .position(|old| is_same_server(server, old))
-        .map(|at| old_servers.remove(at));
+fn keep_server(server: &mut ServerSpec, old: Option<Arc<Server>>, next_server: &mut u32) {
     if let Some(old) = &old
         && !server.id_given
     {
@@ -40,8 +37,6 @@ fn keep_server(server: &mut ServerSpec, old_servers: &mut Vec<Arc<Server>>, next
     if let Some(old) = &old
         && says_the_same(&server.options, &old.options)
     {
-        // What setUp and setDown forced and the file does not hold is dropped.
-        old.state.set_mode(server.options.health.mode);
         server.live = Some(Arc::clone(old));
         return;
     }
@@ -51,6 +46,68 @@ fn keep_server(server: &mut ServerSpec, old_servers: &mut Vec<Arc<Server>>, next
         new.state.set_checked(old.state.is_checked_up());
     }
     server.live = Some(Arc::new(new));
+}
+
+/// The servers of the configuration before, each to be found by what can be its identity, and taken once.
+struct OldServers<'o> {
+    servers: Vec<Option<&'o Arc<Server>>>,
+    by_id: HashMap<&'o str, usize>,
+    by_name: HashMap<&'o str, usize>,
+    /// Several may have one address.
+    by_address: HashMap<SocketAddr, Vec<usize>>,
+}
+
+impl<'o> OldServers<'o> {
+    fn new(servers: &'o [Arc<Server>]) -> OldServers<'o> {
+        let mut by_address: HashMap<SocketAddr, Vec<usize>> = HashMap::new();
+        for (at, server) in servers.iter().enumerate() {
+            by_address
+                .entry(server.options.address)
+                .or_default()
+                .push(at);
+        }
+        let by = |key: fn(&Server) -> &str| {
+            servers
+                .iter()
+                .enumerate()
+                .rev()
+                .map(|(at, server)| (key(server), at))
+                .collect()
+        };
+        OldServers {
+            by_id: by(|server| &server.options.id),
+            by_name: by(|server| &server.options.name),
+            by_address,
+            servers: servers.iter().map(Some).collect(),
+        }
+    }
+
+    /// The one that `server` goes on with.
+    fn take(&mut self, server: &ServerSpec) -> Option<Arc<Server>> {
+        let at = self.find(server)?;
+        self.servers[at].take().map(Arc::clone)
+    }
+
+    fn find(&self, server: &ServerSpec) -> Option<usize> {
+        let options = &server.options;
+        // An edit at run time finds the server that it edits by its id, whoever gave that.
+        if server.id_given || server.live.is_some() {
+            return self.by_id.get(options.id.as_str()).copied();
+        }
+        if !options.name.is_empty() {
+            return self.by_name.get(options.name.as_str()).copied();
+        }
+        let candidates = self.by_address.get(&options.address)?;
+        candidates.iter().copied().find(|at| {
+            self.servers[*at].is_some_and(|old| {
+                let with_old_id = ServerOptions {
+                    id: old.options.id.clone(),
+                    ..options.clone()
+                };
+                says_the_same(&with_old_id, &old.options)
+            })
+        })
+    }
 }
 
 /// Whether the options are the same but for what setUp, setDown and setAuto change.

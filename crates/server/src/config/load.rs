@@ -41,6 +41,7 @@ pub fn load(
     let state = LuaState::new(spec)?;
     if let Some(file) = file {
         let path = file.display().to_string();
+        refuse_yaml(file, &path)?;
         let text = std::fs::read(file).map_err(|error| ConfigError::Unreadable {
             path: path.clone(),
             reason: error.to_string(),
@@ -49,6 +50,18 @@ pub fn load(
     }
     state.edit(|spec| apply(overrides, spec));
     Ok(state)
+}
+
+/// dnsdist takes files that end so for its other language.
+fn refuse_yaml(file: &Path, path: &str) -> Result<(), ConfigError> {
+    if file.extension().is_some_and(|extension| extension == "yml") {
+        let reason = "YAML is not in millrace yet: write the configuration in Lua".to_owned();
+        return Err(ConfigError::Unreadable {
+            path: path.to_owned(),
+            reason,
+        });
+    }
+    Ok(())
 }
 
 fn apply(overrides: &Overrides, spec: &mut Spec) {

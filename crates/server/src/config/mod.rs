@@ -24,7 +24,7 @@ pub use lua::state::LuaState;
 
 use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
-use crate::backend::server::Server;
+use crate::backend::server::{HealthMode, Server};
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::{Chains, Rule};
 use pools::{PoolId, PoolNames};
@@ -46,6 +46,8 @@ pub struct Config {
     pub pool_names: PoolNames,
     /// All servers, by order of configuration.
     pub servers: Vec<Arc<Server>>,
+    /// What the configuration forces, by the same order; [`Config::take_effect`] sees to it.
+    pub modes: Vec<HealthMode>,
     /// The number of the next new server, never given before.
     pub next_server: u32,
     pub listeners: Vec<Listener>,
@@ -56,6 +58,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// To be called as soon as this configuration serves: servers that serve on are up, down or checked as it says.
+    /// What setUp and setDown forced and the file does not hold is dropped.
+    pub fn take_effect(&self) {
+        for (server, mode) in self.servers.iter().zip(&self.modes) {
+            server.state.set_mode(*mode);
+        }
+    }
+
     pub fn pool(&self, id: PoolId) -> Option<&Arc<Pool>> {
         self.pools.get(usize::from(id.0))?.as_ref()
     }

@@ -155,6 +155,9 @@ pub enum RemarkKind {
     UnknownOption,
 }
 
+/// More would help nobody.
+const REMARKS_MAX: usize = 1_000;
+
 impl Spec {
     /// An empty configuration with dnsdist's defaults. `pool_names` are those of the configuration before, so that a
     /// number is never given twice.
@@ -201,9 +204,14 @@ impl Spec {
         self.caches[key.0].live.clone()
     }
 
-    /// Notes something for the operator, once per line and subject however often a loop comes by.
+    /// Notes something for the operator, once however often a loop comes by: where it says nothing about a line, only
+    /// for the first one.
     pub fn remark(&mut self, remark: Remark) {
-        if !self.remarks.contains(&remark) {
+        let is_known = self.remarks.iter().any(|known| {
+            (known.kind, &known.subject) == (remark.kind, &remark.subject)
+                && (remark.kind == RemarkKind::NoEffectYet || known.place == remark.place)
+        });
+        if !is_known && self.remarks.len() < REMARKS_MAX {
             self.remarks.push(remark);
         }
     }

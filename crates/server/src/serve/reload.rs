@@ -83,6 +83,7 @@ impl Daemon {
         let old = self.instance.listeners.all();
         self.instance.listeners.replace(listeners.clone());
         self.instance.config.store(Arc::clone(&config));
+        config.take_effect();
         for sockets in listeners.iter().skip(old.len()).flatten() {
             self.order(|| Order::Listen(Arc::clone(sockets)));
             self.services.accept(sockets);

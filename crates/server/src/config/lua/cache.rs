@@ -1,37 +1,41 @@
 //! newPacketCache. What becomes of a cache is said by its pool: `getPool(name):setCache(cache)`.
 
-use super::objects::object;
+use super::objects::cache::CacheObject;
 use super::options::{Options, shown};
 use super::{define, spec, wrong};
 use crate::config::cache::CacheOptions;
-use crate::config::spec::CacheKey;
-use mlua::{FromLua, Lua, MultiValue, UserData, Value};
+use mlua::{FromLua, Lua, MultiValue, Value};
 use wire::codes::edns_option;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
-    define(
-        lua,
-        "newPacketCache",
-        |lua, (entries, second, rest): (Value, Value, MultiValue)| {
-            let entries = match usize::from_lua(entries.clone(), lua) {
-                Ok(entries @ 1..) => entries,
-                _ => {
-                    return Err(wrong(format!(
-                        "a number of entries expected, got {}",
-                        shown(&entries)
-                    )));
-                }
-            };
-            let options = match second {
-                Value::Nil => CacheOptions::new(entries),
-                Value::Table(table) => {
-                    from_table(entries, Options::new(lua, "newPacketCache", Some(table)))?
-                }
-                second => from_list(lua, entries, second, rest)?,
-            };
-            Ok(CacheObject(spec(lua)?.add_cache(options)))
-        },
-    )
+    define(lua, "newPacketCache", |lua, (entries, second, rest)| {
+        let options = options(lua, entries, second, rest)?;
+        Ok(CacheObject(spec(lua)?.add_cache(options)))
+    })
+}
+
+/// Each entry takes up to two KiB: so many are more than any machine has.
+const ENTRIES_MAX: usize = 1 << 32;
+
+fn options(
+    lua: &Lua,
+    entries: Value,
+    second: Value,
+    rest: MultiValue,
+) -> mlua::Result<CacheOptions> {
+    let Ok(entries @ 1..=ENTRIES_MAX) = usize::from_lua(entries.clone(), lua) else {
+        let got = shown(&entries);
+        return Err(wrong(format!(
+            "a number of entries from 1 to {ENTRIES_MAX} expected, got {got}"
+        )));
+    };
+    match second {
+        Value::Nil => Ok(CacheOptions::new(entries)),
+        Value::Table(table) => {
+            from_table(entries, Options::new(lua, "newPacketCache", Some(table)))
+        }
+        second => from_list(lua, entries, second, rest),
+    }
 }
 
 /// `newPacketCache(entries, {maxTTL=, …})`.
@@ -111,16 +115,4 @@ fn from_list(
     cache.dont_age = dont_age.unwrap_or(cache.dont_age);
     cache.maximum_negative_ttl = negative.unwrap_or(cache.maximum_negative_ttl);
     Ok(cache)
-}
-
-/// What newPacketCache returns: the name of an entry of the Spec.
-#[derive(Clone, Copy)]
-pub(super) struct CacheObject(pub(super) CacheKey);
-
-impl UserData for CacheObject {}
-
-impl FromLua for CacheObject {
-    fn from_lua(value: Value, _: &Lua) -> mlua::Result<CacheObject> {
-        object(&value, "what newPacketCache returns")
-    }
 }

@@ -168,8 +168,8 @@ const CHANGES: &[&str] = &[
      parseCNAMERecord makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
     "addMaintenanceCallback getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
-     getAddressInfo getMACAddress getListOfNetworkInterfaces getListOfAddressesOfNetworkInterface
-     getListOfRangesOfNetworkInterface getAsynchronousObject newNetworkEndpoint newNetworkListener",
+     getAddressInfo getMACAddress 
+     getAsynchronousObject newNetworkEndpoint newNetworkListener",
     // DNSCrypt
     "addDNSCryptBind",
 ];

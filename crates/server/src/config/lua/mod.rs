@@ -6,6 +6,7 @@ mod actions;
 mod cache;
 mod constants;
 mod ffi;
+mod interfaces;
 mod later;
 mod listeners;
 mod logging;
@@ -34,6 +35,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     acl::register(lua)?;
     actions::register(lua)?;
     cache::register(lua)?;
+    interfaces::register(lua)?;
     listeners::register(lua)?;
     logging::register(lua)?;
     policies::register(lua)?;

@@ -104,7 +104,7 @@ fn errors_tell_file_and_line() {
         ),
         (
             "newPacketCache(0)",
-            "test.conf:1: newPacketCache: a number of entries expected, got 0",
+            "test.conf:1: newPacketCache: a number of entries from 1 to 4294967296 expected, got 0",
         ),
         (
             "setPayloadSizeOnSelfGeneratedAnswers(100)",

@@ -151,6 +151,8 @@ fn what_an_operator_forced_is_dropped_by_a_reload() {
         .set_mode(crate::backend::server::HealthMode::Down);
     let new = reload("newServer('192.0.2.1')", Some(&old)).unwrap();
     assert!(Arc::ptr_eq(&old.servers[0], &new.servers[0]));
+    assert_eq!(new.servers[0].state.word(), "DOWN");
+    new.take_effect();
     assert_eq!(new.servers[0].state.word(), "down");
 }
 

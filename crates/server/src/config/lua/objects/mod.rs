@@ -1,6 +1,7 @@
 //! The classes of the dialect, each in a file of its own, with the functions that make their objects.
 
 pub(super) mod address;
+pub(super) mod cache;
 pub(super) mod name;
 pub(super) mod name_set;
 pub(super) mod netmask;

@@ -1,7 +1,7 @@
 //! ServerPool.
 
-use super::super::cache::CacheObject;
 use super::super::{define, spec, wrong};
+use super::cache::CacheObject;
 use super::server::ServerObject;
 use crate::config::pools::PoolId;
 use mlua::{Lua, UserData, UserDataMethods};
