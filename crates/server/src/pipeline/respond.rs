@@ -208,7 +208,7 @@ pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
     });
 }
 
-fn edit_header(message: &mut [u8], edit: impl FnOnce(&mut Header)) {
+pub(super) fn edit_header(message: &mut [u8], edit: impl FnOnce(&mut Header)) {
     if let Some(mut header) = Header::read(message) {
         edit(&mut header);
         header.write(message).expect("it was just read from there");

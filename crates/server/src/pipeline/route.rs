@@ -2,11 +2,13 @@
 
 use super::drop::DropReason;
 use super::query::{Query, Way};
+use super::respond;
 use super::{Env, Forward, HandOver, HandOverReason, Verdict};
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::Choice;
 use crate::config::Config;
 use crate::counters::Counter;
+use wire::codes::rcode;
 
 /// Chooses a server of the query's pool and opens an exchange with it.
 pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
@@ -51,13 +53,13 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
 }
 
 /// setServFailWhenNoServer decides between SERVFAIL and silence.
-fn no_server<'c>(query: &mut Query<'_>, env: &Env<'c>) -> Verdict<'c> {
-    if env.config.tuning.servfail_when_no_server {
-        return Verdict::Answer(super::respond::with_rcode(
-            query,
-            env,
-            wire::codes::rcode::SERVFAIL,
-        ));
+fn no_server<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+    let config: &'c Config = env.config;
+    if !config.tuning.servfail_when_no_server {
+        return Verdict::Drop(DropReason::NoServer);
     }
-    Verdict::Drop(DropReason::NoServer)
+    let length = respond::with_rcode(query, env, rcode::SERVFAIL);
+    // dnsdist's answer here has no RA, unlike those of its actions: nobody is there who would recurse.
+    respond::edit_header(query.message, |header| header.set_ra(false));
+    respond::give(&config.chains.self_answered, query, length, env)
 }

@@ -422,11 +422,17 @@ fn repeats_question(body: &Body<'_>, message: &[u8], parts: &ResponseParts) -> b
     }
 }
 
-/// An error without a question and without records, which old servers send, and those that could not parse the query: it
-/// counts as an answer, as it does with dnsdist, or FORMERR and NOTIMP would be time-outs.
+/// An error without a question, and without records but EDNS: old servers send it, and those that could not parse the
+/// query. It counts as an answer, as it does with dnsdist, or FORMERR and NOTIMP would be time-outs.
 pub(super) fn is_bare_error(parts: &ResponseParts) -> bool {
     let is_error = parts.rcode != rcode::NOERROR && parts.rcode != rcode::NXDOMAIN;
-    is_error && parts.question.is_none() && parts.answer_count == 0 && parts.authority_count == 0
+    let counts = [
+        parts.answer_count,
+        parts.authority_count,
+        parts.additional_count,
+    ];
+    let records: u32 = counts.map(u32::from).iter().sum();
+    is_error && parts.question.is_none() && records == u32::from(parts.edns.is_some())
 }
 
 /// The positions of the bits that are set.
