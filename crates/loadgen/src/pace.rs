@@ -2,13 +2,10 @@
 //!
 //! Queries go in batches. Batch k of b queries at rate r is meant to be sent k · b / r seconds after the start, all of its
 //! queries at once. A sender that falls behind sends what it owes as fast as it can, so that a stall shows in the
-//! latencies; what it owes for longer than [`PATIENCE`] it gives up and counts, so that a rate beyond its reach does
+//! latencies; what it owes for longer than its patience it gives up and counts, so that a rate beyond its reach does
 //! not turn into latencies without end.
 
 use std::time::Duration;
-
-/// How far the sender may be behind.
-pub const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The schedule of one sending thread.
 #[derive(Clone, Debug)]
@@ -17,6 +14,8 @@ pub struct Pace {
     /// Nanoseconds from one batch to the next.
     interval: f64,
     total: u64,
+    /// How far the sender may be behind, in nanoseconds.
+    patience: u64,
     /// Queries that are sent or given up.
     gone: u64,
 }
@@ -38,12 +37,14 @@ pub enum Due {
 }
 
 impl Pace {
-    /// `rate` queries a second for `duration`, `batch` at a time. A rate of 0 sends nothing.
-    pub fn new(rate: f64, duration: Duration, batch: u32) -> Pace {
+    /// `rate` queries a second for `duration`, `batch` at a time. A rate of 0 sends nothing. `patience`: how far the sender
+    /// may be behind.
+    pub fn new(rate: f64, duration: Duration, batch: u32, patience: Duration) -> Pace {
         Pace {
             batch: batch.max(1),
             interval: f64::from(batch.max(1)) * 1e9 / rate,
             total: (rate * duration.as_secs_f64()).round() as u64,
+            patience: patience.as_nanos() as u64,
             gone: 0,
         }
     }
@@ -89,7 +90,7 @@ impl Pace {
     /// Gives up what is owed for too long; returns how many queries.
     #[inline]
     fn skip(&mut self, now: u64) -> u64 {
-        let limit = now.saturating_sub(PATIENCE.as_nanos() as u64);
+        let limit = now.saturating_sub(self.patience);
         if self.gone >= self.total || self.intended(self.gone) >= limit {
             return 0;
         }
@@ -111,10 +112,11 @@ mod tests {
     use proptest::prelude::*;
 
     const SECOND: u64 = 1_000_000_000;
+    const PATIENCE: Duration = Duration::from_millis(100);
 
     #[test]
     fn batches_leave_at_their_times() {
-        let mut pace = Pace::new(1000.0, Duration::from_millis(25), 10);
+        let mut pace = Pace::new(1000.0, Duration::from_millis(25), 10, PATIENCE);
         assert_eq!((pace.total(), pace.end()), (25, 20_000_000));
         let batch = |queries, intended| Due::Batch {
             queries,
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn what_is_owed_for_too_long_is_given_up() {
-        let mut pace = Pace::new(1000.0, Duration::from_secs(1), 1);
+        let mut pace = Pace::new(1000.0, Duration::from_secs(1), 1, PATIENCE);
         let due = pace.due(SECOND / 2);
         assert_eq!(
             due,
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_sent_is_due_again() {
-        let mut pace = Pace::new(1000.0, Duration::from_secs(1), 8);
+        let mut pace = Pace::new(1000.0, Duration::from_secs(1), 8, PATIENCE);
         pace.due(0);
         pace.put_back(3);
         let due = Due::Batch {
@@ -159,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_rate_of_nothing_is_finished_at_once() {
-        let mut pace = Pace::new(0.0, Duration::from_secs(1), 8);
+        let mut pace = Pace::new(0.0, Duration::from_secs(1), 8, PATIENCE);
         assert_eq!(pace.due(0), Due::Finished { skipped: 0 });
     }
 
@@ -171,7 +173,7 @@ mod tests {
             batch in 1_u32..100,
             steps in prop::collection::vec(0_u64..400_000_000, 1..100),
         ) {
-            let mut pace = Pace::new(rate, Duration::from_millis(milliseconds), batch);
+            let mut pace = Pace::new(rate, Duration::from_millis(milliseconds), batch, PATIENCE);
             let (mut sent, mut given_up, mut now) = (0, 0, 0);
             for step in steps.into_iter().chain([SECOND]) {
                 now += step;

@@ -90,6 +90,9 @@ struct Command {
     /// An answer that takes longer is late, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     late: Duration,
+    /// Give queries up that are so late to be sent, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = seconds)]
+    patience: Duration,
     /// Ports to send from; only answers to these are taken
     #[arg(long, value_name = "FIRST-LAST", default_value = "16384-20479", value_parser = ports)]
     source_ports: RangeInclusive<u16>,
@@ -161,6 +164,7 @@ impl Command {
             batch: self.batch,
             affinity: self.affinity,
             late_after: self.late,
+            patience: self.patience,
             busy: self.busy,
         })
     }

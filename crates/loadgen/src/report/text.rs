@@ -155,7 +155,7 @@ fn losses(out: &mut String, measurement: &Measurement, drop: bool) {
         let _ = writeln!(
             out,
             "The generator itself was the limit: it could not send {:.1}% of the queries in time. Try a larger batch (-b), \
-             more queues, or drop answers (-r); latencies hold up to 100 ms of its own delay.",
+             more queues, or drop answers (-r); latencies hold its own delay, up to --patience.",
             percent(tally.skipped, measurement.offered())
         );
     }

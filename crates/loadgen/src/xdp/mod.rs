@@ -76,6 +76,8 @@ pub struct Plan {
     pub affinity: Affinity,
     /// An answer that takes longer is late.
     pub late_after: Duration,
+    /// How far behind its schedule the generator may fall before it gives queries up.
+    pub patience: Duration,
     /// Never sleep between batches.
     pub busy: bool,
 }
@@ -208,7 +210,7 @@ impl Generator {
             end: AtomicBool::new(false),
         };
         let lanes = self.lanes.len() as f64;
-        let pace = Pace::new(rate / lanes, duration, self.plan.batch);
+        let pace = Pace::new(rate / lanes, duration, self.plan.batch, self.plan.patience);
         let affinity = self.plan.affinity;
         watch.start(duration);
         let results = std::thread::scope(|scope| {
