@@ -133,7 +133,7 @@ async fn exchange(
     let server = &asked.server;
     let options = &server.options;
     let mut connection = connect(shared, server).await?;
-    // RFC 5452 section 9.2 wants this for datagrams; here it keeps clients' IDs from backends, as there.
+    // RFC 5452 section 9.2 wants unpredictable IDs for datagrams; here they keep backends from seeing those of clients.
     let id = shared.random_u16().to_be_bytes();
     let sending = send(&mut connection.stream, id, &asked.query);
     match timeout(options.tcp_send_timeout, sending).await {
@@ -225,7 +225,8 @@ async fn open(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStre
     Ok(stream)
 }
 
-/// RFC 7766 section 8: the length and the message "in a single TCP segment": one write.
+/// RFC 7766 section 8: "SHOULD pass the two-octet length field, and the message described by that length field, to the TCP
+/// layer at the same time".
 async fn send(stream: &mut TcpStream, id: [u8; 2], query: &[u8]) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(query.len() + 2);
     bytes.extend_from_slice(&(query.len() as u16).to_be_bytes());

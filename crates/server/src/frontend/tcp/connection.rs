@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 
-/// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1
-/// wants pipelined queries processed concurrently; resolvers have a few dozen under way.
+/// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1:
+/// "The server SHOULD process TCP queries concurrently, just as it would for UDP"; resolvers have a few dozen under way.
 pub(super) const IN_FLIGHT: usize = 64;
 
 /// Bytes that are read ahead, and read of a message before room for more is made: few queries are longer.
@@ -291,7 +291,8 @@ impl Connection {
             }
             bytes.clear();
             for answer in &gathered {
-                // RFC 7766 section 8: length and message in one write, for clients that read the length alone.
+                // RFC 7766 section 8: "SHOULD pass the two-octet length field, and the message described by that length
+                // field, to the TCP layer at the same time".
                 bytes.extend_from_slice(&(answer.message.len() as u16).to_be_bytes());
                 bytes.extend_from_slice(&answer.message);
             }
