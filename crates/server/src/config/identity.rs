@@ -117,28 +117,6 @@ fn says_the_same(options: &ServerOptions, old: &ServerOptions) -> bool {
     options == *old
 }
 
-fn is_same_server(server: &ServerSpec, old: &Arc<Server>) -> bool {
-    // An edit at run time finds the server that it edits.
-    if server
-        .live
-        .as_ref()
-        .is_some_and(|live| Arc::ptr_eq(live, old))
-    {
-        return true;
-    }
-    if server.id_given {
-        return server.options.id == old.options.id;
-    }
-    if !server.options.name.is_empty() {
-        return server.options.name == old.options.name;
-    }
-    let with_old_id = ServerOptions {
-        id: old.options.id.clone(),
-        ..server.options.clone()
-    };
-    says_the_same(&with_old_id, &old.options)
-}
-
 /// A cache that several pools share is the one that the first of them had.
 fn keep_caches(spec: &mut Spec, previous: Option<&Config>) {
     let wishes: Vec<(String, CacheKey)> = spec
