@@ -66,6 +66,14 @@ fn a_good_file_is_said_in_json() {
 }
 
 #[test]
+fn what_only_observes_is_not_mentioned_by_a_check() {
+    let words = ["--structured-logging-backend", "systemd-journal"];
+    let (output, _) = check("setKey('x') addLocal('127.0.0.1:5399', {cpus={1}})", &words);
+    assert_eq!(text(&output.stderr).lines().count(), 1);
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn a_bad_file_is_exit_status_1_with_file_and_line() {
     let (output, path) = check("\nnosuch()", &["--structured-logging", "false"]);
     let said = text(&output.stdout);

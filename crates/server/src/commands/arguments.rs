@@ -1,6 +1,7 @@
 //! The command line: dnsdist's seventeen options.
 
-use crate::config::spec::Purpose;
+use crate::config::place::Place;
+use crate::config::spec::{Purpose, Remark, RemarkKind};
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
 use crate::control::protocol::{DEFAULT_PATH, Request};
 use crate::log::{Settings, Shape};
@@ -186,14 +187,6 @@ impl Arguments {
         if arguments.client || arguments.execute.is_some() || arguments.key.is_some() {
             return Err(not_yet("the console (-c, -e, -k) is not in millrace yet"));
         }
-        if matches!(
-            arguments.structured_logging_backend,
-            Some(LogBackend::SystemdJournal)
-        ) {
-            return Err(not_yet(
-                "--structured-logging-backend systemd-journal is not in millrace yet: the journal takes standard error of a service too",
-            ));
-        }
         if arguments.check_config {
             return Ok(Arguments::Check(arguments));
         }
@@ -229,7 +222,20 @@ impl ServeArguments {
             acl: self.acl.clone(),
             servers: self.servers.clone(),
         };
-        config::load(self.file(), &overrides, purpose, previous)
+        let state = config::load(self.file(), &overrides, purpose, previous)?;
+        if let Some(LogBackend::SystemdJournal) = self.structured_logging_backend {
+            // The journal takes what a service writes to standard error.
+            let subject = "--structured-logging-backend systemd-journal".to_owned();
+            let place = Place::command_line();
+            state.edit(|spec| {
+                spec.remark(Remark {
+                    place,
+                    kind: RemarkKind::NoEffectYet,
+                    subject,
+                })
+            });
+        }
+        Ok(state)
     }
 
     /// How log lines look: what the command line says, else what the file says, else the default.

@@ -25,11 +25,6 @@ impl Place {
             line: None,
         }
     }
-
-    /// Tells lines of a file from what stands on the command line.
-    pub fn is_command_line(&self) -> bool {
-        *self == Place::command_line()
-    }
 }
 
 impl fmt::Display for Place {
