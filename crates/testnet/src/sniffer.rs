@@ -48,6 +48,8 @@ impl Sniffer {
                 Ok(captured) if captured.outgoing => {}
                 Ok(captured) => sightings.extend(sighting(&buffer[..captured.length])),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(sightings),
+                // Said once after the link was down; the socket goes on when it is up.
+                Err(error) if error.kind() == ErrorKind::NetworkDown => {}
                 Err(error) => {
                     return Err(Failure::new(format!(
                         "watching the clients' interface: {error}"

@@ -177,9 +177,10 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);
-        if subject.kind == SubjectKind::Dnsdist {
-            command.arg("--disable-syslog");
-        }
+        match subject.kind {
+            SubjectKind::Dnsdist => command.arg("--disable-syslog"),
+            SubjectKind::Millrace => command.arg("--control").arg(folder.join("control")),
+        };
         let child = lab.server().spawn(&mut command, Some(&lab.bpffs()))?;
         let process = Process::new(subject.kind.word(), child, lab.ledger())?;
         Ok(Self {

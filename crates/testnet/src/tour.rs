@@ -13,7 +13,7 @@ use ground::{Ground, Role};
 use signals::Signals;
 
 use crate::process::Process;
-use crate::subject::Subject;
+use crate::subject::{Subject, SubjectKind};
 use crate::{During, Failure, Outcome};
 
 /// How long a server may take to answer TCP.
@@ -95,6 +95,9 @@ fn start_server(ground: &Ground, subject: &Subject) -> Outcome<Process> {
         .arg("--supervised")
         .arg("-C")
         .arg(ground.server_configuration());
+    if subject.kind == SubjectKind::Millrace {
+        command.arg("--control").arg(ground.control());
+    }
     let name = subject.kind.word();
     let mut server = ground.spawn(Role::Server, &mut command, name)?;
     let address = ground.server_address();

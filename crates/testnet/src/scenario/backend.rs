@@ -1,7 +1,7 @@
 //! A running backend: real sockets in the lab, answering as its script says.
 
 use std::collections::HashMap;
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::{PipeReader, PipeWriter, pipe};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{setsockopt, sockopt};
 
+use super::answering::{Way, read_message};
 use super::model::{BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport};
 use crate::dns::{Query, hex_of_octets, question_of};
 use crate::namespace::Namespace;
@@ -32,21 +32,23 @@ pub(super) struct Seen {
     pub octets: Vec<u8>,
 }
 
-struct Shared {
+/// What the threads of a backend share.
+pub(super) struct Shared {
     script: BackendScript,
     state: Mutex<State>,
-    changed: Condvar,
-    udp: UdpSocket,
+    pub(super) changed: Condvar,
+    pub(super) udp: UdpSocket,
     /// Sockets that send from elsewhere than the backend's address.
-    others: HashMap<SocketAddr, UdpSocket>,
+    pub(super) others: HashMap<SocketAddr, UdpSocket>,
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     silent: bool,
-    stopping: bool,
+    pub(super) stopping: bool,
     used: Vec<u32>,
     seen: Vec<Seen>,
+    pub(super) sent: usize,
     unexpected: Vec<String>,
     connections: HashMap<SocketAddr, TcpStream>,
 }
@@ -102,18 +104,35 @@ impl Backend {
         within: Duration,
     ) -> Outcome<()> {
         let fits = |seen: &&Seen| transport.is_none_or(|only| only == seen.transport);
+        self.await_count(count, within, "seen queries", |state| {
+            state.seen.iter().filter(fits).count()
+        })
+    }
+
+    /// Awaits that it has sent `count` answers, those to health checks left out; more are a failure.
+    pub(super) fn await_sent(&self, count: usize, within: Duration) -> Outcome<()> {
+        self.await_count(count, within, "sent answers", |state| state.sent)
+    }
+
+    fn await_count(
+        &self,
+        wanted: usize,
+        within: Duration,
+        what: &str,
+        count: impl Fn(&State) -> usize,
+    ) -> Outcome<()> {
         let deadline = Instant::now() + within;
         let mut state = self.shared.lock();
         loop {
-            let seen = state.seen.iter().filter(fits).count();
+            let now = count(&state);
             let left = deadline.saturating_duration_since(Instant::now());
-            if seen == count {
+            if now == wanted {
                 return Ok(());
             }
-            if seen > count || left.is_zero() {
+            if now > wanted || left.is_zero() {
+                let name = self.name();
                 return Err(Failure::new(format!(
-                    "backend {} has seen {seen} queries, not {count}",
-                    self.name()
+                    "backend {name} has {what}: {now}, not {wanted}"
                 )));
             }
             state = self
@@ -187,14 +206,8 @@ fn other_sources(script: &BackendScript) -> Vec<SocketAddr> {
     sources
 }
 
-/// Where an answer goes.
-enum Way<'a> {
-    Udp(SocketAddr),
-    Tcp(&'a TcpStream),
-}
-
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no backend panics")
     }
 
@@ -276,70 +289,6 @@ impl Shared {
         self.changed.notify_all();
         found.map(|(_, rule)| rule.clone())
     }
-
-    /// Does what the rule says, in order. `None` means that the connection is at its end.
-    fn act(&self, rule: &BackendRule, query: &[u8], way: &Way<'_>) -> Option<()> {
-        for action in &rule.actions {
-            match (action, way) {
-                (BackendAction::Reply(reply), _) => self.reply(reply, query, way)?,
-                (BackendAction::Raw { with_id, octets }, _) => {
-                    let id = if *with_id { &query[..2] } else { &[] };
-                    self.send(&[id, octets].concat(), way, None)?;
-                }
-                (BackendAction::Wait(time), _) => self.wait(*time),
-                (BackendAction::Close, Way::Tcp(stream)) => {
-                    let _ = stream.shutdown(Shutdown::Both);
-                    return None;
-                }
-                (BackendAction::Reset, Way::Tcp(stream)) => return reset(stream),
-                (BackendAction::Close | BackendAction::Reset, Way::Udp(_)) => {}
-                (BackendAction::Hang, _) => self.wait(Duration::from_secs(3600)),
-            }
-        }
-        Some(())
-    }
-
-    fn reply(&self, reply: &Reply, query: &[u8], way: &Way<'_>) -> Option<()> {
-        let octets = reply.octets(query);
-        for _ in 0..reply.times {
-            match (reply.drip, way) {
-                (Some(pause), Way::Tcp(stream)) => self.drip(&octets, stream, pause)?,
-                _ => self.send(&octets, way, reply.source)?,
-            }
-        }
-        Some(())
-    }
-
-    fn send(&self, octets: &[u8], way: &Way<'_>, source: Option<SocketAddr>) -> Option<()> {
-        match way {
-            Way::Udp(peer) => {
-                let socket = source
-                    .and_then(|source| self.others.get(&source))
-                    .unwrap_or(&self.udp);
-                socket.send_to(octets, peer).ok().map(drop)
-            }
-            Way::Tcp(stream) => write_message(stream, octets),
-        }
-    }
-
-    fn drip(&self, octets: &[u8], mut stream: &TcpStream, pause: Duration) -> Option<()> {
-        let length = (octets.len() as u16).to_be_bytes();
-        for octet in length.iter().chain(octets) {
-            stream.write_all(&[*octet]).ok()?;
-            self.wait(pause);
-        }
-        Some(())
-    }
-
-    /// Lets time pass, but not beyond the backend's own end.
-    fn wait(&self, time: Duration) {
-        let state = self.lock();
-        drop(
-            self.changed
-                .wait_timeout_while(state, time, |state| !state.stopping)
-                .expect("no backend panics"),
-        );
-    }
 }
 
 impl BackendRule {
@@ -413,30 +362,6 @@ fn await_any(udp: &UdpSocket, tcp: &TcpListener, stopped: &PipeReader) -> Option
         .each_ref()
         .map(|descriptor| descriptor.any().unwrap_or(false));
     (!ready[2]).then_some((ready[0], ready[1]))
-}
-
-/// Reads one message after its two octets of length (RFC 1035 section 4.2.2).
-fn read_message(mut stream: &TcpStream) -> Option<Vec<u8>> {
-    let mut length = [0; 2];
-    stream.read_exact(&mut length).ok()?;
-    let mut octets = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut octets).ok()?;
-    Some(octets)
-}
-
-fn write_message(mut stream: &TcpStream, octets: &[u8]) -> Option<()> {
-    let length = (octets.len() as u16).to_be_bytes();
-    stream.write_all(&[length.as_slice(), octets].concat()).ok()
-}
-
-/// Closes with a reset: nothing lingers, so the kernel sends RST instead of FIN.
-fn reset(stream: &TcpStream) -> Option<()> {
-    let none = nix::libc::linger {
-        l_onoff: 1,
-        l_linger: 0,
-    };
-    let _ = setsockopt(stream, sockopt::Linger, &none);
-    None
 }
 
 #[cfg(test)]

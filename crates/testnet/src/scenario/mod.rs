@@ -1,6 +1,7 @@
 //! Scenarios: one text file each, with configuration, backends, clients, and what must come of it.
 //! `suite` runs all files, `run` one of them; the format is explained in tests/scenarios/README.md.
 
+mod answering;
 mod backend;
 mod checks;
 mod client;

@@ -179,6 +179,12 @@ pub enum Action {
         transport: Option<Transport>,
         count: usize,
     },
+    /// A backend has sent this many answers.
+    Sent {
+        backend: String,
+        count: usize,
+        within: Duration,
+    },
     /// A backend stops answering, or answers again; probes included.
     Turn { backend: String, answering: bool },
     /// The server writes a line with this text.

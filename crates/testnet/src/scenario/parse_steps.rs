@@ -58,6 +58,7 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
         "expect" => expect(&mut words)?,
         "counter" => Action::Counter(Box::new(counter(&mut words)?)),
         "seen" => seen(&mut words)?,
+        "sent" => sent(&mut words)?,
         "backend" => turn(&mut words)?,
         "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
         "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
@@ -89,7 +90,11 @@ fn plain(line: usize, action: Action) -> Step {
 /// Fails if a step names a backend that the file does not have.
 pub(super) fn check(step: &Step, known: impl Fn(&str) -> bool) -> Outcome<()> {
     match &step.action {
-        Action::Seen { backend, .. } | Action::Turn { backend, .. } if !known(backend) => {
+        Action::Seen { backend, .. }
+        | Action::Sent { backend, .. }
+        | Action::Turn { backend, .. }
+            if !known(backend) =>
+        {
             Err(Failure::new(format!("there is no [backend {backend} …]")))
         }
         _ => Ok(()),
@@ -211,10 +216,18 @@ pub(super) fn edns(words: &mut Words<'_>) -> Outcome<Option<Edns>> {
             .split_once(':')
             .ok_or_else(|| Failure::new("option=CODE:HEX"))?;
         edns.options
-            .push((parse("option", code)?, octets_of_hex(octets)?));
+            .push((parse("option", code)?, repeated(octets)?));
         there = true;
     }
     Ok(there.then_some(edns))
+}
+
+/// Octets by their digits, repeated where `*N` follows: `00*1600`.
+fn repeated(text: &str) -> Outcome<Vec<u8>> {
+    match text.split_once('*') {
+        Some((octets, times)) => Ok(octets_of_hex(octets)?.repeat(parse("option", times)?)),
+        None => octets_of_hex(text),
+    }
 }
 
 fn counts(text: &str) -> Outcome<[u16; 4]> {
@@ -238,11 +251,7 @@ fn expect(words: &mut Words<'_>) -> Outcome<Action> {
     if words.flag("closed") {
         return Ok(Action::ExpectClosed(words.next("a connection")?.to_owned()));
     }
-    let within = words
-        .value("within")
-        .map(milliseconds)
-        .transpose()?
-        .unwrap_or(PATIENCE);
+    let within = patience(words)?;
     let octets = words.value("octets").map(octets_of_hex).transpose()?;
     let mut expect = Expect {
         label,
@@ -320,11 +329,7 @@ fn counter(words: &mut Words<'_>) -> Outcome<Counter> {
         .find_map(|(mark, comparison)| Some((*comparison, word.strip_prefix(mark)?)));
     let (comparison, digits) =
         found.ok_or_else(|| Failure::new(format!("`{word}`: +1, +>=1 or =1")))?;
-    let within = words
-        .value("within")
-        .map(milliseconds)
-        .transpose()?
-        .unwrap_or(PATIENCE);
+    let within = patience(words)?;
     Ok(Counter {
         name: name.to_owned(),
         labels,
@@ -342,6 +347,25 @@ fn seen(words: &mut Words<'_>) -> Outcome<Action> {
         transport,
         count: parse("seen", words.next("a number of queries")?)?,
     })
+}
+
+fn sent(words: &mut Words<'_>) -> Outcome<Action> {
+    let backend = words.next("a backend")?.to_owned();
+    let within = patience(words)?;
+    Ok(Action::Sent {
+        backend,
+        count: parse("sent", words.next("a number of answers")?)?,
+        within,
+    })
+}
+
+/// Takes `within=TIME`.
+fn patience(words: &mut Words<'_>) -> Outcome<Duration> {
+    Ok(words
+        .value("within")
+        .map(milliseconds)
+        .transpose()?
+        .unwrap_or(PATIENCE))
 }
 
 fn turn(words: &mut Words<'_>) -> Outcome<Action> {

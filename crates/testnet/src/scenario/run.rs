@@ -166,6 +166,11 @@ impl<'a> Run<'a> {
             } => self
                 .backend(backend)
                 .await_seen(*transport, *count, PATIENCE),
+            Action::Sent {
+                backend,
+                count,
+                within,
+            } => self.backend(backend).await_sent(*count, *within),
             Action::Turn { backend, answering } => {
                 self.backend(backend).set_answering(*answering);
                 Ok(())

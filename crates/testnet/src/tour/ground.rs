@@ -81,8 +81,10 @@ impl Ground {
                 "  ip netns exec {0} kdig @192.0.2.1 www.example.com\n  \
                    ip netns exec {0} kdig @2001:db8::1 anything.wild.example.com TXT +dnssec\n  \
                    ./dev lab metrics xsk                what AF_XDP carried, queue by queue\n  \
+                   target/release/millrace xdp status --control {1}\n  \
                    ./dev lab shell server               a shell beside millrace (client, backend)",
-                lab.client().name()
+                lab.client().name(),
+                self.control().display()
             ),
             Self::Here(_) => "  kdig @127.0.0.1 -p 5300 www.example.com\n  \
                                 kdig @127.0.0.1 -p 5300 anything.wild.example.com TXT\n  \
@@ -162,6 +164,11 @@ impl Ground {
             Self::Lab(_) => "millrace.lua",
             Self::Here(_) => "sockets.lua",
         })
+    }
+
+    /// Where millrace takes commands.
+    pub(super) fn control(&self) -> PathBuf {
+        self.folder().join("control")
     }
 
     /// Fills in examples/lab/knot.conf; gives the file's path.

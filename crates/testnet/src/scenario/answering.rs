@@ -1,0 +1,117 @@
+//! What a backend does with a query: the actions of a rule, one after the other.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::backend::Shared;
+use super::model::{BackendAction, BackendRule, Reply};
+
+/// Where an answer goes.
+pub(super) enum Way<'a> {
+    Udp(SocketAddr),
+    Tcp(&'a TcpStream),
+}
+
+impl Shared {
+    /// Does what the rule says, in order. `None` means that the connection is at its end.
+    pub(super) fn act(&self, rule: &BackendRule, query: &[u8], way: &Way<'_>) -> Option<()> {
+        for action in &rule.actions {
+            match (action, way) {
+                (BackendAction::Reply(reply), _) => {
+                    self.reply(reply, query, way)?;
+                    self.count_sent(rule, reply.times.into());
+                }
+                (BackendAction::Raw { with_id, octets }, _) => {
+                    let id = if *with_id { &query[..2] } else { &[] };
+                    self.send(&[id, octets].concat(), way, None)?;
+                    self.count_sent(rule, 1);
+                }
+                (BackendAction::Wait(time), _) => self.wait(*time),
+                (BackendAction::Close, Way::Tcp(stream)) => {
+                    let _ = stream.shutdown(Shutdown::Both);
+                    return None;
+                }
+                (BackendAction::Reset, Way::Tcp(stream)) => return reset(stream),
+                (BackendAction::Close | BackendAction::Reset, Way::Udp(_)) => {}
+                (BackendAction::Hang, _) => self.wait(Duration::from_secs(3600)),
+            }
+        }
+        Some(())
+    }
+
+    fn reply(&self, reply: &Reply, query: &[u8], way: &Way<'_>) -> Option<()> {
+        let octets = reply.octets(query);
+        for _ in 0..reply.times {
+            match (reply.drip, way) {
+                (Some(pause), Way::Tcp(stream)) => self.drip(&octets, stream, pause)?,
+                _ => self.send(&octets, way, reply.source)?,
+            }
+        }
+        Some(())
+    }
+
+    fn send(&self, octets: &[u8], way: &Way<'_>, source: Option<SocketAddr>) -> Option<()> {
+        match way {
+            Way::Udp(peer) => {
+                let socket = source
+                    .and_then(|source| self.others.get(&source))
+                    .unwrap_or(&self.udp);
+                socket.send_to(octets, peer).ok().map(drop)
+            }
+            Way::Tcp(stream) => write_message(stream, octets),
+        }
+    }
+
+    fn drip(&self, octets: &[u8], mut stream: &TcpStream, pause: Duration) -> Option<()> {
+        let length = (octets.len() as u16).to_be_bytes();
+        for octet in length.iter().chain(octets) {
+            stream.write_all(&[*octet]).ok()?;
+            self.wait(pause);
+        }
+        Some(())
+    }
+
+    /// Lets time pass, but not beyond the backend's own end.
+    fn wait(&self, time: Duration) {
+        let state = self.lock();
+        drop(
+            self.changed
+                .wait_timeout_while(state, time, |state| !state.stopping)
+                .expect("no backend panics"),
+        );
+    }
+
+    fn count_sent(&self, rule: &BackendRule, times: usize) {
+        if !rule.probe {
+            self.lock().sent += times;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Reads one message after its two octets of length (RFC 1035 section 4.2.2).
+pub(super) fn read_message(mut stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).ok()?;
+    let mut octets = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut octets).ok()?;
+    Some(octets)
+}
+
+fn write_message(mut stream: &TcpStream, octets: &[u8]) -> Option<()> {
+    let length = (octets.len() as u16).to_be_bytes();
+    stream.write_all(&[length.as_slice(), octets].concat()).ok()
+}
+
+/// Closes with a reset: nothing lingers, so the kernel sends RST instead of FIN.
+fn reset(stream: &TcpStream) -> Option<()> {
+    let none = nix::libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    let _ = setsockopt(stream, sockopt::Linger, &none);
+    None
+}
