@@ -8,6 +8,7 @@ use super::protocol::{REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
 use crate::commands::{self, xdp};
 use crate::stop::Stop;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
+use nix::unistd::Gid;
 use serde_json::{Map, Value as Json};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -76,6 +77,23 @@ pub struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file: what somebody else has put there since is not ours to remove.
     file: (u64, u64),
+}
+
+impl ControlSocket {
+    /// Lets the group of the service use it too.
+    ///
+    /// # Errors
+    /// What the kernel says: only root and members may give it away.
+    pub fn give_to(&self, group: Gid) -> Result<(), SocketError> {
+        let given = nix::unistd::chown(&self.path, None, Some(group));
+        given.map_err(|error| {
+            SocketError::System(
+                "cannot give it to the group",
+                self.path.clone(),
+                error.into(),
+            )
+        })
+    }
 }
 
 impl Drop for ControlSocket {

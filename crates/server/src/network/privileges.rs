@@ -142,13 +142,21 @@ fn kept(wish: &Wish<'_>, dropped: &mut Dropped) -> Result<CapsHashSet> {
     Ok(kept)
 }
 
-fn change_group(group: Option<&str>) -> Result<()> {
-    let Some(name) = group else { return Ok(()) };
+/// The group that `-g` names, by name or by number.
+///
+/// # Errors
+/// There is none of that name.
+pub fn group_number(name: &str) -> Result<Gid> {
     let found = match name.parse() {
         Ok(number) => Some(Gid::from_raw(number)),
         Err(_) => Group::from_name(name).ok().flatten().map(|group| group.gid),
     };
-    let gid = found.ok_or_else(|| PrivilegeError::NoGroup(name.to_owned()))?;
+    found.ok_or_else(|| PrivilegeError::NoGroup(name.to_owned()))
+}
+
+fn change_group(group: Option<&str>) -> Result<()> {
+    let Some(name) = group else { return Ok(()) };
+    let gid = group_number(name)?;
     nix::unistd::setgroups(&[]).map_err(system("leaving all groups (-g)"))?;
     nix::unistd::setgid(gid).map_err(system(&format!("changing to group {name} (-g)")))
 }

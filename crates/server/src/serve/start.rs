@@ -27,6 +27,7 @@ use crate::network::{self, NetworkView, Plan, plan};
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -98,7 +99,7 @@ impl Daemon {
                 .map(|web| web::bind(web.address))
                 .transpose()
                 .map_err(|error| StartError::System(error.to_string()))?,
-            control: control(arguments.control.as_deref())?,
+            control: control(&arguments)?,
         };
         give_privileges_away(&arguments, &capabilities, &plan)?;
 
@@ -147,15 +148,22 @@ fn start_all(
 
 /// The control socket. A path that the command line names must be ours; the usual one may belong to another instance, or
 /// not be ours to write: then there is none.
-fn control(path: Option<&Path>) -> Result<Option<ControlSocket>, StartError> {
-    match (socket::bind(path.unwrap_or(Path::new(DEFAULT_PATH))), path) {
-        (Ok(socket), _) => Ok(Some(socket)),
-        (Err(error), Some(_)) => Err(StartError::System(error.to_string())),
+fn control(arguments: &ServeArguments) -> Result<Option<ControlSocket>, StartError> {
+    let refuse = |error: &dyn Display| StartError::System(error.to_string());
+    let path = arguments.control.as_deref();
+    let socket = match (socket::bind(path.unwrap_or(Path::new(DEFAULT_PATH))), path) {
+        (Ok(socket), _) => socket,
+        (Err(error), Some(_)) => return Err(refuse(&error)),
         (Err(error), None) => {
             log::warn!("no commands to this instance: {error}");
-            Ok(None)
+            return Ok(None);
         }
+    };
+    if let Some(name) = &arguments.group {
+        let group = privileges::group_number(name).map_err(|error| refuse(&error))?;
+        socket.give_to(group).map_err(|error| refuse(&error))?;
     }
+    Ok(Some(socket))
 }
 
 /// Nothing that serves keeps a capability, but those that the configuration asks for.

@@ -140,3 +140,16 @@ async fn what_a_killed_instance_left_is_replaced() {
     assert!(matches!(error, SocketError::NotASocket(_)), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
 }
+
+#[test]
+fn the_group_of_the_service_may_use_it() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIP: only root may give a file to any group");
+        return;
+    }
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("control");
+    let socket = bind(&path).unwrap();
+    socket.give_to(Gid::from_raw(65_534)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().gid(), 65_534);
+}

@@ -42,7 +42,7 @@ pub(super) struct Connection {
 
 /// How long, and for how many octets, a client is still heard that has been told the end, so that what it sent meanwhile
 /// does not make the kernel reset the connection and with it the last answers.
-const LINGER: (Duration, u64) = (Duration::from_secs(1), 65_536);
+const LINGER: (Duration, u64) = (Duration::from_millis(500), 65_536);
 
 /// An answer on its way to the writing half, with what it occupies until it is written.
 struct Answer {
