@@ -10,7 +10,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::query::{Arrival, Found, Protocol};
+use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
 use crate::pipeline::{HandOver, HandOverReason};
 use crate::runtime::{Asked, Shared};
 use crate::stop::Stop;
@@ -48,11 +48,32 @@ pub struct Receiver(mpsc::Receiver<Handed>);
 
 enum Handed {
     Query(Box<Asked>),
+    Roomless(Box<Roomless>),
     Answer {
         destination: SocketAddr,
         client: SocketAddr,
         message: Box<[u8]>,
     },
+}
+
+/// A query whose answer in the cache its buffer had no room for, in one that has.
+struct Roomless {
+    config: Arc<Config>,
+    query: OwnedQuery,
+    found: Found,
+}
+
+impl Roomless {
+    fn copy(found: Found, arrival: &Arrival<'_>, config: &Arc<Config>) -> Roomless {
+        let bytes = &arrival.message[..found.length];
+        let ends = (arrival.client, arrival.destination);
+        let door = (arrival.protocol, arrival.way);
+        Roomless {
+            config: Arc::clone(config),
+            query: OwnedQuery::copy(bytes, found.limit, ends, door),
+            found,
+        }
+    }
 }
 
 /// The queue between them.
@@ -70,11 +91,16 @@ impl Sender {
         arrival: &Arrival<'_>,
         config: &Arc<Config>,
     ) -> bool {
-        let Some(server) = hand_over.server else {
-            return false;
-        };
         let Ok(place) = self.0.try_reserve() else {
             return false;
+        };
+        let Some(server) = hand_over.server else {
+            place.send(Handed::Roomless(Box::new(Roomless::copy(
+                hand_over.found,
+                arrival,
+                config,
+            ))));
+            return true;
         };
         place.send(Handed::Query(Box::new(Asked {
             config: Arc::clone(config),
@@ -140,6 +166,17 @@ impl Receiver {
                     client,
                     message,
                 }) => send(&shared, &*outlet, (destination, client), &message),
+                Some(Handed::Roomless(mut roomless)) => {
+                    let Roomless {
+                        config,
+                        query,
+                        found,
+                    } = &mut *roomless;
+                    if let Some(length) = shared.resume(config, query, found) {
+                        let ends = (query.destination, query.client);
+                        send(&shared, &*outlet, ends, query.bytes(length));
+                    }
+                }
                 Some(Handed::Query(asked)) => {
                     // The semaphore is never closed.
                     let place = Arc::clone(&places).acquire_owned().await;

@@ -116,6 +116,16 @@ pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     verdict
 }
 
+/// Takes a query on whose answer in the cache had no room in its first buffer: rules have seen it, the cache is next.
+pub fn resume<'c>(arrival: &mut Arrival<'_>, found: &Found, env: &mut Env<'c>) -> Verdict<'c> {
+    let mut query = Query::resume(arrival, found);
+    let verdict = cache::answer(&mut query, env).unwrap_or_else(|| route::choose(&mut query, env));
+    if let Verdict::Drop(reason) = &verdict {
+        env.shard.count_drop(*reason);
+    }
+    verdict
+}
+
 fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     if !acl::allows(arrival, env) {
         return Verdict::Drop(DropReason::Acl);

@@ -42,7 +42,8 @@ pub struct Arrival<'m> {
     pub destination: SocketAddr,
     pub protocol: Protocol,
     pub way: Way,
-    /// The longest answer that this door can carry, in bytes (frame, MTU or 65,535): never more than `message.len()`.
+    /// The longest answer that this door can carry, in bytes. It may be more than `message.len()`: what a frame has no room
+    /// for, the kernel socket beside it carries.
     pub room: usize,
 }
 
@@ -129,6 +130,23 @@ pub struct Found {
 }
 
 impl<'m> Query<'m> {
+    /// A query that was parsed and judged before, in another buffer. Its limit is what this door can carry.
+    pub fn resume(arrival: &'m mut Arrival<'_>, found: &Found) -> Query<'m> {
+        Query {
+            length: found.length,
+            parts: found.parts,
+            client: arrival.client,
+            destination: arrival.destination,
+            protocol: arrival.protocol,
+            way: arrival.way,
+            limit: found.limit.min(arrival.room),
+            pool: found.pool,
+            skip_cache: found.skip_cache,
+            client_flags: found.client_flags,
+            message: arrival.message,
+        }
+    }
+
     /// The "parse" stage: a well-formed query, or the verdict on what is none.
     ///
     /// An EDNS version above 0 is no error here: rules (`EDNSVersionRule`) and backends decide what becomes of it.

@@ -129,6 +129,27 @@ impl Shared {
         }))
     }
 
+    /// Takes a query on whose answer in the cache had no room in its frame; the answer's length in bytes. `None` when the
+    /// entry has gone meanwhile: the client asks again, as when a datagram is lost.
+    pub fn resume(
+        &self,
+        config: &Arc<Config>,
+        query: &mut OwnedQuery,
+        found: &Found,
+    ) -> Option<usize> {
+        let mut arrival = query.as_arrival();
+        self.with_env(config, |env| {
+            match pipeline::resume(&mut arrival, found, env) {
+                Verdict::Answer(length) => Some(length),
+                Verdict::HandOver(_) | Verdict::Forward(_) => {
+                    env.shard.count_drop(DropReason::HandOverFull);
+                    None
+                }
+                Verdict::Drop(_) => None,
+            }
+        })
+    }
+
     /// Makes the client's answer of a backend's response, the first `length` bytes of `message`; its length in bytes.
     ///
     /// # Errors

@@ -21,7 +21,7 @@ pub use inspect::Entry;
 
 use super::query::{Protocol, Query};
 use super::rules;
-use super::{Env, Verdict, respond};
+use super::{Env, HandOver, HandOverReason, Verdict, respond};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::cache::CacheOptions;
@@ -314,6 +314,14 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
     };
     let length = match cache.serve(query, env.now, stale, env.shard.index) {
         Some(Served::Answer(length)) => length,
+        Some(Served::TooLong) if query.limit > query.message.len() => {
+            // The client takes more than this buffer holds: one with more room asks the cache again.
+            return Some(Verdict::HandOver(HandOver {
+                reason: HandOverReason::Oversized,
+                server: None,
+                found: query.found(),
+            }));
+        }
         Some(Served::TooLong) => respond::truncated(query, env),
         None => {
             env.shard.count(Counter::CacheMisses);
