@@ -7,6 +7,7 @@ use crate::counters::Shard;
 use crate::frontend::listeners::Listeners;
 use crate::handover::Sender;
 use arc_swap::ArcSwap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub struct Instance {
     /// Backend ports: bound kernel sockets, shared by all workers.
     pub ports: Arc<Ports>,
     pub listeners: Listeners,
+    /// What frames cannot truly come from (network::addresses).
+    pub impossible_sources: ArcSwap<Vec<IpAddr>>,
     pub hand_over: Sender,
     /// One per worker, the asynchronous runtime's last.
     pub shards: Box<[Arc<Shard>]>,

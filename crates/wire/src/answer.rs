@@ -91,7 +91,8 @@ fn set_header(buffer: &mut [u8], rcode: u8, tc: bool, (questions, additional): (
     header.set_opcode(query.opcode());
     header.set_tc(tc);
     header.set_rd(query.rd());
-    header.set_ra(query.rd());
+    // What was not even understood says nothing of recursion.
+    header.set_ra(query.rd() && questions > 0);
     header.set_cd(query.cd());
     header.set_rcode(rcode);
     header.set_question_count(questions);
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(header_only(&mut buffer, rcode), 12);
         assert_eq!(
             &buffer[..12],
-            &[0x12, 0x34, 0x81, 0x81, 0, 0, 0, 0, 0, 0, 0, 0]
+            &[0x12, 0x34, 0x81, 0x01, 0, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(header_only(&mut [0; 11], rcode), 0);
     }

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Verdict, respond};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
@@ -31,8 +31,12 @@ pub fn serve(
     env: &mut Env<'_>,
 ) -> usize {
     let count = outlets.devices.receive(device, batch);
+    if count == 0 {
+        return 0;
+    }
+    let impossible = outlets.instance.impossible_sources.load_full();
     for received in batch.drain() {
-        one(device, received, waiting, outlets, env);
+        one(device, received, &impossible, waiting, outlets, env);
     }
     count
 }
@@ -40,6 +44,7 @@ pub fn serve(
 fn one(
     device: u8,
     received: Received,
+    impossible: &[IpAddr],
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
@@ -50,9 +55,12 @@ fn one(
         length,
     } = received;
     let Some(packet) = parse(device, &frame, start, length, outlets, env) else {
-        outlets.devices.umem().give(frame);
-        return;
+        return outlets.devices.umem().give(frame);
     };
+    if impossible.binary_search(&packet.source.ip()).is_ok() {
+        env.shard.count_drop(DropReason::FrameSource);
+        return outlets.devices.umem().give(frame);
+    }
     let start = start as usize + usize::from(packet.payload_start);
     if serves(env.config, packet.destination) {
         query(device, frame, start, &packet, outlets, env);

@@ -11,6 +11,8 @@ pub struct LocalAddress {
     pub address: IpAddr,
     /// The index of the interface that has it.
     pub interface: u32,
+    /// Bits of the network that it is in.
+    pub prefix: u8,
 }
 
 impl LocalAddress {
@@ -31,8 +33,31 @@ impl LocalAddress {
         LocalAddress {
             address,
             interface: message.header.index,
+            prefix: message.header.prefix_len,
         }
     }
+}
+
+impl LocalAddress {
+    /// The address by which all hosts of its network are reached (RFC 919); none on point-to-point links (RFC 3021).
+    fn broadcast(&self) -> Option<IpAddr> {
+        let IpAddr::V4(address) = self.address else {
+            return None;
+        };
+        let hosts = u32::MAX.checked_shr(self.prefix.into()).unwrap_or(0);
+        (hosts > 1).then(|| IpAddr::V4((u32::from(address) | hosts).into()))
+    }
+}
+
+/// Sources that cannot be true: our own addresses, and the broadcast addresses of our networks. The kernel drops such
+/// packets too. In ascending order.
+pub fn impossible_sources(addresses: &[LocalAddress]) -> Vec<IpAddr> {
+    let own = addresses.iter().map(|local| local.address);
+    let broadcast = addresses.iter().filter_map(LocalAddress::broadcast);
+    let mut all: Vec<IpAddr> = own.chain(broadcast).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Whether the address means something on one link only.
@@ -52,4 +77,26 @@ pub(super) async fn read(handle: &mut rtnetlink::Handle) -> io::Result<Vec<Local
         _ => None,
     });
     Ok(addresses.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f6_our_own_and_broadcast_addresses_are_no_sources() {
+        let local = |address: &str, prefix| LocalAddress {
+            address: address.parse().unwrap(),
+            interface: 1,
+            prefix,
+        };
+        let addresses = [
+            local("192.0.2.1", 24),
+            local("198.51.100.1", 31),
+            local("2001:db8::1", 64),
+        ];
+        let expected = ["192.0.2.1", "192.0.2.255", "198.51.100.1", "2001:db8::1"];
+        let expected: Vec<IpAddr> = expected.iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(impossible_sources(&addresses), expected);
+    }
 }

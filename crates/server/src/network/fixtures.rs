@@ -55,6 +55,7 @@ pub(super) fn lab() -> NetworkView {
         view.addresses.push(LocalAddress {
             address: ip(address),
             interface,
+            prefix: 24,
         });
     }
     view

@@ -368,6 +368,7 @@ mod tests {
         view.addresses.push(LocalAddress {
             address: ip("203.0.113.53"),
             interface: 1,
+            prefix: 24,
         });
         let why = "(the address is on lo, so queries arrive on any interface)";
         let expected = [

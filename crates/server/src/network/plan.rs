@@ -1,6 +1,6 @@
 //! What has to be attached: from a configuration and the network as it is, without asking anybody.
 
-use super::addresses::is_link_local;
+use super::addresses::{impossible_sources, is_link_local};
 use super::devices::{Device, Devices};
 use super::interfaces::{
     InterfaceQueues, Interfaces, QueueWish, Why, listens_to, scope_of, which_interfaces,
@@ -18,6 +18,8 @@ pub struct Plan {
     pub devices: Vec<PlannedDevice>,
     /// The servers that want AF_XDP and have a route now.
     pub paths: Vec<PlannedPath>,
+    /// See [`impossible_sources`].
+    pub impossible_sources: Vec<IpAddr>,
     /// One line for each listener or server and interface: what is opened and why.
     pub lines: Vec<String>,
     /// One line for each thing that was asked for and cannot be; kernel sockets serve there.
@@ -80,7 +82,10 @@ pub fn plan(
     let mut planning = Planning {
         view,
         devices,
-        plan: Plan::default(),
+        plan: Plan {
+            impossible_sources: impossible_sources(&view.addresses),
+            ..Plan::default()
+        },
     };
     for listener in listeners {
         planning.listener(listener);

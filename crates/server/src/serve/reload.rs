@@ -134,6 +134,8 @@ impl Daemon {
         if let Some(follower) = &self.follower {
             follower.watch(&config.servers, &plan);
         }
+        let sources = Arc::new(plan.impossible_sources.clone());
+        self.instance.impossible_sources.store(sources);
         self.plan = plan;
         lines
     }

@@ -94,6 +94,9 @@ impl Daemon {
         let instance = Arc::new(instance(config, workers, &steering, hand_over)?);
         let (rings, queues) = rings(workers, &plan, &steering)?;
         take_traffic(&plan, &steering);
+        instance
+            .impossible_sources
+            .store(Arc::new(plan.impossible_sources.clone()));
         let doors = Doors {
             web: webserver
                 .map(|web| web::bind(web.address))
@@ -283,6 +286,7 @@ fn instance(
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
         ports: Arc::new(ports),
         hand_over,
+        impossible_sources: ArcSwap::default(),
         shards: shards(&config, workers),
         config: Arc::new(ArcSwap::from_pointee(config)),
     })
