@@ -66,6 +66,28 @@ fn a_good_file_is_said_in_json() {
 }
 
 #[test]
+fn every_example_is_good() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let files = std::fs::read_dir(examples).expect("examples are a part of the project");
+    let paths = files.map(|file| file.expect("the folder can be read").path());
+    for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "lua")) {
+        let path = path.display().to_string();
+        let output = millrace(&[
+            "--check-config",
+            "--structured-logging",
+            "false",
+            "-C",
+            &path,
+        ]);
+        assert_eq!(
+            text(&output.stdout),
+            format!("Configuration '{path}' OK!\n")
+        );
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+#[test]
 fn what_only_observes_is_not_mentioned_by_a_check() {
     let words = ["--structured-logging-backend", "systemd-journal"];
     let (output, _) = check("setKey('x') addLocal('127.0.0.1:5399', {cpus={1}})", &words);

@@ -41,14 +41,15 @@ pub(super) fn run(lua: &Lua, path: &str, text: &[u8]) -> mlua::Result<()> {
 /// What people should read of an error of the file `path`: `FILE:LINE: text`, without the trace of the stack.
 pub(super) fn readable(error: &Error, path: &str) -> String {
     let text = with_place(with_whole_path(text_of(error), path), path);
-    match unknown_name(&text) {
-        Some(name) => {
-            format!(
-                "{text}: neither dnsdist nor millrace has '{name}', and no line before this one defines it"
-            )
-        }
-        None => text,
+    if let Some(name) = quoted_in(&text, "attempt to call global '") {
+        return format!(
+            "{text}: neither dnsdist nor millrace has '{name}', and no line before this one defines it"
+        );
     }
+    if let Some(name) = quoted_in(&text, "attempt to call method '") {
+        return format!("{text}: millrace has no method '{name}' yet, or it is a slip of the pen");
+    }
+    text
 }
 
 /// The innermost message, without mlua's words around it and without the trace.
@@ -108,7 +109,7 @@ fn with_place(text: String, path: &str) -> String {
 }
 
 /// The name in Lua's "attempt to call global 'x' (a nil value)".
-fn unknown_name(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("attempt to call global '")?;
+fn quoted_in<'t>(text: &'t str, before: &str) -> Option<&'t str> {
+    let (_, rest) = text.split_once(before)?;
     rest.strip_suffix("' (a nil value)")
 }

@@ -2,139 +2,146 @@
 
 use super::*;
 
+/// A configuration and the one line that says what is wrong with it.
+const ERRORS: &[(&str, &str)] = &[
+    (
+        "addLocl('192.0.2.1')",
+        "test.conf:1: attempt to call global 'addLocl' (a nil value): neither dnsdist nor millrace has 'addLocl', and no line before this one defines it",
+    ),
+    ("\nx = = 1", "test.conf:2: unexpected symbol near '='"),
+    (
+        "addLocal('192.0.2.300')",
+        "test.conf:1: addLocal: '192.0.2.300' is not an address: 192.0.2.1, 192.0.2.1:53, 2001:db8::1 or [2001:db8::1]:53 expected",
+    ),
+    (
+        "addLocal()",
+        "test.conf:1: addLocal: argument 1: a string expected, got nil",
+    ),
+    (
+        "addLocal('192.0.2.1', {reusePort=5})",
+        "test.conf:1: addLocal: reusePort: true or false expected, got 5",
+    ),
+    (
+        "addLocal('192.0.2.1', {interface='eth0'})",
+        "test.conf:1: addLocal: interface is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+    ),
+    (
+        "addLocal('192.0.2.1', {xdp=5})",
+        "test.conf:1: addLocal: xdp: true, false or a table of interface names expected",
+    ),
+    (
+        "newXsk({NIC_queue_id=0})",
+        "test.conf:1: newXsk: ifName is missing: the name of an interface",
+    ),
+    (
+        "newXsk({ifName='e', NIC_queue_id=-1})",
+        "test.conf:1: newXsk: NIC_queue_id: a queue of the interface, from 0 expected, got -1",
+    ),
+    (
+        "newXsk({ifName='e', NIC_queue_id=0, frameNums=65535})",
+        "test.conf:1: newXsk: frameNums: 65535 is not a power of two: 65536 is the usual one",
+    ),
+    (
+        "addAction(5, RCodeAction(5))",
+        "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got 5",
+    ),
+    (
+        "addAction('a..b', DropAction())",
+        "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got a..b",
+    ),
+    (
+        "addAction(AllRule(), 5)",
+        "test.conf:1: addAction: an action expected, got 5",
+    ),
+    (
+        "addAction(AllRule(), AllowResponseAction())",
+        "test.conf:1: addAction: an action expected, got a userdata",
+    ),
+    (
+        "QTypeRule('NOSUCH')",
+        "test.conf:1: QTypeRule: argument 1: 'NOSUCH' is not a type: A, AAAA, TYPE65280 or a number expected",
+    ),
+    (
+        "NetmaskGroupRule('1.2.3.0/33')",
+        "test.conf:1: NetmaskGroupRule: argument 1: '1.2.3.0/33' is no netmask: an address, or address/bits (0-32 for IPv4, 0-128 for IPv6), with ! before it to exclude",
+    ),
+    (
+        "newServer({name='x'})",
+        "test.conf:1: newServer: address: an address expected, got nil",
+    ),
+    (
+        "newServer(5)",
+        "test.conf:1: newServer: an address or a table of options expected, got 5 and nil",
+    ),
+    (
+        "newServer{address='192.0.2.1', weight=0}",
+        "test.conf:1: newServer: weight: a number from 1 to 2147483647 expected, got 0",
+    ),
+    (
+        "newServer{address='192.0.2.1', MACAddr='00:11:22:33:44'}",
+        "test.conf:1: newServer: MACAddr: '00:11:22:33:44' is not an Ethernet address: 00:11:22:33:44:55 expected",
+    ),
+    (
+        "newServer{address='192.0.2.1', useProxyProtocol=true}",
+        "test.conf:1: newServer: useProxyProtocol is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+    ),
+    (
+        "newServer{address='192.0.2.1', source='eth0'}",
+        "test.conf:1: newServer: source: 'eth0' is not an address: interface names are not in millrace yet, they would change who is asked",
+    ),
+    (
+        "rmServer(0)",
+        "test.conf:1: rmServer: no server 0: a number below 0, a UUID or a Server expected",
+    ),
+    (
+        "rmRule(0)",
+        "test.conf:1: rmRule: no rule 0: a number below 0, a UUID or a name expected",
+    ),
+    (
+        "setServerPolicy('roundrobin')",
+        "test.conf:1: setServerPolicy: argument 1: a policy expected, got roundrobin",
+    ),
+    (
+        "newPacketCache(0)",
+        "test.conf:1: newPacketCache: a number of entries from 1 to 4294967296 expected, got 0",
+    ),
+    (
+        "setPayloadSizeOnSelfGeneratedAnswers(100)",
+        "test.conf:1: setPayloadSizeOnSelfGeneratedAnswers: 100 bytes: 512 or more expected",
+    ),
+    (
+        "\n\naddDynamicBlock('192.0.2.1', 'x')",
+        "test.conf:3: addDynamicBlock: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+    ),
+    (
+        "truncateTC(true)",
+        "test.conf:1: truncateTC: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+    ),
+    (
+        "addXFRResponseAction(AllRule(), DropResponseAction())",
+        "test.conf:1: addXFRResponseAction: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+    ),
+    (
+        "function maintenance() end",
+        "test.conf: maintenance is not in millrace yet: nobody would call this function, take it out to go without",
+    ),
+    (
+        "includeDirectory('/nonexistent')",
+        "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
+    ),
+    ("error('mine')", "test.conf:1: mine"),
+    ("os.exit(3)", "os.exit(3) was called"),
+    ("pcall(os.exit, 3)", "os.exit(3) was called"),
+    (
+        "getPool(''):nosuch()",
+        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
+    ),
+];
+
 #[test]
 fn errors_tell_file_and_line() {
-    for (text, expected) in [
-        (
-            "addLocl('192.0.2.1')",
-            "test.conf:1: attempt to call global 'addLocl' (a nil value): neither dnsdist nor millrace has 'addLocl', and no line before this one defines it",
-        ),
-        ("\nx = = 1", "test.conf:2: unexpected symbol near '='"),
-        (
-            "addLocal('192.0.2.300')",
-            "test.conf:1: addLocal: '192.0.2.300' is not an address: 192.0.2.1, 192.0.2.1:53, 2001:db8::1 or [2001:db8::1]:53 expected",
-        ),
-        (
-            "addLocal()",
-            "test.conf:1: addLocal: argument 1: a string expected, got nil",
-        ),
-        (
-            "addLocal('192.0.2.1', {reusePort=5})",
-            "test.conf:1: addLocal: reusePort: true or false expected, got 5",
-        ),
-        (
-            "addLocal('192.0.2.1', {interface='eth0'})",
-            "test.conf:1: addLocal: interface is not in millrace yet: it would change an answer or who gets one; take it out to go without",
-        ),
-        (
-            "addLocal('192.0.2.1', {xdp=5})",
-            "test.conf:1: addLocal: xdp: true, false or a table of interface names expected",
-        ),
-        (
-            "newXsk({NIC_queue_id=0})",
-            "test.conf:1: newXsk: ifName is missing: the name of an interface",
-        ),
-        (
-            "newXsk({ifName='e', NIC_queue_id=-1})",
-            "test.conf:1: newXsk: NIC_queue_id: a queue of the interface, from 0 expected, got -1",
-        ),
-        (
-            "newXsk({ifName='e', NIC_queue_id=0, frameNums=65535})",
-            "test.conf:1: newXsk: frameNums: 65535 is not a power of two: 65536 is the usual one",
-        ),
-        (
-            "addAction(5, RCodeAction(5))",
-            "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got 5",
-        ),
-        (
-            "addAction('a..b', DropAction())",
-            "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got a..b",
-        ),
-        (
-            "addAction(AllRule(), 5)",
-            "test.conf:1: addAction: an action expected, got 5",
-        ),
-        (
-            "addAction(AllRule(), AllowResponseAction())",
-            "test.conf:1: addAction: an action expected, got a userdata",
-        ),
-        (
-            "QTypeRule('NOSUCH')",
-            "test.conf:1: QTypeRule: argument 1: 'NOSUCH' is not a type: A, AAAA, TYPE65280 or a number expected",
-        ),
-        (
-            "NetmaskGroupRule('1.2.3.0/33')",
-            "test.conf:1: NetmaskGroupRule: argument 1: '1.2.3.0/33' is no netmask: an address, or address/bits (0-32 for IPv4, 0-128 for IPv6), with ! before it to exclude",
-        ),
-        (
-            "newServer({name='x'})",
-            "test.conf:1: newServer: address: an address expected, got nil",
-        ),
-        (
-            "newServer(5)",
-            "test.conf:1: newServer: an address or a table of options expected, got 5 and nil",
-        ),
-        (
-            "newServer{address='192.0.2.1', weight=0}",
-            "test.conf:1: newServer: weight: a number from 1 to 2147483647 expected, got 0",
-        ),
-        (
-            "newServer{address='192.0.2.1', MACAddr='00:11:22:33:44'}",
-            "test.conf:1: newServer: MACAddr: '00:11:22:33:44' is not an Ethernet address: 00:11:22:33:44:55 expected",
-        ),
-        (
-            "newServer{address='192.0.2.1', useProxyProtocol=true}",
-            "test.conf:1: newServer: useProxyProtocol is not in millrace yet: it would change an answer or who gets one; take it out to go without",
-        ),
-        (
-            "newServer{address='192.0.2.1', source='eth0'}",
-            "test.conf:1: newServer: source: 'eth0' is not an address: interface names are not in millrace yet, they would change who is asked",
-        ),
-        (
-            "rmServer(0)",
-            "test.conf:1: rmServer: no server 0: a number below 0, a UUID or a Server expected",
-        ),
-        (
-            "rmRule(0)",
-            "test.conf:1: rmRule: no rule 0: a number below 0, a UUID or a name expected",
-        ),
-        (
-            "setServerPolicy('roundrobin')",
-            "test.conf:1: setServerPolicy: argument 1: a policy expected, got roundrobin",
-        ),
-        (
-            "newPacketCache(0)",
-            "test.conf:1: newPacketCache: a number of entries from 1 to 4294967296 expected, got 0",
-        ),
-        (
-            "setPayloadSizeOnSelfGeneratedAnswers(100)",
-            "test.conf:1: setPayloadSizeOnSelfGeneratedAnswers: 100 bytes: 512 or more expected",
-        ),
-        (
-            "\n\naddDynamicBlock('192.0.2.1', 'x')",
-            "test.conf:3: addDynamicBlock: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
-        ),
-        (
-            "truncateTC(true)",
-            "test.conf:1: truncateTC: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
-        ),
-        (
-            "addXFRResponseAction(AllRule(), DropResponseAction())",
-            "test.conf:1: addXFRResponseAction: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
-        ),
-        (
-            "function maintenance() end",
-            "test.conf: maintenance is not in millrace yet: nobody would call this function, take it out to go without",
-        ),
-        (
-            "includeDirectory('/nonexistent')",
-            "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
-        ),
-        ("error('mine')", "test.conf:1: mine"),
-        ("os.exit(3)", "os.exit(3) was called"),
-        ("pcall(os.exit, 3)", "os.exit(3) was called"),
-    ] {
-        assert_eq!(error(text), expected);
+    for (text, expected) in ERRORS {
+        assert_eq!(error(text), *expected);
     }
 }
 

@@ -302,6 +302,7 @@ fn objects_have_their_methods() {
         "s = newSuffixMatchNode() s:add({'be', 'x.nl'}) assert(s:check(newDNSName('a.x.nl')) and not s:check(newDNSName('nl')))",
         "assert(inConfigCheck() == false and type(getCurrentTime().tv_sec) == 'number')",
         "c = newPacketCache(5) assert(not c:isFull() and c:toString() == 'Packet cache: 0/5 entries') c:expunge(0) c:expungeByName('a')",
+        "assert(DNSSection.Answer == 1 and DNSAction.None == 10 and DNSClass.IN == 1 and EDNSOptionCode.ECS == 8)",
         "found = false for _, name in ipairs(getListOfNetworkInterfaces()) do found = found or name == 'lo' end assert(found)",
         "assert(getListOfAddressesOfNetworkInterface('lo')[1] == '127.0.0.1' and getListOfRangesOfNetworkInterface('lo')[1] == '127.0.0.0/8')",
         "ffi = require 'ffi' assert(ffi.abi('64bit'))",
