@@ -5,10 +5,11 @@ use super::metrics::rows::{FrontendRow, SteerRow, XskRow};
 use crate::config::{Config, Webserver};
 use crate::counters::{Shard, Writers};
 use crate::pipeline::rings::Rings;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
 
 pub(crate) struct Standing {
-    pub(crate) config: Arc<Config>,
+    pub(crate) config: ArcSwap<Config>,
     pub(crate) shards: Vec<Arc<Shard>>,
     pub(crate) frontends: Vec<FrontendRow>,
     pub(crate) xsk: Vec<XskRow>,
@@ -20,7 +21,7 @@ impl Standing {
     pub(crate) fn with(config: Config) -> Standing {
         let shards = [0, 1].map(|index| Shard::new(index, Writers::One, Rings::default()));
         Standing {
-            config: Arc::new(config),
+            config: ArcSwap::from_pointee(config),
             shards: shards.into_iter().map(Arc::new).collect(),
             frontends: Vec::new(),
             xsk: Vec::new(),
@@ -42,7 +43,7 @@ pub(crate) fn webserver() -> Webserver {
 
 impl Running for Standing {
     fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config)
+        self.config.load_full()
     }
 
     fn shards(&self) -> Vec<Arc<Shard>> {

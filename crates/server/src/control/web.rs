@@ -6,6 +6,7 @@
 use super::credentials::may_read_statistics;
 use super::metrics::Metrics;
 use crate::config::Webserver;
+use crate::log;
 use crate::stop::Stop;
 use axum::Router;
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -50,38 +51,65 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
-/// Serves until the stop is asked for; then requests under way are finished. Must run within the asynchronous runtime.
-///
-/// # Errors
-/// When the runtime does not take the listener.
-pub async fn serve(
-    listener: std::net::TcpListener,
-    metrics: Arc<Metrics>,
-    mut stop: Stop,
-) -> io::Result<()> {
-    let door = Door {
-        listener: TcpListener::from_std(listener)?,
-        metrics: Arc::clone(&metrics),
-        places: Arc::new(Semaphore::new(CONNECTIONS)),
-    };
-    let sampling = sample(Arc::clone(&metrics), stop.clone());
-    let service = router(metrics).into_make_service_with_connect_info::<Client>();
-    let serving = axum::serve(door, service)
-        .with_graceful_shutdown(async move { stop.requested().await })
-        .into_future();
-    let (served, ()) = tokio::join!(serving, sampling);
-    served
+/// Serves where the configuration of the moment says, until the stop is asked for; then requests under way are finished.
+/// Begins with the listener that was bound while there were privileges for it. Must run within the asynchronous runtime.
+pub async fn serve(mut listener: Option<std::net::TcpListener>, metrics: Arc<Metrics>, stop: Stop) {
+    while !stop.is_requested() {
+        let address = wanted(&metrics);
+        let bound = match (listener.take(), address) {
+            (Some(listener), _) => Ok(Some(listener)),
+            (None, Some(address)) => bind(address).map(Some),
+            (None, None) => Ok(None),
+        };
+        let serving = async {
+            match bound {
+                Ok(Some(listener)) => serve_at(listener, &metrics, stop.clone()).await,
+                Ok(None) => stop.clone().requested().await,
+                Err(error) => {
+                    log::error!("{error}");
+                    stop.clone().requested().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = serving => {}
+            () = another(address, &metrics) => {}
+        }
+    }
 }
 
-/// Moves average latencies on, once a second.
-async fn sample(metrics: Arc<Metrics>, mut stop: Stop) {
+/// Where the configuration wants a web server.
+fn wanted(metrics: &Metrics) -> Option<SocketAddr> {
+    let config = metrics.config();
+    config.webserver.as_ref().map(|webserver| webserver.address)
+}
+
+async fn serve_at(listener: std::net::TcpListener, metrics: &Arc<Metrics>, mut stop: Stop) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return log::error!("web server: the runtime does not take it: {error}"),
+    };
+    let door = Door {
+        listener,
+        metrics: Arc::clone(metrics),
+        places: Arc::new(Semaphore::new(CONNECTIONS)),
+    };
+    let pages = router(Arc::clone(metrics)).into_make_service_with_connect_info::<Client>();
+    let stopped = async move { stop.requested().await };
+    // It ends with the stop and never with an error (axum's documentation of Serve).
+    let _ = axum::serve(door, pages)
+        .with_graceful_shutdown(stopped)
+        .await;
+}
+
+/// Waits until the configuration wants another address than `address`. Meanwhile moves average latencies on, once a
+/// second.
+async fn another(address: Option<SocketAddr>, metrics: &Metrics) {
     let mut seconds = interval(Duration::from_secs(1));
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.requested() => return,
-            _ = seconds.tick() => metrics.sample(),
-        };
+    while wanted(metrics) == address {
+        seconds.tick().await;
+        metrics.sample();
     }
 }
 

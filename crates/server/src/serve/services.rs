@@ -101,9 +101,8 @@ impl Services {
             .flatten()
             .for_each(|sockets| self.accept(sockets));
         let metrics = Arc::new(Metrics::new(Arc::clone(overview) as Arc<_>));
-        if let Some(listener) = doors.web {
-            self.serve_web(listener, Arc::clone(&metrics));
-        }
+        let web = web::serve(doors.web, Arc::clone(&metrics), self.stopper.watch());
+        self.runtime.spawn(web);
         if let Some(socket) = doors.control {
             self.serve_control(socket, overview, metrics);
         }
@@ -147,15 +146,6 @@ impl Services {
             instance.longest_timeout()
         }));
         Ok(())
-    }
-
-    fn serve_web(&self, listener: TcpListener, metrics: Arc<Metrics>) {
-        let stop = self.stopper.watch();
-        self.runtime.spawn(async move {
-            if let Err(error) = web::serve(listener, metrics, stop).await {
-                log::error!("web server: {error}");
-            }
-        });
     }
 
     fn serve_control(

@@ -8,26 +8,32 @@ use crate::stop::Stopper;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 struct Server {
+    standing: Arc<Standing>,
     address: SocketAddr,
     stopper: Stopper,
-    task: tokio::task::JoinHandle<io::Result<()>>,
+    task: tokio::task::JoinHandle<()>,
 }
 
 /// Serves under this configuration, on a port of its own.
 async fn start(webserver: Webserver) -> Server {
-    let standing = Standing::with(Config {
-        webserver: Some(webserver),
-        ..Config::default()
-    });
+    let standing = Arc::new(Standing::with(config(webserver)));
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let stopper = Stopper::default();
-    let metrics = Arc::new(Metrics::new(Arc::new(standing)));
-    let task = tokio::spawn(serve(listener, metrics, stopper.watch()));
+    let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
+    let task = tokio::spawn(serve(Some(listener), metrics, stopper.watch()));
     Server {
+        standing,
         address,
         stopper,
         task,
+    }
+}
+
+fn config(webserver: Webserver) -> Config {
+    Config {
+        webserver: Some(webserver),
+        ..Config::default()
     }
 }
 
@@ -44,7 +50,7 @@ impl Server {
     async fn stop(self) {
         self.stopper.stop();
         self.stopper.finished().await;
-        self.task.await.unwrap().unwrap();
+        self.task.await.unwrap();
     }
 }
 
@@ -117,5 +123,31 @@ async fn slow_clients_are_cut_off() {
     let began = tokio::time::Instant::now();
     let _ = slow.read_to_end(&mut rest).await;
     assert!(began.elapsed() >= LIFETIME, "{:?}", began.elapsed());
+    server.stop().await;
+}
+
+/// A reload may move it, and take it away.
+#[tokio::test(start_paused = true)]
+async fn the_server_follows_its_configuration() {
+    let mut server = start(webserver()).await;
+    assert!(server.ask(REQUEST).await.starts_with("HTTP/1.1 200 OK"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, former) = (free.local_addr().unwrap(), server.address);
+    drop(free);
+    server.standing.config.store(Arc::new(config(Webserver {
+        address,
+        ..webserver()
+    })));
+    // The clock jumps: the server looks once a second.
+    while TcpStream::connect(address).await.is_err() {
+        sleep(Duration::from_secs(1)).await;
+    }
+    server.address = address;
+    assert!(server.ask(REQUEST).await.starts_with("HTTP/1.1 200 OK"));
+    assert!(TcpStream::connect(former).await.is_err());
+    server.standing.config.store(Arc::default());
+    while TcpStream::connect(address).await.is_ok() {
+        sleep(Duration::from_secs(1)).await;
+    }
     server.stop().await;
 }
