@@ -109,6 +109,8 @@ pub struct Worker {
     epoll: Epoll,
     orders: Receiver<Order>,
     wake: Arc<EventFd>,
+    /// When the last batch was looked at.
+    now: Now,
     last_housekeeping: Now,
     /// The TX ring holds frames that the kernel did not take.
     unsent: bool,
@@ -154,6 +156,7 @@ impl Worker {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
             wake: Arc::clone(&wake),
             orders,
+            now: Now::default(),
             last_housekeeping: Now::default(),
             unsent: false,
             stop: None,
@@ -175,16 +178,22 @@ impl Worker {
     }
 
     /// Serves until told to stop.
+    ///
+    /// A batch that was not full means that the rings are nearly empty: then the worker looks at everything and sleeps.
+    /// What came meanwhile wakes it at once, so no round is made in vain.
     pub fn run(mut self) {
         let mut since_poll = 0;
         while !self.is_done() {
-            let mut work = self.serve_devices();
-            since_poll += 1;
-            if work == 0 || since_poll >= BATCHES_PER_POLL {
-                since_poll = 0;
-                work += self.serve_sockets(work > 0);
-            }
+            self.now = Now::read();
+            let more = self.serve_devices() >= ::xsk::BATCH;
             self.unsent = self.outlets.flush(&self.shard);
+            since_poll += 1;
+            if !more || since_poll >= BATCHES_PER_POLL {
+                since_poll = 0;
+                if self.serve_sockets(more) > 0 {
+                    self.unsent = self.outlets.flush(&self.shard);
+                }
+            }
             self.keep_house();
         }
         self.outlets.flush(&self.shard);
@@ -198,7 +207,7 @@ impl Worker {
         let mut departures = self.instance.ports.depart();
         let mut env = Env {
             config: self.config.load(),
-            now: Now::read(),
+            now: self.now,
             random: &mut self.random,
             shard: &self.shard,
             forwarder: Some(Forwarder {
@@ -237,6 +246,7 @@ impl Worker {
         let mut events = [EpollEvent::empty(); 64];
         // EINTR is as good as nothing.
         let ready = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+        self.now = Now::read();
         let mut count = 0;
         for event in &events[..ready] {
             match Token::unpack(event.data()) {
@@ -244,7 +254,7 @@ impl Worker {
                 // Its frames are received in the next turn.
                 Token::Device => {}
                 Token::Listener(number, socket) => count += self.serve_listener(number, socket),
-                Token::Ports => self.serve_ports(),
+                Token::Ports => count += self.serve_ports(),
             }
         }
         count
@@ -274,7 +284,7 @@ impl Worker {
         })
     }
 
-    fn serve_ports(&mut self) {
+    fn serve_ports(&mut self) -> usize {
         self.with_env(|inlets, outlets, env| {
             let Inlets {
                 ports,
@@ -282,18 +292,20 @@ impl Worker {
                 waiting,
                 ..
             } = inlets;
+            let mut count = 0;
             let read = ports.for_each_ready(|port| {
-                udp::responses(port, responses, waiting, outlets, env);
+                count += udp::responses(port, responses, waiting, outlets, env);
             });
             if let Err(error) = read {
                 log::error!("responses by kernel sockets cannot be read: {error}");
             }
-        });
+            count
+        })
     }
 
     /// Time-outs of queries in flight, and the kernel's counters, every [`HOUSEKEEPING`].
     fn keep_house(&mut self) {
-        let now = Now::read();
+        let now = self.now;
         if now.since(self.last_housekeeping) < HOUSEKEEPING {
             return;
         }
