@@ -53,12 +53,28 @@ impl Group {
             .unwrap();
     }
 
+    /// Turns of all workers until so many datagrams have been taken.
+    fn turn_until(&mut self, total: usize) {
+        let started = Instant::now();
+        while self.taken.iter().sum::<usize>() < total {
+            assert!(
+                started.elapsed() < Duration::from_secs(5),
+                "{:?} of {total}",
+                self.taken
+            );
+            self.turn(&[0, 1, 2]);
+        }
+    }
+
     /// A turn of these workers.
     fn turn(&mut self, workers: &[usize]) {
         for &worker in workers {
+            let Some(socket) = self.sockets.get(worker) else {
+                continue;
+            };
             let mut buffer = [0; 16];
             let before = self.taken[worker];
-            while self.sockets[worker].recv(&mut buffer).is_ok() {
+            while socket.recv(&mut buffer).is_ok() {
                 self.taken[worker] += 1;
             }
             if self.taken[worker] > before {
@@ -97,7 +113,7 @@ fn living_workers_share_datagrams_by_hash() {
         group.send();
         group.turn(&[0, 1, 2]);
     }
-    assert_eq!(group.taken.iter().sum::<usize>(), 300);
+    group.turn_until(300);
     assert!(
         group.taken.iter().all(|&taken| taken > 50),
         "{:?}",
@@ -131,11 +147,17 @@ fn a_stalled_worker_is_passed_by_until_it_goes_on() {
         group.send();
         group.turn(&[0, 2]);
     }
-    let lost = 300 - (group.taken[0] + group.taken[2] - before[0] - before[2]);
-    assert!(
-        lost <= 1 + stalled.elapsed().as_secs() as usize,
-        "{lost} of 300 lost: one a second is expected"
-    );
+    // One a second goes to worker 1, to see whether it lives again.
+    let sent = Instant::now();
+    let mut lost = 300;
+    while lost > 1 + stalled.elapsed().as_secs() as usize {
+        assert!(
+            sent.elapsed() < Duration::from_secs(5),
+            "{lost} of 300 lost"
+        );
+        group.turn(&[0, 2]);
+        lost = 300 - (group.taken[0] + group.taken[2] - before[0] - before[2]);
+    }
     group.turn(&[1]);
     let before = group.taken[1];
     for _ in 0..100 {
@@ -160,10 +182,10 @@ fn a_closed_socket_is_passed_by() {
     let Some(mut group) = Group::new() else {
         return;
     };
-    group.sockets.remove(2);
+    group.sockets.pop();
     for _ in 0..100 {
         group.send();
         group.turn(&[0, 1]);
     }
-    assert_eq!(group.taken[..2].iter().sum::<usize>(), 100);
+    group.turn_until(100);
 }
