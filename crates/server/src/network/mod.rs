@@ -9,6 +9,7 @@
 //! Reading and following need no capability.
 
 pub mod addresses;
+pub mod attached;
 pub mod devices;
 pub mod events;
 #[cfg(test)]

@@ -3,18 +3,19 @@
 //! Owned by the control thread. A program ends with its entry here, or with the process however that ends; then every
 //! frame goes to the kernel.
 
+use super::attached::Attached;
 use super::devices::Device;
 use super::plan::{BackendPair, Plan, PlannedDevice};
 use crate::commands::xdp::{DeviceStatus, ProgramStatus, QueueStatus, Status};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use xsk::{AttachMode, Heartbeat, Program, Reason};
+use xsk::Heartbeat;
 
 /// One device with its program.
 pub struct Steered {
     pub device: Device,
-    pub program: Program,
+    pub attached: Attached,
     entered: BTreeSet<u32>,
     destinations: HashSet<SocketAddr>,
     backends: HashSet<BackendPair>,
@@ -29,27 +30,23 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Loads and attaches a program with empty tables; the line for the log.
-    pub fn attach(&mut self, device: &Device) -> xsk::Result<String> {
-        let mut program = Program::load()?;
-        let attachment = program.attach(device.interface, AttachMode::Auto)?;
-        let mode = match (attachment.mode, attachment.native_refused) {
-            (AttachMode::Generic, Some(why)) => format!("generic mode (native: {why})"),
-            (AttachMode::Generic, None) => "generic mode".to_owned(),
-            _ => "native mode".to_owned(),
+    /// Gets a device a program with empty tables; the line for the log.
+    pub fn attach(&mut self, planned: &PlannedDevice) -> xsk::Result<String> {
+        let device = &planned.device;
+        let map_path = planned
+            .queues
+            .iter()
+            .find_map(|wish| wish.map_path.as_deref());
+        let (attached, how) = Attached::attach(device.interface, map_path)?;
+        let steered = Steered {
+            device: device.clone(),
+            attached,
+            entered: BTreeSet::new(),
+            destinations: HashSet::new(),
+            backends: HashSet::new(),
         };
-        let line = format!("AF_XDP program attached to {} in {mode}", device.name);
-        self.devices.insert(
-            device.number,
-            Steered {
-                device: device.clone(),
-                program,
-                entered: BTreeSet::new(),
-                destinations: HashSet::new(),
-                backends: HashSet::new(),
-            },
-        );
-        Ok(line)
+        self.devices.insert(device.number, steered);
+        Ok(format!("{}: {how}", device.name))
     }
 
     pub fn devices(&self) -> impl Iterator<Item = &Steered> {
@@ -72,11 +69,11 @@ impl Steering {
     ///
     /// # Errors
     /// A device without a program of ours.
-    pub fn heartbeat(&self, device: u8, queue: u32) -> xsk::Result<Heartbeat> {
+    pub fn heartbeat(&self, device: u8, queue: u32) -> xsk::Result<Option<Heartbeat>> {
         let steered = self.devices.get(&device);
         let steered =
             steered.ok_or_else(|| xsk::Error::Invalid(format!("no program on device {device}")))?;
-        steered.program.heartbeat(queue)
+        steered.attached.heartbeat(queue)
     }
 
     /// Takes what `planned` says from clients and backends, and no longer what it does not say.
@@ -125,7 +122,7 @@ impl Steering {
             .values_mut()
             .filter(|steered| steered.asks_from(source))
         {
-            steered.program.close_port(source, port);
+            steered.attached.close_port(source, port);
         }
     }
 
@@ -134,7 +131,7 @@ impl Steering {
         let Some(steered) = self.devices.get_mut(&device) else {
             return Ok(());
         };
-        steered.program.enter(queue, socket)?;
+        steered.attached.enter(queue, socket)?;
         steered.entered.insert(queue);
         Ok(())
     }
@@ -144,7 +141,7 @@ impl Steering {
         for steered in self.devices.values_mut() {
             for queue in std::mem::take(&mut steered.entered) {
                 // The device may be gone, and its map entry with it.
-                let _ = steered.program.leave(queue);
+                let _ = steered.attached.leave(queue);
             }
         }
     }
@@ -167,8 +164,7 @@ impl Steered {
         let pairs = self.backends.iter();
         let mut backends: Vec<_> = pairs.map(|pair| (pair.source, pair.backend)).collect();
         backends.sort_unstable();
-        let counts = self.program.verdicts().unwrap_or_default();
-        let verdicts = Reason::ALL.into_iter().zip(counts);
+        let verdicts = self.attached.verdicts();
         DeviceStatus {
             interface: self.device.name.clone(),
             index: self.device.interface,
@@ -187,12 +183,15 @@ impl Steered {
     }
 
     fn program_status(&self) -> ProgramStatus {
-        if !self.program.is_attached() {
-            return ProgramStatus::Detached;
-        }
-        ProgramStatus::Attached {
-            native: self.program.mode() != Some(AttachMode::Generic),
-            features: self.program.features().to_vec(),
+        match &self.attached {
+            Attached::Theirs(_, map_path) => ProgramStatus::Foreign {
+                map_path: map_path.clone(),
+            },
+            Attached::Ours(program) if !program.is_attached() => ProgramStatus::Detached,
+            Attached::Ours(program) => ProgramStatus::Attached {
+                native: self.attached.is_native(),
+                features: program.features().to_vec(),
+            },
         }
     }
 
@@ -209,15 +208,15 @@ impl Steered {
         if !self.asks_from(source) {
             return Ok(());
         }
-        self.program.open_port(source, port)
+        self.attached.open_port(source, port)
     }
 
     fn set_destinations(&mut self, wanted: HashSet<SocketAddr>) -> xsk::Result<()> {
         for gone in self.destinations.difference(&wanted) {
-            self.program.unserve(*gone)?;
+            self.attached.unserve(*gone)?;
         }
         for new in wanted.difference(&self.destinations) {
-            self.program.serve(*new)?;
+            self.attached.serve(*new)?;
         }
         self.destinations = wanted;
         Ok(())
@@ -225,10 +224,10 @@ impl Steered {
 
     fn set_backends(&mut self, wanted: HashSet<BackendPair>) -> xsk::Result<()> {
         for gone in self.backends.difference(&wanted) {
-            self.program.remove_backend(gone.source, gone.backend)?;
+            self.attached.remove_backend(gone)?;
         }
         for new in wanted.difference(&self.backends) {
-            self.program.add_backend(new.source, new.backend)?;
+            self.attached.add_backend(new)?;
         }
         self.backends = wanted;
         Ok(())

@@ -12,7 +12,7 @@ use crate::instance::Instance;
 use crate::network::steering::{Steered, Steering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use xsk::{AttachMode, Reason};
+use xsk::Reason;
 
 /// Shared by the control thread and the asynchronous runtime.
 pub(super) struct Overview {
@@ -57,10 +57,9 @@ impl Running for Overview {
     fn steer_verdicts(&self) -> Vec<SteerRow> {
         let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         let rows = steering.devices().flat_map(|steered| {
-            let counts = steered.program.verdicts().unwrap_or_default();
-            Reason::ALL
-                .into_iter()
-                .zip(counts)
+            steered
+                .attached
+                .verdicts()
                 .map(|(reason, frames)| SteerRow {
                     interface: steered.device.name.clone(),
                     reason,
@@ -96,7 +95,7 @@ impl Commands for Overview {
 
 fn queue_status(queue: &BoundQueue, steered: &Steered) -> QueueStatus {
     let counts = queue.rows.read().own;
-    let heartbeat = steered.program.heartbeat(queue.queue);
+    let heartbeat = steered.attached.heartbeat(queue.queue).ok().flatten();
     QueueStatus {
         number: queue.queue,
         zero_copy: queue.zero_copy,
@@ -116,12 +115,16 @@ fn row(queue: &BoundQueue, steering: &Steering) -> XskRow {
         interface: queue.interface.clone(),
         queue: queue.queue,
         zero_copy: queue.zero_copy,
-        native: steered.is_some_and(|steered| steered.program.mode() != Some(AttachMode::Generic)),
+        native: steered.is_some_and(|steered| steered.attached.is_native()),
         own: counts.own,
         kernel: counts.kernel,
         partial_checksums: counts.partial_checksums,
-        heartbeat_passes: steered
-            .and_then(|steered| steered.program.verdicts().ok())
-            .map_or(0, |counts| counts[Reason::PassStalled as usize]),
+        heartbeat_passes: steered.map_or(0, passed_for_stall),
     }
+}
+
+fn passed_for_stall(steered: &Steered) -> u64 {
+    let mut verdicts = steered.attached.verdicts();
+    let found = verdicts.find(|(reason, _)| *reason == Reason::PassStalled);
+    found.map_or(0, |(_, frames)| frames)
 }

@@ -249,7 +249,7 @@ pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> Plan {
 fn attached(plan: &mut Plan) -> Steering {
     let mut steering = Steering::default();
     plan.devices
-        .retain(|planned| match steering.attach(&planned.device) {
+        .retain(|planned| match steering.attach(planned) {
             Ok(line) => {
                 log::info!("{line}");
                 true

@@ -1,0 +1,128 @@
+//! What hands a device's frames to our sockets: our own program, or somebody else's whose pinned maps we may use.
+
+use super::plan::BackendPair;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::Path;
+use xsk::{AttachMode, Foreign, Heartbeat, Program, Reason};
+
+pub enum Attached {
+    Ours(Program),
+    /// dnsdist's loader put it there; the path is that of its socket map. It knows destinations only: answers of backends
+    /// come by kernel sockets. It knows no heartbeat.
+    Theirs(Foreign, String),
+}
+
+impl Attached {
+    /// Attaches our program, or takes the maps at `map_path` where somebody else's program uses them; what it is, for the
+    /// log.
+    pub fn attach(interface: u32, map_path: Option<&str>) -> xsk::Result<(Attached, String)> {
+        let mut program = Program::load()?;
+        match (program.attach(interface, AttachMode::Auto), map_path) {
+            (Ok(attachment), _) => {
+                let mode = mode(attachment.mode, attachment.native_refused);
+                Ok((
+                    Attached::Ours(program),
+                    format!("AF_XDP program attached in {mode}"),
+                ))
+            }
+            (Err(xsk::Error::ForeignProgram { .. }), Some(path)) => {
+                let foreign = Foreign::open(interface, Path::new(path))?;
+                let line = format!(
+                    "AF_XDP through the maps of somebody else's program ({path}): without heartbeat, a stalled daemon is not noticed"
+                );
+                Ok((Attached::Theirs(foreign, path.to_owned()), line))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// The cell that the worker of a queue beats in; only our program looks at one.
+    pub fn heartbeat(&self, queue: u32) -> xsk::Result<Option<Heartbeat>> {
+        match self {
+            Attached::Ours(program) => program.heartbeat(queue).map(Some),
+            Attached::Theirs(..) => Ok(None),
+        }
+    }
+
+    pub fn enter(&mut self, queue: u32, socket: &impl AsFd) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.enter(queue, socket),
+            Attached::Theirs(foreign, _) => foreign.enter(queue, socket),
+        }
+    }
+
+    pub fn leave(&mut self, queue: u32) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.leave(queue),
+            Attached::Theirs(foreign, _) => foreign.leave(queue),
+        }
+    }
+
+    pub fn serve(&mut self, destination: SocketAddr) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.serve(destination),
+            Attached::Theirs(foreign, _) => foreign.serve(destination),
+        }
+    }
+
+    pub fn unserve(&mut self, destination: SocketAddr) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.unserve(destination),
+            Attached::Theirs(foreign, _) => foreign.unserve(destination),
+        }
+    }
+
+    pub fn add_backend(&mut self, pair: &BackendPair) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.add_backend(pair.source, pair.backend),
+            Attached::Theirs(..) => Ok(()),
+        }
+    }
+
+    pub fn remove_backend(&mut self, pair: &BackendPair) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.remove_backend(pair.source, pair.backend),
+            Attached::Theirs(..) => Ok(()),
+        }
+    }
+
+    pub fn open_port(&mut self, source: IpAddr, port: u16) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.open_port(source, port),
+            Attached::Theirs(..) => Ok(()),
+        }
+    }
+
+    pub fn close_port(&mut self, source: IpAddr, port: u16) {
+        if let Attached::Ours(program) = self {
+            program.close_port(source, port);
+        }
+    }
+
+    /// How often our program judged so; theirs does not say.
+    pub fn verdicts(&self) -> impl Iterator<Item = (Reason, u64)> + use<> {
+        let counts = match self {
+            Attached::Ours(program) => program.verdicts().ok(),
+            Attached::Theirs(..) => None,
+        };
+        Reason::ALL.into_iter().zip(counts.into_iter().flatten())
+    }
+
+    /// In the driver, not in the kernel's stack.
+    pub fn is_native(&self) -> bool {
+        match self {
+            Attached::Ours(program) => program.mode() != Some(AttachMode::Generic),
+            Attached::Theirs(..) => true,
+        }
+    }
+}
+
+fn mode(mode: AttachMode, native_refused: Option<io::Error>) -> String {
+    match (mode, native_refused) {
+        (AttachMode::Generic, Some(why)) => format!("generic mode (native: {why})"),
+        (AttachMode::Generic, None) => "generic mode".to_owned(),
+        _ => "native mode".to_owned(),
+    }
+}
