@@ -10,6 +10,7 @@ pub mod pace;
 pub mod path;
 pub mod questions;
 pub mod report;
+pub mod sockets;
 pub mod tally;
 pub mod watch;
 pub mod xdp;

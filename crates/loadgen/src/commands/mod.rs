@@ -1,18 +1,23 @@
 //! The command line: which of the commands is meant, and what it says.
 
+mod bare;
+mod sockets;
 mod xdp;
 
 use crate::failure::{Failure, Outcome};
-use clap::Parser;
+use bare::Meaning;
+use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 const USAGE: &str = "\
 floodgate measures DNS servers. Every answer is matched to its query.
 
-  floodgate xdp [OPTIONS] -i FILE TARGET    open loop over AF_XDP, as kxdpgun
-  floodgate COMMAND --help                  what a command takes
+  floodgate xdp [OPTIONS] -i FILE TARGET           open loop over AF_XDP, as kxdpgun
+  floodgate sockets [OPTIONS] -s SERVER -d FILE    closed loop over sockets, as dnsperf
+  floodgate COMMAND --help                         what a command takes
 ";
 
 /// Runs what the arguments ask for, the program's name first among them.
@@ -23,11 +28,14 @@ pub fn run(arguments: Vec<OsString>) -> Outcome<ExitCode> {
     let program = arguments.first().map(OsString::as_os_str);
     let program = program.and_then(|path| Path::new(path).file_name());
     let rest = arguments.get(1..).unwrap_or_default();
-    if program == Some(OsStr::new("kxdpgun")) {
-        return xdp::run(rest);
+    match program.and_then(OsStr::to_str) {
+        Some("kxdpgun") => return xdp::run(rest),
+        Some("dnsperf") => return sockets::run("dnsperf", rest),
+        _ => {}
     }
     match rest.first().and_then(|word| word.to_str()) {
         Some("xdp") => xdp::run(&rest[1..]),
+        Some("sockets") => sockets::run("floodgate sockets", &rest[1..]),
         None | Some("-h" | "--help" | "help") => {
             print!("{USAGE}");
             Ok(ExitCode::SUCCESS)
@@ -36,8 +44,29 @@ pub fn run(arguments: Vec<OsString>) -> Outcome<ExitCode> {
             println!("floodgate {}", env!("CARGO_PKG_VERSION"));
             Ok(ExitCode::SUCCESS)
         }
-        Some(_) => xdp::run(rest),
+        Some(_) => run_bare(rest),
     }
+}
+
+/// Runs the command that the options mean.
+fn run_bare(arguments: &[OsString]) -> Outcome<ExitCode> {
+    let unclear = |what| {
+        Failure::new(format!(
+            "{what}: `floodgate xdp … -i FILE TARGET` sends over AF_XDP, \
+             `floodgate sockets … -s SERVER -d FILE` over sockets"
+        ))
+    };
+    match bare::meaning(arguments, &both()) {
+        Meaning::Xdp => xdp::run(arguments),
+        Meaning::Sockets => sockets::run("floodgate", arguments),
+        Meaning::Both => Err(unclear("these options belong to two commands")),
+        Meaning::Neither => Err(unclear("these options do not say which command is meant")),
+    }
+}
+
+/// What both commands take.
+fn both() -> [clap::Command; 2] {
+    [xdp::Command::command(), sockets::Command::command()]
 }
 
 /// Parses a command's arguments. `Ok(None)`: help or version was asked for, and printed.
@@ -67,4 +96,24 @@ fn parse<C: Parser>(name: &str, arguments: &[OsString]) -> Outcome<Option<C>> {
             )))
         }
     }
+}
+
+// -- Values that both take ---------------------------------------------------------------------------------------------
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds")?;
+    if !(seconds > 0.0 && seconds <= 1e6) {
+        return Err("must be above 0, and at most 1000000 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate: f64 = text
+        .parse()
+        .map_err(|_| "must be a number of queries a second")?;
+    if !(rate > 0.0 && rate <= 1e9) {
+        return Err("must be above 0, and at most 1000000000 queries a second".to_owned());
+    }
+    Ok(rate)
 }

@@ -1,6 +1,6 @@
 //! `floodgate xdp`: kxdpgun's command line (its manual, versions 3.2 to 3.5), and what it lacks.
 
-use super::parse;
+use super::{parse, rate, seconds};
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
 use crate::report::{self, Format};
@@ -24,7 +24,7 @@ use xsk::Sources;
     disable_version_flag = true,
     args_override_self = true
 )]
-struct Command {
+pub(super) struct Command {
     /// How long to send, in seconds
     #[arg(short = 't', long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
     duration: Duration,
@@ -215,24 +215,6 @@ fn resolve(target: &str, port: u16, sources: Option<Sources>) -> Outcome<SocketA
 }
 
 // -- Values -----------------------------------------------------------------------------------------------------------
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds")?;
-    if !(seconds > 0.0 && seconds <= 1e6) {
-        return Err("must be above 0, and at most 1000000 seconds".to_owned());
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text
-        .parse()
-        .map_err(|_| "must be a number of queries a second")?;
-    if !(rate > 0.0 && rate <= 1e9) {
-        return Err("must be above 0, and at most 1000000000 queries a second".to_owned());
-    }
-    Ok(rate)
-}
 
 /// `0s1`, `2`, `s2`, `1s2`.
 fn affinity(text: &str) -> Result<Affinity, String> {

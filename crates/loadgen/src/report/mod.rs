@@ -1,6 +1,7 @@
 //! Results as people and programs read them: text, JSON, CSV.
 
 pub mod csv;
+pub mod dnsperf;
 pub mod json;
 pub mod text;
 

@@ -1,0 +1,264 @@
+//! The results of `floodgate sockets`: dnsperf's statistics block, so that scripts which read it go on working, then what
+//! it does not know.
+
+use super::{QUANTILES, Time, percent, quantile, rcode_text};
+use crate::judge::Fault;
+use crate::sockets::{Connections, End, Measurement};
+use crate::tally::Tally;
+use hdrhistogram::Histogram;
+use std::fmt::Write;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The lines before a run.
+pub fn status(command_line: &str, server: std::net::SocketAddr, until: &str) -> String {
+    format!(
+        "floodgate {}, in the manner of dnsperf\n\n\
+         [Status] Command line: {command_line}\n\
+         [Status] Sending queries (to {server})\n\
+         [Status] Started at: {}\n\
+         [Status] {until}\n",
+        env!("CARGO_PKG_VERSION"),
+        date(SystemTime::now()),
+    )
+}
+
+/// When a run will stop, by its time limit and number of runs.
+pub fn stopping(limit: Option<Duration>, runs: Option<u64>) -> String {
+    let plural = |runs| if runs == 1 { "" } else { "s" };
+    match (limit, runs) {
+        (Some(limit), None) => format!("Stopping after {:.6} seconds", limit.as_secs_f64()),
+        (None, Some(runs)) => format!("Stopping after {runs} run{} through file", plural(runs)),
+        (Some(limit), Some(runs)) => format!(
+            "Stopping after {:.6} seconds or {runs} run{} through file",
+            limit.as_secs_f64(),
+            plural(runs)
+        ),
+        (None, None) => "Stopping when interrupted".to_owned(),
+    }
+}
+
+/// One line of statistics in between: answers a second since the last one.
+pub fn interval(answers: u64, length: Duration) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    format!(
+        "{}.{:06}: {:.6}\n",
+        now.as_secs(),
+        now.subsec_micros(),
+        answers as f64 / length.as_secs_f64()
+    )
+}
+
+/// The result of a run.
+pub fn measurement(measurement: &Measurement) -> String {
+    let mut out = String::new();
+    let end = match measurement.end {
+        End::TimeLimit => "time limit",
+        End::EndOfFile => "end of file",
+        End::Interrupted => "interruption",
+    };
+    let _ = writeln!(out, "[Status] Testing complete ({end})\n\nStatistics:\n");
+    counts(&mut out, measurement);
+    sizes_and_rate(&mut out, measurement);
+    latency(&mut out, &measurement.tally.latency);
+    if measurement.connections.attempts > 0 {
+        connections(&mut out, &measurement.connections);
+    }
+    judgement(&mut out, &measurement.tally);
+    out
+}
+
+fn counts(out: &mut String, measurement: &Measurement) {
+    let tally = &measurement.tally;
+    let lost = tally
+        .sent
+        .saturating_sub(tally.right + measurement.interrupted);
+    let _ = writeln!(out, "  Queries sent:         {}", tally.sent);
+    let mut line = |name: &str, count| {
+        let _ = writeln!(
+            out,
+            "  {name:<21} {count} ({:.2}%)",
+            percent(count, tally.sent)
+        );
+    };
+    line("Queries completed:", tally.right);
+    line("Queries lost:", lost);
+    if measurement.interrupted > 0 {
+        line("Queries interrupted:", measurement.interrupted);
+    }
+    let rcodes: Vec<String> = tally
+        .rcodes()
+        .map(|(rcode, count)| {
+            let part = percent(count, tally.right);
+            format!("{} {count} ({part:.2}%)", rcode_text(rcode))
+        })
+        .collect();
+    let _ = writeln!(out, "\n  Response codes:       {}", rcodes.join(", "));
+}
+
+fn sizes_and_rate(out: &mut String, measurement: &Measurement) {
+    let tally = &measurement.tally;
+    let average = |octets: u64, count: u64| octets.checked_div(count).unwrap_or(0);
+    let seconds = measurement.duration.as_secs_f64();
+    let _ = writeln!(
+        out,
+        "  Average packet size:  request {}, response {}\n  \
+           Run time (s):         {seconds:.6}\n  \
+           Queries per second:   {:.6}\n",
+        average(tally.sent_octets, tally.sent),
+        average(tally.answer_octets, tally.right),
+        tally.right as f64 / seconds
+    );
+}
+
+fn latency(out: &mut String, latency: &Histogram<u64>) {
+    let seconds = |nanoseconds: f64| nanoseconds / 1e9;
+    let least = if latency.is_empty() { 0 } else { latency.min() };
+    let _ = writeln!(
+        out,
+        "  Average Latency (s):  {:.6} (min {:.6}, max {:.6})",
+        seconds(latency.mean()),
+        seconds(least as f64),
+        seconds(latency.max() as f64)
+    );
+    if latency.len() > 1 {
+        let _ = writeln!(
+            out,
+            "  Latency StdDev (s):   {:.6}",
+            seconds(latency.stdev())
+        );
+    }
+    let _ = writeln!(out);
+}
+
+fn connections(out: &mut String, connections: &Connections) {
+    let _ = writeln!(
+        out,
+        "Connection Statistics:\n\n  Reconnections:        {}\n",
+        connections.again
+    );
+    latency(out, &connections.latency);
+}
+
+/// What dnsperf does not know.
+fn judgement(out: &mut String, tally: &Tally) {
+    let _ = writeln!(out, "Answers:\n");
+    let _ = writeln!(
+        out,
+        "  right {}, wrong {}, duplicate {}, late {}, truncated (TC) {}, question in other case {}",
+        tally.right,
+        tally.wrong_total(),
+        tally.duplicate,
+        tally.late,
+        tally.truncated,
+        tally.case_changed
+    );
+    for fault in Fault::all().filter(|fault| tally.wrong[fault.index()] > 0) {
+        let count = tally.wrong[fault.index()];
+        let _ = writeln!(out, "  wrong, {}: {count}", fault.name());
+    }
+    let quantiles = QUANTILES.map(|(name, part)| format!("{name} {}", Time(quantile(tally, part))));
+    let _ = writeln!(out, "  latency: {}", quantiles.join(", "));
+}
+
+/// `Sat Nov 21 19:24:14 2026`, in UTC.
+fn date(time: SystemTime) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Days from 1 March of year 0, so that the day that is sometimes missing is the last of a year (Fliegel and Van
+    // Flandern's method).
+    let day = days + 719_468;
+    let (era, day_of_era) = (day / 146_097, day % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let march_month = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * march_month + 2) / 5 + 1;
+    let month = (march_month + 2) % 12;
+    let year = era * 400 + year_of_era + u64::from(month < 2);
+    format!(
+        "{} {} {day_of_month:2} {:02}:{:02}:{:02} {year}",
+        DAYS[(days % 7) as usize],
+        MONTHS[month as usize],
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Answer;
+
+    #[test]
+    fn dates_are_written_as_ctime_does() {
+        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "Thu Jan  1 00:00:00 1970");
+        assert_eq!(at(951_827_696), "Tue Feb 29 12:34:56 2000");
+        assert_eq!(at(1_795_289_054), "Sat Nov 21 19:24:14 2026");
+        assert_eq!(at(4_107_542_399), "Sun Feb 28 23:59:59 2100");
+        assert_eq!(at(4_107_542_400), "Mon Mar  1 00:00:00 2100");
+    }
+
+    #[test]
+    fn the_block_has_dnsperfs_lines() {
+        let mut tally = Tally {
+            sent: 4,
+            sent_octets: 124,
+            ..Tally::default()
+        };
+        let answer = Answer {
+            rcode: 3,
+            truncated: false,
+            case_changed: false,
+            length: 31,
+        };
+        tally.count_right(&answer, 14_000);
+        tally.count_right(&answer, 26_000);
+        let text = measurement(&Measurement {
+            duration: Duration::from_secs(2),
+            tally,
+            interrupted: 1,
+            connections: Connections::default(),
+            end: End::TimeLimit,
+        });
+        let expected = "\
+[Status] Testing complete (time limit)
+
+Statistics:
+
+  Queries sent:         4
+  Queries completed:    2 (50.00%)
+  Queries lost:         1 (25.00%)
+  Queries interrupted:  1 (25.00%)
+
+  Response codes:       NXDOMAIN 2 (100.00%)
+  Average packet size:  request 31, response 31
+  Run time (s):         2.000000
+  Queries per second:   1.000000
+
+  Average Latency (s):  0.000020 (min 0.000014, max 0.000026)
+  Latency StdDev (s):   0.000006
+
+Answers:
+";
+        assert!(text.starts_with(expected), "{text}");
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_said_in_advance() {
+        assert_eq!(stopping(None, Some(1)), "Stopping after 1 run through file");
+        assert_eq!(
+            stopping(Some(Duration::from_secs(2)), None),
+            "Stopping after 2.000000 seconds"
+        );
+    }
+}

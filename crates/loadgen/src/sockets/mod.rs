@@ -1,0 +1,196 @@
+//! `floodgate sockets`: a closed-loop generator over kernel sockets, as dnsperf: a query for each answer.
+//!
+//! ```text
+//!  thread i    its clients (sockets), its outstanding queries (65,536 message IDs), its tally
+//!  shared      the question that comes next, the end
+//! ```
+
+mod outstanding;
+mod sys;
+mod tcp;
+mod transport;
+mod udp;
+mod verbose;
+mod worker;
+
+pub use tcp::Connections;
+
+use crate::failure::Outcome;
+use crate::questions::Questions;
+use crate::tally::Tally;
+use crate::watch::Watch;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use worker::{Run, Worker, lock};
+
+/// By what queries go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// Everything about a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub server: SocketAddr,
+    pub transport: Transport,
+    /// Sockets, all threads together.
+    pub clients: usize,
+    pub threads: usize,
+    /// Queries that may wait for their answers, all threads together.
+    pub outstanding: usize,
+    /// Queries a second, all threads together; none: as fast as answers come.
+    pub rate: Option<f64>,
+    /// A query without an answer for so long is given up.
+    pub timeout: Duration,
+    /// Send for so long.
+    pub limit: Option<Duration>,
+    /// Go through the questions so often; none: until the time is over.
+    pub runs: Option<u64>,
+    /// Queries by one TCP connection.
+    pub queries_per_connection: Option<u64>,
+    pub local_address: Option<IpAddr>,
+    /// The first client's port, the next one's is one higher; 0: as the kernel chooses.
+    pub local_port: u16,
+    /// Octets of the sockets' buffers.
+    pub buffer_size: Option<usize>,
+    /// Print a line for every query.
+    pub verbose: bool,
+}
+
+/// What one run came to.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    /// From the first query to the last answer or time-out.
+    pub duration: Duration,
+    pub tally: Tally,
+    /// Queries that waited when somebody stopped the run.
+    pub interrupted: u64,
+    /// TCP connections.
+    pub connections: Connections,
+    pub end: End,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    TimeLimit,
+    EndOfFile,
+    Interrupted,
+}
+
+/// How often the main thread looks whether the run has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Runs until everything is sent and answered, the time is over, or the watch says so.
+///
+/// # Errors
+/// A socket that cannot be opened, or not be used any more.
+pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome<Measurement> {
+    let tallies: Vec<Mutex<Tally>> = (0..plan.threads).map(|_| Mutex::default()).collect();
+    let connections = Mutex::new(Connections::default());
+    let total = plan
+        .runs
+        .map_or(u64::MAX, |runs| runs.saturating_mul(questions.len() as u64));
+    let mut run = Run {
+        plan,
+        questions,
+        started: Instant::now(),
+        next: AtomicU64::new(0),
+        total,
+        working: AtomicUsize::new(plan.threads),
+        interrupted: AtomicU64::new(0),
+        ended: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    // All sockets before the first query, so that a run does not begin and then fail.
+    let clients: Vec<Clients> = (0..plan.threads)
+        .map(|thread| Clients::open(plan, share(plan, thread), &connections))
+        .collect::<Outcome<_>>()?;
+    run.started = Instant::now();
+    watch.start(plan.limit.unwrap_or_default());
+    let results: Vec<Outcome<()>> = std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = clients
+            .into_iter()
+            .zip(&tallies)
+            .map(|(clients, tally)| scope.spawn(move || clients.work(run, tally)))
+            .collect();
+        oversee(run, &tallies, watch);
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined
+            .map(|result| result.expect("workers do not panic"))
+            .collect()
+    });
+    watch.end();
+    let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
+    results.into_iter().collect::<Outcome<()>>()?;
+    let sent_all = run.next.load(Ordering::Relaxed) >= total;
+    Ok(Measurement {
+        duration,
+        tally: sum(&tallies),
+        interrupted: run.interrupted.load(Ordering::Relaxed),
+        end: match (watch.is_stopped(), sent_all) {
+            (true, _) => End::Interrupted,
+            (_, true) => End::EndOfFile,
+            _ => End::TimeLimit,
+        },
+        connections: connections
+            .into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner()),
+    })
+}
+
+/// The sockets of one thread.
+enum Clients<'r> {
+    Udp(udp::UdpClients, usize),
+    Tcp(tcp::TcpClients<'r>, usize),
+}
+
+impl<'r> Clients<'r> {
+    fn open(
+        plan: &'r Plan,
+        clients: Range<usize>,
+        connections: &'r Mutex<Connections>,
+    ) -> Outcome<Clients<'r>> {
+        let count = clients.len();
+        Ok(match plan.transport {
+            Transport::Udp => Clients::Udp(udp::UdpClients::open(plan, clients)?, count),
+            Transport::Tcp => {
+                Clients::Tcp(tcp::TcpClients::open(plan, clients, connections)?, count)
+            }
+        })
+    }
+
+    fn work(self, run: &Run<'_>, tally: &Mutex<Tally>) -> Outcome<()> {
+        match self {
+            Clients::Udp(clients, count) => Worker::new(run, tally, clients, count).work(),
+            Clients::Tcp(clients, count) => Worker::new(run, tally, clients, count).work(),
+        }
+    }
+}
+
+/// The clients of a thread: as many for each as for any other, or one more.
+fn share(plan: &Plan, thread: usize) -> Range<usize> {
+    let start = |thread: usize| thread * plan.clients / plan.threads;
+    start(thread)..start(thread + 1)
+}
+
+/// Watches over a run until all threads are done.
+fn oversee(run: &Run<'_>, tallies: &[Mutex<Tally>], watch: &mut Watch) {
+    while run.working.load(Ordering::Acquire) > 0 {
+        if !watch.turn(LOOK_EVERY, || sum(tallies)) {
+            run.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn sum(tallies: &[Mutex<Tally>]) -> Tally {
+    let mut sum = Tally::default();
+    tallies.iter().for_each(|tally| sum.add(&lock(tally)));
+    sum
+}

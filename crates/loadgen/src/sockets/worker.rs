@@ -1,0 +1,307 @@
+//! One thread of the closed loop: never more than so many queries wait; each answer lets the next query go.
+
+use super::outstanding::{Found, Outstanding, Query};
+use super::sys::BATCH;
+use super::transport::Transport;
+use super::{Plan, verbose};
+use crate::failure::Outcome;
+use crate::judge::{self, Fault};
+use crate::pace::{Due, Pace};
+use crate::questions::Questions;
+use crate::tally::Tally;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use wire::message::{HEADER_LENGTH, ResponseError};
+
+/// How long to wait for answers before looking whether to stop.
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
+
+/// What all threads of a run share.
+pub(super) struct Run<'p> {
+    pub(super) plan: &'p Plan,
+    pub(super) questions: &'p Questions,
+    pub(super) started: Instant,
+    /// The query that is sent next, of `total`.
+    pub(super) next: AtomicU64,
+    pub(super) total: u64,
+    /// Threads that are not done.
+    pub(super) working: AtomicUsize,
+    /// Queries that were sent and given up because somebody stopped the run.
+    pub(super) interrupted: AtomicU64,
+    /// When the last thread was done, in nanoseconds since the start.
+    pub(super) ended: AtomicU64,
+    /// Stop at once.
+    pub(super) stop: AtomicBool,
+}
+
+impl Run<'_> {
+    /// Nanoseconds since the start.
+    pub(super) fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Whether the time for sending is over, at `now`.
+    fn is_over(&self, now: u64) -> bool {
+        let limit = self.plan.limit;
+        limit.is_some_and(|limit| now >= limit.as_nanos() as u64)
+    }
+}
+
+/// A thread's work.
+pub(super) struct Worker<'r, T> {
+    run: &'r Run<'r>,
+    tally: &'r Mutex<Tally>,
+    transport: T,
+    clients: usize,
+    /// Most queries that may wait.
+    limit: usize,
+    /// Queries sent by one client before it is the next one's turn.
+    turn: usize,
+    pace: Option<Pace>,
+    outstanding: Outstanding,
+    next_client: usize,
+    /// Questions that are ours but could not be sent yet.
+    backlog: VecDeque<u32>,
+}
+
+impl<'r, T: Transport> Worker<'r, T> {
+    /// A worker with `clients` sockets in `transport`.
+    pub(super) fn new(
+        run: &'r Run<'r>,
+        tally: &'r Mutex<Tally>,
+        transport: T,
+        clients: usize,
+    ) -> Worker<'r, T> {
+        let threads = run.plan.threads;
+        let limit = (run.plan.outstanding / threads).clamp(1, super::outstanding::OUTSTANDING_MAX);
+        let pace = run.plan.rate.map(|rate| {
+            // Ten years: the run ends for other reasons.
+            let endless = Duration::from_secs(10 * 365 * 86_400);
+            Pace::new(rate / threads as f64, endless, 1, endless)
+        });
+        Worker {
+            run,
+            tally,
+            transport,
+            clients,
+            limit,
+            // Every client gets its part of what may wait; more at once saves system calls.
+            turn: (limit / clients).clamp(1, BATCH / 2),
+            pace,
+            outstanding: Outstanding::new(),
+            next_client: 0,
+            backlog: VecDeque::new(),
+        }
+    }
+
+    /// Sends and receives until everything is answered or given up.
+    ///
+    /// # Errors
+    /// A socket that cannot be used any more.
+    pub(super) fn work(mut self) -> Outcome<()> {
+        let result = self.work_through();
+        let interrupted = self.outstanding.len() as u64;
+        self.run
+            .interrupted
+            .fetch_add(interrupted, Ordering::Relaxed);
+        self.run.ended.fetch_max(self.run.now(), Ordering::Relaxed);
+        self.run.working.fetch_sub(1, Ordering::Release);
+        result
+    }
+
+    fn work_through(&mut self) -> Outcome<()> {
+        while !self.run.stop.load(Ordering::Relaxed) {
+            let now = self.run.now();
+            self.give_up(now);
+            let idle = if self.run.is_over(now) {
+                Idle::Done
+            } else {
+                self.send(now)?
+            };
+            let wait = match idle {
+                Idle::Done if self.outstanding.len() == 0 => return Ok(()),
+                Idle::Done | Idle::Full => LONGEST_WAIT,
+                Idle::Until(then) => Duration::from_nanos(then.saturating_sub(now)),
+            };
+            let limit = self.wait(wait, now);
+            self.receive(limit)?;
+        }
+        Ok(())
+    }
+
+    /// No longer than to the next time-out, or the end of the time for sending.
+    fn wait(&mut self, wait: Duration, now: u64) -> Duration {
+        let timeout = self.run.plan.timeout.as_nanos() as u64;
+        let next = self.outstanding.oldest().map(|oldest| oldest + timeout);
+        let next = next.map_or(LONGEST_WAIT, |next| {
+            Duration::from_nanos(next.saturating_sub(now))
+        });
+        wait.min(next).min(LONGEST_WAIT)
+    }
+
+    // -- Sending ------------------------------------------------------------------------------------------------------
+
+    /// Sends as much as may be sent now.
+    fn send(&mut self, now: u64) -> Outcome<Idle> {
+        // A client that takes nothing must not keep the others from their turns.
+        let mut refused = 0;
+        while refused < self.clients {
+            let room = self.limit - self.outstanding.len();
+            if room == 0 {
+                return Ok(Idle::Full);
+            }
+            let wanted = match self.allowed(room.min(self.turn), now) {
+                Ok(wanted) => wanted,
+                Err(then) => return Ok(Idle::Until(then)),
+            };
+            self.claim(wanted);
+            if self.backlog.is_empty() {
+                return Ok(Idle::Done);
+            }
+            match self.send_as_next_client(wanted, now)? {
+                0 => refused += 1,
+                _ => refused = 0,
+            }
+        }
+        Ok(Idle::Full)
+    }
+
+    /// How many of `wanted` queries the rate allows now, the backlog's among them; or when it allows the next one, in
+    /// nanoseconds since the start.
+    fn allowed(&mut self, wanted: usize, now: u64) -> Result<usize, u64> {
+        let Some(pace) = &mut self.pace else {
+            return Ok(wanted);
+        };
+        let mut allowed = self.backlog.len();
+        while allowed < wanted {
+            match pace.due(now) {
+                Due::Batch { .. } => allowed += 1,
+                Due::At(then) if allowed == 0 => return Err(then),
+                _ => break,
+            }
+        }
+        Ok(allowed.min(wanted))
+    }
+
+    /// Takes questions from the common store until `wanted` are here, if there are so many.
+    fn claim(&mut self, wanted: usize) {
+        let missing = wanted.saturating_sub(self.backlog.len()) as u64;
+        if missing == 0 {
+            return;
+        }
+        let first = self.run.next.fetch_add(missing, Ordering::Relaxed);
+        let end = (first + missing).min(self.run.total);
+        let questions = self.run.questions.len() as u64;
+        self.backlog
+            .extend((first.min(end)..end).map(|number| (number % questions) as u32));
+    }
+
+    /// Sends up to `wanted` queries by the socket whose turn it is; returns how many it took.
+    fn send_as_next_client(&mut self, wanted: usize, now: u64) -> Outcome<usize> {
+        let client = self.next_client;
+        self.next_client = (client + 1) % self.clients;
+        let questions = self.run.questions;
+        let mut messages: [(u16, &[u8]); BATCH] = [(0, &[]); BATCH];
+        let mut count = 0;
+        for question in self.backlog.iter().take(wanted.min(BATCH)) {
+            let query = Query {
+                question: *question,
+                client: client as u32,
+                sent: now,
+            };
+            let Some(id) = self.outstanding.enter(query) else {
+                break;
+            };
+            messages[count] = (id, questions.get(*question as usize).message);
+            count += 1;
+        }
+        let sent = self.transport.send(client, &messages[..count])?;
+        for (id, _) in &messages[sent..count] {
+            self.outstanding.withdraw(*id);
+        }
+        self.backlog.drain(..sent);
+        let octets: usize = messages[..sent]
+            .iter()
+            .map(|(_, message)| message.len())
+            .sum();
+        let mut tally = lock(self.tally);
+        tally.sent += sent as u64;
+        tally.sent_octets += octets as u64;
+        Ok(sent)
+    }
+
+    // -- Receiving ----------------------------------------------------------------------------------------------------
+
+    fn receive(&mut self, limit: Duration) -> Outcome<()> {
+        let (run, outstanding) = (self.run, &mut self.outstanding);
+        let mut guard = None;
+        let tally = self.tally;
+        self.transport.receive(limit, &mut |message| {
+            let tally = guard.get_or_insert_with(|| lock(tally));
+            count(run, outstanding, tally, message);
+        })
+    }
+
+    /// Gives up what has waited for too long.
+    fn give_up(&mut self, now: u64) {
+        let timeout = self.run.plan.timeout.as_nanos() as u64;
+        let Some(limit) = now.checked_sub(timeout) else {
+            return;
+        };
+        while let Some(query) = self.outstanding.give_up(limit) {
+            if self.run.plan.verbose {
+                verbose::gave_up(self.run.questions.get(query.question as usize).question);
+            }
+        }
+    }
+}
+
+/// Why nothing more is sent.
+enum Idle {
+    /// All that may wait waits, or a socket is full.
+    Full,
+    /// The rate allows the next one then, in nanoseconds since the start.
+    Until(u64),
+    /// There is nothing more to send.
+    Done,
+}
+
+pub(super) fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
+    tally
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Judges and counts one message.
+fn count(run: &Run<'_>, outstanding: &mut Outstanding, tally: &mut Tally, message: &[u8]) {
+    let Some(header) = message.first_chunk::<HEADER_LENGTH>() else {
+        return tally.count_wrong(Fault::Response(ResponseError::TooShort));
+    };
+    let id = u16::from_be_bytes([header[0], header[1]]);
+    let question = |query: &Query| run.questions.get(query.question as usize).question;
+    let check = |query: &Query| judge::check(message, question(query));
+    match outstanding.find(id) {
+        Found::Never => tally.count_wrong(Fault::NeverAsked),
+        Found::Answered(query) => match check(&query) {
+            Ok(_) => tally.duplicate += 1,
+            Err(fault) => tally.count_wrong(fault),
+        },
+        Found::GivenUp(query) => match check(&query) {
+            Ok(_) => tally.late += 1,
+            Err(fault) => tally.count_wrong(fault),
+        },
+        Found::Waiting(query) => match check(&query) {
+            Err(fault) => tally.count_wrong(fault),
+            Ok(answer) => {
+                let latency = run.now().saturating_sub(query.sent);
+                outstanding.answer(id);
+                tally.count_right(&answer, latency);
+                if run.plan.verbose {
+                    verbose::answered(question(&query), &answer, latency);
+                }
+            }
+        },
+    }
+}

@@ -1,0 +1,282 @@
+//! `floodgate sockets` against a scripted server on the loopback interface: every count exactly what the script made it.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Command, Output, Stdio};
+use std::thread::spawn;
+
+#[derive(Clone, Copy)]
+enum Deed {
+    Answer,
+    Ignore,
+    Twice,
+    OtherQuestion,
+    OtherId,
+    Refused,
+}
+
+const SCRIPT: [Deed; 6] = [
+    Deed::Answer,
+    Deed::Ignore,
+    Deed::Twice,
+    Deed::OtherQuestion,
+    Deed::OtherId,
+    Deed::Refused,
+];
+
+/// Starts a UDP server that does to each query what the script says, in the order of arrival.
+fn udp_server(script: &'static [Deed]) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    spawn(move || {
+        let mut buffer = [0; 512];
+        for deed in script.iter().cycle() {
+            let (length, client) = socket.recv_from(&mut buffer).unwrap();
+            let message = &mut buffer[..length];
+            message[2] |= 0x80;
+            match deed {
+                Deed::Ignore => continue,
+                Deed::OtherQuestion => message[13] ^= 1,
+                // Half of all IDs away: never asked in so short a run.
+                Deed::OtherId => message[0] ^= 0x80,
+                Deed::Refused => message[3] |= 5,
+                Deed::Answer | Deed::Twice => {}
+            }
+            socket.send_to(message, client).unwrap();
+            if matches!(deed, Deed::Twice) {
+                socket.send_to(message, client).unwrap();
+            }
+        }
+    });
+    address
+}
+
+/// Starts a TCP server that answers everything, several queries of a connection in reverse order.
+fn tcp_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.unwrap();
+            spawn(move || while answer_two(&stream).is_some() {});
+        }
+    });
+    address
+}
+
+/// Reads two messages, or one and the end, and answers them in reverse order. `None`: the connection has ended.
+fn answer_two(mut stream: &TcpStream) -> Option<()> {
+    let first = read_message(stream)?;
+    stream
+        .set_read_timeout(Some(std::time::Duration::from_millis(20)))
+        .unwrap();
+    let second = read_message(stream);
+    stream.set_read_timeout(None).unwrap();
+    for mut message in second.into_iter().chain([first]) {
+        message[4] |= 0x80;
+        // In two writes, so that a message arrives in pieces.
+        stream.write_all(&message[..7]).ok()?;
+        stream.write_all(&message[7..]).ok()?;
+    }
+    Some(())
+}
+
+/// A message with its length in front.
+fn read_message(mut stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).ok()?;
+    let mut message = length.to_vec();
+    message.resize(2 + usize::from(u16::from_be_bytes(length)), 0);
+    stream.set_read_timeout(None).unwrap();
+    stream.read_exact(&mut message[2..]).ok()?;
+    Some(message)
+}
+
+fn queries(count: usize) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for number in 0..count {
+        writeln!(file, "name{number}.flood.example A").unwrap();
+    }
+    file
+}
+
+fn flood(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_floodgate"));
+    command.args(line.split_whitespace());
+    command
+}
+
+fn text(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Asserts that the output has these lines, but for the spaces at their beginning.
+fn assert_lines(text: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(
+            text.lines().any(|found| found.trim_start() == *line),
+            "no line {line:?} in\n{text}"
+        );
+    }
+}
+
+#[test]
+fn everything_that_comes_back_is_counted_as_what_it_is() {
+    let server = udp_server(&SCRIPT);
+    // All at once, and not more than a socket's buffer holds.
+    let file = queries(180);
+    let line = format!(
+        "sockets -s {} -p {} -d {} -t 4 -c 5 -T 2 -q 180",
+        server.ip(),
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            "[Status] Testing complete (end of file)",
+            "Queries sent:         180",
+            "Queries completed:    90 (50.00%)",
+            "Queries lost:         90 (50.00%)",
+            "Response codes:       NOERROR 60 (66.67%), REFUSED 30 (33.33%)",
+            "right 90, wrong 60, duplicate 30, late 0, truncated (TC) 0, question in other case 0",
+            "wrong, never-asked: 30",
+            "wrong, other-question: 30",
+        ],
+    );
+}
+
+#[test]
+fn a_file_is_gone_through_exactly_as_often_as_asked() {
+    let server = udp_server(&[Deed::Answer]);
+    let file = queries(70);
+    let line = format!(
+        "-s 127.0.0.1 -p {} -d {} -n 3 -c 4 -T 3 -q 8 -e -D -S 0.01",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            "[Status] Stopping after 3 runs through file",
+            "Queries sent:         210",
+            "Queries completed:    210 (100.00%)",
+        ],
+    );
+}
+
+#[test]
+fn a_rate_and_a_time_limit_are_kept() {
+    let server = udp_server(&[Deed::Answer]);
+    let file = queries(10);
+    let line = format!(
+        "-s 127.0.0.1 -p {} -d {} -l 1 -Q 200",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(&text, &["[Status] Testing complete (time limit)"]);
+    let sent = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Queries sent:"));
+    let sent: u32 = sent.unwrap().trim().parse().unwrap();
+    assert!((1..=200).contains(&sent), "{text}");
+}
+
+#[test]
+fn tcp_pipelines_reconnects_and_takes_answers_in_any_order() {
+    let server = tcp_server();
+    let file = queries(100);
+    let line = format!(
+        "-s 127.0.0.1 -p {} -d {} -m tcp -c 2 -q 8 -t 60 -O num-queries-per-conn=10",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            "Queries sent:         100",
+            "Queries completed:    100 (100.00%)",
+            "right 100, wrong 0, duplicate 0, late 0, truncated (TC) 0, question in other case 0",
+            "Connection Statistics:",
+        ],
+    );
+    let again = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Reconnections:"));
+    let again: u32 = again.unwrap().trim().parse().unwrap();
+    assert!(
+        again >= 8,
+        "ten queries a connection, two of which are not again\n{text}"
+    );
+}
+
+#[test]
+fn an_interrupt_ends_the_run_with_what_was_counted() {
+    let server = udp_server(&[Deed::Answer, Deed::Ignore]);
+    let file = queries(10);
+    let line = format!(
+        "-s 127.0.0.1 -p {} -d {} -l 600 -t 600 -q 20 -S 0.05",
+        server.port(),
+        file.path().display()
+    );
+    let mut child = flood(&line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // A rate line comes only while it runs.
+    while !lines
+        .next()
+        .unwrap()
+        .unwrap()
+        .starts_with(|first: char| first.is_ascii_digit())
+    {}
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let text = lines.map(Result::unwrap).collect::<Vec<_>>().join("\n");
+    assert!(child.wait().unwrap().success());
+    assert!(text.contains("Testing complete (interruption)"), "{text}");
+    assert!(text.contains("Queries interrupted:  20"), "{text}");
+}
+
+#[test]
+fn a_server_that_is_not_there_costs_queries_and_no_error() {
+    let gone = UdpSocket::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let file = queries(5);
+    let line = format!(
+        "-s 127.0.0.1 -p {} -d {} -t 0.2",
+        gone.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(&text, &["Queries lost:         5 (100.00%)"]);
+}
+
+#[test]
+fn called_by_another_name_it_is_that() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, complaint) in [("kxdpgun", "--infile <FILE>"), ("dnsperf", "no queries")] {
+        let link = folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_floodgate"), &link).unwrap();
+        let output = Command::new(&link)
+            .arg(if name == "kxdpgun" { "-r" } else { "-e" })
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            !output.status.success() && said.contains(complaint),
+            "{name}: {said}"
+        );
+    }
+    let output = flood("-s 127.0.0.1 -i file").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("belong to two commands"), "{said}");
+    assert_eq!(said.lines().count(), 1);
+}
