@@ -120,8 +120,14 @@ fn a_file_that_is_not_there_is_exit_status_1() {
 
 #[test]
 fn os_exit_is_the_exit_status() {
-    let (output, _) = check("os.exit(3)", &[]);
-    assert_eq!(output.status.code(), Some(3));
+    for status in [0, 3] {
+        let (output, _) = check(&format!("os.exit({status})"), &[]);
+        assert_eq!(output.status.code(), Some(status));
+        assert_eq!(
+            (text(&output.stdout), text(&output.stderr)),
+            Default::default()
+        );
+    }
 }
 
 #[test]

@@ -47,6 +47,10 @@ pub fn version() -> String {
 
 /// Logs why there is no configuration, one line per reason.
 pub fn say_why(error: &ConfigError) {
+    // A file that ends the start by os.exit has said what it had to say.
+    if let ConfigError::Exit(_) = error {
+        return;
+    }
     for line in error.lines() {
         log::error!("{line}");
     }

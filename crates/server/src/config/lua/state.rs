@@ -7,6 +7,7 @@ use crate::config::spec::Spec;
 use mlua::Lua;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+/// A state and its lock.
 pub struct LuaState {
     lua: Mutex<Lua>,
 }

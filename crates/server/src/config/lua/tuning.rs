@@ -10,10 +10,19 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     policies(lua)?;
     udp(lua)?;
     tcp(lua)?;
-    setting(lua, "setRingBuffersSize", |tuning, entries: usize| {
-        tuning.ring_entries = entries
+    define(lua, "setRingBuffersSize", |lua, entries: usize| {
+        if entries > RING_ENTRIES_MAX {
+            return Err(wrong(format!(
+                "{entries}: at most {RING_ENTRIES_MAX} entries expected"
+            )));
+        }
+        spec(lua)?.tuning.ring_entries = entries;
+        Ok(())
     })
 }
+
+/// Entries of all rings of recent queries together: some GB.
+const RING_ENTRIES_MAX: usize = 10_000_000;
 
 /// A function of one argument that writes one field.
 fn setting<A: FromLua + 'static>(
@@ -99,8 +108,12 @@ fn udp(lua: &Lua) -> mlua::Result<()> {
     seconds(lua, "setUDPTimeout", |tuning, timeout| {
         tuning.udp_timeout = timeout
     })?;
-    setting(lua, "setMaxUDPOutstanding", |tuning, queries: u32| {
-        tuning.maximum_udp_outstanding = queries
+    define(lua, "setMaxUDPOutstanding", |lua, queries: u32| {
+        if queries == 0 {
+            return Err(wrong("0: no query could be sent; 1 or more expected"));
+        }
+        spec(lua)?.tuning.maximum_udp_outstanding = queries;
+        Ok(())
     })
 }
 
