@@ -15,12 +15,13 @@ use crate::pipeline::query::Query;
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
 use crate::pipeline::rules::{Action, Outcome};
 use mlua::{Lua, MultiValue, UserData, Value};
+use std::fmt;
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     for name in CHANGES.iter().flat_map(|names| names.split_whitespace()) {
         define(lua, name, move |_, _: MultiValue| -> mlua::Result<()> {
-            Err(not_yet())
+            Err(not_yet(name))
         })?;
     }
     for name in OBSERVES.iter().flat_map(|names| names.split_whitespace()) {
@@ -30,7 +31,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         define(
             lua,
             name,
-            |_, wanted: bool| if wanted { Err(not_yet()) } else { Ok(()) },
+            |_, wanted: bool| if wanted { Err(not_yet(name)) } else { Ok(()) },
         )?;
     }
     for name in OBSERVING_ACTIONS {
@@ -59,22 +60,36 @@ fn response_rules(lua: &Lua) -> mlua::Result<()> {
         })?;
     }
     for name in RESPONSE_CHAINS {
-        define(lua, name, |_, (_, action): (AnySelector, Value)| {
+        define(lua, name, move |_, (_, action): (AnySelector, Value)| {
             let action: ResponseActionObject = object(&action, "an action on responses")?;
             if action.observes {
                 Ok(())
             } else {
-                Err(not_yet())
+                Err(not_yet(name))
             }
         })?;
     }
     Ok(())
 }
 
-fn not_yet() -> mlua::Error {
-    wrong(
-        "not in millrace yet: it would change an answer or who gets one; take the line out to go without",
-    )
+/// A function that would change an answer or who gets one.
+#[derive(Debug)]
+struct NotYet(&'static str);
+
+impl fmt::Display for NotYet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NotYet {}
+
+fn not_yet(name: &'static str) -> mlua::Error {
+    mlua::Error::external(NotYet(name))
 }
 
 fn no_effect(lua: &Lua, name: &str) -> mlua::Result<()> {

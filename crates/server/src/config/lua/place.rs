@@ -27,7 +27,12 @@ fn file_name(source: &str) -> &str {
 
 /// `error` of our function `name` as one that tells where it was called.
 pub(super) fn located(lua: &Lua, name: &str, error: &Error) -> Error {
-    Error::RuntimeError(format!("{}: {name}: {}", caller(lua), text_of(error)))
+    let text = match error {
+        // It names the function itself.
+        Error::ExternalError(error) => error.to_string(),
+        error => format!("{name}: {}", text_of(error)),
+    };
+    Error::RuntimeError(format!("{}: {text}", caller(lua)))
 }
 
 /// Runs the text of the file `path`.

@@ -111,15 +111,15 @@ const ERRORS: &[(&str, &str)] = &[
     ),
     (
         "\n\naddDynamicBlock('192.0.2.1', 'x')",
-        "test.conf:3: addDynamicBlock: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+        "test.conf:3: addDynamicBlock is not in millrace yet: it would change an answer or who gets one; take it out to go without",
     ),
     (
         "truncateTC(true)",
-        "test.conf:1: truncateTC: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+        "test.conf:1: truncateTC is not in millrace yet: it would change an answer or who gets one; take it out to go without",
     ),
     (
         "addXFRResponseAction(AllRule(), DropResponseAction())",
-        "test.conf:1: addXFRResponseAction: not in millrace yet: it would change an answer or who gets one; take the line out to go without",
+        "test.conf:1: addXFRResponseAction is not in millrace yet: it would change an answer or who gets one; take it out to go without",
     ),
     (
         "function maintenance() end",
