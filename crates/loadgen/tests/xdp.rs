@@ -249,6 +249,28 @@ fn unwanted_answers_are_dropped_in_the_kernel_and_counted() {
 }
 
 #[test]
+fn a_ramp_finds_what_a_slow_server_keeps_up_with() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    // Answers nine of ten: no rate reaches 99 %.
+    let _responder = Responder::start(&lab, None, |number| match number % 10 {
+        0 => Deed::Ignore,
+        _ => Deed::Answer,
+    });
+    let file = queries(100);
+    let line = format!(
+        "xdp -j --ramp --repeat 1 -t 0.2 -Q 400 --late 0.3 -i {} {SERVER}",
+        file.path().display()
+    );
+    let printed = end(start(&lab.client(), &line));
+    let result = summary(&printed);
+    assert_eq!(result["type"], "ramp");
+    assert_eq!(result["r99"], 0.0, "{printed:?}");
+    assert!(result["peak"].as_f64().unwrap() > 0.0);
+    assert_eq!(program_on(&lab.client(), TO_SERVER), "");
+}
+
+#[test]
 fn what_cannot_work_is_one_clear_line() {
     let Some(lab) = lab() else { return };
     let _port = quiet_port(&lab, SERVER);

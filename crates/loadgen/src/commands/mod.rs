@@ -1,6 +1,7 @@
 //! The command line: which of the commands is meant, and what it says.
 
 mod bare;
+mod queries;
 mod sockets;
 mod xdp;
 
@@ -17,6 +18,7 @@ floodgate measures DNS servers. Every answer is matched to its query.
 
   floodgate xdp [OPTIONS] -i FILE TARGET           open loop over AF_XDP, as kxdpgun
   floodgate sockets [OPTIONS] -s SERVER -d FILE    closed loop over sockets, as dnsperf
+  floodgate queries --random N | --zipf NAMES | --from-zone FILE | --from-pcap FILE    writes files of queries
   floodgate COMMAND --help                         what a command takes
 ";
 
@@ -35,6 +37,7 @@ pub fn run(arguments: Vec<OsString>) -> Outcome<ExitCode> {
     }
     match rest.first().and_then(|word| word.to_str()) {
         Some("xdp") => xdp::run(&rest[1..]),
+        Some("queries") => queries::run(&rest[1..]),
         Some("sockets") => sockets::run("floodgate sockets", &rest[1..]),
         None | Some("-h" | "--help" | "help") => {
             print!("{USAGE}");

@@ -3,7 +3,9 @@
 use super::{parse, rate, seconds};
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
-use crate::report::{self, Format};
+use crate::ramp::{self, RampPlan};
+use crate::report::json::RunId;
+use crate::report::{Format, csv, text};
 use crate::watch::Watch;
 use crate::xdp::{Affinity, Generator, Mode, Plan, sleep_precisely};
 use clap::{Parser, ValueEnum};
@@ -13,7 +15,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::frame::{Family, Mac};
+use wire::frame::Mac;
 use xsk::Sources;
 
 /// Sends DNS queries over AF_XDP at a given rate, whatever comes back, and matches every answer to its query.
@@ -96,6 +98,16 @@ pub(super) struct Command {
     /// Ports to send from; only answers to these are taken
     #[arg(long, value_name = "FIRST-LAST", default_value = "16384-20479", value_parser = ports)]
     source_ports: RangeInclusive<u16>,
+    /// Find the highest rate of which 99 % is answered right (R99), and the highest without loss; -Q is where to start, -t
+    /// how long to hold each rate
+    #[arg(long, conflicts_with = "drop")]
+    ramp: bool,
+    /// With --ramp: search so often, and take the median
+    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// With --ramp: the highest rate to try
+    #[arg(long, value_name = "QUERIES", default_value = "4000000", value_parser = rate)]
+    highest: f64,
     /// Never sleep between batches: steadier sending at the cost of a whole CPU
     #[arg(long)]
     busy: bool,
@@ -120,32 +132,67 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     // First of all: threads inherit which signals are blocked.
     let mut watch = Watch::new(command.quiet)?;
     sleep_precisely()?;
-    let plan = command.plan()?;
-    let (drop, target) = (plan.drop, plan.target);
     let questions = Questions::read(&command.infile, command.question_format())?;
-    let mut generator = Generator::new(plan, questions, command.qps)?;
-    let id = report::json::RunId::new();
+    let highest = if command.ramp {
+        command.highest
+    } else {
+        command.qps
+    };
+    let mut generator = Generator::new(command.plan()?, questions, highest)?;
+    let id = RunId::new();
     let description = generator.description()?;
     match command.format() {
-        Format::Text => print!("{}", report::text::description(&description)),
+        Format::Text => print!("{}", text::description(&description)),
         Format::Json => {
             let period = command.stats_period.map(Duration::from_millis);
             print!("{}", id.header(&description, command.late, period));
         }
         Format::Csv => {}
     }
-    command.print_in_between(&mut watch, &id);
-    let measurement = generator.measure(command.qps, command.duration, &mut watch)?;
-    let headers = Family::of(&target).headers_length();
-    match command.format() {
-        Format::Text => print!("{}", report::text::measurement(&measurement, headers, drop)),
-        Format::Json => print!("{}", id.summary(&measurement)),
-        Format::Csv => print!("{}", report::csv::measurement(&measurement)),
+    if command.ramp {
+        command.run_ramp(&mut generator, &mut watch, &id)?;
+    } else {
+        command.run_once(&mut generator, &mut watch, &id)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl Command {
+    fn run_once(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
+        self.print_in_between(watch, id);
+        let measurement = generator.measure(self.qps, self.duration, watch)?;
+        match self.format() {
+            Format::Text => {
+                let headers = generator.headers_length();
+                print!("{}", text::measurement(&measurement, headers, self.drop));
+            }
+            Format::Json => print!("{}", id.summary(&measurement)),
+            Format::Csv => print!("{}", csv::measurement(&measurement)),
+        }
+        Ok(())
+    }
+
+    fn run_ramp(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
+        let plan = RampPlan {
+            start: self.qps,
+            highest: self.highest,
+            duration: self.duration,
+            repeats: self.repeat,
+        };
+        let format = self.format();
+        let ramp = ramp::run(generator, plan, watch, |probe, measurement| match format {
+            Format::Text => print!("{}", text::probe(probe, measurement)),
+            Format::Json => print!("{}", id.probe(probe, measurement)),
+            Format::Csv => {}
+        })?;
+        match format {
+            Format::Text => print!("{}", text::ramp(&ramp)),
+            Format::Json => print!("{}", id.ramp(&ramp)),
+            Format::Csv => print!("{}", csv::ramp(&ramp)),
+        }
+        Ok(())
+    }
+
     fn plan(&self) -> Outcome<Plan> {
         Ok(Plan {
             target: resolve(&self.target, self.port, self.local)?,
@@ -187,14 +234,14 @@ impl Command {
         }
     }
 
-    fn print_in_between(&self, watch: &mut Watch, id: &report::json::RunId) {
+    fn print_in_between(&self, watch: &mut Watch, id: &RunId) {
         let period = self.stats_period.map(Duration::from_millis);
         let (json, id) = (self.json, id.clone());
         let print = move |tally: &crate::tally::Tally, elapsed: Duration| {
             if json {
                 print!("{}", id.periodic(tally, elapsed));
             } else {
-                print!("{}", report::text::periodic(tally, elapsed));
+                print!("{}", text::periodic(tally, elapsed));
             }
         };
         watch.print_statistics(Box::new(print), period);

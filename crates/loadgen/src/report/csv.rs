@@ -1,6 +1,7 @@
 //! Results as CSV (RFC 4180): a line of names, a line of values.
 
 use super::{QUANTILES, quantile};
+use crate::ramp::Ramp;
 use crate::xdp::Measurement;
 
 /// Names and values of a result; times in nanoseconds.
@@ -41,6 +42,17 @@ fn columns(measurement: &Measurement) -> Vec<(String, String)> {
 pub fn measurement(measurement: &Measurement) -> String {
     let (names, values): (Vec<_>, Vec<_>) = columns(measurement).into_iter().unzip();
     format!("{}\n{}\n", names.join(","), values.join(","))
+}
+
+/// Both lines of a ramp's result; rates in queries a second.
+pub fn ramp(ramp: &Ramp) -> String {
+    let peak = ramp.peak.map_or(0.0, |peak| peak.answers_per_second());
+    format!(
+        "r99,loss_free,peak,generator_was_the_limit\n{:.0},{:.0},{peak:.0},{}\n",
+        ramp.r99_median(),
+        ramp.loss_free_median(),
+        ramp.generator_was_the_limit()
+    )
 }
 
 #[cfg(test)]

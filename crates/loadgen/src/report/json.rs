@@ -3,6 +3,8 @@
 
 use super::{QUANTILES, quantile, rcode_text};
 use crate::judge::Fault;
+use crate::ramp::Ramp;
+use crate::search::{Found, Probe};
 use crate::tally::Tally;
 use crate::xdp::{Description, Measurement};
 use serde_json::{Map, Value, json};
@@ -94,6 +96,33 @@ impl RunId {
             .map(|lane| json!({"sent": lane.sent, "received": lane.received}));
         own.insert("threads".into(), lanes.collect());
         line(&object)
+    }
+
+    /// A probe of a ramp.
+    pub fn probe(&self, probe: &Probe, measurement: &Measurement) -> String {
+        line(&json!({
+            "runid": self.0,
+            "type": "probe",
+            "rate": probe.rate,
+            "seconds": probe.seconds,
+            "floodgate": own(&measurement.tally),
+        }))
+    }
+
+    /// The result of a ramp: rates in queries a second.
+    pub fn ramp(&self, ramp: &Ramp) -> String {
+        let rates = |found: &[Found]| found.iter().map(|found| found.rate).collect::<Vec<_>>();
+        line(&json!({
+            "runid": self.0,
+            "type": "ramp",
+            "r99": ramp.r99_median(),
+            "r99_runs": rates(&ramp.r99),
+            "loss_free": ramp.loss_free_median(),
+            "loss_free_runs": rates(&ramp.loss_free),
+            "peak": ramp.peak.map(|peak| peak.answers_per_second()),
+            "peak_offered": ramp.peak.map(|peak| peak.rate),
+            "generator_was_the_limit": ramp.generator_was_the_limit(),
+        }))
     }
 
     fn statistics(&self, kind: &str, tally: &Tally, since: SystemTime, until: SystemTime) -> Value {

@@ -2,6 +2,8 @@
 
 use super::{QUANTILES, Time, percent, quantile, rcode_text};
 use crate::judge::Fault;
+use crate::ramp::Ramp;
+use crate::search::{Found, Probe};
 use crate::tally::Tally;
 use crate::xdp::{Description, Measurement};
 use std::fmt::Write;
@@ -180,4 +182,54 @@ pub fn periodic(tally: &Tally, elapsed: std::time::Duration) -> String {
         tally.unanswered(),
         Time(quantile(tally, 0.99))
     )
+}
+
+/// One line for a probe of a ramp.
+pub fn probe(probe: &Probe, measurement: &Measurement) -> String {
+    format!(
+        "offered {:.0}/s: sent {:.2}%, right {:.3}%, p99 {}\n",
+        probe.rate,
+        percent(probe.sent, probe.offered),
+        percent(probe.right, probe.offered),
+        Time(quantile(&measurement.tally, 0.99))
+    )
+}
+
+/// The result of a ramp.
+pub fn ramp(ramp: &Ramp) -> String {
+    let mut out = String::new();
+    let all = |found: &[Found]| {
+        let rates: Vec<String> = found
+            .iter()
+            .map(|found| format!("{:.0}", found.rate))
+            .collect();
+        rates.join(", ")
+    };
+    let _ = writeln!(
+        out,
+        "R99 (99% of what was offered answered right): {:.0}/s, median of {}",
+        ramp.r99_median(),
+        all(&ramp.r99)
+    );
+    let _ = writeln!(
+        out,
+        "highest rate without loss:                    {:.0}/s, median of {}",
+        ramp.loss_free_median(),
+        all(&ramp.loss_free)
+    );
+    if let Some(peak) = &ramp.peak {
+        let _ = writeln!(
+            out,
+            "peak:                                         {:.0}/s answered right of {:.0}/s offered",
+            peak.answers_per_second(),
+            peak.rate
+        );
+    }
+    if ramp.generator_was_the_limit() {
+        let _ = writeln!(
+            out,
+            "The generator itself was the limit: the server may do more."
+        );
+    }
+    out
 }

@@ -29,7 +29,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use wire::frame::Mac;
+use wire::frame::{Family, Mac};
 use xsk::nic::Nic;
 use xsk::{
     AttachMode, BindMode, Collection, Collector, Options, RingSizes, Socket, Sources, Umem,
@@ -179,6 +179,11 @@ impl Generator {
             attached: self.attached,
             bound: self.lanes[0].socket.mode()?,
         })
+    }
+
+    /// Octets of headers in front of a query's message.
+    pub fn headers_length(&self) -> usize {
+        Family::of(&self.plan.target).headers_length()
     }
 
     /// Sends at this rate for so long, waits for the last answers, and says what was counted. Ends early when the watch

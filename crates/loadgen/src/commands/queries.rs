@@ -1,0 +1,143 @@
+//! `floodgate queries`: writes files of queries.
+
+use super::parse;
+use crate::failure::{During, Outcome};
+use crate::queries::made_up::{Shape, random, zipf};
+use crate::queries::{Writer, capture, zone};
+use clap::{ArgGroup, Parser};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use wire::codes::parse_qtype;
+
+/// Writes files of queries for the other commands.
+#[derive(Debug, Parser)]
+#[command(name = "floodgate queries", version)]
+#[command(group(ArgGroup::new("what").required(true).args(["random", "zipf", "from_zone", "from_pcap"])))]
+struct Command {
+    /// So many queries, for names that all differ
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    random: Option<u64>,
+    /// Queries for so many names, some asked far more often than others
+    #[arg(long, value_name = "NAMES", value_parser = clap::value_parser!(u32).range(1..))]
+    zipf: Option<u32>,
+    /// Every owner and type of a zone file
+    #[arg(long, value_name = "FILE")]
+    from_zone: Option<PathBuf>,
+    /// What was asked over UDP in a capture (pcap, pcapng)
+    #[arg(long, value_name = "FILE")]
+    from_pcap: Option<PathBuf>,
+    /// With --zipf: queries to write; a hundred for each name without it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// With --zipf: how unevenly names are asked
+    #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
+    exponent: f64,
+    /// With --random and --zipf: the domain of the names
+    #[arg(long, value_name = "NAME", default_value = "example.com")]
+    suffix: String,
+    /// With --random and --zipf: types, each as often as any other
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "A", value_parser = qtype)]
+    qtypes: Vec<u16>,
+    /// With --random and --zipf: the same seed makes the same queries
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// With --from-zone: what relative names are in
+    #[arg(long, value_name = "NAME")]
+    origin: Option<String>,
+    /// With --from-pcap: the servers' port
+    #[arg(long, value_name = "PORT", default_value_t = 53)]
+    port: u16,
+    /// Write messages in wire format, each behind its length in two octets
+    #[arg(short = 'B', long)]
+    binary: bool,
+    /// The file to write; standard output without it
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
+    let Some(command) = parse::<Command>("floodgate queries", arguments)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    match &command.output {
+        None => command.write(BufWriter::new(std::io::stdout().lock())),
+        Some(path) => {
+            let file = File::create(path).during(format!("writing {}", path.display()))?;
+            let count = command.write(BufWriter::new(file))?;
+            eprintln!("{count} queries in {}", path.display());
+            Ok(count)
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Command {
+    /// Writes what was asked for; returns how many queries.
+    fn write(&self, out: impl Write) -> Outcome<u64> {
+        let mut writer = Writer::new(out, self.binary);
+        let shape = Shape {
+            suffix: self.suffix.trim_end_matches('.').to_owned(),
+            qtypes: self.qtypes.clone(),
+            seed: self.seed,
+        };
+        if let Some(count) = self.random {
+            random(count, &shape, &mut writer)?;
+        }
+        if let Some(names) = self.zipf {
+            let count = self.count.unwrap_or(u64::from(names) * 100);
+            zipf(names, count, self.exponent, &shape, &mut writer)?;
+        }
+        if let Some(path) = &self.from_zone {
+            let text = std::fs::read_to_string(path).during(path.display())?;
+            zone::queries(&text, self.origin.as_deref(), &mut writer).during(path.display())?;
+        }
+        if let Some(path) = &self.from_pcap {
+            let octets = std::fs::read(path).during(path.display())?;
+            capture::queries(&octets, self.port, &mut writer).during(path.display())?;
+        }
+        writer.finish()
+    }
+}
+
+fn qtype(text: &str) -> Result<u16, String> {
+    parse_qtype(text).ok_or_else(|| "must be a type, such as A, AAAA or TYPE65280".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(line: &str) -> Outcome<Vec<String>> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let command = parse::<Command>("floodgate queries", &words)?.expect("no help asked for");
+        let mut octets = Vec::new();
+        command.write(&mut octets)?;
+        let text = String::from_utf8(octets).unwrap();
+        Ok(text.lines().map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn made_up_queries_have_the_shape_that_is_asked_for() {
+        let some = lines("--random 9 --type TXT --suffix flood.test.").unwrap();
+        assert_eq!(some.len(), 9);
+        assert!(some.iter().all(|line| line.ends_with(".flood.test. TXT")));
+        assert_eq!(lines("--zipf 4").unwrap().len(), 400);
+        assert_eq!(lines("--zipf 4 --count 7").unwrap().len(), 7);
+        assert_eq!(lines("--random 1 --suffix .").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn one_source_must_be_named() {
+        assert!(lines("").is_err());
+        assert!(lines("--random 1 --zipf 1").is_err());
+        let failure = lines("--random 1 --type B").unwrap_err().to_string();
+        assert!(
+            failure.contains("such as A, AAAA or TYPE65280"),
+            "{failure}"
+        );
+        assert!(lines("--from-zone /nonexistent").is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! The highest rate that a server keeps up with: doubling until it does not, then halving the distance.
+//!
+//! R99 is "the highest offered rate of which at least 99 % was answered right for 5 s (bisection to 3 %, median of 5)". It is
+//! measured against what was *offered*: a generator that does not get its queries out finds its own limit, which
+//! [`Probe::generator_failed`] tells apart.
+
+use crate::failure::Outcome;
+
+/// A lower and a higher rate closer than this are the same, as a ratio.
+pub const PRECISION: f64 = 1.03;
+
+/// No server is asked more slowly, in queries a second.
+const LEAST: f64 = 100.0;
+
+/// How a server did at a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Probe {
+    /// Queries a second that were offered.
+    pub rate: f64,
+    /// Queries offered, sent, and answered right.
+    pub offered: u64,
+    pub sent: u64,
+    pub right: u64,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+impl Probe {
+    /// Whether this part of what was offered was answered right.
+    pub fn reaches(&self, goal: f64) -> bool {
+        self.right as f64 >= goal * self.offered as f64
+    }
+
+    /// Whether not even so much was sent.
+    pub fn generator_failed(&self, goal: f64) -> bool {
+        (self.sent as f64) < goal * self.offered as f64
+    }
+
+    /// Right answers a second.
+    pub fn answers_per_second(&self) -> f64 {
+        self.right as f64 / self.seconds
+    }
+}
+
+/// What a search found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Found {
+    /// The highest rate that reached the goal, in queries a second; 0: not even the lowest did.
+    pub rate: f64,
+    /// The limit was the generator: at the lowest rate that failed it did not send what was due, or there was no higher
+    /// rate to try.
+    pub generator_was_the_limit: bool,
+}
+
+/// Searches from `start` up to `highest`, in queries a second. `goal`: the part that must be answered right. `None`: the
+/// probe says to stop.
+///
+/// # Errors
+/// What the probe fails with.
+pub fn search(
+    goal: f64,
+    start: f64,
+    highest: f64,
+    mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>,
+) -> Outcome<Option<Found>> {
+    let (mut low, mut high) = (0.0, f64::INFINITY);
+    let mut rate = start.clamp(LEAST, highest);
+    let mut generator_was_the_limit = false;
+    loop {
+        let Some(found) = probe(rate)? else {
+            return Ok(None);
+        };
+        if found.reaches(goal) {
+            low = rate;
+        } else {
+            high = rate;
+            generator_was_the_limit = found.generator_failed(goal);
+        }
+        let at_the_end = low >= highest || high <= LEAST;
+        if at_the_end || high / low <= PRECISION {
+            return Ok(Some(Found {
+                rate: low,
+                generator_was_the_limit: generator_was_the_limit || low >= highest,
+            }));
+        }
+        rate = match (low, high) {
+            (low, f64::INFINITY) => (low * 2.0).min(highest),
+            (0.0, high) => (high / 2.0).max(LEAST),
+            // The geometric mean: as many steps wherever the limit lies.
+            (low, high) => (low * high).sqrt(),
+        };
+    }
+}
+
+/// The middle one of some numbers, or the mean of both; 0 of none.
+pub fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => (sorted[even / 2 - 1] + sorted[even / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A server that answers `limit` queries a second, asked by a generator that sends `sender`.
+    fn probe(rate: f64, limit: f64, sender: f64) -> Probe {
+        Probe {
+            rate,
+            offered: (rate * 5.0) as u64,
+            sent: (rate.min(sender) * 5.0) as u64,
+            right: (rate.min(sender).min(limit) * 5.0) as u64,
+            seconds: 5.0,
+        }
+    }
+
+    fn limit_of(limit: f64, sender: f64) -> (Found, usize) {
+        let mut probes = 0;
+        let found = search(0.99, 10_000.0, 1e7, |rate| {
+            probes += 1;
+            Ok(Some(probe(rate, limit, sender)))
+        });
+        (found.unwrap().unwrap(), probes)
+    }
+
+    #[test]
+    fn a_servers_limit_is_found_to_three_per_cent() {
+        let (found, probes) = limit_of(700_000.0, 5e6);
+        assert!(found.rate <= 700_000.0 / 0.99 && found.rate >= 700_000.0 / 0.99 / PRECISION);
+        assert!(!found.generator_was_the_limit);
+        assert!(probes < 16, "{probes} probes");
+    }
+
+    #[test]
+    fn the_generators_own_limit_is_told() {
+        assert!(limit_of(1e9, 300_000.0).0.generator_was_the_limit);
+        assert!(
+            limit_of(1e9, 1e9).0.generator_was_the_limit,
+            "no higher rate to try"
+        );
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_has_no_rate() {
+        assert_eq!(limit_of(0.0, 1e9).0.rate, 0.0);
+    }
+
+    #[test]
+    fn a_stop_ends_the_search() {
+        assert_eq!(search(0.99, 1e4, 1e7, |_| Ok(None)), Ok(None));
+    }
+
+    #[test]
+    fn medians() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(&[]), 0.0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_limit_is_found(limit in 200.0..5e6_f64, start in 100.0..1e6_f64) {
+            let mut probes = 0;
+            let found = search(0.99, start, 1e7, |rate| {
+                probes += 1;
+                Ok(Some(probe(rate, limit, 1e9)))
+            }).unwrap().unwrap();
+            prop_assert!(probes < 40);
+            prop_assert!(found.rate >= limit / PRECISION * 0.99 && found.rate <= limit / 0.98, "{found:?}");
+        }
+    }
+}
