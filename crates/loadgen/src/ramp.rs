@@ -102,8 +102,12 @@ pub fn run(
         ramp.r99.push(found);
         // The next search starts near by, but below: it must find the limit by itself.
         start = found.rate * 0.7;
-        let limit = found.rate.max(1.0);
-        let Some(found) = search(ALL, start, limit, |rate| probe(rate, &mut ramp))? else {
+        if found.rate == 0.0 {
+            ramp.loss_free.push(found);
+            continue;
+        }
+        // What loses more than one in a hundred loses one.
+        let Some(found) = search(ALL, start, found.rate, |rate| probe(rate, &mut ramp))? else {
             break;
         };
         ramp.loss_free.push(found);

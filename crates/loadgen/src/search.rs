@@ -64,6 +64,7 @@ pub fn search(
     mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>,
 ) -> Outcome<Option<Found>> {
     let (mut low, mut high) = (0.0, f64::INFINITY);
+    let highest = highest.max(LEAST);
     let mut rate = start.clamp(LEAST, highest);
     let mut generator_was_the_limit = false;
     loop {
@@ -148,6 +149,12 @@ mod tests {
     #[test]
     fn a_server_that_answers_nothing_has_no_rate() {
         assert_eq!(limit_of(0.0, 1e9).0.rate, 0.0);
+    }
+
+    #[test]
+    fn a_highest_rate_below_the_least_is_the_least() {
+        let found = search(1.0, 0.0, 1.0, |rate| Ok(Some(probe(rate, 1e9, 1e9))));
+        assert_eq!(found.unwrap().unwrap().rate, LEAST);
     }
 
     #[test]
