@@ -102,6 +102,7 @@ fn start_server(ground: &Ground, subject: &Subject) -> Outcome<Process> {
     let mut server = ground.spawn(Role::Server, &mut command, name)?;
     let address = ground.server_address();
     await_answer(&mut server, ground, Role::Client, address)?;
+    server.until(START, "/metrics to answer", || Ok(ground.metrics().is_ok()))?;
     println!(
         "{name} answers at {address}, with {}",
         ground.server_configuration().display()
