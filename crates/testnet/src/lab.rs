@@ -7,6 +7,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use crate::ledger::{self, Ledger};
 use crate::namespace::{Namespace, run};
+use crate::sys::PacketSocket;
 use crate::{During, Failure, Outcome};
 
 /// Where a lab's clients send to, and where they are.
@@ -46,6 +47,18 @@ pub enum Topology {
     TwoInterfaces,
     /// Clients and backends behind the same interface, and even the same MAC address.
     OneInterface,
+    /// Two interfaces with four queues instead of two.
+    FourQueues,
+}
+
+impl Topology {
+    fn has_backend_interface(self) -> bool {
+        self != Self::OneInterface
+    }
+
+    fn queues(self) -> u8 {
+        if self == Self::FourQueues { 4 } else { 2 }
+    }
 }
 
 /// One end of a veth pair.
@@ -176,7 +189,9 @@ impl Lab {
     /// Where the backends' addresses are: with one interface that is the clients' namespace.
     pub fn backend(&self) -> Namespace {
         match self.plan.topology {
-            Topology::TwoInterfaces => namespace(&self.plan.prefix, "backend"),
+            Topology::TwoInterfaces | Topology::FourQueues => {
+                namespace(&self.plan.prefix, "backend")
+            }
             Topology::OneInterface => self.client(),
         }
     }
@@ -212,6 +227,13 @@ impl Lab {
         namespace.ip(&format!("link set {interface} mtu {octets}\n"))
     }
 
+    /// Sends a whole frame out of one end, Ethernet header first.
+    pub fn inject(&self, end: End, frame: &[u8]) -> Outcome<()> {
+        let (namespace, interface) = self.end(end);
+        let sent = namespace.run(|| PacketSocket::open(interface)?.send(frame))?;
+        sent.during(format!("sending a frame from {}", namespace.name()))
+    }
+
     fn end(&self, end: End) -> (Namespace, &'static str) {
         match end {
             End::Clients => (self.client(), TO_SERVER),
@@ -224,7 +246,7 @@ impl Lab {
     fn build(&self) -> Outcome<()> {
         let server = self.server();
         let mut ends = vec![(self.client(), TO_SERVER), (server.clone(), SERVER_CLIENTS)];
-        if self.plan.topology == Topology::TwoInterfaces {
+        if self.plan.topology.has_backend_interface() {
             ends.extend([
                 (self.backend(), TO_SERVER),
                 (server.clone(), SERVER_BACKENDS),
@@ -252,10 +274,11 @@ impl Lab {
     }
 
     fn links(&self) -> String {
+        let queues = self.plan.topology.queues();
         let pair = |interface: &str, mac: &str, peer: &Namespace, peer_mac: &str| {
             format!(
-                "link add {interface} address {mac} numtxqueues 2 numrxqueues 2 type veth \
-                 peer name {TO_SERVER} netns {} address {peer_mac} numtxqueues 2 numrxqueues 2\n",
+                "link add {interface} address {mac} numtxqueues {queues} numrxqueues {queues} type veth \
+                 peer name {TO_SERVER} netns {} address {peer_mac} numtxqueues {queues} numrxqueues {queues}\n",
                 peer.name()
             )
         };
@@ -265,7 +288,7 @@ impl Lab {
             &self.client(),
             "02:00:00:00:01:64",
         );
-        if self.plan.topology == Topology::TwoInterfaces {
+        if self.plan.topology.has_backend_interface() {
             lines += &pair(
                 SERVER_BACKENDS,
                 "02:00:00:00:02:01",
@@ -282,7 +305,7 @@ impl Lab {
     }
 
     fn routes(&self) -> Outcome<()> {
-        if self.plan.topology == Topology::OneInterface {
+        if !self.plan.topology.has_backend_interface() {
             return Ok(());
         }
         let back = format!(
@@ -297,7 +320,7 @@ impl Lab {
 
     fn towards_backends(&self) -> &'static str {
         match self.plan.topology {
-            Topology::TwoInterfaces => SERVER_BACKENDS,
+            Topology::TwoInterfaces | Topology::FourQueues => SERVER_BACKENDS,
             Topology::OneInterface => SERVER_CLIENTS,
         }
     }
@@ -326,7 +349,7 @@ impl Lab {
 
     fn names(&self) -> Vec<Namespace> {
         let mut names = vec![self.client(), self.server()];
-        if self.plan.topology == Topology::TwoInterfaces {
+        if self.plan.topology.has_backend_interface() {
             names.push(self.backend());
         }
         names

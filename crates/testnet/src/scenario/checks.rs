@@ -6,10 +6,10 @@ use super::client::Asked;
 use super::model::{Action, Scenario, Step, Transport};
 use super::run::Run;
 use crate::kernel_counters::KernelCounters;
-use crate::lab::SERVER_CLIENTS;
+use crate::lab::{Lab, SERVER_CLIENTS};
 use crate::metrics::Metrics;
 use crate::subject::Door;
-use crate::{Failure, Outcome, dns};
+use crate::{During, Failure, Outcome, dns};
 
 impl Run<'_> {
     /// All of them.
@@ -86,13 +86,35 @@ impl Run<'_> {
         let received =
             sum(&now).ok_or_else(|| Failure::new("/metrics has no row millrace_xsk_received"))?;
         let received = received - sum(&self.before).unwrap_or(0.0);
-        if received >= sent {
+        if received >= sent || self.scenario.mixed_paths {
             return sound_rings(&now);
         }
         Err(Failure::new(format!(
             "AF_XDP received {received} frames from clients who sent {sent} queries"
         )))
     }
+}
+
+/// The server is gone, and its program and pins with it (an ephemeral link).
+pub(super) fn nothing_left(lab: &Lab) -> Outcome<()> {
+    let links = lab.server().output("ip", &["-details", "link", "show"])?;
+    if links.contains("prog/xdp") {
+        return Err(Failure::new(
+            "the server is gone, its XDP program is still attached",
+        ));
+    }
+    let what = || format!("reading {}", lab.bpffs().display());
+    for entry in std::fs::read_dir(lab.bpffs()).during(what())? {
+        let name = entry.during(what())?.file_name();
+        // The kernel's own two files.
+        if name != "maps.debug" && name != "progs.debug" {
+            return Err(Failure::new(format!(
+                "the server is gone, its pin {} is not",
+                name.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What the two sides of a ring can only get wrong by a mistake of ours.

@@ -11,8 +11,7 @@ use nix::sys::socket::{
 };
 
 use super::model::{Ask, Payload, Transport};
-use crate::lab::{Lab, TO_SERVER};
-use crate::sys::PacketSocket;
+use crate::lab::{End, Lab};
 use crate::{During, Failure, Outcome};
 
 /// All clients of one run.
@@ -40,11 +39,11 @@ pub(super) struct Asked {
 
 /// A socket or connection, with answers that nobody has asked for yet.
 struct Channel {
-    end: End,
+    socket: Socket,
     waiting: Vec<Vec<u8>>,
 }
 
-enum End {
+enum Socket {
     Udp {
         socket: UdpSocket,
         server: SocketAddr,
@@ -78,11 +77,11 @@ impl<'a> Clients<'a> {
         let octets = message(&ask.payload, FIRST_ID + number as u16);
         let channel = ask.via.clone().unwrap_or_else(|| format!("#{number}"));
         if !self.channels.contains_key(&channel) {
-            let end = self.open(ask)?;
+            let socket = self.open(ask)?;
             self.channels.insert(
                 channel.clone(),
                 Channel {
-                    end,
+                    socket,
                     waiting: Vec::new(),
                 },
             );
@@ -101,7 +100,7 @@ impl<'a> Clients<'a> {
                 self.send_frames(&shape.frames(channel.source(ask), ask.destination, &octets))
             }
             None => channel
-                .end
+                .socket
                 .send(&octets, ask.split)
                 .during(format!("sending to {}", ask.destination)),
         }
@@ -135,7 +134,7 @@ impl<'a> Clients<'a> {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let octets = channel
-                .end
+                .socket
                 .receive(left.max(Duration::from_millis(1)))
                 .map_err(|error| match error.kind() {
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
@@ -153,7 +152,7 @@ impl<'a> Clients<'a> {
             .channels
             .get(name)
             .ok_or_else(|| Failure::new(format!("no connection `{name}`")))?;
-        let End::Tcp(mut stream) = channel.end.try_clone()? else {
+        let Socket::Tcp(mut stream) = channel.socket.try_clone()? else {
             return Err(Failure::new(format!("`{name}` is no TCP connection")));
         };
         stream
@@ -183,7 +182,7 @@ impl<'a> Clients<'a> {
     /// Fails if anything came that no `expect` took.
     pub(super) fn check_nothing_left(&mut self) -> Outcome<()> {
         for (name, channel) in &mut self.channels {
-            while let Ok(octets) = channel.end.receive(Duration::from_millis(1)) {
+            while let Ok(octets) = channel.socket.receive(Duration::from_millis(1)) {
                 channel.waiting.push(octets);
             }
             if let Some(octets) = channel.waiting.first() {
@@ -202,17 +201,17 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    fn open(&self, ask: &Ask) -> Outcome<End> {
+    fn open(&self, ask: &Ask) -> Outcome<Socket> {
         let source = SocketAddr::new(ask.source, ask.source_port);
         let what = format!("opening a client at {source}");
         match ask.transport {
             Transport::Udp => match self.lab.client().run(|| UdpSocket::bind(source))? {
-                Ok(socket) => Ok(End::Udp {
+                Ok(socket) => Ok(Socket::Udp {
                     socket,
                     server: ask.destination,
                 }),
                 // A forged source: the frame goes out, nothing can come back.
-                Err(_) if ask.frame.is_some() => Ok(End::Nowhere),
+                Err(_) if ask.frame.is_some() => Ok(Socket::Nowhere),
                 Err(error) => Err(error).during(what),
             },
             Transport::Tcp => {
@@ -222,34 +221,28 @@ impl<'a> Clients<'a> {
                     .run(|| connect_from(source, ask.destination))?;
                 let stream = TcpStream::from(descriptor.during(what)?);
                 stream.set_nodelay(true).during("TCP_NODELAY")?;
-                Ok(End::Tcp(stream))
+                Ok(Socket::Tcp(stream))
             }
         }
     }
 
     fn send_frames(&self, frames: &[Vec<u8>]) -> Outcome<()> {
-        let socket = self
-            .lab
-            .client()
-            .run(|| PacketSocket::open(TO_SERVER))?
-            .during("opening a packet socket")?;
         frames
             .iter()
-            .try_for_each(|frame| socket.send(frame))
-            .during("sending a frame")
+            .try_for_each(|frame| self.lab.inject(End::Clients, frame))
     }
 }
 
 impl Channel {
     fn source(&self, ask: &Ask) -> SocketAddr {
-        match &self.end {
-            End::Udp { socket, .. } => socket.local_addr().expect("it is bound"),
+        match &self.socket {
+            Socket::Udp { socket, .. } => socket.local_addr().expect("it is bound"),
             _ => SocketAddr::new(ask.source, ask.source_port),
         }
     }
 }
 
-impl End {
+impl Socket {
     fn try_clone(&self) -> Outcome<Self> {
         match self {
             Self::Tcp(stream) => Ok(Self::Tcp(

@@ -26,6 +26,10 @@ pub struct Scenario {
     pub gaps: Vec<(SubjectKind, String)>,
     /// Where TCP must connect before the first step.
     pub listen: SocketAddr,
+    /// The clients' checksum offload is on: partial checksums (F41).
+    pub offload: bool,
+    /// Nobody can say which queries AF_XDP gets: the hash of the flow decides.
+    pub mixed_paths: bool,
     /// Configurations with the door each is for; `None` is for both.
     pub configurations: Vec<(Option<Door>, String)>,
     /// The backends and what they answer.
@@ -37,9 +41,12 @@ pub struct Scenario {
 impl Scenario {
     /// True if a step leaves the lab other than it was.
     pub(super) fn changes_lab(&self) -> bool {
-        self.steps
-            .iter()
-            .any(|step| matches!(step.action, Action::Link { .. } | Action::Mtu { .. }))
+        self.steps.iter().any(|step| {
+            matches!(
+                step.action,
+                Action::Link { .. } | Action::Flap { .. } | Action::Mtu { .. }
+            )
+        })
     }
 }
 
@@ -191,12 +198,16 @@ pub enum Action {
     Log(String),
     /// Time passes, because time is what the scenario is about.
     Pass(Duration),
-    /// An end of a veth pair goes down or up.
+    /// An end of a veth pair goes down, or up.
     Link { end: End, up: bool },
+    /// An end goes down and up again, this often.
+    Flap { end: End, times: u16 },
+    /// A whole frame is sent from the clients' or the backends' end.
+    Inject { end: End, frame: Vec<u8> },
     /// An end of a veth pair gets another MTU.
     Mtu { end: End, octets: u16 },
-    /// The server ends, by SIGTERM or (`killed`) SIGKILL, and is started again.
-    Restart { killed: bool },
+    /// The server ends, by SIGTERM or (`killed`) SIGKILL, and is started again; this often.
+    Restart { killed: bool, times: u16 },
     /// The server gets a signal.
     Signal(nix::sys::signal::Signal),
 }

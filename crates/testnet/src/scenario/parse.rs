@@ -54,6 +54,8 @@ impl Reader {
             subjects: vec![SubjectKind::Millrace, SubjectKind::Dnsdist],
             gaps: Vec::new(),
             listen: SocketAddr::new(SERVER_V4, 53),
+            offload: false,
+            mixed_paths: false,
             configurations: Vec::new(),
             backends: Vec::new(),
             steps: Vec::new(),
@@ -166,6 +168,8 @@ impl Reader {
                     .collect::<Outcome<_>>()?
             }
             ["gap", word] => scenario.gaps.push((subject(word)?, value.to_owned())),
+            ["offload"] => scenario.offload = word_is("on", value)?,
+            ["paths"] => scenario.mixed_paths = word_is("mixed", value)?,
             ["listen"] => scenario.listen = socket_address(value)?,
             _ => return Err(Failure::new(format!("`{key}` is no header line"))),
         }
@@ -230,8 +234,19 @@ fn topology(word: &str) -> Outcome<Topology> {
     match word {
         "two-interfaces" => Ok(Topology::TwoInterfaces),
         "one-interface" => Ok(Topology::OneInterface),
+        "four-queues" => Ok(Topology::FourQueues),
         _ => Err(Failure::new(format!(
-            "`{word}` is no topology: two-interfaces or one-interface"
+            "`{word}` is no topology: two-interfaces, one-interface or four-queues"
+        ))),
+    }
+}
+
+/// True, for a line whose only value is this word.
+fn word_is(word: &str, value: &str) -> Outcome<bool> {
+    match value == word {
+        true => Ok(true),
+        false => Err(Failure::new(format!(
+            "`{value}`: this line says `{word}` or is left out"
         ))),
     }
 }

@@ -70,6 +70,11 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
         },
         "restart" => Action::Restart {
             killed: words.flag("killed"),
+            times: words.parsed("times")?.unwrap_or(1),
+        },
+        "inject" => Action::Inject {
+            end: end(&mut words)?,
+            frame: octets_of_hex(&words.take_all(|_| true).concat())?,
         },
         "signal" => Action::Signal(signal(words.next("a signal")?)?),
         _ => return Err(Failure::new(format!("`{word}` is no step"))),
@@ -390,8 +395,12 @@ fn link(words: &mut Words<'_>) -> Outcome<Action> {
     match words.next("`up` or `down`")? {
         "up" => Ok(Action::Link { end, up: true }),
         "down" => Ok(Action::Link { end, up: false }),
+        "flaps" => Ok(Action::Flap {
+            end,
+            times: words.parsed("times")?.unwrap_or(1),
+        }),
         word => Err(Failure::new(format!(
-            "a link goes `up` or `down`, not `{word}`"
+            "a link goes `up` or `down` or `flaps`, not `{word}`"
         ))),
     }
 }

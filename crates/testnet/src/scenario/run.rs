@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::backend::Backend;
+use super::checks;
 use super::client::Clients;
 use super::expect;
 use super::model::{Action, Comparison, Counter, Scenario, Step};
@@ -134,6 +135,7 @@ impl<'a> Run<'a> {
         }
         self.check_all()?;
         self.server.stop()?;
+        checks::nothing_left(&self.ground.lab)?;
         Ok(self.transcript)
     }
 
@@ -182,7 +184,14 @@ impl<'a> Run<'a> {
             }
             Action::Link { end, up } => self.ground.lab.set_link(*end, *up),
             Action::Mtu { end, octets } => self.ground.lab.set_mtu(*end, *octets),
-            Action::Restart { killed } => self.restart(*killed),
+            Action::Flap { end, times } => (0..*times).try_for_each(|_| {
+                self.ground.lab.set_link(*end, false)?;
+                self.ground.lab.set_link(*end, true)
+            }),
+            Action::Inject { end, frame } => self.ground.lab.inject(*end, frame),
+            Action::Restart { killed, times } => {
+                (0..*times).try_for_each(|_| self.restart(*killed))
+            }
             Action::Signal(signal) => self.server.signal(*signal),
         }
     }

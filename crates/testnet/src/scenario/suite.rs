@@ -167,6 +167,9 @@ impl Suite {
             Entry::Occupied(ground) => ground.into_mut(),
             Entry::Vacant(place) => place.insert(self.ground(scenario.topology)?),
         };
+        ground
+            .lab
+            .set_client_offload(self.offload || scenario.offload)?;
         let outcome = run(scenario, &self.subject, ground, door);
         if scenario.changes_lab() {
             grounds.remove(&scenario.topology);
@@ -176,7 +179,6 @@ impl Suite {
 
     fn ground(&self, topology: Topology) -> Outcome<Ground> {
         let lab = Lab::up_beside_others(&self.prefix, topology)?;
-        lab.set_client_offload(self.offload)?;
         let exceptions = Exceptions::watch(lab.prefix())?;
         Ok(Ground { lab, exceptions })
     }
@@ -299,4 +301,31 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_of_the_tree_can_be_read() {
+        let mut paths = Vec::new();
+        collect(
+            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios"),
+            &mut paths,
+        )
+        .expect("a folder");
+        for path in &paths {
+            super::super::read(path).expect("a good file");
+        }
+        assert!(!paths.is_empty());
+    }
+
+    #[test]
+    fn answers_that_differ_between_doors_are_shown() {
+        let transcript = |last: &str| vec!["8180".to_owned(), last.to_owned()];
+        assert_eq!(differ(&transcript("8183"), &transcript("8183")), None);
+        let difference = differ(&transcript("8183"), &transcript("8180")).expect("they differ");
+        assert!(difference.starts_with("answer 2 differs"), "{difference}");
+    }
 }
