@@ -8,8 +8,8 @@ packages_build=(ca-certificates gcc libc6-dev make pkg-config clang libbpf-dev l
 # To see it work: namespaces, a real DNS server as backend, a client.
 packages_lab=(iproute2 ethtool knot knot-dnsutils)
 # shellcheck disable=SC2034
-# To test: the list of files, and the server whose language we speak.
-packages_test=(git dnsdist)
+# To test: the list of files, the server whose language we speak, and what counts instructions.
+packages_test=(git dnsdist valgrind)
 
 policy=/usr/sbin/policy-rc.d
 policy_mark='# put here by millrace ./dev for the time of one installation'

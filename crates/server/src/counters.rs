@@ -127,18 +127,22 @@ impl Shard {
         }
     }
 
+    #[inline]
     pub fn count(&self, counter: Counter) {
         self.add(counter, 1);
     }
 
+    #[inline]
     pub fn add(&self, counter: Counter, number: u64) {
         self.writers.bump(&self.counters[counter as usize], number);
     }
 
+    #[inline]
     pub fn count_drop(&self, reason: DropReason) {
         self.writers.bump(&self.drops[reason as usize], 1);
     }
 
+    #[inline]
     pub fn count_hand_over(&self, reason: HandOverReason) {
         self.writers.bump(&self.hand_overs[reason as usize], 1);
     }
@@ -175,6 +179,7 @@ impl Default for Sharded {
 
 impl Sharded {
     /// `shard` is [`Shard::index`].
+    #[inline]
     pub fn count(&self, shard: usize) {
         self.0[shard % LINES].0.fetch_add(1, Relaxed);
     }

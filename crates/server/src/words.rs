@@ -53,32 +53,39 @@ pub const fn words_for(bytes: usize) -> usize {
 ///
 /// # Panics
 /// When `words` is too short.
+#[inline]
 pub fn store(words: &[AtomicU64], bytes: &[u8]) {
-    let whole = bytes.len() / 8;
-    let chunks = bytes.chunks_exact(8);
-    let rest = chunks.remainder();
-    for (word, chunk) in words[..words_for(bytes.len())].iter().zip(chunks) {
-        word.store(
-            u64::from_le_bytes(chunk.try_into().unwrap_or_default()),
-            Relaxed,
-        );
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let (whole, behind) = words.split_at(chunks.len());
+    for (word, chunk) in whole.iter().zip(chunks) {
+        word.store(u64::from_le_bytes(*chunk), Relaxed);
     }
     if !rest.is_empty() {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        words[whole].store(u64::from_le_bytes(last), Relaxed);
+        behind[0].store(partial(rest), Relaxed);
     }
+}
+
+/// Up to seven bytes, the first lowest.
+#[inline]
+pub fn partial(bytes: &[u8]) -> u64 {
+    let join = |word, byte: &u8| word << 8 | u64::from(*byte);
+    bytes.iter().rev().fold(0, join)
 }
 
 /// Copies the front of `words` into all of `bytes`.
 ///
 /// # Panics
 /// When `words` is too short.
+#[inline]
 pub fn load(words: &[AtomicU64], bytes: &mut [u8]) {
-    let needed = words_for(bytes.len());
-    for (chunk, word) in bytes.chunks_mut(8).zip(&words[..needed]) {
-        let value = word.load(Relaxed).to_le_bytes();
-        chunk.copy_from_slice(&value[..chunk.len()]);
+    let (chunks, rest) = bytes.as_chunks_mut::<8>();
+    let (whole, behind) = words.split_at(chunks.len());
+    for (chunk, word) in chunks.iter_mut().zip(whole) {
+        *chunk = word.load(Relaxed).to_le_bytes();
+    }
+    if !rest.is_empty() {
+        let last = behind[0].load(Relaxed).to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
     }
 }
 

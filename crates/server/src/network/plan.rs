@@ -283,8 +283,7 @@ mod tests {
             vec![server(1, "192.0.2.2:53", Xdp::Off)],
             &lab(),
         );
-        assert!(plan.devices.is_empty() && plan.paths.is_empty());
-        assert!(plan.lines.is_empty() && plan.warnings.is_empty());
+        assert_eq!(plan, Plan::default());
     }
 
     #[test]

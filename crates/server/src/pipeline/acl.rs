@@ -68,35 +68,68 @@ impl fmt::Display for Netmask {
     }
 }
 
-/// A set of netmasks. Of the entries that cover an address the longest decides (33 ns among 100,000).
+/// Sets of up to so many entries per family are searched one by one.
+const FEW: usize = 16;
+
+/// A set of netmasks. Of the entries that cover an address the longest decides: four instructions an entry in small sets,
+/// 33 ns among 100,000.
 #[derive(Clone, Default)]
 pub struct Netmasks {
     /// The value: whether the entry includes.
     v4: PrefixMap<Ipv4Net, bool>,
     v6: PrefixMap<Ipv6Net, bool>,
+    /// The same, the longest first, as long as they are few: network, mask, whether it includes.
+    few_v4: Vec<(u32, u32, bool)>,
+    few_v6: Vec<(u128, u128, bool)>,
 }
 
 impl Netmasks {
     /// Adds an entry; of two with the same network the later one stands.
     pub fn insert(&mut self, netmask: Netmask) {
         match netmask.network.trunc() {
-            IpNet::V4(network) => self.v4.insert(network, !netmask.negated),
-            IpNet::V6(network) => self.v6.insert(network, !netmask.negated),
-        };
+            IpNet::V4(network) => {
+                self.v4.insert(network, !netmask.negated);
+                if self.v4.len() <= FEW {
+                    let bits = |network: Ipv4Net| {
+                        (network.network().to_bits(), network.netmask().to_bits())
+                    };
+                    self.few_v4 = longest_first(self.v4.iter(), bits);
+                }
+            }
+            IpNet::V6(network) => {
+                self.v6.insert(network, !netmask.negated);
+                if self.v6.len() <= FEW {
+                    let bits = |network: Ipv6Net| {
+                        (network.network().to_bits(), network.netmask().to_bits())
+                    };
+                    self.few_v6 = longest_first(self.v6.iter(), bits);
+                }
+            }
+        }
     }
 
+    #[inline]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let included = match address {
+        match address {
+            IpAddr::V4(address) if self.v4.len() <= FEW => {
+                let bits = address.to_bits();
+                let covers = |&&(network, mask, _): &&(u32, u32, bool)| bits & mask == network;
+                self.few_v4.iter().find(covers).is_some_and(|found| found.2)
+            }
+            IpAddr::V6(address) if self.v6.len() <= FEW => {
+                let bits = address.to_bits();
+                let covers = |&&(network, mask, _): &&(u128, u128, bool)| bits & mask == network;
+                self.few_v6.iter().find(covers).is_some_and(|found| found.2)
+            }
             IpAddr::V4(address) => self
                 .v4
                 .get_lpm(&address.into())
-                .map(|(_, included)| included),
+                .is_some_and(|found| *found.1),
             IpAddr::V6(address) => self
                 .v6
                 .get_lpm(&address.into())
-                .map(|(_, included)| included),
-        };
-        included.copied().unwrap_or(false)
+                .is_some_and(|found| *found.1),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -129,6 +162,21 @@ impl<N: Into<Netmask>> FromIterator<N> for Netmasks {
         }
         set
     }
+}
+
+/// Network, mask and what is kept of each entry, the longest mask first.
+fn longest_first<'e, N, B: Ord>(
+    entries: impl Iterator<Item = (N, &'e bool)>,
+    bits: impl Fn(N) -> (B, B),
+) -> Vec<(B, B, bool)> {
+    let mut few: Vec<(B, B, bool)> = entries
+        .map(|(network, included)| {
+            let (network, mask) = bits(network);
+            (network, mask, *included)
+        })
+        .collect();
+    few.sort_by(|one, other| other.1.cmp(&one.1));
+    few
 }
 
 /// The entries as dnsdist's showRules() lists them: sorted as text, so that exclusions come first.
@@ -208,7 +256,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_set_is_a_list_searched_for_the_longest(
-            entries in proptest::collection::vec((0u32..16, 0u8..=32, any::<bool>()), 0..12),
+            entries in proptest::collection::vec((0u32..16, 0u8..=32, any::<bool>()), 0..40),
             asked in 0u32..32,
         ) {
             let netmasks: Vec<Netmask> = entries

@@ -9,7 +9,7 @@ use crate::clock::Now;
 use crate::counters::Writers;
 use crate::words;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use wire::message::HEADER_LENGTH;
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
@@ -100,6 +100,8 @@ struct Ring {
     words: Box<[AtomicU64]>,
     /// How many entries were begun.
     begun: AtomicU64,
+    /// Where a single writer's next entry starts: it divides nothing.
+    next: AtomicUsize,
     writers: Writers,
 }
 
@@ -108,6 +110,7 @@ impl Ring {
         Ring {
             words: words::zeroed(entries * ENTRY),
             begun: AtomicU64::new(0),
+            next: AtomicUsize::new(0),
             writers,
         }
     }
@@ -117,20 +120,17 @@ impl Ring {
         let Some((entry, sequence)) = self.begin() else {
             return;
         };
-        let store = |word: usize, value| entry[word].store(value, Ordering::Relaxed);
         // What follows is not seen before the odd sequence is.
         fence(Ordering::Release);
-        store(TIME, now.0);
+        entry[TIME].store(now.0, Ordering::Relaxed);
         let [high, low] = address_words(query.client.ip());
-        store(ADDRESS, high);
-        store(ADDRESS + 1, low);
-        store(FACTS, facts(query));
-        store(ANSWERED, answered);
+        entry[ADDRESS].store(high, Ordering::Relaxed);
+        entry[ADDRESS + 1].store(low, Ordering::Relaxed);
+        entry[FACTS].store(facts(query), Ordering::Relaxed);
+        entry[ANSWERED].store(answered, Ordering::Relaxed);
         let length = u64::from(query.parts.qname_length);
-        store(
-            SHAPE,
-            length << 1 | u64::from(query.protocol == Protocol::Tcp),
-        );
+        let shape = length << 1 | u64::from(query.protocol == Protocol::Tcp);
+        entry[SHAPE].store(shape, Ordering::Relaxed);
         let name = &query.message[HEADER_LENGTH..HEADER_LENGTH + length as usize];
         words::store(&entry[NAME..], name);
         entry[SEQUENCE].store(sequence + 1, Ordering::Release);
@@ -139,19 +139,31 @@ impl Ring {
     /// The entry to write next, marked as being written, with its odd sequence. `None`: the ring has no room at all, or
     /// another writer is a whole round behind and still at that entry.
     #[inline]
-    fn begin(&self) -> Option<(&[AtomicU64], u64)> {
-        let capacity = (self.words.len() / ENTRY) as u64;
-        if capacity == 0 {
-            return None;
+    fn begin(&self) -> Option<(&[AtomicU64; ENTRY], u64)> {
+        if self.writers == Writers::Many {
+            return self.begin_shared();
         }
+        let start = self.next.load(Ordering::Relaxed);
+        let entry = self.words.get(start..)?.first_chunk()?;
+        let behind = start + ENTRY;
+        let next = if behind == self.words.len() {
+            0
+        } else {
+            behind
+        };
+        self.next.store(next, Ordering::Relaxed);
+        let sequence = 2 * self.writers.bump(&self.begun, 1) + 1;
+        entry[SEQUENCE].store(sequence, Ordering::Relaxed);
+        Some((entry, sequence))
+    }
+
+    fn begin_shared(&self) -> Option<(&[AtomicU64; ENTRY], u64)> {
+        let capacity = (self.words.len() / ENTRY) as u64;
         let number = self.writers.bump(&self.begun, 1);
-        let entry = &self.words[(number % capacity) as usize * ENTRY..][..ENTRY];
+        let start = number.checked_rem(capacity)? as usize * ENTRY;
+        let entry: &[AtomicU64; ENTRY] = self.words.get(start..)?.first_chunk()?;
         let sequence = 2 * number + 1;
         let place = &entry[SEQUENCE];
-        if self.writers == Writers::One {
-            place.store(sequence, Ordering::Relaxed);
-            return Some((entry, sequence));
-        }
         let whole = place.load(Ordering::Relaxed) & !1;
         let won = place.compare_exchange(whole, sequence, Ordering::Acquire, Ordering::Relaxed);
         won.is_ok().then_some((entry, sequence))

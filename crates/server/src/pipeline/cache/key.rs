@@ -30,48 +30,53 @@ const KEY_MAX: usize = FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL;
 /// Bytes of an OPT record before its options.
 const OPT_LENGTH: usize = 11;
 
+/// Where a key is put together: it is too large to be moved about.
 pub(super) struct Key {
     words: [u64; KEY_MAX],
     count: usize,
 }
 
-impl Key {
-    /// The key of a query; `None` for one that is not for a cache: not of opcode QUERY, a zone transfer, too much behind its
-    /// question.
+impl Default for Key {
     #[inline]
-    pub(super) fn new(
+    fn default() -> Key {
+        Key {
+            words: [0; KEY_MAX],
+            count: 0,
+        }
+    }
+}
+
+impl Key {
+    /// Makes the key of a query, once. `None` for one that is not for a cache: not of opcode QUERY, a zone transfer, too
+    /// much behind its question.
+    #[inline]
+    pub(super) fn fill(
+        &mut self,
         query: &[u8],
         parts: &QueryParts,
         protocol: Protocol,
         skipped_options: &[u16],
-    ) -> Option<Key> {
+    ) -> Option<()> {
         let header = Header::read(query)?;
         let transfer = matches!(parts.qtype, qtype::AXFR | qtype::IXFR);
-        if header.opcode() != opcode::QUERY || transfer {
-            return None;
-        }
         let tail = query.get(parts.question_end.into()..)?;
-        if tail.len() > TAIL_MAX {
+        if header.opcode() != opcode::QUERY || transfer || tail.len() > TAIL_MAX {
             return None;
         }
-        let mut key = Key {
-            words: [0; KEY_MAX],
-            count: FIXED,
-        };
-        key.words[0] = pack([
+        self.words[0] = pack([
             header.flags(),
             header.answer_count(),
             header.authority_count(),
             header.additional_count(),
         ]);
         let shape = parts.qname_length << 8 | u16::from(protocol == Protocol::Tcp);
-        key.words[1] = pack([parts.qtype, parts.qclass, tail.len() as u16, shape]);
-        for word in parts.qname(query).lowercase_words() {
-            key.words[key.count] = word;
-            key.count += 1;
+        self.words[1] = pack([parts.qtype, parts.qclass, tail.len() as u16, shape]);
+        let name = parts.qname(query);
+        for (place, word) in self.words[FIXED..].iter_mut().zip(name.lowercase_words()) {
+            *place = word;
         }
-        key.push_tail(query, parts, skipped_options)?;
-        Some(key)
+        self.count = FIXED + name.len().div_ceil(8);
+        self.push_tail(query, parts, skipped_options)
     }
 
     /// The words in use.
@@ -80,6 +85,7 @@ impl Key {
         &self.words[..self.count]
     }
 
+    #[inline]
     fn push_tail(&mut self, query: &[u8], parts: &QueryParts, skipped: &[u16]) -> Option<()> {
         let start = usize::from(parts.question_end);
         let Some(edns) = parts.edns else {
@@ -96,28 +102,38 @@ impl Key {
         self.push(&query[edns.end.into()..])
     }
 
+    #[inline]
     fn push(&mut self, bytes: &[u8]) -> Option<()> {
-        let room = self
-            .words
-            .get_mut(self.count..self.count + words::words_for(bytes.len()))?;
-        for (word, chunk) in room.iter_mut().zip(bytes.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..chunk.len()].copy_from_slice(chunk);
-            *word = u64::from_le_bytes(padded);
+        let (chunks, rest) = bytes.as_chunks::<8>();
+        let places = self.words.get_mut(self.count..)?;
+        let (whole, behind) = places.split_at_mut_checked(chunks.len())?;
+        for (place, chunk) in whole.iter_mut().zip(chunks) {
+            *place = u64::from_le_bytes(*chunk);
         }
-        self.count += room.len();
+        self.count += chunks.len();
+        if !rest.is_empty() {
+            *behind.first_mut()? = words::partial(rest);
+            self.count += 1;
+        }
         Some(())
     }
 }
 
 /// Four numbers in one word, the first highest.
-pub(super) fn pack(numbers: [u16; 4]) -> u64 {
-    let join = |word, number| word << 16 | u64::from(number);
-    numbers.into_iter().fold(0, join)
+#[inline]
+pub(super) const fn pack(numbers: [u16; 4]) -> u64 {
+    let [first, second, third, fourth] = numbers;
+    (first as u64) << 48 | (second as u64) << 32 | (third as u64) << 16 | fourth as u64
 }
 
-pub(super) fn unpack(word: u64) -> [u16; 4] {
-    [48, 32, 16, 0].map(|shift| (word >> shift) as u16)
+#[inline]
+pub(super) const fn unpack(word: u64) -> [u16; 4] {
+    [
+        (word >> 48) as u16,
+        (word >> 32) as u16,
+        (word >> 16) as u16,
+        word as u16,
+    ]
 }
 
 /// What a key says of its question: for lists of what is cached.

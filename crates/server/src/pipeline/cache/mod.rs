@@ -97,13 +97,11 @@ impl PacketCache {
         &self.counts
     }
 
-    fn key(&self, asked: Asked<'_>) -> Option<Key> {
-        Key::new(
-            asked.query,
-            asked.parts,
-            asked.protocol,
-            &self.options.skip_options,
-        )
+    /// Makes the key of a query; `None` for one that is not for a cache.
+    #[inline]
+    fn key(&self, key: &mut Key, asked: Asked<'_>) -> Option<()> {
+        let skipped = &self.options.skip_options;
+        key.fill(asked.query, asked.parts, asked.protocol, skipped)
     }
 
     #[inline]
@@ -118,10 +116,15 @@ impl PacketCache {
     /// The entry of a key.
     #[inline]
     fn find(&self, key: &Key, hash: u64) -> Option<(Place<'_>, Record<'_>)> {
-        self.table
-            .candidates(hash, &self.log)
-            .filter_map(|place| Some((place, Record::open(&self.log, place)?)))
-            .find(|(_, record)| record.hash() == hash && record.has_key(key))
+        for place in self.table.candidates(hash, &self.log) {
+            if let Some(record) = Record::open(&self.log, place)
+                && record.hash() == hash
+                && record.has_key(key)
+            {
+                return Some((place, record));
+            }
+        }
+        None
     }
 
     /// Keeps a response, the bytes that `parts` are of, for queries like `asked`; whether it does.
@@ -137,9 +140,10 @@ impl PacketCache {
     ) -> bool {
         let fits = response.len() <= self.options.maximum_entry_size;
         let same_question = parts.question_end == asked.parts.question_end;
-        let Some(key) = self.key(asked).filter(|_| fits && same_question) else {
+        let mut key = Key::default();
+        if !fits || !same_question || self.key(&mut key, asked).is_none() {
             return false;
-        };
+        }
         let mut few = [0; FEW_RECORDS];
         match ttl::collect(response, parts, &mut few) {
             Ok(ttls) => {
@@ -229,10 +233,11 @@ impl PacketCache {
             parts: &query.parts,
             protocol: query.protocol,
         };
-        let Some(key) = self.key(asked) else {
+        let mut key = Key::default();
+        if self.key(&mut key, asked).is_none() {
             query.skip_cache = true;
             return None;
-        };
+        }
         let hash = self.hash(&key);
         let (place, record) = self.find(&key, hash)?;
         let (expires, stored) = record.times();

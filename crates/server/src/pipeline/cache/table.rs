@@ -46,30 +46,16 @@ impl Table {
 
     /// The places with the tag of `hash` whose records are still there.
     #[inline]
-    pub(super) fn candidates<'t>(
-        &'t self,
-        hash: u64,
-        log: &Log,
-    ) -> impl Iterator<Item = Place<'t>> + use<'t> {
-        let (head, capacity) = (log.head(), log.capacity());
+    pub(super) fn candidates<'t>(&'t self, hash: u64, log: &'t Log) -> Candidates<'t> {
         let [first, second] = self.sets_of(hash);
-        let full = first
-            .last()
-            .is_some_and(|slot| slot.load(Ordering::Relaxed) != 0);
-        let overflow = if full { second } else { &[] };
-        first
-            .iter()
-            .chain(overflow)
-            .filter_map(move |slot| {
-                let value = slot.load(Ordering::Acquire);
-                (value != 0 && value >> POSITION_BITS == tag(hash)).then_some((slot, value))
-            })
-            .map(move |(slot, value)| Place {
-                slot,
-                value,
-                position: whole(value, head),
-            })
-            .filter(move |place| head.wrapping_sub(place.position) <= capacity)
+        Candidates {
+            tag: tag(hash),
+            set: first,
+            overflow: Some(second),
+            last: 0,
+            head: log.head(),
+            capacity: log.capacity(),
+        }
     }
 
     /// Puts a record's position in the place of an older entry of the same key, or in a free one, or in that of the set's
@@ -161,6 +147,48 @@ impl Table {
         let set = ((hash & 0xffff_ffff) as usize * self.sets) >> 32;
         let next = if set + 1 == self.sets { 0 } else { set + 1 };
         [self.lines.get(set, 1), self.lines.get(next, 1)]
+    }
+}
+
+/// See [`Table::candidates`].
+pub(super) struct Candidates<'t> {
+    tag: u64,
+    /// What is left of the set.
+    set: &'t [AtomicU64],
+    overflow: Option<&'t [AtomicU64]>,
+    /// What was in the slot looked at last.
+    last: u64,
+    head: u64,
+    capacity: u64,
+}
+
+impl<'t> Iterator for Candidates<'t> {
+    type Item = Place<'t>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Place<'t>> {
+        loop {
+            while let Some((slot, rest)) = self.set.split_first() {
+                self.set = rest;
+                let value = slot.load(Ordering::Acquire);
+                self.last = value;
+                if value >> POSITION_BITS == self.tag && value != 0 {
+                    let position = whole(value, self.head);
+                    if self.head.wrapping_sub(position) <= self.capacity {
+                        return Some(Place {
+                            slot,
+                            value,
+                            position,
+                        });
+                    }
+                }
+            }
+            // A set with room has none of its entries in the next one.
+            if self.last == 0 {
+                return None;
+            }
+            self.set = self.overflow.take()?;
+        }
     }
 }
 

@@ -5,6 +5,8 @@ pub mod limiter;
 pub mod names;
 pub mod response;
 pub mod selectors;
+#[cfg(test)]
+mod tests;
 
 use super::drop::DropReason;
 use super::query::Query;

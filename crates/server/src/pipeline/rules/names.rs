@@ -1,26 +1,27 @@
 //! Sets of names, up to millions: `DNSNameSet` and `SuffixMatchNode`.
 //!
-//! One arena holds all names in wire format; a hash table holds where each starts. A name that is not there costs one
-//! hash and mostly one cache line. The hash is keyed by a random number per process, so that nobody outside can choose
-//! names that collide.
+//! One arena holds all names in lower case; a hash table holds where each starts. A name that is not there costs one hash
+//! and mostly one cache line. The hash is keyed by a random number per process, so that nobody outside can choose names
+//! that collide.
 
+use crate::words::words_for;
 use hashbrown::HashTable;
 use rapidhash::fast::RandomState;
 use std::hash::BuildHasher;
-use wire::name::{NAME_LENGTH_MAX, Name};
+use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
 /// A set of whole names; upper and lower case are the same (RFC 4343).
 #[derive(Debug, Clone, Default)]
 pub struct NameSet {
-    /// The names in lower case, one behind the other.
-    arena: Vec<u8>,
+    /// The names as [`Name::lowercase_words`], one behind the other.
+    arena: Vec<u64>,
     /// Where in the arena each name starts.
     starts: HashTable<u32>,
     hashing: RandomState,
 }
 
 impl NameSet {
-    /// Adds a name; whether it is new. A set whose names take 4 GiB takes no more.
+    /// Adds a name; whether it is new. A set whose names take 32 GiB takes no more.
     pub fn insert(&mut self, name: &Name<'_>) -> bool {
         let Ok(start) = u32::try_from(self.arena.len()) else {
             return false;
@@ -28,16 +29,14 @@ impl NameSet {
         if self.contains(name) {
             return false;
         }
-        let mut lowered = [0; NAME_LENGTH_MAX];
-        self.arena
-            .extend_from_slice(name.to_lowercase(&mut lowered).as_bytes());
+        self.arena.extend(name.lowercase_words());
         let NameSet {
             arena,
             starts,
             hashing,
         } = self;
         starts.insert_unique(hashing.hash_one(name), start, |&start| {
-            hashing.hash_one(name_at(arena, start))
+            hashing.hash_one(name_at(arena, start).as_name())
         });
         true
     }
@@ -48,14 +47,14 @@ impl NameSet {
         let arena = &self.arena;
         let entry = self
             .starts
-            .find_entry(hash, |&start| name_at(arena, start) == *name);
+            .find_entry(hash, |&start| is_at(arena, start, name));
         entry.map(|entry| entry.remove()).is_ok()
     }
 
     #[inline]
     pub fn contains(&self, name: &Name<'_>) -> bool {
         let hash = self.hashing.hash_one(name);
-        let found = |&start: &u32| name_at(&self.arena, start) == *name;
+        let found = |&start: &u32| is_at(&self.arena, start, name);
         self.starts.find(hash, found).is_some()
     }
 
@@ -68,13 +67,27 @@ impl NameSet {
     }
 
     /// The names, in lower case and in no order.
-    pub fn iter(&self) -> impl Iterator<Item = Name<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = NameBuf> {
         self.starts.iter().map(|&start| name_at(&self.arena, start))
     }
 }
 
-fn name_at(arena: &[u8], start: u32) -> Name<'_> {
-    Name::parse(&arena[start as usize..]).expect("only names are put in")
+/// Whether `name` is the one that starts there. No name's words are the beginning of another's: they end with its root.
+#[inline]
+fn is_at(arena: &[u64], start: u32, name: &Name<'_>) -> bool {
+    let there = arena[start as usize..].iter().copied();
+    let count = name.len().div_ceil(8);
+    name.lowercase_words().eq(there.take(count))
+}
+
+fn name_at(arena: &[u64], start: u32) -> NameBuf {
+    let words = arena[start as usize..]
+        .iter()
+        .take(words_for(NAME_LENGTH_MAX));
+    let bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+    Name::parse(&bytes)
+        .expect("only names are put in")
+        .to_owned()
 }
 
 impl<'n> FromIterator<Name<'n>> for NameSet {
@@ -145,7 +158,6 @@ impl<'n> FromIterator<Name<'n>> for SuffixSet {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use wire::name::NameBuf;
 
     fn matches(set: &SuffixSet, name: &str) -> bool {
         let name: NameBuf = name.parse().unwrap();

@@ -1,0 +1,279 @@
+//! A worker's surroundings without a worker: configuration, exchanges, ports on loopback, one frame. What the counting
+//! harness (`main.rs` beside this file, tests/allocations.rs) takes queries through.
+
+use millrace::backend::Forwarder;
+use millrace::backend::exchange::{Exchanges, Share, Waiting};
+use millrace::backend::ports::Ports;
+use millrace::backend::servers::Servers;
+use millrace::clock::Now;
+use millrace::config::Config;
+use millrace::config::derive::derive;
+use millrace::config::load::{Overrides, load};
+use millrace::config::spec::Purpose;
+use millrace::counters::{Shard, Writers};
+use millrace::pipeline::query::{Arrival, Protocol, Way};
+use millrace::pipeline::rings::Rings;
+use millrace::pipeline::{Env, Verdict, respond, run};
+use millrace::random::Random;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::codes::{class, qtype};
+use wire::message::{QueryFlags, write_query};
+use wire::name::Name;
+
+/// Configurations a and d of examples/, the backend on loopback and up.
+const REFUSE: &str = r#"addLocal("192.0.2.1:53")
+setACL({"192.0.2.0/24"})
+addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
+"#;
+const BALANCE: &str = r#"addLocal("192.0.2.1:53")
+newServer({address="127.0.0.1:5301", healthCheckMode="up", pool="auth"})
+getPool("auth"):setCache(newPacketCache(100000, {maxTTL=86400, staleTTL=60, temporaryFailureTTL=60}))
+setACL({"192.0.2.0/24", "2001:db8::/32", "127.0.0.0/8"})
+addAction({"example.com.", "example.net."}, PoolAction("auth"))
+addAction(QNameSuffixRule("blocked.example."), RCodeAction(DNSRCode.NXDOMAIN))
+addAction(AndRule({QTypeRule(DNSQType.ANY), NotRule(TCPRule(true))}), TCAction())
+addAction(NetmaskGroupRule("192.0.2.66/32"), DropAction())
+"#;
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scene {
+    /// Configuration a: a rule refuses all.
+    Refused,
+    /// Configuration d: the second rule's suffix.
+    Blocked,
+    /// Configuration d: the cache has the answer. 1,000 names in turn.
+    Hit,
+    /// Configuration d: the cache has no answer, the query goes to the backend, its answer comes, is kept and goes to the
+    /// client. A new name each time.
+    Forward,
+}
+
+impl Scene {
+    pub(crate) const ALL: [(&str, Scene); 4] = [
+        ("refused", Scene::Refused),
+        ("blocked", Scene::Blocked),
+        ("hit", Scene::Hit),
+        ("forward", Scene::Forward),
+    ];
+
+    fn configuration(self) -> &'static str {
+        match self {
+            Scene::Refused => REFUSE,
+            Scene::Blocked | Scene::Hit | Scene::Forward => BALANCE,
+        }
+    }
+}
+
+pub(crate) struct Ground {
+    scene: Scene,
+    config: Arc<Config>,
+    shard: Shard,
+    exchanges: Exchanges,
+    share: Share,
+    ports: Ports,
+    random: Random,
+    frame: Box<[u8]>,
+    waiting: Box<Waiting>,
+    queries: Vec<Vec<u8>>,
+    /// Grows with each forwarded query: its name.
+    number: u32,
+}
+
+/// A frame's room for a message.
+const ROOM: usize = 1_472;
+
+/// Different names that the cache holds.
+const NAMES: usize = 1_000;
+
+const NOW: Now = Now(1_000_000_000);
+
+impl Ground {
+    /// Everything is allocated here, and everything that fills up as it is used is used once.
+    pub(crate) fn new(scene: Scene) -> Ground {
+        let config = configuration(scene.configuration());
+        let mut random = Random::from_seed(7);
+        let servers = Arc::new(Servers::default());
+        servers.publish(&config.servers);
+        let exchanges = Exchanges::new(1, 65_535, servers, &mut random);
+        let ports = Ports::new(1, 16, Box::new(())).expect("epoll");
+        for server in &config.servers {
+            ports.prepare(server).expect("ports on loopback");
+        }
+        let mut ground = Ground {
+            scene,
+            config: Arc::new(config),
+            shard: Shard::new(0, Writers::One, Rings::new(5_000, 5_000, Writers::One)),
+            share: exchanges.share(0),
+            exchanges,
+            ports,
+            random,
+            frame: vec![0; 2_048].into_boxed_slice(),
+            waiting: Box::default(),
+            queries: Vec::new(),
+            number: 0,
+        };
+        ground.fill();
+        ground
+    }
+
+    fn fill(&mut self) {
+        self.queries = match self.scene {
+            Scene::Refused => vec![query(b"\x03www\x07example\x03com\x00")],
+            Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
+            Scene::Hit | Scene::Forward => (0..NAMES as u32).map(numbered).collect(),
+        };
+        if self.scene == Scene::Hit {
+            for number in 0..NAMES as u32 {
+                self.forward(&numbered(number));
+            }
+        }
+        self.serve(3 * NAMES);
+    }
+
+    /// Takes so many queries through the stages, each to its answer.
+    #[inline(never)]
+    pub(crate) fn serve(&mut self, count: usize) {
+        let mut queries = std::mem::take(&mut self.queries);
+        for turn in 0..count {
+            if self.scene == Scene::Forward {
+                self.number += 1;
+                let query = &mut queries[0];
+                let number = 0x1000_0000 + self.number;
+                write_number(&mut query[13..21], number);
+                self.forward(query);
+            } else {
+                self.answer(&queries[turn % queries.len()]);
+            }
+        }
+        self.queries = queries;
+    }
+
+    fn answer(&mut self, query: &[u8]) {
+        let answered = self.ask(query, |verdict, _| matches!(verdict, Verdict::Answer(_)));
+        assert!(answered, "{:?} is answered here", self.scene);
+    }
+
+    /// To the backend and back.
+    fn forward(&mut self, query: &[u8]) {
+        let forwarded = self.ask(query, |verdict, frame| match verdict {
+            Verdict::Forward(forward) => {
+                let local = SocketAddr::new(forward.port.source, forward.port.number);
+                Some((local, forward.server.options.address, [frame[0], frame[1]]))
+            }
+            _ => None,
+        });
+        let Some((local, remote, id)) = forwarded else {
+            panic!("{:?}: not forwarded", self.scene)
+        };
+        let length = self.respond(query, id);
+        let Ground {
+            config,
+            shard,
+            exchanges,
+            share,
+            ports,
+            random,
+            frame,
+            waiting,
+            ..
+        } = self;
+        let mut env = Env {
+            config,
+            now: NOW,
+            random,
+            shard,
+            forwarder: Some(Forwarder {
+                exchanges,
+                share,
+                departures: &mut ports.depart(),
+            }),
+        };
+        let answer = respond::accept(local, remote, frame, length, waiting, &mut env);
+        assert_eq!(answer, Ok(length));
+    }
+
+    /// What the backend makes of the query: two addresses.
+    fn respond(&mut self, query: &[u8], id: [u8; 2]) -> usize {
+        const RECORD: [u8; 16] =
+            *b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04\xc0\x00\x02\x01";
+        let question = query.len() - 11;
+        let opt = &query[question..];
+        let mut end = question;
+        self.frame[..question].copy_from_slice(&query[..question]);
+        for part in [&RECORD[..], &RECORD, opt] {
+            self.frame[end..end + part.len()].copy_from_slice(part);
+            end += part.len();
+        }
+        self.frame[..2].copy_from_slice(&id);
+        self.frame[2] |= 0x80;
+        self.frame[7] = 2;
+        end
+    }
+
+    fn ask<T>(&mut self, query: &[u8], look: impl FnOnce(&Verdict<'_>, &[u8]) -> T) -> T {
+        self.frame[..query.len()].copy_from_slice(query);
+        let mut arrival = Arrival {
+            message: &mut self.frame,
+            length: query.len(),
+            client: SocketAddr::from(([192, 0, 2, 9], 4_242)),
+            destination: SocketAddr::from(([192, 0, 2, 1], 53)),
+            protocol: Protocol::Udp,
+            way: Way::Socket { listener: 0 },
+            room: ROOM,
+        };
+        let mut env = Env {
+            config: &self.config,
+            now: NOW,
+            random: &mut self.random,
+            shard: &self.shard,
+            forwarder: Some(Forwarder {
+                exchanges: &self.exchanges,
+                share: &mut self.share,
+                departures: &mut self.ports.depart(),
+            }),
+        };
+        let verdict = run(&mut arrival, &mut env);
+        look(&verdict, arrival.message)
+    }
+}
+
+fn configuration(text: &str) -> Config {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("stages.lua");
+    std::fs::write(&file, text).expect("a file");
+    let state = load(Some(&file), &Overrides::default(), Purpose::Serve, None);
+    let state = state.unwrap_or_else(|error| panic!("{error}"));
+    state
+        .edit(|spec| derive(spec, None))
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A query with EDNS and RD, as resolvers and `dig` send them.
+fn query(name: &[u8]) -> Vec<u8> {
+    let name = Name::parse(name).expect("a name");
+    let flags = QueryFlags {
+        recursion_desired: true,
+        payload_size: Some(1_232),
+        ..QueryFlags::default()
+    };
+    let mut buffer = vec![0; 300];
+    let question = (name, qtype::A, class::IN);
+    let length = write_query(&mut buffer, 0x1234, question, flags).expect("300 bytes do");
+    buffer.truncate(length);
+    buffer
+}
+
+/// A query for a name of its own: eight hexadecimal digits under example.com.
+fn numbered(number: u32) -> Vec<u8> {
+    let mut name = *b"\x0800000000\x07example\x03com\x00";
+    write_number(&mut name[1..9], number);
+    query(&name)
+}
+
+fn write_number(digits: &mut [u8], number: u32) {
+    for (place, digit) in digits.iter_mut().enumerate() {
+        *digit = b"0123456789abcdef"[(number >> (28 - 4 * place) & 15) as usize];
+    }
+}

@@ -1,0 +1,109 @@
+//! Instructions per query, counted by callgrind, against the ceilings in bench/counts.txt. Counts repeat where times do not:
+//! a change that makes the packet path longer is seen here first.
+//!
+//! The program that is counted, examples/stages, is built here, optimised: after the scenarios that takes seconds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Queries per count.
+const COUNT: u64 = 2_000;
+
+/// How much a count may be above its ceiling, in hundredths: other processors make other choices in memcpy.
+const TOLERANCE: f64 = 2.0;
+
+#[test]
+fn no_query_takes_more_instructions_than_its_ceiling() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("SKIP: valgrind is not installed, so nothing counts instructions");
+        return;
+    }
+    let program = build();
+    let mut broken = Vec::new();
+    for (scene, ceiling) in ceilings() {
+        let counted = instructions(&program, &scene);
+        println!("{scene}: {counted:.0} instructions, ceiling {ceiling}");
+        let above = (counted / ceiling as f64 - 1.0) * 100.0;
+        if above > TOLERANCE {
+            broken.push(format!(
+                "{scene} takes {counted:.0} instructions, {above:.1} % above {ceiling}"
+            ));
+        } else if above < -TOLERANCE {
+            println!("{scene}: its ceiling in bench/counts.txt can be lowered to {counted:.0}");
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "{}: say in bench/counts.txt what that buys, or take it back",
+        broken.join("; ")
+    );
+}
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Builds the program; where it is.
+fn build() -> PathBuf {
+    let words = [
+        "build",
+        "--quiet",
+        "--profile",
+        "quick",
+        "--package",
+        "millrace",
+        "--example",
+        "stages",
+    ];
+    let status = Command::new(env!("CARGO"))
+        .args(words)
+        .current_dir(top())
+        .status();
+    assert!(
+        status.expect("cargo runs").success(),
+        "examples/stages does not build"
+    );
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| top().join("target"), PathBuf::from);
+    target.join("quick/examples/stages")
+}
+
+/// Scenes and ceilings: a line each, `#` starts a remark.
+fn ceilings() -> Vec<(String, u64)> {
+    let text = std::fs::read_to_string(top().join("bench/counts.txt")).expect("bench/counts.txt");
+    let lines = text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default());
+    lines
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [scene, ceiling] = words[..] else {
+                panic!("bench/counts.txt: \"{line}\" is not a scene and a number")
+            };
+            (scene.to_owned(), ceiling.parse().expect("a number"))
+        })
+        .collect()
+}
+
+/// Instructions per query of a scene.
+fn instructions(program: &Path, scene: &str) -> f64 {
+    let output = Command::new("valgrind")
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--toggle-collect=*measured*",
+        ])
+        .arg(program)
+        .args([scene, &COUNT.to_string()])
+        .output()
+        .expect("valgrind runs");
+    let report = String::from_utf8_lossy(&output.stderr);
+    let collected = report
+        .lines()
+        .find_map(|line| line.split("Collected :").nth(1));
+    let collected: u64 = collected
+        .and_then(|number| number.trim().parse().ok())
+        .unwrap_or_else(|| panic!("{scene}: callgrind does not say what it collected:\n{report}"));
+    collected as f64 / COUNT as f64
+}
