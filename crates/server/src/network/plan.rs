@@ -283,7 +283,8 @@ mod tests {
             vec![server(1, "192.0.2.2:53", Xdp::Off)],
             &lab(),
         );
-        assert_eq!(plan, Plan::default());
+        assert!(plan.devices.is_empty() && plan.paths.is_empty());
+        assert!(plan.lines.is_empty() && plan.warnings.is_empty());
     }
 
     #[test]

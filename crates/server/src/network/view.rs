@@ -103,7 +103,7 @@ mod tests {
         let address = LocalAddress {
             address: loopback.address,
             interface: link.index,
-            prefix: 24,
+            prefix: 8,
         };
         assert!(view.addresses.contains(&address));
         assert_eq!(

@@ -250,7 +250,7 @@ mod tests {
     fn an_empty_query_is_answered_with_notimp_or_dropped() {
         let empty = [0x12, 0x34, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         let mut scene = Scene::default();
-        let notimp = [0x12, 0x34, 0x81, 0x84, 0, 0, 0, 0, 0, 0, 0, 0];
+        let notimp = [0x12, 0x34, 0x81, 0x04, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(scene.ask(&empty), Reply::Answer(notimp.to_vec()));
         scene.change(|config| config.tuning.drop_empty_queries = true);
         assert_eq!(scene.ask(&empty), Reply::Drop(DropReason::EmptyQuery));
