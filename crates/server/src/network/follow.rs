@@ -428,6 +428,7 @@ mod tests {
     fn expect_path(server: &Server, wanted: Option<(u8, wire::frame::Mac)>) {
         let until = std::time::Instant::now() + PATIENCE;
         while server.xsk.get() != wanted && std::time::Instant::now() < until {
+            // tidy: nothing announces a change of an atomic word
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(server.xsk.get(), wanted);

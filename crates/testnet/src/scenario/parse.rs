@@ -123,7 +123,7 @@ impl Reader {
         Ok(())
     }
 
-    /// `[config]`, `[config xdp]`, `[config xdp file=../../examples/d.lua]`
+    /// `[config]`, `[config xdp]`, `[config xdp file=../../examples/d-xdp.lua]`
     fn configuration(&self, words: &[&str]) -> Outcome<(Option<Door>, String)> {
         let mut configuration = (None, String::new());
         for word in words {
