@@ -45,30 +45,7 @@ fn standing() -> Standing {
     config.rules = vec![rule.clone()];
     config.chains.cache_miss = vec![rule];
     let mut standing = Standing::with(config);
-    standing.frontends = vec![
-        FrontendRow {
-            address: "192.0.2.1:53".parse().unwrap(),
-            protocol: Protocol::Udp,
-            thread: 1,
-            queries: 21,
-            noncompliant_queries: 22,
-            responses: 23,
-            connections: None,
-        },
-        FrontendRow {
-            address: "[2001:db8::1]:53".parse().unwrap(),
-            protocol: Protocol::Tcp,
-            thread: 0,
-            queries: 24,
-            noncompliant_queries: 25,
-            responses: 26,
-            connections: Some(Figures {
-                gave_up: 27,
-                duration: 1.5,
-                ..Figures::default()
-            }),
-        },
-    ];
+    standing.frontends = frontends();
     standing.xsk = vec![XskRow {
         interface: "ens3f0".to_owned(),
         queue: 7,
@@ -96,6 +73,34 @@ fn standing() -> Standing {
     standing.shards[1].add(Counter::LatencyCount, 11);
     standing.shards[1].add(Counter::LatencySumMicroseconds, 9_000_500);
     standing
+}
+
+/// One without connections, one with.
+fn frontends() -> Vec<FrontendRow> {
+    vec![
+        FrontendRow {
+            address: "192.0.2.1:53".parse().unwrap(),
+            protocol: Protocol::Udp,
+            thread: 1,
+            queries: 21,
+            noncompliant_queries: 22,
+            responses: 23,
+            connections: None,
+        },
+        FrontendRow {
+            address: "[2001:db8::1]:53".parse().unwrap(),
+            protocol: Protocol::Tcp,
+            thread: 0,
+            queries: 24,
+            noncompliant_queries: 25,
+            responses: 26,
+            connections: Some(Figures {
+                gave_up: 27,
+                duration: 1.5,
+                ..Figures::default()
+            }),
+        },
+    ]
 }
 
 /// A row of the text: family, rest of the name, labels as written, number.
