@@ -155,6 +155,17 @@ mod tests {
     use wire::codes::{qtype, rcode};
 
     #[test]
+    fn the_manual_prints_the_stages_in_their_order() {
+        let manual = include_str!("../../../../docs/pipeline.md");
+        let printed: Vec<&str> = manual
+            .lines()
+            .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
+            .filter_map(|line| line.split('`').nth(1))
+            .collect();
+        assert_eq!(printed, STAGES);
+    }
+
+    #[test]
     fn refused_without_a_nic_and_without_root() {
         let mut scene = Scene::with_rule(AllRule, RCodeAction::new(rcode::REFUSED as u8));
         let question = query("WwW.example.com.", qtype::A);

@@ -48,6 +48,23 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     response_rules(lua)
 }
 
+/// The names that are an error.
+#[cfg(test)]
+pub(super) fn changing() -> impl Iterator<Item = &'static str> {
+    let names = CHANGES.iter().flat_map(|names| names.split_whitespace());
+    names.chain(UNLESS_FALSE)
+}
+
+/// The names that load and do nothing.
+#[cfg(test)]
+pub(super) fn observing() -> impl Iterator<Item = &'static str> {
+    let names = OBSERVES.iter().flat_map(|names| names.split_whitespace());
+    names
+        .chain(OBSERVING_ACTIONS)
+        .chain(OBSERVING_OBJECTS)
+        .chain(OBSERVING_RESPONSE_ACTIONS)
+}
+
 /// Chains that are not there may hold what only observes.
 fn response_rules(lua: &Lua) -> mlua::Result<()> {
     for name in OBSERVING_RESPONSE_ACTIONS {

@@ -1,6 +1,6 @@
 //! Is every word of the dialect known?
 
-use super::later::CALLED_IF_DEFINED;
+use super::later::{CALLED_IF_DEFINED, changing, observing};
 use super::state::LuaState;
 use crate::config::pools::PoolNames;
 use crate::config::spec::{Purpose, Spec};
@@ -29,4 +29,41 @@ fn every_function_of_the_dialect_is_there_or_named_as_later() {
         })
         .collect();
     assert_eq!(unknown, Vec::<&str>::new());
+}
+
+/// docs/dialect.md is made from what is registered. `MILLRACE_GOLDEN=write` writes it anew.
+#[test]
+fn the_manual_says_of_each_function_whether_it_works() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/dialect.md");
+    let text = manual();
+    if std::env::var_os("MILLRACE_GOLDEN").is_some() {
+        std::fs::write(page, &text).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(page).unwrap() == text,
+        "docs/dialect.md is old: MILLRACE_GOLDEN=write makes it anew"
+    );
+}
+
+fn manual() -> String {
+    let later: BTreeSet<&str> = changing().chain(CALLED_IF_DEFINED).collect();
+    let quiet: BTreeSet<&str> = observing().collect();
+    let mut page = String::from(
+        "# Functions of the dialect\n\nMade from the code. **Works**; *accepted*: loads, no effect yet; refused: an error that names it.\n",
+    );
+    for line in include_str!("dialect.txt").lines().skip(1) {
+        match line.strip_prefix("# ") {
+            Some(area) => page += &format!("\n## {area}\n\n"),
+            None => {
+                for name in line.split_whitespace() {
+                    page += &match name {
+                        name if later.contains(name) => format!("- {name} (refused)\n"),
+                        name if quiet.contains(name) => format!("- *{name}*\n"),
+                        name => format!("- **{name}**\n"),
+                    };
+                }
+            }
+        }
+    }
+    page
 }
