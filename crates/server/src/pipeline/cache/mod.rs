@@ -3,7 +3,7 @@
 //! Two parts, both bounded by the configuration and without a lock: a [`table`] of slots, eight to a cache line, and a
 //! [`log`] with the bytes, in which the oldest entry gives way to the newest. A hit reads one line of the table and the
 //! entry, straight into the client's buffer, and then makes sure that nobody wrote there meanwhile. Entries that are hit
-//! shortly before they would give way are written again.
+//! when half of their way is behind them are written again: who is asked for stays.
 //!
 //! A writer that meets another one at the same slot or at the head of the log gives up and counts: what is not kept now is
 //! kept next time.
@@ -33,6 +33,7 @@ use rapidhash::fast::RandomState;
 use record::{Draft, Record, Ttl, moment};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use table::{Place, Table};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, QueryParts, ResponseParts};
 use wire::ttl::{self, TtlError};
@@ -48,6 +49,10 @@ pub struct PacketCache {
     log: Log,
     hashing: RandomState,
     counts: CacheCounts,
+    /// How many records were written to the log.
+    written: AtomicU64,
+    /// Entries that are hit when so many words were given out after them are written again.
+    renew_after: AtomicU64,
 }
 
 /// What is counted per cache; names are those of dnsdist's per-pool rows in /metrics.
@@ -80,10 +85,13 @@ impl PacketCache {
     /// Memory is taken as it fills: at most 16 bytes and one to two KiB per entry, but up to 2 MiB for small caches.
     pub fn new(options: CacheOptions) -> PacketCache {
         let entries = options.maximum_entries;
+        let log = Log::new(entries.saturating_mul(ENTRY_BYTES));
         PacketCache {
             options,
             table: Table::new(entries),
-            log: Log::new(entries.saturating_mul(ENTRY_BYTES)),
+            written: AtomicU64::new(0),
+            renew_after: AtomicU64::new(log.capacity() / 2),
+            log,
             hashing: RandomState::default(),
             counts: CacheCounts::default(),
         }
@@ -215,8 +223,21 @@ impl PacketCache {
             return false;
         };
         draft.write(position, room);
+        self.count_written(position);
         let older = self.find(draft.key, draft.hash).map(|(place, _)| place);
         self.table.put(draft.hash, position, older, &self.log)
+    }
+
+    /// Now and then finds out anew how far entries get: a round of the log, or less where the table is full before. That
+    /// is as many words as its entries take on average.
+    fn count_written(&self, position: u64) {
+        let written = self.written.fetch_add(1, Relaxed) + 1;
+        if written.is_multiple_of(MEASURE) {
+            let average = position / written;
+            let way = average.saturating_mul(self.options.maximum_entries as u64);
+            self.renew_after
+                .store(way.min(self.log.capacity()) / 2, Relaxed);
+        }
     }
 
     /// Answers the query in its buffer. `stale`: for how many seconds past its end an entry may still be used.
@@ -250,7 +271,7 @@ impl PacketCache {
         } else {
             return None;
         };
-        if record.is_old() {
+        if record.age() > self.renew_after.load(Relaxed) {
             self.renew(place, &record, hash);
         }
         let end = usize::from(query.parts.question_end) + record.body_length();
@@ -264,10 +285,11 @@ impl PacketCache {
         length.map(Served::Answer)
     }
 
-    /// Writes an entry again that is used and would soon be overwritten.
+    /// Writes an entry again.
     #[cold]
     fn renew(&self, place: Place<'_>, record: &Record<'_>, hash: u64) {
         if let Some(position) = record.copy() {
+            self.count_written(position);
             self.table.put(hash, position, Some(place), &self.log);
         }
     }
@@ -280,6 +302,9 @@ enum Served {
     /// There is one, but the buffer has no room for it; the query is as it was.
     TooLong,
 }
+
+/// After so many entries it is found out anew how far they get.
+const MEASURE: u64 = 64;
 
 /// So many records are found without a large array: all but very few responses have fewer.
 const FEW_RECORDS: usize = 64;

@@ -149,10 +149,10 @@ impl<'l> Record<'l> {
         self.log.distance(self.position) <= self.log.capacity()
     }
 
-    /// Whether it is among the quarter that will be overwritten next.
+    /// Words that were given out since it was written.
     #[inline]
-    pub(super) fn is_old(&self) -> bool {
-        self.log.distance(self.position) > self.log.capacity() / 4 * 3
+    pub(super) fn age(&self) -> u64 {
+        self.log.distance(self.position)
     }
 
     /// Writes the header's flags and counts to `head` and what follows the question to `rest`, with the TTLs that `change`

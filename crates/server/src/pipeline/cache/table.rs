@@ -32,6 +32,40 @@ pub(super) struct Place<'t> {
     pub(super) position: u64,
 }
 
+impl Place<'_> {
+    fn is_used(&self) -> bool {
+        self.value != 0
+    }
+
+    /// Words that were given out since; a free place is older than any entry.
+    fn age(&self, head: u64) -> u64 {
+        match self.value {
+            0 => u64::MAX,
+            _ => head.wrapping_sub(self.position),
+        }
+    }
+}
+
+/// The oldest of those places of a set that `may` be taken.
+fn oldest<'t>(
+    set: &'t [AtomicU64],
+    head: u64,
+    may: impl Fn(&Place<'t>) -> bool,
+) -> Option<Place<'t>> {
+    let places = set.iter().map(|slot| {
+        let value = slot.load(Ordering::Relaxed);
+        Place {
+            slot,
+            value,
+            position: whole(value, head),
+        }
+    });
+    places.filter(may).max_by_key(|place| place.age(head))
+}
+
+/// How many sets are searched for an entry to give up.
+const NEAR: usize = 8;
+
 impl Table {
     /// For so many entries.
     pub(super) fn new(entries: usize) -> Table {
@@ -85,34 +119,45 @@ impl Table {
         swapped.is_ok()
     }
 
-    /// Where a new entry goes. `None`: the table holds as many as it may, and none of the key's sets has one to give up.
+    /// Where a new entry goes, so that it is found there: in the key's set, and in the next one only if that is full.
+    /// `None`: the table holds as many as it may, and no entry near by could be given up.
     fn room(&self, hash: u64, log: &Log) -> Option<Place<'_>> {
         let (head, capacity) = (log.head(), log.capacity());
-        let age = |place: &Place<'_>| match place.value {
-            0 => u64::MAX,
-            _ => head.wrapping_sub(place.position),
-        };
         let full = self.used.load(Ordering::Relaxed) >= self.limit;
-        let mut best: Option<Place<'_>> = None;
-        for set in self.sets_of(hash) {
-            for slot in set {
-                let value = slot.load(Ordering::Relaxed);
-                let place = Place {
-                    slot,
-                    value,
-                    position: whole(value, head),
-                };
-                let free = if full { value != 0 } else { true };
-                if free && best.is_none_or(|best| age(&place) > age(&best)) {
-                    best = Some(place);
-                }
-            }
-            // Only what is neither free nor lost makes the next set worth a look.
-            if best.is_some_and(|best| age(&best) > capacity) {
-                break;
-            }
+        let [set, next] = self.sets_of(hash);
+        let own = oldest(set, head, |_| true)?;
+        if own.value == 0 {
+            return if full {
+                self.room_for_room(hash, head, own)
+            } else {
+                Some(own)
+            };
         }
-        best
+        if own.age(head) > capacity {
+            return Some(own);
+        }
+        let other = oldest(next, head, |place| !full || place.is_used());
+        match other.filter(|other| other.age(head) > own.age(head)) {
+            Some(other) => Some(other),
+            None => Some(own),
+        }
+    }
+
+    /// `free` is in the key's set, but the table holds as many as it may: the oldest entry of this set or of the next one
+    /// that has any is given up.
+    fn room_for_room<'t>(&'t self, hash: u64, head: u64, free: Place<'t>) -> Option<Place<'t>> {
+        let set = self.set_of(hash);
+        let oldest_of = |step: usize| {
+            let near = self.lines.get((set + step) % self.sets, 1);
+            oldest(near, head, Place::is_used)
+        };
+        let mine = oldest_of(0);
+        let other = (1..=NEAR).find_map(oldest_of);
+        let age = |place: Option<Place<'_>>| place.map_or(0, |place| place.age(head));
+        if age(mine) >= age(other) {
+            return mine;
+        }
+        self.free(other?).then_some(free)
     }
 
     /// Frees a place, unless it was given to another entry meanwhile; whether it is free now.
@@ -143,8 +188,13 @@ impl Table {
     }
 
     #[inline]
+    fn set_of(&self, hash: u64) -> usize {
+        ((hash & 0xffff_ffff) as usize * self.sets) >> 32
+    }
+
+    #[inline]
     fn sets_of(&self, hash: u64) -> [&[AtomicU64]; 2] {
-        let set = ((hash & 0xffff_ffff) as usize * self.sets) >> 32;
+        let set = self.set_of(hash);
         let next = if set + 1 == self.sets { 0 } else { set + 1 };
         [self.lines.get(set, 1), self.lines.get(next, 1)]
     }
