@@ -10,6 +10,9 @@ packages_lab=(iproute2 ethtool knot knot-dnsutils)
 # shellcheck disable=SC2034
 # To test: the list of files, the server whose language we speak, and what counts instructions.
 packages_test=(git dnsdist valgrind)
+# shellcheck disable=SC2034
+# To compare: other servers, another closed loop, taskset.
+packages_bench=(dnsdist nsd dnsperf util-linux)
 
 policy=/usr/sbin/policy-rc.d
 policy_mark='# put here by millrace ./dev for the time of one installation'
@@ -86,7 +89,7 @@ allow_service_starts() {
 keep_disabled() {
     [[ -d /run/systemd/system ]] || return 0
     local name
-    for name in knot dnsdist; do
+    for name in knot dnsdist nsd; do
         if [[ " $* " == *" $name "* ]]; then
             systemctl disable --quiet "$name.service"
         fi

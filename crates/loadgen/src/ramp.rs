@@ -22,6 +22,8 @@ pub struct RampPlan {
     pub duration: Duration,
     /// How often everything is searched; the median counts.
     pub repeats: u32,
+    /// Search the highest rate without loss as well.
+    pub loss_free: bool,
 }
 
 /// What was found so far.
@@ -102,6 +104,9 @@ pub fn run(
         ramp.r99.push(found);
         // The next search starts near by, but below: it must find the limit by itself.
         start = found.rate * 0.7;
+        if !plan.loss_free {
+            continue;
+        }
         if found.rate == 0.0 {
             ramp.loss_free.push(found);
             continue;

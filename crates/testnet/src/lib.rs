@@ -15,6 +15,7 @@
 //! Messages are built and read with the crate `domain`, not with our own `wire`: whoever checks an
 //! answer should not share a mistake with whoever wrote it.
 
+pub mod bench;
 pub mod dns;
 pub mod exceptions;
 mod failure;

@@ -6,14 +6,15 @@ use testnet::lab::{self, Lab, Plan, Topology};
 use testnet::metrics::{Metrics, Row};
 use testnet::scenario::suite::Suite;
 use testnet::subject::Subject;
-use testnet::{During, Failure, Outcome, tour};
+use testnet::{During, Failure, Outcome, bench, tour};
 
-const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | scenarios [OPTION|WORD]...
+const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | bench | scenarios [OPTION|WORD]...
   up      three network namespaces joined by veth pairs; they stay until `down`
   down    removes them, and what a killed run left
   shell   a shell in one of them (server, unless said otherwise)
   metrics the rows of the server in it that hold every WORD
   run     what `./dev run` does: lab, backend, server, a few queries, until Ctrl-C or `--once`
+  bench   what `./dev bench` does: servers and yardsticks measured; `bench --help` says how
   scenarios   runs tests/scenarios, those whose path holds a WORD if any is given
           --door sockets|xdp  one door instead of all   --jobs N  labs at once (default: one per CPU)
           --offload  with the clients' checksum offload on   --folder PATH  other scenarios
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["run"] => return run(&prefix, false),
         ["run", "--once"] => return run(&prefix, true),
+        ["bench", ..] => return bench::run(&format!("{prefix}-bench"), &arguments[1..]),
         ["scenarios", rest @ ..] => return scenarios(&prefix, rest),
         ["up"] => up(&prefix),
         ["down"] => down(&prefix),

@@ -98,10 +98,10 @@ pub(super) struct Command {
     /// Ports to send from; only answers to these are taken
     #[arg(long, value_name = "FIRST-LAST", default_value = "16384-20479", value_parser = ports)]
     source_ports: RangeInclusive<u16>,
-    /// Find the highest rate of which 99 % is answered right (R99), and the highest without loss; -Q is where to start, -t
-    /// how long to hold each rate
-    #[arg(long, conflicts_with = "drop")]
-    ramp: bool,
+    /// Find the highest rate of which 99 % is answered right (R99), and the highest without loss (not with `=r99`); -Q is
+    /// where to start, -t how long to hold each rate
+    #[arg(long, value_name = "r99|all", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_enum, conflicts_with = "drop")]
+    ramp: Option<RampWord>,
     /// With --ramp: search so often, and take the median
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -116,6 +116,12 @@ pub(super) struct Command {
     version: Option<bool>,
     /// The server: an address, or a name that has one
     target: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RampWord {
+    R99,
+    All,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -133,7 +139,7 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     let mut watch = Watch::new(command.quiet)?;
     sleep_precisely()?;
     let questions = Questions::read(&command.infile, command.question_format())?;
-    let highest = if command.ramp {
+    let highest = if command.ramp.is_some() {
         command.highest
     } else {
         command.qps
@@ -149,7 +155,7 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
         }
         Format::Csv => {}
     }
-    if command.ramp {
+    if command.ramp.is_some() {
         command.run_ramp(&mut generator, &mut watch, &id)?;
     } else {
         command.run_once(&mut generator, &mut watch, &id)?;
@@ -178,6 +184,7 @@ impl Command {
             highest: self.highest,
             duration: self.duration,
             repeats: self.repeat,
+            loss_free: self.ramp == Some(RampWord::All),
         };
         let format = self.format();
         let ramp = ramp::run(generator, plan, watch, |probe, measurement| match format {

@@ -211,12 +211,14 @@ pub fn ramp(ramp: &Ramp) -> String {
         ramp.r99_median(),
         all(&ramp.r99)
     );
-    let _ = writeln!(
-        out,
-        "highest rate without loss:                    {:.0}/s, median of {}",
-        ramp.loss_free_median(),
-        all(&ramp.loss_free)
-    );
+    if !ramp.loss_free.is_empty() {
+        let _ = writeln!(
+            out,
+            "highest rate without loss:                    {:.0}/s, median of {}",
+            ramp.loss_free_median(),
+            all(&ramp.loss_free)
+        );
+    }
     if let Some(peak) = &ramp.peak {
         let _ = writeln!(
             out,

@@ -1,0 +1,155 @@
+//! CPU time: what the cores did, what a process used, and whether somebody else disturbed (proc_stat(5), proc_pid_stat(5)).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::{During, Outcome};
+
+/// Ticks of /proc a second: USER_HZ, which is 100 on every architecture that Linux knows today.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What cores and processes had used at one moment, in ticks.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    at: Instant,
+    cores: Vec<[u64; 8]>,
+    processes: BTreeMap<u32, u64>,
+}
+
+/// What was used between two moments, in seconds of one core.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Used {
+    /// Time that passed.
+    pub(super) wall: f64,
+    /// Work of programs, over all cores.
+    pub(super) user: f64,
+    /// The kernel's, for programs.
+    pub system: f64,
+    /// The kernel's, for packets and timers.
+    pub softirq: f64,
+    /// Given to other machines by the hypervisor.
+    pub steal: f64,
+    /// Busy, by core.
+    pub cores: Vec<f64>,
+    /// By process that was asked for.
+    pub processes: BTreeMap<u32, f64>,
+}
+
+impl Snapshot {
+    /// Looks now; `processes` by their numbers, all threads of each. One that is gone has used nothing.
+    pub(super) fn take(processes: &[u32]) -> Outcome<Snapshot> {
+        let text = fs::read_to_string("/proc/stat").during("reading /proc/stat")?;
+        let ticks = |process: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            (*process, ticks_in(&stat).unwrap_or(0))
+        };
+        Ok(Snapshot {
+            at: Instant::now(),
+            cores: cores_in(&text),
+            processes: processes.iter().map(ticks).collect(),
+        })
+    }
+
+    /// What was used since an earlier look.
+    pub(super) fn since(&self, before: &Snapshot) -> Used {
+        let mut used = Used {
+            wall: (self.at - before.at).as_secs_f64(),
+            ..Used::default()
+        };
+        for (now, then) in self.cores.iter().zip(&before.cores) {
+            let spent =
+                |field: usize| (now[field] - then[field].min(now[field])) as f64 / TICKS_PER_SECOND;
+            // user nice system idle iowait irq softirq steal
+            used.user += spent(0) + spent(1);
+            used.system += spent(2);
+            used.softirq += spent(5) + spent(6);
+            used.steal += spent(7);
+            used.cores
+                .push(spent(0) + spent(1) + spent(2) + spent(5) + spent(6));
+        }
+        for (process, now) in &self.processes {
+            let then = before.processes.get(process).copied().unwrap_or(0);
+            used.processes
+                .insert(*process, now.saturating_sub(then) as f64 / TICKS_PER_SECOND);
+        }
+        used
+    }
+}
+
+impl Used {
+    /// Busy time of all cores.
+    pub(super) fn busy(&self) -> f64 {
+        self.cores.iter().sum()
+    }
+
+    /// What programs used that were not asked for.
+    pub(super) fn by_others(&self) -> f64 {
+        let ours: f64 = self.processes.values().sum();
+        (self.user + self.system - ours).max(0.0)
+    }
+}
+
+/// The lines `cpuN user nice system idle iowait irq softirq steal …`.
+fn cores_in(text: &str) -> Vec<[u64; 8]> {
+    let core = |line: &str| {
+        let rest = line.strip_prefix("cpu")?;
+        let (number, fields) = rest.split_once(' ')?;
+        number.parse::<u32>().ok()?;
+        let mut ticks = [0; 8];
+        for (tick, field) in ticks.iter_mut().zip(fields.split_whitespace()) {
+            *tick = field.parse().ok()?;
+        }
+        Some(ticks)
+    };
+    text.lines().filter_map(core).collect()
+}
+
+/// utime and stime: the 14th and 15th field, counted behind the name, which may hold anything in its parentheses.
+fn ticks_in(stat: &str) -> Option<u64> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let mut fields = behind_name.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_read_and_subtracted() {
+        let then = "cpu  9 9 9 9\ncpu0 100 0 50 1000 0 0 10 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n";
+        let now =
+            "cpu  9 9 9 9\ncpu0 300 0 150 1000 0 5 15 20 0 0\ncpu1 0 100 0 900 0 0 0 0\nintr 5\n";
+        let at = Instant::now();
+        let snapshot = |text, ticks| Snapshot {
+            at,
+            cores: cores_in(text),
+            processes: BTreeMap::from([(7, ticks)]),
+        };
+        let used = snapshot(now, 250).since(&snapshot(then, 100));
+        assert_eq!((used.user, used.system), (3.0, 1.0));
+        assert!((used.softirq - 0.1).abs() < 1e-9 && (used.steal - 0.2).abs() < 1e-9);
+        assert!((used.cores[0] - 3.1).abs() < 1e-9 && used.cores.len() == 2);
+        assert_eq!(used.processes[&7], 1.5);
+        assert_eq!(used.by_others(), 2.5);
+    }
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_matter() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
+        assert_eq!(ticks_in(stat), Some(46));
+    }
+
+    #[test]
+    fn this_machine_has_cores_and_this_process_has_a_time() {
+        let own = std::process::id();
+        let snapshot = Snapshot::take(&[own, u32::MAX]).unwrap();
+        assert!(!snapshot.cores.is_empty());
+        assert_eq!(snapshot.processes[&u32::MAX], 0);
+    }
+}

@@ -1,0 +1,332 @@
+//! Who asks: floodgate, kxdpgun or dnsperf, run as operators run them, and what they print.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::cpu::{Snapshot, Used};
+use super::plan::GeneratorWord;
+use super::stage::{Cpus, Stage};
+use crate::lab::TO_SERVER;
+use crate::{During, Failure, Outcome, sys};
+
+/// A generator of queries.
+#[derive(Clone, Debug)]
+pub(super) struct Generator {
+    pub word: GeneratorWord,
+    program: PathBuf,
+    queries: PathBuf,
+    options: Vec<String>,
+    cpus: Cpus,
+}
+
+/// What one run of it came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shot {
+    /// Native or generic, copy or zero-copy; empty over sockets.
+    pub mode: String,
+    pub offered: f64,
+    pub sent: f64,
+    /// Answered right, or answered where the generator does not judge.
+    pub right: f64,
+    /// Answers dropped unread.
+    pub unwanted: f64,
+    pub seconds: f64,
+    /// Everything else it said.
+    pub details: Value,
+    /// CPU time from its start to its end.
+    pub(super) used: Used,
+}
+
+/// A run's rate and time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub rate: u32,
+    pub time: Duration,
+}
+
+impl Generator {
+    /// `KXDPGUN` and `DNSPERF` name other programs than the packaged ones.
+    pub(super) fn new(
+        word: GeneratorWord,
+        stage_built: &Path,
+        queries: &Path,
+        options: &[String],
+        cpus: Cpus,
+    ) -> Generator {
+        let named = |variable, name: &str| {
+            std::env::var_os(variable).map_or_else(|| PathBuf::from(name), PathBuf::from)
+        };
+        Generator {
+            program: match word {
+                GeneratorWord::Floodgate | GeneratorWord::FloodgateSockets => {
+                    stage_built.join("floodgate")
+                }
+                GeneratorWord::Kxdpgun => named("KXDPGUN", "kxdpgun"),
+                GeneratorWord::Dnsperf => named("DNSPERF", "dnsperf"),
+            },
+            word,
+            queries: queries.to_owned(),
+            options: options.to_vec(),
+            cpus,
+        }
+    }
+
+    /// Sends at a rate for a time. `drop`: answers are thrown away unread.
+    pub(super) fn shoot(
+        &self,
+        stage: &Stage,
+        load: Load,
+        drop: bool,
+        watched: &[u32],
+    ) -> Outcome<Shot> {
+        let mut words = vec!["-t".to_owned(), load.time.as_secs_f64().to_string()];
+        words.extend(["-Q".to_owned(), load.rate.to_string()]);
+        if drop {
+            words.push("-r".to_owned());
+        }
+        self.run_open_loop(stage, &words, watched)
+    }
+
+    /// Searches R99 from a rate; every rate is held for so long.
+    pub(super) fn search(&self, stage: &Stage, load: Load, watched: &[u32]) -> Outcome<Shot> {
+        let words = [
+            "--ramp=r99".to_owned(),
+            "--repeat".to_owned(),
+            "1".to_owned(),
+            "-t".to_owned(),
+            load.time.as_secs_f64().to_string(),
+            "-Q".to_owned(),
+            load.rate.to_string(),
+        ];
+        self.run_open_loop(stage, &words, watched)
+    }
+
+    fn run_open_loop(&self, stage: &Stage, words: &[String], watched: &[u32]) -> Outcome<Shot> {
+        let affinity = format!("{}s0", self.cpus.generator);
+        let mut command = self.command();
+        if self.word == GeneratorWord::Floodgate {
+            command.args(["xdp", "-j", "-q"]);
+        }
+        command
+            .args(words)
+            .args(["-F", &affinity, "-p"])
+            .arg(stage.target().port().to_string())
+            .arg("-i")
+            .arg(&self.queries)
+            .args(&self.options)
+            .arg(stage.target().ip().to_string());
+        let (lines, used) = self.output(stage, &mut command, watched)?;
+        // kxdpgun leaves its program behind.
+        stage.clear(&stage.lab().client(), TO_SERVER);
+        let mut shot = match self.word {
+            GeneratorWord::Kxdpgun => shot_of_kxdpgun(&lines),
+            _ => shot_of_json(&lines),
+        }?;
+        shot.used = used;
+        Ok(shot)
+    }
+
+    /// A closed loop over sockets for so long.
+    pub(super) fn closed_loop(
+        &self,
+        stage: &Stage,
+        time: Duration,
+        watched: &[u32],
+    ) -> Outcome<Shot> {
+        let mut command = self.command();
+        if self.word == GeneratorWord::FloodgateSockets {
+            command.args(["sockets", "--quiet"]);
+        }
+        command
+            .args(["-s", &stage.target().ip().to_string(), "-p"])
+            .arg(stage.target().port().to_string())
+            .arg("-d")
+            .arg(&self.queries)
+            .args(["-l", &time.as_secs().max(1).to_string()])
+            .args(&self.options);
+        let (lines, used) = self.output(stage, &mut command, watched)?;
+        let mut shot = shot_of_dnsperf(&lines)?;
+        shot.used = used;
+        Ok(shot)
+    }
+
+    /// On the generator's CPU, with all its threads.
+    fn command(&self) -> Command {
+        let mut command = Command::new("taskset");
+        command
+            .arg("-c")
+            .arg(self.cpus.generator.to_string())
+            .arg(&self.program)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        sys::unblock_signals(&mut command);
+        command
+    }
+
+    /// Runs it to its end; CPU time counts from its first line, when everything is set up, or from its start.
+    fn output(
+        &self,
+        stage: &Stage,
+        command: &mut Command,
+        watched: &[u32],
+    ) -> Outcome<(Vec<String>, Used)> {
+        let mut child = stage.lab().client().spawn(command, None)?;
+        let watched: Vec<u32> = watched
+            .iter()
+            .copied()
+            .chain([child.id(), std::process::id()])
+            .collect();
+        let out = child.stdout.take().expect("stdout is piped");
+        let mut lines = BufReader::new(out).lines();
+        let first = lines.next();
+        let before = Snapshot::take(&watched)?;
+        // Its time is in /proc until it is waited for: the last line comes before its end.
+        let mut text: Vec<String> = first
+            .into_iter()
+            .chain(lines)
+            .collect::<Result<_, _>>()
+            .during("reading what the generator prints")?;
+        let used = Snapshot::take(&watched)?.since(&before);
+        let complaint = complaint_of(&mut child);
+        let status = child.wait().during("waiting for the generator")?;
+        if !status.success() {
+            return Err(Failure::new(format!(
+                "{} ended with {status}: {}",
+                self.program.display(),
+                complaint.trim()
+            )));
+        }
+        text.retain(|line| !line.is_empty());
+        Ok((text, used))
+    }
+}
+
+fn complaint_of(child: &mut Child) -> String {
+    let mut complaint = String::new();
+    if let Some(errors) = &mut child.stderr {
+        let _ = std::io::Read::read_to_string(errors, &mut complaint);
+    }
+    complaint
+}
+
+fn unreadable(lines: &[String]) -> Failure {
+    Failure::new(format!(
+        "the generator printed nothing that is understood: {}",
+        lines.last().map_or("", String::as_str)
+    ))
+}
+
+/// floodgate's: a header, and a summary or a ramp.
+fn shot_of_json(lines: &[String]) -> Outcome<Shot> {
+    let objects: Vec<Value> = lines
+        .iter()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let (Some(header), Some(last)) = (objects.first(), objects.last()) else {
+        return Err(unreadable(lines));
+    };
+    let info = &header["additional_info"];
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let own = &last["floodgate"];
+    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    Ok(Shot {
+        mode: format!("{}, {}", word(&info["attached"]), word(&info["bound"])),
+        offered: number(&own["offered"]),
+        sent: number(&last["queries"]),
+        right: number(&own["right"]),
+        unwanted: number(&own["lost_here"]["unwanted"]),
+        seconds: number(&own["seconds"]),
+        details: last.clone(),
+        used: Used::default(),
+    })
+}
+
+/// kxdpgun 3.2's: `total queries:     2010 (1005 pps)`, `total replies: …`, `duration: 2 s`.
+fn shot_of_kxdpgun(lines: &[String]) -> Outcome<Shot> {
+    let number = |name: &str| {
+        let line = lines
+            .iter()
+            .find_map(|line| line.trim().strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let mode = lines
+        .iter()
+        .find_map(|line| line.split(", ").find(|part| part.ends_with(" mode")));
+    Ok(Shot {
+        mode: mode
+            .unwrap_or_default()
+            .trim_end_matches(" mode")
+            .to_owned(),
+        sent: number("total queries:").ok_or_else(|| unreadable(lines))?,
+        right: number("total replies:").unwrap_or(0.0),
+        seconds: number("duration:").ok_or_else(|| unreadable(lines))?,
+        ..Shot::default()
+    })
+}
+
+/// dnsperf's statistics block.
+fn shot_of_dnsperf(lines: &[String]) -> Outcome<Shot> {
+    let number = |name: &str| {
+        let line = lines
+            .iter()
+            .find_map(|line| line.trim().strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let sent = number("Queries sent:").ok_or_else(|| unreadable(lines))?;
+    let latency = number("Average Latency (s):").unwrap_or(0.0);
+    Ok(Shot {
+        offered: sent,
+        sent,
+        right: number("Queries completed:").unwrap_or(0.0),
+        seconds: number("Run time (s):").ok_or_else(|| unreadable(lines))?,
+        details: serde_json::json!({ "average_latency_seconds": latency }),
+        ..Shot::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn kxdpguns_words_are_understood() {
+        let text = "using interface cli0, XDP threads 1, UDP, native mode\n\
+            thread#00: sent 2010, received 2010\n\
+            total queries:     2010 (1005 pps)\n\
+            total replies:     2009 (1004 pps) (99%)\n\
+            duration: 2 s\n";
+        let shot = shot_of_kxdpgun(&lines(text)).unwrap();
+        assert_eq!((shot.sent, shot.right, shot.seconds), (2010.0, 2009.0, 2.0));
+        assert_eq!(shot.mode, "native");
+        assert!(shot_of_kxdpgun(&lines("error: no")).is_err());
+    }
+
+    #[test]
+    fn dnsperfs_block_is_understood() {
+        let text = "Statistics:\n\n  Queries sent:         212102\n  Queries completed:    212100 (99.99%)\n  \
+            Run time (s):         2.003459\n  Average Latency (s):  0.000770 (min 0.000014, max 0.011383)\n";
+        let shot = shot_of_dnsperf(&lines(text)).unwrap();
+        assert_eq!((shot.sent, shot.right), (212_102.0, 212_100.0));
+        assert_eq!(shot.seconds, 2.003459);
+        assert_eq!(shot.details["average_latency_seconds"], 0.00077);
+    }
+
+    #[test]
+    fn floodgates_lines_are_understood() {
+        let text = r#"{"type":"header","additional_info":{"attached":"native","bound":"copy"}}
+{"type":"stats_sum","queries":9,"floodgate":{"offered":10,"right":8,"seconds":2.0,"lost_here":{"unwanted":7}}}"#;
+        let shot = shot_of_json(&lines(text)).unwrap();
+        assert_eq!((shot.offered, shot.sent, shot.right), (10.0, 9.0, 8.0));
+        assert_eq!((shot.unwanted, shot.seconds), (7.0, 2.0));
+        assert_eq!(shot.mode, "native, copy");
+    }
+}

@@ -1,0 +1,206 @@
+//! `./dev bench`: servers and yardsticks measured in the lab, one after the other and over again.
+//!
+//! In crate `testnet`, because it needs the lab and is development only; floodgate is run as the program that operators run.
+//!
+//! ```text
+//!  scenario (bench/scenarios/*.toml)
+//!   └ measure × repeat × contender:  backend, server (CPU 1), witness, generator (CPU 0) → record
+//!  bench/results/DATE/: results.json, results.csv, README.md
+//! ```
+
+mod contest;
+mod cpu;
+mod generator;
+mod plan;
+mod record;
+mod results;
+mod stage;
+mod witness;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use contest::{Contest, Settings};
+use plan::{Library, Scenario};
+use record::Machine;
+use results::Results;
+use stage::{Cpus, Places};
+
+use crate::{Failure, Outcome};
+
+const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
+  without a SCENARIO: all of bench/scenarios; `list` shows them
+  --repeats N     how often everything is measured (5)
+  --search N      seconds that each rate of a search is held (5)
+  --seconds N     seconds that cost, overload and the like take (10)
+  --cpus G,S      CPUs of generator and server (0,1)
+  --scale X       multiplies every rate: to try the bench out on a busy machine (1)
+  --results PATH  where results go (bench/results/DATE)
+  --built PATH    where cargo has built the programs";
+
+/// What the command line asks for.
+struct Command {
+    settings: Settings,
+    scenarios: Vec<String>,
+    results: PathBuf,
+}
+
+/// Runs the bench.
+pub fn run(prefix: &str, words: &[String]) -> ExitCode {
+    if words.iter().any(|word| word == "-h" || word == "--help") {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let library = Library::ours();
+    let outcome = library.scenarios().and_then(|scenarios| {
+        if words == ["list"] {
+            for scenario in scenarios.values() {
+                println!("{:<14} {}", scenario.name, scenario.title);
+            }
+            return Ok(());
+        }
+        let command = Command::parse(prefix, &library, words)?;
+        let chosen = choose(&command.scenarios, scenarios.into_values().collect())?;
+        measure(&command, &library, &chosen)
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Command {
+    fn parse(prefix: &str, library: &Library, words: &[String]) -> Outcome<Command> {
+        let built = std::env::current_exe().ok();
+        let built = built.and_then(|path| path.parent().map(PathBuf::from));
+        let target = library.folder().join("../target");
+        let mut command = Command {
+            settings: Settings {
+                prefix: prefix.to_owned(),
+                repeats: 5,
+                search_seconds: 5,
+                seconds: 10,
+                scale: 1.0,
+                cpus: Cpus {
+                    generator: 0,
+                    server: 1,
+                },
+                places: Places {
+                    built: built.unwrap_or_else(|| target.join("release")),
+                    yardsticks: target.join("yardsticks"),
+                },
+            },
+            scenarios: Vec::new(),
+            results: library.folder().join("results").join(record::today()),
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            if word.starts_with('-') {
+                let value = words.next().ok_or_else(|| Failure::new(USAGE))?;
+                command.set(word, value)?;
+            } else {
+                command.scenarios.push(word.clone());
+            }
+        }
+        Ok(command)
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Outcome<()> {
+        let wrong = || Failure::new(format!("{option} {value}: not understood\n{USAGE}"));
+        let number = || value.parse().map_err(|_| wrong());
+        let settings = &mut self.settings;
+        match option {
+            "--repeats" => settings.repeats = number()?,
+            "--search" => settings.search_seconds = number()?,
+            "--seconds" => settings.seconds = number()?,
+            "--scale" => settings.scale = value.parse().map_err(|_| wrong())?,
+            "--results" => self.results = PathBuf::from(value),
+            "--built" => {
+                settings.places.built = std::fs::canonicalize(value).map_err(|_| wrong())?
+            }
+            "--cpus" => {
+                let (generator, server) = value.split_once(',').ok_or_else(wrong)?;
+                settings.cpus = Cpus {
+                    generator: generator.parse().map_err(|_| wrong())?,
+                    server: server.parse().map_err(|_| wrong())?,
+                };
+            }
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+}
+
+fn choose(names: &[String], all: Vec<Scenario>) -> Outcome<Vec<Scenario>> {
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let known: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(Failure::new(format!(
+            "there is no scenario {unknown}: {}",
+            known.join(", ")
+        )));
+    }
+    let wanted = |scenario: &Scenario| names.contains(&scenario.name);
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+/// Measures the scenarios, and writes what there is after each of them.
+fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outcome<()> {
+    let settings = &command.settings;
+    let mut results = Results {
+        machine: Machine::here(settings.cpus.generator, settings.cpus.server),
+        records: Vec::new(),
+    };
+    for scenario in scenarios {
+        println!("{}: {}", scenario.name, scenario.title);
+        Contest::prepare(scenario, library, settings)?.run(|record| {
+            println!(
+                "  {} {} #{}: {:.3} {}{}",
+                record.measure,
+                record.contender,
+                record.repeat,
+                record.figure,
+                record.unit,
+                record
+                    .disturbed
+                    .as_ref()
+                    .map_or_else(String::new, |why| format!(" (disturbed: {why})"))
+            );
+            results.records.push(record);
+        })?;
+        results.write(&command.results, scenarios)?;
+    }
+    println!("results are in {}", command.results.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Outcome<Command> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Command::parse("test", &Library::ours(), &words)
+    }
+
+    #[test]
+    fn options_and_scenarios_are_told_apart() {
+        let command = parsed("--repeats 3 refused --cpus 2,3 --scale 0.5 cache").unwrap();
+        assert_eq!(command.scenarios, ["refused", "cache"]);
+        assert_eq!(command.settings.repeats, 3);
+        assert_eq!(command.settings.cpus.server, 3);
+        assert!(parsed("--speed 3").is_err());
+        assert!(parsed("--repeats").is_err());
+    }
+
+    #[test]
+    fn an_unknown_scenario_is_named() {
+        let failure = choose(&["nosuch".to_owned()], Vec::new()).unwrap_err();
+        assert!(failure.to_string().contains("nosuch"));
+    }
+}

@@ -1,0 +1,262 @@
+//! What is measured: files under `bench/scenarios`, `bench/servers` and `bench/configurations`.
+//!
+//! A scenario names contenders, each a server with a configuration; a server is a file that says how it is started. Adding
+//! either is one file. A field that nobody knows is an error that shows it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::subject::Door;
+use crate::{During, Failure, Outcome};
+
+/// One file under `bench/scenarios`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Scenario {
+    /// Its file's name without `.toml`.
+    #[serde(skip)]
+    pub name: String,
+    /// The headline of its tables.
+    pub title: String,
+    /// RX and TX queues of every interface.
+    #[serde(default = "one")]
+    pub queues: u32,
+    /// Options of `floodgate queries`, which makes the file of queries.
+    pub queries: Vec<String>,
+    /// The server in the backend's namespace, if there is one.
+    pub backend: Option<String>,
+    /// What is measured of every contender, in this order.
+    pub measures: Vec<Measure>,
+    /// The contender that the others are compared with.
+    pub yardstick: Option<String>,
+    /// Queries a second while cost is measured.
+    #[serde(default = "cost_rate")]
+    pub cost_rate: u32,
+    /// Queries a second that searches start from.
+    #[serde(default = "cost_rate")]
+    pub start_rate: u32,
+    /// Queries a second offered when overloaded, where it is not twice the contender's peak.
+    pub overload_rate: Option<u32>,
+    /// Who takes part, in the order of the tables.
+    pub contenders: Vec<Contender>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn cost_rate() -> u32 {
+    100_000
+}
+
+/// A way to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Measure {
+    /// The highest offered rate of which 99 % was answered right.
+    R99,
+    /// CPU time of both cores for an answer, at a fixed rate.
+    Cost,
+    /// Answers when twice the peak, or a given rate, is really sent; answers are dropped unread.
+    Overload,
+    /// What the generator itself can send; contenders differ in their generators.
+    Send,
+    /// Closed loop over kernel sockets: answers a second.
+    ClosedLoop,
+}
+
+impl Measure {
+    /// Its word in files and tables.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Measure::R99 => "r99",
+            Measure::Cost => "cost",
+            Measure::Overload => "overload",
+            Measure::Send => "send",
+            Measure::ClosedLoop => "closed-loop",
+        }
+    }
+}
+
+/// One that takes part.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Contender {
+    pub name: String,
+    /// A file under `bench/servers`, without `.toml`.
+    pub server: String,
+    /// A file under `bench/configurations`, if the server has one.
+    pub configuration: Option<String>,
+    /// What stands for `$LISTEN` and `$BACKEND` in it: `sockets` or `xdp`.
+    #[serde(default)]
+    pub door: DoorWord,
+    /// Server's interfaces with a program that passes everything: what a backend sends by XDP needs one where the server
+    /// has none of its own.
+    #[serde(default)]
+    pub pass: Vec<String>,
+    #[serde(default)]
+    pub generator: GeneratorWord,
+    /// More options of the generator.
+    #[serde(default)]
+    pub options: Vec<String>,
+}
+
+/// By which way queries go into the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum DoorWord {
+    #[default]
+    Xdp,
+    Sockets,
+}
+
+impl DoorWord {
+    /// The door of scenarios and configurations.
+    pub(super) fn door(self) -> Door {
+        match self {
+            DoorWord::Xdp => Door::Xdp,
+            DoorWord::Sockets => Door::Sockets,
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum GeneratorWord {
+    #[default]
+    Floodgate,
+    FloodgateSockets,
+    Kxdpgun,
+    Dnsperf,
+}
+
+/// One file under `bench/servers`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Server {
+    /// The program; `$BUILT` is where cargo builds, `$YARDSTICKS` where `bench/yardsticks` is built.
+    pub program: Option<String>,
+    /// The environment variable that names another program.
+    pub environment: Option<String>,
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Arguments that make it print its version.
+    #[serde(default)]
+    pub version: Vec<String>,
+    /// Instead of a program: a BPF object that is attached to the interface.
+    pub attach: Option<String>,
+}
+
+/// All of `bench/`.
+#[derive(Clone, Debug)]
+pub(super) struct Library {
+    folder: PathBuf,
+}
+
+impl Library {
+    /// The project's own.
+    pub(super) fn ours() -> Library {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+        Library {
+            folder: folder.canonicalize().unwrap_or(folder),
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// All scenarios by name.
+    pub(super) fn scenarios(&self) -> Outcome<BTreeMap<String, Scenario>> {
+        let folder = self.folder.join("scenarios");
+        let entries = fs::read_dir(&folder).during(format!("reading {}", folder.display()))?;
+        let mut scenarios = BTreeMap::new();
+        for entry in entries {
+            let path = entry.during("reading scenarios")?.path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+            {
+                let scenario = self.scenario(&path)?;
+                scenarios.insert(scenario.name.clone(), scenario);
+            }
+        }
+        Ok(scenarios)
+    }
+
+    fn scenario(&self, path: &Path) -> Outcome<Scenario> {
+        let mut scenario: Scenario = read(path)?;
+        scenario.name = path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let known = |name: &String| scenario.contenders.iter().any(|one| one.name == *name);
+        if let Some(yardstick) = scenario.yardstick.as_ref().filter(|name| !known(name)) {
+            return Err(Failure::new(format!(
+                "{}: the yardstick \"{yardstick}\" is none of its contenders",
+                path.display()
+            )));
+        }
+        for contender in &scenario.contenders {
+            self.server(&contender.server)?;
+            if let Some(name) = &contender.configuration {
+                self.configuration(name)?;
+            }
+        }
+        scenario
+            .backend
+            .iter()
+            .try_for_each(|name| self.server(name).map(drop))?;
+        Ok(scenario)
+    }
+
+    /// A server by its file's name.
+    pub(super) fn server(&self, name: &str) -> Outcome<Server> {
+        read(&self.folder.join("servers").join(format!("{name}.toml")))
+    }
+
+    /// The text of a configuration.
+    pub(super) fn configuration(&self, name: &str) -> Outcome<String> {
+        let path = self.folder.join("configurations").join(name);
+        fs::read_to_string(&path).during(format!("reading {}", path.display()))
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
+    let text = fs::read_to_string(path).during(format!("reading {}", path.display()))?;
+    toml::from_str(&text).during(path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_project_is_understood() {
+        let library = Library::ours();
+        let scenarios = library.scenarios().unwrap();
+        assert!(scenarios.contains_key("refused"), "{:?}", scenarios.keys());
+        for entry in fs::read_dir(library.folder().join("servers")).unwrap() {
+            let name = entry.unwrap().path();
+            let name = name.file_stem().unwrap().to_string_lossy().into_owned();
+            let server = library.server(&name).unwrap();
+            assert!(
+                server.program.is_some() != server.attach.is_some(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_is_shown() {
+        let text = "title = \"x\"\nqueries = []\nmeasures = []\ncontenders = []\nspeed = 3\n";
+        let error = toml::from_str::<Scenario>(text).unwrap_err().to_string();
+        assert!(error.contains("speed"), "{error}");
+    }
+}

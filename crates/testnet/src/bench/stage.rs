@@ -1,0 +1,307 @@
+//! Where it is measured: a lab, the server under test on a CPU of its own, a backend that is never the limit.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::plan::{Contender, Library, Scenario, Server};
+use crate::lab::{Lab, Plan, SERVER_BACKENDS, SERVER_CLIENTS, SERVER_V4, TO_SERVER, Topology};
+use crate::namespace::{Namespace, run};
+use crate::process::Process;
+use crate::{During, Failure, Outcome, sys};
+
+/// Our address towards backends, and the backend's.
+const LOCAL: &str = "198.51.100.1";
+const BACKEND: &str = "198.51.100.2";
+const BACKEND_MAC: &str = "02:00:00:00:02:02";
+
+/// How long a server may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Which CPU does what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cpus {
+    pub generator: usize,
+    pub server: usize,
+}
+
+/// Where programs are.
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    /// Cargo's folder of built programs.
+    pub built: PathBuf,
+    /// What `make -C bench/yardsticks` builds.
+    pub yardsticks: PathBuf,
+}
+
+/// A lab with as many queues as a scenario wants.
+pub(super) struct Stage {
+    lab: Lab,
+    library: Library,
+    places: Places,
+    cpus: Cpus,
+}
+
+/// A server that runs, and what is attached for it.
+pub(super) struct Running<'s> {
+    stage: &'s Stage,
+    process: Option<Process>,
+    /// Namespace and interface of programs that `ip` attached.
+    attached: Vec<(Namespace, String)>,
+}
+
+impl Stage {
+    /// Builds the lab.
+    pub(super) fn build(
+        prefix: &str,
+        scenario: &Scenario,
+        library: &Library,
+        places: &Places,
+        cpus: Cpus,
+    ) -> Outcome<Stage> {
+        let lab = Lab::up(Plan {
+            prefix: prefix.to_owned(),
+            topology: Topology::TwoInterfaces,
+        })?;
+        let stage = Stage {
+            lab,
+            library: library.clone(),
+            places: places.clone(),
+            cpus,
+        };
+        stage.set_queues(scenario.queues)?;
+        Ok(stage)
+    }
+
+    pub(super) fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Where the server under test answers.
+    pub(super) fn target(&self) -> SocketAddr {
+        SocketAddr::new(SERVER_V4, 53)
+    }
+
+    fn set_queues(&self, queues: u32) -> Outcome<()> {
+        let count = queues.to_string();
+        let ends = [
+            (self.lab.client(), TO_SERVER),
+            (self.lab.server(), SERVER_CLIENTS),
+            (self.lab.server(), SERVER_BACKENDS),
+            (self.lab.backend(), TO_SERVER),
+        ];
+        for (namespace, interface) in ends {
+            // Where it is so already, ethtool complains: that is no failure.
+            let _ =
+                namespace.run(|| run("ethtool", &["-L", interface, "rx", &count, "tx", &count]))?;
+        }
+        Ok(())
+    }
+
+    /// Starts the backend of a scenario, in its namespace.
+    pub(super) fn start_backend(&self, name: &str) -> Outcome<Running<'_>> {
+        let server = self.library.server(name)?;
+        let mut running = self.running();
+        self.start_server(&mut running, &server, None, self.lab.backend(), TO_SERVER)?;
+        Ok(running)
+    }
+
+    /// Starts a contender's server.
+    pub(super) fn start(&self, contender: &Contender) -> Outcome<Running<'_>> {
+        let server = self.library.server(&contender.server)?;
+        let configuration = contender
+            .configuration
+            .as_ref()
+            .map(|name| self.write_configuration(name, contender))
+            .transpose()?;
+        let mut running = self.running();
+        for interface in &contender.pass {
+            let object = self.places.yardsticks.join("pass.bpf.o");
+            running.attach(self.lab.server(), interface, &object)?;
+        }
+        let path = configuration.as_deref();
+        self.start_server(
+            &mut running,
+            &server,
+            path,
+            self.lab.server(),
+            SERVER_CLIENTS,
+        )?;
+        Ok(running)
+    }
+
+    fn running(&self) -> Running<'_> {
+        Running {
+            stage: self,
+            process: None,
+            attached: Vec::new(),
+        }
+    }
+
+    fn start_server<'s>(
+        &'s self,
+        running: &mut Running<'s>,
+        server: &Server,
+        configuration: Option<&Path>,
+        namespace: Namespace,
+        interface: &str,
+    ) -> Outcome<()> {
+        if let Some(object) = &server.attach {
+            let object = PathBuf::from(self.fill(object, configuration));
+            return running.attach(namespace, interface, &object);
+        }
+        let program = self.program(server)?;
+        let name = program.file_name().map_or_else(
+            || "server".to_owned(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        let log = self.folder().join("server.log");
+        let output = File::create(&log).during(format!("making {}", log.display()))?;
+        let errors = output.try_clone().during("sharing the log")?;
+        let mut command = Command::new("taskset");
+        command
+            .arg("-c")
+            .arg(self.cpus.server.to_string())
+            .arg(&program)
+            .args(
+                server
+                    .arguments
+                    .iter()
+                    .map(|word| self.fill(word, configuration)),
+            )
+            .current_dir(self.folder())
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors);
+        sys::unblock_signals(&mut command);
+        let child = namespace.spawn(&mut command, Some(&self.lab.bpffs()))?;
+        running.process = Some(Process::new(&name, child, self.lab.ledger())?);
+        Ok(())
+    }
+
+    /// The program that the environment names, or the file says.
+    pub(super) fn program(&self, server: &Server) -> Outcome<PathBuf> {
+        let named = server.environment.as_ref().and_then(std::env::var_os);
+        let program = match (named, &server.program) {
+            (Some(named), _) => PathBuf::from(named),
+            (None, Some(program)) => PathBuf::from(self.fill(program, None)),
+            (None, None) => return Err(Failure::new("a server without a program")),
+        };
+        if program.components().count() == 1 || program.is_file() {
+            return Ok(program);
+        }
+        Err(Failure::new(format!(
+            "there is no program {}: build it (`./dev bench` does), or name another in {}",
+            program.display(),
+            server.environment.as_deref().unwrap_or("its file")
+        )))
+    }
+
+    /// What a server says of its version; its first line.
+    pub(super) fn version(&self, server: &Server) -> String {
+        if server.version.is_empty() {
+            return String::new();
+        }
+        let output = self
+            .program(server)
+            .ok()
+            .and_then(|program| Command::new(program).args(&server.version).output().ok());
+        let text = output.map_or_else(Vec::new, |output| [output.stdout, output.stderr].concat());
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// Writes a configuration with everything filled in.
+    fn write_configuration(&self, name: &str, contender: &Contender) -> Outcome<PathBuf> {
+        let (listen, backend) = contender.door.door().options();
+        let text = self
+            .fill(&self.library.configuration(name)?, None)
+            .replace("$LISTEN", listen)
+            .replace("$BACKEND_OPTIONS", backend);
+        let path = self.folder().join(name.replace('/', "-"));
+        fs::write(&path, text).during(format!("writing {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Longer names first: some begin with others.
+    fn fill(&self, text: &str, configuration: Option<&Path>) -> String {
+        let configuration =
+            configuration.map_or_else(String::new, |path| path.display().to_string());
+        let folder = self.folder().display().to_string();
+        text.replace("$BACKEND_INTERFACE", SERVER_BACKENDS)
+            .replace("$BACKEND_MAC", BACKEND_MAC)
+            .replace("$BACKEND_ADDRESS", BACKEND)
+            .replace("$LOCAL", LOCAL)
+            .replace("$INTERFACE", SERVER_CLIENTS)
+            .replace("$ADDRESS", &SERVER_V4.to_string())
+            .replace("$CONFIGURATION", &configuration)
+            .replace("$YARDSTICKS", &self.places.yardsticks.display().to_string())
+            .replace("$BUILT", &self.places.built.display().to_string())
+            .replace("$FOLDER", &folder)
+    }
+
+    /// Takes a program off an interface, where somebody left one.
+    pub(super) fn clear(&self, namespace: &Namespace, interface: &str) {
+        // Where there is none that can be taken off, there is nothing to do.
+        let _ = namespace.ip(&format!("link set dev {interface} xdp off\n"));
+    }
+
+    /// Where configurations and logs go.
+    pub(super) fn folder(&self) -> &Path {
+        self.lab.ledger().folder()
+    }
+}
+
+impl Running<'_> {
+    fn attach(&mut self, namespace: Namespace, interface: &str, object: &Path) -> Outcome<()> {
+        namespace.ip(&format!(
+            "link set dev {interface} xdpdrv obj {} sec xdp\n",
+            object.display()
+        ))?;
+        self.attached.push((namespace, interface.to_owned()));
+        Ok(())
+    }
+
+    /// The server's process, for whoever looks at /proc. None runs where a program in the kernel answers.
+    pub(super) fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Fails with what the server wrote, if it has ended.
+    pub(super) fn check(&mut self) -> Outcome<()> {
+        let Some(process) = &mut self.process else {
+            return Ok(());
+        };
+        match process.ended_within(Duration::ZERO)? {
+            None => Ok(()),
+            Some(status) => {
+                let log = fs::read_to_string(self.stage.folder().join("server.log"));
+                Err(Failure::new(format!(
+                    "{} ended by itself ({status}): {}",
+                    process.name(),
+                    log.unwrap_or_default().trim()
+                )))
+            }
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            // What does not end by SIGTERM is killed when the process is dropped.
+            let _ = process.terminate(PATIENCE);
+        }
+        for (namespace, interface) in &self.attached {
+            self.stage.clear(namespace, interface);
+        }
+        // knotd leaves its program behind.
+        self.stage.clear(&self.stage.lab.server(), SERVER_CLIENTS);
+    }
+}
