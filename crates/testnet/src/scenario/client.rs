@@ -19,6 +19,8 @@ pub(super) struct Clients<'a> {
     lab: &'a Lab,
     channels: BTreeMap<String, Channel>,
     asked: Vec<Asked>,
+    /// Queries that may have an answer nobody awaits.
+    allowed: Vec<Asked>,
 }
 
 /// A query that was sent.
@@ -63,6 +65,7 @@ impl<'a> Clients<'a> {
             lab,
             channels: BTreeMap::new(),
             asked: Vec::new(),
+            allowed: Vec::new(),
         }
     }
 
@@ -179,26 +182,37 @@ impl<'a> Clients<'a> {
             .ok_or_else(|| Failure::new(format!("no connection `{name}`")))
     }
 
-    /// Fails if anything came that no `expect` took.
-    pub(super) fn check_nothing_left(&mut self) -> Outcome<()> {
+    /// Lets the query have an answer, or none.
+    pub(super) fn allow_answer(&mut self, label: Option<&str>) -> Outcome<()> {
+        let asked = self.find(label)?;
+        self.allowed.push(asked);
+        Ok(())
+    }
+
+    /// Fails if anything came that no `expect` took; gives how many came that were allowed to.
+    pub(super) fn check_nothing_left(&mut self) -> Outcome<usize> {
+        let mut allowed = 0;
         for (name, channel) in &mut self.channels {
             while let Ok(octets) = channel.socket.receive(Duration::from_millis(1)) {
                 channel.waiting.push(octets);
             }
-            if let Some(octets) = channel.waiting.first() {
-                let labels = self
-                    .asked
-                    .iter()
-                    .filter(|asked| asked.channel == *name && asked.octets[..2] == octets[..2]);
+            for octets in &channel.waiting {
+                let answers =
+                    |asked: &Asked| asked.channel == *name && asked.octets[..2] == octets[..2];
+                if let Some(place) = self.allowed.iter().position(answers) {
+                    self.allowed.swap_remove(place);
+                    allowed += 1;
+                    continue;
+                }
+                let labels = self.asked.iter().filter(|asked| answers(asked));
                 let labels: Vec<&str> = labels.map(|asked| asked.label.as_str()).collect();
-                let text = format!(
-                    "an answer that nothing expects, of {} octets, to {labels:?}",
-                    octets.len()
-                );
+                let length = octets.len();
+                let text =
+                    format!("an answer that nothing expects, of {length} octets, to {labels:?}");
                 return Err(Failure::new(text));
             }
         }
-        Ok(())
+        Ok(allowed)
     }
 
     fn open(&self, ask: &Ask) -> Outcome<Socket> {

@@ -174,6 +174,8 @@ pub enum Action {
     Expect(Box<Expect>),
     /// The query named (or the last one) must stay without an answer, to the scenario's end.
     ExpectNone(Option<String>),
+    /// The query named (or the last one) may get an answer over UDP, or none.
+    ExpectMaybe(Option<String>),
     /// The server closes this connection.
     ExpectClosed(String),
     /// A client closes its connection.

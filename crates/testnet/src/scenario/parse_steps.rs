@@ -253,6 +253,9 @@ fn expect(words: &mut Words<'_>) -> Outcome<Action> {
     if words.flag("none") {
         return Ok(Action::ExpectNone(label));
     }
+    if words.flag("maybe") {
+        return Ok(Action::ExpectMaybe(label));
+    }
     if words.flag("closed") {
         return Ok(Action::ExpectClosed(words.next("a connection")?.to_owned()));
     }

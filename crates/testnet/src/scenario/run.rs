@@ -158,6 +158,7 @@ impl<'a> Run<'a> {
             }
             // What comes all the same is found at the end, when the awaited event has passed.
             Action::ExpectNone(label) => self.clients.find(label.as_deref()).map(drop),
+            Action::ExpectMaybe(label) => self.clients.allow_answer(label.as_deref()),
             Action::ExpectClosed(name) => self.clients.await_closed(name, PATIENCE),
             Action::Close(name) => self.clients.close(name),
             Action::Counter(counter) => self.await_counter(counter),
