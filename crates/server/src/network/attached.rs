@@ -110,6 +110,14 @@ impl Attached {
         Reason::ALL.into_iter().zip(counts.into_iter().flatten())
     }
 
+    /// Whether the program is still on its interface, as far as it is ours.
+    pub fn is_there(&self) -> bool {
+        match self {
+            Attached::Ours(program) => program.is_attached(),
+            Attached::Theirs(..) => true,
+        }
+    }
+
     /// In the driver, not in the kernel's stack.
     pub fn is_native(&self) -> bool {
         match self {

@@ -53,6 +53,27 @@ impl Steering {
         self.devices.values()
     }
 
+    /// What this kernel can and cannot do for our program, a line each.
+    pub fn features(&self) -> Vec<String> {
+        let ours = self
+            .devices
+            .values()
+            .find_map(|steered| match &steered.attached {
+                Attached::Ours(program) => Some(program.features().to_vec()),
+                Attached::Theirs(..) => None,
+            });
+        ours.unwrap_or_default()
+    }
+
+    /// The interfaces whose program somebody has taken off.
+    pub fn taken_off(&self) -> Vec<u32> {
+        let devices = self
+            .devices
+            .values()
+            .filter(|steered| !steered.attached.is_there());
+        devices.map(|steered| steered.device.interface).collect()
+    }
+
     /// What there is, for `millrace xdp status`; `queues` tells of a device's sockets.
     pub fn status(&self, queues: impl Fn(&Steered) -> Vec<QueueStatus>) -> Status {
         let devices = self.devices.values().map(|steered| {

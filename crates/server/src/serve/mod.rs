@@ -30,13 +30,16 @@ use overview::Overview;
 use services::Services;
 use start::StartError;
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use workers::RunningWorker;
 
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often the control thread looks whether its programs are still there: what happens to them is noticed in a second.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// What the control thread is told, by signals, the control socket and the network.
 pub enum Event {
@@ -86,7 +89,15 @@ pub struct Daemon {
 impl Daemon {
     /// Serves until it is told to stop.
     pub fn run(mut self) {
-        while let Ok(event) = self.events.recv() {
+        loop {
+            let event = match self.events.recv_timeout(LOOK_AFTER) {
+                Ok(event) => event,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.look_after_programs();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             match event {
                 Event::Stop => break,
                 Event::Network(Notice::Replan) => self.replan(),
@@ -108,6 +119,18 @@ impl Daemon {
         self.stop();
     }
 
+    /// Whoever takes our program off an interface tells nobody: netlink does not speak of links of this kind.
+    fn look_after_programs(&mut self) {
+        let taken_off = self
+            .steering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .taken_off();
+        for interface in taken_off {
+            self.lose(interface);
+        }
+    }
+
     /// Addresses, links or routes have changed: what is ours may be another thing now.
     fn replan(&mut self) {
         let config = self.instance.config.load_full();
@@ -118,7 +141,7 @@ impl Daemon {
         }
     }
 
-    /// An interface was deleted: its sockets get nothing any more, and their frames are ours again.
+    /// An interface was deleted, or our program was taken off it: its sockets get nothing any more, and their frames are ours again.
     fn lose(&mut self, interface: u32) {
         let mut steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         let lost = steering
@@ -131,7 +154,10 @@ impl Daemon {
         drop(steering);
         self.overview.forget(device.number);
         self.order(|| Order::Close(device.number));
-        log::warn!("{} is gone: kernel sockets serve", device.name);
+        log::warn!(
+            "{}: the interface is gone, or our program was taken off it: kernel sockets serve",
+            device.name
+        );
     }
 
     fn stop(self) {

@@ -87,12 +87,14 @@ impl Daemon {
         privileges::raise_memlock();
         let mut devices = network::Devices::default();
         let mut plan = planned(&config, &mut devices);
+        let wanted = plan.devices.len();
         let steering = Arc::new(Mutex::new(attached(&mut plan)));
         let workers = workers::count(&plan, &config);
         let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
         let (hand_over, handed) = handover::queue();
         let instance = Arc::new(instance(config, workers, &steering, hand_over)?);
         let (rings, queues) = rings(workers, &plan, &steering)?;
+        say_what_is_missing(&plan, wanted, &queues);
         take_traffic(&plan, &steering);
         instance
             .impossible_sources
@@ -260,7 +262,25 @@ fn attached(plan: &mut Plan) -> Steering {
                 false
             }
         });
+    for line in steering.features() {
+        log::verbose!("AF_XDP: {line}");
+    }
     steering
+}
+
+/// One line for each thing that AF_XDP misses on this machine, when some of it could not be had.
+fn say_what_is_missing(plan: &Plan, devices: usize, queues: &[BoundQueue]) {
+    let wanted: usize = plan
+        .devices
+        .iter()
+        .map(|planned| planned.queues.len())
+        .sum();
+    if devices == plan.devices.len() && queues.len() == wanted {
+        return;
+    }
+    for shortage in privileges::check(workers::memory(plan)) {
+        log::warn!("{}", shortage.line);
+    }
 }
 
 /// Sockets of all listeners, ports towards all servers, counters for all workers.

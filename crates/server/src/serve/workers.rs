@@ -42,6 +42,15 @@ pub(super) fn count(plan: &Plan, config: &Config) -> usize {
     queues.chain(sockets).max().unwrap_or(1)
 }
 
+/// Bytes of frames that all workers take.
+pub(super) fn memory(plan: &Plan) -> u64 {
+    let queues = plan
+        .devices
+        .iter()
+        .map(|planned| planned.queues.len() as u64);
+    queues.sum::<u64>() * u64::from(RingSizes::default().frames()) * xsk::CHUNK as u64
+}
+
 /// The frames and rings of worker `number`. A queue that cannot be bound is one warning: kernel sockets serve it.
 pub(super) fn devices(
     number: usize,
