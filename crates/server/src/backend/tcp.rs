@@ -3,6 +3,7 @@
 //! One connection, one query, one answer: nothing is tried twice, so that a backend gets one query per client query.
 //! The wait is bounded as a whole by the server's time-outs, however slowly octets drip in (F17).
 
+use super::exchange::is_bare_error;
 use super::server::Server;
 use crate::pipeline::drop::DropReason;
 use crate::runtime::memory::Hold;
@@ -14,8 +15,7 @@ use std::time::Instant;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use wire::codes::rcode;
-use wire::message::{HEADER_LENGTH, Header, parse_response, question_matches};
+use wire::message::{Header, parse_response, question_matches};
 
 /// What a server's TCP connections did; dnsdist's numbers per server.
 #[derive(Debug, Default)]
@@ -270,11 +270,7 @@ fn check(message: &[u8], asked: &Asked, id: [u8; 2]) -> Result<(), DropReason> {
     let question = asked.question();
     let answers = match parts.question {
         Some(_) => question_matches(message, question),
-        // Some servers leave the question out of an error.
-        None => {
-            let is_error = parts.rcode != rcode::NOERROR && parts.rcode != rcode::NXDOMAIN;
-            is_error && usize::from(parts.end) == HEADER_LENGTH
-        }
+        None => is_bare_error(&parts),
     };
     if answers {
         Ok(())

@@ -422,6 +422,9 @@ fn repeats_question(body: &Body<'_>, message: &[u8], parts: &ResponseParts) -> b
     }
 }
 
+/// The longest error without a question, in bytes: the client's question must find room behind its header.
+const BARE_ERROR_MAX: u16 = 512;
+
 /// An error without a question, and without records but EDNS: old servers send it, and those that could not parse the
 /// query. It counts as an answer, as it does with dnsdist, or FORMERR and NOTIMP would be time-outs.
 pub(super) fn is_bare_error(parts: &ResponseParts) -> bool {
@@ -432,7 +435,10 @@ pub(super) fn is_bare_error(parts: &ResponseParts) -> bool {
         parts.additional_count,
     ];
     let records: u32 = counts.map(u32::from).iter().sum();
-    is_error && parts.question.is_none() && records == u32::from(parts.edns.is_some())
+    is_error
+        && parts.question.is_none()
+        && records == u32::from(parts.edns.is_some())
+        && parts.end <= BARE_ERROR_MAX
 }
 
 /// The positions of the bits that are set.

@@ -255,6 +255,29 @@ fn an_error_without_a_question_is_an_answer() {
     }
 }
 
+/// Found by fuzzing: what cannot be made the client's answer must not end the wait.
+#[test]
+fn an_error_with_records_but_without_a_question_is_junk() {
+    let mut bench = Bench::new(100, u16::MAX);
+    let id = bench.open(5, 0, TIMEOUT).expect("room");
+    let remote = bench.servers[0].options.address;
+    let mut bare = answer(id, 5);
+    bare.truncate(12);
+    bare[3..12].copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0, 1]);
+    let junk = [
+        (&[0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0][..], 0),
+        (&[0, 0, 41, 4, 208, 0, 0, 0, 0, 2, 0, 0, 12, 1, 252], 508),
+    ];
+    for (record, padding) in junk {
+        let message = [&bare, record, &vec![0; padding]].concat();
+        let taken = bench.take(local(), remote, &message);
+        assert_eq!(taken, Err(DropReason::ResponseMismatch), "{record:?}");
+    }
+    let opt = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0];
+    let with_opt = [&bare[..], &opt].concat();
+    assert_eq!(bench.take(local(), remote, &with_opt), Ok(5));
+}
+
 #[test]
 fn time_outs_come_after_the_time_and_late_answers_are_known_as_late() {
     let mut bench = Bench::new(100, u16::MAX);
