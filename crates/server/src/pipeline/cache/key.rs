@@ -3,7 +3,8 @@
 //! ```text
 //!  0 header flags 16 │ answer, authority, additional counts 3×16
 //!  1 type 16 │ class 16 │ length of what follows the question 16 │ length of the name 8, 0 7, over TCP 1
-//!  2… the name in lower case │ what follows the question, without the values of skipped EDNS options
+//!  2… the name in lower case │ what follows the question, without the values of skipped EDNS options; kept ones each with
+//!     a word of 0 32, code 16, length 16 before their value
 //! ```
 //!
 //! Everything counts but the ID, the name's case and those options. What backends say over UDP and over TCP is kept apart, for
@@ -95,7 +96,10 @@ impl Key {
         self.push(&query[start..usize::from(edns.start) + OPT_LENGTH])?;
         for option in edns.options(query) {
             if !skipped.contains(&option.code) {
-                self.push(&option.code.to_be_bytes())?;
+                // Without its length a value would be the same as one with a zero more, where a skipped option is so
+                // much shorter, and as another option's beginning.
+                let [code, length] = [option.code, option.value.len() as u16];
+                self.push(&pack([0, 0, code, length]).to_le_bytes())?;
                 self.push(option.value)?;
             }
         }

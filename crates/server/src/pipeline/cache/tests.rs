@@ -160,6 +160,26 @@ fn cookies_do_not_count_unless_told() {
     assert!(hit(&mut scene, &one).is_some());
 }
 
+/// Found by fuzzing: skipped options of other lengths must not make up for kept ones.
+#[test]
+fn where_an_option_ends_makes_a_difference() {
+    let (mut scene, cache) = scene(|_| ());
+    let with_padding = |value: &[u8], padding: u8| {
+        let mut message = with_option(65_001, value);
+        let length = message.len() - value.len() - 5;
+        message[length] += 4 + padding;
+        message.extend([0, 12, 0, padding]);
+        message.extend(vec![0; padding.into()]);
+        message
+    };
+    let one = with_padding(b"a", 2);
+    keep(&cache, &scene, &one, &answer_to(&one, 0, &[300]));
+    assert!(hit(&mut scene, &one).is_some());
+    let other = with_padding(b"a\0", 1);
+    assert_eq!(one.len(), other.len());
+    assert!(hit(&mut scene, &other).is_none());
+}
+
 #[test]
 fn what_is_for_no_cache() {
     let (mut scene, cache) = scene(|options| options.maximum_entry_size = 200);
