@@ -8,10 +8,14 @@
 //! A position is never used twice. Whoever writes first moves the head behind its record, and thereby declares lost what
 //! lay there one round ago; whoever reads looks at the head once more when done. So no record needs a lock or a sequence of
 //! its own, records of all sizes fit without gaps, and memory is exactly what the configuration allows.
+//!
+//! A writer may be stopped in the middle for longer than a round takes: its words would then fall into somebody else's
+//! record. So each segment counts its writers, and nobody enters it for another round while one is there.
 
 use crate::words;
+use std::ops::Deref;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Words of a segment as a power of two: 1 MiB. A record lies in one segment.
 const SEGMENT_BITS: u32 = 17;
@@ -21,9 +25,41 @@ const SEGMENT: u64 = 1 << SEGMENT_BITS;
 const TRIES: usize = 4;
 
 pub(super) struct Log {
-    segments: Box<[OnceLock<Box<[AtomicU64]>>]>,
+    segments: Box<[Segment]>,
     /// Where the next record will be: words that were ever given out, the first not used.
     head: AtomicU64,
+}
+
+#[derive(Default)]
+struct Segment {
+    words: OnceLock<Box<[AtomicU64]>>,
+    /// Who writes there now, or tries to.
+    writers: AtomicU32,
+}
+
+/// The words of a new record, nobody else's to write as long as this lives.
+pub(super) struct Room<'l> {
+    pub(super) position: u64,
+    words: &'l [AtomicU64],
+    _writing: Writing<'l>,
+}
+
+impl Deref for Room<'_> {
+    type Target = [AtomicU64];
+
+    fn deref(&self) -> &[AtomicU64] {
+        self.words
+    }
+}
+
+/// One of a segment's writers.
+struct Writing<'l>(&'l AtomicU32);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        // Release: what was written there comes before what the next round writes.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
 }
 
 impl Log {
@@ -31,7 +67,7 @@ impl Log {
     pub(super) fn new(bytes: usize) -> Log {
         let segments = bytes.div_ceil(8 << SEGMENT_BITS).next_power_of_two().max(2);
         Log {
-            segments: (0..segments).map(|_| OnceLock::new()).collect(),
+            segments: (0..segments).map(|_| Segment::default()).collect(),
             head: AtomicU64::new(1),
         }
     }
@@ -59,41 +95,56 @@ impl Log {
     /// The words from `position` to the end of its segment.
     #[inline]
     pub(super) fn at(&self, position: u64) -> Option<&[AtomicU64]> {
-        let number = (position >> SEGMENT_BITS) as usize & (self.segments.len() - 1);
-        let segment = self.segments[number].get()?;
-        segment.get((position & (SEGMENT - 1)) as usize..)
+        let words = self.segment(position).words.get()?;
+        words.get((position & (SEGMENT - 1)) as usize..)
     }
 
-    /// Room for a record of so many words, with its position. `None` when other writers were faster too often, or for more
-    /// than a segment.
-    pub(super) fn reserve(&self, count: usize) -> Option<(u64, &[AtomicU64])> {
+    #[inline]
+    fn segment(&self, position: u64) -> &Segment {
+        &self.segments[(position >> SEGMENT_BITS) as usize & (self.segments.len() - 1)]
+    }
+
+    /// Room for a record of so many words. `None` when other writers were faster too often or have not finished the last
+    /// round, or for more than a segment.
+    pub(super) fn reserve(&self, count: usize) -> Option<Room<'_>> {
         let count = u64::try_from(count)
             .ok()
             .filter(|&count| count <= SEGMENT)?;
-        let mut head = self.head.load(Ordering::Relaxed);
+        // Acquire, here and below: whoever moved the head to here is among the writers that are counted.
+        let mut head = self.head.load(Ordering::Acquire);
         for _ in 0..TRIES {
             let left = SEGMENT - (head & (SEGMENT - 1));
             let position = if count <= left { head } else { head + left };
+            let writers = &self.segment(position).writers;
+            let others = writers.fetch_add(1, Ordering::Acquire);
+            let writing = Writing(writers);
+            if position & (SEGMENT - 1) == 0 && others > 0 {
+                return None;
+            }
             let moved = self.head.compare_exchange(
                 head,
                 position + count,
                 Ordering::AcqRel,
-                Ordering::Relaxed,
+                Ordering::Acquire,
             );
             match moved {
-                Ok(_) => return Some((position, self.room(position, count as usize))),
+                Ok(_) => return Some(self.room(position, count as usize, writing)),
                 Err(now) => head = now,
             }
         }
         None
     }
 
-    fn room(&self, position: u64, count: usize) -> &[AtomicU64] {
+    fn room<'l>(&'l self, position: u64, count: usize, writing: Writing<'l>) -> Room<'l> {
         // Whoever sees one of the words that will be written sees the moved head as well.
         fence(Ordering::Release);
-        let number = (position >> SEGMENT_BITS) as usize & (self.segments.len() - 1);
-        let segment = self.segments[number].get_or_init(|| words::zeroed(SEGMENT as usize));
-        &segment[(position & (SEGMENT - 1)) as usize..][..count]
+        let words = &self.segment(position).words;
+        let words = words.get_or_init(|| words::zeroed(SEGMENT as usize));
+        Room {
+            position,
+            words: &words[(position & (SEGMENT - 1)) as usize..][..count],
+            _writing: writing,
+        }
     }
 }
 
@@ -105,16 +156,28 @@ mod tests {
     fn records_never_cross_segments_and_get_lost_after_a_round() {
         let log = Log::new(1);
         assert_eq!(log.capacity(), 2 * SEGMENT);
-        let (first, room) = log.reserve(100).unwrap();
-        assert_eq!((first, room.len()), (1, 100));
+        let reserve = |count| log.reserve(count).map(|room| (room.position, room.len()));
+        let (first, count) = reserve(100).unwrap();
+        assert_eq!((first, count), (1, 100));
         assert!(log.distance(first) <= log.capacity());
-        let (second, _) = log.reserve(SEGMENT as usize).unwrap();
+        let (second, _) = reserve(SEGMENT as usize).unwrap();
         assert_eq!(second, SEGMENT, "the rest of the first segment is left out");
         assert_eq!(log.at(second).unwrap().len(), SEGMENT as usize);
-        let (third, _) = log.reserve(2).unwrap();
+        let (third, _) = reserve(2).unwrap();
         assert_eq!(third, 2 * SEGMENT);
         assert!(log.distance(first) > log.capacity());
         assert!(log.distance(second) <= log.capacity());
-        assert!(log.reserve(SEGMENT as usize + 1).is_none());
+        assert!(reserve(SEGMENT as usize + 1).is_none());
+    }
+
+    #[test]
+    fn nobody_writes_over_a_writer_that_was_stopped_for_a_round() {
+        let log = Log::new(1);
+        let stopped = log.reserve(100).unwrap();
+        assert!(log.reserve(SEGMENT as usize).is_some());
+        assert!(log.reserve(2).is_none(), "that would be in its segment");
+        assert!(log.distance(stopped.position) <= log.capacity());
+        drop(stopped);
+        assert_eq!(log.reserve(2).map(|room| room.position), Some(2 * SEGMENT));
     }
 }

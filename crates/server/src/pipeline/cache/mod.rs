@@ -219,13 +219,13 @@ impl PacketCache {
     }
 
     fn write(&self, draft: &Draft<'_>) -> bool {
-        let Some((position, room)) = self.log.reserve(draft.len()) else {
+        let Some(room) = self.log.reserve(draft.len()) else {
             return false;
         };
-        draft.write(position, room);
-        self.count_written(position);
+        draft.write(&room);
+        self.count_written(room.position);
         let older = self.find(draft.key, draft.hash).map(|(place, _)| place);
-        self.table.put(draft.hash, position, older, &self.log)
+        self.table.put(draft.hash, room.position, older, &self.log)
     }
 
     /// Now and then finds out anew how far entries get: a round of the log, or less where the table is full before. That

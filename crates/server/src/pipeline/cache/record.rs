@@ -12,7 +12,7 @@
 //! is held against what is there, and nothing of it decides anything that cannot be taken back.
 
 use super::key::{Key, pack, unpack};
-use super::log::Log;
+use super::log::{Log, Room};
 use super::table::Place;
 use crate::clock::Now;
 use crate::words::{self, words_for};
@@ -52,11 +52,11 @@ impl Draft<'_> {
         KEY + self.key.words().len() + self.places.len().div_ceil(4) + words_for(self.body.len())
     }
 
-    /// Writes it to the words that were reserved at `position`.
-    pub(super) fn write(&self, position: u64, record: &[AtomicU64]) {
+    /// Writes it to the words that were reserved for it.
+    pub(super) fn write(&self, record: &Room<'_>) {
         let key = self.key.words();
         let store = |word: usize, value| record[word].store(value, Relaxed);
-        store(POSITION, position);
+        store(POSITION, record.position);
         store(HASH, self.hash);
         store(
             TIMES,
@@ -186,12 +186,12 @@ impl<'l> Record<'l> {
     pub(super) fn copy(&self) -> Option<u64> {
         let count = self.key_end + self.places.div_ceil(4) + words_for(self.body);
         let words = self.words.get(..count)?;
-        let (position, room) = self.log.reserve(count)?;
+        let room = self.log.reserve(count)?;
         for (to, from) in room.iter().zip(words) {
             to.store(from.load(Relaxed), Relaxed);
         }
-        room[POSITION].store(position, Relaxed);
-        self.is_whole().then_some(position)
+        room[POSITION].store(room.position, Relaxed);
+        self.is_whole().then_some(room.position)
     }
 }
 
