@@ -6,6 +6,7 @@ mod sockets;
 mod xdp;
 
 use crate::failure::{Failure, Outcome};
+use crate::report::say;
 use bare::Meaning;
 use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
@@ -40,11 +41,11 @@ pub fn run(arguments: Vec<OsString>) -> Outcome<ExitCode> {
         Some("queries") => queries::run(&rest[1..]),
         Some("sockets") => sockets::run("floodgate sockets", &rest[1..]),
         None | Some("-h" | "--help" | "help") => {
-            print!("{USAGE}");
+            say(USAGE);
             Ok(ExitCode::SUCCESS)
         }
         Some("-V" | "--version") => {
-            println!("floodgate {}", env!("CARGO_PKG_VERSION"));
+            say(concat!("floodgate ", env!("CARGO_PKG_VERSION"), "\n"));
             Ok(ExitCode::SUCCESS)
         }
         Some(_) => run_bare(rest),
@@ -80,7 +81,7 @@ fn parse<C: Parser>(name: &str, arguments: &[OsString]) -> Outcome<Option<C>> {
     match C::try_parse_from(with_name) {
         Ok(command) => Ok(Some(command)),
         Err(error) if !error.use_stderr() => {
-            print!("{error}");
+            say(&error.to_string());
             Ok(None)
         }
         Err(error) => {

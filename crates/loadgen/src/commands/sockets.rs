@@ -3,7 +3,7 @@
 use super::{parse, seconds};
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
-use crate::report::dnsperf;
+use crate::report::{dnsperf, say};
 use crate::sockets::{Plan, Transport, measure};
 use crate::tally::Tally;
 use crate::watch::Watch;
@@ -111,7 +111,7 @@ pub(super) fn run(name: &str, arguments: &[OsString]) -> Outcome<ExitCode> {
     };
     match command.run(name, arguments) {
         Err(failure) if command.warnings_to_stdout => {
-            println!("{failure}");
+            say(&format!("{failure}\n"));
             Ok(ExitCode::FAILURE)
         }
         other => other,

@@ -5,7 +5,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
-use crate::report::{Format, csv, text};
+use crate::report::{Format, csv, say, text};
 use crate::watch::Watch;
 use crate::xdp::{Affinity, Generator, Mode, Plan, sleep_precisely};
 use clap::{Parser, ValueEnum};
@@ -147,14 +147,14 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     let mut generator = Generator::new(command.plan()?, questions, highest)?;
     let id = RunId::new();
     let description = generator.description()?;
-    match command.format() {
-        Format::Text => print!("{}", text::description(&description)),
+    say(&match command.format() {
+        Format::Text => text::description(&description),
         Format::Json => {
             let period = command.stats_period.map(Duration::from_millis);
-            print!("{}", id.header(&description, command.late, period));
+            id.header(&description, command.late, period)
         }
-        Format::Csv => {}
-    }
+        Format::Csv => String::new(),
+    });
     if command.ramp.is_some() {
         command.run_ramp(&mut generator, &mut watch, &id)?;
     } else {
@@ -167,14 +167,14 @@ impl Command {
     fn run_once(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
         self.print_in_between(watch, id);
         let measurement = generator.measure(self.qps, self.duration, watch)?;
-        match self.format() {
+        say(&match self.format() {
             Format::Text => {
                 let headers = generator.headers_length();
-                print!("{}", text::measurement(&measurement, headers, self.drop));
+                text::measurement(&measurement, headers, self.drop)
             }
-            Format::Json => print!("{}", id.summary(&measurement)),
-            Format::Csv => print!("{}", csv::measurement(&measurement)),
-        }
+            Format::Json => id.summary(&measurement),
+            Format::Csv => csv::measurement(&measurement),
+        });
         Ok(())
     }
 
@@ -187,16 +187,18 @@ impl Command {
             loss_free: self.ramp == Some(RampWord::All),
         };
         let format = self.format();
-        let ramp = ramp::run(generator, plan, watch, |probe, measurement| match format {
-            Format::Text => print!("{}", text::probe(probe, measurement)),
-            Format::Json => print!("{}", id.probe(probe, measurement)),
-            Format::Csv => {}
+        let ramp = ramp::run(generator, plan, watch, |probe, measurement| {
+            say(&match format {
+                Format::Text => text::probe(probe, measurement),
+                Format::Json => id.probe(probe, measurement),
+                Format::Csv => String::new(),
+            });
         })?;
-        match format {
-            Format::Text => print!("{}", text::ramp(&ramp)),
-            Format::Json => print!("{}", id.ramp(&ramp)),
-            Format::Csv => print!("{}", csv::ramp(&ramp)),
-        }
+        say(&match format {
+            Format::Text => text::ramp(&ramp),
+            Format::Json => id.ramp(&ramp),
+            Format::Csv => csv::ramp(&ramp),
+        });
         Ok(())
     }
 
@@ -245,11 +247,11 @@ impl Command {
         let period = self.stats_period.map(Duration::from_millis);
         let (json, id) = (self.json, id.clone());
         let print = move |tally: &crate::tally::Tally, elapsed: Duration| {
-            if json {
-                print!("{}", id.periodic(tally, elapsed));
+            say(&if json {
+                id.periodic(tally, elapsed)
             } else {
-                print!("{}", text::periodic(tally, elapsed));
-            }
+                text::periodic(tally, elapsed)
+            });
         };
         watch.print_statistics(Box::new(print), period);
     }

@@ -1,19 +1,20 @@
 //! A line for every query, as dnsperf's `-v` prints it: response code, name, type, seconds.
 
 use crate::judge::Answer;
-use crate::report::rcode_text;
+use crate::report::{rcode_text, say};
 use wire::codes::QtypeText;
 use wire::name::Name;
 
 /// The answer to a question came after `latency` nanoseconds.
 pub(super) fn answered(question: &[u8], answer: &Answer, latency: u64) {
     let rcode = rcode_text(Some(answer.rcode));
-    println!("> {rcode} {} {:.6}", text(question), latency as f64 / 1e9);
+    let seconds = latency as f64 / 1e9;
+    say(&format!("> {rcode} {} {seconds:.6}\n", text(question)));
 }
 
 /// A question was given up.
 pub(super) fn gave_up(question: &[u8]) {
-    println!("> T {}", text(question));
+    say(&format!("> T {}\n", text(question)));
 }
 
 /// Name and type of a question; question marks where the message had none.

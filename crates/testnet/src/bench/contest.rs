@@ -250,11 +250,7 @@ fn figure(measure: Measure, shot: &Shot) -> (f64, &'static str) {
 
 /// Why a run is not to be trusted, if it is not.
 fn disturbance(shot: &Shot) -> Option<String> {
-    let wall: f64 = if shot.seconds > 0.0 {
-        shot.seconds
-    } else {
-        1.0
-    };
+    let wall = shot.used.wall.max(0.001);
     let others = shot.used.by_others() / wall;
     let steal = shot.used.steal / wall;
     if others > OTHERS {
