@@ -1,6 +1,6 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units tests scenarios offload dialect once)
+stages=(format lints style build units tests models scenarios offload dialect once)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -10,6 +10,13 @@ stage_build() { cargo build --quiet --profile quick --package millrace --package
 stage_units() { cargo test --workspace --quiet --lib --bins && cargo test --workspace --quiet --doc; }
 # The scenarios have stages of their own, with the optimised program.
 stage_tests() { cargo test --workspace --quiet --test '*' --exclude testnet; }
+# Interleavings: packages of their own, for loom's dependencies are built for nothing else.
+stage_models() {
+    local model
+    for model in model/*/; do
+        (cd "$model" && cargo test --quiet) || return 1
+    done
+}
 stage_scenarios() { target/quick/lab scenarios; }
 stage_offload() { target/quick/lab scenarios --door xdp --offload; }
 stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }

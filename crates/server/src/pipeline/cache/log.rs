@@ -12,13 +12,10 @@
 //! A writer may be stopped in the middle for longer than a round takes: its words would then fall into somebody else's
 //! record. So each segment counts its writers, and nobody enters it for another round while one is there.
 
-use crate::words;
+use super::sync::{AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, fence, zeroed};
 use std::ops::Deref;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Words of a segment as a power of two: 1 MiB. A record lies in one segment.
-const SEGMENT_BITS: u32 = 17;
+/// Words of a segment. A record lies in one.
 const SEGMENT: u64 = 1 << SEGMENT_BITS;
 
 /// How often a writer tries to move the head when others move it, too.
@@ -139,7 +136,7 @@ impl Log {
         // Whoever sees one of the words that will be written sees the moved head as well.
         fence(Ordering::Release);
         let words = &self.segment(position).words;
-        let words = words.get_or_init(|| words::zeroed(SEGMENT as usize));
+        let words = words.get_or_init(|| zeroed(SEGMENT as usize));
         Room {
             position,
             words: &words[(position & (SEGMENT - 1)) as usize..][..count],

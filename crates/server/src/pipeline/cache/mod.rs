@@ -13,6 +13,7 @@ mod key;
 mod lifetime;
 mod log;
 mod record;
+mod sync;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,8 @@
+//! What the log is made of. `model/log` compiles the log with loom's in their place, and with segments of two words.
+
+pub(super) use crate::words::zeroed;
+pub(super) use std::sync::OnceLock;
+pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Words of a segment as a power of two: 1 MiB.
+pub(super) const SEGMENT_BITS: u32 = 17;

@@ -1,0 +1,22 @@
+//! The reader looks at the head as it was before it read: the same.
+
+mod sync {
+    pub(super) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+    pub(super) use std::sync::OnceLock;
+
+    /// Two words: a record fills a segment.
+    pub(super) const SEGMENT_BITS: u32 = 1;
+
+    pub(super) fn fence(order: Ordering) {
+        if order != Ordering::Acquire {
+            loom::sync::atomic::fence(order);
+        }
+    }
+
+    pub(super) fn zeroed(count: usize) -> Box<[AtomicU64]> {
+        (0..count).map(|_| AtomicU64::new(0)).collect()
+    }
+}
+#[path = "../../../crates/server/src/pipeline/cache/log.rs"]
+mod log;
+include!("checks.rs");
