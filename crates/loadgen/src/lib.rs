@@ -3,6 +3,7 @@
 //! A crate of its own because it is a program of its own: the second user of `wire` and `xsk`.
 
 pub mod commands;
+pub mod connections;
 pub mod failure;
 pub mod flights;
 pub mod judge;

@@ -280,3 +280,36 @@ fn called_by_another_name_it_is_that() {
     assert!(said.contains("belong to two commands"), "{said}");
     assert_eq!(said.lines().count(), 1);
 }
+
+#[test]
+fn a_connection_for_every_query_over_tcp() {
+    let server = tcp_server();
+    let file = queries(30);
+    let line = format!(
+        "xdp -T -j --patience 60 --late 60 -t 0.5 -Q 200 -p {} -i {} 127.0.0.1",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(last["queries"], 100, "{last:#}");
+    assert_eq!(last["floodgate"]["right"], 100);
+    assert_eq!(last["conn_info"]["type"], "tcp");
+    assert_eq!(last["response_rcodes"], serde_json::json!({"NOERROR": 100}));
+}
+
+#[test]
+fn connections_that_are_refused_cost_queries_and_no_error() {
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let file = queries(5);
+    let line = format!(
+        "-T -t 0.1 -Q 100 --patience 60 -p {} -i {} 127.0.0.1",
+        gone.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(&text, &["wrong 0, duplicate 0, late 0, never answered 10"]);
+}

@@ -3,6 +3,7 @@
 mod bare;
 mod queries;
 mod sockets;
+mod values;
 mod xdp;
 
 use crate::failure::{Failure, Outcome};
@@ -12,7 +13,6 @@ use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 const USAGE: &str = "\
 floodgate measures DNS servers. Every answer is matched to its query.
@@ -100,24 +100,4 @@ fn parse<C: Parser>(name: &str, arguments: &[OsString]) -> Outcome<Option<C>> {
             )))
         }
     }
-}
-
-// -- Values that both take ---------------------------------------------------------------------------------------------
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds")?;
-    if !(seconds > 0.0 && seconds <= 1e6) {
-        return Err("must be above 0, and at most 1000000 seconds".to_owned());
-    }
-    Ok(Duration::from_secs_f64(seconds))
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    let rate: f64 = text
-        .parse()
-        .map_err(|_| "must be a number of queries a second")?;
-    if !(rate > 0.0 && rate <= 1e9) {
-        return Err("must be above 0, and at most 1000000000 queries a second".to_owned());
-    }
-    Ok(rate)
 }

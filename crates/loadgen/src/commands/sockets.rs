@@ -1,6 +1,7 @@
 //! `floodgate sockets`: dnsperf's command line (its manual, version 2.10).
 
-use super::{parse, seconds};
+use super::parse;
+use super::values::{rate, seconds};
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
 use crate::report::{dnsperf, say};
@@ -49,7 +50,7 @@ pub(super) struct Command {
     #[arg(short = 'q', value_name = "QUERIES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     outstanding: u32,
     /// Queries a second at most
-    #[arg(short = 'Q', value_name = "QUERIES", value_parser = super::rate)]
+    #[arg(short = 'Q', value_name = "QUERIES", value_parser = rate)]
     rate: Option<f64>,
     /// Seconds after which a query is given up
     #[arg(short = 't', value_name = "SECONDS", default_value = "5", value_parser = seconds)]
@@ -129,10 +130,10 @@ impl Command {
             .collect();
         let command_line = format!("{name} {}", words.join(" "));
         let until = dnsperf::stopping(plan.limit, plan.runs);
-        print!("{}", dnsperf::status(&command_line, plan.server, &until));
+        say(&dnsperf::status(&command_line, plan.server, &until));
         self.print_in_between(&mut watch);
         let measurement = measure(&plan, &questions, &mut watch)?;
-        print!("{}", dnsperf::measurement(&measurement));
+        say(&dnsperf::measurement(&measurement));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -214,7 +215,7 @@ impl Command {
     fn print_in_between(&self, watch: &mut Watch) {
         let (mut answers, mut at) = (0, Duration::ZERO);
         let print = move |tally: &Tally, elapsed: Duration| {
-            print!("{}", dnsperf::interval(tally.right - answers, elapsed - at));
+            say(&dnsperf::interval(tally.right - answers, elapsed - at));
             (answers, at) = (tally.right, elapsed);
         };
         watch.print_statistics(Box::new(print), self.interval);

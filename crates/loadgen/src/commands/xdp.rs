@@ -1,13 +1,15 @@
 //! `floodgate xdp`: kxdpgun's command line (its manual, versions 3.2 to 3.5), and what it lacks.
 
-use super::{parse, rate, seconds};
+use super::parse;
+use super::values::{affinity, mac, ports, rate, seconds, sources};
+use crate::connections;
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
-use crate::report::{Format, csv, say, text};
+use crate::report::{Format, Transport, Way, csv, say, text};
 use crate::watch::Watch;
-use crate::xdp::{Affinity, Generator, Mode, Plan, sleep_precisely};
+use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, sleep_precisely};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -33,9 +35,11 @@ pub(super) struct Command {
     /// Queries a second, all threads together
     #[arg(short = 'Q', long, value_name = "QUERIES", default_value = "1000", value_parser = rate)]
     qps: f64,
-    /// Queries sent at once
-    #[arg(short = 'b', long, value_name = "SIZE", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    batch: u32,
+    #[arg(short = 'b', long, value_name = "SIZE", help = "Queries sent at once [default: 10, with -T 1]", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: Option<u32>,
+    /// A connection by kernel sockets for every query, over TCP
+    #[arg(short = 'T', long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "plain", value_enum)]
+    tcp: Option<TcpWord>,
     /// Throw answers away unread: more queries a second, no statistics of answers
     #[arg(short = 'r', long)]
     drop: bool,
@@ -125,6 +129,11 @@ enum RampWord {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
+enum TcpWord {
+    Plain,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum ModeWord {
     Auto,
     Copy,
@@ -139,22 +148,18 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     let mut watch = Watch::new(command.quiet)?;
     sleep_precisely()?;
     let questions = Questions::read(&command.infile, command.question_format())?;
+    if command.tcp.is_some() {
+        command.run_tcp(&questions, &mut watch)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let highest = if command.ramp.is_some() {
         command.highest
     } else {
         command.qps
     };
     let mut generator = Generator::new(command.plan()?, questions, highest)?;
-    let id = RunId::new();
-    let description = generator.description()?;
-    say(&match command.format() {
-        Format::Text => text::description(&description),
-        Format::Json => {
-            let period = command.stats_period.map(Duration::from_millis);
-            id.header(&description, command.late, period)
-        }
-        Format::Csv => String::new(),
-    });
+    let id = RunId::new(Transport::Udp);
+    command.say_header(&id, &Way::Xdp(generator.description()?));
     if command.ramp.is_some() {
         command.run_ramp(&mut generator, &mut watch, &id)?;
     } else {
@@ -167,15 +172,53 @@ impl Command {
     fn run_once(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
         self.print_in_between(watch, id);
         let measurement = generator.measure(self.qps, self.duration, watch)?;
-        say(&match self.format() {
-            Format::Text => {
-                let headers = generator.headers_length();
-                text::measurement(&measurement, headers, self.drop)
-            }
-            Format::Json => id.summary(&measurement),
-            Format::Csv => csv::measurement(&measurement),
-        });
+        self.say_result(id, &measurement, generator.headers_length());
         Ok(())
+    }
+
+    fn run_tcp(&self, questions: &Questions, watch: &mut Watch) -> Outcome<()> {
+        connections::refuse(&[
+            ("-r", self.drop),
+            ("-v", self.vlan.is_some()),
+            ("-I", self.interface.is_some()),
+            ("-L", self.local_mac.is_some()),
+            ("-R", self.remote_mac.is_some()),
+            ("--ramp", self.ramp.is_some()),
+        ])?;
+        let plan = connections::Plan {
+            target: resolve(&self.target, self.port, self.local)?,
+            source: self.local.map(|sources| sources.address),
+            batch: self.batch.unwrap_or(1),
+            late_after: self.late,
+            patience: self.patience,
+        };
+        let id = RunId::new(Transport::Tcp);
+        self.say_header(&id, &Way::KernelSockets);
+        self.print_in_between(watch, &id);
+        let load = (self.qps, self.duration);
+        let measurement = connections::measure(&plan, questions, load, watch)?;
+        // Ethernet, IPv4 and TCP; what the answer's own frames hold besides is not known here.
+        self.say_result(&id, &measurement, 54);
+        Ok(())
+    }
+
+    fn say_header(&self, id: &RunId, way: &Way) {
+        say(&match self.format() {
+            Format::Text => text::header(way),
+            Format::Json => {
+                let period = self.stats_period.map(Duration::from_millis);
+                id.header(way, self.late, period)
+            }
+            Format::Csv => String::new(),
+        });
+    }
+
+    fn say_result(&self, id: &RunId, measurement: &Measurement, headers: usize) {
+        say(&match self.format() {
+            Format::Text => text::measurement(measurement, headers, self.drop),
+            Format::Json => id.summary(measurement),
+            Format::Csv => csv::measurement(measurement),
+        });
     }
 
     fn run_ramp(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
@@ -217,7 +260,7 @@ impl Command {
                 ModeWord::Generic => Mode::Generic,
             },
             drop: self.drop,
-            batch: self.batch,
+            batch: self.batch.unwrap_or(10),
             affinity: self.affinity,
             late_after: self.late,
             patience: self.patience,
@@ -268,58 +311,6 @@ fn resolve(target: &str, port: u16, sources: Option<Sources>) -> Outcome<SocketA
     found
         .find(|address| sources.is_none_or(|own| own.address.is_ipv4() == address.is_ipv4()))
         .ok_or_else(|| Failure::new(format!("{target} has no address that we could send to")))
-}
-
-// -- Values -----------------------------------------------------------------------------------------------------------
-
-/// `0s1`, `2`, `s2`, `1s2`.
-fn affinity(text: &str) -> Result<Affinity, String> {
-    let wrong = || "must be [START][sSTEP], such as 0s1, 2 or s2".to_owned();
-    let (start, step) = match text.split_once('s') {
-        None => (text, "1"),
-        Some((start, step)) => (if start.is_empty() { "0" } else { start }, step),
-    };
-    Ok(Affinity {
-        start: start.parse().map_err(|_| wrong())?,
-        step: step.parse().map_err(|_| wrong())?,
-    })
-}
-
-fn sources(text: &str) -> Result<Sources, String> {
-    let (address, prefix) = match text.split_once('/') {
-        None => (text, None),
-        Some((address, prefix)) => (address, Some(prefix)),
-    };
-    let address: IpAddr = address
-        .parse()
-        .map_err(|_| "must be an address, or a network such as 192.0.2.0/24")?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let prefix = prefix.map_or(Ok(bits), str::parse);
-    match prefix {
-        Ok(prefix) if prefix <= bits => Ok(Sources { address, prefix }),
-        _ => Err(format!("the prefix must be 0 to {bits}")),
-    }
-}
-
-fn mac(text: &str) -> Result<Mac, String> {
-    let wrong = || "must be six hexadecimal octets, such as 02:00:00:00:00:01".to_owned();
-    let octets: Result<Vec<u8>, _> = text
-        .split([':', '-'])
-        .map(|octet| u8::from_str_radix(octet, 16))
-        .collect();
-    let octets = octets.map_err(|_| wrong())?;
-    octets.try_into().map_err(|_| wrong())
-}
-
-fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || "must be FIRST-LAST, ascending, within 1 to 65535".to_owned();
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let first: u16 = first.parse().map_err(|_| wrong())?;
-    let last: u16 = last.parse().map_err(|_| wrong())?;
-    if first == 0 || first > last {
-        return Err(wrong());
-    }
-    Ok(first..=last)
 }
 
 #[cfg(test)]
@@ -379,14 +370,5 @@ mod tests {
             assert!(failure.contains(part), "{line}: {failure}");
             assert_eq!(failure.lines().count(), 1, "{failure}");
         }
-    }
-
-    #[test]
-    fn affinities_have_a_start_and_a_step() {
-        let pair = |text| affinity(text).map(|affinity| (affinity.start, affinity.step));
-        assert_eq!(pair("3"), Ok((3, 1)));
-        assert_eq!(pair("s2"), Ok((0, 2)));
-        assert_eq!(pair("4s2"), Ok((4, 2)));
-        assert!(pair("").is_err());
     }
 }

@@ -1,12 +1,12 @@
 //! Results as JSON lines, in the shape that kxdpgun uses: DNS-OARC's dns-metrics, each object with our
 //! own findings under `floodgate` beside what the schema knows.
 
-use super::{QUANTILES, quantile, rcode_text};
+use super::{QUANTILES, Transport, Way, quantile, rcode_text};
 use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
 use crate::tally::Tally;
-use crate::xdp::{Description, Measurement};
+use crate::xdp::Measurement;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use xsk::{AttachMode, BindMode};
@@ -19,28 +19,26 @@ const TIME_UNITS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The lines of one run belong together by this.
 #[derive(Clone, Debug)]
-pub struct RunId(String);
+pub struct RunId {
+    id: String,
+    transport: Transport,
+}
 
 impl RunId {
     /// From the clock and the process number: two runs at once differ.
-    pub fn new() -> RunId {
-        RunId(format!(
-            "{}-{}",
-            nanoseconds(SystemTime::now()),
-            std::process::id()
-        ))
+    pub fn new(transport: Transport) -> RunId {
+        let now = nanoseconds(SystemTime::now());
+        RunId {
+            id: format!("{now}-{}", std::process::id()),
+            transport,
+        }
     }
 
     /// The line before a run. `limit`: when an answer is late. `period`: time between statistics.
-    pub fn header(
-        &self,
-        description: &Description,
-        limit: Duration,
-        period: Option<Duration>,
-    ) -> String {
+    pub fn header(&self, way: &Way, limit: Duration, period: Option<Duration>) -> String {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         line(&json!({
-            "runid": self.0,
+            "runid": self.id,
             "type": "header",
             "schema_version": SCHEMA,
             "generator": "floodgate",
@@ -49,18 +47,7 @@ impl RunId {
             "time_units_per_sec": TIME_UNITS_PER_SECOND,
             "stats_interval": period.unwrap_or_default().as_secs_f64(),
             "timeout": limit.as_secs_f64(),
-            "additional_info": {
-                "interface": description.interface,
-                "threads": description.lanes,
-                "attached": match description.attached {
-                    AttachMode::Generic => "generic",
-                    _ => "native",
-                },
-                "bound": match description.bound {
-                    BindMode::ZeroCopy => "zero-copy",
-                    _ => "copy",
-                },
-            },
+            "additional_info": info(way),
         }))
     }
 
@@ -101,7 +88,7 @@ impl RunId {
     /// A probe of a ramp.
     pub fn probe(&self, probe: &Probe, measurement: &Measurement) -> String {
         line(&json!({
-            "runid": self.0,
+            "runid": self.id,
             "type": "probe",
             "rate": probe.rate,
             "seconds": probe.seconds,
@@ -113,7 +100,7 @@ impl RunId {
     pub fn ramp(&self, ramp: &Ramp) -> String {
         let rates = |found: &[Found]| found.iter().map(|found| found.rate).collect::<Vec<_>>();
         line(&json!({
-            "runid": self.0,
+            "runid": self.id,
             "type": "ramp",
             "r99": ramp.r99_median(),
             "r99_runs": rates(&ramp.r99),
@@ -127,7 +114,7 @@ impl RunId {
 
     fn statistics(&self, kind: &str, tally: &Tally, since: SystemTime, until: SystemTime) -> Value {
         json!({
-            "runid": self.0,
+            "runid": self.id,
             "type": kind,
             "since": nanoseconds(since),
             "until": nanoseconds(until),
@@ -137,7 +124,10 @@ impl RunId {
             "response_rcodes": rcodes(tally),
             "response_latency": latency(tally),
             "conn_info": {
-                "type": "udp",
+                "type": match self.transport {
+                    Transport::Udp => "udp",
+                    Transport::Tcp => "tcp",
+                },
                 "packets_sent": tally.sent,
                 "packets_received": tally.answers(),
             },
@@ -146,10 +136,23 @@ impl RunId {
     }
 }
 
-impl Default for RunId {
-    fn default() -> RunId {
-        RunId::new()
-    }
+/// What is known of the way onto the wire.
+fn info(way: &Way) -> Value {
+    let Way::Xdp(description) = way else {
+        return json!({"threads": 1, "attached": "none", "bound": "kernel sockets"});
+    };
+    json!({
+        "interface": description.interface,
+        "threads": description.lanes,
+        "attached": match description.attached {
+            AttachMode::Generic => "generic",
+            _ => "native",
+        },
+        "bound": match description.bound {
+            BindMode::ZeroCopy => "zero-copy",
+            _ => "copy",
+        },
+    })
 }
 
 /// What the schema does not know.
@@ -219,7 +222,7 @@ mod tests {
         };
         tally.count_right(&answer, 1_000);
         tally.count_wrong(Fault::OtherQuestion);
-        let text = RunId::new().periodic(&tally, Duration::from_secs(1));
+        let text = RunId::new(Transport::Udp).periodic(&tally, Duration::from_secs(1));
         assert_eq!(text.lines().count(), 1);
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["type"], "stats_periodic");

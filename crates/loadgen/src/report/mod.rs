@@ -6,6 +6,7 @@ pub mod json;
 pub mod text;
 
 use crate::tally::Tally;
+use crate::xdp::Description;
 use std::fmt;
 use std::io::Write;
 
@@ -18,6 +19,20 @@ pub enum Format {
     Json,
     /// A line of names and a line of values a result.
     Csv,
+}
+
+/// What carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+}
+
+/// How queries get onto the wire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    Xdp(Description),
+    KernelSockets,
 }
 
 /// Writes to standard output at once. Where nobody reads it any more (`| head -1`), the run goes on in silence.

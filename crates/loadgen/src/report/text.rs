@@ -1,11 +1,11 @@
 //! Results as text: kxdpgun's lines first, so that scripts which read them go on working, then what it does not know.
 
-use super::{QUANTILES, Time, percent, quantile, rcode_text};
+use super::{QUANTILES, Time, Way, percent, quantile, rcode_text};
 use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
 use crate::tally::Tally;
-use crate::xdp::{Description, Measurement};
+use crate::xdp::Measurement;
 use std::fmt::Write;
 use xsk::{AttachMode, BindMode};
 
@@ -16,7 +16,10 @@ const WIRE_EXTRA: u64 = 24;
 const LIMIT_PERCENT: f64 = 0.1;
 
 /// The line before a run: interface, threads, mode.
-pub fn description(description: &Description) -> String {
+pub fn header(way: &Way) -> String {
+    let Way::Xdp(description) = way else {
+        return "using kernel sockets, threads 1, TCP\n".to_owned();
+    };
     let attached = match description.attached {
         AttachMode::Generic => "generic mode",
         _ => "native mode",

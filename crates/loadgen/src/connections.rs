@@ -1,0 +1,395 @@
+//! `floodgate xdp -T`: an open loop over TCP, a connection for every query (RFC 7766), by kernel sockets.
+//!
+//! A query is due at its time whatever became of the others: its connection is asked for, the query written when it
+//! stands, the answer read, and the connection reset, so that neither side keeps its ports (TIME-WAIT) for a minute.
+
+use crate::failure::{During, Failure, Outcome};
+use crate::judge::{self, Fault};
+use crate::pace::{Due, Pace};
+use crate::questions::Questions;
+use crate::tally::Tally;
+use crate::watch::Watch;
+use crate::xdp::{LaneCounts, Measurement};
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use wire::message::HEADER_LENGTH;
+
+/// Everything about a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub target: SocketAddr,
+    /// Send from this address.
+    pub source: Option<IpAddr>,
+    /// Connections asked for at once.
+    pub batch: u32,
+    /// An answer that takes longer is late, and its connection is given up.
+    pub late_after: Duration,
+    /// How far behind its schedule the generator may fall before it gives queries up.
+    pub patience: Duration,
+}
+
+/// The longest wait for something to happen: the end must be noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
+/// Events taken at once.
+const EVENTS: usize = 256;
+/// The longest message there is, with its length.
+const MESSAGE_MAX: usize = 2 + 65_535;
+
+/// Sends at this rate for so long, waits for the last answers, and says what was counted.
+///
+/// # Errors
+/// The kernel refuses what every query needs.
+pub fn measure(
+    plan: &Plan,
+    questions: &Questions,
+    (rate, duration): (f64, Duration),
+    watch: &mut Watch,
+) -> Outcome<Measurement> {
+    allow_many_files()?;
+    let tally = Mutex::new(Tally::default());
+    let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let pace = Pace::new(rate, duration, plan.batch, plan.patience);
+    watch.start(duration);
+    let sending = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let result =
+                Sender::new(plan, questions, &tally).and_then(|sender| sender.run(pace, &stop));
+            done.store(true, Ordering::Release);
+            result
+        });
+        while !done.load(Ordering::Acquire) {
+            if !watch.turn(LONGEST_WAIT, || lock(&tally).clone()) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        }
+        sender.join().expect("the sender does not panic")
+    });
+    watch.end();
+    let sending = if watch.is_stopped() {
+        sending?
+    } else {
+        sending?.max(duration)
+    };
+    let tally = tally
+        .into_inner()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let lane = LaneCounts {
+        sent: tally.sent,
+        received: tally.answers(),
+    };
+    Ok(Measurement {
+        sending,
+        tally,
+        lanes: vec![lane],
+        losses: Default::default(),
+    })
+}
+
+/// A connection takes a descriptor: as many as the hard limit allows.
+fn allow_many_files() -> Outcome<()> {
+    let (_, hard) =
+        getrlimit(Resource::RLIMIT_NOFILE).during("asking how many files may be open")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).during("raising how many files may be open")
+}
+
+/// One connection.
+struct Connection {
+    stream: TcpStream,
+    /// Number of its question.
+    question: u32,
+    id: u16,
+    /// When the query was meant to be sent, in nanoseconds since the start.
+    intended: u64,
+    is_written: bool,
+    read: Vec<u8>,
+}
+
+struct Sender<'r> {
+    plan: &'r Plan,
+    questions: &'r Questions,
+    tally: &'r Mutex<Tally>,
+    epoll: Epoll,
+    started: Instant,
+    /// By slot; free slots are listed below.
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    next: u64,
+}
+
+impl<'r> Sender<'r> {
+    fn new(
+        plan: &'r Plan,
+        questions: &'r Questions,
+        tally: &'r Mutex<Tally>,
+    ) -> Outcome<Sender<'r>> {
+        Ok(Sender {
+            plan,
+            questions,
+            tally,
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).during("opening connections")?,
+            started: Instant::now(),
+            connections: Vec::new(),
+            free: Vec::new(),
+            next: 0,
+        })
+    }
+
+    /// Sends by the pace and collects until everything is answered or late; returns how long the sending took.
+    fn run(mut self, mut pace: Pace, stop: &AtomicBool) -> Outcome<Duration> {
+        let mut events = vec![EpollEvent::empty(); EVENTS];
+        let mut sent_until = None;
+        loop {
+            let now = self.now();
+            let wait = match self.send(&mut pace, now)? {
+                Some(wait) if sent_until.is_none() && !stop.load(Ordering::Relaxed) => wait,
+                _ => {
+                    sent_until.get_or_insert(Duration::from_nanos(now));
+                    pace = Pace::new(0.0, Duration::ZERO, 1, Duration::ZERO);
+                    LONGEST_WAIT
+                }
+            };
+            self.serve(wait, &mut events)?;
+            let sent_all = sent_until.filter(|until| {
+                let waited = Duration::from_nanos(self.now()).saturating_sub(*until);
+                self.free.len() == self.connections.len() || waited > self.plan.late_after
+            });
+            if let Some(until) = sent_all {
+                return Ok(until);
+            }
+        }
+    }
+
+    /// Nanoseconds since the start.
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Asks for the connections that are due. Returns how long nothing is due; `None`: everything is sent.
+    fn send(&mut self, pace: &mut Pace, now: u64) -> Outcome<Option<Duration>> {
+        loop {
+            let (queries, intended) = match pace.due(now) {
+                Due::Finished { skipped } => {
+                    lock(self.tally).skipped += skipped;
+                    return Ok(None);
+                }
+                Due::At(then) => return Ok(Some(Duration::from_nanos(then - now))),
+                Due::Batch {
+                    queries,
+                    intended,
+                    skipped,
+                } => {
+                    lock(self.tally).skipped += skipped;
+                    (queries, intended)
+                }
+            };
+            for _ in 0..queries {
+                self.ask(intended)?;
+            }
+        }
+    }
+
+    /// Asks for one connection. One that this machine has no room for is the generator's limit.
+    fn ask(&mut self, intended: u64) -> Outcome<()> {
+        let stream = match start(self.plan) {
+            Ok(stream) => stream,
+            Err(Errno::EMFILE | Errno::ENFILE | Errno::EADDRNOTAVAIL | Errno::EAGAIN) => {
+                lock(self.tally).skipped += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(error).during(format!("connecting to {}", self.plan.target)),
+        };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        self.epoll
+            .add(&stream, EpollEvent::new(flags, slot as u64))
+            .during("opening connections")?;
+        let question = (self.next % self.questions.len() as u64) as u32;
+        self.connections[slot] = Some(Connection {
+            stream,
+            question,
+            id: self.next as u16,
+            intended,
+            is_written: false,
+            read: Vec::new(),
+        });
+        self.next += 1;
+        let mut tally = lock(self.tally);
+        tally.sent += 1;
+        tally.sent_octets += self.questions.get(question as usize).message.len() as u64;
+        Ok(())
+    }
+
+    /// Waits for at most so long, and goes on with the connections that can.
+    fn serve(&mut self, wait: Duration, events: &mut [EpollEvent]) -> Outcome<()> {
+        // Rounded up to milliseconds, as epoll counts: the pace catches up.
+        let wait = wait.min(LONGEST_WAIT).as_micros().div_ceil(1000) as u16;
+        let ready = match self.epoll.wait(events, EpollTimeout::from(wait)) {
+            Err(Errno::EINTR) => 0,
+            other => other.during("waiting for connections")?,
+        };
+        let now = self.now();
+        for event in &events[..ready] {
+            let slot = event.data() as usize;
+            let questions = self.questions;
+            let Some(connection) = &mut self.connections[slot] else {
+                continue;
+            };
+            if let Some(ended) = connection.go_on(questions) {
+                let mut tally = lock(self.tally);
+                count(
+                    connection,
+                    ended,
+                    questions,
+                    (now, self.plan.late_after),
+                    &mut tally,
+                );
+                self.connections[slot] = None;
+                self.free.push(slot);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How a connection ended.
+enum Ended {
+    /// With a whole message, behind its length.
+    Answered,
+    /// Without one.
+    Broken,
+}
+
+impl Connection {
+    /// Writes and reads as far as possible. `None`: it goes on.
+    fn go_on(&mut self, questions: &Questions) -> Option<Ended> {
+        if !self.is_written {
+            match self.stream.peer_addr() {
+                Ok(_) => {}
+                Err(_) if matches!(self.stream.take_error(), Ok(None)) => return None,
+                Err(_) => return Some(Ended::Broken),
+            }
+            let message = questions.get(self.question as usize).message;
+            let mut out = (message.len() as u16).to_be_bytes().to_vec();
+            out.extend(message);
+            if let Some(id) = out.get_mut(2..4) {
+                id.copy_from_slice(&self.id.to_be_bytes());
+            }
+            // A new connection's buffer takes any query whole.
+            if self.stream.write_all(&out).is_err() {
+                return Some(Ended::Broken);
+            }
+            self.is_written = true;
+        }
+        self.read()
+    }
+
+    fn read(&mut self) -> Option<Ended> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Some(Ended::Broken),
+                Ok(count) => self.read.extend(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+                Err(_) => return Some(Ended::Broken),
+            }
+            if self.message().is_some() {
+                return Some(Ended::Answered);
+            }
+            if self.read.len() > MESSAGE_MAX {
+                return Some(Ended::Broken);
+            }
+        }
+    }
+
+    /// The message, when it is whole.
+    fn message(&self) -> Option<&[u8]> {
+        let (length, rest) = self.read.split_first_chunk()?;
+        rest.get(..usize::from(u16::from_be_bytes(*length)))
+    }
+}
+
+/// Judges what came by a connection. One that broke counts as never answered.
+fn count(
+    connection: &Connection,
+    ended: Ended,
+    questions: &Questions,
+    (now, late_after): (u64, Duration),
+    tally: &mut Tally,
+) {
+    let Some(message) = connection
+        .message()
+        .filter(|_| matches!(ended, Ended::Answered))
+    else {
+        return;
+    };
+    if message.get(..2) != Some(&connection.id.to_be_bytes()) && message.len() >= HEADER_LENGTH {
+        return tally.count_wrong(Fault::NeverAsked);
+    }
+    let question = questions.get(connection.question as usize).question;
+    match judge::check(message, question) {
+        Err(fault) => tally.count_wrong(fault),
+        Ok(answer) => {
+            let latency = now.saturating_sub(connection.intended);
+            if latency > late_after.as_nanos() as u64 {
+                tally.late += 1;
+            } else {
+                tally.count_right(&answer, latency);
+            }
+        }
+    }
+}
+
+/// A socket that is being connected, does not block, and is reset when closed.
+fn start(plan: &Plan) -> nix::Result<TcpStream> {
+    let family = match plan.target {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+    let descriptor = socket(family, SockType::Stream, flags, None)?;
+    let reset = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    setsockopt(&descriptor, sockopt::Linger, &reset)?;
+    if let Some(source) = plan.source {
+        let source = SockaddrStorage::from(SocketAddr::new(source, 0));
+        bind(descriptor.as_raw_fd(), &source)?;
+    }
+    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(plan.target)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(descriptor)),
+        Err(error) => Err(error),
+    }
+}
+
+fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// What only sends over AF_XDP.
+///
+/// # Errors
+/// One of the options is given with `-T`.
+pub fn refuse(options: &[(&str, bool)]) -> Outcome<()> {
+    match options.iter().find(|(_, given)| *given) {
+        None => Ok(()),
+        Some((option, _)) => Err(Failure::new(format!(
+            "-T sends by kernel sockets: {option} means nothing there"
+        ))),
+    }
+}
