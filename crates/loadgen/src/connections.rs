@@ -7,6 +7,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::judge::{self, Fault};
 use crate::pace::{Due, Pace};
 use crate::questions::Questions;
+use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::xdp::{LaneCounts, Measurement};
@@ -36,6 +37,8 @@ pub struct Plan {
     pub late_after: Duration,
     /// How far behind its schedule the generator may fall before it gives queries up.
     pub patience: Duration,
+    /// How the rate changes.
+    pub shape: Shape,
 }
 
 /// The longest wait for something to happen: the end must be noticed.
@@ -58,7 +61,7 @@ pub fn measure(
     allow_many_files()?;
     let tally = Mutex::new(Tally::default());
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
-    let pace = Pace::new(rate, duration, plan.batch, plan.patience);
+    let pace = Pace::new(rate, duration, plan.batch, plan.patience).shaped(plan.shape);
     watch.start(duration);
     let sending = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {

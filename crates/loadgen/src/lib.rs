@@ -14,6 +14,7 @@ pub mod questions;
 pub mod ramp;
 pub mod report;
 pub mod search;
+pub mod shape;
 pub mod sockets;
 pub mod tally;
 pub mod watch;

@@ -5,14 +5,18 @@
 //! latencies; what it owes for longer than its patience it gives up and counts, so that a rate beyond its reach does
 //! not turn into latencies without end.
 
+use crate::shape::Shape;
 use std::time::Duration;
 
 /// The schedule of one sending thread.
 #[derive(Clone, Debug)]
 pub struct Pace {
     batch: u32,
-    /// Nanoseconds from one batch to the next.
+    shape: Shape,
+    /// Seconds from one batch to the next at a constant rate.
     interval: f64,
+    /// Seconds of the whole schedule.
+    duration: f64,
     total: u64,
     /// How far the sender may be behind, in nanoseconds.
     patience: u64,
@@ -42,11 +46,22 @@ impl Pace {
     pub fn new(rate: f64, duration: Duration, batch: u32, patience: Duration) -> Pace {
         Pace {
             batch: batch.max(1),
-            interval: f64::from(batch.max(1)) * 1e9 / rate,
+            shape: Shape::Constant,
+            interval: f64::from(batch.max(1)) / rate,
+            duration: duration.as_secs_f64(),
             total: (rate * duration.as_secs_f64()).round() as u64,
             patience: patience.as_nanos() as u64,
             gone: 0,
         }
+    }
+
+    /// The same with a rate that changes.
+    #[must_use]
+    pub fn shaped(mut self, shape: Shape) -> Pace {
+        let rate = f64::from(self.batch) / self.interval;
+        self.total = (rate * shape.sent_at(self.duration, self.duration)).round() as u64;
+        self.shape = shape;
+        self
     }
 
     /// Queries of the whole schedule.
@@ -94,7 +109,8 @@ impl Pace {
         if self.gone >= self.total || self.intended(self.gone) >= limit {
             return 0;
         }
-        let batches = (limit as f64 / self.interval).ceil() as u64;
+        let sent = self.shape.sent_at(limit as f64 / 1e9, self.duration);
+        let batches = (sent / self.interval).ceil() as u64;
         let kept = (batches * u64::from(self.batch)).clamp(self.gone, self.total);
         std::mem::replace(&mut self.gone, kept).abs_diff(kept)
     }
@@ -102,7 +118,8 @@ impl Pace {
     /// When the query of this number is meant to be sent: with its batch.
     #[inline]
     fn intended(&self, number: u64) -> u64 {
-        ((number / u64::from(self.batch)) as f64 * self.interval) as u64
+        let sent = (number / u64::from(self.batch)) as f64 * self.interval;
+        (self.shape.time_of(sent, self.duration) * 1e9) as u64
     }
 }
 
@@ -163,6 +180,24 @@ mod tests {
     fn a_rate_of_nothing_is_finished_at_once() {
         let mut pace = Pace::new(0.0, Duration::from_secs(1), 8, PATIENCE);
         assert_eq!(pace.due(0), Due::Finished { skipped: 0 });
+    }
+
+    #[test]
+    fn a_shape_moves_batches_and_keeps_their_number() {
+        let second = Duration::from_secs(1);
+        let shape = Shape::Burst {
+            period: 0.5,
+            part: 0.5,
+        };
+        let mut pace = Pace::new(100.0, second, 25, PATIENCE).shaped(shape);
+        assert_eq!(pace.total(), 100);
+        let times = [0, 125_000_000, 500_000_000, 625_000_000];
+        for intended in times {
+            assert!(
+                matches!(pace.due(intended), Due::Batch { intended: at, skipped: 0, .. } if at == intended)
+            );
+        }
+        assert_eq!(pace.due(SECOND), Due::Finished { skipped: 0 });
     }
 
     proptest! {

@@ -1,7 +1,7 @@
 //! `floodgate sockets`: dnsperf's command line (its manual, version 2.10).
 
 use super::parse;
-use super::values::{rate, seconds};
+use super::values::{EdnsOption, edns_option, rate, seconds};
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
 use crate::report::{dnsperf, say};
@@ -61,6 +61,9 @@ pub(super) struct Command {
     /// All queries have EDNS and DNSSEC OK
     #[arg(short = 'D', conflicts_with = "binary")]
     dnssec_ok: bool,
+    /// All queries have this EDNS option
+    #[arg(short = 'E', value_name = "CODE:HEX", value_parser = edns_option, conflicts_with = "binary")]
+    edns_option: Option<EdnsOption>,
     /// Print answers a second, every so many seconds
     #[arg(short = 'S', value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
@@ -163,11 +166,16 @@ impl Command {
         if self.binary {
             return QuestionFormat::Binary;
         }
-        QuestionFormat::Text(Style {
+        let mut style = Style {
             payload_size: PAYLOAD_SIZE,
             edns: self.edns,
             dnssec_ok: self.dnssec_ok,
-        })
+            edns_options: Vec::new(),
+        };
+        if let Some(option) = &self.edns_option {
+            style.add_option(option.code, &option.value);
+        }
+        QuestionFormat::Text(style)
     }
 
     /// The extended options: one means something here, one is for messages that we do not print.

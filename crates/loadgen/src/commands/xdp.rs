@@ -1,13 +1,16 @@
 //! `floodgate xdp`: kxdpgun's command line (its manual, versions 3.2 to 3.5), and what it lacks.
 
 use super::parse;
-use super::values::{affinity, mac, ports, rate, seconds, sources};
+use super::values::{
+    EdnsOption, affinity, client_subnet, cookie, mac, ports, rate, seconds, sources,
+};
 use crate::connections;
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
 use crate::report::{Format, Transport, Way, csv, say, text};
+use crate::shape::Shape;
 use crate::watch::Watch;
 use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, sleep_precisely};
 use clap::{Parser, ValueEnum};
@@ -78,6 +81,12 @@ pub(super) struct Command {
         default_value_t = 1232
     )]
     edns_size: u16,
+    /// A client's cookie in every query, 16 hexadecimal digits
+    #[arg(long, value_name = "HEX", value_parser = cookie, conflicts_with = "binary")]
+    cookie: Option<EdnsOption>,
+    /// A client subnet in every query
+    #[arg(long, value_name = "NETWORK", value_parser = client_subnet, conflicts_with = "binary")]
+    ecs: Option<EdnsOption>,
     /// auto: native and zero-copy where possible; copy: native, copying; generic: in the kernel's stack
     #[arg(short = 'm', long, value_enum, default_value = "auto")]
     mode: ModeWord,
@@ -112,6 +121,9 @@ pub(super) struct Command {
     /// With --ramp: the highest rate to try
     #[arg(long, value_name = "QUERIES", default_value = "4000000", value_parser = rate)]
     highest: f64,
+    /// How the rate changes: constant, ramp:FROM, burst:SECONDS,PART, sine:SECONDS,DEPTH
+    #[arg(long, value_name = "SHAPE", default_value = "constant", value_parser = Shape::from_text, conflicts_with = "ramp")]
+    shape: Shape,
     /// Never sleep between batches: steadier sending at the cost of a whole CPU
     #[arg(long)]
     busy: bool,
@@ -191,6 +203,7 @@ impl Command {
             batch: self.batch.unwrap_or(1),
             late_after: self.late,
             patience: self.patience,
+            shape: self.shape,
         };
         let id = RunId::new(Transport::Tcp);
         self.say_header(&id, &Way::KernelSockets);
@@ -264,6 +277,7 @@ impl Command {
             affinity: self.affinity,
             late_after: self.late,
             patience: self.patience,
+            shape: self.shape,
             busy: self.busy,
         })
     }
@@ -272,10 +286,14 @@ impl Command {
         if self.binary {
             return QuestionFormat::Binary;
         }
-        QuestionFormat::Text(Style {
+        let mut style = Style {
             payload_size: self.edns_size,
             ..Style::default()
-        })
+        };
+        for option in self.cookie.iter().chain(&self.ecs) {
+            style.add_option(option.code, &option.value);
+        }
+        QuestionFormat::Text(style)
     }
 
     fn format(&self) -> Format {

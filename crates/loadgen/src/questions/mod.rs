@@ -43,7 +43,7 @@ pub struct Question<'q> {
 }
 
 /// How a file of questions is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// A line each: name, type, flags.
     Text(Style),

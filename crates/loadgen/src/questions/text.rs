@@ -9,7 +9,7 @@ use wire::message::{QueryFlags, write_query};
 use wire::name::NameBuf;
 
 /// What queries from text have in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
     /// The largest answer over UDP that a query with EDNS asks for, in octets.
     pub payload_size: u16,
@@ -17,6 +17,8 @@ pub struct Style {
     pub edns: bool,
     /// Every query has EDNS and DNSSEC OK.
     pub dnssec_ok: bool,
+    /// Options of every query with EDNS, one behind the other: code 2, length 2, value (RFC 6891 §6.1.2).
+    pub edns_options: Vec<u8>,
 }
 
 impl Default for Style {
@@ -26,7 +28,18 @@ impl Default for Style {
             payload_size: 1232,
             edns: false,
             dnssec_ok: false,
+            edns_options: Vec::new(),
         }
+    }
+}
+
+impl Style {
+    /// Adds an EDNS option; every query has EDNS from then on.
+    pub fn add_option(&mut self, code: u16, value: &[u8]) {
+        self.edns = true;
+        self.edns_options.extend(code.to_be_bytes());
+        self.edns_options.extend((value.len() as u16).to_be_bytes());
+        self.edns_options.extend(value);
     }
 }
 
@@ -44,7 +57,7 @@ pub fn parse(text: &[u8], style: Style) -> Outcome<Questions> {
         }
         let wrong = |what| Failure::new(format!("line {}: {what}", number + 1));
         let line = std::str::from_utf8(line).map_err(|_| wrong("not UTF-8 text".to_owned()))?;
-        let length = write_line(&mut message, line, style).map_err(wrong)?;
+        let length = write_line(&mut message, line, &style).map_err(wrong)?;
         questions
             .push(&message[..length])
             .map_err(|failure| wrong(failure.to_string()))?;
@@ -53,7 +66,7 @@ pub fn parse(text: &[u8], style: Style) -> Outcome<Questions> {
 }
 
 /// Writes the query of one line; returns its length.
-fn write_line(message: &mut [u8; 512], line: &str, style: Style) -> Result<usize, String> {
+fn write_line(message: &mut [u8; 512], line: &str, style: &Style) -> Result<usize, String> {
     let mut words = line.split_ascii_whitespace();
     let (Some(name), Some(qtype)) = (words.next(), words.next()) else {
         return Err(format!(
@@ -69,11 +82,24 @@ fn write_line(message: &mut [u8; 512], line: &str, style: Style) -> Result<usize
     let name: NameBuf = name.parse().map_err(|error| format!("`{name}`: {error}"))?;
     let qtype = parse_qtype(qtype)
         .ok_or_else(|| format!("`{qtype}` is no type: expected A, AAAA, … or TYPE65280"))?;
-    write_query(message, 0, (name.as_name(), qtype, class::IN), flags)
-        .ok_or_else(|| format!("`{line}` does not fit 512 octets"))
+    let too_long = || format!("`{line}` does not fit 512 octets");
+    let length =
+        write_query(message, 0, (name.as_name(), qtype, class::IN), flags).ok_or_else(too_long)?;
+    if flags.payload_size.is_none() {
+        return Ok(length);
+    }
+    // The OPT record comes last, and its last two octets are the length of its options.
+    let options = &style.edns_options;
+    let end = length + options.len();
+    message
+        .get_mut(length..end)
+        .ok_or_else(too_long)?
+        .copy_from_slice(options);
+    message[length - 2..length].copy_from_slice(&(options.len() as u16).to_be_bytes());
+    Ok(end)
 }
 
-fn flags_of(word: Option<&str>, style: Style) -> Result<QueryFlags, String> {
+fn flags_of(word: Option<&str>, style: &Style) -> Result<QueryFlags, String> {
     let (edns, dnssec_ok) = match word {
         None => (false, false),
         Some("E") => (true, false),
@@ -126,10 +152,33 @@ mod tests {
             payload_size: 4096,
             edns: true,
             dnssec_ok: true,
+            ..Style::default()
         };
         let questions = parse(b"a A", style).unwrap();
         let edns = parse_query(questions.get(0).message).unwrap().edns.unwrap();
         assert_eq!((edns.payload_size, edns.dnssec_ok), (4096, true));
+    }
+
+    #[test]
+    fn options_stand_in_queries_with_edns() {
+        let mut style = Style::default();
+        style.add_option(10, b"\x01\x02\x03\x04\x05\x06\x07\x08");
+        style.add_option(8, &[0, 1, 24, 0, 192, 0, 2]);
+        let questions = parse(b"a A", style.clone()).unwrap();
+        let message = questions.get(0).message;
+        let edns = parse_query(message).unwrap().edns.unwrap();
+        let options: Vec<_> = edns
+            .options(message)
+            .map(|option| (option.code, option.value.len()))
+            .collect();
+        assert_eq!(options, [(10, 8), (8, 7)]);
+        style.add_option(65001, &[0; 500]);
+        assert!(
+            parse(b"a A", style)
+                .unwrap_err()
+                .to_string()
+                .contains("512 octets")
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::flights::Flights;
 use crate::pace::Pace;
 use crate::path;
 use crate::questions::Questions;
+use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use addressing::{Addressing, port_bits};
@@ -78,6 +79,8 @@ pub struct Plan {
     pub late_after: Duration,
     /// How far behind its schedule the generator may fall before it gives queries up.
     pub patience: Duration,
+    /// How the rate changes.
+    pub shape: Shape,
     /// Never sleep between batches.
     pub busy: bool,
 }
@@ -216,6 +219,7 @@ impl Generator {
         };
         let lanes = self.lanes.len() as f64;
         let pace = Pace::new(rate / lanes, duration, self.plan.batch, self.plan.patience);
+        let pace = pace.shaped(self.plan.shape);
         let affinity = self.plan.affinity;
         watch.start(duration);
         let results = std::thread::scope(|scope| {
