@@ -7,9 +7,13 @@ stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
 stage_style() { cargo run --quiet --package xtask -- tidy; }
 # The programs that later stages start, optimised: scenarios and faults count time.
 stage_build() { cargo build --quiet --profile quick --package millrace --package testnet; }
-stage_units() { cargo test --workspace --quiet --lib --bins && cargo test --workspace --quiet --doc; }
+# --show-output: a test that skips itself says so on its output, which would stay hidden otherwise.
+stage_units() {
+    cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
+        cargo test --workspace --quiet --doc
+}
 # The scenarios have stages of their own, with the optimised program.
-stage_tests() { cargo test --workspace --quiet --test '*' --exclude testnet; }
+stage_tests() { cargo test --workspace --quiet --no-fail-fast --test '*' --exclude testnet -- --show-output; }
 # Interleavings: packages of their own, for loom's dependencies are built for nothing else.
 stage_models() {
     local model
