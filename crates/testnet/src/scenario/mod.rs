@@ -9,6 +9,7 @@ mod expect;
 mod model;
 mod parse;
 mod parse_backend;
+mod parse_queries;
 mod parse_steps;
 mod reply;
 mod run;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::model::{BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport};
-use super::parse_steps::edns;
+use super::parse_queries::edns;
 use super::words::{Words, parse};
 use crate::dns::{FLAGS, Query, Record, octets_of_hex, rcode_number};
 use crate::{Failure, Outcome};

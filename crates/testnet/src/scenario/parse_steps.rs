@@ -1,19 +1,16 @@
 //! Lines of `[steps]`.
 
-use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::model::{
-    Action, Ask, Comparison, Counter, Expect, OptPattern, Payload, Step, Transport,
-};
+use super::model::{Action, Comparison, Counter, Expect, OptPattern, Step};
 use super::parse_backend::{milliseconds, transport};
+use super::parse_queries::{ask, edns, send};
 use super::words::{Words, parse};
-use crate::dns::{Edns, FLAGS, Query, RecordPattern, octets_of_hex, rcode_number};
-use crate::frame::Shape;
-use crate::lab::{CLIENT_V4, CLIENT_V6, End, SERVER_V4, SERVER_V6};
+use crate::dns::{FLAGS, RecordPattern, octets_of_hex, rcode_number};
+use crate::lab::End;
 use crate::metrics::labels_of;
 use crate::subject::{Door, SubjectKind};
 use crate::{Failure, Outcome};
@@ -121,128 +118,6 @@ pub(super) fn check_order(steps: &[Step]) -> Result<(), (usize, Failure)> {
         }
     }
     Ok(())
-}
-
-// ---------------------------------------------------------------------------------------------
-// Queries
-
-fn ask(words: &mut Words<'_>) -> Outcome<Ask> {
-    let label = words.label().map(str::to_owned);
-    let mut query = Query::new(words.next("a name")?, words.next("a type")?)?;
-    for (word, bit) in FLAGS {
-        query.flags |= if words.flag(word) { bit } else { 0 };
-        query.flags &= if words.flag(&format!("-{word}")) {
-            !bit
-        } else {
-            !0
-        };
-    }
-    if let Some(opcode) = words.number("opcode")? {
-        query.flags = (query.flags & !0x7800) | opcode << 11;
-    }
-    if let Some(class) = words.value("class") {
-        query.set_class(class)?;
-    }
-    query.edns = edns(words)?;
-    query.trailing = words
-        .value("trailing")
-        .map(octets_of_hex)
-        .transpose()?
-        .unwrap_or_default();
-    let id = words.number("id")?;
-    let counts = words.value("counts").map(counts).transpose()?;
-    way(words, label, Payload::Query { query, id, counts })
-}
-
-fn send(words: &mut Words<'_>) -> Outcome<Ask> {
-    let label = words.label().map(str::to_owned);
-    let is_hex = |word: &str| {
-        word.bytes()
-            .all(|octet| octet.is_ascii_hexdigit() || octet == b'_')
-    };
-    let octets = octets_of_hex(&words.take_all(is_hex).concat())?;
-    way(words, label, Payload::Octets(octets))
-}
-
-/// Where a message goes and how.
-fn way(words: &mut Words<'_>, label: Option<String>, payload: Payload) -> Outcome<Ask> {
-    let source: Option<IpAddr> = words.parsed("from")?;
-    let v6 = words.flag("v6") || source.is_some_and(|source| source.is_ipv6());
-    let server = if v6 { SERVER_V6 } else { SERVER_V4 };
-    let destination = match words.value("to") {
-        Some(text) => text
-            .parse::<SocketAddr>()
-            .or_else(|_| Ok(SocketAddr::new(parse("to", text)?, 53)))?,
-        None => SocketAddr::new(server, 53),
-    };
-    let client = if destination.is_ipv6() {
-        CLIENT_V6
-    } else {
-        CLIENT_V4
-    };
-    let source = source.unwrap_or(client);
-    if source.is_ipv6() != destination.is_ipv6() {
-        return Err(Failure::new(format!(
-            "{source} cannot send to {destination}"
-        )));
-    }
-    Ok(Ask {
-        label,
-        payload,
-        transport: transport(words).unwrap_or(Transport::Udp),
-        source,
-        source_port: words.number("port")?.unwrap_or(0),
-        destination,
-        via: words.value("via").map(str::to_owned),
-        kernel: words.flag("kernel"),
-        split: words.flag("split"),
-        frame: Shape::from_words(words)?,
-    })
-}
-
-/// Takes the words that make an OPT record: `edns size= version= do option=CODE:HEX opts=`.
-pub(super) fn edns(words: &mut Words<'_>) -> Outcome<Option<Edns>> {
-    let mut edns = Edns::default();
-    let mut there = words.flag("edns");
-    if let Some(size) = words.number("size")? {
-        (edns.size_octets, there) = (size, true);
-    }
-    if let Some(version) = words.parsed("version")? {
-        (edns.version, there) = (version, true);
-    }
-    if words.flag("do") {
-        (edns.dnssec_ok, there) = (true, true);
-    }
-    if let Some(count) = words.number("opts")? {
-        (edns.count, there) = (count, true);
-    }
-    while let Some(option) = words.value("option") {
-        let (code, octets) = option
-            .split_once(':')
-            .ok_or_else(|| Failure::new("option=CODE:HEX"))?;
-        edns.options
-            .push((parse("option", code)?, repeated(octets)?));
-        there = true;
-    }
-    Ok(there.then_some(edns))
-}
-
-/// Octets by their digits, repeated where `*N` follows: `00*1600`.
-fn repeated(text: &str) -> Outcome<Vec<u8>> {
-    match text.split_once('*') {
-        Some((octets, times)) => Ok(octets_of_hex(octets)?.repeat(parse("option", times)?)),
-        None => octets_of_hex(text),
-    }
-}
-
-fn counts(text: &str) -> Outcome<[u16; 4]> {
-    let numbers: Vec<u16> = text
-        .split('/')
-        .map(|count| parse("counts", count))
-        .collect::<Outcome<_>>()?;
-    numbers
-        .try_into()
-        .map_err(|_| Failure::new("counts=QUESTIONS/ANSWERS/AUTHORITY/ADDITIONAL"))
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -441,34 +316,6 @@ mod tests {
         let mut steps = Vec::new();
         line(&mut steps, 1, text)?;
         Ok(steps.remove(0).action)
-    }
-
-    #[test]
-    fn a_query_takes_its_words() {
-        let text = "ask q1: www.example.com. A v6 tcp -rd cd do size=4096 option=10:0102 opcode=4 id=7 via=c1 split";
-        let Action::Ask(ask) = one(text).expect("good words") else {
-            panic!("not an ask")
-        };
-        let Payload::Query { query, id, .. } = &ask.payload else {
-            panic!("not a query")
-        };
-        assert_eq!((query.flags, *id), (0x2010, Some(7)));
-        let edns = query.edns.as_ref().expect("it has EDNS");
-        assert_eq!(
-            (edns.size_octets, edns.dnssec_ok, edns.options.len()),
-            (4096, true, 1)
-        );
-        assert_eq!((ask.source, ask.destination.port()), (CLIENT_V6, 53));
-        assert!(ask.split && ask.transport == Transport::Tcp && ask.via.as_deref() == Some("c1"));
-    }
-
-    #[test]
-    fn the_client_has_the_family_of_its_destination() {
-        let Action::Ask(ask) = one("ask a. A to=[2001:db8::2]:5353").expect("good words") else {
-            panic!("not an ask")
-        };
-        assert_eq!((ask.source, ask.destination.port()), (CLIENT_V6, 5353));
-        assert!(one("ask a. A v6 from=192.0.2.100").is_err());
     }
 
     #[test]
