@@ -2,9 +2,10 @@
 //! the sockets and processes it made stay inside.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -104,6 +105,20 @@ impl Namespace {
     fn enter(&self) -> Outcome<()> {
         let file = File::open(self.path()).during(format!("opening {}", self.path().display()))?;
         setns(file, CloneFlags::CLONE_NEWNET).during(format!("entering namespace {}", self.name))
+    }
+}
+
+/// Binds a socket that somebody here has just closed. A process that is being started holds copies of
+/// all our descriptors until it executes its program, and nothing tells when that is.
+pub fn bind_when_free<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(2);
+    loop {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
+            outcome => return outcome,
+        }
     }
 }
 

@@ -200,12 +200,20 @@ impl Server {
 
     /// Awaits a line with `text` in what the server writes.
     pub fn await_log(&mut self, text: &str, within: Duration) -> Outcome<()> {
+        self.await_log_times(text, 1, within)
+    }
+
+    /// Awaits that it has written `text` so often.
+    pub fn await_log_times(&mut self, text: &str, times: usize, within: Duration) -> Outcome<()> {
         let log = self.log.clone();
-        self.until(within, &format!("the server to say `{text}`"), || {
-            Ok(fs::read_to_string(&log)
-                .during("reading the log")?
-                .contains(text))
-        })
+        self.until(
+            within,
+            &format!("the server to say `{text}` ({times} times)"),
+            || {
+                let written = fs::read_to_string(&log).during("reading the log")?;
+                Ok(written.matches(text).count() >= times)
+            },
+        )
     }
 
     /// Awaits that it is so, as `Process::until` does.

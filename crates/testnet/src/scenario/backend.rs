@@ -13,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::answering::{Way, read_message};
 use super::model::{BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport};
 use crate::dns::{Query, hex_of_octets, question_of};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, bind_when_free};
 use crate::{During, Failure, Outcome};
 
 /// A backend that answers until it is dropped.
@@ -184,11 +184,11 @@ type Sockets = (UdpSocket, TcpListener, HashMap<SocketAddr, UdpSocket>);
 fn open(address: SocketAddr, sources: &[SocketAddr]) -> std::io::Result<Sockets> {
     let mut others = HashMap::new();
     for source in sources {
-        others.insert(*source, UdpSocket::bind(source)?);
+        others.insert(*source, bind_when_free(|| UdpSocket::bind(source))?);
     }
     Ok((
-        UdpSocket::bind(address)?,
-        TcpListener::bind(address)?,
+        bind_when_free(|| UdpSocket::bind(address))?,
+        bind_when_free(|| TcpListener::bind(address))?,
         others,
     ))
 }

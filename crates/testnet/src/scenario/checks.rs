@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::backend::Backend;
 use super::client::Asked;
 use super::model::{Action, Scenario, Step, Transport};
 use super::run::Run;
 use crate::kernel_counters::KernelCounters;
-use crate::lab::{Lab, SERVER_CLIENTS};
+use crate::lab::{Lab, SERVER_BACKENDS, SERVER_CLIENTS, Topology};
 use crate::metrics::Metrics;
 use crate::subject::Door;
 use crate::{During, Failure, Outcome, dns};
@@ -75,24 +76,40 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The run's queries really came by AF_XDP, as many as clients sent over UDP; and nothing aborted.
+    /// The run's queries really came by AF_XDP, as many as clients sent over UDP, and went on by it to
+    /// backends that are to be asked so; nothing was aborted, no ring entry was wrong.
     fn check_xdp(&self) -> Outcome<()> {
         self.ground.exceptions.check(&self.ground.lab.server())?;
-        let by_xdp = |asked: &&Asked| asked.transport == Transport::Udp && !asked.kernel;
-        let asked = &self.clients.asked()[self.asked_before..];
-        let sent = asked.iter().filter(by_xdp).count() as f64;
         let now = Metrics::of(&self.ground.lab.server())?;
-        let labels = [("interface".to_owned(), SERVER_CLIENTS.to_owned())];
-        let sum = |metrics: &Metrics| metrics.sum("millrace_xsk_received", &labels);
-        let received =
-            sum(&now).ok_or_else(|| Failure::new("/metrics has no row millrace_xsk_received"))?;
-        let received = received - sum(&self.before).unwrap_or(0.0);
-        if received >= sent || self.scenario.mixed_paths {
-            return sound_rings(&now);
+        let grown = |name: &str, interface: &str| {
+            let labels = [("interface".to_owned(), interface.to_owned())];
+            let sum = |metrics: &Metrics| metrics.sum(name, &labels).unwrap_or(0.0);
+            sum(&now) - sum(&self.before)
+        };
+        let by_xdp = |asked: &&Asked| asked.transport == Transport::Udp && !asked.kernel;
+        let sent = self.clients.asked()[self.asked_before..]
+            .iter()
+            .filter(by_xdp)
+            .count();
+        let received = grown("millrace_xsk_received", SERVER_CLIENTS);
+        if received < sent as f64 && !self.scenario.mixed_paths {
+            return Err(Failure::new(format!(
+                "AF_XDP received {received} frames from clients who sent {sent} queries"
+            )));
         }
-        Err(Failure::new(format!(
-            "AF_XDP received {received} frames from clients who sent {sent} queries"
-        )))
+        let seen = self.seen_over_udp();
+        let forwarded = grown("millrace_xsk_sent", SERVER_BACKENDS);
+        if forwarded < seen as f64 && self.scenario.servers_by_xdp() > 0 {
+            return Err(Failure::new(format!(
+                "AF_XDP sent {forwarded} frames to backends who saw {seen} queries"
+            )));
+        }
+        sound_rings(&now)
+    }
+
+    fn seen_over_udp(&self) -> usize {
+        let seen = self.backends.iter().flat_map(Backend::seen);
+        seen.filter(|seen| seen.transport == Transport::Udp).count()
     }
 }
 
@@ -133,6 +150,22 @@ fn sound_rings(metrics: &Metrics) -> Outcome<()> {
 }
 
 impl Scenario {
+    /// How many servers have `$BACKEND` in the configuration, if all have, and an interface of their own.
+    pub(super) fn servers_by_xdp(&self) -> usize {
+        let restarts = self
+            .steps
+            .iter()
+            .any(|step| matches!(step.action, Action::Restart { .. }));
+        let (_, text) = &self.configurations[0];
+        let servers = text.matches("newServer").count();
+        let all = text.matches("$BACKEND").count() == servers;
+        if all && !restarts && self.topology != Topology::OneInterface {
+            servers
+        } else {
+            0
+        }
+    }
+
     /// How many answers clients await over UDP.
     fn expected_datagrams(&self, is_for_us: impl Fn(&Step) -> bool) -> usize {
         let mut transports = HashMap::new();

@@ -12,6 +12,7 @@ use nix::sys::socket::{
 
 use super::model::{Ask, Payload, Transport};
 use crate::lab::{End, Lab};
+use crate::namespace::bind_when_free;
 use crate::{During, Failure, Outcome};
 
 /// All clients of one run.
@@ -219,7 +220,11 @@ impl<'a> Clients<'a> {
         let source = SocketAddr::new(ask.source, ask.source_port);
         let what = format!("opening a client at {source}");
         match ask.transport {
-            Transport::Udp => match self.lab.client().run(|| UdpSocket::bind(source))? {
+            Transport::Udp => match self
+                .lab
+                .client()
+                .run(|| bind_when_free(|| UdpSocket::bind(source)))?
+            {
                 Ok(socket) => Ok(Socket::Udp {
                     socket,
                     server: ask.destination,

@@ -109,7 +109,15 @@ impl<'a> Run<'a> {
             .iter()
             .map(|script| Backend::start(script, &namespace));
         let backends = backends.collect::<Outcome<_>>()?;
-        let (server, before) = start.server()?;
+        let (mut server, before) = start.server()?;
+        if door == Door::Xdp {
+            // Until the next hop is known a backend is asked by kernel sockets, as is right.
+            server.await_log_times(
+                "Server reached over AF_XDP",
+                scenario.servers_by_xdp(),
+                START,
+            )?;
+        }
         Ok(Self {
             scenario,
             ground,
