@@ -3,7 +3,8 @@
 //! Two parts, both bounded by the configuration and without a lock: a [`table`] of slots, eight to a cache line, and a
 //! [`log`] with the bytes, in which the oldest entry gives way to the newest. A hit reads one line of the table and the
 //! entry, straight into the client's buffer, and then makes sure that nobody wrote there meanwhile. Entries that are hit
-//! when half of their way is behind them are written again: who is asked for stays.
+//! when an eighth of their way is behind them are written again: who is asked for stays. The way is measured in words of new
+//! entries, so that entries written again do not drive each other on.
 //!
 //! A writer that meets another one at the same slot or at the head of the log gives up and counts: what is not kept now is
 //! kept next time.
@@ -30,7 +31,7 @@ use crate::counters::{Counter, Sharded};
 use key::Key;
 use lifetime::{Lifetime, lifetime};
 use log::Log;
-use rapidhash::fast::RandomState;
+use rapidhash::quality::RandomState;
 use record::{Draft, Record, Ttl, moment};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
@@ -48,11 +49,13 @@ pub struct PacketCache {
     options: CacheOptions,
     table: Table,
     log: Log,
+    /// Not rapidhash's fast form: its bits are too uneven to choose sets by (seen: half of them empty, others overflowing).
     hashing: RandomState,
     counts: CacheCounts,
-    /// How many records were written to the log.
-    written: AtomicU64,
-    /// Entries that are hit when so many words were given out after them are written again.
+    /// How many new entries there were, and how many words they took.
+    new_entries: AtomicU64,
+    new_words: AtomicU64,
+    /// Entries that are hit when so many words of new ones came after them are written again.
     renew_after: AtomicU64,
 }
 
@@ -90,8 +93,9 @@ impl PacketCache {
         PacketCache {
             options,
             table: Table::new(entries),
-            written: AtomicU64::new(0),
-            renew_after: AtomicU64::new(log.capacity() / 2),
+            new_entries: AtomicU64::new(0),
+            new_words: AtomicU64::new(0),
+            renew_after: AtomicU64::new(log.capacity() / WAY_PARTS),
             log,
             hashing: RandomState::default(),
             counts: CacheCounts::default(),
@@ -125,15 +129,11 @@ impl PacketCache {
     /// The entry of a key.
     #[inline]
     fn find(&self, key: &Key, hash: u64) -> Option<(Place<'_>, Record<'_>)> {
-        for place in self.table.candidates(hash, &self.log) {
-            if let Some(record) = Record::open(&self.log, place)
-                && record.hash() == hash
-                && record.has_key(key)
-            {
-                return Some((place, record));
-            }
-        }
-        None
+        self.table.search(hash, &self.log, |place| {
+            let record = Record::open(&self.log, place)?;
+            let same = record.hash() == hash && record.has_key(key);
+            same.then_some((place, record))
+        })
     }
 
     /// Keeps a response, the bytes that `parts` are of, for queries like `asked`; whether it does.
@@ -204,11 +204,12 @@ impl PacketCache {
         }
         let (head, body) = response.split_at(parts.question_end.into());
         let stored = moment(now);
-        let kept = self.write(&Draft {
+        let kept = self.write(Draft {
             hash: self.hash(key),
             key,
             stored,
             expires: stored.saturating_add(seconds),
+            stamp: 0,
             head,
             body,
             places,
@@ -219,26 +220,27 @@ impl PacketCache {
         kept
     }
 
-    fn write(&self, draft: &Draft<'_>) -> bool {
+    fn write(&self, mut draft: Draft<'_>) -> bool {
         let Some(room) = self.log.reserve(draft.len()) else {
             return false;
         };
+        draft.stamp = self.count_new(draft.len() as u64);
         draft.write(&room);
-        self.count_written(room.position);
         let older = self.find(draft.key, draft.hash).map(|(place, _)| place);
         self.table.put(draft.hash, room.position, older, &self.log)
     }
 
-    /// Now and then finds out anew how far entries get: a round of the log, or less where the table is full before. That
-    /// is as many words as its entries take on average.
-    fn count_written(&self, position: u64) {
-        let written = self.written.fetch_add(1, Relaxed) + 1;
-        if written.is_multiple_of(MEASURE) {
-            let average = position / written;
-            let way = average.saturating_mul(self.options.maximum_entries as u64);
-            self.renew_after
-                .store(way.min(self.log.capacity()) / 2, Relaxed);
+    /// Counts a new entry of so many words; how many there were with it. Now and then finds out anew how far entries get:
+    /// a round of the log, or less where the table is full before, which is as many words as its entries take on average.
+    fn count_new(&self, words: u64) -> u64 {
+        let all = self.new_words.fetch_add(words, Relaxed) + words;
+        let entries = self.new_entries.fetch_add(1, Relaxed) + 1;
+        if entries.is_multiple_of(MEASURE) {
+            let full = (all / entries).saturating_mul(self.options.maximum_entries as u64);
+            let way = full.min(self.log.capacity());
+            self.renew_after.store(way / WAY_PARTS, Relaxed);
         }
+        all
     }
 
     /// Answers the query in its buffer. `stale`: for how many seconds past its end an entry may still be used.
@@ -272,8 +274,9 @@ impl PacketCache {
         } else {
             return None;
         };
-        if record.age() > self.renew_after.load(Relaxed) {
-            self.renew(place, &record, hash);
+        let new_words = self.new_words.load(Relaxed);
+        if new_words.wrapping_sub(record.stamp()) > self.renew_after.load(Relaxed) {
+            self.renew(place, &record, hash, new_words);
         }
         let end = usize::from(query.parts.question_end) + record.body_length();
         if end > query.message.len() {
@@ -288,9 +291,8 @@ impl PacketCache {
 
     /// Writes an entry again.
     #[cold]
-    fn renew(&self, place: Place<'_>, record: &Record<'_>, hash: u64) {
-        if let Some(position) = record.copy() {
-            self.count_written(position);
+    fn renew(&self, place: Place<'_>, record: &Record<'_>, hash: u64, stamp: u64) {
+        if let Some(position) = record.copy(stamp) {
             self.table.put(hash, position, Some(place), &self.log);
         }
     }
@@ -303,6 +305,10 @@ enum Served {
     /// There is one, but the buffer has no room for it; the query is as it was.
     TooLong,
 }
+
+/// An entry that is asked for is written again after this part of its way: the smaller, the surer it stays, and the more
+/// often it is written.
+const WAY_PARTS: u64 = 8;
 
 /// After so many entries it is found out anew how far they get.
 const MEASURE: u64 = 64;

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!  0 position │ 1 hash of the key │ 2 moment of expiry 32, of storing 32 │ 3 words of key 16, places 16, bytes of body 16, 0
-//!  4 header bytes 2…9 │ 5 header bytes 10, 11 │ key │ places of TTLs, four to a word │ body
+//!  4 header bytes 2…9 │ 5 header bytes 10, 11 │ 6 stamp │ key │ places of TTLs, four to a word │ body
 //! ```
 //!
 //! The body is what follows the question; the question is not kept, because the client's own stays in its buffer. Places
-//! count from the body's start. Moments are seconds since the process started.
+//! count from the body's start. Moments are seconds since the process started. The stamp says how many words of new entries
+//! there were when this one was written or written again.
 //!
 //! Until [`Log::distance`] has said that a record is not lost, everything read of it may be something else: so every length
 //! is held against what is there, and nothing of it decides anything that cannot be taken back.
@@ -25,7 +26,8 @@ const HASH: usize = 1;
 const TIMES: usize = 2;
 const SHAPE: usize = 3;
 const HEADER: usize = 4;
-const KEY: usize = 6;
+const STAMP: usize = 6;
+const KEY: usize = 7;
 
 /// Seconds since the process started, as entries hold them: enough for 136 years.
 pub(super) fn moment(now: Now) -> u32 {
@@ -38,6 +40,7 @@ pub(super) struct Draft<'m> {
     pub(super) key: &'m Key,
     pub(super) stored: u32,
     pub(super) expires: u32,
+    pub(super) stamp: u64,
     /// The response up to the end of its question.
     pub(super) head: &'m [u8],
     /// The response from there on.
@@ -63,6 +66,7 @@ impl Draft<'_> {
             u64::from(self.expires) << 32 | u64::from(self.stored),
         );
         let (places, body) = (self.places.len() as u16, self.body.len() as u16);
+        store(STAMP, self.stamp);
         store(SHAPE, pack([key.len() as u16, places, body, 0]));
         words::store(&record[HEADER..], &self.head[2..HEADER_LENGTH]);
         let (key_room, rest) = record[KEY..].split_at(key.len());
@@ -94,10 +98,12 @@ impl<'l> Record<'l> {
     #[inline]
     pub(super) fn open(log: &'l Log, place: Place<'_>) -> Option<Record<'l>> {
         let words = log.at(place.position)?;
-        if words.get(POSITION)?.load(Relaxed) != place.position {
+        // Every record is that long; from here on these words are there.
+        let fixed = words.get(..KEY)?;
+        if fixed[POSITION].load(Relaxed) != place.position {
             return None;
         }
-        let [key, places, body, _] = unpack(words.get(SHAPE)?.load(Relaxed));
+        let [key, places, body, _] = unpack(fixed[SHAPE].load(Relaxed));
         Some(Record {
             log,
             position: place.position,
@@ -149,10 +155,10 @@ impl<'l> Record<'l> {
         self.log.distance(self.position) <= self.log.capacity()
     }
 
-    /// Words that were given out since it was written.
+    /// What it was stamped with.
     #[inline]
-    pub(super) fn age(&self) -> u64 {
-        self.log.distance(self.position)
+    pub(super) fn stamp(&self) -> u64 {
+        self.words[STAMP].load(Relaxed)
     }
 
     /// Writes the header's flags and counts to `head` and what follows the question to `rest`, with the TTLs that `change`
@@ -168,7 +174,7 @@ impl<'l> Record<'l> {
         let (places, body_words) = words.split_at_checked(self.places.div_ceil(4))?;
         let body = rest.get_mut(..self.body)?;
         words::load(body_words.get(..words_for(self.body))?, body);
-        words::load(self.words.get(HEADER..KEY)?, &mut head[2..]);
+        words::load(self.words.get(HEADER..STAMP)?, &mut head[2..]);
         let mut left = self.places;
         for word in places {
             let four = unpack(word.load(Relaxed));
@@ -182,8 +188,8 @@ impl<'l> Record<'l> {
         Some(self.body)
     }
 
-    /// A copy of the whole record for another place in the log; `None` when it was lost meanwhile or found no room.
-    pub(super) fn copy(&self) -> Option<u64> {
+    /// Copies the whole record to another place in the log, under a new stamp; `None` when it was lost meanwhile or found no room.
+    pub(super) fn copy(&self, stamp: u64) -> Option<u64> {
         let count = self.key_end + self.places.div_ceil(4) + words_for(self.body);
         let words = self.words.get(..count)?;
         let room = self.log.reserve(count)?;
@@ -191,6 +197,7 @@ impl<'l> Record<'l> {
             to.store(from.load(Relaxed), Relaxed);
         }
         room[POSITION].store(room.position, Relaxed);
+        room[STAMP].store(stamp, Relaxed);
         self.is_whole().then_some(room.position)
     }
 }

@@ -9,6 +9,7 @@
 
 use super::log::Log;
 use crate::words::{LINE, Lines};
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const POSITION_BITS: u32 = 40;
@@ -46,7 +47,8 @@ impl Place<'_> {
     }
 }
 
-/// The oldest of those places of a set that `may` be taken.
+/// The oldest of those places of a set that `may` be taken; of free ones the first, for a set is full when its last is
+/// not free.
 fn oldest<'t>(
     set: &'t [AtomicU64],
     head: u64,
@@ -60,7 +62,9 @@ fn oldest<'t>(
             position: whole(value, head),
         }
     });
-    places.filter(may).max_by_key(|place| place.age(head))
+    places
+        .filter(may)
+        .min_by_key(|place| Reverse(place.age(head)))
 }
 
 /// How many sets are searched for an entry to give up.
@@ -78,18 +82,41 @@ impl Table {
         }
     }
 
-    /// The places with the tag of `hash` whose records are still there.
+    /// The first thing that `look` finds at the places with the tag of `hash` whose records are still there.
     #[inline]
-    pub(super) fn candidates<'t>(&'t self, hash: u64, log: &'t Log) -> Candidates<'t> {
-        let [first, second] = self.sets_of(hash);
-        Candidates {
-            tag: tag(hash),
-            set: first,
-            overflow: Some(second),
-            last: 0,
-            head: log.head(),
-            capacity: log.capacity(),
+    pub(super) fn search<'t, T>(
+        &'t self,
+        hash: u64,
+        log: &Log,
+        mut look: impl FnMut(Place<'t>) -> Option<T>,
+    ) -> Option<T> {
+        let (head, capacity, tag) = (log.head(), log.capacity(), tag(hash));
+        let own = self.set_of(hash);
+        for set in [own, self.behind(own)] {
+            let mut value = 0;
+            for slot in self.lines.get(set, 1) {
+                value = slot.load(Ordering::Acquire);
+                if value >> POSITION_BITS != tag || value == 0 {
+                    continue;
+                }
+                let position = whole(value, head);
+                let place = Place {
+                    slot,
+                    value,
+                    position,
+                };
+                if head.wrapping_sub(position) <= capacity
+                    && let Some(found) = look(place)
+                {
+                    return Some(found);
+                }
+            }
+            // A set with room, and that is at its end, has none of its entries in the next one.
+            if value == 0 {
+                return None;
+            }
         }
+        None
     }
 
     /// Puts a record's position in the place of an older entry of the same key, or in a free one, or in that of the set's
@@ -195,50 +222,12 @@ impl Table {
     #[inline]
     fn sets_of(&self, hash: u64) -> [&[AtomicU64]; 2] {
         let set = self.set_of(hash);
-        let next = if set + 1 == self.sets { 0 } else { set + 1 };
-        [self.lines.get(set, 1), self.lines.get(next, 1)]
+        [set, self.behind(set)].map(|set| self.lines.get(set, 1))
     }
-}
-
-/// See [`Table::candidates`].
-pub(super) struct Candidates<'t> {
-    tag: u64,
-    /// What is left of the set.
-    set: &'t [AtomicU64],
-    overflow: Option<&'t [AtomicU64]>,
-    /// What was in the slot looked at last.
-    last: u64,
-    head: u64,
-    capacity: u64,
-}
-
-impl<'t> Iterator for Candidates<'t> {
-    type Item = Place<'t>;
 
     #[inline]
-    fn next(&mut self) -> Option<Place<'t>> {
-        loop {
-            while let Some((slot, rest)) = self.set.split_first() {
-                self.set = rest;
-                let value = slot.load(Ordering::Acquire);
-                self.last = value;
-                if value >> POSITION_BITS == self.tag && value != 0 {
-                    let position = whole(value, self.head);
-                    if self.head.wrapping_sub(position) <= self.capacity {
-                        return Some(Place {
-                            slot,
-                            value,
-                            position,
-                        });
-                    }
-                }
-            }
-            // A set with room has none of its entries in the next one.
-            if self.last == 0 {
-                return None;
-            }
-            self.set = self.overflow.take()?;
-        }
+    fn behind(&self, set: usize) -> usize {
+        if set + 1 == self.sets { 0 } else { set + 1 }
     }
 }
 
@@ -251,4 +240,23 @@ fn tag(hash: u64) -> u64 {
 #[inline]
 fn whole(value: u64, head: u64) -> u64 {
     head.wrapping_sub(head.wrapping_sub(value) & POSITION)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise every miss would look at two sets.
+    #[test]
+    fn a_set_fills_from_its_first_place() {
+        let (table, log) = (Table::new(4), Log::new(1));
+        for count in 1..=4 {
+            let room = log.reserve(1).expect("no other writer");
+            assert!(table.put(7, room.position, None, &log));
+            let used = table.sets_of(7)[0]
+                .iter()
+                .map(|slot| slot.load(Ordering::Relaxed) != 0);
+            assert_eq!(used.take_while(|used| *used).count(), count);
+        }
+    }
 }

@@ -6,7 +6,7 @@
 
 use crate::words::words_for;
 use hashbrown::HashTable;
-use rapidhash::fast::RandomState;
+use rapidhash::quality::RandomState;
 use std::hash::BuildHasher;
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 

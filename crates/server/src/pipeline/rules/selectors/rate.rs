@@ -6,7 +6,7 @@ use crate::pipeline::query::Query;
 use crate::pipeline::rules::Selector;
 use crate::pipeline::rules::limiter::{Bucket, Rate, take};
 use crate::words;
-use rapidhash::fast::RandomState;
+use rapidhash::quality::RandomState;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
