@@ -3,4 +3,5 @@
 pub mod ffi;
 pub mod frames;
 pub mod input;
+pub mod program;
 pub mod world;

@@ -86,16 +86,23 @@ pub struct World {
 }
 
 impl Default for World {
-    /// With nothing in the cache.
+    /// `fixtures/reply.lua`, with nothing in the cache.
     fn default() -> World {
         let (_, cache) = cached_pool();
         cache.expunge(0);
+        World::with_config(Arc::clone(&FIXTURE.config))
+    }
+}
+
+impl World {
+    /// A worker with this configuration. Backends can be asked over UDP only where they have ports already.
+    pub fn with_config(config: Arc<Config>) -> World {
         let mut random = Random::from_seed(1);
         let servers = Arc::new(Servers::default());
-        servers.publish(&FIXTURE.config.servers);
+        servers.publish(&config.servers);
         let exchanges = Exchanges::new(1, 16, servers, &mut random);
         World {
-            config: Arc::clone(&FIXTURE.config),
+            config,
             share: exchanges.share(0),
             exchanges,
             shard: Shard::new(0, Writers::One, Rings::new(16, 16, Writers::One)),
@@ -105,9 +112,7 @@ impl Default for World {
             pending: Vec::new(),
         }
     }
-}
 
-impl World {
     /// A frame from the network.
     pub fn receive(&mut self, frame: &[u8]) {
         let mut chunk = [0; CHUNK];
