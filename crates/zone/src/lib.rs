@@ -3,7 +3,11 @@
 //!
 //! | module | what | RFCs |
 //! | --- | --- | --- |
+//! | [`file`] | zone files: read entry by entry, printed | 1035, 2308, 3597 |
+//! | [`rdata`] | the data of every type: on the wire, as text, checked, canonical | listed there |
 //! | [`record`] | one resource record, as zone files and transfers give it | 1035 |
 #![forbid(unsafe_code)]
 
+pub mod file;
+pub mod rdata;
 pub mod record;

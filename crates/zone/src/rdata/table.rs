@@ -1,0 +1,184 @@
+//! Types as rows of field kinds: to add a type is to add a row.
+
+use wire::codes::qtype;
+
+/// A part of RDATA: how it lies on the wire, and how it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Field {
+    /// A decimal number in one octet.
+    U8,
+    /// In two.
+    U16,
+    /// In four.
+    U32,
+    /// One octet, written as a number or as one of these words; printed as a number.
+    Word8(&'static [(&'static str, u8)]),
+    /// The same in two octets.
+    Word16(&'static [(&'static str, u16)]),
+    /// Seconds in four octets, units allowed (`1h30m`).
+    Seconds,
+    /// Seconds since 1970 modulo 2³², written `YYYYMMDDHHmmSS` (RFC 4034 §3.2).
+    Time,
+    /// The number of a type, written as its name.
+    Kind,
+    /// A name that may be compressed in a message, and is in lower case in canonical form (RFC 4034 §6.2).
+    Name,
+    /// A name that is neither.
+    PlainName,
+    /// An IPv4 address.
+    Ip4,
+    /// An IPv6 address.
+    Ip6,
+    /// A character string: one octet of length, then its octets.
+    Text,
+    /// The same, which may be left out at the end.
+    OptionalText,
+    /// One or more of them to the end.
+    Texts,
+    /// Octets to the end, written as one string (CAA, URI).
+    LongText,
+    /// A character string of letters and digits (CAA).
+    Tag,
+    /// Octets to the end, at least one, in Base64.
+    Base64,
+    /// The same, or none.
+    OptionalBase64,
+    /// Octets to the end, at least one, in hexadecimal.
+    Hex,
+    /// The same, of the length that the digest type in the octet before says (DS).
+    Digest,
+    /// One octet of length and its octets, in hexadecimal, `-` for none (NSEC3).
+    Salt,
+    /// One octet of length and its octets, in Base32hex (NSEC3).
+    Hash,
+    /// A bit map of types to the end (RFC 4034 §4.1.2).
+    Kinds,
+    /// Six or eight octets, `00-00-5e-00-53-2a` (RFC 7043).
+    Eui(usize),
+    /// Eight octets, `2001:0DB8:1140:1000` (RFC 6742).
+    Node,
+    /// The discovery bit and the relay type in one octet (AMTRELAY, RFC 8777 §4.2).
+    RelayKind,
+    /// An address or a name, as the second octet of the RDATA says under this mask (IPSECKEY, AMTRELAY).
+    Gateway(u8),
+    /// A place on earth (RFC 1876).
+    Location,
+    /// Address prefixes (RFC 3123).
+    Prefixes,
+    /// Service parameters (RFC 9460 §2.2).
+    Params,
+    /// All of a host identity (RFC 8005 §5).
+    HostIdentity,
+    /// Protocol and ports (RFC 1035 §3.4.2).
+    Services,
+    /// Octets to the end, `0x47.0005…` (RFC 1706).
+    Nsap,
+}
+
+/// Algorithms of keys and signatures: IANA, "DNS Security Algorithm Numbers".
+const ALGORITHMS: &[(&str, u8)] = &[
+    ("RSAMD5", 1),
+    ("DH", 2),
+    ("DSA", 3),
+    ("RSASHA1", 5),
+    ("DSA-NSEC3-SHA1", 6),
+    ("RSASHA1-NSEC3-SHA1", 7),
+    ("RSASHA256", 8),
+    ("RSASHA512", 10),
+    ("ECC-GOST", 12),
+    ("ECDSAP256SHA256", 13),
+    ("ECDSAP384SHA384", 14),
+    ("ED25519", 15),
+    ("ED448", 16),
+    ("INDIRECT", 252),
+    ("PRIVATEDNS", 253),
+    ("PRIVATEOID", 254),
+];
+
+/// Certificate types (RFC 4398 §2.1).
+const CERTIFICATES: &[(&str, u16)] = &[
+    ("PKIX", 1),
+    ("SPKI", 2),
+    ("PGP", 3),
+    ("IPKIX", 4),
+    ("ISPKI", 5),
+    ("IPGP", 6),
+    ("ACPKIX", 7),
+    ("IACPKIX", 8),
+    ("URI", 253),
+    ("OID", 254),
+];
+
+/// Schemes of DSYNC (RFC 9859 §2.1).
+const SCHEMES: &[(&str, u8)] = &[("NOTIFY", 1)];
+
+const ALGORITHM: Field = Field::Word8(ALGORITHMS);
+
+/// The fields of a type's RDATA in their order on the wire; `None` for a type that only RFC 3597 can write.
+pub(crate) fn row(kind: u16) -> Option<&'static [Field]> {
+    use Field::*;
+    Some(match kind {
+        qtype::A => &[Ip4],
+        qtype::NS
+        | qtype::MD
+        | qtype::MF
+        | qtype::CNAME
+        | qtype::MB
+        | qtype::MG
+        | qtype::MR
+        | qtype::PTR
+        | qtype::DNAME
+        | qtype::NSAP_PTR => &[Name],
+        qtype::SOA => &[Name, Name, U32, Seconds, Seconds, Seconds, Seconds],
+        qtype::WKS => &[Ip4, Services],
+        qtype::HINFO => &[Text, Text],
+        qtype::MINFO | qtype::RP => &[Name, Name],
+        qtype::MX | qtype::AFSDB | qtype::RT | qtype::KX => &[U16, Name],
+        qtype::TXT | qtype::SPF | qtype::NINFO | qtype::AVC | qtype::RESINFO | qtype::WALLET => {
+            &[Texts]
+        }
+        qtype::CLA => &[Texts],
+        qtype::X25 => &[Text],
+        qtype::ISDN => &[Text, OptionalText],
+        qtype::NSAP => &[Nsap],
+        qtype::SIG | qtype::RRSIG => &[Kind, ALGORITHM, U8, Seconds, Time, Time, U16, Name, Base64],
+        qtype::KEY | qtype::DNSKEY | qtype::CDNSKEY | qtype::RKEY => &[U16, U8, ALGORITHM, Base64],
+        qtype::PX => &[U16, Name, Name],
+        qtype::GPOS => &[Text, Text, Text],
+        qtype::AAAA => &[Ip6],
+        qtype::LOC => &[Location],
+        qtype::SRV => &[U16, U16, U16, Name],
+        qtype::NAPTR => &[U16, U16, Text, Text, Text, Name],
+        qtype::CERT => &[Word16(CERTIFICATES), U16, ALGORITHM, Base64],
+        qtype::APL => &[Prefixes],
+        qtype::DS | qtype::CDS | qtype::TA | qtype::DLV => &[U16, ALGORITHM, U8, Digest],
+        qtype::SSHFP => &[U8, U8, Hex],
+        qtype::IPSECKEY => &[U8, U8, U8, Gateway(0xff), OptionalBase64],
+        qtype::NSEC => &[PlainName, Kinds],
+        qtype::DHCID | qtype::OPENPGPKEY | qtype::HHIT | qtype::BRID => &[Base64],
+        qtype::NSEC3 => &[U8, U8, U16, Salt, Hash, Kinds],
+        qtype::NSEC3PARAM => &[U8, U8, U16, Salt],
+        qtype::TLSA | qtype::SMIMEA => &[U8, U8, U8, Hex],
+        qtype::HIP => &[HostIdentity],
+        qtype::TALINK => &[PlainName, PlainName],
+        qtype::CSYNC => &[U32, U16, Kinds],
+        qtype::ZONEMD => &[U32, U8, U8, Hex],
+        qtype::SVCB | qtype::HTTPS => &[U16, PlainName, Params],
+        qtype::DSYNC => &[Kind, Word8(SCHEMES), U16, PlainName],
+        qtype::NID | qtype::L64 => &[U16, Node],
+        qtype::L32 => &[U16, Ip4],
+        qtype::LP => &[U16, PlainName],
+        qtype::EUI48 => &[Eui(6)],
+        qtype::EUI64 => &[Eui(8)],
+        qtype::URI => &[U16, U16, LongText],
+        qtype::CAA => &[U8, Tag, LongText],
+        qtype::AMTRELAY => &[U8, RelayKind, Gateway(0x7f)],
+        _ => return None,
+    })
+}
+
+/// Whether no record of a zone can have this type: it stands in messages or questions only (RFC 6895 §3.1: "Data TYPEs
+/// are the means of storing data", 1 to 127 and 256 up; OPT and NXNAME are no data).
+pub(crate) fn is_meta(kind: u16) -> bool {
+    matches!(kind, 0 | qtype::OPT | 128..=255)
+}
