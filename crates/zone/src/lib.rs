@@ -3,11 +3,15 @@
 //!
 //! | module | what | RFCs |
 //! | --- | --- | --- |
+//! | [`answer`] | answers from zones, in the buffer of the query | 1034, 2308, 4035, 4592, 5155, 6672, 8482, 9460, 9471 |
 //! | [`file`] | zone files: read entry by entry, printed | 1035, 2308, 3597 |
 //! | [`rdata`] | the data of every type: on the wire, as text, checked, canonical | listed there |
 //! | [`record`] | one resource record, as zone files and transfers give it | 1035 |
+//! | [`zone`] | the compiled zone: records encoded once, names found by hash | 1034, 2181, 4034, 4592, 5155, 6672, 9276 |
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod file;
 pub mod rdata;
 pub mod record;
+pub mod zone;

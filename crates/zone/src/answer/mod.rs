@@ -1,0 +1,603 @@
+//! Answers from zones, made in the buffer that holds the query.
+//!
+//! [`answer`] goes the way of RFC 1034 §4.3.2: the zone, down to the name, over aliases to the next name. An answer costs
+//! one hash lookup for the zone, one or a few for the name, and one copy per RRset; nothing is allocated or locked. EDNS is
+//! the caller's affair: he keeps its octets back from the limit and puts the OPT record behind what is written here.
+//!
+//! RFC 1034 (§4.3.2), 1035, 2181 (§9: truncation), 2308 (negative answers), 4035 (§3.1: signatures and proofs), 4592
+//! (wildcards), 5155 (§7.2: NSEC3), 6604 (response codes of chains), 6672 (DNAME), 8482 (ANY), 9460 (SVCB), 9471 (glue).
+
+mod denial;
+mod writer;
+mod zones;
+
+pub use zones::Zones;
+
+use crate::zone::Zone;
+use crate::zone::parts::{DELEGATION, DNAME, Node, OWNER_ITSELF, RECORD_HEADER_LENGTH, Rrset};
+use denial::{Absent, Expansion};
+use wire::codes::{class, qtype, rcode};
+use wire::message::QueryParts;
+use wire::name::compressed::expand;
+use wire::name::{NAME_LENGTH_MAX, Name};
+use writer::{Full, Placed, Section, Writer};
+use zones::Home;
+
+/// Aliases that one answer follows, each a CNAME record: what a resolver would follow anyway, and an end to loops.
+pub const ALIASES_MAX: usize = 16;
+/// Each alias may be a wildcard's, and needs one proof; the last name up to three, and an unsigned delegation two.
+const PROOFS_MAX: usize = ALIASES_MAX + 5;
+
+/// What became of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// No zone encloses the name, or its class is another than theirs. The message is as it was.
+    NotServed,
+    /// The zone with this number does and is not loaded. The message is as it was.
+    NotLoaded { zone: usize },
+    /// The message is an answer.
+    Answered(Answered),
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Its octets.
+    pub length: usize,
+    /// See [`wire::codes::rcode`].
+    pub rcode: u8,
+    /// TC is set: it did not fit.
+    pub truncated: bool,
+    /// The number of the zone of the name that was asked for.
+    pub zone: usize,
+    /// NOERROR, but nothing in the answer section, and no referral.
+    pub no_data: bool,
+}
+
+/// Turns the query in `message` into its answer from `zones`, of at most `limit` octets and what the buffer holds.
+///
+/// The question stays as it is. Behind it nothing of the query is left: `parts` are what remains of it. Counts in the header
+/// are those of the records written; whoever appends an OPT record counts it.
+///
+/// # Panics
+/// Where `message` is shorter than the one that `parts` come from.
+pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usize) -> Outcome {
+    if parts.qclass != class::IN {
+        return Outcome::NotServed;
+    }
+    let mut buffer = [0; NAME_LENGTH_MAX];
+    let name = parts.qname(message).to_lowercase(&mut buffer);
+    let for_parent = parts.qtype == qtype::DS;
+    let home = zones.find(name.as_bytes(), parts.labels.into(), for_parent);
+    let Some(home) = home else {
+        return Outcome::NotServed;
+    };
+    let zone = home.number as usize;
+    if home.zone.is_none() {
+        return Outcome::NotLoaded { zone };
+    }
+    let length = name.len();
+    let mut response = Response {
+        zones,
+        writer: Writer::new(message, parts.question_end.into(), limit),
+        qtype: parts.qtype,
+        signed: parts.edns.is_some_and(|edns| edns.dnssec_ok),
+        name: buffer,
+        labels: parts.labels.into(),
+        placed: Placed {
+            at: wire::message::HEADER_LENGTH,
+            length,
+        },
+        authoritative: true,
+        referral: false,
+        extra: None,
+        trail: None,
+    };
+    let outcome = response.fill(home);
+    Outcome::Answered(response.finish(outcome, zone))
+}
+
+/// An answer in the making.
+struct Response<'z, 'm> {
+    zones: &'z Zones,
+    writer: Writer<'m>,
+    qtype: u16,
+    /// Signatures and proofs are wanted.
+    signed: bool,
+    /// The name that is looked for now, in lower case: the one asked for, or what an alias leads to.
+    name: [u8; NAME_LENGTH_MAX],
+    labels: usize,
+    /// Where it is in the message.
+    placed: Placed,
+    authoritative: bool,
+    referral: bool,
+    /// The RRset whose targets' addresses go into the additional section.
+    extra: Option<Extra<'z>>,
+    /// `None` until there is something to remember: most answers have nothing.
+    trail: Option<Trail>,
+}
+
+/// What an answer has so far, as far as what follows depends on it.
+#[derive(Default)]
+struct Trail {
+    aliases: Few<Placed, ALIASES_MAX>,
+    redirections: Few<Redirection, ALIASES_MAX>,
+    expansions: Few<Expansion, { ALIASES_MAX + 1 }>,
+    /// By zone and place.
+    proofs: Few<(u32, u32), PROOFS_MAX>,
+}
+
+/// A DNAME record that is in the answer.
+#[derive(Clone, Copy, Default)]
+struct Redirection {
+    zone: u32,
+    /// Its RRset's place in the zone.
+    at: u32,
+    /// Where its body is in the message.
+    body_at: usize,
+}
+
+/// A list of at most `N`; more are not taken.
+struct Few<T, const N: usize> {
+    items: [T; N],
+    count: usize,
+}
+
+impl<T: Copy + Default, const N: usize> Default for Few<T, N> {
+    fn default() -> Few<T, N> {
+        Few {
+            items: [T::default(); N],
+            count: 0,
+        }
+    }
+}
+
+impl<T, const N: usize> Few<T, N> {
+    fn push(&mut self, item: T) {
+        if let Some(place) = self.items.get_mut(self.count) {
+            *place = item;
+            self.count += 1;
+        }
+    }
+
+    fn items(&self) -> &[T] {
+        &self.items[..self.count]
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Extra<'z> {
+    rrset: Rrset<'z>,
+    body_at: usize,
+    owner: Placed,
+    /// The delegation, where this is one.
+    cut: Option<u32>,
+}
+
+/// What one name of a chain comes to.
+enum Step {
+    /// The end, with this response code.
+    Done(u16),
+    /// There is an alias, and its target is the name now.
+    Follow,
+}
+
+impl<'z> Response<'z, '_> {
+    /// Writes all sections; the response code.
+    fn fill(&mut self, home: Home<'z>) -> Result<u16, Full> {
+        let rcode = self.chain(home)?;
+        if self.signed {
+            self.prove_expansions()?;
+        }
+        if let Some(extra) = self.extra {
+            self.add_addresses(&extra)?;
+        }
+        Ok(rcode)
+    }
+
+    fn finish(mut self, outcome: Result<u16, Full>, zone: usize) -> Answered {
+        let truncated = outcome.is_err();
+        // RFC 2181 §9: "Where TC is set, the partial RRSet that would not completely fit may be left in the response";
+        // it need not, and whoever sees TC asks again. What was in the way of glue only stays.
+        let keep = self.referral && self.writer.count(Section::Additional) > 0;
+        if truncated && !keep {
+            self.writer.clear();
+        }
+        let rcode = outcome.unwrap_or(rcode::NOERROR) as u8;
+        let no_data =
+            !truncated && rcode == 0 && !self.referral && self.writer.count(Section::Answer) == 0;
+        let authoritative = self.authoritative;
+        let length = self.writer.finish(|header| {
+            header.set_qr(true);
+            header.set_aa(authoritative);
+            header.set_tc(truncated);
+            header.set_ra(false);
+            header.set_z(false);
+            // RFC 4035 §3.1.6: "A security-aware name server SHOULD clear the CD bit when composing an authoritative
+            // response", and sets AD only where all was checked.
+            header.set_ad(false);
+            header.set_cd(false);
+            header.set_rcode(rcode);
+        });
+        Answered {
+            length,
+            rcode,
+            truncated,
+            zone,
+            no_data,
+        }
+    }
+
+    /// The answer section, over aliases from name to name, and what ends it.
+    fn chain(&mut self, home: Home<'z>) -> Result<u16, Full> {
+        let mut home = Some(home);
+        for step in 0..=ALIASES_MAX {
+            // An alias to what is not served here, or not yet: the client goes on from there.
+            let Some((zone, number)) = Self::loaded(home) else {
+                break;
+            };
+            match self.step(zone, number, step == ALIASES_MAX)? {
+                Step::Done(rcode) => return Ok(rcode),
+                Step::Follow => {}
+            }
+            let name = &self.name[..self.placed.length];
+            home = self.zones.find(name, self.labels, self.qtype == qtype::DS);
+        }
+        Ok(rcode::NOERROR)
+    }
+
+    /// One name: RFC 1034 §4.3.2, step 3.
+    fn step(&mut self, zone: &'z Zone, number: u32, last: bool) -> Result<Step, Full> {
+        let name = self.name;
+        let name = &name[..self.placed.length];
+        let found = zone.find(name, self.labels);
+        let node = found.node;
+        if let Some(cut) = node.cut() {
+            // RFC 4035 §3.1.4.1: DS at a cut is the parent's own.
+            let at_cut = found.exact() && cut.at == node.at && cut.has(DELEGATION);
+            if !(at_cut && self.qtype == qtype::DS) {
+                return match cut.has(DELEGATION) {
+                    true => self
+                        .refer(zone, number, cut)
+                        .map(|()| Step::Done(rcode::NOERROR)),
+                    false => self.redirect(number, cut, last),
+                };
+            }
+        }
+        if found.exact() {
+            return match self.give(number, node, last)? {
+                Given::Whole => Ok(Step::Done(rcode::NOERROR)),
+                Given::Alias => Ok(Step::Follow),
+                Given::Loop => Ok(Step::Done(rcode::NOERROR)),
+                Given::Nothing => {
+                    self.put_soa(zone)?;
+                    if self.signed {
+                        self.prove_no_data(zone, number, node, self.placed)?;
+                    }
+                    Ok(Step::Done(rcode::NOERROR))
+                }
+            };
+        }
+        if node.has(DNAME) {
+            return self.redirect(number, node, last);
+        }
+        let absent = Absent {
+            name,
+            placed: self.placed,
+            encloser: node.at,
+            next_closer_at: found.next_closer_at,
+        };
+        match node.wildcard() {
+            Some(wildcard) => self.expand(zone, number, &absent, wildcard, last),
+            None => {
+                self.put_soa(zone)?;
+                if self.signed {
+                    self.prove_no_name(zone, number, &absent)?;
+                }
+                Ok(Step::Done(rcode::NXDOMAIN))
+            }
+        }
+    }
+
+    /// A name that a wildcard stands for (RFC 4592 §3.3).
+    fn expand(
+        &mut self,
+        zone: &'z Zone,
+        number: u32,
+        absent: &Absent<'_>,
+        wildcard: Node<'z>,
+        last: bool,
+    ) -> Result<Step, Full> {
+        let given = self.give(number, wildcard, last)?;
+        if let Given::Nothing = given {
+            self.put_soa(zone)?;
+            if self.signed {
+                self.prove_no_wildcard_data(zone, number, absent, wildcard)?;
+            }
+            return Ok(Step::Done(rcode::NOERROR));
+        }
+        self.trail().expansions.push(Expansion {
+            zone: number,
+            encloser: absent.encloser,
+            placed: absent.placed,
+            next_closer_at: absent.next_closer_at,
+        });
+        Ok(match given {
+            Given::Alias => Step::Follow,
+            _ => Step::Done(rcode::NOERROR),
+        })
+    }
+}
+
+/// What a name had to give.
+enum Given {
+    /// What was asked for.
+    Whole,
+    /// A CNAME record; its target is the name now.
+    Alias,
+    /// A CNAME record that is there already, or one too many.
+    Loop,
+    Nothing,
+}
+
+impl<'z> Response<'z, '_> {
+    /// Puts what `node` has of the type asked for, or its CNAME record, into the answer section.
+    #[inline]
+    fn give(&mut self, zone: u32, node: Node<'z>, last: bool) -> Result<Given, Full> {
+        let rrset = match self.qtype {
+            // RFC 8482 §4.1: one RRset, and a small one.
+            qtype::ANY => node
+                .rrsets()
+                .filter(|rrset| rrset.kind != qtype::NSEC)
+                .min_by_key(octets),
+            // RFC 8482 §7 lets the same be done here.
+            qtype::RRSIG => return self.give_signatures(zone, node, last),
+            kind => node.rrset(kind),
+        };
+        if let Some(rrset) = rrset {
+            let owner = self.placed;
+            let body_at = match rrset.kind {
+                // It may have led here, under this name.
+                qtype::DNAME if self.is_at(node) => self.put_once(zone, &rrset, owner)?,
+                _ => self
+                    .writer
+                    .put(Section::Answer, &rrset, owner, self.signed)?,
+            };
+            self.extra = Some(Extra {
+                rrset,
+                body_at,
+                owner,
+                cut: None,
+            });
+            return Ok(Given::Whole);
+        }
+        self.give_alias(node, last)
+    }
+
+    /// Whether the name that is looked for now is this node's own, and not one that a wildcard stands for.
+    fn is_at(&self, node: Node<'_>) -> bool {
+        node.name() == &self.name[..self.placed.length]
+    }
+
+    /// The signatures of one RRset.
+    fn give_signatures(&mut self, zone: u32, node: Node<'z>, last: bool) -> Result<Given, Full> {
+        let signed = node.rrsets().filter(|rrset| rrset.signatures > 0);
+        let fewest = signed.min_by_key(|rrset| rrset.signatures_body().len());
+        let Some(rrset) = fewest else {
+            return self.give_alias(node, last);
+        };
+        let is_there = self.is_at(node) && self.redirected(zone, &rrset).is_some();
+        if !(self.signed && is_there) {
+            self.writer.put_signatures(&rrset, self.placed)?;
+        }
+        Ok(Given::Whole)
+    }
+
+    fn give_alias(&mut self, node: Node<'z>, last: bool) -> Result<Given, Full> {
+        match node.rrset(qtype::CNAME) {
+            Some(alias) => self.follow(&alias, last),
+            None => Ok(Given::Nothing),
+        }
+    }
+
+    fn follow(&mut self, alias: &Rrset<'z>, last: bool) -> Result<Given, Full> {
+        if last || self.was_here() {
+            return Ok(Given::Loop);
+        }
+        let body_at = self
+            .writer
+            .put(Section::Answer, alias, self.placed, self.signed)?;
+        self.go_to(body_at + RECORD_HEADER_LENGTH);
+        Ok(Given::Alias)
+    }
+
+    fn trail(&mut self) -> &mut Trail {
+        self.trail.get_or_insert_default()
+    }
+
+    /// Whether the name that is looked for now is an alias that the answer has already.
+    fn was_here(&self) -> bool {
+        let name = &self.name[..self.placed.length];
+        let aliases = self
+            .trail
+            .as_ref()
+            .map_or(&[][..], |trail| trail.aliases.items());
+        aliases
+            .iter()
+            .filter(|alias| alias.length == name.len())
+            .any(|alias| {
+                let mut buffer = [0; NAME_LENGTH_MAX];
+                let alias = expand(self.writer.message, alias.at, &mut buffer);
+                alias.is_ok_and(|alias| alias.as_bytes().eq_ignore_ascii_case(name))
+            })
+    }
+
+    /// The name at `at` of the message is looked for next.
+    fn go_to(&mut self, at: usize) {
+        let alias = self.placed;
+        self.trail().aliases.push(alias);
+        let mut buffer = [0; NAME_LENGTH_MAX];
+        let name = expand(self.writer.message, at, &mut buffer).unwrap_or(Name::ROOT);
+        self.labels = name.labels_count();
+        self.placed = Placed {
+            at,
+            length: name.len(),
+        };
+        self.name = buffer;
+        self.name.make_ascii_lowercase();
+    }
+
+    /// A name below a DNAME record (RFC 6672 §3.2).
+    fn redirect(&mut self, number: u32, owner: Node<'z>, last: bool) -> Result<Step, Full> {
+        let redirection = owner.rrset(qtype::DNAME);
+        let Some(redirection) = redirection.filter(|_| !last && !self.was_here()) else {
+            return Ok(Step::Done(rcode::NOERROR));
+        };
+        let placed = self.writer.rest_of(self.placed, owner.name().len());
+        let body_at = self.put_once(number, &redirection, placed)?;
+        let target_at = body_at + RECORD_HEADER_LENGTH;
+        let mut buffer = [0; NAME_LENGTH_MAX];
+        let Ok(target) = expand(self.writer.message, target_at, &mut buffer) else {
+            return Ok(Step::Done(rcode::SERVFAIL));
+        };
+        let above = self.placed.length - placed.length;
+        // RFC 6672 §3.2: "If the resulting name is longer than 255 octets, set RCODE to YXDOMAIN".
+        if above + target.len() > NAME_LENGTH_MAX {
+            return Ok(Step::Done(rcode::YXDOMAIN));
+        }
+        let mut labels = [0; NAME_LENGTH_MAX];
+        let whole = expand(self.writer.message, self.placed.at, &mut labels);
+        let labels = &whole.unwrap_or(Name::ROOT).as_bytes()[..above];
+        // RFC 6672 §3.1: "a CNAME RR is synthesized", and its TTL "MUST be" that of the DNAME record.
+        let mut fields = [0, qtype::CNAME as u8, 0, class::IN as u8, 0, 0, 0, 0];
+        fields[4..].copy_from_slice(&redirection.ttl().to_be_bytes());
+        let data = (labels, target_at);
+        let data_at = self
+            .writer
+            .put_record(Section::Answer, self.placed, &fields, data)?;
+        self.go_to(data_at);
+        Ok(match self.qtype {
+            qtype::CNAME | qtype::ANY => Step::Done(rcode::NOERROR),
+            _ => Step::Follow,
+        })
+    }
+
+    /// Puts a DNAME record into the answer section unless it is there, and tells where its body is.
+    fn put_once(
+        &mut self,
+        zone: u32,
+        redirection: &Rrset<'z>,
+        owner: Placed,
+    ) -> Result<usize, Full> {
+        if let Some(body_at) = self.redirected(zone, redirection) {
+            return Ok(body_at);
+        }
+        let body_at = self
+            .writer
+            .put(Section::Answer, redirection, owner, self.signed)?;
+        let at = redirection.at;
+        self.trail()
+            .redirections
+            .push(Redirection { zone, at, body_at });
+        Ok(body_at)
+    }
+
+    /// Where the body of this DNAME record is in the message, if it is.
+    fn redirected(&self, zone: u32, redirection: &Rrset<'z>) -> Option<usize> {
+        let before = self.trail.as_ref()?.redirections.items();
+        let before = before
+            .iter()
+            .find(|before| (before.zone, before.at) == (zone, redirection.at));
+        before.map(|before| before.body_at)
+    }
+
+    /// A name at or below a zone cut: where its zone is served (RFC 1034 §4.3.2, step 3b).
+    fn refer(&mut self, zone: &'z Zone, number: u32, cut: Node<'z>) -> Result<(), Full> {
+        let Some(servers) = cut.rrset(qtype::NS) else {
+            return Ok(());
+        };
+        // RFC 1035 §4.1.1: AA is said of the first name in the answer section.
+        self.authoritative = self.writer.count(Section::Answer) > 0;
+        self.referral = true;
+        let owner = self.writer.rest_of(self.placed, cut.name().len());
+        let body_at = self
+            .writer
+            .put(Section::Authority, &servers, owner, false)?;
+        if self.signed {
+            // RFC 4035 §3.1.4: the DS RRset and its signature, or the proof that there is none.
+            match cut.rrset(qtype::DS) {
+                Some(signers) => {
+                    self.writer.put(Section::Authority, &signers, owner, true)?;
+                }
+                None => self.prove_no_data(zone, number, cut, owner)?,
+            }
+        }
+        self.extra = Some(Extra {
+            rrset: servers,
+            body_at,
+            owner,
+            cut: Some(cut.at),
+        });
+        Ok(())
+    }
+
+    fn put_soa(&mut self, zone: &'z Zone) -> Result<(), Full> {
+        let soa = zone.negative_soa();
+        let owner = self.writer.rest_of(self.placed, zone.apex_wire().len());
+        self.writer
+            .put(Section::Authority, &soa, owner, self.signed)?;
+        Ok(())
+    }
+
+    /// Addresses of the names in the data of an RRset, as many as fit; of a delegation those first without which nobody
+    /// gets there.
+    #[inline]
+    fn add_addresses(&mut self, extra: &Extra<'z>) -> Result<(), Full> {
+        let Some(cut) = extra.cut else {
+            let is_ns = extra.rrset.kind == qtype::NS;
+            for (place, node) in extra.rrset.targets() {
+                // Nothing below a delegation is ours to say, but where servers are.
+                if node.cut().is_none() || is_ns {
+                    let _ = self.add_addresses_of(extra, place, node);
+                }
+            }
+            return Ok(());
+        };
+        let is_required = |node: &Node<'_>| node.cut().is_some_and(|own| own.at == cut);
+        for (place, node) in extra.rrset.targets().filter(|(_, node)| is_required(node)) {
+            // RFC 9471 §2.1: "If the name server is unable to include all available glue records for in-domain name
+            // servers, it MUST set TC=1".
+            self.add_addresses_of(extra, place, node)?;
+        }
+        for (place, node) in extra.rrset.targets().filter(|(_, node)| !is_required(node)) {
+            let _ = self.add_addresses_of(extra, place, node);
+        }
+        Ok(())
+    }
+
+    fn add_addresses_of(
+        &mut self,
+        extra: &Extra<'z>,
+        place: u16,
+        node: Node<'z>,
+    ) -> Result<(), Full> {
+        let owner = match place {
+            OWNER_ITSELF => extra.owner,
+            place => Placed {
+                at: extra.body_at + usize::from(place),
+                length: node.name().len(),
+            },
+        };
+        for kind in [qtype::A, qtype::AAAA] {
+            if let Some(rrset) = node.rrset(kind) {
+                self.writer
+                    .put(Section::Additional, &rrset, owner, self.signed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn octets(rrset: &Rrset<'_>) -> usize {
+    rrset.body(true).len()
+}

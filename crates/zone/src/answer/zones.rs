@@ -1,0 +1,138 @@
+//! The zones of a server, found by the names in them.
+
+use crate::zone::Zone;
+use crate::zone::names::labels;
+use hashbrown::HashTable;
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use wire::name::{Name, NameBuf};
+
+/// A set of zones; does not change: another set takes its place.
+pub struct Zones {
+    entries: Vec<Entry>,
+    table: HashTable<u32>,
+    /// Bit *n* is set where an apex of *n* labels is.
+    depths: u128,
+    keys: RapidSecrets,
+}
+
+struct Entry {
+    /// In lower case.
+    apex: Box<[u8]>,
+    zone: Option<Arc<Zone>>,
+}
+
+/// The zone for a name.
+#[derive(Clone, Copy)]
+pub(super) struct Home<'z> {
+    /// Its number.
+    pub(super) number: u32,
+    /// `None` where it is not loaded.
+    pub(super) zone: Option<&'z Zone>,
+}
+
+impl Zones {
+    /// A set of zones by their apexes; those that are not loaded yet, or are no longer to be served, are `None`. Of several
+    /// with the same apex the last one counts.
+    pub fn new(zones: impl IntoIterator<Item = (NameBuf, Option<Arc<Zone>>)>) -> Zones {
+        let mut set = Zones::default();
+        for (apex, zone) in zones {
+            let apex = apex.as_name().as_bytes().to_ascii_lowercase();
+            match set.number(&apex) {
+                Some(number) => set.entries[number as usize].zone = zone,
+                None => set.add(apex.into(), zone),
+            }
+        }
+        set
+    }
+
+    fn add(&mut self, apex: Box<[u8]>, zone: Option<Arc<Zone>>) {
+        self.depths |= 1 << labels(&apex);
+        let hash = self.hash(&apex);
+        self.entries.push(Entry { apex, zone });
+        let (entries, keys) = (&self.entries, &self.keys);
+        let hash_of = |number: &u32| {
+            rapidhash_v3_inline::<true, false, false>(&entries[*number as usize].apex, keys)
+        };
+        let number = entries.len() as u32 - 1;
+        self.table.insert_unique(hash, number, hash_of);
+    }
+
+    /// How many zones these are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The zone with this number, which answers tell; `None` where it is not loaded.
+    #[must_use]
+    pub fn zone(&self, number: usize) -> Option<&Arc<Zone>> {
+        self.entries.get(number)?.zone.as_ref()
+    }
+
+    /// The number of the zone with this apex.
+    #[must_use]
+    pub fn number_of(&self, apex: Name<'_>) -> Option<usize> {
+        let apex = apex.as_bytes().to_ascii_lowercase();
+        self.number(&apex).map(|number| number as usize)
+    }
+
+    /// Each apex and its zone, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (Name<'_>, Option<&Arc<Zone>>)> {
+        self.entries.iter().map(|entry| {
+            let apex = Name::parse(&entry.apex).expect("the apex was a name");
+            (apex, entry.zone.as_ref())
+        })
+    }
+
+    #[inline]
+    fn hash(&self, apex: &[u8]) -> u64 {
+        rapidhash_v3_inline::<true, false, false>(apex, &self.keys)
+    }
+
+    #[inline]
+    fn number(&self, apex: &[u8]) -> Option<u32> {
+        let same = |number: &u32| *self.entries[*number as usize].apex == *apex;
+        self.table.find(self.hash(apex), same).copied()
+    }
+
+    /// The zone with the longest apex at or above `name`, in lower case, of so many labels. `for_parent`: where `name` is
+    /// an apex, the zone above it goes first, if there is one.
+    ///
+    /// RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts", and whoever serves both sides answers
+    /// from there.
+    #[inline]
+    pub(super) fn find(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
+        let mut own = None;
+        let (mut suffix, mut depth) = (name, labels);
+        loop {
+            if self.depths >> depth & 1 == 1
+                && let Some(number) = self.number(suffix)
+            {
+                let zone = self.entries[number as usize].zone.as_deref();
+                let home = Home { number, zone };
+                if !for_parent || depth != labels {
+                    return Some(home);
+                }
+                own = Some(home);
+            }
+            if depth == 0 {
+                return own;
+            }
+            suffix = &suffix[1 + usize::from(suffix[0])..];
+            depth -= 1;
+        }
+    }
+}
+
+impl Default for Zones {
+    fn default() -> Zones {
+        Zones {
+            entries: Vec::new(),
+            table: HashTable::new(),
+            depths: 0,
+            keys: RapidSecrets::seed(RandomState::new().hash_one(0)),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Makes a compiled zone of records: they are gathered by name, names are sorted. [`assemble`] encodes them.
+
+mod assemble;
+
+use super::fault::{Warning, ZoneError};
+use super::nsec3::{ITERATIONS_MAX, Parameters};
+use super::parts::NONE;
+use super::table::Keys;
+use super::{Zone, names, rdata};
+use crate::record::RecordRef;
+use assemble::Assembly;
+use hashbrown::HashTable;
+use wire::codes::{class, qtype};
+use wire::name::{Name, NameBuf};
+
+/// Takes records one by one, in any order, and makes a [`Zone`] of them. A record takes 16 octets and its data until then.
+pub struct ZoneBuilder {
+    apex: Box<[u8]>,
+    /// Names and data of records, one behind the other.
+    octets: Vec<u8>,
+    records: Vec<Stored>,
+    /// Names of the zone's tree.
+    tree: Owners,
+    /// Owners of NSEC3 records, which are no names of the tree (RFC 5155 §7.2.8).
+    hashes: Owners,
+    keys: Keys,
+    warnings: Vec<Warning>,
+}
+
+struct Stored {
+    kind: u16,
+    length: u16,
+    ttl: u32,
+    at: u32,
+    /// The record of the same owner that came before.
+    before: u32,
+}
+
+#[derive(Default)]
+struct Owners {
+    table: HashTable<u32>,
+    list: Vec<Owner>,
+}
+
+#[derive(Clone, Copy)]
+struct Owner {
+    at: u32,
+    length: u8,
+    /// The record that came last.
+    last: u32,
+}
+
+/// One record of the owner that is being encoded, in the order in which they are wanted: by the type they are or sign.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Sorted<'r> {
+    kind: u16,
+    is_signature: bool,
+    data: &'r [u8],
+    ttl: u32,
+}
+
+impl ZoneBuilder {
+    /// An empty zone.
+    #[must_use]
+    pub fn new(apex: Name<'_>) -> ZoneBuilder {
+        ZoneBuilder {
+            apex: apex.as_bytes().to_ascii_lowercase().into(),
+            octets: Vec::new(),
+            records: Vec::new(),
+            tree: Owners::default(),
+            hashes: Owners::default(),
+            keys: Keys::random(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adds one record.
+    ///
+    /// # Errors
+    /// Where it cannot be in this zone.
+    pub fn push(&mut self, record: RecordRef<'_>) -> Result<(), ZoneError> {
+        let name = Name::parse(record.owner)
+            .ok()
+            .filter(|name| name.len() == record.owner.len());
+        let name = name.ok_or(ZoneError::BadOwner {
+            octets: record.owner.len(),
+        })?;
+        self.check(record, name)?;
+        let lowered = record.owner.to_ascii_lowercase();
+        if !names::is_within(&lowered, &self.apex) {
+            let (owner, apex) = (name.to_owned(), name_of(&self.apex));
+            return Err(ZoneError::OutOfZone { owner, apex });
+        }
+        let covered = (record.kind == qtype::RRSIG)
+            .then(|| rdata::covered(record.rdata))
+            .flatten();
+        let of_chain = covered.unwrap_or(record.kind) == qtype::NSEC3;
+        let owners = if of_chain {
+            &mut self.hashes
+        } else {
+            &mut self.tree
+        };
+        let owner = owners.find_or_add(&lowered, &self.keys, &mut self.octets);
+        let stored = Stored {
+            kind: record.kind,
+            length: record.rdata.len() as u16,
+            ttl: record.ttl,
+            at: self.octets.len() as u32,
+            before: owner.last,
+        };
+        owner.last = self.records.len() as u32;
+        self.records.push(stored);
+        self.octets.extend(record.rdata);
+        if u32::try_from(self.octets.len()).is_err() {
+            let apex = name_of(&self.apex);
+            return Err(ZoneError::TooLarge { apex });
+        }
+        Ok(())
+    }
+
+    fn check(&self, record: RecordRef<'_>, name: Name<'_>) -> Result<(), ZoneError> {
+        let owner = || name.to_owned();
+        let kind = record.kind;
+        if record.class != class::IN {
+            return Err(ZoneError::Class {
+                owner: owner(),
+                class: record.class,
+            });
+        }
+        // RFC 6895 §3.1: 128 to 255 are "Q and Meta-TYPEs"; OPT is one, too, and 0 none at all.
+        if matches!(kind, 0 | qtype::OPT | 128..=255) {
+            return Err(ZoneError::MetaType {
+                owner: owner(),
+                kind,
+            });
+        }
+        if record.rdata.len() > u16::MAX.into() {
+            let octets = record.rdata.len();
+            return Err(ZoneError::RrsetTooLong {
+                owner: owner(),
+                kind,
+                octets,
+            });
+        }
+        let apex = name_of(&self.apex);
+        if kind == qtype::SOA && apex != name {
+            return Err(ZoneError::SoaElsewhere {
+                owner: owner(),
+                apex,
+            });
+        }
+        let short = match kind {
+            qtype::RRSIG => record.rdata.len() < 18,
+            qtype::SOA => record.rdata.len() < 22,
+            qtype::NSEC3 | qtype::NSEC3PARAM => record.rdata.len() < 5,
+            _ => false,
+        };
+        if short {
+            return Err(ZoneError::BadData {
+                owner: owner(),
+                kind,
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes the zone, and tells what is odd about it.
+    ///
+    /// # Errors
+    /// Why the records are no zone.
+    pub fn finish(mut self) -> Result<(Zone, Vec<Warning>), ZoneError> {
+        self.tree.add_between(&self.apex, &self.keys, &self.octets);
+        let order = self.tree.sorted(&self.octets);
+        let mut assembly = Assembly::new(&self);
+        let parameters = self.parameters(&mut assembly.warnings)?;
+        let (chain, strays) = assembly.proofs(parameters)?;
+        assembly.nodes(&order, chain.as_ref())?;
+        let negative_soa_at = assembly.negative_soa()?;
+        assembly.finish(chain, strays, negative_soa_at)
+    }
+
+    fn name(&self, owner: Owner) -> &[u8] {
+        &self.octets[owner.at as usize..][..owner.length.into()]
+    }
+
+    /// The records of an owner, sorted, without duplicates.
+    fn records_of<'r>(&'r self, owner: Owner, into: &mut Vec<Sorted<'r>>) {
+        into.clear();
+        let mut at = owner.last;
+        while let Some(stored) = self.records.get(at as usize) {
+            let data = &self.octets[stored.at as usize..][..stored.length.into()];
+            let is_signature = stored.kind == qtype::RRSIG;
+            let covered = is_signature.then(|| rdata::covered(data)).flatten();
+            let kind = covered.unwrap_or(stored.kind);
+            into.push(Sorted {
+                kind,
+                is_signature,
+                data,
+                ttl: stored.ttl,
+            });
+            at = stored.before;
+        }
+        into.sort_unstable();
+        // RFC 2181 §5: no two records of an RRset have the same data.
+        into.dedup_by_key(|record| (record.kind, record.is_signature, record.data));
+    }
+
+    /// How the zone's names are hashed, if they are.
+    fn parameters(&self, warnings: &mut Vec<Warning>) -> Result<Option<Parameters>, ZoneError> {
+        let Some(apex) = self.tree.get(&self.apex, &self.keys, &self.octets) else {
+            return Ok(None);
+        };
+        let mut records = Vec::new();
+        self.records_of(apex, &mut records);
+        let mut wanted = records.iter().filter(|record| {
+            // RFC 5155 §4.1.2: "NSEC3PARAM RRs with a Flags field value other than zero MUST be ignored."
+            (record.kind, record.is_signature) == (qtype::NSEC3PARAM, false) && record.data[1] == 0
+        });
+        let parameters = wanted.find_map(|record| Parameters::read(record.data));
+        let Some(count) = parameters.as_ref().map(|parameters| parameters.iterations) else {
+            return Ok(None);
+        };
+        let apex = name_of(&self.apex);
+        if count > ITERATIONS_MAX {
+            return Err(ZoneError::Iterations { apex, count });
+        }
+        if count > 0 {
+            warnings.push(Warning::Iterations { apex, count });
+        }
+        Ok(parameters)
+    }
+}
+
+impl Owners {
+    fn get(&self, name: &[u8], keys: &Keys, octets: &[u8]) -> Option<Owner> {
+        let same = |number: &u32| self.list[*number as usize].is(name, octets);
+        let number = self.table.find(keys.hash(name), same)?;
+        Some(self.list[*number as usize])
+    }
+
+    fn find_or_add(&mut self, name: &[u8], keys: &Keys, octets: &mut Vec<u8>) -> &mut Owner {
+        let list = &self.list;
+        let same = |number: &u32| list[*number as usize].is(name, octets);
+        let found = self.table.find(keys.hash(name), same).copied();
+        let number = found.unwrap_or_else(|| {
+            let at = octets.len() as u32;
+            octets.extend(name);
+            self.add(at, name.len() as u8, keys, octets)
+        });
+        &mut self.list[number as usize]
+    }
+
+    fn add(&mut self, at: u32, length: u8, keys: &Keys, octets: &[u8]) -> u32 {
+        let owner = Owner {
+            at,
+            length,
+            last: NONE,
+        };
+        let number = self.list.len() as u32;
+        self.list.push(owner);
+        let list = &self.list;
+        let hash_of = |number: &u32| keys.hash(list[*number as usize].name(octets));
+        self.table
+            .insert_unique(keys.hash(owner.name(octets)), number, hash_of);
+        number
+    }
+
+    /// Adds the names between owners and the apex that have no records: empty non-terminals (RFC 4592 §2.2.2).
+    fn add_between(&mut self, apex: &[u8], keys: &Keys, octets: &[u8]) {
+        for number in 0..self.list.len() {
+            let mut owner = self.list[number];
+            while usize::from(owner.length) > apex.len() {
+                let label = 1 + octets[owner.at as usize];
+                owner.at += u32::from(label);
+                owner.length -= label;
+                if self.get(owner.name(octets), keys, octets).is_some() {
+                    break;
+                }
+                self.add(owner.at, owner.length, keys, octets);
+            }
+        }
+    }
+
+    /// In canonical order.
+    fn sorted(&self, octets: &[u8]) -> Vec<Owner> {
+        let mut keys = Vec::with_capacity(self.list.len() * 16);
+        let mut places = Vec::with_capacity(self.list.len());
+        for owner in &self.list {
+            let start = keys.len();
+            names::push_sort_key(owner.name(octets), &mut keys);
+            places.push((start..keys.len(), *owner));
+        }
+        places.sort_unstable_by(|(one, _), (other, _)| keys[one.clone()].cmp(&keys[other.clone()]));
+        places.into_iter().map(|(_, owner)| owner).collect()
+    }
+}
+
+impl Owner {
+    fn name(self, octets: &[u8]) -> &[u8] {
+        &octets[self.at as usize..][..self.length.into()]
+    }
+
+    fn is(self, name: &[u8], octets: &[u8]) -> bool {
+        self.name(octets) == name
+    }
+}
+
+fn name_of(name: &[u8]) -> NameBuf {
+    Name::parse(name).expect("names were checked").to_owned()
+}

@@ -1,0 +1,255 @@
+//! How a compiled zone lies in its arena: names with their RRsets, one behind the other, so that a name that was found has
+//! its answer in the next cache lines. All numbers here are little-endian, but those within records.
+//!
+//! ```text
+//! node     0 cut 4 │ 4 wildcard 4 │ 8 proof 4 │ 12 second proof 4 │ 16 RRsets 2 │ 18 flags 1 │ 19 name length 1 │ 20 name │ RRset headers
+//! RRset    0 body at 4 │ 4 type 2 │ 6 records 2 │ 8 body length 2 │ 10 signatures 2 │ 12 their length 2 │ 14 pointers 2 │ 16 targets 2
+//! body     records, then their RRSIG records, ready to send; then pointers (2 each: places in the body) and targets (6 each)
+//! target   0 place of the name in the body 2 │ 2 node 4
+//! NSEC3    0 hash 20 │ 20 an RRset's header │ its body
+//! ```
+//!
+//! Records are encoded as they go into an answer whose question is their owner: the owner is a pointer to the question's
+//! name, at 12, and a name within data points to the rest of that name ([`Rrset::body_base`] says where the body is then).
+//! In every other place the pointers are moved.
+
+use wire::message::HEADER_LENGTH;
+
+/// No node, no proof.
+pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NODE_HEADER_LENGTH: usize = 20;
+pub(crate) const RRSET_HEADER_LENGTH: usize = 18;
+pub(crate) const TARGET_LENGTH: usize = 6;
+pub(crate) const HASH_LENGTH: usize = 20;
+/// Owner as a pointer 2, type 2, class 2, TTL 4, length 2.
+pub(crate) const RECORD_HEADER_LENGTH: usize = 12;
+/// A place of a target that is the owner's own name (RFC 9460 §2.5: TargetName ".").
+pub(crate) const OWNER_ITSELF: u16 = u16::MAX;
+/// RFC 1035 §4.1.4: pointers have fourteen bits.
+pub(crate) const POINTER_MAX: usize = 0x3fff;
+
+/// There is a zone cut at this name.
+pub(crate) const DELEGATION: u8 = 1;
+/// Names below this one are redirected.
+pub(crate) const DNAME: u8 = 2;
+/// No NSEC3 record matches this name: the first proof matches the closest name above that has one, the second covers the
+/// name that is one label longer than that.
+pub(crate) const OPTED_OUT: u8 = 4;
+
+#[inline]
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// A 16-bit number within a record.
+#[inline]
+pub(crate) fn wire_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+/// A name of the zone with its RRsets; without any it is an empty non-terminal.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'z> {
+    arena: &'z [u8],
+    /// Where it is.
+    pub(crate) at: u32,
+    header: &'z [u8; NODE_HEADER_LENGTH],
+}
+
+impl<'z> Node<'z> {
+    #[inline]
+    pub(crate) fn new(arena: &'z [u8], at: u32) -> Node<'z> {
+        let header = arena[at as usize..].first_chunk();
+        let header = header.expect("nodes are whole");
+        Node { arena, at, header }
+    }
+
+    /// The topmost name, this one or above it, where a delegation is, or above it, where a DNAME is.
+    #[inline]
+    pub(crate) fn cut(&self) -> Option<Node<'z>> {
+        match u32_at(self.header, 0) {
+            NONE => None,
+            at => Some(Node::new(self.arena, at)),
+        }
+    }
+
+    /// The child named `*`.
+    #[inline]
+    pub(crate) fn wildcard(&self) -> Option<Node<'z>> {
+        match u32_at(self.header, 4) {
+            NONE => None,
+            at => Some(Node::new(self.arena, at)),
+        }
+    }
+
+    /// The NSEC3 record that matches this name; see [`OPTED_OUT`].
+    #[inline]
+    pub(crate) fn proof(&self) -> u32 {
+        u32_at(self.header, 8)
+    }
+
+    /// The NSEC3 record that matches or covers the wildcard below this name; see [`OPTED_OUT`].
+    #[inline]
+    pub(crate) fn second_proof(&self) -> u32 {
+        u32_at(self.header, 12)
+    }
+
+    #[inline]
+    pub(crate) fn rrsets_count(&self) -> usize {
+        u16_at(self.header, 16).into()
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, flag: u8) -> bool {
+        self.header[18] & flag != 0
+    }
+
+    /// In lower case, uncompressed.
+    #[inline]
+    pub(crate) fn name(&self) -> &'z [u8] {
+        let start = self.at as usize + NODE_HEADER_LENGTH;
+        &self.arena[start..start + usize::from(self.header[19])]
+    }
+
+    #[inline]
+    fn headers(&self) -> &'z [u8] {
+        let start = self.at as usize + NODE_HEADER_LENGTH + usize::from(self.header[19]);
+        &self.arena[start..start + self.rrsets_count() * RRSET_HEADER_LENGTH]
+    }
+
+    /// In ascending order of types.
+    pub(crate) fn rrsets(&self) -> impl Iterator<Item = Rrset<'z>> + use<'z> {
+        let (arena, owner_length) = (self.arena, self.header[19].into());
+        let headers = self.headers().as_chunks().0.iter();
+        headers.map(move |header| Rrset::new(arena, header, owner_length))
+    }
+
+    #[inline]
+    pub(crate) fn rrset(&self, kind: u16) -> Option<Rrset<'z>> {
+        let wanted = kind.to_le_bytes();
+        let headers = self.headers().as_chunks::<RRSET_HEADER_LENGTH>().0;
+        let header = headers.iter().find(|header| header[4..6] == wanted)?;
+        Some(Rrset::new(self.arena, header, self.header[19].into()))
+    }
+}
+
+/// All records of one owner and type, with their signatures.
+#[derive(Clone, Copy)]
+pub(crate) struct Rrset<'z> {
+    arena: &'z [u8],
+    /// Where its body is: tells RRsets apart.
+    pub(crate) at: u32,
+    pub(crate) kind: u16,
+    pub(crate) records: u16,
+    pub(crate) signatures: u16,
+    length: u16,
+    signatures_length: u16,
+    pointers: u16,
+    targets: u16,
+    /// Octets of its owner's name.
+    pub(crate) owner_length: usize,
+}
+
+impl<'z> Rrset<'z> {
+    #[inline]
+    pub(crate) fn new(
+        arena: &'z [u8],
+        header: &[u8; RRSET_HEADER_LENGTH],
+        owner_length: usize,
+    ) -> Rrset<'z> {
+        Rrset {
+            arena,
+            at: u32_at(header, 0),
+            kind: u16_at(header, 4),
+            records: u16_at(header, 6),
+            length: u16_at(header, 8),
+            signatures: u16_at(header, 10),
+            signatures_length: u16_at(header, 12),
+            pointers: u16_at(header, 14),
+            targets: u16_at(header, 16),
+            owner_length,
+        }
+    }
+
+    /// The header of the RRset that lies at `at`.
+    pub(crate) fn read(arena: &'z [u8], at: usize, owner_length: usize) -> Rrset<'z> {
+        let header = arena[at..].first_chunk().expect("headers are whole");
+        Rrset::new(arena, header, owner_length)
+    }
+
+    /// Where the body would be in a message whose question is the owner.
+    #[inline]
+    pub(crate) fn body_base(&self) -> usize {
+        body_base(self.owner_length)
+    }
+
+    /// The records, and behind them their signatures if those are wanted.
+    #[inline]
+    pub(crate) fn body(&self, signed: bool) -> &'z [u8] {
+        let start = self.at as usize;
+        let signatures = if signed { self.signatures_length } else { 0 };
+        &self.arena[start..start + usize::from(self.length) + usize::from(signatures)]
+    }
+
+    /// Records of the body, signatures counted if those are wanted.
+    #[inline]
+    pub(crate) fn count(&self, signed: bool) -> u16 {
+        self.records + if signed { self.signatures } else { 0 }
+    }
+
+    /// The signatures alone.
+    pub(crate) fn signatures_body(&self) -> &'z [u8] {
+        &self.body(true)[self.length.into()..]
+    }
+
+    #[inline]
+    fn behind(&self) -> usize {
+        self.at as usize + usize::from(self.length) + usize::from(self.signatures_length)
+    }
+
+    /// Places in the body where a name within data is cut short by a pointer.
+    #[inline]
+    pub(crate) fn pointers(&self) -> impl Iterator<Item = usize> + use<'z> {
+        let start = self.behind();
+        let places = &self.arena[start..start + 2 * usize::from(self.pointers)];
+        let places = places.as_chunks::<2>().0.iter();
+        places.map(|place| u16::from_le_bytes(*place).into())
+    }
+
+    /// Names within data whose addresses are useful: their places in the body, and their nodes.
+    #[inline]
+    pub(crate) fn targets(&self) -> impl Iterator<Item = (u16, Node<'z>)> + use<'z> {
+        self.wanted()
+            .filter_map(|(place, node)| Some((place, node?)))
+    }
+
+    /// The same, with those that are not in the zone although they would be.
+    #[inline]
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = (u16, Option<Node<'z>>)> + use<'z> {
+        let (arena, start) = (self.arena, self.behind() + 2 * usize::from(self.pointers));
+        let targets = &arena[start..start + TARGET_LENGTH * usize::from(self.targets)];
+        let targets = targets.as_chunks::<TARGET_LENGTH>().0.iter();
+        targets.map(move |target| {
+            let node = u32_at(target, 2);
+            let node = (node != NONE).then(|| Node::new(arena, node));
+            (u16_at(target, 0), node)
+        })
+    }
+
+    /// The TTL of its first record, in seconds.
+    pub(crate) fn ttl(&self) -> u32 {
+        let body = self.body(false);
+        u32::from_be_bytes([body[6], body[7], body[8], body[9]])
+    }
+}
+
+/// See [`Rrset::body_base`].
+#[inline]
+pub(crate) fn body_base(owner_length: usize) -> usize {
+    HEADER_LENGTH + owner_length + 4
+}
