@@ -1,14 +1,17 @@
 //! Measures the contenders of a scenario, one after the other and over again, so that what changes with time meets all of
 //! them alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::generator::{Generator, Load, Shot};
+use serde_json::{Value, json};
+
+use super::cpu::descendants;
+use super::generator::{Generator, Load, Manner, Shot};
 use super::plan::{Contender, Library, Measure, Scenario};
-use super::record::Record;
+use super::record::{Missing, Record};
 use super::stage::{Cpus, Places, Running, Stage};
 use super::witness::{Seen, Witness};
 use crate::{Failure, Outcome};
@@ -35,6 +38,24 @@ const START: Duration = Duration::from_secs(15);
 const OTHERS: f64 = 0.03;
 /// Or the hypervisor gave this part of a core away.
 const STEAL: f64 = 0.02;
+
+/// A rate that rises goes so far beyond the best R99.
+const BEYOND: f64 = 1.2;
+
+/// Queries a second that leave a server idle.
+const IDLE: f64 = 200.0;
+
+/// At which parts of its R99 a contender's latency is measured, and what they are called.
+const LOADS: [(&str, Option<f64>); 8] = [
+    ("idle", None),
+    ("10 %", Some(0.1)),
+    ("25 %", Some(0.25)),
+    ("50 %", Some(0.5)),
+    ("75 %", Some(0.75)),
+    ("90 %", Some(0.9)),
+    ("100 %", Some(1.0)),
+    ("110 %", Some(1.1)),
+];
 
 /// The name that the witness asks for.
 const WITNESS_NAME: &str = "witness.example.com.";
@@ -71,31 +92,41 @@ impl<'c> Contest<'c> {
         })
     }
 
-    /// Measures everything; `see` gets each record as it comes. A contender that cannot start is told once, and left out.
-    pub(super) fn run(mut self, mut see: impl FnMut(Record)) -> Outcome<()> {
-        let mut out: Vec<String> = Vec::new();
+    /// Measures everything; `see` gets each record as it comes, and what could not be measured. A contender that fails twice,
+    /// or before anything was measured of it, is left out from then on.
+    pub(super) fn run(mut self, mut see: impl FnMut(Result<Record, Missing>)) {
+        let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+        let mut measured: BTreeSet<String> = BTreeSet::new();
         for &measure in &self.scenario.measures {
             for repeat in 1..=self.settings.repeats {
-                for contender in &self.scenario.contenders {
-                    if out.contains(&contender.name) {
+                let contenders = self.scenario.contenders.iter();
+                for contender in contenders.filter(|one| one.takes_part_in(measure)) {
+                    let name = &contender.name;
+                    let failed = failures.get(name).copied().unwrap_or(0);
+                    if failed > u32::from(measured.contains(name)) {
                         continue;
                     }
                     match self.measure(contender, measure, repeat) {
                         Ok(record) => {
+                            measured.insert(name.clone());
                             if measure == Measure::R99 {
-                                self.last.insert(contender.name.clone(), record.figure);
+                                self.last.insert(name.clone(), record.figure);
                             }
-                            see(record);
+                            see(Ok(record));
                         }
                         Err(failure) => {
-                            eprintln!("  {} is left out: {failure}", contender.name);
-                            out.push(contender.name.clone());
+                            *failures.entry(name.clone()).or_default() += 1;
+                            see(Err(Missing {
+                                scenario: self.scenario.name.clone(),
+                                contender: name.clone(),
+                                at: format!("{}, #{repeat}", measure.word()),
+                                why: failure.to_string(),
+                            }));
                         }
                     }
                 }
             }
         }
-        Ok(())
     }
 
     fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
@@ -111,12 +142,17 @@ impl<'c> Contest<'c> {
             self.stage.target(),
             WITNESS_NAME,
         )?;
-        let watched: Vec<u32> = running.process_id().into_iter().collect();
+        // Some servers answer from a child of theirs.
+        let process = running.process_id();
+        let children = process.map(descendants).unwrap_or_default();
+        let watched: Vec<u32> = process.into_iter().chain(children).collect();
         let shot = self.shoot(contender, measure, &generator, &watched);
         let seen = witness.stop();
         running.check()?;
         let shot = shot?;
-        Ok(self.record(contender, measure, repeat, (shot, seen, watched)))
+        let mut record = self.record(contender, measure, repeat, (shot, seen, watched));
+        record.generator = generator.version();
+        Ok(record)
     }
 
     fn generator(&self, contender: &Contender) -> Generator {
@@ -145,7 +181,7 @@ impl<'c> Contest<'c> {
         loop {
             running.check()?;
             // The first answers of a backend that is thought down are failures, and answers all the same.
-            let shot = generator.shoot(&self.stage, load, false, &[])?;
+            let shot = generator.shoot(&self.stage, load, Manner::Plain, &[])?;
             let failures = shot.details["response_rcodes"]["SERVFAIL"].as_f64();
             if shot.right - failures.unwrap_or(0.0) > 0.0 {
                 return Ok(());
@@ -181,22 +217,51 @@ impl<'c> Contest<'c> {
                 let load = load(start, seconds(self.settings.search_seconds));
                 generator.search(&self.stage, load, watched)
             }
-            Measure::Cost => {
+            Measure::Cost | Measure::Evenness => {
                 let load = load(self.scenario.cost_rate.into(), time);
-                generator.shoot(&self.stage, load, false, watched)
+                generator.shoot(&self.stage, load, Manner::Plain, watched)
             }
             Measure::Overload => {
                 let twice = known.map(|peak| 2.0 * peak / self.settings.scale);
                 let rate = self.scenario.overload_rate.map(f64::from).or(twice);
                 let load = load(rate.unwrap_or(2e6), time);
-                generator.shoot(&self.stage, load, true, watched)
+                generator.shoot(&self.stage, load, Manner::Drop, watched)
             }
             Measure::Send => {
                 let rate = self.scenario.overload_rate.unwrap_or(4_000_000);
-                generator.shoot(&self.stage, load(rate.into(), time), false, watched)
+                generator.shoot(&self.stage, load(rate.into(), time), Manner::Plain, watched)
             }
-            Measure::ClosedLoop => generator.closed_loop(&self.stage, time, watched),
+            Measure::OverTime => {
+                // The same for all contenders, so that their curves compare: up to a fifth beyond the best R99.
+                let best = self.last.values().copied().reduce(f64::max);
+                let known = best.map(|rate| rate / self.settings.scale);
+                let rate = known.unwrap_or(self.scenario.start_rate.into());
+                let load = load(rate * BEYOND / 2.0, time);
+                generator.shoot(&self.stage, load, Manner::Rising, watched)
+            }
+            Measure::Latency => {
+                let rate =
+                    known.unwrap_or(f64::from(self.scenario.cost_rate) * self.settings.scale);
+                self.latencies(generator, rate, watched)
+            }
+            Measure::ClosedLoop => generator.closed_loop(&self.stage, Some(time), watched),
+            Measure::OnceThrough => generator.closed_loop(&self.stage, None, watched),
         }
+    }
+
+    /// Latencies at parts of a rate; the first is as good as idle.
+    fn latencies(&self, generator: &Generator, rate: f64, watched: &[u32]) -> Outcome<Shot> {
+        let time = Duration::from_secs(self.settings.search_seconds.into());
+        let mut sum = Shot::default();
+        let mut points = Vec::new();
+        for (name, part) in LOADS {
+            let rate = part.map_or(IDLE, |part| (rate * part).max(IDLE)) as u32;
+            let shot = generator.shoot(&self.stage, Load { rate, time }, Manner::Plain, watched)?;
+            points.push(point(name, rate, &shot));
+            sum.add(shot);
+        }
+        sum.details = json!({ "points": points });
+        Ok(sum)
     }
 
     fn record(
@@ -208,18 +273,20 @@ impl<'c> Contest<'c> {
     ) -> Record {
         let (figure, unit) = figure(measure, &shot);
         let server = self.library.server(&contender.server);
-        let server_seconds = watched
-            .first()
-            .and_then(|process| shot.used.processes.get(process));
+        let times = watched
+            .iter()
+            .map(|process| shot.used.processes.get(process));
+        let server_seconds = times.flatten().sum();
         Record {
             scenario: self.scenario.name.clone(),
             contender: contender.name.clone(),
-            measure: measure.word(),
+            measure,
             repeat,
             figure,
-            unit,
+            unit: unit.to_owned(),
+            generator: String::new(),
             server: server.map_or_else(|_| String::new(), |server| self.stage.version(&server)),
-            door: contender.door.door().word(),
+            door: contender.door.door().word().to_owned(),
             generator_mode: shot.mode.clone(),
             queues: self.scenario.queues,
             offered: shot.offered,
@@ -227,11 +294,12 @@ impl<'c> Contest<'c> {
             right: shot.right,
             unwanted: shot.unwanted,
             seconds: shot.seconds,
-            server_seconds: server_seconds.copied().unwrap_or(0.0),
+            server_seconds,
             disturbed: disturbance(&shot),
             witness,
             used: shot.used,
             details: shot.details,
+            course: shot.course,
         }
     }
 }
@@ -244,8 +312,49 @@ fn figure(measure: Measure, shot: &Shot) -> (f64, &'static str) {
         Measure::Cost => (per(shot.used.busy() * 1e6, shot.right), "core-us/answer"),
         Measure::Overload => (per(shot.unwanted, shot.seconds), "answers/s"),
         Measure::Send => (per(shot.sent, shot.seconds), "queries/s"),
-        Measure::ClosedLoop => (per(shot.right, shot.seconds), "answers/s"),
+        Measure::ClosedLoop | Measure::OnceThrough | Measure::OverTime => {
+            (per(shot.right, shot.seconds), "answers/s")
+        }
+        Measure::Latency => {
+            let at_tenth = &shot.details["points"][1]["p99"];
+            (at_tenth.as_f64().unwrap_or(0.0) / 1e3, "us (p99 at 10 %)")
+        }
+        Measure::Evenness => (evenness(&shot.details), "% of an even share"),
     }
+}
+
+/// What the queue with the fewest answers gave, in per cent of its even share.
+fn evenness(details: &Value) -> f64 {
+    let queues = details["floodgate"]["threads"].as_array();
+    let received: Vec<f64> = queues
+        .into_iter()
+        .flatten()
+        .filter_map(|queue| queue["received"].as_f64())
+        .collect();
+    let all: f64 = received.iter().sum();
+    let least = received.iter().copied().reduce(f64::min).unwrap_or(0.0);
+    if all > 0.0 {
+        least * received.len() as f64 / all * 100.0
+    } else {
+        0.0
+    }
+}
+
+/// A point of the curve of latencies, which are in nanoseconds.
+fn point(load: &str, rate: u32, shot: &Shot) -> Value {
+    let latency = &shot.details["floodgate"]["latency_from_intended_time"];
+    json!({
+        "load": load,
+        "rate": rate,
+        "offered": shot.offered,
+        "sent": shot.sent,
+        "right": shot.right,
+        "p50": latency["p50"],
+        "p90": latency["p90"],
+        "p99": latency["p99"],
+        "p99.9": latency["p99.9"],
+        "max": latency["max"],
+    })
 }
 
 /// Why a run is not to be trusted, if it is not.
@@ -278,5 +387,17 @@ fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {
             "starting {}: {error}",
             built.join("floodgate").display()
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_with_the_fewest_answers_decides_evenness() {
+        let details = json!({"floodgate": {"threads": [{"received": 90}, {"received": 110}]}});
+        assert_eq!(evenness(&details), 90.0);
+        assert_eq!(evenness(&Value::Null), 0.0);
     }
 }

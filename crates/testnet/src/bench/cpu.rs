@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{During, Outcome};
 
@@ -20,7 +20,7 @@ pub(super) struct Snapshot {
 }
 
 /// What was used between two moments, in seconds of one core.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Used {
     /// Time that passed.
     pub(super) wall: f64,
@@ -85,6 +85,23 @@ impl Used {
         self.cores.iter().sum()
     }
 
+    /// Adds what was used in another time.
+    pub(super) fn add(&mut self, other: &Used) {
+        self.wall += other.wall;
+        self.user += other.user;
+        self.system += other.system;
+        self.softirq += other.softirq;
+        self.steal += other.steal;
+        self.cores
+            .resize(self.cores.len().max(other.cores.len()), 0.0);
+        for (sum, busy) in self.cores.iter_mut().zip(&other.cores) {
+            *sum += busy;
+        }
+        for (process, seconds) in &other.processes {
+            *self.processes.entry(*process).or_default() += seconds;
+        }
+    }
+
     /// What programs used that were not asked for.
     pub(super) fn by_others(&self) -> f64 {
         let ours: f64 = self.processes.values().sum();
@@ -116,6 +133,33 @@ fn ticks_in(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// A process's children, their children and so on, as they are now; without itself.
+pub(super) fn descendants(process: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parents: Vec<(u32, u32)> = numbers
+        .filter_map(|number| {
+            let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+            Some((number, parent_in(&stat)?))
+        })
+        .collect();
+    let mut found = Vec::new();
+    let mut wanted = vec![process];
+    while let Some(parent) = wanted.pop() {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        let children: Vec<u32> = children.map(|(number, _)| *number).collect();
+        wanted.extend(&children);
+        found.extend(children);
+    }
+    found
+}
+
+/// The fourth field, counted behind the name.
+fn parent_in(stat: &str) -> Option<u32> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    behind_name.split_whitespace().nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +187,28 @@ mod tests {
     fn a_name_with_spaces_and_parentheses_does_not_matter() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
         assert_eq!(ticks_in(stat), Some(46));
+    }
+
+    #[test]
+    fn a_childs_child_is_a_descendant() {
+        assert_eq!(parent_in("7 (a) b) S 2 0 0"), Some(2));
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // It prints when its own child runs.
+        let mut octet = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut octet).unwrap();
+        let all = descendants(std::process::id());
+        let grandchildren = descendants(child.id());
+        for process in &grandchildren {
+            let process = nix::unistd::Pid::from_raw(*process as i32);
+            nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+        child.wait().unwrap();
+        assert_eq!(grandchildren.len(), 1);
+        assert!(all.contains(&child.id()) && all.contains(&grandchildren[0]));
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::course::{Course, EVERY, Sampler};
 use super::cpu::{Snapshot, Used};
 use super::plan::GeneratorWord;
+use super::record::{all_said, said};
 use super::stage::{Cpus, Stage};
 use crate::lab::TO_SERVER;
 use crate::{During, Failure, Outcome, sys};
@@ -39,6 +41,8 @@ pub(super) struct Shot {
     pub details: Value,
     /// CPU time from its start to its end.
     pub(super) used: Used,
+    /// What happened when.
+    pub course: Course,
 }
 
 /// A run's rate and time.
@@ -46,6 +50,29 @@ pub(super) struct Shot {
 pub(super) struct Load {
     pub rate: u32,
     pub time: Duration,
+}
+
+/// What else a run is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Manner {
+    Plain,
+    /// Answers are thrown away unread.
+    Drop,
+    /// From nothing to twice the rate, steadily.
+    Rising,
+}
+
+impl Shot {
+    /// Adds the counts and times of another run.
+    pub(super) fn add(&mut self, other: Shot) {
+        self.mode = other.mode;
+        self.offered += other.offered;
+        self.sent += other.sent;
+        self.right += other.right;
+        self.unwanted += other.unwanted;
+        self.seconds += other.seconds;
+        self.used.add(&other.used);
+    }
 }
 
 impl Generator {
@@ -75,18 +102,39 @@ impl Generator {
         }
     }
 
-    /// Sends at a rate for a time. `drop`: answers are thrown away unread.
+    /// Its name and version.
+    pub(super) fn version(&self) -> String {
+        match self.word {
+            GeneratorWord::Floodgate | GeneratorWord::FloodgateSockets => {
+                said(&self.program, &["--version"])
+            }
+            GeneratorWord::Kxdpgun => said(&self.program, &["-V"]),
+            // It has no option for its version: it stands in front of whatever it prints.
+            GeneratorWord::Dnsperf => {
+                let text = all_said(&self.program, &["-h"]);
+                let version = text.lines().find_map(|line| line.strip_prefix("Version "));
+                format!("dnsperf {}", version.unwrap_or_default().trim())
+            }
+        }
+    }
+
+    /// Sends at a rate for a time.
     pub(super) fn shoot(
         &self,
         stage: &Stage,
         load: Load,
-        drop: bool,
+        manner: Manner,
         watched: &[u32],
     ) -> Outcome<Shot> {
         let mut words = vec!["-t".to_owned(), load.time.as_secs_f64().to_string()];
         words.extend(["-Q".to_owned(), load.rate.to_string()]);
-        if drop {
-            words.push("-r".to_owned());
+        match manner {
+            Manner::Plain => {}
+            Manner::Drop => words.push("-r".to_owned()),
+            Manner::Rising => words.extend(["--shape".to_owned(), "ramp:0".to_owned()]),
+        }
+        if self.word == GeneratorWord::Floodgate {
+            words.extend(["-S".to_owned(), EVERY.as_millis().to_string()]);
         }
         self.run_open_loop(stage, &words, watched)
     }
@@ -102,7 +150,10 @@ impl Generator {
             "-Q".to_owned(),
             load.rate.to_string(),
         ];
-        self.run_open_loop(stage, &words, watched)
+        let mut shot = self.run_open_loop(stage, &words, watched)?;
+        // A search is long, and its curves say nothing: rates go up and down.
+        shot.course = Course::default();
+        Ok(shot)
     }
 
     fn run_open_loop(&self, stage: &Stage, words: &[String], watched: &[u32]) -> Outcome<Shot> {
@@ -119,22 +170,22 @@ impl Generator {
             .arg(&self.queries)
             .args(&self.options)
             .arg(stage.target().ip().to_string());
-        let (lines, used) = self.output(stage, &mut command, watched)?;
+        let (lines, used, course) = self.output(stage, &mut command, watched)?;
         // kxdpgun leaves its program behind.
         stage.clear(&stage.lab().client(), TO_SERVER);
         let mut shot = match self.word {
             GeneratorWord::Kxdpgun => shot_of_kxdpgun(&lines),
-            _ => shot_of_json(&lines),
+            _ => shot_of_json(&lines, course),
         }?;
         shot.used = used;
         Ok(shot)
     }
 
-    /// A closed loop over sockets for so long.
+    /// A closed loop over sockets, for so long or once through the queries.
     pub(super) fn closed_loop(
         &self,
         stage: &Stage,
-        time: Duration,
+        time: Option<Duration>,
         watched: &[u32],
     ) -> Outcome<Shot> {
         let mut command = self.command();
@@ -146,11 +197,13 @@ impl Generator {
             .arg(stage.target().port().to_string())
             .arg("-d")
             .arg(&self.queries)
-            .args(["-l", &time.as_secs().max(1).to_string()])
             .args(&self.options);
-        let (lines, used) = self.output(stage, &mut command, watched)?;
+        if let Some(time) = time {
+            command.args(["-l", &time.as_secs().max(1).to_string()]);
+        }
+        let (lines, used, course) = self.output(stage, &mut command, watched)?;
         let mut shot = shot_of_dnsperf(&lines)?;
-        shot.used = used;
+        (shot.used, shot.course) = (used, course);
         Ok(shot)
     }
 
@@ -174,8 +227,9 @@ impl Generator {
         stage: &Stage,
         command: &mut Command,
         watched: &[u32],
-    ) -> Outcome<(Vec<String>, Used)> {
+    ) -> Outcome<(Vec<String>, Used, Course)> {
         let mut child = stage.lab().client().spawn(command, None)?;
+        let sampler = Sampler::start(watched, child.id());
         let watched: Vec<u32> = watched
             .iter()
             .copied()
@@ -192,6 +246,7 @@ impl Generator {
             .collect::<Result<_, _>>()
             .during("reading what the generator prints")?;
         let used = Snapshot::take(&watched)?.since(&before);
+        let course = sampler.stop();
         let complaint = complaint_of(&mut child);
         let status = child.wait().during("waiting for the generator")?;
         if !status.success() {
@@ -202,7 +257,7 @@ impl Generator {
             )));
         }
         text.retain(|line| !line.is_empty());
-        Ok((text, used))
+        Ok((text, used, course))
     }
 }
 
@@ -221,8 +276,8 @@ fn unreadable(lines: &[String]) -> Failure {
     ))
 }
 
-/// floodgate's: a header, and a summary or a ramp.
-fn shot_of_json(lines: &[String]) -> Outcome<Shot> {
+/// floodgate's: a header, statistics in between or probes, and a summary or a ramp.
+fn shot_of_json(lines: &[String], mut course: Course) -> Outcome<Shot> {
     let objects: Vec<Value> = lines
         .iter()
         .filter_map(|line| serde_json::from_str(line).ok())
@@ -230,19 +285,26 @@ fn shot_of_json(lines: &[String]) -> Outcome<Shot> {
     let (Some(header), Some(last)) = (objects.first(), objects.last()) else {
         return Err(unreadable(lines));
     };
+    course.tell(&objects);
     let info = &header["additional_info"];
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let own = &last["floodgate"];
+    // A ramp tells no counts: those of the probe that it found do.
+    let found = |probe: &&Value| probe["type"] == "probe" && probe["rate"] == last["r99"];
+    let counted = objects.iter().rev().find(found).unwrap_or(last);
+    let own = &counted["floodgate"];
     let number = |value: &Value| value.as_f64().unwrap_or(0.0);
+    let offered = number(&own["offered"]);
+    let seconds = [&own["seconds"], &counted["seconds"]].map(number);
     Ok(Shot {
         mode: format!("{}, {}", word(&info["attached"]), word(&info["bound"])),
-        offered: number(&own["offered"]),
-        sent: number(&last["queries"]),
+        offered,
+        sent: offered - number(&own["not_sent"]),
         right: number(&own["right"]),
         unwanted: number(&own["lost_here"]["unwanted"]),
-        seconds: number(&own["seconds"]),
+        seconds: seconds[0].max(seconds[1]),
         details: last.clone(),
         used: Used::default(),
+        course,
     })
 }
 
@@ -278,13 +340,17 @@ fn shot_of_dnsperf(lines: &[String]) -> Outcome<Shot> {
         line.split_whitespace().next()?.parse::<f64>().ok()
     };
     let sent = number("Queries sent:").ok_or_else(|| unreadable(lines))?;
-    let latency = number("Average Latency (s):").unwrap_or(0.0);
+    let told = |name| number(name).unwrap_or(0.0);
     Ok(Shot {
         offered: sent,
         sent,
         right: number("Queries completed:").unwrap_or(0.0),
         seconds: number("Run time (s):").ok_or_else(|| unreadable(lines))?,
-        details: serde_json::json!({ "average_latency_seconds": latency }),
+        details: serde_json::json!({
+            "average_latency_seconds": told("Average Latency (s):"),
+            "lost": told("Queries lost:"),
+            "queries_per_second": told("Queries per second:"),
+        }),
         ..Shot::default()
     })
 }
@@ -323,10 +389,24 @@ mod tests {
     #[test]
     fn floodgates_lines_are_understood() {
         let text = r#"{"type":"header","additional_info":{"attached":"native","bound":"copy"}}
-{"type":"stats_sum","queries":9,"floodgate":{"offered":10,"right":8,"seconds":2.0,"lost_here":{"unwanted":7}}}"#;
-        let shot = shot_of_json(&lines(text)).unwrap();
+{"type":"stats_sum","queries":9,"floodgate":{"offered":10,"not_sent":1,"right":8,"seconds":2.0,"lost_here":{"unwanted":7}}}"#;
+        let shot = shot_of_json(&lines(text), Course::default()).unwrap();
         assert_eq!((shot.offered, shot.sent, shot.right), (10.0, 9.0, 8.0));
         assert_eq!((shot.unwanted, shot.seconds), (7.0, 2.0));
         assert_eq!(shot.mode, "native, copy");
+    }
+
+    #[test]
+    fn a_ramps_counts_are_those_of_the_probe_that_it_found() {
+        let text = r#"{"type":"header"}
+{"type":"probe","rate":200.0,"seconds":5.0,"floodgate":{"offered":1000,"not_sent":1,"right":995}}
+{"type":"probe","rate":400.0,"seconds":5.0,"floodgate":{"offered":2000,"not_sent":0,"right":995}}
+{"type":"ramp","r99":200.0}"#;
+        let shot = shot_of_json(&lines(text), Course::default()).unwrap();
+        assert_eq!(
+            (shot.offered, shot.sent, shot.right),
+            (1000.0, 999.0, 995.0)
+        );
+        assert_eq!((shot.seconds, &shot.details["r99"]), (5.0, &200.0.into()));
     }
 }

@@ -5,24 +5,26 @@
 //! ```text
 //!  scenario (bench/scenarios/*.toml)
 //!   └ measure × repeat × contender:  backend, server (CPU 1), witness, generator (CPU 0) → record
-//!  bench/results/DATE/: results.json, results.csv, README.md
+//!  bench/results/DATE/: results.json, results.csv, report.html, README.md with charts/
 //! ```
 
 mod contest;
+mod course;
 mod cpu;
 mod generator;
 mod plan;
 mod record;
+mod report;
 mod results;
 mod stage;
 mod witness;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use contest::{Contest, Settings};
 use plan::{Library, Scenario};
-use record::Machine;
+use record::{Machine, Missing, Record};
 use results::Results;
 use stage::{Cpus, Places};
 
@@ -30,6 +32,7 @@ use crate::{Failure, Outcome};
 
 const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
   without a SCENARIO: all of bench/scenarios; `list` shows them
+  report PATH     makes the report of a folder of results anew, and measures nothing
   --repeats N     how often everything is measured (5)
   --search N      seconds that each rate of a search is held (5)
   --seconds N     seconds that cost, overload and the like take (10)
@@ -54,13 +57,18 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
     let library = Library::ours();
     let outcome = library.scenarios().and_then(|scenarios| {
         if words == ["list"] {
-            for scenario in scenarios.values() {
+            for scenario in &scenarios {
                 println!("{:<14} {}", scenario.name, scenario.title);
             }
             return Ok(());
         }
+        if let [word, folder] = words
+            && word == "report"
+        {
+            return report_again(folder, &scenarios);
+        }
         let command = Command::parse(prefix, &library, words)?;
-        let chosen = choose(&command.scenarios, scenarios.into_values().collect())?;
+        let chosen = choose(&command.scenarios, scenarios)?;
         measure(&command, &library, &chosen)
     });
     match outcome {
@@ -149,34 +157,63 @@ fn choose(names: &[String], all: Vec<Scenario>) -> Outcome<Vec<Scenario>> {
     Ok(all.into_iter().filter(wanted).collect())
 }
 
-/// Measures the scenarios, and writes what there is after each of them.
+/// Measures the scenarios, and writes what there is after each of them. What fails is in the report.
 fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outcome<()> {
     let settings = &command.settings;
     let mut results = Results {
-        machine: Machine::here(settings.cpus.generator, settings.cpus.server),
+        machine: Machine::here(&settings.cpus.to_string()),
+        search_seconds: settings.search_seconds,
+        seconds: settings.seconds,
+        scale: settings.scale,
         records: Vec::new(),
+        missing: Vec::new(),
     };
     for scenario in scenarios {
         println!("{}: {}", scenario.name, scenario.title);
-        Contest::prepare(scenario, library, settings)?.run(|record| {
-            println!(
-                "  {} {} #{}: {:.3} {}{}",
-                record.measure,
-                record.contender,
-                record.repeat,
-                record.figure,
-                record.unit,
-                record
-                    .disturbed
-                    .as_ref()
-                    .map_or_else(String::new, |why| format!(" (disturbed: {why})"))
-            );
-            results.records.push(record);
-        })?;
+        match Contest::prepare(scenario, library, settings) {
+            Ok(contest) => contest.run(|outcome| results.see(outcome)),
+            Err(failure) => results.see(Err(Missing {
+                scenario: scenario.name.clone(),
+                contender: String::new(),
+                at: "before the first run".to_owned(),
+                why: failure.to_string(),
+            })),
+        }
         results.write(&command.results, scenarios)?;
     }
     println!("results are in {}", command.results.display());
     Ok(())
+}
+
+/// Makes the report of results anew.
+fn report_again(folder: &str, scenarios: &[Scenario]) -> Outcome<()> {
+    let folder = Path::new(folder);
+    Results::read(folder)?.write(folder, scenarios)
+}
+
+impl Results {
+    /// Keeps a record, or what is missing instead, and says it.
+    fn see(&mut self, outcome: Result<Record, Missing>) {
+        match outcome {
+            Ok(record) => {
+                let disturbed = record.disturbed.as_ref();
+                println!(
+                    "  {} {} #{}: {:.3} {}{}",
+                    record.measure.word(),
+                    record.contender,
+                    record.repeat,
+                    record.figure,
+                    record.unit,
+                    disturbed.map_or_else(String::new, |why| format!(" (disturbed: {why})"))
+                );
+                self.records.push(record);
+            }
+            Err(missing) => {
+                println!("  {} {}: {}", missing.at, missing.contender, missing.why);
+                self.missing.push(missing);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 //! A scenario names contenders, each a server with a configuration; a server is a file that says how it is started. Adding
 //! either is one file. A field that nobody knows is an error that shows it.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::subject::Door;
 use crate::{During, Failure, Outcome};
@@ -22,6 +21,9 @@ pub(super) struct Scenario {
     pub name: String,
     /// The headline of its tables.
     pub title: String,
+    /// Its place among the scenarios; those without one come last.
+    #[serde(default = "last")]
+    pub order: u32,
     /// RX and TX queues of every interface.
     #[serde(default = "one")]
     pub queues: u32,
@@ -45,6 +47,10 @@ pub(super) struct Scenario {
     pub contenders: Vec<Contender>,
 }
 
+fn last() -> u32 {
+    u32::MAX
+}
+
 fn one() -> u32 {
     1
 }
@@ -54,7 +60,7 @@ fn cost_rate() -> u32 {
 }
 
 /// A way to measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Measure {
     /// The highest offered rate of which 99 % was answered right.
@@ -67,6 +73,14 @@ pub(super) enum Measure {
     Send,
     /// Closed loop over kernel sockets: answers a second.
     ClosedLoop,
+    /// The same, once through the file of queries: how long it takes.
+    OnceThrough,
+    /// A rate that rises steadily beyond the highest R99: answers and CPU time over time.
+    OverTime,
+    /// Latency when idle, at 10 % of the contender's R99, and up to beyond it.
+    Latency,
+    /// How evenly answers come from the queues.
+    Evenness,
 }
 
 impl Measure {
@@ -78,6 +92,10 @@ impl Measure {
             Measure::Overload => "overload",
             Measure::Send => "send",
             Measure::ClosedLoop => "closed-loop",
+            Measure::OnceThrough => "once-through",
+            Measure::OverTime => "over-time",
+            Measure::Latency => "latency",
+            Measure::Evenness => "evenness",
         }
     }
 }
@@ -103,6 +121,11 @@ pub(super) struct Contender {
     /// More options of the generator.
     #[serde(default)]
     pub options: Vec<String>,
+    /// Which of the scenario's measures are made of it, where not all are.
+    pub measures: Option<Vec<Measure>>,
+    /// Whether its server says that it is no DNS server but a limit.
+    #[serde(skip)]
+    pub yardstick: bool,
 }
 
 /// By which way queries go into the server.
@@ -143,6 +166,9 @@ pub(super) struct Server {
     pub program: Option<String>,
     /// The environment variable that names another program.
     pub environment: Option<String>,
+    /// Its value is a program with its arguments, between spaces.
+    #[serde(default)]
+    pub words: bool,
     #[serde(default)]
     pub arguments: Vec<String>,
     /// Arguments that make it print its version.
@@ -150,12 +176,23 @@ pub(super) struct Server {
     pub version: Vec<String>,
     /// Instead of a program: a BPF object that is attached to the interface.
     pub attach: Option<String>,
+    /// No DNS server but a limit of one.
+    #[serde(default)]
+    pub yardstick: bool,
 }
 
 /// All of `bench/`.
 #[derive(Clone, Debug)]
 pub(super) struct Library {
     folder: PathBuf,
+}
+
+impl Contender {
+    /// Whether a measure is made of it.
+    pub(super) fn takes_part_in(&self, measure: Measure) -> bool {
+        let measures = self.measures.as_ref();
+        measures.is_none_or(|measures| measures.contains(&measure))
+    }
 }
 
 impl Library {
@@ -172,21 +209,21 @@ impl Library {
         &self.folder
     }
 
-    /// All scenarios by name.
-    pub(super) fn scenarios(&self) -> Outcome<BTreeMap<String, Scenario>> {
+    /// All scenarios in their order.
+    pub(super) fn scenarios(&self) -> Outcome<Vec<Scenario>> {
         let folder = self.folder.join("scenarios");
         let entries = fs::read_dir(&folder).during(format!("reading {}", folder.display()))?;
-        let mut scenarios = BTreeMap::new();
+        let mut scenarios = Vec::new();
         for entry in entries {
             let path = entry.during("reading scenarios")?.path();
             if path
                 .extension()
                 .is_some_and(|extension| extension == "toml")
             {
-                let scenario = self.scenario(&path)?;
-                scenarios.insert(scenario.name.clone(), scenario);
+                scenarios.push(self.scenario(&path)?);
             }
         }
+        scenarios.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
         Ok(scenarios)
     }
 
@@ -203,8 +240,8 @@ impl Library {
                 path.display()
             )));
         }
-        for contender in &scenario.contenders {
-            self.server(&contender.server)?;
+        for contender in &mut scenario.contenders {
+            contender.yardstick = self.server(&contender.server)?.yardstick;
             if let Some(name) = &contender.configuration {
                 self.configuration(name)?;
             }
@@ -241,15 +278,17 @@ mod tests {
     fn every_file_of_the_project_is_understood() {
         let library = Library::ours();
         let scenarios = library.scenarios().unwrap();
-        assert!(scenarios.contains_key("refused"), "{:?}", scenarios.keys());
+        assert_eq!(scenarios[0].name, "refused");
         for entry in fs::read_dir(library.folder().join("servers")).unwrap() {
             let name = entry.unwrap().path();
             let name = name.file_stem().unwrap().to_string_lossy().into_owned();
             let server = library.server(&name).unwrap();
-            assert!(
-                server.program.is_some() != server.attach.is_some(),
-                "{name}"
-            );
+            let ways = [
+                server.program.is_some(),
+                server.attach.is_some(),
+                server.words,
+            ];
+            assert_eq!(ways.into_iter().filter(|way| *way).count(), 1, "{name}");
         }
     }
 

@@ -1,29 +1,34 @@
 //! What is kept of every measurement: the figure, and everything that it depends on.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::course::Course;
 use super::cpu::Used;
+use super::plan::Measure;
 use super::witness::Seen;
 
 /// One measurement of one contender.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Record {
     pub scenario: String,
     pub contender: String,
-    pub measure: &'static str,
+    pub measure: Measure,
     /// Counted from 1.
     pub repeat: u32,
     /// The figure itself, in `unit`.
     pub figure: f64,
-    pub unit: &'static str,
+    pub unit: String,
     /// What the server says of itself.
     pub server: String,
+    /// What the generator says of itself.
+    pub generator: String,
     /// `sockets` or `xdp`.
-    pub door: &'static str,
+    pub door: String,
     /// How the generator got onto its interface.
     pub generator_mode: String,
     pub queues: u32,
@@ -41,25 +46,49 @@ pub(super) struct Record {
     pub disturbed: Option<String>,
     /// Everything that the generator said.
     pub details: Value,
+    /// What happened when; empty for searches, which are long.
+    pub course: Course,
+}
+
+impl Record {
+    /// Queries that nobody answered right, as a part of those sent; answers that are dropped unread count as right.
+    pub(super) fn loss(&self) -> f64 {
+        let answered = self.right.max(self.unwanted);
+        if self.sent > 0.0 {
+            (1.0 - answered / self.sent).max(0.0)
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Something that could not be measured: it is said in the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Missing {
+    pub scenario: String,
+    /// Who could not; empty where the whole scenario could not.
+    pub contender: String,
+    /// The measure at which it failed, and the repeat.
+    pub at: String,
+    pub why: String,
 }
 
 /// Where it was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Machine {
     pub date: String,
     pub commit: String,
     pub kernel: String,
     pub cpu: String,
     pub cpus: usize,
-    /// CPUs of generator and server.
-    pub generator_cpu: usize,
-    pub server_cpu: usize,
+    /// Which CPUs did what, and what joined both sides: whole sentences.
+    pub place: String,
     pub memory_mib: u64,
 }
 
 impl Machine {
-    /// Looks around.
-    pub(super) fn here(generator_cpu: usize, server_cpu: usize) -> Machine {
+    /// Looks around. `place`: which CPUs do what.
+    pub(super) fn here(place: &str) -> Machine {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Machine {
@@ -68,8 +97,7 @@ impl Machine {
             kernel: said("uname", &["-srm"]),
             cpu: field(&cpuinfo, "model name").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |count| count.get()),
-            generator_cpu,
-            server_cpu,
+            place: place.to_owned(),
             memory_mib: field(&meminfo, "MemTotal")
                 .trim_end_matches(" kB")
                 .parse()
@@ -88,12 +116,24 @@ pub(super) fn today() -> String {
     date
 }
 
-/// The first line that a program prints; empty where it fails.
-fn said(program: &str, arguments: &[&str]) -> String {
+/// The first line that a program prints, be it a complaint; empty where it cannot be started.
+pub(super) fn said<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> String {
+    let text = all_said(program, arguments);
+    let mut lines = text.lines().map(str::trim);
+    lines
+        .find(|line| !line.is_empty())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+/// Everything that a program prints.
+pub(super) fn all_said<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> String {
     let output = Command::new(program).args(arguments).output();
-    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
-    let text = String::from_utf8_lossy(&text).into_owned();
-    text.lines().next().unwrap_or_default().to_owned()
+    let octets = output.map_or_else(
+        |_| Vec::new(),
+        |output| [output.stdout, output.stderr].concat(),
+    );
+    String::from_utf8_lossy(&octets).into_owned()
 }
 
 /// The value of the first line `NAME : VALUE`.

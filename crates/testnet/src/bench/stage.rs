@@ -1,5 +1,7 @@
 //! Where it is measured: a lab, the server under test on a CPU of its own, a backend that is never the limit.
 
+use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::plan::{Contender, Library, Scenario, Server};
+use super::record::said;
 use crate::lab::{Lab, Plan, SERVER_BACKENDS, SERVER_CLIENTS, SERVER_V4, TO_SERVER, Topology};
 use crate::namespace::{Namespace, run};
 use crate::process::Process;
@@ -25,6 +28,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Cpus {
     pub generator: usize,
     pub server: usize,
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Generator on CPU {}, server on CPU {}; veth, whose receive work runs on the sender's CPU.",
+            self.generator, self.server
+        )
+    }
 }
 
 /// Where programs are.
@@ -63,7 +76,11 @@ impl Stage {
     ) -> Outcome<Stage> {
         let lab = Lab::up(Plan {
             prefix: prefix.to_owned(),
-            topology: Topology::TwoInterfaces,
+            topology: if scenario.queues > 2 {
+                Topology::FourQueues
+            } else {
+                Topology::TwoInterfaces
+            },
         })?;
         let stage = Stage {
             lab,
@@ -166,8 +183,7 @@ impl Stage {
             .arg(self.cpus.server.to_string())
             .arg(&program)
             .args(
-                server
-                    .arguments
+                arguments(server)
                     .iter()
                     .map(|word| self.fill(word, configuration)),
             )
@@ -185,9 +201,17 @@ impl Stage {
     pub(super) fn program(&self, server: &Server) -> Outcome<PathBuf> {
         let named = server.environment.as_ref().and_then(std::env::var_os);
         let program = match (named, &server.program) {
+            (Some(named), _) if server.words => {
+                PathBuf::from(words(&named).first().cloned().unwrap_or_default())
+            }
             (Some(named), _) => PathBuf::from(named),
             (None, Some(program)) => PathBuf::from(self.fill(program, None)),
-            (None, None) => return Err(Failure::new("a server without a program")),
+            (None, None) => {
+                return Err(Failure::new(format!(
+                    "the environment names none in {}",
+                    server.environment.as_deref().unwrap_or_default()
+                )));
+            }
         };
         if program.components().count() == 1 || program.is_file() {
             return Ok(program);
@@ -201,20 +225,16 @@ impl Stage {
 
     /// What a server says of its version; its first line.
     pub(super) fn version(&self, server: &Server) -> String {
+        if server.words {
+            // What it is, is in the command line if anywhere.
+            let named = server.environment.as_ref().and_then(std::env::var_os);
+            return named.map_or_else(String::new, |line| words(&line).join(" "));
+        }
         if server.version.is_empty() {
             return String::new();
         }
-        let output = self
-            .program(server)
-            .ok()
-            .and_then(|program| Command::new(program).args(&server.version).output().ok());
-        let text = output.map_or_else(Vec::new, |output| [output.stdout, output.stderr].concat());
-        let text = String::from_utf8_lossy(&text).into_owned();
-        text.lines()
-            .map(str::trim)
-            .find(|line| !line.is_empty())
-            .unwrap_or_default()
-            .to_owned()
+        self.program(server)
+            .map_or_else(|_| String::new(), |program| said(program, &server.version))
     }
 
     /// Writes a configuration with everything filled in.
@@ -256,6 +276,20 @@ impl Stage {
     pub(super) fn folder(&self) -> &Path {
         self.lab.ledger().folder()
     }
+}
+
+/// A server's arguments: its file's, or those behind the program in the environment.
+fn arguments(server: &Server) -> Vec<String> {
+    let named = server.environment.as_ref().and_then(std::env::var_os);
+    match named {
+        Some(named) if server.words => words(&named).split_off(1),
+        _ => server.arguments.clone(),
+    }
+}
+
+fn words(line: &OsStr) -> Vec<String> {
+    let line = line.to_string_lossy();
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 impl Running<'_> {

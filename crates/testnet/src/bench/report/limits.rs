@@ -1,0 +1,59 @@
+//! Chart (c): R99 by server and path.
+
+use super::bars::{Bar, Group, chart};
+use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, style_of};
+use crate::bench::plan::Measure;
+use crate::bench::record::Record;
+
+pub(super) fn part(all: &[Measured]) -> Part {
+    let groups: Vec<Group> = all.iter().filter_map(|measured| group(*measured)).collect();
+    let Some(first) = all.first().filter(|_| !groups.is_empty()) else {
+        return Part::default();
+    };
+    let title = "R99 by server and path".to_owned();
+    let svg = chart(&groups, "queries/s", &[XDP, SOCKETS, LIMIT], None, &title);
+    let records: Vec<&Record> = all
+        .iter()
+        .flat_map(|measured| measured.records(Measure::R99))
+        .collect();
+    Part {
+        title: "What servers keep up with".to_owned(),
+        text: "R99: the highest offered rate of which 99 % was answered right. The bar is the median, each mark one search. \
+               \"≥\": the generator, not the server, was the limit in most searches."
+            .to_owned(),
+        charts: vec![Chart {
+            name: "limits".to_owned(),
+            title,
+            svg,
+            conditions: conditions_of(first.machine(), &records),
+        }],
+        ..Part::default()
+    }
+}
+
+fn group(measured: Measured) -> Option<Group> {
+    let contenders = measured.contenders(Measure::R99);
+    let bars = contenders.iter().map(|(contender, records)| {
+        let all = figures(records);
+        let limited = records
+            .iter()
+            .filter(|record| record.details["generator_was_the_limit"] == true);
+        let sign = if limited.count() * 2 > records.len() {
+            "≥ "
+        } else {
+            ""
+        };
+        Bar {
+            name: contender.name.clone(),
+            style: style_of(contender),
+            value: median(&all),
+            text: format!("{sign}{:.0}", median(&all)),
+            all,
+        }
+    });
+    let bars: Vec<Bar> = bars.collect();
+    (!bars.is_empty()).then(|| Group {
+        title: measured.scenario.title.clone(),
+        bars,
+    })
+}

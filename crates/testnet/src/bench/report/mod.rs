@@ -1,0 +1,370 @@
+//! The report of a run of the bench: charts with their conditions, tables, what could not be measured; as one page of HTML
+//! that needs nothing else, and as Markdown beside its charts.
+//!
+//! ```text
+//!  Results ─▶ Report: head, parts ( text, charts, tables ) ─▶ report.html, README.md, charts/NAME.svg
+//! ```
+//!
+//! A theme of charts is a file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`].
+
+mod axis;
+mod bars;
+mod curves;
+mod evenness;
+mod latency;
+mod limits;
+mod once_through;
+mod over_time;
+mod page;
+mod ratios;
+mod svg;
+mod tables;
+
+use std::collections::BTreeSet;
+
+use super::plan::{Contender, Measure, Scenario};
+use super::record::{Machine, Record};
+use super::results::Results;
+use svg::Style;
+
+/// Everything that is shown.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    title: String,
+    /// Where and how it was measured: a line each.
+    conditions: Vec<String>,
+    parts: Vec<Part>,
+}
+
+/// A headline and what is under it.
+#[derive(Clone, Debug, Default)]
+struct Part {
+    title: String,
+    text: String,
+    charts: Vec<Chart>,
+    tables: Vec<Table>,
+}
+
+/// A drawing with what must be known to read it.
+#[derive(Clone, Debug)]
+struct Chart {
+    /// Its file's name.
+    name: String,
+    title: String,
+    svg: String,
+    /// Under what conditions it was measured.
+    conditions: String,
+}
+
+/// Rows under names; numbers stand at the right.
+#[derive(Clone, Debug, Default)]
+struct Table {
+    title: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+/// The records of one scenario, which may be none.
+#[derive(Clone, Copy)]
+struct Measured<'r> {
+    scenario: &'r Scenario,
+    results: &'r Results,
+}
+
+impl Report {
+    /// Makes one; what the results have no records of is left out.
+    pub(super) fn of(results: &Results, scenarios: &[Scenario]) -> Report {
+        let all: Vec<Measured> = scenarios
+            .iter()
+            .map(|scenario| Measured { scenario, results })
+            .collect();
+        let parts = [
+            tables::missing(results),
+            over_time::part(&all),
+            once_through::part(&all),
+            limits::part(&all),
+            latency::part(&all),
+            evenness::part(&all),
+            ratios::part(&all),
+            tables::all(&all),
+        ];
+        let something = |part: &Part| !part.charts.is_empty() || !part.tables.is_empty();
+        Report {
+            title: format!("Results of {}", results.machine.date),
+            conditions: conditions(results),
+            parts: parts.into_iter().filter(something).collect(),
+        }
+    }
+
+    /// Every chart's name and drawing.
+    pub(super) fn charts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let charts = self.parts.iter().flat_map(|part| &part.charts);
+        charts.map(|chart| (chart.name.as_str(), chart.svg.as_str()))
+    }
+}
+
+impl<'r> Measured<'r> {
+    /// Its records of a measure, in the order in which they were made.
+    fn records(self, measure: Measure) -> impl Iterator<Item = &'r Record> {
+        let Measured { scenario, results } = self;
+        results
+            .records
+            .iter()
+            .filter(move |record| record.scenario == scenario.name && record.measure == measure)
+    }
+
+    /// Those of one contender.
+    fn records_of(self, contender: &str, measure: Measure) -> Vec<&'r Record> {
+        self.records(measure)
+            .filter(|record| record.contender == contender)
+            .collect()
+    }
+
+    /// Contenders that have records of a measure, with these, in the scenario's order.
+    fn contenders(self, measure: Measure) -> Vec<(&'r Contender, Vec<&'r Record>)> {
+        let contenders = self.scenario.contenders.iter();
+        contenders
+            .map(|contender| (contender, self.records_of(&contender.name, measure)))
+            .filter(|(_, records)| !records.is_empty())
+            .collect()
+    }
+
+    fn machine(self) -> &'r Machine {
+        &self.results.machine
+    }
+
+    /// A chart of its records of a measure.
+    fn chart(self, measure: Measure, title: String, svg: String) -> Chart {
+        let records: Vec<&Record> = self.records(measure).collect();
+        Chart {
+            name: format!("{}-{}", measure.word(), self.scenario.name),
+            title,
+            svg,
+            conditions: conditions_of(self.machine(), &records),
+        }
+    }
+}
+
+/// The lines at the head.
+fn conditions(results: &Results) -> Vec<String> {
+    let machine = &results.machine;
+    let disturbed = results
+        .records
+        .iter()
+        .filter(|record| record.disturbed.is_some());
+    let mut lines = vec![
+        format!("Commit {}.", machine.commit),
+        format!(
+            "{}, {} CPUs, {} MiB; {}.",
+            machine.cpu, machine.cpus, machine.memory_mib, machine.kernel
+        ),
+        format!(
+            "{} Rates of a search were held for {} s, other runs took {} s.",
+            machine.place, results.search_seconds, results.seconds
+        ),
+        format!(
+            "Figures are medians. {} of {} runs were disturbed: other programs used more than 3 % of a core, or the \
+             hypervisor took 2 %.",
+            disturbed.count(),
+            results.records.len()
+        ),
+    ];
+    if results.scale != 1.0 {
+        lines.push(format!(
+            "Only tried out: all rates were multiplied by {}. No figure here means anything.",
+            results.scale
+        ));
+    }
+    lines
+}
+
+/// Under what conditions some records came about, in one line.
+fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
+    let distinct = |word: fn(&Record) -> String| {
+        let words: BTreeSet<String> = records.iter().map(|record| word(record)).collect();
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join("; ")
+    };
+    let sum = |number: fn(&Record) -> f64| records.iter().map(|record| number(record)).sum::<f64>();
+    let sent = sum(|record| record.sent);
+    let answered = sum(|record| record.right.max(record.unwanted));
+    let loss = if sent > 0.0 {
+        (1.0 - answered / sent).max(0.0) * 100.0
+    } else {
+        0.0
+    };
+    let disturbed = records.iter().filter(|record| record.disturbed.is_some());
+    format!(
+        "{}, {}, commit {}. Versions: {}. Generator: {} ({}). Queues: {}. All runs together: offered {:.0}, sent {sent:.0}, \
+         answered right {answered:.0}, loss {loss:.3} %, witness {:.0} of {:.0}, disturbed {} of {}.",
+        machine.cpu,
+        machine.kernel,
+        machine.commit,
+        distinct(|record| record.server.clone()),
+        distinct(|record| record.generator.clone()),
+        distinct(|record| record.generator_mode.clone()),
+        distinct(|record| record.queues.to_string()),
+        sum(|record| record.offered),
+        sum(|record| record.witness.answered as f64),
+        sum(|record| record.witness.asked as f64),
+        disturbed.count(),
+        records.len()
+    )
+}
+
+/// The style of a contender's bars: full for AF_XDP, hatched for sockets, dotted for what no server can beat.
+fn style_of(contender: &Contender) -> Style {
+    match (contender.yardstick, contender.door.door().word()) {
+        (true, _) => LIMIT.0,
+        (false, "sockets") => SOCKETS.0,
+        (false, _) => XDP.0,
+    }
+}
+
+const XDP: (Style, &str) = (Style(0), "AF_XDP");
+const SOCKETS: (Style, &str) = (Style(1), "kernel sockets");
+const LIMIT: (Style, &str) = (Style(2), "yardstick");
+
+/// Figures of records.
+fn figures(records: &[&Record]) -> Vec<f64> {
+    records.iter().map(|record| record.figure).collect()
+}
+
+/// The middle one, or the lower of the two in the middle; 0 of none.
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len().saturating_sub(1) / 2;
+    sorted.get(middle).copied().unwrap_or(0.0)
+}
+
+/// The record whose figure is the median.
+fn middle<'r>(records: &[&'r Record]) -> Option<&'r Record> {
+    let figure = median(&figures(records));
+    records
+        .iter()
+        .copied()
+        .find(|record| record.figure == figure)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::bench::course::Course;
+    use crate::bench::plan::Library;
+    use crate::bench::record::Missing;
+
+    /// A record of the scenario `refused`.
+    pub(in crate::bench) fn record(contender: &str, repeat: u32, figure: f64) -> Record {
+        Record {
+            scenario: "refused".to_owned(),
+            contender: contender.to_owned(),
+            measure: Measure::R99,
+            repeat,
+            figure,
+            unit: "queries/s".to_owned(),
+            server: "x 1".to_owned(),
+            generator: "floodgate 0".to_owned(),
+            door: "xdp".to_owned(),
+            generator_mode: "native, copy".to_owned(),
+            queues: 1,
+            offered: 0.0,
+            sent: 1000.0,
+            right: 990.0,
+            unwanted: 0.0,
+            seconds: 5.0,
+            used: Default::default(),
+            server_seconds: 0.0,
+            witness: Default::default(),
+            disturbed: (repeat == 2).then(|| "load".to_owned()),
+            details: serde_json::Value::Null,
+            course: Course::default(),
+        }
+    }
+
+    pub(in crate::bench) fn results(records: Vec<Record>) -> Results {
+        Results {
+            machine: Machine::here("Here."),
+            search_seconds: 5,
+            seconds: 10,
+            scale: 1.0,
+            records,
+            missing: vec![Missing {
+                scenario: "refused".to_owned(),
+                contender: "nsd".to_owned(),
+                at: "r99, #1".to_owned(),
+                why: "not <installed>".to_owned(),
+            }],
+        }
+    }
+
+    /// A little of every measure of every scenario.
+    fn everything(scenarios: &[Scenario]) -> Results {
+        let mut records = Vec::new();
+        for scenario in scenarios {
+            for measure in &scenario.measures {
+                for (number, contender) in scenario.contenders.iter().enumerate() {
+                    let mut record = record(&contender.name, 1, 1000.0 * (number + 1) as f64);
+                    record.scenario = scenario.name.clone();
+                    record.measure = *measure;
+                    record.course.at = vec![0.25, 0.5];
+                    record.course.told_at = vec![0.25, 0.5];
+                    let curves = [&mut record.course.user, &mut record.course.right];
+                    curves.map(|curve| *curve = vec![0.5, 0.75]);
+                    record.details = serde_json::json!({
+                        "points": [{"load": "idle", "rate": 100, "p50": 5000, "p99": 9000}],
+                        "floodgate": {"threads": [{"received": 5}, {"received": 6}]},
+                    });
+                    records.push(record);
+                }
+            }
+        }
+        results(records)
+    }
+
+    #[test]
+    fn every_theme_has_a_chart_in_both_forms() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let report = Report::of(&everything(&scenarios), &scenarios);
+        let (page, markdown) = (report.page(), report.markdown());
+        for theme in [
+            "over-time-",
+            "once-through-",
+            "limits",
+            "latency-",
+            "evenness-",
+            "ratios",
+        ] {
+            let charts = report.charts().filter(|(name, _)| name.starts_with(theme));
+            assert!(charts.count() > 0, "no chart of {theme}");
+            assert!(markdown.contains(&format!("](charts/{theme}")), "{theme}");
+        }
+        assert_eq!(page.matches("<svg").count(), report.charts().count());
+        assert!(
+            !page.contains("http://")
+                || page.matches("http://").count() == page.matches("<svg").count()
+        );
+        assert!(page.contains("not &lt;installed&gt;"));
+    }
+
+    #[test]
+    fn conditions_are_told_with_every_chart() {
+        let records = [record("a", 1, 5.0), record("a", 2, 6.0)];
+        let records: Vec<&Record> = records.iter().collect();
+        let text = conditions_of(&Machine::here("Here."), &records);
+        assert!(
+            text.contains("sent 2000, answered right 1980, loss 1.000 %"),
+            "{text}"
+        );
+        assert!(
+            text.contains("native, copy") && text.contains("disturbed 1 of 2"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_median_is_one_of_the_figures() {
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.0);
+        assert_eq!(median(&[]), 0.0);
+    }
+}

@@ -1,0 +1,149 @@
+//! The report as HTML and as Markdown.
+
+use std::fmt::Write;
+
+use super::svg::escaped;
+use super::{Part, Report, Table};
+
+/// For screens of 1,200 pixels and for paper.
+const LOOKS: &str = "\
+body { max-width: 1140px; margin: 0 auto; padding: 16px; font: 15px/1.45 'DejaVu Sans', Verdana, Arial, sans-serif; color: #111; background: #fff }
+h1 { font-size: 26px } h2 { font-size: 21px; margin-top: 40px; border-bottom: 1px solid #888 } h3 { font-size: 16px; margin-bottom: 6px }
+figure { margin: 0 0 28px; break-inside: avoid } figure svg { width: 100%; height: auto }
+figcaption { font-size: 12px; color: #333 }
+.wide { overflow-x: auto } table { border-collapse: collapse; font-size: 12px; margin-bottom: 20px; width: 100% }
+th, td { border: 1px solid #bbb; padding: 3px 6px; text-align: left; vertical-align: top }
+.number { text-align: right } th { background: #eee }
+tr { break-inside: avoid }
+@page { size: A4 landscape; margin: 10mm }
+@media print { body { max-width: none; padding: 0 } h2, h3 { break-after: avoid } figure svg { max-height: 150mm } table { font-size: 10px } }
+";
+
+impl Report {
+    /// One page that needs no other file.
+    pub(in crate::bench) fn page(&self) -> String {
+        let mut text = format!(
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<style>\n{LOOKS}</style>\n\
+             </head>\n<body>\n<h1>{title}</h1>\n",
+            title = escaped(&self.title)
+        );
+        for line in &self.conditions {
+            let _ = writeln!(text, "<p>{}</p>", escaped(line));
+        }
+        self.parts.iter().for_each(|part| part.html(&mut text));
+        text + "</body>\n</html>\n"
+    }
+
+    /// The same as Markdown; charts are files beside it.
+    pub(in crate::bench) fn markdown(&self) -> String {
+        let mut text = format!("# {}\n\n", self.title);
+        for line in &self.conditions {
+            let _ = writeln!(text, "- {line}");
+        }
+        text += "\nThe same as one page: [report.html](report.html). Raw data: [results.json](results.json), \
+                 [results.csv](results.csv).\n";
+        self.parts.iter().for_each(|part| part.markdown(&mut text));
+        text
+    }
+}
+
+impl Part {
+    fn html(&self, text: &mut String) {
+        let _ = writeln!(text, "<h2>{}</h2>", escaped(&self.title));
+        if !self.text.is_empty() {
+            let _ = writeln!(text, "<p>{}</p>", escaped(&self.text));
+        }
+        for chart in &self.charts {
+            let _ = writeln!(
+                text,
+                "<figure>\n<h3>{}</h3>\n{}<figcaption>{}</figcaption>\n</figure>",
+                escaped(&chart.title),
+                chart.svg,
+                escaped(&chart.conditions)
+            );
+        }
+        self.tables.iter().for_each(|table| table.html(text));
+    }
+
+    fn markdown(&self, text: &mut String) {
+        let _ = write!(text, "\n## {}\n", self.title);
+        if !self.text.is_empty() {
+            let _ = write!(text, "\n{}\n", self.text);
+        }
+        for chart in &self.charts {
+            let _ = write!(
+                text,
+                "\n**{}**\n\n![{}](charts/{}.svg)\n\n{}\n",
+                chart.title, chart.title, chart.name, chart.conditions
+            );
+        }
+        self.tables.iter().for_each(|table| table.markdown(text));
+    }
+}
+
+impl Table {
+    fn html(&self, text: &mut String) {
+        let cells = |word: &str, cells: &mut dyn Iterator<Item = &str>| {
+            cells
+                .map(|cell| format!("<{word}{}>{}</{word}>", alignment(cell), escaped(cell)))
+                .collect::<String>()
+        };
+        let _ = writeln!(
+            text,
+            "<h3>{}</h3>\n<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
+            escaped(&self.title),
+            cells("th", &mut self.columns.iter().copied())
+        );
+        for row in &self.rows {
+            let row = cells("td", &mut row.iter().map(String::as_str));
+            let _ = writeln!(text, "<tr>{row}</tr>");
+        }
+        *text += "</tbody></table></div>\n";
+    }
+
+    fn markdown(&self, text: &mut String) {
+        let _ = write!(
+            text,
+            "\n**{}**\n\n| {} |\n| --- |{}\n",
+            self.title,
+            self.columns.join(" | "),
+            " ---: |".repeat(self.columns.len() - 1)
+        );
+        for row in &self.rows {
+            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+        }
+    }
+}
+
+/// Numbers stand at the right.
+fn alignment(cell: &str) -> &'static str {
+    let is_number = cell.starts_with(|first: char| first.is_ascii_digit());
+    if is_number { " class=\"number\"" } else { "" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        Table {
+            title: "t".to_owned(),
+            columns: vec!["name", "number"],
+            rows: vec![vec!["a | b".to_owned(), "<5".to_owned()]],
+        }
+    }
+
+    #[test]
+    fn a_table_is_the_same_in_both_forms() {
+        let (mut html, mut markdown) = (String::new(), String::new());
+        table().html(&mut html);
+        table().markdown(&mut markdown);
+        assert!(html.contains("<td>a | b</td><td>&lt;5</td>"), "{html}");
+        assert!(
+            markdown.contains("| --- | ---: |\n| a \\| b | <5 |"),
+            "{markdown}"
+        );
+    }
+}

@@ -1,0 +1,172 @@
+//! Tables: every figure with everything that it depends on, and what could not be measured.
+
+use super::{Measured, Part, Table, figures, median};
+use crate::bench::record::Record;
+use crate::bench::results::Results;
+
+const COLUMNS: [&str; 12] = [
+    "contender",
+    "figure, median",
+    "repeats",
+    "of the yardstick",
+    "offered",
+    "sent",
+    "answered right",
+    "loss",
+    "witness",
+    "mode",
+    "version",
+    "disturbed",
+];
+
+/// A table for each scenario and measure.
+pub(super) fn all(all: &[Measured]) -> Part {
+    let tables = all.iter().flat_map(|measured| {
+        let measures = measured.scenario.measures.iter();
+        measures.filter_map(|measure| table(*measured, *measure))
+    });
+    Part {
+        title: "All figures".to_owned(),
+        text: "Offered, sent, answered and the witness's counts are those of all repeats together. R99: the highest offered \
+               rate of which 99 % was answered right; its counts are those of the run at that rate. Loss: what was sent and \
+               not answered right; where answers were dropped unread, what did not come back. Witness: an ordinary client \
+               over kernel sockets beside the load."
+            .to_owned(),
+        tables: tables.collect(),
+        ..Part::default()
+    }
+}
+
+/// What is not in the report, and why.
+pub(super) fn missing(results: &Results) -> Part {
+    let rows = results.missing.iter().map(|missing| {
+        vec![
+            missing.scenario.clone(),
+            missing.contender.clone(),
+            missing.at.clone(),
+            missing.why.clone(),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    if rows.is_empty() {
+        return Part::default();
+    }
+    Part {
+        title: "What could not be measured".to_owned(),
+        tables: vec![Table {
+            title: "Failures".to_owned(),
+            columns: vec!["scenario", "contender", "at", "why"],
+            rows,
+        }],
+        ..Part::default()
+    }
+}
+
+fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Table> {
+    let contenders = measured.contenders(measure);
+    let (_, first) = contenders.first()?;
+    let yardstick = measured.scenario.yardstick.as_deref();
+    let basis = contenders
+        .iter()
+        .find(|(contender, _)| Some(contender.name.as_str()) == yardstick)
+        .map(|(_, records)| median(&figures(records)));
+    let rows = contenders
+        .iter()
+        .map(|(contender, records)| row(&contender.name, records, basis));
+    Some(Table {
+        title: format!(
+            "{}: {}, {}, {} queue(s)",
+            measured.scenario.title,
+            measure.word(),
+            first[0].unit,
+            first[0].queues
+        ),
+        columns: COLUMNS.to_vec(),
+        rows: rows.collect(),
+    })
+}
+
+fn row(name: &str, records: &[&Record], basis: Option<f64>) -> Vec<String> {
+    let figures = figures(records);
+    let repeats: Vec<String> = figures.iter().copied().map(number).collect();
+    let part = basis.filter(|basis| *basis > 0.0);
+    let sum = |count: fn(&Record) -> f64| records.iter().map(|record| count(record)).sum::<f64>();
+    let loss = records
+        .iter()
+        .map(|record| record.loss())
+        .collect::<Vec<_>>();
+    let disturbed: Vec<String> = records
+        .iter()
+        .filter_map(|record| {
+            let why = record.disturbed.as_ref()?;
+            Some(format!("#{}: {why}", record.repeat))
+        })
+        .collect();
+    let last = records[records.len() - 1];
+    vec![
+        name.to_owned(),
+        number(median(&figures)),
+        repeats.join(", "),
+        part.map_or_else(String::new, |basis| {
+            format!("{:.1}\u{a0}%", median(&figures) / basis * 100.0)
+        }),
+        format!("{:.0}", sum(|record| record.offered)),
+        format!("{:.0}", sum(|record| record.sent)),
+        format!("{:.0}", sum(|record| record.right.max(record.unwanted))),
+        format!("{:.3}\u{a0}%", median(&loss) * 100.0),
+        format!(
+            "{:.0}/{:.0}",
+            sum(|record| record.witness.answered as f64),
+            sum(|record| record.witness.asked as f64)
+        ),
+        words(&[&last.door, &last.generator_mode]),
+        words(&[&last.server, &last.generator]),
+        if disturbed.is_empty() {
+            "no".to_owned()
+        } else {
+            disturbed.join("; ")
+        },
+    ]
+}
+
+/// Those that are there.
+fn words(words: &[&String]) -> String {
+    let words = words.iter().map(|word| word.as_str());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    words.join("; ")
+}
+
+/// Rates without, small numbers with a fraction.
+fn number(figure: f64) -> String {
+    if figure.abs() < 1000.0 {
+        format!("{figure:.3}")
+    } else {
+        format!("{figure:.0}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::tests::record;
+
+    #[test]
+    fn a_row_has_median_repeats_and_the_part_of_the_yardstick() {
+        let records = [
+            record("a", 1, 810_000.0),
+            record("a", 2, 990_000.0),
+            record("a", 3, 900_000.0),
+        ];
+        let records: Vec<&Record> = records.iter().collect();
+        let row = row("a", &records, Some(1_000_000.0));
+        assert_eq!(row.len(), COLUMNS.len());
+        assert_eq!(
+            row[..4],
+            ["a", "900000", "810000, 990000, 900000", "90.0\u{a0}%"]
+        );
+        assert_eq!(
+            (row[7].as_str(), row[11].as_str()),
+            ("1.000\u{a0}%", "#2: load")
+        );
+    }
+}
