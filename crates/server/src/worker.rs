@@ -7,6 +7,7 @@ use crate::backend::ports::PortReader;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
+use crate::frontend::devices::{Facts, Opened, Opening};
 use crate::frontend::listeners::Sockets;
 use crate::frontend::outlets::Outlets;
 use crate::frontend::sys::{BATCH, Inbox};
@@ -42,13 +43,20 @@ pub enum Order {
     Listen(Arc<Sockets>),
     /// Serve the listener with this number no more.
     Unlisten(u16),
-    /// The device with this number is gone: close its queue.
+    /// Bind a queue of one more device; the outcome is told.
+    Open(Box<Opening>, Outcome),
+    /// The interface of the device with this number has changed.
+    Change(u8, Facts),
+    /// The device with this number is gone, or needed no more: serve what is in its ring, then close its queue.
     Close(u8),
     /// Look at the configuration again, so that the old one can be freed.
     Wake,
     /// Read no more queries, wait for the answers of those in flight until the moment given, then end.
     Stop(Now),
 }
+
+/// Called with what became of [`Order::Open`]; it must not wait.
+pub type Outcome = Box<dyn FnOnce(::xsk::Result<Opened>) + Send>;
 
 /// The control thread's end of a worker.
 pub struct Reins {
@@ -322,15 +330,42 @@ impl Worker {
             match order {
                 Order::Listen(sockets) => self.listen(sockets),
                 Order::Unlisten(number) => self.unlisten(number),
-                Order::Close(device) => {
-                    self.outlets.devices.remove(device);
-                }
+                Order::Open(opening, outcome) => outcome(self.open(*opening)),
+                Order::Change(device, facts) => self.outlets.devices.change(device, facts),
+                Order::Close(device) => self.close(device),
                 Order::Wake => {
                     self.config.load();
                 }
                 Order::Stop(until) => self.begin_to_stop(until),
             }
         }
+    }
+
+    fn open(&mut self, opening: Opening) -> ::xsk::Result<Opened> {
+        let device = opening.device;
+        self.close(device);
+        let opened = self.outlets.devices.open(opening)?;
+        if let Some(queue) = self.outlets.devices.queue(device) {
+            let watched = self.watch(&queue.socket, Token::Device);
+            watched.map_err(|error| ::xsk::Error::system("polling an AF_XDP socket", error))?;
+        }
+        Ok(opened)
+    }
+
+    fn close(&mut self, device: u8) {
+        let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_device(device) > 0);
+        batches.for_each(drop);
+        self.outlets.flush(&self.shard);
+        if let Some(queue) = self.outlets.devices.remove(device) {
+            // Others have duplicates of it: closing ours would not do.
+            let _ = self.epoll.delete(&queue.socket);
+        }
+    }
+
+    fn serve_device(&mut self, device: u8) -> usize {
+        self.with_env(|inlets, outlets, env| {
+            xsk::serve(device, &mut inlets.batch, &mut inlets.waiting, outlets, env)
+        })
     }
 
     fn listen(&mut self, sockets: Arc<Sockets>) {

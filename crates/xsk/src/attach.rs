@@ -1,7 +1,7 @@
 //! A kernel program on an interface, held there by a link: it goes when the link is closed, so with the process at the latest.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Error, Result};
 use crate::sys::bpf;
@@ -55,6 +55,24 @@ impl Attached {
         link(program, interface, AttachMode::Generic).map(|attached| attached.with(native_refused))
     }
 
+    /// What another process has attached.
+    pub(crate) fn of(link: OwnedFd, interface: u32, native: bool) -> Attached {
+        let mode = if native {
+            AttachMode::Native
+        } else {
+            AttachMode::Generic
+        };
+        Attached {
+            link,
+            interface,
+            mode,
+        }
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
     fn with(self, native_refused: Option<io::Error>) -> (Attached, Attachment) {
         let mode = self.mode;
         (
@@ -70,6 +88,19 @@ impl Attached {
     pub(crate) fn is_alive(&self) -> bool {
         bpf::link_interface(&self.link).is_ok_and(|interface| interface != 0)
     }
+}
+
+/// The id of the XDP program on an interface (index), whosever it is; `None`: there is none.
+///
+/// # Errors
+/// No such interface, or no netlink.
+pub fn attached_program(interface: u32) -> Result<Option<u32>> {
+    bpf::attached_program(interface).map_err(|error| {
+        Error::system(
+            format!("asking for the XDP program of interface {interface}"),
+            error,
+        )
+    })
 }
 
 fn link(program: &OwnedFd, interface: u32, mode: AttachMode) -> Result<Attached> {

@@ -11,7 +11,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// A program of somebody else's sits on the interface (index). It is never replaced or detached; kernel sockets serve.
     ForeignProgram { interface: u32, program: u32 },
-    /// The queue belongs to another UMEM, or its last owner has not yet let go after a second.
+    /// The queue belongs to another UMEM, or its last owner has not let go in the time given.
     QueueBusy { interface: u32, queue: u32 },
     /// The UMEM is shared with a zero-copy socket, and this interface cannot do zero-copy: bind all of them in copy mode.
     ZeroCopyMismatch { interface: u32, queue: u32 },
@@ -57,7 +57,7 @@ impl fmt::Display for Error {
             ),
             Error::QueueBusy { interface, queue } => write!(
                 out,
-                "queue {queue} of interface {interface} is in use by another AF_XDP socket and stayed so for 1 s"
+                "queue {queue} of interface {interface} is in use by another AF_XDP socket"
             ),
             Error::ZeroCopyMismatch { interface, queue } => write!(
                 out,

@@ -35,13 +35,13 @@ mod sync;
 mod sys;
 mod umem;
 
-pub use attach::{AttachMode, Attachment};
+pub use attach::{AttachMode, Attachment, attached_program};
 pub use collector::{COLLECTED, Collected, Collection, Collector, Sources};
 pub use error::{Error, Result};
 pub use foreign::Foreign;
 pub use heartbeat::Heartbeat;
 pub use layout::{LAYOUT, REASONS, ROOM, Reason};
-pub use program::Program;
+pub use program::{Handed, Program};
 pub use socket::{
     BATCH, Batch, BindMode, Counters, Flushed, KernelCounters, Options, Received, Refilled,
     RingSizes, Socket,

@@ -69,6 +69,19 @@ pub(crate) fn map_of(object: &Object, name: &str, key: usize, value: usize) -> R
     Map::new(map.as_fd().try_clone_to_owned().map_err(failed)?).map_err(failed)
 }
 
+/// A map that another process has handed over, whose key and value must be as large as we think.
+pub(crate) fn map_from(descriptor: OwnedFd, name: &str, key: usize, value: usize) -> Result<Map> {
+    let failed = |error| Error::system(format!("looking at the map `{name}`"), error);
+    let facts = bpf::describe_map(&descriptor).map_err(failed)?;
+    if (facts.key_size, facts.value_size) != (key, value) {
+        return Err(Error::Invalid(format!(
+            "the map `{name}` has {} and {} octets of key and value, not {key} and {value}",
+            facts.key_size, facts.value_size
+        )));
+    }
+    Map::new(descriptor).map_err(failed)
+}
+
 /// The counter of this number in an array of counters per CPU, summed over all CPUs.
 pub(crate) fn sum_over_cpus(counters: &Map, number: u32) -> Result<u64> {
     let counts = counters

@@ -35,7 +35,32 @@ pub struct Program {
     served: HashSet<SocketAddr>,
     locals: HashMap<IpAddr, Local>,
     attached: Option<Attached>,
+    has_buffers: bool,
     features: Vec<String>,
+    /// The maps behind `device`, `ports` and `heartbeats`: to give them to another process.
+    mapped: [Map; 3],
+}
+
+/// The maps, with octets of key and value (of one CPU).
+const MAPS: [(&str, usize, usize); 7] = [
+    ("destinations", 20, 1),
+    ("backends", 36, 4),
+    ("sockets", 4, 4),
+    ("cpus", 4, CPU_LENGTH),
+    ("device", 4, DEVICE_LENGTH),
+    ("ports", 4, PORTS_LENGTH),
+    ("heartbeats", 4, HEARTBEAT_LENGTH),
+];
+
+/// What is to be said of a program beside its descriptors ([`Program::hand_over`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handed {
+    /// The index of the interface it is attached to.
+    pub interface: u32,
+    /// In the driver, not in the kernel's stack.
+    pub native: bool,
+    /// Loaded for frames in several buffers.
+    pub has_buffers: bool,
 }
 
 /// One of our addresses towards backends: its bitmap, and what needs it.
@@ -55,30 +80,43 @@ impl Program {
             has_buffers,
             &[],
         )?;
-        let map = |name, key, value| object::map_of(&object, name, key, value);
-        let destinations = map("destinations", 20, 1)?;
-        let backends = map("backends", 36, 4)?;
-        let sockets = map("sockets", 4, 4)?;
-        let cpus = map("cpus", 4, CPU_LENGTH)?;
-        let device = mapped(&map("device", 4, DEVICE_LENGTH)?, DEVICE_LENGTH)?;
-        let bitmaps = SERVED as usize + 1;
-        let ports = mapped(&map("ports", 4, PORTS_LENGTH)?, bitmaps * PORTS_LENGTH)?;
-        let heartbeats = mapped(
-            &map("heartbeats", 4, HEARTBEAT_LENGTH)?,
-            QUEUES as usize * HEARTBEAT_LENGTH,
-        )?;
-        Ok(Program {
-            program: object::program_of(&object, "steer")?,
+        let map =
+            |(name, key, value): (&str, usize, usize)| object::map_of(&object, name, key, value);
+        let mut maps = Vec::with_capacity(MAPS.len());
+        for facts in MAPS {
+            maps.push(map(facts)?);
+        }
+        Program::of(object::program_of(&object, "steer")?, maps, has_buffers)
+    }
+
+    /// `maps` in the order of [`MAPS`].
+    fn of(program: OwnedFd, maps: Vec<Map>, has_buffers: bool) -> Result<Program> {
+        let [
             destinations,
             backends,
             sockets,
             cpus,
             device,
             ports,
-            heartbeats: Arc::new(heartbeats),
+            heartbeats,
+        ]: [Map; MAPS.len()] = maps
+            .try_into()
+            .map_err(|_| Error::Invalid(format!("not {} maps", MAPS.len())))?;
+        let bitmaps = SERVED as usize + 1;
+        Ok(Program {
+            program,
+            destinations,
+            backends,
+            sockets,
+            cpus,
+            device: mapped(&device, DEVICE_LENGTH)?,
+            ports: mapped(&ports, bitmaps * PORTS_LENGTH)?,
+            heartbeats: Arc::new(mapped(&heartbeats, QUEUES as usize * HEARTBEAT_LENGTH)?),
             served: HashSet::new(),
             locals: HashMap::new(),
             attached: None,
+            has_buffers,
+            mapped: [device, ports, heartbeats],
             features: vec![format!(
                 "frames in several buffers (xdp.frags, Linux 5.18): {}",
                 if has_buffers {
@@ -102,6 +140,61 @@ impl Program {
         let (attached, attachment) = Attached::attach(&self.program, interface, mode)?;
         self.attached = Some(attached);
         Ok(attachment)
+    }
+
+    /// What another process needs to use this program as its own, once it is attached: the descriptors are its own then,
+    /// and the program stays attached when this value is dropped.
+    ///
+    /// # Errors
+    /// Not attached, or no descriptors left.
+    pub fn hand_over(&self) -> Result<(Handed, Vec<OwnedFd>)> {
+        let attached = self.attached.as_ref().ok_or_else(|| {
+            Error::Invalid("a program that is not attached is not handed over".to_owned())
+        })?;
+        let failed = |error| Error::system("duplicating a descriptor", error);
+        let [device, ports, heartbeats] = &self.mapped;
+        let maps = [
+            &self.destinations,
+            &self.backends,
+            &self.sockets,
+            &self.cpus,
+            device,
+            ports,
+            heartbeats,
+        ];
+        let maps = maps.into_iter().map(Map::descriptor);
+        let ends = [self.program.as_fd(), attached.descriptor()].into_iter();
+        let copies = ends.chain(maps).map(|fd| fd.try_clone_to_owned());
+        let handed = Handed {
+            interface: attached.interface,
+            native: attached.mode == AttachMode::Native,
+            has_buffers: self.has_buffers,
+        };
+        Ok((
+            handed,
+            copies.collect::<std::io::Result<_>>().map_err(failed)?,
+        ))
+    }
+
+    /// The program that another process has handed over, its tables as empty as they were loaded.
+    ///
+    /// # Errors
+    /// Descriptors that are not those of [`hand_over`](Program::hand_over).
+    pub fn take_over(handed: Handed, descriptors: Vec<OwnedFd>) -> Result<Program> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || {
+            let missing =
+                || Error::Invalid("a program was handed over in too few parts".to_owned());
+            descriptors.next().ok_or_else(missing)
+        };
+        let (program, link) = (next()?, next()?);
+        let mut maps = Vec::with_capacity(MAPS.len());
+        for (name, key, value) in MAPS {
+            maps.push(object::map_from(next()?, name, key, value)?);
+        }
+        let mut program = Program::of(program, maps, handed.has_buffers)?;
+        program.attached = Some(Attached::of(link, handed.interface, handed.native));
+        Ok(program)
     }
 
     /// Takes the program off the interface: every frame goes to the kernel.

@@ -17,8 +17,9 @@ use crate::umem::{CHUNK, Frame, Ledger, Place, SOCKETS, Umem};
 /// Most frames of one batch: enough to share the cost of a wake-up, few enough to stay in the first-level cache.
 pub const BATCH: usize = 64;
 
-/// How long bind waits for a queue that its last owner has not yet let go: the kernel releases it in a work queue.
-const BUSY_LIMIT: Duration = Duration::from_secs(1);
+/// How long bind waits for a queue that its last owner has not yet let go, unless told otherwise: the kernel releases it
+/// in a work queue.
+const PATIENCE: Duration = Duration::from_secs(1);
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Frames that one wake-up sends in copy mode unless the kernel was told otherwise: 16 before Linux 5.17, 32 since.
@@ -77,10 +78,22 @@ impl RingSizes {
 }
 
 /// How a socket is bound. A socket that joins a UMEM which others use already inherits their mode.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Options {
     pub rings: RingSizes,
     pub mode: BindMode,
+    /// How long bind may wait for a queue that is busy. A worker that serves meanwhile has none.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            rings: RingSizes::default(),
+            mode: BindMode::Auto,
+            patience: PATIENCE,
+        }
+    }
 }
 
 /// A frame as it came in: octets `start .. start + length` of its chunk.
@@ -209,13 +222,22 @@ impl Socket {
             .map_err(|error| Error::system("opening an AF_XDP socket (needs CAP_NET_RAW)", error))
     }
 
+    /// The same with frames registered that another process will use: what they take counts against nobody's
+    /// RLIMIT_MEMLOCK where the caller has CAP_IPC_LOCK.
+    pub fn open_registered(memory: &OwnedFd) -> Result<OwnedFd> {
+        let umem = Umem::of_shared_memory(memory)?;
+        let socket = Socket::open()?;
+        register(socket.as_fd(), &umem)?;
+        Ok(socket)
+    }
+
     /// Opens a socket and binds it to a queue.
     pub fn bind(umem: &mut Umem, interface: u32, queue: u32, options: Options) -> Result<Socket> {
         Socket::bind_descriptor(Socket::open()?, umem, interface, queue, options)
     }
 
     /// Binds an open socket to a queue of an interface (index). The first socket of a UMEM registers it; others join.
-    /// Waits up to a second for a queue that is busy.
+    /// Waits for a queue that is busy, as long as `options` say.
     pub fn bind_descriptor(
         descriptor: OwnedFd,
         umem: &mut Umem,
@@ -241,7 +263,7 @@ impl Socket {
         let mut socket = Socket::map(descriptor, membership, interface, queue, &options.rings)?;
         // Before bind even where nothing will be received: ice and i40e leak buffers otherwise.
         socket.refill(umem);
-        socket.join(umem, options.mode)?;
+        socket.join(umem, &options)?;
         socket.membership.zero_copy = socket.mode()? == BindMode::ZeroCopy;
         socket.raise_budget(options.rings.tx);
         umem.add_sharer(&socket.descriptor);
@@ -289,10 +311,14 @@ impl Socket {
     }
 
     /// Binds with the UMEM of a live socket, or registers it.
-    fn join(&self, umem: &mut Umem, mode: BindMode) -> Result<()> {
+    fn join(&self, umem: &mut Umem, options: &Options) -> Result<()> {
         for sharer in umem.sharers() {
             // XDP_SHARED_UMEM alone: any other flag is EINVAL, the mode is the sharer's.
-            match self.bind_patiently(libc::XDP_SHARED_UMEM, Some(sharer.as_fd())) {
+            match self.bind_patiently(
+                libc::XDP_SHARED_UMEM,
+                Some(sharer.as_fd()),
+                options.patience,
+            ) {
                 // Its device is gone: try the next.
                 Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -304,36 +330,23 @@ impl Socket {
                 other => return other,
             }
         }
-        self.register(umem)?;
-        let mode = match mode {
+        if !umem.take_registered() {
+            register(self.as_fd(), umem)?;
+        }
+        let mode = match options.mode {
             BindMode::Auto => 0,
             BindMode::Copy => libc::XDP_COPY,
             BindMode::ZeroCopy => libc::XDP_ZEROCOPY,
         };
-        self.bind_patiently(mode | libc::XDP_USE_NEED_WAKEUP, None)
+        self.bind_patiently(mode | libc::XDP_USE_NEED_WAKEUP, None, options.patience)
     }
 
-    fn register(&self, umem: &Umem) -> Result<()> {
-        let area = libc::xdp_umem_reg {
-            addr: umem.address(),
-            len: umem.length(),
-            chunk_size: CHUNK as u32,
-            headroom: 0,
-            flags: 0,
-            tx_metadata_len: 0,
-        };
-        system::set_option(self.as_fd(), libc::XDP_UMEM_REG, &area).map_err(|error| {
-            let doing = format!(
-                "registering {} frames ({} octets) with the kernel; they are locked in memory: ENOBUFS means that \
-                 RLIMIT_MEMLOCK (LimitMEMLOCK=infinity) is too low",
-                umem.frames(),
-                umem.length()
-            );
-            Error::system(doing, error)
-        })
-    }
-
-    fn bind_patiently(&self, flags: u16, sharer: Option<BorrowedFd<'_>>) -> Result<()> {
+    fn bind_patiently(
+        &self,
+        flags: u16,
+        sharer: Option<BorrowedFd<'_>>,
+        patience: Duration,
+    ) -> Result<()> {
         let (interface, queue) = (self.interface, self.queue);
         let started = Instant::now();
         loop {
@@ -346,7 +359,7 @@ impl Socket {
                     format!("binding an AF_XDP socket to queue {queue} of interface {interface}");
                 return Err(Error::system(doing, error));
             }
-            if started.elapsed() >= BUSY_LIMIT {
+            if started.elapsed() >= patience {
                 return Err(Error::QueueBusy { interface, queue });
             }
             thread::sleep(BUSY_PAUSE);
@@ -567,6 +580,26 @@ impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+fn register(socket: BorrowedFd<'_>, umem: &Umem) -> Result<()> {
+    let area = libc::xdp_umem_reg {
+        addr: umem.address(),
+        len: umem.length(),
+        chunk_size: CHUNK as u32,
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    system::set_option(socket, libc::XDP_UMEM_REG, &area).map_err(|error| {
+        let doing = format!(
+            "registering {} frames ({} octets) with the kernel; they are locked in memory: ENOBUFS means that \
+             RLIMIT_MEMLOCK (LimitMEMLOCK=infinity) is too low",
+            umem.frames(),
+            umem.length()
+        );
+        Error::system(doing, error)
+    })
 }
 
 /// Makes all four rings. On a shared UMEM too: another device or queue needs its own fill and completion ring.

@@ -28,6 +28,29 @@ impl Pulses {
             Map::mappable_array(c"pulses", HEARTBEAT_LENGTH as u32, WORKERS).map_err(|error| {
                 Error::system("making the workers' heartbeats (needs CAP_BPF)", error)
             })?;
+        Pulses::of(map)
+    }
+
+    /// The map, for a process that is to load programs which read it.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn hand_over(&self) -> Result<OwnedFd> {
+        self.map
+            .descriptor()
+            .try_clone_to_owned()
+            .map_err(duplicating)
+    }
+
+    /// The heartbeats that another process has made.
+    ///
+    /// # Errors
+    /// A descriptor that is not that of [`hand_over`](Pulses::hand_over).
+    pub fn take_over(descriptor: OwnedFd) -> Result<Pulses> {
+        Pulses::of(object::map_from(descriptor, "pulses", 4, HEARTBEAT_LENGTH)?)
+    }
+
+    fn of(map: Map) -> Result<Pulses> {
         let cells = mapped(&map, WORKERS as usize * HEARTBEAT_LENGTH)?;
         Ok(Pulses {
             map,
@@ -40,6 +63,10 @@ impl Pulses {
         check_worker(worker, WORKERS)?;
         Ok(cell(&self.cells, worker))
     }
+}
+
+fn duplicating(error: std::io::Error) -> Error {
+    Error::system("duplicating a descriptor", error)
 }
 
 fn cell(cells: &Arc<Mapping>, worker: u32) -> Heartbeat {
@@ -84,6 +111,37 @@ impl Spread {
             program: object::program_of(&object, "spread")?,
             sockets: object::map_of(&object, "sockets", 4, 8)?,
             counters: object::map_of(&object, "counters", 4, 8)?,
+            cells: pulses.cells.clone(),
+            workers,
+        })
+    }
+
+    /// What another process needs to use this program as its own; [`Pulses::hand_over`]'s map is a part of it.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn hand_over(&self) -> Result<Vec<OwnedFd>> {
+        let parts = [
+            self.program.as_fd(),
+            self.sockets.descriptor(),
+            self.counters.descriptor(),
+        ];
+        let copies = parts.into_iter().map(|part| part.try_clone_to_owned());
+        copies.collect::<std::io::Result<_>>().map_err(duplicating)
+    }
+
+    /// The program that another process has loaded for these heartbeats and so many workers.
+    ///
+    /// # Errors
+    /// Descriptors that are not those of [`hand_over`](Spread::hand_over).
+    pub fn take_over(pulses: &Pulses, workers: u32, parts: Vec<OwnedFd>) -> Result<Spread> {
+        let [program, sockets, counters]: [OwnedFd; 3] = parts.try_into().map_err(|_| {
+            Error::Invalid("a program was handed over in other than three parts".to_owned())
+        })?;
+        Ok(Spread {
+            program,
+            sockets: object::map_from(sockets, "sockets", 4, 8)?,
+            counters: object::map_from(counters, "counters", 4, 8)?,
             cells: pulses.cells.clone(),
             workers,
         })

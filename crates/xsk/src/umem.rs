@@ -13,14 +13,14 @@
 //! out instead of being a data race.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::socket::Socket;
-use crate::sys::memory::Mapping;
+use crate::sys::memory::{Mapping, nameless, nameless_length};
 
 /// Octets of a chunk. The kernel allows 2,048 and 4,096; a larger one would only take more cache.
 pub const CHUNK: usize = 2048;
@@ -122,6 +122,8 @@ pub struct Umem {
     ledger: Arc<Ledger>,
     /// Bound sockets, any of which lets another one join.
     sharers: Vec<Weak<OwnedFd>>,
+    /// Another process has registered it with the first socket.
+    registered: bool,
 }
 
 impl Umem {
@@ -140,12 +142,43 @@ impl Umem {
                 error,
             )
         })?;
-        Ok(Umem {
+        Ok(Umem::of(memory, frames, false))
+    }
+
+    fn of(memory: Mapping, frames: u32, registered: bool) -> Umem {
+        Umem {
             memory,
             free: (0..frames).rev().collect(),
             ledger: Arc::new(Ledger::new(frames)),
             sharers: Vec::new(),
-        })
+            registered,
+        }
+    }
+
+    /// Memory for `frames` chunks that a process with CAP_IPC_LOCK can register for us
+    /// ([`Socket::open_registered`]): it is locked, and without that capability counts against RLIMIT_MEMLOCK.
+    pub fn shared_memory(frames: u32) -> Result<OwnedFd> {
+        let length = frames as usize * CHUNK;
+        let failed = |error| Error::system(format!("making {length} octets of memory"), error);
+        nameless(length).map_err(failed)
+    }
+
+    /// Maps such memory. The first socket to be bound must be the one that it was registered with.
+    pub fn of_shared_memory(memory: &OwnedFd) -> Result<Umem> {
+        let failed = |error| Error::system("mapping frames in shared memory", error);
+        let length = nameless_length(memory).map_err(failed)?;
+        let frames = u32::try_from(length / CHUNK)
+            .ok()
+            .filter(|&frames| frames > 0 && length.is_multiple_of(CHUNK))
+            .ok_or_else(|| Error::Invalid(format!("{length} octets of frames")))?;
+        let memory = Mapping::of_descriptor(memory.as_fd(), length, 0).map_err(failed)?;
+        memory.advise_huge_pages();
+        Ok(Umem::of(memory, frames, true))
+    }
+
+    /// Whether the next socket comes registered; then no other one does.
+    pub(crate) fn take_registered(&mut self) -> bool {
+        std::mem::take(&mut self.registered)
     }
 
     /// Number of chunks.

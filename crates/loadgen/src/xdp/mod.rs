@@ -159,6 +159,7 @@ impl Generator {
         let options = Options {
             rings: RingSizes::default(),
             mode: bind,
+            ..Options::default()
         };
         for queue in 0..self.nic.queues {
             let mut umem = Umem::new(options.rings.frames(), UmemOptions::default())?;

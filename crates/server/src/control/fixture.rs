@@ -1,9 +1,10 @@
 //! For tests: an instance that stands still.
 
 use super::Running;
-use super::metrics::rows::{FrontendRow, SteerRow, XskRow};
+use super::metrics::rows::{FrontendRow, HelperRow, SteerRow, XskRow};
 use crate::config::{Config, Webserver};
 use crate::counters::{Shard, Writers};
+use crate::network::Change;
 use crate::pipeline::rings::Rings;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
@@ -60,6 +61,18 @@ impl Running for Standing {
 
     fn steer_verdicts(&self) -> Vec<SteerRow> {
         self.steer_verdicts.clone()
+    }
+
+    fn network_changes(&self) -> Vec<(Change, u64)> {
+        vec![(Change::QueueOpened, 2)]
+    }
+
+    fn helper(&self) -> HelperRow {
+        HelperRow {
+            is_alive: true,
+            requests: 5,
+            refused: 1,
+        }
     }
 
     fn entropy_bits(&self) -> f64 {

@@ -12,7 +12,8 @@ pub mod web;
 
 use crate::config::Config;
 use crate::counters::Shard;
-use metrics::rows::{FrontendRow, SteerRow, XskRow};
+use crate::network::Change;
+use metrics::rows::{FrontendRow, HelperRow, SteerRow, XskRow};
 use std::sync::Arc;
 
 /// The running instance, as this module sees it.
@@ -26,6 +27,10 @@ pub trait Running: Send + Sync {
     fn xsk(&self) -> Vec<XskRow>;
     /// What the kernel program did with frames, per interface and reason.
     fn steer_verdicts(&self) -> Vec<SteerRow>;
+    /// What has happened to interfaces, programs and queues, and how often.
+    fn network_changes(&self) -> Vec<(Change, u64)>;
+    /// The privileged helper process.
+    fn helper(&self) -> HelperRow;
     /// Of query ID and source port towards backends, in bits.
     fn entropy_bits(&self) -> f64;
 }

@@ -1,8 +1,13 @@
 //! The AF_XDP side of one worker: its frames, and its queue of every device.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use wire::frame::{Headers, write_headers};
-use xsk::{CHUNK, Flushed, Frame, Heartbeat, KernelCounters, Socket, Umem};
+use std::time::Duration;
+use wire::frame::{Headers, Mac, write_headers};
+use xsk::{
+    BindMode, CHUNK, Flushed, Frame, Heartbeat, KernelCounters, Options, RingSizes, Socket, Umem,
+    UmemOptions,
+};
 
 /// Where a copied message starts in its chunk, in bytes: room for the longest headers in front (Ethernet, IPv6, UDP), on
 /// a cache line.
@@ -14,15 +19,54 @@ pub struct Queue {
     /// `None` where somebody else's program is used, which looks at none.
     pub heartbeat: Option<Heartbeat>,
     /// Our own Ethernet address there.
-    pub mac: wire::frame::Mac,
+    pub mac: Mac,
     /// Whether clients behind the device may leave UDP checksums partial (veth, virtio, tap).
     pub accept_partial: bool,
     /// Bytes of the largest IP packet.
     pub mtu: usize,
+    /// Slots of the fill ring.
+    fill: u32,
     /// Frames whose checksum their sender had left to its device.
     pub partial_checksums: u64,
     pub rows: Arc<QueueRows>,
 }
+
+/// What a worker must know of an interface; all of it can change while we serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    pub mac: Mac,
+    /// Bytes of the largest IP packet.
+    pub mtu: usize,
+    pub accept_partial: bool,
+}
+
+/// A queue to bind.
+pub struct Opening {
+    /// The device's number.
+    pub device: u8,
+    /// The interface's index.
+    pub interface: u32,
+    pub queue: u32,
+    /// An AF_XDP socket that is bound to nothing yet.
+    pub descriptor: OwnedFd,
+    pub heartbeat: Option<Heartbeat>,
+    pub facts: Facts,
+    pub rows: Arc<QueueRows>,
+    /// Memory for frames, registered with the descriptor already: for a worker that has no other queue.
+    pub memory: Option<OwnedFd>,
+    /// How long a busy queue may be waited for.
+    pub patience: Duration,
+}
+
+/// A queue that was bound.
+pub struct Opened {
+    /// The same socket, to enter it into its program's map.
+    pub socket: OwnedFd,
+    pub zero_copy: bool,
+}
+
+/// Slots of a fill ring, at least: fewer would lose frames in every burst.
+const FILL_AT_LEAST: u32 = 256;
 
 /// What `/metrics` shows of one queue: written by its worker after each batch that had frames, read by anybody.
 #[derive(Debug, Default)]
@@ -65,6 +109,8 @@ impl Queue {
 /// All queues of one worker over one UMEM.
 pub struct Devices {
     umem: Umem,
+    /// Frames that fill rings of open queues can hold.
+    filled: u32,
     /// By device number (network::devices).
     queues: Vec<Option<Queue>>,
 }
@@ -73,11 +119,80 @@ impl Devices {
     pub fn new(umem: Umem) -> Devices {
         Devices {
             umem,
+            filled: 0,
             queues: Vec::new(),
         }
     }
 
-    pub fn insert(&mut self, device: u8, queue: Queue) {
+    /// Binds a queue of one more device. A worker that had none gets frames for it; one that has shares them.
+    ///
+    /// # Errors
+    /// The queue is busy or gone, or there are too few frames left for another device.
+    pub fn open(&mut self, opening: Opening) -> xsk::Result<Opened> {
+        self.remove(opening.device);
+        self.make_room(opening.memory.as_ref())?;
+        let rings = self.rings()?;
+        let options = Options {
+            rings,
+            mode: BindMode::Auto,
+            patience: opening.patience,
+        };
+        let (interface, queue) = (opening.interface, opening.queue);
+        let umem = &mut self.umem;
+        let socket = Socket::bind_descriptor(opening.descriptor, umem, interface, queue, options)?;
+        let duplicate = socket.as_fd().try_clone_to_owned();
+        let opened = Opened {
+            socket: duplicate
+                .map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
+            zero_copy: matches!(socket.mode()?, BindMode::ZeroCopy),
+        };
+        self.filled += rings.fill;
+        let queue = Queue {
+            socket,
+            heartbeat: opening.heartbeat,
+            mac: opening.facts.mac,
+            accept_partial: opening.facts.accept_partial,
+            mtu: opening.facts.mtu,
+            fill: rings.fill,
+            partial_checksums: 0,
+            rows: opening.rows,
+        };
+        self.insert(opening.device, queue);
+        Ok(opened)
+    }
+
+    /// Frames for the first queue of a worker that had none.
+    fn make_room(&mut self, memory: Option<&OwnedFd>) -> xsk::Result<()> {
+        let wanted = RingSizes::default().frames();
+        if self.queues.iter().any(Option::is_some) {
+            return Ok(());
+        }
+        match memory {
+            Some(memory) => self.umem = Umem::of_shared_memory(memory)?,
+            None if self.umem.frames() < wanted => {
+                self.umem = Umem::new(wanted, UmemOptions::default())?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Ring sizes for one more queue. Its fill ring takes at most half of the frames that no other one can hold, so that
+    /// some are always left to send with.
+    fn rings(&self) -> xsk::Result<RingSizes> {
+        let usual = RingSizes::default();
+        let half = self.umem.frames().saturating_sub(self.filled) / 2;
+        if half < FILL_AT_LEAST {
+            return Err(xsk::Error::Invalid(format!(
+                "a worker has {} frames, and its other queues need them: a restart makes more",
+                self.umem.frames()
+            )));
+        }
+        let fill = usual.fill.min(1 << half.ilog2());
+        Ok(RingSizes { fill, ..usual })
+    }
+
+    fn insert(&mut self, device: u8, queue: Queue) {
         let device = usize::from(device);
         if self.queues.len() <= device {
             self.queues.resize_with(device + 1, || None);
@@ -86,7 +201,18 @@ impl Devices {
     }
 
     pub fn remove(&mut self, device: u8) -> Option<Queue> {
-        self.queues.get_mut(usize::from(device))?.take()
+        let queue = self.queues.get_mut(usize::from(device))?.take()?;
+        self.filled -= queue.fill;
+        Some(queue)
+    }
+
+    /// An interface has changed under its queue.
+    pub fn change(&mut self, device: u8, facts: Facts) {
+        if let Some(queue) = self.queue_mut(device) {
+            queue.mac = facts.mac;
+            queue.mtu = facts.mtu;
+            queue.accept_partial = facts.accept_partial;
+        }
     }
 
     pub fn queue_mut(&mut self, device: u8) -> Option<&mut Queue> {

@@ -6,13 +6,16 @@ use super::tcp::Counters;
 use crate::config::Listener;
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, bind,
-    listen, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, listen,
+    sendmsg, setsockopt, socket, sockopt,
 };
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+
+/// How a socket gets its address: a port below 1,024 takes a privilege.
+pub type Bind<'b> = &'b dyn Fn(&OwnedFd, SocketAddr) -> io::Result<()>;
 
 /// The sockets of one served address.
 pub struct Sockets {
@@ -31,16 +34,21 @@ impl Sockets {
     ///
     /// Without `reusePort` the address is first bound alone, so that a second start meets "address in use" rather than
     /// taking half of the queries.
-    pub fn bind(number: u16, listener: &Listener, count: usize) -> io::Result<Sockets> {
+    pub fn bind(
+        number: u16,
+        listener: &Listener,
+        count: usize,
+        bind: Bind<'_>,
+    ) -> io::Result<Sockets> {
         let address = listener.address;
         if !listener.reuse_port {
-            drop(bound(address, SockType::Datagram, false)?);
+            drop(bound(address, SockType::Datagram, false, bind)?);
         }
         let share = listener.reuse_port || count > 1;
         let udp = (0..count)
-            .map(|_| udp(address, share))
+            .map(|_| udp(address, share, bind))
             .collect::<io::Result<Vec<_>>>()?;
-        let tcp = bound(address, SockType::Stream, listener.reuse_port)?;
+        let tcp = bound(address, SockType::Stream, listener.reuse_port, bind)?;
         let backlog = i32::try_from(listener.tcp_listen_queue_size).unwrap_or(i32::MAX);
         listen(&tcp, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
         Ok(Sockets {
@@ -96,8 +104,8 @@ impl Sockets {
     }
 }
 
-fn udp(address: SocketAddr, share: bool) -> io::Result<UdpSocket> {
-    let socket = bound(address, SockType::Datagram, share)?;
+fn udp(address: SocketAddr, share: bool, bind: Bind<'_>) -> io::Result<UdpSocket> {
+    let socket = bound(address, SockType::Datagram, share, bind)?;
     if address.is_ipv4() {
         setsockopt(
             &socket,
@@ -115,7 +123,7 @@ fn udp(address: SocketAddr, share: bool) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-fn bound(address: SocketAddr, kind: SockType, share: bool) -> io::Result<OwnedFd> {
+fn bound(address: SocketAddr, kind: SockType, share: bool, bind: Bind<'_>) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::Inet
     } else {
@@ -135,7 +143,7 @@ fn bound(address: SocketAddr, kind: SockType, share: bool) -> io::Result<OwnedFd
     if address.is_ipv6() {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
     }
-    bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+    bind(&socket, address)?;
     Ok(socket)
 }
 
@@ -196,6 +204,10 @@ mod tests {
         }
     }
 
+    fn directly(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+        crate::network::helper::Helper::none().bind(socket, address)
+    }
+
     /// A port of 127.0.0.1 that is free for UDP and TCP.
     fn free_port() -> u16 {
         UdpSocket::bind("127.0.0.1:0")
@@ -208,24 +220,31 @@ mod tests {
     #[test]
     fn a_second_start_without_reuse_port_meets_address_in_use() {
         let one = listener(&format!("127.0.0.1:{}", free_port()), false);
-        let first = Sockets::bind(0, &one, 2).unwrap();
+        let first = Sockets::bind(0, &one, 2, &directly).unwrap();
         assert_eq!(first.udp.len(), 2);
-        let error = Sockets::bind(0, &one, 2).err().unwrap();
+        let error = Sockets::bind(0, &one, 2, &directly).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]
     fn with_reuse_port_two_may_share() {
         let one = listener(&format!("127.0.0.1:{}", free_port()), true);
-        let _first = Sockets::bind(0, &one, 1).unwrap();
-        assert!(Sockets::bind(1, &one, 1).is_ok());
+        let _first = Sockets::bind(0, &one, 1, &directly).unwrap();
+        assert!(Sockets::bind(1, &one, 1, &directly).is_ok());
     }
 
     #[test]
     fn a_wildcard_serves_what_no_listener_names() {
         let port = free_port();
-        let wild = Sockets::bind(0, &listener(&format!("0.0.0.0:{port}"), true), 1).unwrap();
-        let own = Sockets::bind(1, &listener(&format!("127.0.0.1:{port}"), true), 1).unwrap();
+        let wild =
+            Sockets::bind(0, &listener(&format!("0.0.0.0:{port}"), true), 1, &directly).unwrap();
+        let own = Sockets::bind(
+            1,
+            &listener(&format!("127.0.0.1:{port}"), true),
+            1,
+            &directly,
+        )
+        .unwrap();
         let all = [Some(Arc::new(wild)), None, Some(Arc::new(own))];
         let number = |text: String| serving(&all, text.parse().unwrap()).map(|found| found.number);
         assert_eq!(number(format!("127.0.0.1:{port}")), Some(1));

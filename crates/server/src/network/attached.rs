@@ -1,7 +1,7 @@
 //! What hands a device's frames to our sockets: our own program, or somebody else's whose pinned maps we may use.
 
+use super::helper::{Helper, HelperError};
 use super::plan::BackendPair;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -17,17 +17,17 @@ pub enum Attached {
 impl Attached {
     /// Attaches our program, or takes the maps at `map_path` where somebody else's program uses them; what it is, for the
     /// log.
-    pub fn attach(interface: u32, map_path: Option<&str>) -> xsk::Result<(Attached, String)> {
-        let mut program = Program::load()?;
-        match (program.attach(interface, AttachMode::Auto), map_path) {
-            (Ok(attachment), _) => {
-                let mode = mode(attachment.mode, attachment.native_refused);
-                Ok((
-                    Attached::Ours(program),
-                    format!("AF_XDP program attached in {mode}"),
-                ))
-            }
-            (Err(xsk::Error::ForeignProgram { .. }), Some(path)) => {
+    pub fn attach(
+        helper: &Helper,
+        interface: u32,
+        map_path: Option<&str>,
+    ) -> Result<(Attached, String), HelperError> {
+        match (helper.attach(interface), map_path) {
+            (Ok((program, mode)), _) => Ok((
+                Attached::Ours(program),
+                format!("AF_XDP program attached in {mode}"),
+            )),
+            (Err(error), Some(path)) if error.is_busy() => {
                 let foreign = Foreign::open(interface, Path::new(path))?;
                 let line = format!(
                     "AF_XDP through the maps of somebody else's program ({path}): without heartbeat, a stalled daemon is not noticed"
@@ -110,6 +110,13 @@ impl Attached {
         Reason::ALL.into_iter().zip(counts.into_iter().flatten())
     }
 
+    /// Tells our program the interface's own address; theirs looks at none.
+    pub fn set_mac(&self, mac: wire::frame::Mac) {
+        if let Attached::Ours(program) = self {
+            program.set_mac(mac);
+        }
+    }
+
     /// Whether the program is still on its interface, as far as it is ours.
     pub fn is_there(&self) -> bool {
         match self {
@@ -124,13 +131,5 @@ impl Attached {
             Attached::Ours(program) => program.mode() != Some(AttachMode::Generic),
             Attached::Theirs(..) => true,
         }
-    }
-}
-
-fn mode(mode: AttachMode, native_refused: Option<io::Error>) -> String {
-    match (mode, native_refused) {
-        (AttachMode::Generic, Some(why)) => format!("generic mode (native: {why})"),
-        (AttachMode::Generic, None) => "generic mode".to_owned(),
-        _ => "native mode".to_owned(),
     }
 }

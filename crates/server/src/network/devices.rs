@@ -14,6 +14,8 @@ pub struct Device {
     pub mac: Mac,
     /// The longest IP packet, in bytes.
     pub mtu: u32,
+    /// How many receive queues it serves now.
+    pub queues: u32,
     /// Frames may come with partial UDP checksums (design.md, "Partial checksums").
     pub partial_checksums: bool,
 }
@@ -37,6 +39,7 @@ impl Devices {
             interface: link.index,
             name: link.name.clone(),
             mtu: link.mtu,
+            queues: link.queues,
             partial_checksums: link.partial_checksums,
         })
     }

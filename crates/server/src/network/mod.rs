@@ -6,15 +6,17 @@
 //!  follow ──▶ Paths ──▶ Server::xsk                               (while serving: routes and neighbours that move)
 //! ```
 //!
-//! Reading and following need no capability.
+//! Reading and following need no capability; what does, after start, the [`helper`] does.
 
 pub mod addresses;
 pub mod attached;
+pub mod changes;
 pub mod devices;
 pub mod events;
 #[cfg(test)]
 mod fixtures;
 pub mod follow;
+pub mod helper;
 pub mod interfaces;
 pub mod links;
 pub mod neighbours;
@@ -26,6 +28,7 @@ pub mod routes;
 pub mod steering;
 pub mod view;
 
+pub use changes::{Change, Changes};
 pub use devices::{Device, Devices};
 pub use follow::{Follower, Notice};
 pub use interfaces::{InterfaceQueues, Interfaces, Why, which_interfaces};

@@ -36,7 +36,7 @@ pub enum Change {
     KernelSockets { server: ServerId, reason: String },
     /// The kernel should find out the next hop's Ethernet address.
     Knock { next_hop: IpAddr, interface: u32 },
-    /// A server that was planned without a route has one now.
+    /// A server that was planned without a route has one now, or its route leaves by an interface that is not open.
     Replan,
 }
 
@@ -164,13 +164,25 @@ impl Paths {
                 continue;
             }
             followed.route = Some(route.clone());
-            if !followed.watched.planned && route.is_ok() {
+            if self.needs_a_plan(&self.servers[position]) {
                 changes.push(Change::Replan);
             }
             changes.extend(self.knock(&self.servers[position]));
             changes.extend(self.settle(position));
         }
         changes
+    }
+
+    /// Whether a server has a route by which it was not planned to be reached.
+    fn needs_a_plan(&self, followed: &Followed) -> bool {
+        let Some(Ok(route)) = &followed.route else {
+            return false;
+        };
+        let is_elsewhere = || {
+            let link = self.links.get(&route.interface);
+            link.is_some_and(|link| self.devices_of(link).next().is_none())
+        };
+        !followed.watched.planned || is_elsewhere()
     }
 
     /// One event. After those of links, addresses and routes the ways must be asked for again ([`Paths::routed`]).
@@ -345,14 +357,7 @@ impl Paths {
                 route.interface
             ));
         };
-        let is_of_link = |device: &&Device| {
-            let master = self
-                .links
-                .get(&device.interface)
-                .and_then(|link| link.master);
-            device.interface == link.index || master == Some(link.index)
-        };
-        let mut devices = self.devices.iter().filter(is_of_link).peekable();
+        let mut devices = self.devices_of(link).peekable();
         if devices.peek().is_none() {
             return lasting(format!(
                 "the route leaves by {}, which has no AF_XDP socket of ours",
@@ -368,6 +373,15 @@ impl Paths {
             Some(device) => Ok(device.number),
             None => lasting(format!("{} is down or has no carrier", link.name)),
         }
+    }
+
+    /// The devices that send what leaves by a link: its own, or those of the bond that it is.
+    fn devices_of(&self, link: &Link) -> impl Iterator<Item = &Device> {
+        let index = link.index;
+        self.devices.iter().filter(move |device| {
+            let link = self.links.get(&device.interface);
+            device.interface == index || link.and_then(|link| link.master) == Some(index)
+        })
     }
 
     fn unresolved(&self, route: &Route) -> String {
@@ -414,6 +428,7 @@ mod tests {
             name: link.name.clone(),
             mac: link.mac.expect("an Ethernet interface"),
             mtu: link.mtu,
+            queues: link.queues,
             partial_checksums: true,
         }
     }
@@ -549,14 +564,16 @@ mod tests {
     }
 
     #[test]
-    fn a_route_to_an_interface_without_a_device_is_the_kernels() {
+    fn a_route_to_an_interface_without_a_device_is_the_kernels_and_news_for_the_plan() {
         let mut paths = reached();
         let mut link =
             super::super::fixtures::link(9, "enp9s0", super::super::links::LinkKind::Device);
         link.queues = 1;
         paths.event(NetworkEvent::LinkChanged(link));
         let reason = "the route leaves by enp9s0, which has no AF_XDP socket of ours";
-        assert_eq!(paths.routed(&destination(), &route(9)), [kernel(reason)]);
+        let changes = [Change::Replan, kernel(reason)];
+        assert_eq!(paths.routed(&destination(), &route(9)), changes);
+        assert_eq!(paths.routed(&destination(), &route(9)), []);
     }
 
     #[test]

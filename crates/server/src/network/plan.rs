@@ -9,6 +9,7 @@ use super::routes::{Destination, Route};
 use super::view::NetworkView;
 use crate::backend::server::{Server, ServerId};
 use crate::config::{Listener, Xdp};
+use crate::log;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -36,6 +37,29 @@ pub struct PlannedDevice {
     pub destinations: Vec<SocketAddr>,
     /// What it takes from backends: which of our addresses each is asked from.
     pub backends: Vec<BackendPair>,
+}
+
+impl Plan {
+    /// Logs the lines that `old` did not have.
+    pub fn say_what_is_new(&self, old: &Plan) {
+        let is_new = |known: &[String], line: &&String| !known.contains(line);
+        let lines = self.lines.iter();
+        lines
+            .filter(|line| is_new(&old.lines, line))
+            .for_each(|line| log::info!("{line}"));
+        let warnings = self.warnings.iter();
+        warnings
+            .filter(|line| is_new(&old.warnings, line))
+            .for_each(|line| log::warn!("{line}"));
+    }
+}
+
+impl PlannedDevice {
+    /// The xskMapPath of newXsk, where there is one.
+    pub fn map_path(&self) -> Option<&str> {
+        let mut queues = self.queues.iter();
+        queues.find_map(|wish| wish.map_path.as_deref())
+    }
 }
 
 /// A backend and the address of ours that it sees.

@@ -16,7 +16,7 @@
 //! | heartbeats and backend ports in the kernel program (mapped memory) | nothing |
 //! | netlink: reading, following | nothing |
 //! | destinations and queues in the kernel program (bpf(2) on maps that we hold) | nothing from Linux 5.19 on; before, CAP_BPF where kernel.unprivileged_bpf_disabled is not 0: then it is kept |
-//! | a listener below port 1,024, a queue or a device that a reload adds | CAP_NET_BIND_SERVICE; CAP_NET_RAW; CAP_NET_ADMIN and CAP_BPF: with addCapabilitiesToRetain, else the reload says that it needs a restart |
+//! | a listener below port 1,024; a queue; a device, that a reload or the network adds | CAP_NET_BIND_SERVICE; CAP_NET_RAW; CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON: the [`helper`](super::helper) has them |
 
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
@@ -243,6 +243,11 @@ pub fn raise_memlock() {
         // Without CAP_SYS_RESOURCE the hard limit is the most; what is still missing, `check` and the kernel will tell.
         let _ = setrlimit(Resource::RLIMIT_MEMLOCK, hard, hard);
     }
+}
+
+/// Whether this process, without any capability, could lock so many bytes.
+pub fn may_lock(bytes: u64) -> bool {
+    getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(limit, _)| limit >= bytes)
 }
 
 /// Something that AF_XDP needs or could use and does not find. Displays as one line.

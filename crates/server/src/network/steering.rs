@@ -30,14 +30,8 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Gets a device a program with empty tables; the line for the log.
-    pub fn attach(&mut self, planned: &PlannedDevice) -> xsk::Result<String> {
-        let device = &planned.device;
-        let map_path = planned
-            .queues
-            .iter()
-            .find_map(|wish| wish.map_path.as_deref());
-        let (attached, how) = Attached::attach(device.interface, map_path)?;
+    /// From now on a device has this program, with empty tables.
+    pub fn insert(&mut self, device: &Device, attached: Attached) {
         let steered = Steered {
             device: device.clone(),
             attached,
@@ -46,7 +40,25 @@ impl Steering {
             backends: HashSet::new(),
         };
         self.devices.insert(device.number, steered);
-        Ok(format!("{}: {how}", device.name))
+    }
+
+    /// What is known of a device whose program we steer.
+    pub fn device(&self, number: u8) -> Option<&Device> {
+        self.devices.get(&number).map(|steered| &steered.device)
+    }
+
+    /// The device on an interface (index), if its program is ours to steer.
+    pub fn device_on(&self, interface: u32) -> Option<&Device> {
+        let mut devices = self.devices.values().map(|steered| &steered.device);
+        devices.find(|device| device.interface == interface)
+    }
+
+    /// A device has another address of its own, name or largest packet.
+    pub fn change(&mut self, device: &Device) {
+        if let Some(steered) = self.devices.get_mut(&device.number) {
+            steered.attached.set_mac(device.mac);
+            steered.device = device.clone();
+        }
     }
 
     pub fn devices(&self) -> impl Iterator<Item = &Steered> {
@@ -97,21 +109,23 @@ impl Steering {
         steered.attached.heartbeat(queue)
     }
 
-    /// Takes what `planned` says from clients and backends, and no longer what it does not say.
-    pub fn apply(&mut self, planned: &PlannedDevice) -> xsk::Result<()> {
+    /// Takes what `planned` says from clients and backends, and no longer what it does not say; whether that is another
+    /// thing for clients than before.
+    pub fn apply(&mut self, planned: &PlannedDevice) -> xsk::Result<bool> {
         let Some(steered) = self.devices.get_mut(&planned.device.number) else {
-            return Ok(());
+            return Ok(false);
         };
-        steered.set_destinations(planned.destinations.iter().copied().collect())?;
+        let changed = steered.set_destinations(planned.destinations.iter().copied().collect())?;
         steered.set_backends(planned.backends.iter().copied().collect())?;
         for &(source, port) in &self.ports {
             steered.open_port(source, port)?;
         }
-        Ok(())
+        Ok(changed)
     }
 
-    /// Devices that `plan` does not name take nothing any more.
-    pub fn clear_all_but(&mut self, plan: &Plan) {
+    /// Devices that `plan` does not name take nothing any more; those that took something until now.
+    pub fn clear_all_but(&mut self, plan: &Plan) -> Vec<Device> {
+        let mut cleared = Vec::new();
         let named = |number| {
             plan.devices
                 .iter()
@@ -119,11 +133,15 @@ impl Steering {
         };
         for (&number, steered) in &mut self.devices {
             if !named(number) {
+                if !steered.destinations.is_empty() || !steered.backends.is_empty() {
+                    cleared.push(steered.device.clone());
+                }
                 // The device may be gone, and its maps with it.
                 let _ = steered.set_destinations(HashSet::new());
                 let _ = steered.set_backends(HashSet::new());
             }
         }
+        cleared
     }
 
     /// Takes answers to this port of ours, on every device where its address is asked from. The kernel socket that holds
@@ -155,6 +173,16 @@ impl Steering {
         steered.attached.enter(queue, socket)?;
         steered.entered.insert(queue);
         Ok(())
+    }
+
+    /// From now on the queue's frames go to the kernel's sockets.
+    pub fn leave(&mut self, device: u8, queue: u32) {
+        if let Some(steered) = self.devices.get_mut(&device)
+            && steered.entered.remove(&queue)
+        {
+            // The device may be gone, and its map entry with it.
+            let _ = steered.attached.leave(queue);
+        }
     }
 
     /// First of all that is done to stop: from now on all frames go to the kernel's sockets.
@@ -232,7 +260,9 @@ impl Steered {
         self.attached.open_port(source, port)
     }
 
-    fn set_destinations(&mut self, wanted: HashSet<SocketAddr>) -> xsk::Result<()> {
+    /// Whether something has changed.
+    fn set_destinations(&mut self, wanted: HashSet<SocketAddr>) -> xsk::Result<bool> {
+        let changed = wanted != self.destinations;
         for gone in self.destinations.difference(&wanted) {
             self.attached.unserve(*gone)?;
         }
@@ -240,7 +270,7 @@ impl Steered {
             self.attached.serve(*new)?;
         }
         self.destinations = wanted;
-        Ok(())
+        Ok(changed)
     }
 
     fn set_backends(&mut self, wanted: HashSet<BackendPair>) -> xsk::Result<()> {

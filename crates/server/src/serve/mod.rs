@@ -2,11 +2,12 @@
 //! workers only borrow: the Lua state, the kernel programs, the workers' reins.
 //!
 //! Start, in this order:
-//! 1. the configuration is read and derived: nothing is touched before it is good;
-//! 2. sockets of listeners and backend ports are bound, programs attached, rings bound;
-//! 3. capabilities go, before the first thread starts;
-//! 4. the asynchronous runtime starts: first health checks, then TCP, web server, control socket;
-//! 5. workers start, and last of all their queues enter the programs' maps.
+//! 1. the privileged helper process is forked, while there is nothing else in memory;
+//! 2. the configuration is read and derived: nothing is touched before it is good;
+//! 3. sockets of listeners and backend ports are bound, programs attached, rings bound;
+//! 4. capabilities go, before the first thread starts;
+//! 5. the asynchronous runtime starts: first health checks, then TCP, web server, control socket;
+//! 6. workers start, and last of all their queues enter the programs' maps.
 //!
 //! Stop is the same backwards: queues leave the maps (the kernel's sockets serve), rings and sockets are drained, queries
 //! in flight get their answers, everything is closed.
@@ -15,6 +16,7 @@ mod overview;
 mod reload;
 mod services;
 mod start;
+mod steer;
 mod workers;
 
 use crate::clock::Now;
@@ -23,7 +25,9 @@ use crate::config::lua::state::LuaState;
 use crate::instance::Instance;
 use crate::log;
 use crate::network;
+use crate::network::Change;
 use crate::network::follow::{Follower, Notice};
+use crate::network::helper::Helper;
 use crate::network::steering::Steering;
 use crate::worker::Order;
 use overview::Overview;
@@ -32,7 +36,8 @@ use start::StartError;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use steer::{Needs, OpenedQueue};
 use workers::RunningWorker;
 
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
@@ -49,6 +54,8 @@ pub enum Event {
     Reload(Option<Sender<Result<Vec<String>, String>>>),
     /// Links, addresses or routes have changed.
     Network(Notice),
+    /// A worker has bound a queue, or could not.
+    Opened(OpenedQueue),
 }
 
 /// Serves until it is told to stop; the exit status of the program.
@@ -83,6 +90,10 @@ pub struct Daemon {
     services: Services,
     /// `None` without AF_XDP.
     follower: Option<Follower>,
+    helper: Arc<Helper>,
+    needs: Needs,
+    /// When to look after programs and queues again.
+    next_look: Instant,
     events: Receiver<Event>,
 }
 
@@ -90,10 +101,12 @@ impl Daemon {
     /// Serves until it is told to stop.
     pub fn run(mut self) {
         loop {
-            let event = match self.events.recv_timeout(LOOK_AFTER) {
+            let wait = self.next_look.saturating_duration_since(Instant::now());
+            let event = match self.events.recv_timeout(wait) {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.look_after_programs();
+                    self.look_after();
+                    self.next_look = Instant::now() + LOOK_AFTER;
                     continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -101,7 +114,10 @@ impl Daemon {
             match event {
                 Event::Stop => break,
                 Event::Network(Notice::Replan) => self.replan(),
-                Event::Network(Notice::LinkGone(interface)) => self.lose(interface),
+                Event::Network(Notice::LinkGone(interface)) => {
+                    self.lose(interface, Change::InterfaceGone)
+                }
+                Event::Opened(opened) => self.opened(opened),
                 Event::Reload(reply) => {
                     let outcome = self.reload();
                     if let Err(reason) = &outcome {
@@ -117,47 +133,6 @@ impl Daemon {
             }
         }
         self.stop();
-    }
-
-    /// Whoever takes our program off an interface tells nobody: netlink does not speak of links of this kind.
-    fn look_after_programs(&mut self) {
-        let taken_off = self
-            .steering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .taken_off();
-        for interface in taken_off {
-            self.lose(interface);
-        }
-    }
-
-    /// Addresses, links or routes have changed: what is ours may be another thing now.
-    fn replan(&mut self) {
-        let config = self.instance.config.load_full();
-        let plan = start::planned(&config, &mut self.devices);
-        if plan != self.plan {
-            let lines = self.steer(&config, plan);
-            lines.iter().for_each(|line| log::notice!("{line}"));
-        }
-    }
-
-    /// An interface was deleted, or our program was taken off it: its sockets get nothing any more, and their frames are ours again.
-    fn lose(&mut self, interface: u32) {
-        let mut steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
-        let lost = steering
-            .devices()
-            .find(|steered| steered.device.interface == interface);
-        let Some(device) = lost.map(|steered| steered.device.clone()) else {
-            return;
-        };
-        steering.detach(device.number);
-        drop(steering);
-        self.overview.forget(device.number);
-        self.order(|| Order::Close(device.number));
-        log::warn!(
-            "{}: the interface is gone, or our program was taken off it: kernel sockets serve",
-            device.name
-        );
     }
 
     fn stop(self) {

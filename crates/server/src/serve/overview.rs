@@ -1,15 +1,19 @@
 //! The running instance as operators see it: what `/metrics` and `millrace xdp status` are made of.
 
 use super::Event;
+use super::start::lock;
 use super::workers::BoundQueue;
 use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::Config;
 use crate::control::Running;
-use crate::control::metrics::rows::{FrontendRow, SteerRow, XskRow};
+use crate::control::metrics::rows::{FrontendRow, HelperRow, SteerRow, XskRow};
 use crate::control::socket::Commands;
 use crate::counters::Shard;
 use crate::instance::Instance;
+use crate::network::helper::HelperCounts;
 use crate::network::steering::{Steered, Steering};
+use crate::network::{Change, Changes, Device};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use xsk::Reason;
@@ -20,15 +24,41 @@ pub(super) struct Overview {
     pub(super) steering: Arc<Mutex<Steering>>,
     /// Every queue that is bound.
     pub(super) queues: Mutex<Vec<BoundQueue>>,
+    /// What has happened to interfaces and queues.
+    pub(super) changes: Changes,
+    pub(super) helper: Arc<HelperCounts>,
     /// To the control thread.
     pub(super) events: Sender<Event>,
 }
 
 impl Overview {
-    /// The device's sockets are closed.
-    pub(super) fn forget(&self, device: u8) {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.retain(|queue| queue.device != device);
+    /// The sockets of a device for which `is_gone` says so are closed; how many.
+    pub(super) fn forget(&self, device: u8, is_gone: impl Fn(u32) -> bool) -> usize {
+        let mut queues = lock(&self.queues);
+        let before = queues.len();
+        queues.retain(|queue| queue.device != device || !is_gone(queue.queue));
+        before - queues.len()
+    }
+
+    /// The device's interface has another name.
+    pub(super) fn rename(&self, device: &Device) {
+        let mut queues = lock(&self.queues);
+        let renamed = queues
+            .iter_mut()
+            .filter(|queue| queue.device == device.number);
+        renamed.for_each(|queue| queue.interface.clone_from(&device.name));
+    }
+
+    /// Whether the worker of this queue number has one bound.
+    pub(super) fn binds(&self, queue: u32) -> bool {
+        lock(&self.queues).iter().any(|bound| bound.queue == queue)
+    }
+
+    /// The queues of a device that are bound.
+    pub(super) fn bound(&self, device: u8) -> Vec<u32> {
+        let queues = lock(&self.queues);
+        let queues = queues.iter().filter(|queue| queue.device == device);
+        queues.map(|queue| queue.queue).collect()
     }
 }
 
@@ -67,6 +97,19 @@ impl Running for Overview {
                 })
         });
         rows.collect()
+    }
+
+    fn network_changes(&self) -> Vec<(Change, u64)> {
+        let counts = Change::ALL.map(|change| (change, self.changes.get(change)));
+        counts.to_vec()
+    }
+
+    fn helper(&self) -> HelperRow {
+        HelperRow {
+            is_alive: self.helper.alive.load(Relaxed) == 1,
+            requests: self.helper.requests.load(Relaxed),
+            refused: self.helper.refused.load(Relaxed),
+        }
     }
 
     fn entropy_bits(&self) -> f64 {

@@ -5,15 +5,14 @@
 //! closed after.
 
 use super::Daemon;
-use super::start::{bind_listener, planned, prepare};
+use super::start::{bind_listener, prepare};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, Listener};
 use crate::frontend::listeners::Sockets;
 use crate::log;
-use crate::network::Plan;
 use crate::worker::Order;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 impl Daemon {
     /// Serves by the file as it is now; the lines for the operator.
@@ -65,14 +64,13 @@ impl Daemon {
             "65,535 listeners have come and gone: a restart is needed to serve another address"
                 .to_owned()
         })?;
-        bind_listener(number, listener, self.workers.len())
+        bind_listener(number, listener, self.workers.len(), &self.helper)
             .map_err(|error| format!("cannot serve {}: {error}", listener.address))
     }
 
     /// Everything is good: from here on nothing fails.
     fn swap(&mut self, config: Config, mut listeners: Vec<Option<Arc<Sockets>>>) -> Vec<String> {
         let config = Arc::new(config);
-        let plan = planned(&config, &mut self.devices);
         config
             .servers
             .iter()
@@ -88,7 +86,8 @@ impl Daemon {
             self.order(|| Order::Listen(Arc::clone(sockets)));
             self.services.accept(sockets);
         }
-        let mut lines = self.steer(&config, plan);
+        let mut lines = self.plan_anew(&config);
+        lines.extend(self.detach_unplanned());
         for (place, sockets) in listeners.clone().iter().enumerate() {
             let Some(sockets) = sockets else { continue };
             if !config
@@ -105,38 +104,6 @@ impl Daemon {
         self.order(|| Order::Wake);
         lines.push(format!("configuration {} serves", config.generation));
         lines.iter().for_each(|line| log::notice!("{line}"));
-        lines
-    }
-
-    /// Tells programs and follower what is ours now. Queues of devices that had none are left to the kernel: opening them
-    /// takes privileges that are gone.
-    pub(super) fn steer(&mut self, config: &Config, plan: Plan) -> Vec<String> {
-        let mut lines = Vec::new();
-        let mut steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
-        for planned in &plan.devices {
-            let name = &planned.device.name;
-            if !steering
-                .devices()
-                .any(|steered| steered.device.number == planned.device.number)
-            {
-                lines.push(format!(
-                    "{name}: kernel sockets serve until a restart, which can open its queues"
-                ));
-            }
-            if let Err(error) = steering.apply(planned) {
-                lines.push(format!(
-                    "{name}: some traffic is left to kernel sockets: {error}"
-                ));
-            }
-        }
-        steering.clear_all_but(&plan);
-        drop(steering);
-        if let Some(follower) = &self.follower {
-            follower.watch(&config.servers, &plan);
-        }
-        let sources = Arc::new(plan.impossible_sources.clone());
-        self.instance.impossible_sources.store(sources);
-        self.plan = plan;
         lines
     }
 

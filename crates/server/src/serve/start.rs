@@ -2,6 +2,7 @@
 
 use super::overview::Overview;
 use super::services::{Doors, Services};
+use super::steer::Needs;
 use super::workers::{self, BoundQueue, RunningWorker};
 use super::{Daemon, Event};
 use crate::backend::exchange::Exchanges;
@@ -10,7 +11,7 @@ use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks};
 use crate::config::spec::Purpose;
-use crate::config::{self, Config, ConfigError, Listener, Xdp};
+use crate::config::{self, Config, ConfigError, Listener, Webserver, Xdp};
 use crate::control::protocol::DEFAULT_PATH;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
@@ -20,10 +21,12 @@ use crate::frontend::listeners::{Listeners, Sockets};
 use crate::handover;
 use crate::instance::Instance;
 use crate::log;
+use crate::network::attached::Attached;
 use crate::network::follow::Follower;
+use crate::network::helper::Helper;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
-use crate::network::{self, NetworkView, Plan, plan};
+use crate::network::{self, Changes, NetworkView, Plan, plan};
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;
@@ -32,7 +35,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Why the daemon does not start.
 pub(super) enum StartError {
@@ -78,6 +82,8 @@ impl Daemon {
     /// A configuration that is not good, or an address that cannot be served. That AF_XDP cannot be had is no error: a
     /// warning says why, and kernel sockets serve.
     pub(super) fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
+        let helper =
+            Arc::new(Helper::start().map_err(system("starting the privileged helper process"))?);
         let lua = arguments.load(Purpose::Serve, None)?;
         let config = lua.edit(|spec| {
             log::set(arguments.log_settings(spec.logging));
@@ -86,36 +92,32 @@ impl Daemon {
         })?;
         privileges::raise_memlock();
         let mut devices = network::Devices::default();
-        let mut plan = planned(&config, &mut devices);
-        let wanted = plan.devices.len();
-        let steering = Arc::new(Mutex::new(attached(&mut plan)));
+        let plan = first_plan(&config, &mut devices);
+        let steering = Arc::new(Mutex::new(attached(&plan)));
         let workers = workers::count(&plan, &config);
         let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
         let (hand_over, handed) = handover::queue();
         let instance = Arc::new(instance(config, workers, &steering, hand_over)?);
-        let (rings, queues) = rings(workers, &plan, &steering)?;
-        say_what_is_missing(&plan, wanted, &queues);
-        take_traffic(&plan, &steering);
+        let open = open_part(&plan, &lock(&steering));
+        let (rings, queues) = rings(workers, &open, &steering)?;
+        say_what_is_missing(&plan, &queues);
+        take_traffic(&open, &steering);
         instance
             .impossible_sources
             .store(Arc::new(plan.impossible_sources.clone()));
-        let doors = Doors {
-            web: webserver
-                .map(|web| web::bind(web.address))
-                .transpose()
-                .map_err(|error| StartError::System(error.to_string()))?,
-            control: control(&arguments)?,
-        };
-        give_privileges_away(&arguments, &capabilities, &plan)?;
+        let doors = doors(&arguments, webserver.as_ref())?;
+        give_privileges_away(&arguments, &capabilities, &instance.config.load())?;
 
         let (sender, events) = channel();
         let services =
             Services::new(&instance).map_err(system("starting the asynchronous runtime"))?;
-        let follower = follow(&instance, &plan, &sender);
+        let follower = follow(&instance.config.load(), &open, &sender);
         let overview = Arc::new(Overview {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
             queues: Mutex::new(queues),
+            changes: Changes::default(),
+            helper: Arc::clone(&helper.counts),
             events: sender.clone(),
         });
         services.check(&instance.config.load().servers);
@@ -135,9 +137,32 @@ impl Daemon {
             overview,
             services,
             follower,
+            helper,
+            needs: Needs::default(),
+            next_look: Instant::now(),
             events,
         })
     }
+}
+
+/// Without a word of the kernel's there is no AF_XDP.
+fn first_plan(config: &Config, devices: &mut network::Devices) -> Plan {
+    let plan = planned(config, devices).unwrap_or_else(|error| {
+        log::warn!(
+            "no AF_XDP, kernel sockets serve: the kernel does not say what interfaces there are: {error}"
+        );
+        Plan::default()
+    });
+    plan.say_what_is_new(&Plan::default());
+    plan
+}
+
+fn doors(arguments: &ServeArguments, webserver: Option<&Webserver>) -> Result<Doors, StartError> {
+    let web = webserver.map(|web| web::bind(web.address)).transpose();
+    Ok(Doors {
+        web: web.map_err(|error| StartError::System(error.to_string()))?,
+        control: control(arguments)?,
+    })
 }
 
 fn start_all(
@@ -175,13 +200,13 @@ fn control(arguments: &ServeArguments) -> Result<Option<ControlSocket>, StartErr
 fn give_privileges_away(
     arguments: &ServeArguments,
     retain: &[String],
-    plan: &Plan,
+    config: &Config,
 ) -> Result<(), StartError> {
     let wish = Wish {
         user: arguments.user.as_deref(),
         group: arguments.group.as_deref(),
         retain,
-        xdp: !plan.devices.is_empty(),
+        xdp: wants_xdp(config),
     };
     let dropped = privileges::drop_privileges(&wish)
         .map_err(|error| StartError::System(format!("giving privileges away: {error}")))?;
@@ -195,9 +220,9 @@ fn give_privileges_away(
     Ok(())
 }
 
-/// Keeps each server's way over AF_XDP right while routes and neighbours move.
-fn follow(instance: &Instance, plan: &Plan, events: &Sender<Event>) -> Option<Follower> {
-    if plan.devices.is_empty() {
+/// Keeps each server's way over AF_XDP right while routes and neighbours move, where anything is to be reached by it.
+pub(super) fn follow(config: &Config, open: &Plan, events: &Sender<Event>) -> Option<Follower> {
+    if !wants_xdp(config) {
         return None;
     }
     let events = events.clone();
@@ -207,7 +232,7 @@ fn follow(instance: &Instance, plan: &Plan, events: &Sender<Event>) -> Option<Fo
     };
     match Follower::start(notify) {
         Ok(follower) => {
-            follower.watch(&instance.config.load().servers, plan);
+            follower.watch(&config.servers, open);
             Some(follower)
         }
         Err(error) => {
@@ -219,49 +244,59 @@ fn follow(instance: &Instance, plan: &Plan, events: &Sender<Event>) -> Option<Fo
     }
 }
 
-/// What has to be attached; nothing when the kernel does not tell what the network is like.
-pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> Plan {
-    let wanted = config
-        .listeners
-        .iter()
-        .any(|listener| listener.xdp != Xdp::Off)
-        || config
-            .servers
-            .iter()
-            .any(|server| server.options.xdp != Xdp::Off);
-    if !wanted {
-        return Plan::default();
+/// What has to be attached.
+///
+/// # Errors
+/// The kernel does not tell what the network is like.
+pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> io::Result<Plan> {
+    if !wants_xdp(config) {
+        return Ok(Plan::default());
     }
-    let view = match NetworkView::read(&plan::destinations(&config.servers)) {
-        Ok(view) => view,
-        Err(error) => {
-            log::warn!(
-                "no AF_XDP, kernel sockets serve: the kernel does not say what interfaces there are: {error}"
-            );
-            return Plan::default();
-        }
-    };
-    let plan = network::plan(&config.listeners, &config.servers, &view, devices);
-    plan.lines.iter().for_each(|line| log::info!("{line}"));
-    plan.warnings.iter().for_each(|line| log::warn!("{line}"));
-    plan
+    let view = NetworkView::read(&plan::destinations(&config.servers))?;
+    Ok(network::plan(
+        &config.listeners,
+        &config.servers,
+        &view,
+        devices,
+    ))
 }
 
-/// The programs of all planned devices; a device that takes none leaves the plan.
-fn attached(plan: &mut Plan) -> Steering {
+/// Whether a listener or a server is to be reached over AF_XDP.
+pub(super) fn wants_xdp(config: &Config) -> bool {
+    let listeners = config.listeners.iter().map(|listener| &listener.xdp);
+    let servers = config.servers.iter().map(|server| &server.options.xdp);
+    listeners.chain(servers).any(|xdp| *xdp != Xdp::Off)
+}
+
+/// The part of a plan whose devices have a program.
+pub(super) fn open_part(plan: &Plan, steering: &Steering) -> Plan {
+    let mut open = plan.clone();
+    open.devices
+        .retain(|planned| steering.device(planned.device.number).is_some());
+    open
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The programs of all planned devices that can have one. There are privileges still: no helper is needed.
+fn attached(plan: &Plan) -> Steering {
     let mut steering = Steering::default();
-    plan.devices
-        .retain(|planned| match steering.attach(planned) {
-            Ok(line) => {
-                log::info!("{line}");
-                true
+    for planned in &plan.devices {
+        let name = &planned.device.name;
+        match Attached::attach(
+            &Helper::none(),
+            planned.device.interface,
+            planned.map_path(),
+        ) {
+            Ok((attached, how)) => {
+                steering.insert(&planned.device, attached);
+                log::info!("{name}: {how}");
             }
-            Err(error) => {
-                let name = &planned.device.name;
-                log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}");
-                false
-            }
-        });
+            Err(error) => log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}"),
+        }
+    }
     for line in steering.features() {
         log::verbose!("AF_XDP: {line}");
     }
@@ -269,13 +304,13 @@ fn attached(plan: &mut Plan) -> Steering {
 }
 
 /// One line for each thing that AF_XDP misses on this machine, when some of it could not be had.
-fn say_what_is_missing(plan: &Plan, devices: usize, queues: &[BoundQueue]) {
+fn say_what_is_missing(plan: &Plan, queues: &[BoundQueue]) {
     let wanted: usize = plan
         .devices
         .iter()
         .map(|planned| planned.queues.len())
         .sum();
-    if devices == plan.devices.len() && queues.len() == wanted {
+    if queues.len() == wanted {
         return;
     }
     for shortage in privileges::check(workers::memory(plan)) {
@@ -323,7 +358,7 @@ pub(super) fn prepare(server: &Server, ports: &Ports) {
 
 fn listeners(config: &Config, workers: usize) -> Result<Listeners, StartError> {
     let bind = |(number, listener): (usize, &Listener)| {
-        let sockets = bind_listener(number as u16, listener, workers);
+        let sockets = bind_listener(number as u16, listener, workers, &Helper::none());
         let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
         Ok(Some(Arc::new(sockets)))
     };
@@ -338,8 +373,10 @@ pub(super) fn bind_listener(
     number: u16,
     listener: &Listener,
     workers: usize,
+    helper: &Helper,
 ) -> io::Result<Sockets> {
-    Sockets::bind(number, listener, sockets_of(listener, workers))
+    let bind = |socket: &_, address| helper.bind(socket, address);
+    Sockets::bind(number, listener, sockets_of(listener, workers), &bind)
 }
 
 /// Over AF_XDP every worker has a socket beside its ring, for what the kernel program passes on its queue.
@@ -391,24 +428,20 @@ fn take_traffic(plan: &Plan, steering: &Mutex<Steering>) {
 
 /// The last step: queues enter their programs' maps.
 fn enter(overview: &Overview) {
-    let mut steering = overview
-        .steering
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    let queues = overview
-        .queues
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner);
-    for queue in queues.iter() {
-        let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
-        let (number, interface) = (queue.queue, &queue.interface);
-        match steering.enter(queue.device, number, &queue.socket) {
-            Ok(()) => {
-                log::info!("queue {number} of {interface} is served over AF_XDP, {copy} mode")
-            }
-            Err(error) => {
-                log::warn!("queue {number} of {interface} is left to kernel sockets: {error}")
-            }
+    let mut steering = lock(&overview.steering);
+    for queue in lock(&overview.queues).iter() {
+        enter_queue(&mut steering, queue);
+    }
+}
+
+/// From now on the queue's frames come to its socket.
+pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) {
+    let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
+    let (number, interface) = (queue.queue, &queue.interface);
+    match steering.enter(queue.device, number, &queue.socket) {
+        Ok(()) => log::info!("queue {number} of {interface} is served over AF_XDP, {copy} mode"),
+        Err(error) => {
+            log::warn!("queue {number} of {interface} is left to kernel sockets: {error}")
         }
     }
 }

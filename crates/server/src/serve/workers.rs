@@ -1,18 +1,19 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
 use crate::config::Config;
-use crate::frontend::devices::{Devices, Queue, QueueRows};
+use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;
 use crate::instance::Instance;
 use crate::log;
 use crate::network::steering::Steering;
-use crate::network::{Plan, PlannedDevice};
+use crate::network::{Device, Plan, PlannedDevice};
 use crate::worker::{Reins, Worker};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use xsk::{BindMode, Options, RingSizes, Socket, Umem, UmemOptions};
+use std::time::Duration;
+use xsk::{RingSizes, Socket, Umem, UmemOptions};
 
 /// One worker as the control thread knows it.
 pub(super) struct RunningWorker {
@@ -67,14 +68,11 @@ pub(super) fn devices(
         })
     };
     // A worker without a queue still has one frame, so that nothing asks whether there is a UMEM.
-    let frames: u32 = mine().map(|planned| rings(planned, number).frames()).sum();
+    let frames = mine().count() as u32 * RingSizes::default().frames();
     let mut devices = Devices::new(Umem::new(frames.max(1), UmemOptions::default())?);
     for planned in mine() {
-        match bind(number as u32, planned, steering, devices.umem()) {
-            Ok((queue, entry)) => {
-                devices.insert(planned.device.number, queue);
-                ready.push(entry);
-            }
+        match bind(number as u32, planned, steering, &mut devices) {
+            Ok(entry) => ready.push(entry),
             Err(error) => log::warn!(
                 "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
                 planned.device.name
@@ -84,47 +82,67 @@ pub(super) fn devices(
     Ok(devices)
 }
 
-/// Ring sizes for a queue: what newXsk's frameNums allows, dnsdist's and our default being more than enough.
-fn rings(planned: &PlannedDevice, number: usize) -> RingSizes {
-    let _ = (planned, number);
-    RingSizes::default()
-}
+/// Waits for a queue that its last owner has not let go: nobody is served by this thread yet.
+const PATIENCE_AT_START: Duration = Duration::from_secs(1);
 
 fn bind(
     queue: u32,
     planned: &PlannedDevice,
     steering: &Steering,
-    umem: &mut Umem,
-) -> xsk::Result<(Queue, BoundQueue)> {
-    let device = &planned.device;
-    let options = Options {
-        rings: rings(planned, queue as usize),
-        mode: BindMode::Auto,
+    devices: &mut Devices,
+) -> xsk::Result<BoundQueue> {
+    let opening = Opening {
+        patience: PATIENCE_AT_START,
+        ..opening(queue, &planned.device, steering, Socket::open()?)?
     };
-    let socket = Socket::bind(umem, device.interface, queue, options)?;
-    let heartbeat = steering.heartbeat(device.number, queue)?;
-    let rows = Arc::new(QueueRows::default());
-    let entry = BoundQueue {
+    let rows = Arc::clone(&opening.rows);
+    Ok(bound(&planned.device, queue, rows, devices.open(opening)?))
+}
+
+/// What a worker needs to bind a queue of a device that has a program.
+pub(super) fn opening(
+    queue: u32,
+    device: &Device,
+    steering: &Steering,
+    descriptor: OwnedFd,
+) -> xsk::Result<Opening> {
+    Ok(Opening {
+        device: device.number,
+        interface: device.interface,
+        queue,
+        descriptor,
+        heartbeat: steering.heartbeat(device.number, queue)?,
+        facts: facts(device),
+        rows: Arc::default(),
+        memory: None,
+        patience: Duration::ZERO,
+    })
+}
+
+/// What workers must know of a device.
+pub(super) fn facts(device: &Device) -> Facts {
+    Facts {
+        mac: device.mac,
+        mtu: device.mtu as usize,
+        accept_partial: device.partial_checksums,
+    }
+}
+
+/// The control thread's entry for a queue that a worker has bound.
+pub(super) fn bound(
+    device: &Device,
+    queue: u32,
+    rows: Arc<QueueRows>,
+    opened: Opened,
+) -> BoundQueue {
+    BoundQueue {
         device: device.number,
         queue,
         interface: device.name.clone(),
-        socket: socket
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
-        zero_copy: matches!(socket.mode()?, BindMode::ZeroCopy),
-        rows: Arc::clone(&rows),
-    };
-    let queue = Queue {
-        socket,
-        heartbeat,
-        mac: device.mac,
-        accept_partial: device.partial_checksums,
-        mtu: device.mtu as usize,
-        partial_checksums: 0,
+        socket: opened.socket,
+        zero_copy: opened.zero_copy,
         rows,
-    };
-    Ok((queue, entry))
+    }
 }
 
 /// Starts a worker's thread.

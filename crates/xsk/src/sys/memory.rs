@@ -1,11 +1,45 @@
 //! Memory that we share with the kernel: chunks, rings, cells of BPF maps.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::ring::Shared;
+
+/// Zeroed memory without a name, to be mapped by several processes; it can never become shorter.
+pub(crate) fn nameless(length: usize) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    // SAFETY: reads a string that lives through the call.
+    let made = unsafe { libc::memfd_create(c"umem".as_ptr(), flags) };
+    if made < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else has it.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(made) };
+    let file = std::fs::File::from(descriptor);
+    file.set_len(length as u64)?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: no memory is involved.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file.into())
+}
+
+/// The length in octets of memory that [`nameless`] has made; an error for anything that could become shorter.
+pub(crate) fn nameless_length(descriptor: &OwnedFd) -> io::Result<usize> {
+    // SAFETY: no memory is involved.
+    let seals = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GET_SEALS) };
+    if seals < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if seals & libc::F_SEAL_SHRINK == 0 {
+        return Err(io::Error::other("the memory may become shorter"));
+    }
+    let file = std::fs::File::from(descriptor.try_clone()?);
+    Ok(file.metadata()?.len() as usize)
+}
 
 /// An area of mapped memory, unmapped when dropped.
 pub(crate) struct Mapping {
@@ -24,8 +58,7 @@ impl Mapping {
     pub(crate) fn anonymous(length: usize, huge_pages: bool) -> io::Result<Mapping> {
         let mapping = Mapping::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
         if huge_pages {
-            // SAFETY: advice about memory that we have just mapped; it changes no content. A refusal costs only speed.
-            unsafe { libc::madvise(mapping.start.as_ptr().cast(), length, libc::MADV_HUGEPAGE) };
+            mapping.advise_huge_pages();
         }
         Ok(mapping)
     }
@@ -42,6 +75,13 @@ impl Mapping {
             descriptor.as_raw_fd(),
             offset,
         )
+    }
+
+    /// Asks for huge pages.
+    pub(crate) fn advise_huge_pages(&self) {
+        // SAFETY: advice about memory that is mapped as long as `self` lives; it changes no content. A refusal costs only
+        // speed.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, libc::MADV_HUGEPAGE) };
     }
 
     fn map(length: usize, flags: i32, descriptor: i32, offset: i64) -> io::Result<Mapping> {

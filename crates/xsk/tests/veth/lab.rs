@@ -70,6 +70,7 @@ pub(crate) const RINGS: RingSizes = RingSizes {
 pub(crate) const COPY: Options = Options {
     rings: RINGS,
     mode: BindMode::Copy,
+    patience: Duration::from_secs(1),
 };
 
 /// The program on an interface of the calling thread's namespace, serving what the lab serves.

@@ -60,6 +60,11 @@ impl Metrics {
         rows::frontends(&mut text, self.running.frontends());
         rows::xsk(&mut text, &self.running.xsk());
         rows::steer(&mut text, &self.running.steer_verdicts());
+        rows::network(
+            &mut text,
+            &self.running.network_changes(),
+            self.running.helper(),
+        );
         text.single(
             "millrace_id_port_entropy_bits",
             Kind::Gauge,

@@ -5,6 +5,7 @@ use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::config::Config;
 use crate::frontend::tcp::{Counters, Figures};
+use crate::network::Change;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::RuleOf;
@@ -58,6 +59,14 @@ pub struct XskRow {
     pub partial_checksums: u64,
     /// Frames that the kernel program passed because this socket's owner had stalled.
     pub heartbeat_passes: u64,
+}
+
+/// The privileged helper process.
+#[derive(Debug, Clone, Copy)]
+pub struct HelperRow {
+    pub is_alive: bool,
+    pub requests: u64,
+    pub refused: u64,
 }
 
 /// How often the kernel program judged so.
@@ -342,6 +351,22 @@ pub fn xsk(text: &mut Text, rows: &[XskRow]) {
         ];
         modes.row("", &labels, 1);
     }
+}
+
+const HELPER: &[Family<HelperRow>] = columns! {
+    Gauge "alive" |row| row.is_alive.into(), "1: the privileged helper process is there, 0: it is not, or is not needed.";
+    Counter "requests" |row| row.requests.into(), "Requests that the privileged helper has answered.";
+    Counter "refused" |row| row.refused.into(), "Requests that it has refused or not answered.";
+};
+
+/// millrace_network_changes, by what has changed, and millrace_helper_*.
+pub fn network(text: &mut Text, changes: &[(Change, u64)], helper: HelperRow) {
+    let help = "What has happened to interfaces, kernel programs and queues while serving.";
+    let mut rows = text.family("millrace_network_changes", Kind::Counter, help);
+    for (change, count) in changes {
+        rows.row("", &[("change", change.name())], *count);
+    }
+    text.table("millrace_helper_", HELPER, &[helper], |_| []);
 }
 
 /// millrace_steer_verdicts: what the kernel program did, by interface and reason.

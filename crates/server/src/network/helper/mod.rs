@@ -1,0 +1,308 @@
+//! The helper: a process that keeps the privileges which the daemon gives away, and does the few things that take them.
+//!
+//! ```text
+//!  millrace ─┬─ control thread ──request──▶ helper (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, CAP_NET_BIND_SERVICE)
+//!            ├─ workers         ◀──reply────   attaches programs, opens AF_XDP sockets, binds kernel sockets
+//!            └─ runtime          descriptors travel by SCM_RIGHTS (unix(7))
+//! ```
+//!
+//! It is forked before anything else is done: one thread, no configuration, nothing of a client in its memory. It ends with
+//! the daemon: the kernel kills it, and a closed socket ends it. When it ends before, the daemon serves on, and what would
+//! have taken privileges is refused with that reason.
+//!
+//! At start the daemon has all privileges still and does everything itself.
+
+pub mod process;
+pub mod protocol;
+mod sys;
+
+use crate::log;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socketpair, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::{ForkResult, Pid};
+use protocol::{Reply, Request};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use xsk::{AttachMode, Handed, Program, Pulses, Socket, Spread};
+
+/// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
+const ANSWERS_WITHIN: i64 = 10;
+
+/// What `/metrics` shows of the helper.
+#[derive(Debug, Default)]
+pub struct HelperCounts {
+    /// 1: it is there.
+    pub alive: AtomicU64,
+    /// Requests that it has answered.
+    pub requests: AtomicU64,
+    /// Those that it has refused, or that met no helper.
+    pub refused: AtomicU64,
+}
+
+/// The daemon's end. Without a helper (it was never needed, or it is gone) the daemon tries by itself, which succeeds where
+/// it keeps the privileges (addCapabilitiesToRetain) and otherwise says what is missing.
+pub struct Helper {
+    peer: Mutex<Option<Peer>>,
+    pub counts: Arc<HelperCounts>,
+}
+
+struct Peer {
+    socket: OwnedFd,
+    process: Pid,
+}
+
+/// Why something privileged was not done.
+#[derive(Debug)]
+pub enum HelperError {
+    /// The kernel's or the helper's reason, with the error number where there is one.
+    Refused { reason: String, number: Option<i32> },
+    /// There is no helper any more: what happened to it.
+    Gone(String),
+}
+
+impl fmt::Display for HelperError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HelperError::Refused { reason, .. } => out.write_str(reason),
+            HelperError::Gone(what) => write!(
+                out,
+                "the privileged helper process is gone ({what}): a restart of millrace starts one"
+            ),
+        }
+    }
+}
+
+impl HelperError {
+    /// Something of somebody else's is there: a program on the interface, a socket on the address.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, HelperError::Refused { number, .. } if *number == Some(libc::EBUSY))
+    }
+}
+
+impl From<HelperError> for io::Error {
+    fn from(error: HelperError) -> io::Error {
+        match error {
+            HelperError::Refused {
+                number: Some(number),
+                ..
+            } => io::Error::from_raw_os_error(number),
+            other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
+impl From<xsk::Error> for HelperError {
+    fn from(error: xsk::Error) -> HelperError {
+        HelperError::Refused {
+            number: error.raw_os_error(),
+            reason: error.to_string(),
+        }
+    }
+}
+
+type Result<T> = std::result::Result<T, HelperError>;
+
+impl Helper {
+    /// Forks the helper, where there are privileges to keep. To be called while this process has one thread.
+    ///
+    /// # Errors
+    /// The kernel gives no process or no descriptors.
+    pub fn start() -> io::Result<Helper> {
+        let helper = Helper::none();
+        if !process::has_privileges() {
+            return Ok(helper);
+        }
+        let (ours, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )?;
+        setsockopt(
+            &ours,
+            sockopt::ReceiveTimeout,
+            &TimeVal::seconds(ANSWERS_WITHIN),
+        )?;
+        let daemon = nix::unistd::getpid();
+        match sys::fork()? {
+            ForkResult::Child => {
+                drop(ours);
+                process::run(&theirs, daemon)
+            }
+            ForkResult::Parent { child } => {
+                helper.counts.alive.store(1, Relaxed);
+                *helper.peer() = Some(Peer {
+                    socket: ours,
+                    process: child,
+                });
+                Ok(helper)
+            }
+        }
+    }
+
+    /// No helper: the daemon does by itself what it may.
+    pub fn none() -> Helper {
+        Helper {
+            peer: Mutex::new(None),
+            counts: Arc::default(),
+        }
+    }
+
+    /// The helper's process, while it is there.
+    pub fn process(&self) -> Option<Pid> {
+        self.peer().as_ref().map(|peer| peer.process)
+    }
+
+    /// Whether it has ended since the last look: to be called once a second.
+    pub fn look_after(&self) {
+        let mut peer = self.peer();
+        let ended = peer
+            .as_ref()
+            .map(|peer| waitpid(peer.process, Some(WaitPidFlag::WNOHANG)));
+        if let Some(Ok(status)) = ended
+            && status.pid().is_some()
+        {
+            self.lose(&mut peer, &format!("{status:?}"));
+        }
+    }
+
+    /// Gets an interface (index) our program with empty tables; how it is attached, for the log.
+    ///
+    /// # Errors
+    /// Why it cannot be: there is no such interface, or another program is there.
+    pub fn attach(&self, interface: u32) -> Result<(Program, String)> {
+        if self.process().is_none() {
+            let mut program = Program::load()?;
+            let attachment = program.attach(interface, AttachMode::Auto)?;
+            return Ok((program, protocol::mode(&attachment)));
+        }
+        let (reply, descriptors) = self.ask(&Request::Attach { interface }, &[])?;
+        let Reply::Attached {
+            native,
+            has_buffers,
+            how,
+        } = reply
+        else {
+            return Err(unexpected(&reply));
+        };
+        let handed = Handed {
+            interface,
+            native,
+            has_buffers,
+        };
+        Ok((Program::take_over(handed, descriptors)?, how))
+    }
+
+    /// An AF_XDP socket that is bound to nothing, for this queue of an interface (index); with `memory` for frames registered,
+    /// if there is some (xsk::Umem::shared_memory).
+    ///
+    /// # Errors
+    /// There is no such interface or queue.
+    pub fn open_socket(
+        &self,
+        interface: u32,
+        queue: u32,
+        memory: Option<&OwnedFd>,
+    ) -> Result<OwnedFd> {
+        if self.process().is_none() {
+            return Ok(match memory {
+                Some(memory) => Socket::open_registered(memory)?,
+                None => Socket::open()?,
+            });
+        }
+        let request = Request::OpenSocket { interface, queue };
+        let memory: Vec<_> = memory.iter().map(|memory| memory.as_fd()).collect();
+        self.ask(&request, &memory)?
+            .1
+            .pop()
+            .ok_or_else(nothing_came)
+    }
+
+    /// Binds a kernel socket, by the helper where the daemon may not do it (a port below 1,024).
+    ///
+    /// # Errors
+    /// The kernel's: the address is in use, or not ours.
+    pub fn bind(&self, socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+        match nix::sys::socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(address)) {
+            Err(nix::Error::EACCES) if self.process().is_some() => {}
+            done => return Ok(done?),
+        }
+        self.ask(&Request::Bind { address }, &[socket.as_fd()])?;
+        Ok(())
+    }
+
+    /// The program that spreads datagrams over the kernel sockets of so many workers.
+    ///
+    /// # Errors
+    /// Why it cannot be loaded.
+    pub fn spread(&self, pulses: &Pulses, workers: u32) -> Result<Spread> {
+        if self.process().is_none() {
+            return Ok(Spread::load(pulses, workers)?);
+        }
+        let map = pulses.hand_over()?;
+        let (_, parts) = self.ask(&Request::Spread { workers }, &[map.as_fd()])?;
+        Ok(Spread::take_over(pulses, workers, parts)?)
+    }
+
+    /// One request and its reply.
+    fn ask(&self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
+        let mut peer = self.peer();
+        let Some(Peer { socket, .. }) = peer.as_ref() else {
+            return Err(HelperError::Gone("it has ended".to_owned()));
+        };
+        let answered = sys::send(socket, request, with)
+            .and_then(|()| sys::receive::<Reply>(socket))
+            .and_then(|message| message.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
+        match answered {
+            Ok((Reply::Refused { reason, number }, _)) => {
+                self.counts.requests.fetch_add(1, Relaxed);
+                self.counts.refused.fetch_add(1, Relaxed);
+                Err(HelperError::Refused { reason, number })
+            }
+            Ok(answer) => {
+                self.counts.requests.fetch_add(1, Relaxed);
+                Ok(answer)
+            }
+            Err(error) => {
+                self.counts.refused.fetch_add(1, Relaxed);
+                // A reply that comes late would be taken for the next one's: no more of this helper.
+                let what = error.to_string();
+                self.lose(&mut peer, &what);
+                Err(HelperError::Gone(what))
+            }
+        }
+    }
+
+    fn lose(&self, peer: &mut Option<Peer>, what: &str) {
+        *peer = None;
+        self.counts.alive.store(0, Relaxed);
+        log::warn!(
+            "the privileged helper process has ended ({what}): what serves goes on; AF_XDP queues, interfaces and ports below 1,024 that are needed from now on are refused until a restart"
+        );
+    }
+
+    fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
+        self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn unexpected(reply: &Reply) -> HelperError {
+    HelperError::Refused {
+        reason: format!("the privileged helper answered something else: {reply:?}"),
+        number: None,
+    }
+}
+
+fn nothing_came() -> HelperError {
+    HelperError::Refused {
+        reason: "the privileged helper sent no descriptor".to_owned(),
+        number: None,
+    }
+}

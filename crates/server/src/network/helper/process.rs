@@ -1,0 +1,198 @@
+//! The helper's side: one request after the other until the daemon has gone.
+
+use super::protocol::{Reply, Request, mode};
+use super::{HelperError, sys};
+use caps::{CapSet, Capability, CapsHashSet};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::socket::{
+    AddressFamily, SockType, SockaddrLike, SockaddrStorage, getsockname, getsockopt, sockopt,
+};
+use nix::unistd::Pid;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use xsk::nic::Nic;
+use xsk::{AttachMode, Program, Pulses, Socket, Spread};
+
+/// What the helper keeps of what there is, and for what.
+const KEPT: [Capability; 7] = [
+    // Programs on interfaces.
+    Capability::CAP_NET_ADMIN,
+    // Programs and maps.
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    // AF_XDP sockets.
+    Capability::CAP_NET_RAW,
+    // Memory for frames, locked.
+    Capability::CAP_IPC_LOCK,
+    // Ports below 1,024.
+    Capability::CAP_NET_BIND_SERVICE,
+    // Locked memory for maps, before Linux 5.11.
+    Capability::CAP_SYS_RESOURCE,
+];
+
+type Done = Result<(Reply, Vec<OwnedFd>), HelperError>;
+
+/// Whether there is anything that a helper could keep.
+pub(super) fn has_privileges() -> bool {
+    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    KEPT.iter().any(|capability| permitted.contains(capability))
+}
+
+/// Serves until `daemon` has gone.
+pub(super) fn run(socket: &OwnedFd, daemon: Pid) -> ! {
+    let served = std::panic::catch_unwind(|| prepare(daemon).and_then(|()| serve(socket)));
+    std::process::exit(match served {
+        Ok(Ok(())) => 0,
+        _ => 1,
+    })
+}
+
+/// Gives away what is not needed. What ends the daemon (Ctrl-C in a terminal, SIGTERM to the whole unit) must not end the
+/// helper before it.
+fn prepare(daemon: Pid) -> io::Result<()> {
+    let signals = [
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+        Signal::SIGPIPE,
+    ];
+    SigSet::from_iter(signals).thread_block()?;
+    nix::sys::prctl::set_name(c"millrace-helper")?;
+    crate::network::privileges::raise_memlock();
+    narrow().map_err(|error| io::Error::other(error.to_string()))?;
+    nix::sys::prctl::set_no_new_privs()?;
+    // After capabilities have changed: that would reset it.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
+    if nix::unistd::getppid() != daemon {
+        return Err(io::Error::other("the daemon has ended already"));
+    }
+    Ok(())
+}
+
+fn narrow() -> Result<(), caps::errors::CapsError> {
+    let permitted = caps::read(None, CapSet::Permitted)?;
+    let kept: CapsHashSet = KEPT
+        .into_iter()
+        .filter(|capability| permitted.contains(capability))
+        .collect();
+    caps::set(None, CapSet::Effective, &kept)?;
+    caps::clear(None, CapSet::Ambient)?;
+    caps::clear(None, CapSet::Inheritable)?;
+    caps::set(None, CapSet::Permitted, &kept)
+}
+
+fn serve(socket: &OwnedFd) -> io::Result<()> {
+    while let Some((request, descriptors)) = sys::receive(socket)? {
+        let (reply, given) = fulfil(&request, descriptors).unwrap_or_else(|error| {
+            let (reason, number) = match error {
+                HelperError::Refused { reason, number } => (reason, number),
+                gone => (gone.to_string(), None),
+            };
+            (Reply::Refused { reason, number }, Vec::new())
+        });
+        let given: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+        sys::send(socket, &reply, &given)?;
+    }
+    Ok(())
+}
+
+/// Does what is asked for, if it is something that the daemon can truly need.
+fn fulfil(request: &Request, mut with: Vec<OwnedFd>) -> Done {
+    match *request {
+        Request::Attach { interface } => attach(interface),
+        Request::OpenSocket { interface, queue } => open(interface, queue, with.pop()),
+        Request::Bind { address } => bind(one(&mut with)?, address),
+        Request::Spread { workers } => spread(one(&mut with)?, workers),
+    }
+}
+
+fn attach(interface: u32) -> Done {
+    // An interface of this namespace, with a name.
+    Nic::by_index(interface)?;
+    let mut program = Program::load()?;
+    let attachment = program.attach(interface, AttachMode::Auto)?;
+    let (handed, parts) = program.hand_over()?;
+    let reply = Reply::Attached {
+        native: handed.native,
+        has_buffers: handed.has_buffers,
+        how: mode(&attachment),
+    };
+    Ok((reply, parts))
+}
+
+fn open(interface: u32, queue: u32, memory: Option<OwnedFd>) -> Done {
+    let nic = Nic::by_index(interface)?;
+    if queue >= nic.queues {
+        return Err(refused(format!(
+            "{} has no queue {queue}, it has {}",
+            nic.name, nic.queues
+        )));
+    }
+    let socket = match memory {
+        Some(memory) => Socket::open_registered(&memory)?,
+        None => Socket::open()?,
+    };
+    Ok((Reply::Done, vec![socket]))
+}
+
+fn bind(socket: OwnedFd, address: SocketAddr) -> Done {
+    check_socket(&socket, address)?;
+    nix::sys::socket::bind(socket.as_raw_fd(), &SockaddrStorage::from(address)).map_err(
+        |error| HelperError::Refused {
+            reason: format!("binding to {address}: {error}"),
+            number: Some(error as i32),
+        },
+    )?;
+    Ok((Reply::Done, Vec::new()))
+}
+
+/// TCP or UDP, of the address's version of IP; one unicast address or all of them, and a port.
+fn check_socket(socket: &OwnedFd, address: SocketAddr) -> Result<(), HelperError> {
+    let multicast = match address.ip() {
+        IpAddr::V4(ip) => ip.is_multicast() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_multicast(),
+    };
+    if multicast || address.port() == 0 {
+        return Err(refused(format!(
+            "binding to {address}: must be a unicast address and a port"
+        )));
+    }
+    let kind = getsockopt(socket, sockopt::SockType).map_err(not_a_socket)?;
+    let own: SockaddrStorage = getsockname(socket.as_raw_fd()).map_err(not_a_socket)?;
+    let family = if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    };
+    if own.family() != Some(family) || !matches!(kind, SockType::Stream | SockType::Datagram) {
+        return Err(refused(format!(
+            "binding to {address}: the socket is not TCP or UDP of that version of IP"
+        )));
+    }
+    Ok(())
+}
+
+fn spread(pulses: OwnedFd, workers: u32) -> Done {
+    let pulses = Pulses::take_over(pulses)?;
+    let parts = Spread::load(&pulses, workers)?.hand_over()?;
+    Ok((Reply::Done, parts))
+}
+
+/// The descriptor that must have come with a request.
+fn one(with: &mut Vec<OwnedFd>) -> Result<OwnedFd, HelperError> {
+    let first = with.pop();
+    first.ok_or_else(|| refused("no descriptor came with the request".to_owned()))
+}
+
+fn not_a_socket(error: nix::Error) -> HelperError {
+    refused(format!("the descriptor is not a socket to bind: {error}"))
+}
+
+fn refused(reason: String) -> HelperError {
+    HelperError::Refused {
+        reason,
+        number: None,
+    }
+}

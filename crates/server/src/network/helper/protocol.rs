@@ -1,0 +1,48 @@
+//! What daemon and helper say to each other: a JSON object a message, descriptors beside it.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use xsk::{AttachMode, Attachment};
+
+/// What the daemon may ask for, and no more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Our program on an interface (index). [`Reply::Attached`].
+    Attach { interface: u32 },
+    /// An AF_XDP socket for a queue of an interface (index), with the memory that comes with it registered for its frames,
+    /// if some does. [`Reply::Done`] with the socket.
+    OpenSocket { interface: u32, queue: u32 },
+    /// To bind the TCP or UDP socket that comes with it. [`Reply::Done`].
+    Bind { address: SocketAddr },
+    /// The program that spreads datagrams, reading the heartbeats that come with it. [`Reply::Done`] with its parts.
+    Spread { workers: u32 },
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Reply {
+    Done,
+    /// The program's parts come with it.
+    Attached {
+        native: bool,
+        has_buffers: bool,
+        /// For the log.
+        how: String,
+    },
+    Refused {
+        reason: String,
+        /// The kernel's error number.
+        number: Option<i32>,
+    },
+}
+
+/// How a program was attached, for the log.
+pub fn mode(attachment: &Attachment) -> String {
+    match (attachment.mode, &attachment.native_refused) {
+        (AttachMode::Generic, Some(why)) => format!("generic mode (native: {why})"),
+        (AttachMode::Generic, None) => "generic mode".to_owned(),
+        _ => "native mode".to_owned(),
+    }
+}

@@ -1,0 +1,91 @@
+//! fork(2), and descriptors that came by SCM_RIGHTS.
+#![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
+
+use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
+use nix::unistd::ForkResult;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Octets of the longest message.
+const MESSAGE: usize = 4_096;
+
+/// Descriptors of one message, at most: those of a program.
+const DESCRIPTORS: usize = 16;
+
+/// Makes a second process.
+///
+/// # Errors
+/// There are other threads, whose locks the child would never see opened; or the kernel's.
+pub(super) fn fork() -> io::Result<ForkResult> {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads != 1 {
+        return Err(io::Error::other(format!(
+            "{threads} threads run already: the helper must be forked before"
+        )));
+    }
+    // SAFETY: this is the only thread, so that the child has all that the parent has, and no lock is held by a thread that
+    // it lacks.
+    Ok(unsafe { nix::unistd::fork()? })
+}
+
+/// Sends one message with descriptors, which stay ours.
+pub(super) fn send(
+    socket: &OwnedFd,
+    message: &impl Serialize,
+    with: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let text = serde_json::to_vec(message)?;
+    let descriptors: Vec<RawFd> = with.iter().map(AsRawFd::as_raw_fd).collect();
+    let rights = [ControlMessage::ScmRights(&descriptors)];
+    let rights = if with.is_empty() { &[] } else { &rights[..] };
+    let parts = [IoSlice::new(&text)];
+    sendmsg::<()>(
+        socket.as_raw_fd(),
+        &parts,
+        rights,
+        MsgFlags::MSG_NOSIGNAL,
+        None,
+    )?;
+    Ok(())
+}
+
+/// The next message and the descriptors that came with it; `None`: the other end is closed.
+///
+/// # Errors
+/// The kernel's, or a message that is none of ours.
+pub(super) fn receive<T: DeserializeOwned>(
+    socket: &OwnedFd,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut text = [0; MESSAGE];
+    let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS]);
+    let mut parts = [IoSliceMut::new(&mut text)];
+    let received = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut room),
+        MsgFlags::MSG_CMSG_CLOEXEC,
+    )?;
+    let mut descriptors = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(rights) = message {
+            // SAFETY: the kernel has just opened them for us, and nobody else has them.
+            let owned = rights
+                .into_iter()
+                .map(|right| unsafe { OwnedFd::from_raw_fd(right) });
+            descriptors.extend(owned);
+        }
+    }
+    let (length, flags) = (received.bytes, received.flags);
+    if length == 0 {
+        return Ok(None);
+    }
+    if flags.intersects(MsgFlags::MSG_TRUNC | MsgFlags::MSG_CTRUNC) {
+        return Err(io::Error::other("a message was cut"));
+    }
+    Ok(Some((
+        serde_json::from_slice(&text[..length])?,
+        descriptors,
+    )))
+}

@@ -1,0 +1,64 @@
+//! Addresses and routes that come, go and move.
+
+use crate::rig::{REFUSED, Rig};
+
+#[test]
+fn a_wildcard_listener_serves_what_comes() {
+    let wildcard = "addLocal(\"0.0.0.0:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(mut rig) = Rig::start("wildcard", &wildcard) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    rig.ip("address add 192.0.2.9/24 dev enp1s0\n");
+    rig.is_served_over_xdp("192.0.2.9:53", "enp1s0");
+    assert!(rig.changes("destinations-changed") >= 1.0);
+    rig.ip("address del 192.0.2.9/24 dev enp1s0\n");
+    // A new interface, with an address of its own.
+    let client = rig.lab.client();
+    rig.ip(&format!(
+        "link add late0 numtxqueues 2 numrxqueues 2 type veth peer name late-peer netns {}\n\
+         link set late0 up\naddress add 203.0.113.1/24 dev late0\n",
+        client.name()
+    ));
+    rig.client_ip("link set late-peer up\naddress add 203.0.113.100/24 dev late-peer\n");
+    rig.is_served_over_xdp("203.0.113.1:53", "late0");
+    rig.says("late0: AF_XDP program attached");
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn an_anycast_address_is_served_on_interfaces_that_come_up() {
+    let Some(lab) = Rig::lab("anycast", testnet::lab::Topology::TwoInterfaces) else {
+        return;
+    };
+    let anycast = "address add 203.0.113.53/32 dev lo\nlink set enp1s0 down\n";
+    lab.server().ip(anycast).expect("ip");
+    let listen = "addLocal(\"203.0.113.53:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let rig = Rig::start_in(lab, &listen);
+    rig.client_ip("route add 203.0.113.53/32 via 192.0.2.1 dev to-server\n");
+    rig.ip("link set enp1s0 up\n");
+    rig.is_served_over_xdp("203.0.113.53:53", "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn an_address_that_moves_to_another_interface() {
+    let listen = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(rig) = Rig::start("moves", &listen) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    rig.ip("address del 192.0.2.1/24 dev enp1s0\naddress add 192.0.2.1/32 dev enp2s0\nroute add 192.0.2.0/24 dev enp1s0\n");
+    rig.is_served_again("192.0.2.1:53");
+    let asked = || {
+        let backend = rig.lab.backend();
+        crate::rig::ask(&backend, "192.0.2.1:53", std::time::Duration::from_secs(1))
+    };
+    let began = std::time::Instant::now();
+    let received = || rig.metric("millrace_xsk_received", &[("interface", "enp2s0")]);
+    while received() == 0.0 {
+        assert!(asked(), "{}", rig.log());
+        assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    }
+    rig.server.stop().expect("a good end");
+}

@@ -1,0 +1,9 @@
+//! The daemon follows the network: what changes is served by kernel sockets within a second and over AF_XDP within five,
+//! by the privileged helper, long after the daemon has given its capabilities away. Each test has a lab of its own; needs
+//! root.
+
+mod addresses;
+mod helper;
+mod interfaces;
+mod programs;
+mod rig;

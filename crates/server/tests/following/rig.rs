@@ -1,0 +1,220 @@
+//! A lab with the daemon in it, and the questions that a test asks of it.
+
+use nix::unistd::Pid;
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use testnet::dns::Query;
+use testnet::lab::{Lab, Plan, Topology};
+use testnet::metrics::Metrics;
+use testnet::namespace::Namespace;
+use testnet::subject::{Server, Subject, SubjectKind};
+
+/// Every query is refused: nothing else is needed to see which way it came.
+pub(crate) const REFUSED: &str = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))\n";
+
+/// After a change kernel sockets or AF_XDP serve within this, and AF_XDP within [`AF_XDP_AGAIN`].
+const SERVED_AGAIN: Duration = Duration::from_secs(1);
+const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
+
+/// How long the daemon may take to start, in a debug build on a busy machine.
+const START: Duration = Duration::from_secs(20);
+
+pub(crate) struct Rig {
+    pub(crate) lab: Lab,
+    pub(crate) server: Server,
+    folder: tempfile::TempDir,
+}
+
+impl Rig {
+    /// The daemon under `configuration`, in a lab of this name. `None`: this needs root.
+    pub(crate) fn start(name: &str, configuration: &str) -> Option<Rig> {
+        let lab = Rig::lab(name, Topology::TwoInterfaces)?;
+        Some(Rig::start_in(lab, configuration))
+    }
+
+    /// A lab without the daemon. `None`: this needs root.
+    pub(crate) fn lab(name: &str, topology: Topology) -> Option<Lab> {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP: network namespaces need root");
+            return None;
+        }
+        let plan = Plan {
+            prefix: format!("follow-{name}"),
+            topology,
+        };
+        Some(Lab::up(plan).expect("a lab"))
+    }
+
+    pub(crate) fn start_in(lab: Lab, configuration: &str) -> Rig {
+        let subject = Subject {
+            kind: SubjectKind::Millrace,
+            program: env!("CARGO_BIN_EXE_millrace").into(),
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut server = Server::start(&subject, &lab, configuration, folder.path())
+            .expect("the daemon to start");
+        let control = folder.path().join("control");
+        server
+            .until(START, "the control socket", || Ok(control.exists()))
+            .expect("the daemon to serve");
+        Rig {
+            lab,
+            server,
+            folder,
+        }
+    }
+
+    /// Runs `ip` with each line in the server's namespace.
+    pub(crate) fn ip(&self, lines: &str) {
+        self.lab.server().ip(lines).expect("ip");
+    }
+
+    /// Runs `ip` with each line in the clients' namespace.
+    pub(crate) fn client_ip(&self, lines: &str) {
+        self.lab.client().ip(lines).expect("ip");
+    }
+
+    /// Gives the daemon another configuration; what it says to that.
+    pub(crate) fn reload(&self, configuration: &str) -> String {
+        let file = self.folder.path().join("server.lua");
+        let old = fs::read_to_string(&file).expect("the configuration");
+        let prelude: String = old.split_inclusive('\n').take(3).collect();
+        fs::write(&file, prelude + configuration).expect("another configuration");
+        let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .arg("reload")
+            .arg("--control")
+            .arg(self.folder.path().join("control"))
+            .output()
+            .expect("millrace reload");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// The sum of a metric's rows.
+    pub(crate) fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        let labels: Vec<_> = labels.iter().map(owned).collect();
+        let metrics = Metrics::of(&self.lab.server()).expect("/metrics");
+        metrics.sum(name, &labels).unwrap_or(0.0)
+    }
+
+    /// How often something has happened to interfaces and queues.
+    pub(crate) fn changes(&self, change: &str) -> f64 {
+        self.metric("millrace_network_changes", &[("change", change)])
+    }
+
+    /// Whether a query from the clients' side is answered within `patience`.
+    pub(crate) fn asks(&self, to: &str, patience: Duration) -> bool {
+        ask(&self.lab.client(), to, patience)
+    }
+
+    /// A query is answered within a second from now, whichever way.
+    pub(crate) fn is_served_again(&self, to: &str) {
+        let began = Instant::now();
+        while !self.asks(to, Duration::from_millis(100)) {
+            let waited = began.elapsed();
+            assert!(waited < SERVED_AGAIN, "{to} not served for {waited:?}");
+        }
+    }
+
+    /// Queries to `to` come over AF_XDP by `interface` within five seconds from now, and meanwhile are answered all the same.
+    pub(crate) fn is_served_over_xdp(&self, to: &str, interface: &str) {
+        self.is_served_again(to);
+        let began = Instant::now();
+        while !self.comes_over_xdp(to, interface) {
+            let waited = began.elapsed();
+            assert!(
+                waited < AF_XDP_AGAIN,
+                "{to} not over AF_XDP by {interface} for {waited:?}:\n{}",
+                self.log()
+            );
+        }
+    }
+
+    /// Queries to `to` are left to the kernel within five seconds from now, and are answered all the while.
+    pub(crate) fn is_served_by_the_kernel(&self, to: &str, interface: &str) {
+        self.is_served_again(to);
+        let began = Instant::now();
+        while self.comes_over_xdp(to, interface) {
+            assert!(began.elapsed() < AF_XDP_AGAIN, "{to} is still over AF_XDP");
+        }
+    }
+
+    /// Whether one query, which must be answered, comes over AF_XDP by `interface`.
+    fn comes_over_xdp(&self, to: &str, interface: &str) -> bool {
+        let received = || self.metric("millrace_xsk_received", &[("interface", interface)]);
+        let before = received();
+        let answered = self.asks(to, SERVED_AGAIN);
+        assert!(answered, "{to} does not answer:\n{}", self.log());
+        // What the daemon counts it shows after its batch, which is after its answer.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(100) {
+            if received() > before {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The privileged helper process.
+    pub(crate) fn helper(&self) -> Pid {
+        self.process("millrace-helper")
+    }
+
+    /// The daemon itself.
+    pub(crate) fn daemon(&self) -> Pid {
+        self.process("millrace")
+    }
+
+    /// The process of this name in the server's namespace.
+    fn process(&self, name: &str) -> Pid {
+        let own = self
+            .lab
+            .server()
+            .run(|| fs::read_link("/proc/thread-self/ns/net"));
+        let namespace = own.expect("the namespace").expect("/proc");
+        let processes = fs::read_dir("/proc").expect("/proc").flatten();
+        let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let is_it = |number: &i32| {
+            let called = fs::read_to_string(format!("/proc/{number}/comm"));
+            let theirs = fs::read_link(format!("/proc/{number}/ns/net"));
+            called.is_ok_and(|called| called.trim() == name)
+                && theirs.is_ok_and(|theirs| theirs == namespace)
+        };
+        let number = numbers.find(is_it);
+        Pid::from_raw(number.unwrap_or_else(|| panic!("no process {name}")))
+    }
+
+    /// Awaits a line of the daemon's.
+    pub(crate) fn says(&mut self, text: &str) {
+        let said = self.server.await_log(text, AF_XDP_AGAIN);
+        said.unwrap_or_else(|failure| panic!("{failure}\n{}", self.log()));
+    }
+
+    /// What the daemon has written.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
+    }
+}
+
+/// Whether one query from a port of its own is answered within `patience`.
+pub(crate) fn ask(from: &Namespace, to: &str, patience: Duration) -> bool {
+    let to: SocketAddr = to.parse().expect("an address and port");
+    let query = Query::new("www.example.com.", "A")
+        .expect("a query")
+        .octets();
+    let answered = from.run(move || {
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).expect("a socket");
+        socket.set_read_timeout(Some(patience)).expect("a time-out");
+        // While its link is down, or its own address is being made, the kernel may refuse.
+        if socket.connect(to).is_err() || socket.send(&query).is_err() {
+            return false;
+        }
+        let mut answer = [0; 512];
+        socket.recv(&mut answer).is_ok()
+    });
+    answered.expect("the namespace")
+}
