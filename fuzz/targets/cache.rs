@@ -6,6 +6,7 @@
 use fuzz::input::Input;
 use fuzz::world::{World, cached_pool};
 use libfuzzer_sys::fuzz_target;
+use millrace::counters::{Lane, Writers};
 use millrace::pipeline::Verdict;
 use millrace::pipeline::cache::{self, Asked};
 use millrace::pipeline::query::{Arrival, Protocol, Query, Way};
@@ -113,7 +114,7 @@ impl Bench {
             protocol,
         };
         let (_, cache) = cached_pool();
-        if !cache.insert(asked, &response, &read, self.world.now(), 0) {
+        if !cache.insert(asked, &response, &read, self.world.now(), Lane::new(0, Writers::One)) {
             return;
         }
         let alike = alike(query, protocol).expect("what is kept is a query");

@@ -47,8 +47,8 @@ pub struct RingSizes {
 impl Default for RingSizes {
     fn default() -> RingSizes {
         RingSizes {
-            fill: 2048,
-            rx: 2048,
+            fill: 4096,
+            rx: 4096,
             tx: 2048,
             completion: 2048,
         }
@@ -383,6 +383,7 @@ impl Socket {
         let from = Place::fill(self.membership.number);
         while batch.len() < BATCH {
             let Some(slot) = self.rx.pop() else { break };
+            umem.prefetch(slot.addr);
             match umem.received(slot.addr, from) {
                 None => self.counters.bad_addresses += 1,
                 Some(frame) => {

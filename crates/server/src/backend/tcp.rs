@@ -73,12 +73,12 @@ pub enum Failure {
 pub async fn ask(shared: &Shared, asked: &Asked, hold: &mut Hold) -> Result<Vec<u8>, Failure> {
     let server = &asked.server;
     let _in_flight = InFlight::enter(server);
-    server.queries.count(shared.shard.index);
+    server.queries.count(shared.shard.lane);
     let (mut message, since) = match exchange(shared, asked, hold).await {
         Ok(answered) => answered,
         Err(failure) => return Err(count_failure(shared, server, failure)),
     };
-    server.responses.count(shared.shard.index);
+    server.responses.count(shared.shard.lane);
     server.record_latency_tcp(since.elapsed().as_micros() as u64);
     let length = message.len();
     // An error without question gets the client's.
@@ -95,11 +95,11 @@ fn count_failure(shared: &Shared, server: &Server, failure: Failure) -> Failure 
     match failure {
         Failure::Connection => {
             count(&server.tcp.gave_up);
-            server.send_errors.count(shared.shard.index);
+            server.send_errors.count(shared.shard.lane);
             shared.shard.count(Counter::DownstreamSendErrors);
         }
         Failure::Timeout => {
-            server.timeouts.count(shared.shard.index);
+            server.timeouts.count(shared.shard.lane);
             shared.shard.count(Counter::DownstreamTimeouts);
         }
         Failure::Dropped(reason) => shared.shard.count_drop(reason),
@@ -253,7 +253,7 @@ async fn receive(
         match check(&message, asked, id) {
             Ok(()) => return Ok(message),
             Err(reason) => {
-                asked.server.nonmatching.count(shared.shard.index);
+                asked.server.nonmatching.count(shared.shard.lane);
                 shared.shard.count_drop(reason);
             }
         }

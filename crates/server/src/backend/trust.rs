@@ -5,7 +5,7 @@
 //! in its own stack, a next hop that went elsewhere. The kernel's probe says that the server itself is well.
 
 use crate::clock::Now;
-use crate::counters::Sharded;
+use crate::counters::{Lane, Sharded};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -41,14 +41,14 @@ pub enum Judgement {
 }
 
 impl XskTrust {
-    /// A query left over AF_XDP. `shard` is that of the worker.
-    pub fn count_sent(&self, shard: usize) {
-        self.sent.count(shard);
+    /// A query left over AF_XDP. `lane` is that of the worker.
+    pub fn count_sent(&self, lane: Lane) {
+        self.sent.count(lane);
     }
 
     /// An answer to a query came over AF_XDP.
-    pub fn count_received(&self, shard: usize) {
-        self.received.count(shard);
+    pub fn count_received(&self, lane: Lane) {
+        self.received.count(lane);
     }
 
     /// How often AF_XDP was given up for this server.

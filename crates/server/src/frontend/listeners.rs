@@ -120,8 +120,16 @@ fn udp(address: SocketAddr, share: bool, bind: Bind<'_>) -> io::Result<UdpSocket
         )?;
     }
     sys::ignore_path_mtu(socket.as_fd(), address.is_ipv4())?;
+    // Without CAP_NET_ADMIN it gets what net.core.rmem_max allows.
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+    }
     Ok(UdpSocket::from(socket))
 }
+
+/// SO_RCVBUF of listening sockets in bytes; the kernel doubles it. The default, 212,992, holds 277 small queries: a worker
+/// that is kept from its core for a millisecond loses some at 300,000 a second. This holds 2,700.
+const RECEIVE_BUFFER: usize = 1 << 20;
 
 fn bound(address: SocketAddr, kind: SockType, share: bool, bind: Bind<'_>) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() {

@@ -101,7 +101,7 @@ impl Outlets {
     pub fn count_xsk_response(&self, waiting: &Waiting, env: &Env<'_>) {
         let servers = self.instance.exchanges.servers();
         servers.with(waiting.server, |server| {
-            server.trust.count_received(env.shard.index)
+            server.trust.count_received(env.shard.lane)
         });
     }
 

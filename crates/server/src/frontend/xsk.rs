@@ -186,7 +186,7 @@ fn forward(
         let message = &outlets.devices.umem().chunk(&frame)[start..];
         let id = Header::read(message).map(|header| header.id());
         if outlets.devices.send(device, frame, start, length, &headers) {
-            out.server.trust.count_sent(env.shard.index);
+            out.server.trust.count_sent(env.shard.lane);
             return;
         }
         env.shard.count_drop(DropReason::RingFull);

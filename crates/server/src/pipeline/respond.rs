@@ -124,7 +124,7 @@ fn keep<'c>(
         protocol: response.view.protocol,
     };
     let bytes = response.view.bytes();
-    if cache.insert(asked, bytes, &parts, env.now, env.shard.index) {
+    if cache.insert(asked, bytes, &parts, env.now, env.shard.lane) {
         response::apply(&config.chains.cache_inserted, response, env)?;
     }
     Ok(())

@@ -30,7 +30,7 @@ pub use waiting::Waiting;
 use super::server::{Server, ServerId};
 use super::servers::Servers;
 use crate::clock::Now;
-use crate::counters::{Counter, Shard};
+use crate::counters::{Counter, Lane, Shard, Writers};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Query;
 use crate::random::Random;
@@ -162,7 +162,9 @@ impl Exchanges {
             return Err(OpenError::Full);
         };
         query.message[..2].copy_from_slice(&id.to_be_bytes());
-        server.queries.count(share.worker);
+        // Only the worker itself opens exchanges.
+        let lane = Lane::new(share.worker, Writers::One);
+        server.queries.count(lane);
         Ok(())
     }
 
@@ -292,7 +294,7 @@ impl Exchanges {
     fn count_answer(&self, waiting: &Waiting, now: Now, shard: &Shard) {
         self.servers.with(waiting.server, |server| {
             server.outstanding.leave();
-            server.responses.count(shard.index);
+            server.responses.count(shard.lane);
             server.record_latency(now.since(waiting.sent).as_micros() as u64);
         });
     }
@@ -302,7 +304,7 @@ impl Exchanges {
         if reason == DropReason::ResponseMismatch {
             self.servers.with(body.server(), |server| {
                 if server.options.address == remote {
-                    server.nonmatching.count(shard.index);
+                    server.nonmatching.count(shard.lane);
                 }
             });
         }
@@ -318,7 +320,7 @@ impl Exchanges {
                 shard.count(Counter::DownstreamSendErrors);
                 self.servers.with(server, |server| {
                     server.outstanding.leave();
-                    server.send_errors.count(shard.index);
+                    server.send_errors.count(shard.lane);
                 });
             }
         }
@@ -386,7 +388,7 @@ impl Exchanges {
         shard.count(Counter::DownstreamTimeouts);
         self.servers.with(server, |server| {
             server.outstanding.leave();
-            server.timeouts.count(shard.index);
+            server.timeouts.count(shard.lane);
         });
     }
 

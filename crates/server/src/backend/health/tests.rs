@@ -1,5 +1,6 @@
 use super::super::fixture;
 use super::*;
+use crate::counters::Lane;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -205,7 +206,7 @@ async fn silence_over_xsk_while_probes_succeed_means_kernel_sockets() {
     let servers = [Arc::clone(&server)];
     checks.first_round(&servers).await;
     checks.follow(&servers);
-    (0..100).for_each(|_| server.trust.count_sent(0));
+    (0..100).for_each(|_| server.trust.count_sent(Lane::SHARED));
     let given_up = async {
         while server.xsk.get().is_some() {
             tokio::task::yield_now().await;

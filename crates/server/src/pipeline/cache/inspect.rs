@@ -5,6 +5,7 @@ use super::key::{QUESTION_START, Question};
 use super::record::{Record, Ttl, moment};
 use super::table::Place;
 use crate::clock::Now;
+use crate::counters::Lane;
 use crate::pipeline::query::Protocol;
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 use wire::name::{Name, NameBuf};
@@ -49,7 +50,7 @@ impl PacketCache {
 
     /// Takes entries out that have expired, until at most `left` are there; how many.
     pub fn purge_expired(&self, left: usize, now: Now) -> usize {
-        self.counts.cleanups.count(0);
+        self.counts.cleanups.count(Lane::SHARED);
         let now = moment(now);
         self.remove(left, |record| record.times().0 <= now)
     }

@@ -27,7 +27,7 @@ use super::{Env, HandOver, HandOverReason, Verdict, respond};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::cache::CacheOptions;
-use crate::counters::{Counter, Sharded};
+use crate::counters::{Counter, Lane, Sharded};
 use key::Key;
 use lifetime::{Lifetime, lifetime};
 use log::Log;
@@ -138,14 +138,14 @@ impl PacketCache {
 
     /// Keeps a response, the bytes that `parts` are of, for queries like `asked`; whether it does.
     ///
-    /// `shard`: whose counters are used.
+    /// `lane`: where the thread counts.
     pub fn insert(
         &self,
         asked: Asked<'_>,
         response: &[u8],
         parts: &ResponseParts,
         now: Now,
-        shard: usize,
+        lane: Lane,
     ) -> bool {
         let fits = response.len() <= self.options.maximum_entry_size;
         let same_question = parts.question_end == asked.parts.question_end;
@@ -157,9 +157,9 @@ impl PacketCache {
         match ttl::collect(response, parts, &mut few) {
             Ok(ttls) => {
                 let places = &mut few[..ttls.count];
-                self.keep(&key, response, parts, (&ttls, places), now, shard)
+                self.keep(&key, response, parts, (&ttls, places), now, lane)
             }
-            Err(TtlError::TooMany) => self.insert_many(&key, response, parts, now, shard),
+            Err(TtlError::TooMany) => self.insert_many(&key, response, parts, now, lane),
             Err(TtlError::BadRecords) => false,
         }
     }
@@ -172,14 +172,14 @@ impl PacketCache {
         response: &[u8],
         parts: &ResponseParts,
         now: Now,
-        shard: usize,
+        lane: Lane,
     ) -> bool {
         let mut many = [0; MESSAGE_LENGTH_MAX / 11];
         let Ok(ttls) = ttl::collect(response, parts, &mut many) else {
             return false;
         };
         let places = &mut many[..ttls.count];
-        self.keep(key, response, parts, (&ttls, places), now, shard)
+        self.keep(key, response, parts, (&ttls, places), now, lane)
     }
 
     fn keep(
@@ -189,12 +189,12 @@ impl PacketCache {
         parts: &ResponseParts,
         (ttls, places): (&ttl::Ttls, &mut [u16]),
         now: Now,
-        shard: usize,
+        lane: Lane,
     ) -> bool {
         let seconds = match lifetime(&self.options, parts, ttls) {
             Lifetime::Keep(seconds) => seconds,
             Lifetime::TooShort => {
-                self.counts.ttl_too_shorts.count(shard);
+                self.counts.ttl_too_shorts.count(lane);
                 return false;
             }
             Lifetime::No => return false,
@@ -215,7 +215,7 @@ impl PacketCache {
             places,
         });
         if !kept {
-            self.counts.deferred_inserts.count(shard);
+            self.counts.deferred_inserts.count(lane);
         }
         kept
     }
@@ -250,7 +250,7 @@ impl PacketCache {
         query: &mut Query<'_>,
         now: Now,
         stale: impl FnOnce() -> u32,
-        shard: usize,
+        lane: Lane,
     ) -> Option<Served> {
         let asked = Asked {
             query: query.bytes(),
@@ -284,7 +284,7 @@ impl PacketCache {
         }
         let length = copy(&record, query, change);
         if length.is_none() {
-            self.counts.deferred_lookups.count(shard);
+            self.counts.deferred_lookups.count(lane);
         }
         length.map(Served::Answer)
     }
@@ -349,7 +349,7 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
         true => 0,
         false => config.tuning.stale_cache_entries_ttl,
     };
-    let length = match cache.serve(query, env.now, stale, env.shard.index) {
+    let length = match cache.serve(query, env.now, stale, env.shard.lane) {
         Some(Served::Answer(length)) => length,
         Some(Served::TooLong) if query.limit > query.message.len() => {
             // The client takes more than this buffer holds: one with more room asks the cache again.
@@ -362,12 +362,12 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
         Some(Served::TooLong) => respond::truncated(query, env),
         None => {
             env.shard.count(Counter::CacheMisses);
-            cache.counts.misses.count(env.shard.index);
+            cache.counts.misses.count(env.shard.lane);
             return rules::apply_chain(&config.chains.cache_miss, query, env);
         }
     };
     env.shard.count(Counter::CacheHits);
-    cache.counts.hits.count(env.shard.index);
+    cache.counts.hits.count(env.shard.lane);
     Some(respond::give(&config.chains.cache_hit, query, length, env))
 }
 

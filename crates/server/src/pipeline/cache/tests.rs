@@ -47,7 +47,7 @@ fn keep(cache: &PacketCache, scene: &Scene, query: &[u8], response: &[u8]) -> bo
         protocol: scene.protocol,
     };
     let parts = parse_response(response).unwrap();
-    cache.insert(asked, response, &parts, scene.now, 0)
+    cache.insert(asked, response, &parts, scene.now, scene.shard.lane)
 }
 
 /// The answer from the cache.
@@ -555,7 +555,7 @@ proptest! {
         let response = [answer_to(&asked, 0, &[]), response].concat();
         if let Ok(parts) = parse_response(&response) {
             let asked = Asked { query: &asked, parts: &parse_query(&asked).unwrap(), protocol: Protocol::Udp };
-            cache.insert(asked, &response, &parts, scene.now, 0);
+            cache.insert(asked, &response, &parts, scene.now, scene.shard.lane);
         }
     }
 }
@@ -592,7 +592,7 @@ fn readers_and_writers_at_once() {
                 let number = round % 100;
                 let asked = query(&name(number), qtype::A);
                 let answer = scene.parse(&asked, |query| {
-                    let served = cache.serve(query, Now(1_000_000_000_000), || 0, 0);
+                    let served = cache.serve(query, Now(1_000_000_000_000), || 0, Lane::SHARED);
                     match served {
                         Some(Served::Answer(length)) => Some(query.message[..length].to_vec()),
                         Some(Served::TooLong) => panic!("4,096 bytes do"),

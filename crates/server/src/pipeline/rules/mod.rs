@@ -121,7 +121,7 @@ pub fn apply_chain<'c>(
         if !rule.selector.matches(query, env) {
             continue;
         }
-        rule.matches.count(env.shard.index);
+        rule.matches.count(env.shard.lane);
         match rule.action.act(query, env) {
             Outcome::Continue => {}
             Outcome::Allow => break,

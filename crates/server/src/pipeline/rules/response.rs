@@ -60,7 +60,7 @@ pub fn apply(
         if !rule.selector.matches(&response.view, env) {
             continue;
         }
-        rule.matches.count(env.shard.index);
+        rule.matches.count(env.shard.lane);
         match rule.action.act(response, env) {
             ResponseOutcome::Continue => {}
             ResponseOutcome::Allow => return Ok(()),
