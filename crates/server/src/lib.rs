@@ -10,6 +10,7 @@ pub mod counters;
 pub mod frontend;
 pub mod handover;
 pub mod instance;
+pub mod local;
 pub mod log;
 pub mod network;
 pub mod pipeline;

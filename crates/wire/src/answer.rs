@@ -9,7 +9,8 @@
 //! RA = RD is what dnsdist's own answers say.
 
 use crate::codes::rcode as rcodes;
-use crate::message::{HEADER_LENGTH, Header, OPT_LENGTH, QueryParts, opt_record, parse_response};
+pub use crate::message::OPT_LENGTH;
+use crate::message::{HEADER_LENGTH, Header, QueryParts, opt_record, parse_response};
 
 /// What every client takes over UDP, in octets (RFC 1035 §4.2.1).
 const UDP_PAYLOAD_MIN: usize = 512;
@@ -67,6 +68,21 @@ fn finish(buffer: &mut [u8], parts: &QueryParts, rcode: u16, tc: bool, edns: Edn
     // The query's own OPT record lies behind its question, so that there is room for this one.
     buffer[question_end..question_end + OPT_LENGTH].copy_from_slice(&opt);
     question_end + OPT_LENGTH
+}
+
+/// Puts an OPT record without options behind the `length` octets of an answer, counts it, and returns the new length. The
+/// answer's response code is one of four bits.
+///
+/// # Panics
+/// Where `buffer` has no room for [`OPT_LENGTH`] octets more, or holds no header.
+#[inline]
+pub fn append_opt(buffer: &mut [u8], length: usize, payload_size: u16, dnssec_ok: bool) -> usize {
+    let end = length + OPT_LENGTH;
+    buffer[length..end].copy_from_slice(&opt_record(payload_size, 0, dnssec_ok));
+    let mut header = Header::read(buffer).expect("an answer has a header");
+    header.set_additional_count(header.additional_count() + 1);
+    header.write(buffer).expect("it was just read from there");
+    end
 }
 
 /// Turns a message that could not be parsed (see [`crate::message::QueryError::answer`]) into a header alone, with
@@ -201,6 +217,23 @@ mod tests {
         );
         let omitted = answered(&with_do, 0, EdnsPolicy::Omit);
         assert_eq!((omitted.len(), &omitted[10..12]), (17, &[0, 0][..]));
+    }
+
+    #[test]
+    fn f11_an_opt_record_is_put_behind_records() {
+        let mut buffer = Composed::response("www.example.com", 1)
+            .record(Section::Additional, b"\xc0\x0c", 1, 60, &[192, 0, 2, 1])
+            .octets;
+        let length = buffer.len();
+        buffer.resize(length + 20, 0xff);
+        let length = append_opt(&mut buffer, length, 1_400, true);
+        let parts = parse_response(&buffer[..length]).unwrap();
+        let edns = parts.edns.unwrap();
+        assert_eq!((edns.payload_size, edns.dnssec_ok), (1_400, true));
+        assert_eq!(
+            (usize::from(parts.end), parts.additional_count),
+            (length, 2)
+        );
     }
 
     #[test]

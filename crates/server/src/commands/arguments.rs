@@ -1,5 +1,6 @@
 //! The command line: dnsdist's seventeen options.
 
+use super::zone::ZoneArguments;
 use crate::config::place::Place;
 use crate::config::spec::{Purpose, Remark, RemarkKind};
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
@@ -21,6 +22,8 @@ pub(super) enum Arguments {
     Serve(ServeArguments),
     /// One of our own commands, to the instance whose control socket is there.
     Ask(Request, PathBuf),
+    /// What needs no instance: zone files.
+    Zone(ZoneArguments),
 }
 
 /// Words that are a command of ours when they come first.
@@ -169,6 +172,9 @@ impl Arguments {
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Arguments, clap::Error> {
         let words: Vec<OsString> = words.into_iter().collect();
+        if words.get(1).is_some_and(|word| word == "zone") {
+            return ZoneArguments::read(&words[1..]).map(Arguments::Zone);
+        }
         // Any other word that comes first is a backend.
         if words
             .get(1)

@@ -1,8 +1,10 @@
 //! `--check-config`: loads everything, touches nothing, says whether it is good.
 
 use super::arguments::ServeArguments;
-use crate::config::spec::Purpose;
+use crate::config::error::Fault;
+use crate::config::spec::{Purpose, Spec};
 use crate::config::{self, ConfigError};
+use crate::local;
 use crate::log::{self, Priority, Shape};
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,9 +28,25 @@ fn check(arguments: &ServeArguments) -> Result<(), ConfigError> {
     state.edit(|spec| {
         log::set(arguments.log_settings(spec.logging));
         super::say_remarks(spec);
-        config::derive(spec, None)
-    })?;
-    Ok(())
+        config::derive(spec, None)?;
+        zones(spec)
+    })
+}
+
+/// Whether the zones that are to be served can be.
+fn zones(spec: &Spec) -> Result<(), ConfigError> {
+    let mut faults = Vec::new();
+    for zone in &spec.zones {
+        let errors = local::read(zone.apex.as_name(), &zone.file).err();
+        faults.extend(errors.into_iter().flatten().map(|text| Fault {
+            place: zone.place.clone(),
+            text,
+        }));
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(ConfigError::Faults(faults)),
+    }
 }
 
 /// dnsdist's words to the letter: scripts compare them.

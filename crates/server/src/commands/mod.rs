@@ -5,6 +5,7 @@ mod arguments;
 mod check;
 pub mod running;
 pub mod xdp;
+mod zone;
 
 pub use arguments::ServeArguments;
 
@@ -28,6 +29,7 @@ pub fn run(
         Ok(Arguments::Check(arguments)) => check::run(&arguments),
         Ok(Arguments::Serve(arguments)) => serve(&arguments),
         Ok(Arguments::Ask(request, path)) => running::ask(&path, request),
+        Ok(Arguments::Zone(arguments)) => arguments.run(),
         Err(error) => {
             // Whoever closed our standard error does not want to read this.
             let _ = error.print();

@@ -1,4 +1,4 @@
-//! Spec → Config: everything resolved, everything checked, nothing opened.
+//! Spec → Config: everything resolved, everything checked, nothing opened: zones are read by [`crate::local`].
 
 use super::error::{ConfigError, Fault};
 use super::identity;
@@ -46,6 +46,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         listeners,
         tuning: spec.tuning.clone(),
         webserver: webserver(spec),
+        local: Arc::default(),
         capabilities: spec.capabilities.clone(),
     })
 }

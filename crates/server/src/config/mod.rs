@@ -25,6 +25,7 @@ pub use lua::state::LuaState;
 use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, Server};
+use crate::local::Local;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::{Chains, Rule};
 use pools::{PoolId, PoolNames};
@@ -53,6 +54,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     pub tuning: Tuning,
     pub webserver: Option<Webserver>,
+    /// The zones of `millrace.addZone`.
+    pub local: Arc<Local>,
     /// addCapabilitiesToRetain, as written: `CAP_SYS_ADMIN`.
     pub capabilities: Vec<String>,
 }

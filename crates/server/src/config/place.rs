@@ -1,6 +1,7 @@
 //! Where something was written, for error messages.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A line of a configuration file, or the command line.
@@ -17,6 +18,11 @@ impl Place {
             file: file.into(),
             line,
         }
+    }
+
+    /// The folder of the file.
+    pub fn folder(&self) -> &Path {
+        Path::new(&*self.file).parent().unwrap_or(Path::new(""))
     }
 
     pub fn command_line() -> Place {

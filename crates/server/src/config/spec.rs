@@ -14,7 +14,9 @@ use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use wire::name::NameBuf;
 
 pub struct Spec {
     /// What the file is read for.
@@ -40,6 +42,8 @@ pub struct Spec {
     pub server_id: String,
     /// addCapabilitiesToRetain, as written.
     pub capabilities: Vec<String>,
+    /// One per millrace.addZone, in their order.
+    pub zones: Vec<ZoneSpec>,
     /// What the operator should know of this file, once.
     pub remarks: Vec<Remark>,
     next_server_key: u64,
@@ -65,6 +69,15 @@ pub struct ListenerSpec {
     pub xdp: Xdp,
     /// tcpListenQueueSize, in connections.
     pub tcp_listen_queue_size: u32,
+}
+
+/// One millrace.addZone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneSpec {
+    pub place: Place,
+    pub apex: NameBuf,
+    /// The zone's file.
+    pub file: PathBuf,
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.
@@ -177,6 +190,7 @@ impl Spec {
             web: WebSpec::default(),
             server_id: String::new(),
             capabilities: Vec::new(),
+            zones: Vec::new(),
             remarks: Vec::new(),
             next_server_key: 0,
         }

@@ -4,6 +4,7 @@
 //! configuration come in through [`Env`].
 
 pub mod acl;
+pub mod authority;
 pub mod cache;
 pub mod drop;
 pub mod query;
@@ -26,7 +27,7 @@ use query::{Arrival, Found, Query};
 use std::sync::Arc;
 
 /// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
-pub const STAGES: [&str; 5] = ["acl", "parse", "rules", "cache", "route"];
+pub const STAGES: [&str; 6] = ["acl", "parse", "rules", "authority", "cache", "route"];
 
 /// What a stage may use beside the query itself: one per worker and batch.
 pub struct Env<'c> {
@@ -116,10 +117,12 @@ pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     verdict
 }
 
-/// Takes a query on whose answer in the cache had no room in its first buffer: rules have seen it, the cache is next.
+/// Takes a query on whose answer had no room in its first buffer: rules have seen it, zones and cache are next.
 pub fn resume<'c>(arrival: &mut Arrival<'_>, found: &Found, env: &mut Env<'c>) -> Verdict<'c> {
     let mut query = Query::resume(arrival, found);
-    let verdict = cache::answer(&mut query, env).unwrap_or_else(|| route::choose(&mut query, env));
+    let verdict = authority::answer(&mut query, env)
+        .or_else(|| cache::answer(&mut query, env))
+        .unwrap_or_else(|| route::choose(&mut query, env));
     if let Verdict::Drop(reason) = &verdict {
         env.shard.count_drop(*reason);
     }
@@ -138,6 +141,9 @@ fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     };
     env.shard.rings.record_query(&query, env.now);
     if let Some(verdict) = rules::apply(&mut query, env) {
+        return verdict;
+    }
+    if let Some(verdict) = authority::answer(&mut query, env) {
         return verdict;
     }
     if let Some(verdict) = cache::answer(&mut query, env) {

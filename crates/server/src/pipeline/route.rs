@@ -52,9 +52,15 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     }
 }
 
-/// setServFailWhenNoServer decides between SERVFAIL and silence.
+/// setServFailWhenNoServer decides between SERVFAIL and silence. Who has zones and no server at all is asked for what is
+/// not his.
 fn no_server<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let config: &'c Config = env.config;
+    if config.servers.is_empty() && !config.local.is_empty() {
+        let length = respond::with_rcode(query, env, rcode::REFUSED);
+        respond::edit_header(query.message, |header| header.set_ra(false));
+        return respond::give(&config.chains.self_answered, query, length, env);
+    }
     if !config.tuning.servfail_when_no_server {
         return Verdict::Drop(DropReason::NoServer);
     }

@@ -10,6 +10,7 @@ use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, Listener};
 use crate::frontend::listeners::Sockets;
+use crate::local::{self, Local};
 use crate::log;
 use crate::worker::Order;
 use std::sync::Arc;
@@ -26,15 +27,20 @@ impl Daemon {
             .arguments
             .load(Purpose::Serve, Some(&old))
             .map_err(lines)?;
-        let (config, logging) = lua
+        let (mut config, logging) = lua
             .edit(|spec| Ok((config::derive(spec, Some(&old))?, spec.logging)))
             .map_err(lines)?;
         let listeners = self.listeners_for(&config)?;
+        let (local, of_zones) = lua.edit(|spec| Local::load(&spec.zones, &old.local));
+        config.local = Arc::new(local);
 
         log::set(self.arguments.log_settings(logging));
         lua.edit(|spec| say_remarks(spec));
         self.lua = lua;
-        Ok(self.swap(config, listeners))
+        let mut lines: Vec<String> = of_zones.iter().map(|line| line.text.clone()).collect();
+        of_zones.iter().for_each(local::Line::log);
+        lines.extend(self.swap(config, listeners));
+        Ok(lines)
     }
 
     /// The sockets for all listeners of `config`: those that serve already, and new ones.

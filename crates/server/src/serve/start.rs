@@ -20,6 +20,7 @@ use crate::frontend::devices::Devices;
 use crate::frontend::listeners::{Listeners, Sockets};
 use crate::handover;
 use crate::instance::Instance;
+use crate::local::{self, Local};
 use crate::log;
 use crate::network::attached::Attached;
 use crate::network::follow::Follower;
@@ -85,10 +86,14 @@ impl Daemon {
         let helper =
             Arc::new(Helper::start().map_err(system("starting the privileged helper process"))?);
         let lua = arguments.load(Purpose::Serve, None)?;
-        let config = lua.edit(|spec| {
+        let config = lua.edit(|spec| -> Result<Config, ConfigError> {
             log::set(arguments.log_settings(spec.logging));
             say_remarks(spec);
-            config::derive(spec, None)
+            let mut config = config::derive(spec, None)?;
+            let (local, lines) = Local::load(&spec.zones, &Local::default());
+            lines.iter().for_each(local::Line::log);
+            config.local = Arc::new(local);
+            Ok(config)
         })?;
         privileges::raise_memlock();
         let mut devices = network::Devices::default();

@@ -9,7 +9,7 @@ use crate::bytes::u16_at;
 use crate::codes::qtype;
 
 /// Octets of an OPT record without options.
-pub(crate) const OPT_LENGTH: usize = 11;
+pub const OPT_LENGTH: usize = 11;
 /// The DO bit in the upper half of the flags (RFC 3225 §3).
 pub(crate) const DNSSEC_OK: u16 = 0x8000;
 

@@ -15,8 +15,9 @@ mod records;
 mod response;
 mod write;
 
+pub use edns::OPT_LENGTH;
+pub(crate) use edns::opt_record;
 pub use edns::{EdnsOption, EdnsOptions, EdnsParts};
-pub(crate) use edns::{OPT_LENGTH, opt_record};
 pub use header::{HEADER_LENGTH, Header};
 pub use query::{QueryError, QueryParts, parse_query};
 pub use records::{BrokenRecord, Record, Records, Section};

@@ -6,7 +6,7 @@ use hashbrown::HashTable;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use wire::name::{Name, NameBuf};
+use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
 /// A set of zones; does not change: another set takes its place.
 pub struct Zones {
@@ -95,6 +95,14 @@ impl Zones {
     fn number(&self, apex: &[u8]) -> Option<u32> {
         let same = |number: &u32| *self.entries[*number as usize].apex == *apex;
         self.table.find(self.hash(apex), same).copied()
+    }
+
+    /// Whether a zone has its apex at `name`, of so many labels, or above.
+    #[must_use]
+    pub fn encloses(&self, name: Name<'_>, labels: u8) -> bool {
+        let mut buffer = [0; NAME_LENGTH_MAX];
+        let name = name.to_lowercase(&mut buffer);
+        self.find(name.as_bytes(), labels.into(), false).is_some()
     }
 
     /// The zone with the longest apex at or above `name`, in lower case, of so many labels. `for_parent`: where `name` is

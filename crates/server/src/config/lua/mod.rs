@@ -24,6 +24,7 @@ pub mod state;
 pub(super) mod tests;
 mod tuning;
 mod web;
+mod zones;
 
 use super::spec::Spec;
 use mlua::{AppDataRefMut, FromLuaMulti, IntoLuaMulti, Lua, MultiValue};
@@ -46,6 +47,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     servers::register(lua)?;
     tuning::register(lua)?;
     web::register(lua)?;
+    zones::register(lua)?;
     later::register(lua)
 }
 

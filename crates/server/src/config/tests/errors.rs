@@ -30,6 +30,22 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: addLocal: xdp: true, false or a table of interface names expected",
     ),
     (
+        "millrace.addZone{file='z'}",
+        "test.conf:1: millrace.addZone: name: the zone's name is missing, as in name=\"example.com.\"",
+    ),
+    (
+        "millrace.addZone{name='a..b', file='z'}",
+        "test.conf:1: millrace.addZone: name: 'a..b': empty label at octet 2: a dot may only stand between labels and at the end",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', primaries={{address='192.0.2.1'}}}",
+        "test.conf:1: millrace.addZone: primaries is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z'}\nmillrace.addZone{name='A', file='y'}",
+        "test.conf:2: millrace.addZone: name: A. was added before: one zone has a name",
+    ),
+    (
         "newXsk({NIC_queue_id=0})",
         "test.conf:1: newXsk: ifName is missing: the name of an interface",
     ),

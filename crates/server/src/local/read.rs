@@ -1,0 +1,119 @@
+//! Reads a zone file and those it includes.
+
+use super::Stamp;
+use std::cell::RefCell;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use wire::name::Name;
+use zone::file::{Reader, Settings};
+use zone::zone::{Warning, Zone, ZoneBuilder};
+
+/// Errors of one file that are told: the rest is most often their consequence.
+const ERRORS_MAX: usize = 20;
+
+/// A zone that was read.
+pub struct ReadZone {
+    pub zone: Zone,
+    pub warnings: Vec<Warning>,
+    /// The files it was made of.
+    pub stamps: Vec<Stamp>,
+}
+
+/// Reads the zone `apex` from `file`.
+///
+/// # Errors
+/// What is wrong with it, at most twenty lines, each with its place.
+pub fn read(apex: Name<'_>, file: &Path) -> Result<ReadZone, Vec<String>> {
+    let path = file.display().to_string();
+    let unreadable = |error: io::Error| vec![format!("{path}: cannot be read: {error}")];
+    let stamps = Rc::new(RefCell::new(Vec::new()));
+    let octets = open(file, &stamps).map_err(unreadable)?;
+    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let seen = Rc::clone(&stamps);
+    let opener = Box::new(move |name: &str| {
+        let file = open(&within(&folder, name)?, &seen)?;
+        Ok(Box::new(file) as Box<dyn Read>)
+    });
+    let mut reader = Reader::new(&path, octets, opener, Settings::new(apex));
+    let (zone, warnings) = build(apex, &path, &mut reader)?;
+    drop(reader);
+    Ok(ReadZone {
+        zone,
+        warnings,
+        stamps: stamps.take(),
+    })
+}
+
+fn build(
+    apex: Name<'_>,
+    path: &str,
+    reader: &mut Reader<'_>,
+) -> Result<(Zone, Vec<Warning>), Vec<String>> {
+    let mut builder = ZoneBuilder::new(apex);
+    let mut errors = Vec::new();
+    loop {
+        let pushed = match reader.read() {
+            None => break,
+            Some(Err(error)) => {
+                errors.push(error.to_string());
+                Ok(())
+            }
+            Some(Ok(record)) => builder.push(record),
+        };
+        if let Err(error) = pushed {
+            errors.push(reader.error(error.to_string()).to_string());
+        }
+        if errors.len() == ERRORS_MAX {
+            return Err(errors);
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    builder
+        .finish()
+        .map_err(|error| vec![format!("{path}: {error}")])
+}
+
+fn open(path: &Path, stamps: &RefCell<Vec<Stamp>>) -> io::Result<File> {
+    let file = File::open(path)?;
+    stamps
+        .borrow_mut()
+        .push(Stamp::new(path, &file.metadata()?));
+    Ok(file)
+}
+
+/// The file `name` in `folder`; no symbolic link may lead out of it.
+fn within(folder: &Path, name: &str) -> io::Result<PathBuf> {
+    let path = folder.join(name);
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    if path.canonicalize()?.starts_with(folder.canonicalize()?) {
+        return Ok(path);
+    }
+    let text = "it is outside the folder of the zone's file: only files in there can be included";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+impl Stamp {
+    fn new(path: &Path, metadata: &Metadata) -> Stamp {
+        Stamp {
+            path: path.to_owned(),
+            modified: metadata.modified().ok(),
+            length: metadata.len(),
+            inode: metadata.ino(),
+        }
+    }
+
+    /// How the file is now; `None` where it cannot be looked at.
+    pub(super) fn of(path: &Path) -> Option<Stamp> {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Stamp::new(path, &metadata))
+    }
+}
