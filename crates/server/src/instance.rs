@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use xsk::Pulses;
 
 pub struct Instance {
     /// Swapped as a whole by a reload; workers read it through a cache of their own.
@@ -18,6 +19,8 @@ pub struct Instance {
     /// Backend ports: bound kernel sockets, shared by all workers.
     pub ports: Arc<Ports>,
     pub listeners: Listeners,
+    /// Signs of life of workers at their kernel sockets; `None`: the kernel gives none (no CAP_BPF at start).
+    pub pulses: Option<Pulses>,
     /// What frames cannot truly come from (network::addresses).
     pub impossible_sources: ArcSwap<Vec<IpAddr>>,
     pub hand_over: Sender,

@@ -16,6 +16,7 @@ use crate::instance::Instance;
 use crate::log;
 use crate::pipeline::Env;
 use crate::random::Random;
+use ::xsk::Heartbeat;
 use arc_swap::{ArcSwap, Cache};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -112,6 +113,8 @@ pub struct Worker {
     instance: Arc<Instance>,
     config: Cache<Arc<ArcSwap<Config>>, Arc<Config>>,
     shard: Arc<Shard>,
+    /// A sign of life for whoever chooses among the sockets of a listener.
+    pulse: Option<Heartbeat>,
     share: Share,
     random: Random,
     epoll: Epoll,
@@ -159,6 +162,7 @@ impl Worker {
         let mut worker = Worker {
             config: Cache::new(Arc::clone(&instance.config)),
             shard: Arc::clone(&instance.shards[number]),
+            pulse: pulse(&instance, number),
             share: instance.exchanges.share(number),
             random: Random::from_kernel()?,
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
@@ -282,14 +286,20 @@ impl Worker {
     }
 
     fn serve_listener(&mut self, number: u16, socket: u16) -> usize {
-        self.with_env(|inlets, outlets, env| {
+        let count = self.with_env(|inlets, outlets, env| {
             let mut listeners = inlets.listeners.iter();
             let sockets = listeners.find(|sockets| sockets.number == number);
             sockets.map_or(0, |sockets| {
                 let socket = usize::from(socket);
                 udp::queries(sockets, socket, &mut inlets.queries, outlets, env)
             })
-        })
+        });
+        if count > 0
+            && let Some(pulse) = &self.pulse
+        {
+            pulse.beat();
+        }
+        count
     }
 
     fn serve_ports(&mut self) -> usize {
@@ -434,6 +444,10 @@ impl Worker {
         }
         Ok(())
     }
+}
+
+fn pulse(instance: &Instance, worker: usize) -> Option<Heartbeat> {
+    instance.pulses.as_ref()?.heartbeat(worker as u32).ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! For tests: an instance that stands still.
 
 use super::Running;
-use super::metrics::rows::{FrontendRow, HelperRow, SteerRow, XskRow};
+use super::metrics::rows::{FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
 use crate::config::{Config, Webserver};
 use crate::counters::{Shard, Writers};
 use crate::network::Change;
@@ -61,6 +61,14 @@ impl Running for Standing {
 
     fn steer_verdicts(&self) -> Vec<SteerRow> {
         self.steer_verdicts.clone()
+    }
+
+    fn spreads(&self) -> Vec<SpreadRow> {
+        let address = "192.0.2.1:53".parse().expect("an address and port");
+        vec![SpreadRow {
+            address,
+            counts: [7, 2, 1],
+        }]
     }
 
     fn network_changes(&self) -> Vec<(Change, u64)> {

@@ -13,7 +13,7 @@ pub mod web;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::network::Change;
-use metrics::rows::{FrontendRow, HelperRow, SteerRow, XskRow};
+use metrics::rows::{FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
 use std::sync::Arc;
 
 /// The running instance, as this module sees it.
@@ -27,6 +27,8 @@ pub trait Running: Send + Sync {
     fn xsk(&self) -> Vec<XskRow>;
     /// What the kernel program did with frames, per interface and reason.
     fn steer_verdicts(&self) -> Vec<SteerRow>;
+    /// By whom the sockets of listeners were chosen, and how often.
+    fn spreads(&self) -> Vec<SpreadRow>;
     /// What has happened to interfaces, programs and queues, and how often.
     fn network_changes(&self) -> Vec<(Change, u64)>;
     /// The privileged helper process.

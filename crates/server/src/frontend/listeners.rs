@@ -13,6 +13,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use xsk::Spread;
 
 /// How a socket gets its address: a port below 1,024 takes a privilege.
 pub type Bind<'b> = &'b dyn Fn(&OwnedFd, SocketAddr) -> io::Result<()>;
@@ -27,6 +28,8 @@ pub struct Sockets {
     pub tcp: TcpListener,
     /// What its TCP connections did.
     pub connections: Arc<Counters>,
+    /// The program that goes past stalled workers, where there is one.
+    pub spread: Option<Spread>,
 }
 
 impl Sockets {
@@ -57,7 +60,21 @@ impl Sockets {
             udp,
             tcp: TcpListener::from(tcp),
             connections: Arc::default(),
+            spread: None,
         })
+    }
+
+    /// From now on datagrams go past the sockets of workers that show no life.
+    ///
+    /// # Errors
+    /// What the kernel says; then it chooses by hash alone, as it did.
+    pub fn spread_by(&mut self, spread: Spread) -> xsk::Result<()> {
+        for (worker, socket) in self.udp.iter().enumerate() {
+            spread.enter(worker as u32, socket)?;
+        }
+        spread.attach(&self.udp[0])?;
+        self.spread = Some(spread);
+        Ok(())
     }
 
     /// Sends one answer; for those that leave no worker.

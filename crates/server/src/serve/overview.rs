@@ -6,7 +6,7 @@ use super::workers::BoundQueue;
 use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::Config;
 use crate::control::Running;
-use crate::control::metrics::rows::{FrontendRow, HelperRow, SteerRow, XskRow};
+use crate::control::metrics::rows::{FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
 use crate::control::socket::Commands;
 use crate::counters::Shard;
 use crate::instance::Instance;
@@ -95,6 +95,18 @@ impl Running for Overview {
                     reason,
                     frames,
                 })
+        });
+        rows.collect()
+    }
+
+    fn spreads(&self) -> Vec<SpreadRow> {
+        let listeners = self.instance.listeners.all();
+        let rows = listeners.iter().flatten().filter_map(|sockets| {
+            let counts = sockets.spread.as_ref()?.counts().ok()?;
+            Some(SpreadRow {
+                address: sockets.address,
+                counts,
+            })
         });
         rows.collect()
     }

@@ -70,7 +70,8 @@ impl Daemon {
             "65,535 listeners have come and gone: a restart is needed to serve another address"
                 .to_owned()
         })?;
-        bind_listener(number, listener, self.workers.len(), &self.helper)
+        let pulses = self.instance.pulses.as_ref();
+        bind_listener(number, listener, self.workers.len(), pulses, &self.helper)
             .map_err(|error| format!("cannot serve {}: {error}", listener.address))
     }
 

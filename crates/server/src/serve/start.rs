@@ -38,6 +38,7 @@ use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use xsk::Pulses;
 
 /// Why the daemon does not start.
 pub(super) enum StartError {
@@ -341,8 +342,10 @@ fn instance(
     let mut random =
         Random::from_kernel().map_err(system("asking the kernel for random numbers"))?;
     let outstanding = config.tuning.maximum_udp_outstanding;
+    let pulses = pulses(&config);
     Ok(Instance {
-        listeners: listeners(&config, workers)?,
+        listeners: listeners(&config, workers, pulses.as_ref())?,
+        pulses,
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
         ports: Arc::new(ports),
         hand_over,
@@ -350,6 +353,19 @@ fn instance(
         shards: shards(&config, workers),
         config: Arc::new(ArcSwap::from_pointee(config)),
     })
+}
+
+/// Needed where AF_XDP is, now or after a reload.
+fn pulses(config: &Config) -> Option<Pulses> {
+    match Pulses::new() {
+        Ok(pulses) => Some(pulses),
+        Err(error) => {
+            if wants_xdp(config) {
+                log::warn!("a stalled worker's kernel sockets are not passed by: {error}");
+            }
+            None
+        }
+    }
 }
 
 pub(super) fn prepare(server: &Server, ports: &Ports) {
@@ -361,9 +377,14 @@ pub(super) fn prepare(server: &Server, ports: &Ports) {
     }
 }
 
-fn listeners(config: &Config, workers: usize) -> Result<Listeners, StartError> {
+fn listeners(
+    config: &Config,
+    workers: usize,
+    pulses: Option<&Pulses>,
+) -> Result<Listeners, StartError> {
     let bind = |(number, listener): (usize, &Listener)| {
-        let sockets = bind_listener(number as u16, listener, workers, &Helper::none());
+        let none = Helper::none();
+        let sockets = bind_listener(number as u16, listener, workers, pulses, &none);
         let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
         Ok(Some(Arc::new(sockets)))
     };
@@ -378,10 +399,36 @@ pub(super) fn bind_listener(
     number: u16,
     listener: &Listener,
     workers: usize,
+    pulses: Option<&Pulses>,
     helper: &Helper,
 ) -> io::Result<Sockets> {
     let bind = |socket: &_, address| helper.bind(socket, address);
-    Sockets::bind(number, listener, sockets_of(listener, workers), &bind)
+    let mut sockets = Sockets::bind(number, listener, sockets_of(listener, workers), &bind)?;
+    if let Some(pulses) = pulses.filter(|_| listener.xdp != Xdp::Off) {
+        spread(&mut sockets, pulses, helper);
+    }
+    Ok(sockets)
+}
+
+/// What the kernel program passes because a worker has stalled must not come to that worker's kernel socket.
+fn spread(sockets: &mut Sockets, pulses: &Pulses, helper: &Helper) {
+    let count = sockets.udp.len() as u32;
+    if count < 2 {
+        return;
+    }
+    let loaded = helper
+        .spread(pulses, count)
+        .map_err(|error| error.to_string());
+    let attached = loaded.and_then(|program| {
+        let attached = sockets.spread_by(program);
+        attached.map_err(|error| error.to_string())
+    });
+    if let Err(reason) = attached {
+        log::warn!(
+            "{}: queries for a stalled worker are lost that the kernel gives to its socket: {reason}",
+            sockets.address
+        );
+    }
 }
 
 /// Over AF_XDP every worker has a socket beside its ring, for what the kernel program passes on its queue.

@@ -1,5 +1,6 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
+use super::start::wants_xdp;
 use crate::config::Config;
 use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;
@@ -32,15 +33,19 @@ pub(super) struct BoundQueue {
     pub(super) rows: Arc<QueueRows>,
 }
 
-/// How many workers a plan needs: one per queue index, or one per `addLocal` of the address that has most.
+/// How many workers a plan needs: one per queue index, or one per `addLocal` of the address that has most. Where no
+/// interface is there yet, as many as there are processors: so many queues it will have when it comes.
 pub(super) fn count(plan: &Plan, config: &Config) -> usize {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let awaited = wants_xdp(config) && plan.devices.is_empty();
     let queues = plan
         .devices
         .iter()
         .flat_map(|device| &device.queues)
         .map(|wish| wish.number as usize + 1);
     let sockets = config.listeners.iter().map(|listener| listener.sockets);
-    queues.chain(sockets).max().unwrap_or(1)
+    let awaited = awaited.then(processors);
+    queues.chain(sockets).chain(awaited).max().unwrap_or(1)
 }
 
 /// Bytes of frames that all workers take.

@@ -1,6 +1,6 @@
 //! Addresses and routes that come, go and move.
 
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
 
 #[test]
 fn a_wildcard_listener_serves_what_comes() {
@@ -60,5 +60,31 @@ fn an_address_that_moves_to_another_interface() {
         assert!(asked(), "{}", rig.log());
         assert!(began.elapsed() < std::time::Duration::from_secs(5));
     }
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn a_backend_whose_route_moves_to_an_interface_that_was_not_open() {
+    let configuration = "addLocal(\"192.0.2.1:53\", {xdp=true})\n\
+         newServer({address=\"198.51.100.2:53\", xdp=true, healthCheckMode=\"up\"})\n";
+    let Some(mut rig) = Rig::start("route", configuration) else {
+        return;
+    };
+    rig.says("interface=\"enp2s0\"");
+    rig.ip(&format!(
+        "link add third numtxqueues 2 numrxqueues 2 type veth peer name third-peer netns {}\n\
+         link set third up\naddress add 203.0.113.1/24 dev third\n",
+        rig.lab.backend().name()
+    ));
+    let peer = "link set third-peer up\naddress add 203.0.113.2/24 dev third-peer\n";
+    rig.lab.backend().ip(peer).expect("ip");
+    rig.ip("route add 198.51.100.2/32 via 203.0.113.2 dev third src 198.51.100.1\n");
+    rig.says("queue 1 of third is served over AF_XDP");
+    rig.says("interface=\"third\"");
+    assert_eq!(rig.metric("millrace_server_xsk", &[]), 1.0);
+    rig.ip("link del third\n");
+    rig.server
+        .await_log_times("interface=\"enp2s0\"", 2, AF_XDP_AGAIN)
+        .expect("the server to be reached as before");
     rig.server.stop().expect("a good end");
 }

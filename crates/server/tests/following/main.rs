@@ -7,3 +7,4 @@ mod helper;
 mod interfaces;
 mod programs;
 mod rig;
+mod stalled;

@@ -16,7 +16,7 @@ pub(crate) const REFUSED: &str = "addAction(AllRule(), RCodeAction(DNSRCode.REFU
 
 /// After a change kernel sockets or AF_XDP serve within this, and AF_XDP within [`AF_XDP_AGAIN`].
 const SERVED_AGAIN: Duration = Duration::from_secs(1);
-const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
+pub(crate) const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long the daemon may take to start, in a debug build on a busy machine.
 const START: Duration = Duration::from_secs(20);

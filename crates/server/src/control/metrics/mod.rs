@@ -60,6 +60,7 @@ impl Metrics {
         rows::frontends(&mut text, self.running.frontends());
         rows::xsk(&mut text, &self.running.xsk());
         rows::steer(&mut text, &self.running.steer_verdicts());
+        rows::spreads(&mut text, &self.running.spreads());
         rows::network(
             &mut text,
             &self.running.network_changes(),

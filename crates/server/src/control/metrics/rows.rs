@@ -61,6 +61,14 @@ pub struct XskRow {
     pub heartbeat_passes: u64,
 }
 
+/// Who has chosen the kernel sockets for the datagrams of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct SpreadRow {
+    pub address: SocketAddr,
+    /// By [`xsk::Chosen`].
+    pub counts: [u64; xsk::SPREADS],
+}
+
 /// The privileged helper process.
 #[derive(Debug, Clone, Copy)]
 pub struct HelperRow {
@@ -350,6 +358,19 @@ pub fn xsk(text: &mut Text, rows: &[XskRow]) {
             ("attach", if row.native { "native" } else { "generic" }),
         ];
         modes.row("", &labels, 1);
+    }
+}
+
+/// millrace_spread: datagrams to the kernel sockets of listeners, by who has chosen the socket.
+pub fn spreads(text: &mut Text, rows: &[SpreadRow]) {
+    let help = "Datagrams to kernel sockets beside AF_XDP: spread by hash, past stalled workers, or by the kernel alone.";
+    let mut spreads = text.family("millrace_spread", Kind::Counter, help);
+    for row in rows {
+        let address = row.address.to_string();
+        for (chosen, count) in ["hash", "past-stalled", "kernel"].iter().zip(row.counts) {
+            let labels = [("frontend", address.as_str()), ("chosen", chosen)];
+            spreads.row("", &labels, count);
+        }
     }
 }
 

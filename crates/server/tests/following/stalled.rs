@@ -1,0 +1,108 @@
+//! A worker that stalls while the others go on: design.md, "Stalled means PASS too", and past its kernel socket.
+
+use crate::rig::{REFUSED, Rig};
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use std::fs;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+use testnet::dns::Query;
+
+/// How long the worker is held, and how often a query is sent meanwhile.
+const HELD: Duration = Duration::from_secs(2);
+const EVERY: Duration = Duration::from_millis(5);
+
+/// What may be lost before it is noticed.
+const NOTICED: Duration = Duration::from_millis(200);
+
+/// Queries that ask a stalled owner for a sign of life: one a second for the rings, one for the sockets.
+const PROBES: usize = 2 * (HELD.as_secs() as usize + 1);
+
+/// One thread of the daemon, stopped until this is dropped.
+struct Held(Pid);
+
+impl Held {
+    fn thread(daemon: Pid, name: &str) -> Held {
+        let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("its threads");
+        let called = |number: &i32| {
+            let path = format!("/proc/{daemon}/task/{number}/comm");
+            fs::read_to_string(path).is_ok_and(|found| found.trim() == name)
+        };
+        let mut numbers = threads.flatten().filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            Some(number).filter(called)
+        });
+        let thread = Pid::from_raw(numbers.next().expect("a thread of that name"));
+        ptrace::seize(thread, ptrace::Options::empty()).expect("to trace it");
+        ptrace::interrupt(thread).expect("to stop it");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("it to stop");
+        Held(thread)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = ptrace::detach(self.0, None);
+    }
+}
+
+#[test]
+fn f26_a_held_worker_loses_200_ms_of_its_queue() {
+    let listen = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(rig) = Rig::start("stalled", &listen) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    let held = Held::thread(rig.daemon(), "worker-1");
+    let unanswered = send_for(&rig, HELD);
+    let late = unanswered.iter().filter(|at| **at > NOTICED).count();
+    let past = rig.metric("millrace_spread", &[("chosen", "past-stalled")]);
+    drop(held);
+    assert!(
+        !unanswered.is_empty(),
+        "worker 1 had no queries: nothing is proved"
+    );
+    assert!(
+        late <= PROBES,
+        "{late} lost after {NOTICED:?}: {unanswered:?}"
+    );
+    assert!(past > 0.0, "no query went past the held worker");
+    // And then all is as before.
+    for _ in 0..20 {
+        assert!(rig.asks("192.0.2.1:53", Duration::from_secs(1)));
+    }
+    rig.server.stop().expect("a good end");
+}
+
+/// When those queries were sent, after the beginning, that had no answer in the end.
+fn send_for(rig: &Rig, duration: Duration) -> Vec<Duration> {
+    let query = Query::new("www.example.com.", "A")
+        .expect("a query")
+        .octets();
+    let client = rig.lab.client();
+    let sent = client.run(move || {
+        let began = Instant::now();
+        let mut sockets: Vec<(Duration, UdpSocket)> = Vec::new();
+        while began.elapsed() < duration {
+            let next = began + EVERY * sockets.len() as u32;
+            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+            // Each from a port of its own: the hash takes them to both queues and all sockets.
+            let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+            socket.connect("192.0.2.1:53").expect("to connect");
+            sockets.push((began.elapsed(), socket));
+            let (_, socket) = &sockets[sockets.len() - 1];
+            socket.send(&query).expect("to send");
+        }
+        let patience = Some(Duration::from_millis(50));
+        let mut unanswered = Vec::new();
+        for (at, socket) in sockets {
+            socket.set_read_timeout(patience).expect("a time-out");
+            if socket.recv(&mut [0; 512]).is_err() {
+                unanswered.push(at);
+            }
+        }
+        unanswered
+    });
+    sent.expect("the namespace")
+}
