@@ -146,6 +146,7 @@ impl<'c> Contest<'c> {
         let process = running.process_id();
         let children = process.map(descendants).unwrap_or_default();
         let watched: Vec<u32> = process.into_iter().chain(children).collect();
+        self.stage.pin(&watched)?;
         let shot = self.shoot(contender, measure, &generator, &watched);
         let seen = witness.stop();
         running.check()?;

@@ -197,6 +197,16 @@ impl Stage {
         Ok(())
     }
 
+    /// Sets all threads of a server to its CPU once more: knotd chooses CPUs for its threads itself, and beside the
+    /// generator it would wake nobody on another core, at half the cost of everybody else.
+    pub(super) fn pin(&self, processes: &[u32]) -> Outcome<()> {
+        let cpu = self.cpus.server.to_string();
+        for process in processes {
+            run("taskset", &["-acp", &cpu, &process.to_string()])?;
+        }
+        Ok(())
+    }
+
     /// The program that the environment names, or the file says.
     pub(super) fn program(&self, server: &Server) -> Outcome<PathBuf> {
         let named = server.environment.as_ref().and_then(std::env::var_os);
