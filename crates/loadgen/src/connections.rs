@@ -62,7 +62,8 @@ pub fn measure(
     let tally = Mutex::new(Tally::default());
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let pace = Pace::new(rate, duration, plan.batch, plan.patience).shaped(plan.shape);
-    watch.start(duration);
+    let what = format!("{} over TCP", plan.target);
+    watch.start((&what, "thread"), duration);
     let sending = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let result =
@@ -71,7 +72,7 @@ pub fn measure(
             result
         });
         while !done.load(Ordering::Acquire) {
-            if !watch.turn(LONGEST_WAIT, || lock(&tally).clone()) {
+            if !watch.turn(LONGEST_WAIT, || vec![lock(&tally).clone()]) {
                 stop.store(true, Ordering::Relaxed);
             }
         }
@@ -341,8 +342,7 @@ fn count(
     if message.get(..2) != Some(&connection.id.to_be_bytes()) && message.len() >= HEADER_LENGTH {
         return tally.count_wrong(Fault::NeverAsked);
     }
-    let question = questions.get(connection.question as usize).question;
-    match judge::check(message, question) {
+    match judge::check(message, questions.get(connection.question as usize)) {
         Err(fault) => tally.count_wrong(fault),
         Ok(answer) => {
             let latency = now.saturating_sub(connection.intended);

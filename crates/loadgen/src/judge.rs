@@ -1,5 +1,7 @@
 //! Whether a message is the right answer to a question (RFC 1035 §4.1, RFC 5452 §9.1).
 
+use crate::expected::Expected;
+use crate::questions::Question;
 use wire::frame::FrameError;
 use wire::message::{ResponseError, parse_response, question_matches};
 
@@ -20,11 +22,13 @@ pub enum Fault {
     NoQuestion,
     /// Another question.
     OtherQuestion,
+    /// Another response code or other records than expected.
+    OtherContents,
 }
 
 impl Fault {
     /// Number of faults.
-    pub const COUNT: usize = FrameError::ALL.len() + ResponseError::ALL.len() + 5;
+    pub const COUNT: usize = FrameError::ALL.len() + ResponseError::ALL.len() + 6;
 
     /// A number below [`COUNT`](Fault::COUNT), for arrays of counters.
     pub fn index(self) -> usize {
@@ -37,6 +41,7 @@ impl Fault {
             Fault::Destination => own + 2,
             Fault::NoQuestion => own + 3,
             Fault::OtherQuestion => own + 4,
+            Fault::OtherContents => own + 5,
         }
     }
 
@@ -50,6 +55,7 @@ impl Fault {
             Fault::Destination,
             Fault::NoQuestion,
             Fault::OtherQuestion,
+            Fault::OtherContents,
         ])
     }
 
@@ -63,6 +69,7 @@ impl Fault {
             Fault::Destination => "other-destination",
             Fault::NoQuestion => "no-question",
             Fault::OtherQuestion => "other-question",
+            Fault::OtherContents => "other-contents",
         }
     }
 }
@@ -80,13 +87,14 @@ pub struct Answer {
     pub length: u16,
 }
 
-/// Checks a message, whose ID has been matched, against the question that was asked. `question` is empty where what was
-/// asked is no query: then any well-formed response is right.
+/// Checks a message, whose ID has been matched, against the question that was asked. The question is empty where what was
+/// asked is no query: then any well-formed response is right, unless something is expected of it.
 ///
 /// # Errors
 /// The first thing that is wrong.
 #[inline]
-pub fn check(message: &[u8], question: &[u8]) -> Result<Answer, Fault> {
+pub fn check(message: &[u8], asked: Question<'_>) -> Result<Answer, Fault> {
+    let question = asked.question;
     let parts = parse_response(message).map_err(Fault::Response)?;
     let mut case_changed = false;
     if !question.is_empty() {
@@ -100,6 +108,10 @@ pub fn check(message: &[u8], question: &[u8]) -> Result<Answer, Fault> {
             return Err(Fault::OtherQuestion);
         }
     }
+    let met = |expected: &Expected| expected.is_met(message, &parts, question);
+    if !asked.expected.is_none_or(met) {
+        return Err(Fault::OtherContents);
+    }
     Ok(Answer {
         rcode: parts.rcode,
         truncated: parts.truncated,
@@ -110,15 +122,26 @@ pub fn check(message: &[u8], question: &[u8]) -> Result<Answer, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Answer, Fault, Question};
     use crate::questions::{Style, text};
     use proptest::prelude::*;
+    use wire::message::ResponseError;
 
     /// The query of a line, and its question, name, type and class.
     fn asked(line: &str) -> (Vec<u8>, Vec<u8>) {
         let questions = text::parse(line.as_bytes(), Style::default()).unwrap();
         let question = questions.get(0);
         (question.message.to_vec(), question.question.to_vec())
+    }
+
+    /// Checks an answer to a query with this question.
+    fn check(message: &[u8], question: &[u8]) -> Result<Answer, Fault> {
+        let asked = Question {
+            message: &[],
+            question,
+            expected: None,
+        };
+        super::check(message, asked)
     }
 
     fn echoed(line: &str) -> Vec<u8> {

@@ -4,9 +4,11 @@
 
 pub mod commands;
 pub mod connections;
+pub mod expected;
 pub mod failure;
 pub mod flights;
 pub mod judge;
+pub mod live;
 pub mod pace;
 pub mod path;
 pub mod queries;

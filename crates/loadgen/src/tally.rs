@@ -104,6 +104,13 @@ impl Tally {
             .map(move |(number, count)| (code(number), *count))
     }
 
+    /// What several threads have counted together.
+    pub fn sum(tallies: &[Tally]) -> Tally {
+        let mut sum = Tally::default();
+        tallies.iter().for_each(|tally| sum.add(tally));
+        sum
+    }
+
     /// Adds what another thread has counted.
     pub fn add(&mut self, other: &Tally) {
         self.sent += other.sent;

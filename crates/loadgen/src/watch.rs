@@ -1,6 +1,7 @@
-//! What the main thread does while others send: signals, the progress line, statistics in between.
+//! What the main thread does while others send: signals, the progress line or the live view, statistics in between.
 
-use crate::failure::{During, Outcome};
+use crate::failure::{During, Failure, Outcome};
+use crate::live::{ENTER, LEAVE, Live};
 use crate::tally::Tally;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
@@ -9,8 +10,30 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Time between two progress lines.
+/// Time between two progress lines, and between two screens of the live view.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+const SCREEN_EVERY: Duration = Duration::from_millis(500);
+
+/// What is shown while a run goes, on standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Show {
+    Nothing,
+    /// One line that is rewritten; nothing where that is no terminal.
+    Progress,
+    /// The whole screen.
+    Live,
+}
+
+impl Show {
+    /// What `-q` and `--live` ask for.
+    pub fn of(quiet: bool, live: bool) -> Show {
+        match (quiet, live) {
+            (_, true) => Show::Live,
+            (true, _) => Show::Nothing,
+            _ => Show::Progress,
+        }
+    }
+}
 
 /// Prints statistics in between: what was counted since the run's start, and how long that is.
 pub type Print = Box<dyn FnMut(&Tally, Duration)>;
@@ -18,8 +41,7 @@ pub type Print = Box<dyn FnMut(&Tally, Duration)>;
 /// Signals, progress line and statistics in between.
 pub struct Watch {
     signals: SignalFd,
-    /// Rewrites one line on standard error; off when that is no terminal.
-    progress: bool,
+    show: Show,
     /// Prints statistics on SIGUSR1, and every so often where a time is given.
     statistics: Option<(Print, Option<Duration>)>,
     run: Option<Run>,
@@ -33,14 +55,19 @@ struct Run {
     shown: Instant,
     printed: Instant,
     last: Tally,
+    live: Option<Live>,
 }
 
 impl Watch {
     /// Takes SIGINT, SIGTERM and SIGUSR1 for itself. Must come before the first thread starts: they inherit it.
     ///
     /// # Errors
-    /// The kernel gives no descriptor for signals.
-    pub fn new(quiet: bool) -> Outcome<Watch> {
+    /// The kernel gives no descriptor for signals, or there is no terminal for the live view.
+    pub fn new(show: Show) -> Outcome<Watch> {
+        let is_terminal = std::io::stderr().is_terminal();
+        if show == Show::Live && !is_terminal {
+            return Err(Failure::new("--live: standard error is no terminal"));
+        }
         let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
             .into_iter()
             .collect();
@@ -49,7 +76,7 @@ impl Watch {
         let signals = SignalFd::with_flags(&set, flags).during("waiting for signals")?;
         Ok(Watch {
             signals,
-            progress: !quiet && std::io::stderr().is_terminal(),
+            show: if is_terminal { show } else { Show::Nothing },
             statistics: None,
             run: None,
             stopped: false,
@@ -61,22 +88,28 @@ impl Watch {
         self.statistics = Some((print, period));
     }
 
-    /// A measurement starts, which should take so long.
-    pub fn start(&mut self, duration: Duration) {
+    /// A measurement starts, which should take so long. `what` is measured; its load is spread over a `lane` each.
+    pub fn start(&mut self, (what, lane): (&str, &'static str), duration: Duration) {
         let now = Instant::now();
+        if self.show == Show::Live {
+            eprint!("{ENTER}");
+        }
         self.run = Some(Run {
             started: now,
             duration,
             shown: now,
             printed: now,
             last: Tally::default(),
+            live: (self.show == Show::Live).then(|| Live::new(what, lane)),
         });
     }
 
-    /// It has ended: takes the progress line away.
+    /// It has ended: takes away what was shown.
     pub fn end(&mut self) {
-        if self.run.take().is_some() && self.progress {
-            eprint!("\r\x1b[K");
+        match self.run.take().map(|_| self.show) {
+            Some(Show::Progress) => eprint!("\r\x1b[K"),
+            Some(Show::Live) => eprint!("{LEAVE}"),
+            _ => {}
         }
     }
 
@@ -85,8 +118,9 @@ impl Watch {
         self.stopped
     }
 
-    /// Waits for at most `limit` and shows what is due; `tally` counts what there is so far. `false`: stop.
-    pub fn turn(&mut self, limit: Duration, tally: impl Fn() -> Tally) -> bool {
+    /// Waits for at most `limit` and shows what is due; `each` counts what there is so far, by lane. `false`:
+    /// stop.
+    pub fn turn(&mut self, limit: Duration, each: impl Fn() -> Vec<Tally>) -> bool {
         let asked = self.wait(limit);
         let Some(run) = &mut self.run else {
             return !self.stopped;
@@ -95,12 +129,16 @@ impl Watch {
         if let Some((print, period)) = &mut self.statistics {
             let due = period.is_some_and(|period| now - run.printed >= period);
             if due || asked {
-                print(&tally(), now - run.started);
+                print(&Tally::sum(&each()), now - run.started);
                 run.printed = now;
             }
         }
-        if self.progress && now - run.shown >= PROGRESS_EVERY {
-            run.show(tally(), now);
+        match self.show {
+            Show::Progress if now - run.shown >= PROGRESS_EVERY => {
+                run.show(Tally::sum(&each()), now);
+            }
+            Show::Live if now - run.shown >= SCREEN_EVERY => run.show_screen(each(), now),
+            _ => {}
         }
         !self.stopped
     }
@@ -124,7 +162,24 @@ impl Watch {
     }
 }
 
+impl Drop for Watch {
+    /// A run that failed leaves the terminal as it was.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Run {
+    fn show_screen(&mut self, tallies: Vec<Tally>, now: Instant) {
+        let elapsed = now - self.started;
+        let times = (elapsed, self.duration.saturating_sub(elapsed));
+        if let Some(live) = &mut self.live {
+            eprint!("{}", live.screen(tallies, now - self.shown, times));
+            let _ = std::io::stderr().flush();
+        }
+        self.shown = now;
+    }
+
     fn show(&mut self, tally: Tally, now: Instant) {
         let seconds = (now - self.shown).as_secs_f64();
         let sent = tally.sent - self.last.sent;

@@ -1,7 +1,7 @@
 //! Frame in, verdict out: a case for each row of the table in `bpf/README.md`, run by the kernel (BPF_PROG_TEST_RUN)
 //! without an interface.
 
-use floodgate::xdp::addressing::Addressing;
+use floodgate::xdp::addressing::{Addressing, Target};
 use std::net::SocketAddr;
 use xsk::{COLLECTED, Collected, Collection, Collector, ROOM, Socket, Sources};
 
@@ -45,7 +45,10 @@ fn collector(change: impl FnOnce(&mut Collection)) -> Option<Collector> {
 fn answer(from: &str, to: &str, vlan: Option<u16>, length: usize) -> Vec<u8> {
     let to: SocketAddr = to.parse().unwrap();
     let addressing = Addressing {
-        target: to,
+        targets: vec![Target {
+            server: to,
+            mac: OUR_MAC,
+        }],
         sources: Sources {
             address: from.parse::<SocketAddr>().unwrap().ip(),
             prefix: if to.is_ipv4() { 32 } else { 128 },
@@ -53,7 +56,6 @@ fn answer(from: &str, to: &str, vlan: Option<u16>, length: usize) -> Vec<u8> {
         first_port: from.parse::<SocketAddr>().unwrap().port(),
         port_bits: 0,
         local_mac: THEIR_MAC,
-        remote_mac: OUR_MAC,
         vlan,
     };
     let mut frame = vec![0; 3000];

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
 use std::time::Duration;
-use testnet::lab::{CLIENT_V4, SERVER_V6, TO_SERVER};
+use testnet::lab::{CLIENT_V4, SERVER_CLIENTS, SERVER_V6, TO_SERVER};
 
 /// Queries of a run, and the deeds that its script repeats: each happens as often.
 const QUERIES: u64 = 1200;
@@ -271,6 +271,33 @@ fn a_ramp_finds_what_a_slow_server_keeps_up_with() {
 }
 
 #[test]
+fn several_targets_are_asked_evenly_and_contents_are_compared() {
+    let Some(lab) = lab() else { return };
+    let second = "192.0.2.7";
+    let server = lab.server();
+    server
+        .ip(&format!("addr add {second}/24 dev {SERVER_CLIENTS}\n"))
+        .unwrap();
+    let _ports = [SERVER, second.parse().unwrap()].map(|address| quiet_port(&lab, address));
+    let responder = Responder::start(&lab, None, |number| {
+        [Deed::Answer, Deed::Refused][number as usize % 2]
+    });
+    let file = queries(700);
+    let mut expected = tempfile::NamedTempFile::new().unwrap();
+    writeln!(expected, "* NOERROR").unwrap();
+    let line = format!(
+        "xdp -j -q -t 0.5 -Q 2000 {PATIENT} --expect {} -i {} {SERVER} {second}",
+        expected.path().display(),
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(responder.stop(), 1000);
+    let own = &result["floodgate"];
+    assert_eq!(own["right"], 500, "{result:#}");
+    assert_eq!(own["wrong"], json!({"other-contents": 500}));
+}
+
+#[test]
 fn what_cannot_work_is_one_clear_line() {
     let Some(lab) = lab() else { return };
     let _port = quiet_port(&lab, SERVER);
@@ -289,6 +316,15 @@ fn what_cannot_work_is_one_clear_line() {
         (
             format!("xdp -i {path} -l ::1 {SERVER}"),
             "different versions of IP",
+        ),
+        (
+            format!("xdp -i {path} {SERVER} 198.18.0.1"),
+            "Network is unreachable",
+        ),
+        (format!("xdp -i {path} --live {SERVER}"), "no terminal"),
+        (
+            format!("xdp -i {path} --expect {path} {SERVER}"),
+            "line 1: `name0.flood.example A`: expected",
         ),
         (format!("xdp -i /nonexistent {SERVER}"), "No such file"),
     ] {

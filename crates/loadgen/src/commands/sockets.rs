@@ -1,13 +1,15 @@
 //! `floodgate sockets`: dnsperf's command line (its manual, version 2.10).
 
 use super::parse;
-use super::values::{EdnsOption, edns_option, rate, seconds};
+use super::values::{rate, seconds};
+use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
-use crate::questions::{Format as QuestionFormat, Questions, Style};
-use crate::report::{dnsperf, say};
+use crate::questions::{EdnsOption, Format as QuestionFormat, Questions, Style};
+use crate::report::json::RunId;
+use crate::report::{self, Way, csv, dnsperf, say};
 use crate::sockets::{Plan, Transport, measure};
 use crate::tally::Tally;
-use crate::watch::Watch;
+use crate::watch::{Show, Watch};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -62,7 +64,7 @@ pub(super) struct Command {
     #[arg(short = 'D', conflicts_with = "binary")]
     dnssec_ok: bool,
     /// All queries have this EDNS option
-    #[arg(short = 'E', value_name = "CODE:HEX", value_parser = edns_option, conflicts_with = "binary")]
+    #[arg(short = 'E', value_name = "CODE:HEX", value_parser = EdnsOption::from_text, conflicts_with = "binary")]
     edns_option: Option<EdnsOption>,
     /// Print answers a second, every so many seconds
     #[arg(short = 'S', value_name = "SECONDS", value_parser = seconds)]
@@ -94,6 +96,18 @@ pub(super) struct Command {
     /// No progress line
     #[arg(long)]
     quiet: bool,
+    /// Rates, latency and threads on the whole terminal while it runs
+    #[arg(long, conflicts_with_all = ["quiet", "verbose"])]
+    live: bool,
+    /// File of what answers must say, a line each: `name type RCODE`, `name type RDATA` or `* RCODE`
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
+    /// Print results as JSON, an object a line, instead of dnsperf's block
+    #[arg(long, conflicts_with_all = ["csv", "verbose"])]
+    json: bool,
+    /// Print results as CSV instead
+    #[arg(long, conflicts_with = "verbose")]
+    csv: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -124,9 +138,16 @@ pub(super) fn run(name: &str, arguments: &[OsString]) -> Outcome<ExitCode> {
 
 impl Command {
     fn run(&self, name: &str, arguments: &[OsString]) -> Outcome<ExitCode> {
-        let mut watch = Watch::new(self.quiet || self.verbose)?;
+        let show = Show::of(self.quiet || self.verbose, self.live);
+        let mut watch = Watch::new(show)?;
         let plan = self.plan()?;
-        let questions = Questions::read(&self.datafile, self.question_format())?;
+        let mut questions = Questions::read(&self.datafile, self.question_format())?;
+        if let Some(path) = &self.expect {
+            questions.expect(&Expectations::read(path)?)?;
+        }
+        if self.json || self.csv {
+            return self.run_for_programs(&plan, &questions, &mut watch);
+        }
         let words: Vec<_> = arguments
             .iter()
             .map(|word| word.to_string_lossy())
@@ -137,6 +158,36 @@ impl Command {
         self.print_in_between(&mut watch);
         let measurement = measure(&plan, &questions, &mut watch)?;
         say(&dnsperf::measurement(&measurement));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// JSON or CSV, as of the other command.
+    fn run_for_programs(
+        &self,
+        plan: &Plan,
+        questions: &Questions,
+        watch: &mut Watch,
+    ) -> Outcome<ExitCode> {
+        let id = RunId::new(match plan.transport {
+            Transport::Udp => report::Transport::Udp,
+            Transport::Tcp => report::Transport::Tcp,
+        });
+        let way = Way::KernelSockets {
+            threads: plan.threads,
+        };
+        if self.json {
+            say(&id.header(&way, self.timeout, self.interval));
+            let lines = id.clone();
+            let print =
+                move |tally: &Tally, elapsed: Duration| say(&lines.periodic(tally, elapsed));
+            watch.print_statistics(Box::new(print), self.interval);
+        }
+        let result = measure(plan, questions, watch)?.of_all_threads();
+        say(&if self.json {
+            id.summary(&result)
+        } else {
+            csv::measurement(&result)
+        });
         Ok(ExitCode::SUCCESS)
     }
 
@@ -173,7 +224,7 @@ impl Command {
             edns_options: Vec::new(),
         };
         if let Some(option) = &self.edns_option {
-            style.add_option(option.code, &option.value);
+            style.add_option(option);
         }
         QuestionFormat::Text(style)
     }

@@ -1,7 +1,7 @@
 //! Values of options: each parser says what would be right.
 
+use crate::questions::network;
 use crate::xdp::Affinity;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use wire::frame::Mac;
@@ -40,19 +40,7 @@ pub(super) fn affinity(text: &str) -> Result<Affinity, String> {
 }
 
 pub(super) fn sources(text: &str) -> Result<Sources, String> {
-    let (address, prefix) = match text.split_once('/') {
-        None => (text, None),
-        Some((address, prefix)) => (address, Some(prefix)),
-    };
-    let address: IpAddr = address
-        .parse()
-        .map_err(|_| "must be an address, or a network such as 192.0.2.0/24")?;
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let prefix = prefix.map_or(Ok(bits), str::parse);
-    match prefix {
-        Ok(prefix) if prefix <= bits => Ok(Sources { address, prefix }),
-        _ => Err(format!("the prefix must be 0 to {bits}")),
-    }
+    network(text).map(|(address, prefix)| Sources { address, prefix })
 }
 
 pub(super) fn mac(text: &str) -> Result<Mac, String> {
@@ -76,63 +64,6 @@ pub(super) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     Ok(first..=last)
 }
 
-/// An EDNS option.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EdnsOption {
-    pub(super) code: u16,
-    pub(super) value: Vec<u8>,
-}
-
-/// `CODE:HEXADECIMAL`, as dnsperf's -E.
-pub(super) fn edns_option(text: &str) -> Result<EdnsOption, String> {
-    let wrong = || "must be CODE:HEXADECIMAL, such as 65001:0102".to_owned();
-    let (code, digits) = text.split_once(':').ok_or_else(wrong)?;
-    let octets = digits.as_bytes().chunks(2).map(|pair| {
-        let pair = std::str::from_utf8(pair)
-            .ok()
-            .filter(|pair| pair.len() == 2)?;
-        u8::from_str_radix(pair, 16).ok()
-    });
-    Ok(EdnsOption {
-        code: code.parse().map_err(|_| wrong())?,
-        value: octets.collect::<Option<_>>().ok_or_else(wrong)?,
-    })
-}
-
-/// A client's cookie of eight octets in hexadecimal (RFC 7873 §4).
-pub(super) fn cookie(text: &str) -> Result<EdnsOption, String> {
-    let option = edns_option(&format!("{}:{text}", wire::codes::edns_option::COOKIE));
-    option
-        .ok()
-        .filter(|option| option.value.len() == 8)
-        .ok_or_else(|| {
-            "must be 16 hexadecimal digits: a client's cookie has eight octets".to_owned()
-        })
-}
-
-/// A network as client subnet (RFC 7871 §6): family, source prefix, scope 0, the octets that the prefix needs.
-pub(super) fn client_subnet(text: &str) -> Result<EdnsOption, String> {
-    let Sources { address, prefix } = sources(text)?;
-    let (family, octets) = match address {
-        IpAddr::V4(address) => (1, address.octets().to_vec()),
-        IpAddr::V6(address) => (2, address.octets().to_vec()),
-    };
-    let mut value = vec![0, family, prefix, 0];
-    for (at, octet) in octets
-        .iter()
-        .enumerate()
-        .take(usize::from(prefix).div_ceil(8))
-    {
-        // "trailing bits SHOULD be set to zero" beyond the prefix.
-        let bits = (usize::from(prefix) - at * 8).min(8);
-        value.push(octet & (0xff00_u16 >> bits) as u8);
-    }
-    Ok(EdnsOption {
-        code: wire::codes::edns_option::ECS,
-        value,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,22 +83,6 @@ mod tests {
         assert!(seconds("0").is_err() && seconds("inf").is_err() && seconds("-1").is_err());
         assert_eq!(rate("1e6"), Ok(1e6));
         assert!(rate("NaN").is_err());
-    }
-
-    #[test]
-    fn edns_options_are_codes_and_octets() {
-        assert_eq!(edns_option("65001:00ff").unwrap().value, [0, 0xff]);
-        assert!(edns_option("3:").unwrap().value.is_empty());
-        for wrong in ["3", "x:00", "3:0", "3:zz", "65536:00"] {
-            assert!(edns_option(wrong).is_err(), "{wrong}");
-        }
-        assert_eq!(cookie("0102030405060708").unwrap().code, 10);
-        assert!(cookie("01").is_err());
-        assert_eq!(
-            client_subnet("192.0.2.255/25").unwrap().value,
-            [0, 1, 25, 0, 192, 0, 2, 128]
-        );
-        assert_eq!(client_subnet("::/0").unwrap().value, [0, 2, 0, 0]);
     }
 
     #[test]

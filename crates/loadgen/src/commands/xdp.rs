@@ -1,17 +1,16 @@
 //! `floodgate xdp`: kxdpgun's command line (its manual, versions 3.2 to 3.5), and what it lacks.
 
 use super::parse;
-use super::values::{
-    EdnsOption, affinity, client_subnet, cookie, mac, ports, rate, seconds, sources,
-};
+use super::values::{affinity, mac, ports, rate, seconds, sources};
 use crate::connections;
+use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
-use crate::questions::{Format as QuestionFormat, Questions, Style};
+use crate::questions::{EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
 use crate::report::{Format, Transport, Way, csv, say, text};
 use crate::shape::Shape;
-use crate::watch::Watch;
+use crate::watch::{Show, Watch};
 use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, sleep_precisely};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
@@ -52,7 +51,8 @@ pub(super) struct Command {
     /// CPUs of the threads: the first, and from each to the next
     #[arg(short = 'F', long, value_name = "[START][sSTEP]", default_value = "0s1", value_parser = affinity)]
     affinity: Affinity,
-    /// File of queries, a line each: `name type [E|D]`; `-` is standard input
+    /// File of queries, a line each: `name type [E|D]`, and for single queries edns=SIZE, cookie=HEX, ecs=NETWORK,
+    /// option=CODE:HEX; `-` is standard input
     #[arg(short = 'i', long, value_name = "FILE")]
     infile: PathBuf,
     /// The file has messages in wire format, each behind its length in two octets
@@ -82,10 +82,10 @@ pub(super) struct Command {
     )]
     edns_size: u16,
     /// A client's cookie in every query, 16 hexadecimal digits
-    #[arg(long, value_name = "HEX", value_parser = cookie, conflicts_with = "binary")]
+    #[arg(long, value_name = "HEX", value_parser = EdnsOption::cookie, conflicts_with = "binary")]
     cookie: Option<EdnsOption>,
     /// A client subnet in every query
-    #[arg(long, value_name = "NETWORK", value_parser = client_subnet, conflicts_with = "binary")]
+    #[arg(long, value_name = "NETWORK", value_parser = EdnsOption::client_subnet, conflicts_with = "binary")]
     ecs: Option<EdnsOption>,
     /// auto: native and zero-copy where possible; copy: native, copying; generic: in the kernel's stack
     #[arg(short = 'm', long, value_enum, default_value = "auto")]
@@ -102,6 +102,12 @@ pub(super) struct Command {
     /// No progress line
     #[arg(short = 'q', long)]
     quiet: bool,
+    /// Rates, latency and queues on the whole terminal while it runs
+    #[arg(long, conflicts_with = "quiet")]
+    live: bool,
+    /// File of what answers must say, a line each: `name type RCODE`, `name type RDATA` or `* RCODE`
+    #[arg(long, value_name = "FILE", conflicts_with = "drop")]
+    expect: Option<PathBuf>,
     /// An answer that takes longer is late, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     late: Duration,
@@ -130,8 +136,9 @@ pub(super) struct Command {
     /// Print the version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
-    /// The server: an address, or a name that has one
-    target: String,
+    /// The server: an address, or a name that has one; several are asked evenly
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -157,9 +164,12 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     // First of all: threads inherit which signals are blocked.
-    let mut watch = Watch::new(command.quiet)?;
+    let mut watch = Watch::new(Show::of(command.quiet, command.live))?;
     sleep_precisely()?;
-    let questions = Questions::read(&command.infile, command.question_format())?;
+    let mut questions = Questions::read(&command.infile, command.question_format())?;
+    if let Some(path) = &command.expect {
+        questions.expect(&Expectations::read(path)?)?;
+    }
     if command.tcp.is_some() {
         command.run_tcp(&questions, &mut watch)?;
         return Ok(ExitCode::SUCCESS);
@@ -196,9 +206,10 @@ impl Command {
             ("-L", self.local_mac.is_some()),
             ("-R", self.remote_mac.is_some()),
             ("--ramp", self.ramp.is_some()),
+            ("more than one target", self.targets.len() > 1),
         ])?;
         let plan = connections::Plan {
-            target: resolve(&self.target, self.port, self.local)?,
+            target: resolve(&self.targets[0], self.port, self.local)?,
             source: self.local.map(|sources| sources.address),
             batch: self.batch.unwrap_or(1),
             late_after: self.late,
@@ -206,7 +217,7 @@ impl Command {
             shape: self.shape,
         };
         let id = RunId::new(Transport::Tcp);
-        self.say_header(&id, &Way::KernelSockets);
+        self.say_header(&id, &Way::KernelSockets { threads: 1 });
         self.print_in_between(watch, &id);
         let load = (self.qps, self.duration);
         let measurement = connections::measure(&plan, questions, load, watch)?;
@@ -260,7 +271,7 @@ impl Command {
 
     fn plan(&self) -> Outcome<Plan> {
         Ok(Plan {
-            target: resolve(&self.target, self.port, self.local)?,
+            targets: self.resolve_all()?,
             interface: self.interface.clone(),
             sources: self.local,
             local_mac: self.local_mac,
@@ -282,6 +293,11 @@ impl Command {
         })
     }
 
+    fn resolve_all(&self) -> Outcome<Vec<SocketAddr>> {
+        let resolve = |target: &String| resolve(target, self.port, self.local);
+        self.targets.iter().map(resolve).collect()
+    }
+
     fn question_format(&self) -> QuestionFormat {
         if self.binary {
             return QuestionFormat::Binary;
@@ -291,7 +307,7 @@ impl Command {
             ..Style::default()
         };
         for option in self.cookie.iter().chain(&self.ecs) {
-            style.add_option(option.code, &option.value);
+            style.add_option(option);
         }
         QuestionFormat::Text(style)
     }
@@ -362,7 +378,7 @@ mod tests {
         let command =
             parsed("-F 2s3 -l 10.1.2.3/8 -R 2:0:0:0:0:a -m generic -i f 192.0.2.1").unwrap();
         let plan = command.plan().unwrap();
-        assert_eq!(plan.target, "192.0.2.1:53".parse().unwrap());
+        assert_eq!(plan.targets, ["192.0.2.1:53".parse().unwrap()]);
         assert_eq!(plan.affinity, Affinity { start: 2, step: 3 });
         assert_eq!(plan.remote_mac, Some([2, 0, 0, 0, 0, 10]));
         assert_eq!((plan.mode, plan.batch), (Mode::Generic, 10));

@@ -183,7 +183,10 @@ mod tests {
             "2001:db8::9"
         };
         let addressing = Addressing {
-            target,
+            targets: vec![crate::xdp::addressing::Target {
+                server: target,
+                mac: [4; 6],
+            }],
             sources: Sources {
                 address: source.parse().unwrap(),
                 prefix: if target.is_ipv4() { 32 } else { 128 },
@@ -191,7 +194,6 @@ mod tests {
             first_port: 4000,
             port_bits: 0,
             local_mac: [2; 6],
-            remote_mac: [4; 6],
             vlan,
         };
         let mut frame = vec![0; 600];

@@ -6,10 +6,13 @@
 //! ```
 
 mod binary;
+mod edns_option;
 pub mod text;
 
+pub use edns_option::{EdnsOption, network};
 pub use text::Style;
 
+use crate::expected::{Expectations, Expected};
 use crate::failure::{During, Failure, Outcome};
 use std::path::Path;
 use wire::message::{HEADER_LENGTH, parse_query};
@@ -23,6 +26,8 @@ pub const LENGTH_MAX: usize = xsk::ROOM - 66;
 pub struct Questions {
     octets: Vec<u8>,
     entries: Vec<Entry>,
+    /// What answers must say, by number; empty where nothing is expected of any.
+    expected: Vec<Option<Expected>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub struct Question<'q> {
     pub message: &'q [u8],
     /// Name, type and class, as an answer must repeat them; empty where the message has none.
     pub question: &'q [u8],
+    /// What the answer must say, if anything.
+    pub expected: Option<&'q Expected>,
 }
 
 /// How a file of questions is written.
@@ -102,6 +109,21 @@ impl Questions {
         Ok(())
     }
 
+    /// Lets answers be compared with what is expected of them.
+    ///
+    /// # Errors
+    /// Nothing is expected of any: the file is of other names.
+    pub fn expect(&mut self, expectations: &Expectations) -> Outcome<()> {
+        let expected = (0..self.len()).map(|number| expectations.of(self.get(number).question));
+        self.expected = expected.map(Option::<&Expected>::cloned).collect();
+        if self.expected.iter().all(Option::is_none) {
+            return Err(Failure::new(
+                "none of the queries is among the expectations",
+            ));
+        }
+        Ok(())
+    }
+
     /// Number of messages.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -125,7 +147,11 @@ impl Questions {
             0 => &[],
             length => &message[HEADER_LENGTH..HEADER_LENGTH + usize::from(length)],
         };
-        Question { message, question }
+        Question {
+            message,
+            question,
+            expected: self.expected.get(number).and_then(Option::as_ref),
+        }
     }
 }
 

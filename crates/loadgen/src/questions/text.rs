@@ -1,8 +1,9 @@
 //! Queries as lines of text: `name type [flags]`, as kxdpgun and dnsperf write them.
 //!
-//! Flags: `E` with EDNS, `D` with EDNS and DNSSEC OK. Empty lines and lines that start with `;` or `#` are left out.
+//! Flags: `E` with EDNS, `D` with EDNS and DNSSEC OK; `edns=SIZE`, `cookie=HEX`, `ecs=NETWORK`, `option=CODE:HEX` for this
+//! query alone. Empty lines and lines that start with `;` or `#` are left out.
 
-use super::Questions;
+use super::{EdnsOption, Questions};
 use crate::failure::{Failure, Outcome};
 use wire::codes::{class, parse_qtype};
 use wire::message::{QueryFlags, write_query};
@@ -35,11 +36,9 @@ impl Default for Style {
 
 impl Style {
     /// Adds an EDNS option; every query has EDNS from then on.
-    pub fn add_option(&mut self, code: u16, value: &[u8]) {
+    pub fn add_option(&mut self, option: &EdnsOption) {
         self.edns = true;
-        self.edns_options.extend(code.to_be_bytes());
-        self.edns_options.extend((value.len() as u16).to_be_bytes());
-        self.edns_options.extend(value);
+        option.append_to(&mut self.edns_options);
     }
 }
 
@@ -73,12 +72,7 @@ fn write_line(message: &mut [u8; 512], line: &str, style: &Style) -> Result<usiz
             "`{line}` has no type: expected `name type [E|D]`, such as `www.example.com A`"
         ));
     };
-    let flags = match (words.next(), words.next()) {
-        (flags, None) => flags_of(flags, style)?,
-        (_, Some(extra)) => {
-            return Err(format!("`{extra}` is too much: expected `name type [E|D]`"));
-        }
-    };
+    let (flags, options) = flags_of(words, style)?;
     let name: NameBuf = name.parse().map_err(|error| format!("`{name}`: {error}"))?;
     let qtype = parse_qtype(qtype)
         .ok_or_else(|| format!("`{qtype}` is no type: expected A, AAAA, … or TYPE65280"))?;
@@ -89,35 +83,55 @@ fn write_line(message: &mut [u8; 512], line: &str, style: &Style) -> Result<usiz
         return Ok(length);
     }
     // The OPT record comes last, and its last two octets are the length of its options.
-    let options = &style.edns_options;
     let end = length + options.len();
     message
         .get_mut(length..end)
         .ok_or_else(too_long)?
-        .copy_from_slice(options);
+        .copy_from_slice(&options);
     message[length - 2..length].copy_from_slice(&(options.len() as u16).to_be_bytes());
     Ok(end)
 }
 
-fn flags_of(word: Option<&str>, style: &Style) -> Result<QueryFlags, String> {
-    let (edns, dnssec_ok) = match word {
-        None => (false, false),
-        Some("E") => (true, false),
-        Some("D") => (true, true),
-        Some(other) => {
-            return Err(format!(
-                "`{other}` is no flag: expected E (EDNS), D (EDNS with DNSSEC OK) or nothing"
-            ));
+/// Flags and EDNS options of a query: those of all, and those that its words add.
+fn flags_of<'l>(
+    words: impl Iterator<Item = &'l str>,
+    style: &Style,
+) -> Result<(QueryFlags, Vec<u8>), String> {
+    let (mut edns, mut dnssec_ok) = (style.edns || style.dnssec_ok, style.dnssec_ok);
+    let mut payload_size = style.payload_size;
+    let mut options = style.edns_options.clone();
+    for word in words {
+        edns = true;
+        let mut add = |option: Result<EdnsOption, String>| -> Result<(), String> {
+            let option = option.map_err(|what| format!("`{word}`: {what}"))?;
+            option.append_to(&mut options);
+            Ok(())
+        };
+        match word.split_once('=') {
+            None if word == "E" => {}
+            None if word == "D" => dnssec_ok = true,
+            Some(("edns", size)) => {
+                let wrong = |_| format!("`{word}`: must be octets, at most 65535");
+                payload_size = size.parse().map_err(wrong)?;
+            }
+            Some(("cookie", cookie)) => add(EdnsOption::cookie(cookie))?,
+            Some(("ecs", network)) => add(EdnsOption::client_subnet(network))?,
+            Some(("option", option)) => add(EdnsOption::from_text(option))?,
+            _ => {
+                return Err(format!(
+                    "`{word}` is no flag: expected E (EDNS), D (EDNS with DNSSEC OK), edns=SIZE, cookie=HEX, ecs=NETWORK, \
+                     option=CODE:HEX or nothing"
+                ));
+            }
         }
-    };
-    let dnssec_ok = dnssec_ok || style.dnssec_ok;
-    let edns = edns || style.edns || dnssec_ok;
-    Ok(QueryFlags {
+    }
+    let flags = QueryFlags {
         recursion_desired: true,
-        payload_size: edns.then_some(style.payload_size),
+        payload_size: edns.then_some(payload_size),
         dnssec_ok,
         ..QueryFlags::default()
-    })
+    };
+    Ok((flags, options))
 }
 
 #[cfg(test)]
@@ -162,8 +176,8 @@ mod tests {
     #[test]
     fn options_stand_in_queries_with_edns() {
         let mut style = Style::default();
-        style.add_option(10, b"\x01\x02\x03\x04\x05\x06\x07\x08");
-        style.add_option(8, &[0, 1, 24, 0, 192, 0, 2]);
+        style.add_option(&EdnsOption::cookie("0102030405060708").unwrap());
+        style.add_option(&EdnsOption::client_subnet("192.0.2.0/24").unwrap());
         let questions = parse(b"a A", style.clone()).unwrap();
         let message = questions.get(0).message;
         let edns = parse_query(message).unwrap().edns.unwrap();
@@ -172,13 +186,34 @@ mod tests {
             .map(|option| (option.code, option.value.len()))
             .collect();
         assert_eq!(options, [(10, 8), (8, 7)]);
-        style.add_option(65001, &[0; 500]);
+        style.add_option(&EdnsOption {
+            code: 65001,
+            value: vec![0; 500],
+        });
         assert!(
             parse(b"a A", style)
                 .unwrap_err()
                 .to_string()
                 .contains("512 octets")
         );
+    }
+
+    #[test]
+    fn a_line_has_options_of_its_own() {
+        let text =
+            "a A D edns=4096 ecs=192.0.2.0/24 cookie=0102030405060708\na A option=65001:ff\na A";
+        let questions = parse(text.as_bytes(), Style::default()).unwrap();
+        let edns: Vec<_> = (0..3)
+            .map(|number| {
+                let message = questions.get(number).message;
+                let edns = parse_query(message).unwrap().edns?;
+                let codes: Vec<u16> = edns.options(message).map(|option| option.code).collect();
+                Some((edns.payload_size, edns.dnssec_ok, codes))
+            })
+            .collect();
+        assert_eq!(edns[0], Some((4096, true, vec![8, 10])));
+        assert_eq!(edns[1], Some((1232, false, vec![65001])));
+        assert_eq!(edns[2], None);
     }
 
     #[test]
@@ -189,7 +224,8 @@ mod tests {
         );
         assert!(failure("a B").starts_with("line 1: `B` is no type"));
         assert!(failure("a A X").starts_with("line 1: `X` is no flag"));
-        assert!(failure("a A E D").starts_with("line 1: `D` is too much"));
+        assert!(failure("a A E x=5").starts_with("line 1: `x=5` is no flag"));
+        assert!(failure("a A cookie=12").starts_with("line 1: `cookie=12`: must be 16"));
         assert!(failure("\n\na..b A").starts_with("line 3: `a..b`: empty label"));
         assert!(
             parse(b"\xff A", Style::default())

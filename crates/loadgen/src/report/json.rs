@@ -138,8 +138,11 @@ impl RunId {
 
 /// What is known of the way onto the wire.
 fn info(way: &Way) -> Value {
-    let Way::Xdp(description) = way else {
-        return json!({"threads": 1, "attached": "none", "bound": "kernel sockets"});
+    let description = match way {
+        Way::Xdp(description) => description,
+        Way::KernelSockets { threads } => {
+            return json!({"threads": threads, "attached": "none", "bound": "kernel sockets"});
+        }
     };
     json!({
         "interface": description.interface,

@@ -32,7 +32,7 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     Xdp(Description),
-    KernelSockets,
+    KernelSockets { threads: usize },
 }
 
 /// Writes to standard output at once. Where nobody reads it any more (`| head -1`), the run goes on in silence.

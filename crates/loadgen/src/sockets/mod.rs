@@ -19,6 +19,7 @@ use crate::failure::Outcome;
 use crate::questions::Questions;
 use crate::tally::Tally;
 use crate::watch::Watch;
+use crate::xdp::{LaneCounts, Losses};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -75,6 +76,21 @@ pub struct Measurement {
     pub end: End,
 }
 
+impl Measurement {
+    /// The same as that of one lane, for what prints both.
+    pub fn of_all_threads(self) -> crate::xdp::Measurement {
+        crate::xdp::Measurement {
+            sending: self.duration,
+            lanes: vec![LaneCounts {
+                sent: self.tally.sent,
+                received: self.tally.answers(),
+            }],
+            tally: self.tally,
+            losses: Losses::default(),
+        }
+    }
+}
+
 /// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -112,7 +128,12 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         .map(|thread| Clients::open(plan, share(plan, thread), &connections))
         .collect::<Outcome<_>>()?;
     run.started = Instant::now();
-    watch.start(plan.limit.unwrap_or_default());
+    let transport = match plan.transport {
+        Transport::Udp => "UDP",
+        Transport::Tcp => "TCP",
+    };
+    let what = format!("{} over {transport} sockets", plan.server);
+    watch.start((&what, "thread"), plan.limit.unwrap_or_default());
     let results: Vec<Outcome<()>> = std::thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = clients
@@ -132,7 +153,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     let sent_all = run.next.load(Ordering::Relaxed) >= total;
     Ok(Measurement {
         duration,
-        tally: sum(&tallies),
+        tally: Tally::sum(&each(&tallies)),
         interrupted: run.interrupted.load(Ordering::Relaxed),
         end: match (watch.is_stopped(), sent_all) {
             (true, _) => End::Interrupted,
@@ -183,14 +204,13 @@ fn share(plan: &Plan, thread: usize) -> Range<usize> {
 /// Watches over a run until all threads are done.
 fn oversee(run: &Run<'_>, tallies: &[Mutex<Tally>], watch: &mut Watch) {
     while run.working.load(Ordering::Acquire) > 0 {
-        if !watch.turn(LOOK_EVERY, || sum(tallies)) {
+        if !watch.turn(LOOK_EVERY, || each(tallies)) {
             run.stop.store(true, Ordering::Relaxed);
         }
     }
 }
 
-fn sum(tallies: &[Mutex<Tally>]) -> Tally {
-    let mut sum = Tally::default();
-    tallies.iter().for_each(|tally| sum.add(&lock(tally)));
-    sum
+/// What each thread has counted.
+fn each(tallies: &[Mutex<Tally>]) -> Vec<Tally> {
+    tallies.iter().map(|tally| lock(tally).clone()).collect()
 }

@@ -280,7 +280,7 @@ fn count(run: &Run<'_>, outstanding: &mut Outstanding, tally: &mut Tally, messag
         return tally.count_wrong(Fault::Response(ResponseError::TooShort));
     };
     let id = u16::from_be_bytes([header[0], header[1]]);
-    let question = |query: &Query| run.questions.get(query.question as usize).question;
+    let question = |query: &Query| run.questions.get(query.question as usize);
     let check = |query: &Query| judge::check(message, question(query));
     match outstanding.find(id) {
         Found::Never => tally.count_wrong(Fault::NeverAsked),
@@ -299,7 +299,7 @@ fn count(run: &Run<'_>, outstanding: &mut Outstanding, tally: &mut Tally, messag
                 outstanding.answer(id);
                 tally.count_right(&answer, latency);
                 if run.plan.verbose {
-                    verbose::answered(question(&query), &answer, latency);
+                    verbose::answered(question(&query).question, &answer, latency);
                 }
             }
         },

@@ -17,11 +17,19 @@ const VLAN_LENGTH: usize = 4;
 /// Octets of both MAC addresses.
 const MACS_LENGTH: usize = 12;
 
+/// A server that is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub server: SocketAddr,
+    /// The next hop's address on the link.
+    pub mac: Mac,
+}
+
 /// Who asks, and who is asked.
 #[derive(Clone, Debug)]
 pub struct Addressing {
-    /// The server.
-    pub target: SocketAddr,
+    /// The servers, one at least, all of one version of IP. They are asked evenly.
+    pub targets: Vec<Target>,
     /// The addresses that queries come from, of the same version of IP.
     pub sources: Sources,
     /// The first source port; lanes have `2^port_bits` each, one lane's behind the other's.
@@ -30,8 +38,6 @@ pub struct Addressing {
     pub port_bits: u32,
     /// Our address on the link.
     pub local_mac: Mac,
-    /// The next hop's.
-    pub remote_mac: Mac,
     /// The tag of all frames.
     pub vlan: Option<u16>,
 }
@@ -53,7 +59,7 @@ pub fn port_bits(ports: &RangeInclusive<u16>, lanes: usize) -> Outcome<u32> {
 
 impl Addressing {
     /// Writes the frame of a query into a chunk, from its start; returns the frame's length. `port` counts from the lane's
-    /// first; `number` decides which source address it has, see [`source`](Addressing::source).
+    /// first; `number` decides which source and target it has, see [`source`](Addressing::source).
     ///
     /// # Panics
     /// Where the chunk is too small: [`crate::questions::LENGTH_MAX`] octets of message fit.
@@ -66,7 +72,8 @@ impl Addressing {
         number: u64,
     ) -> u32 {
         let tag = self.vlan.map_or(0, |_| VLAN_LENGTH);
-        let start = tag + Family::of(&self.target).headers_length();
+        let target = self.target(number);
+        let start = tag + Family::of(&target.server).headers_length();
         let end = start + message.len();
         chunk[start..end].copy_from_slice(message);
         if message.len() >= 2 {
@@ -75,9 +82,9 @@ impl Addressing {
         let port = self.first_port + ((lane as u16) << self.port_bits) + port;
         let headers = Headers {
             source_mac: self.local_mac,
-            destination_mac: self.remote_mac,
+            destination_mac: target.mac,
             source: SocketAddr::new(self.source(number), port),
-            destination: self.target,
+            destination: target.server,
         };
         write_headers(chunk, start, message.len(), &headers)
             .expect("chunks have room, and both ends are of one version of IP");
@@ -115,6 +122,16 @@ impl Addressing {
         let offset = port.checked_sub(self.first_port)?;
         let lane = usize::from(offset) >> self.port_bits;
         (lane < lanes).then_some((lane, offset & ((1 << self.port_bits) - 1)))
+    }
+
+    /// The server that the query of this number goes to.
+    #[inline]
+    pub fn target(&self, number: u64) -> &Target {
+        match self.targets.as_slice() {
+            [only] => only,
+            // Not the bits that choose the source: every source asks every target.
+            all => &all[(spread(!number) % all.len() as u64) as usize],
+        }
     }
 
     /// The source address of the query of this number (of which only the bits of port and ID count).
@@ -172,7 +189,10 @@ mod tests {
 
     fn addressing(target: &str, source: &str, prefix: u8) -> Addressing {
         Addressing {
-            target: target.parse().unwrap(),
+            targets: vec![Target {
+                server: target.parse().unwrap(),
+                mac: [2, 0, 0, 0, 0, 2],
+            }],
             sources: Sources {
                 address: source.parse().unwrap(),
                 prefix,
@@ -180,7 +200,6 @@ mod tests {
             first_port: 16384,
             port_bits: 4,
             local_mac: [2, 0, 0, 0, 0, 1],
-            remote_mac: [2, 0, 0, 0, 0, 2],
             vlan: None,
         }
     }
@@ -196,12 +215,12 @@ mod tests {
             let mut chunk = [0; 2048];
             let length = addressing.write(&mut chunk, b"\0\0query", (2, 3, 0x1234), 7) as usize;
             let (packet, payload) = addressing.read(&mut chunk[..length], false).unwrap();
-            assert_eq!(packet.destination, addressing.target);
+            assert_eq!(packet.destination, addressing.targets[0].server);
             assert_eq!(
                 packet.source,
                 SocketAddr::new(source.parse().unwrap(), 16384 + 2 * 16 + 3)
             );
-            assert_eq!(packet.destination_mac, addressing.remote_mac);
+            assert_eq!(packet.destination_mac, addressing.targets[0].mac);
             assert_eq!(
                 (payload, packet.checksum),
                 (&b"\x12\x34query"[..], UdpChecksum::Verified)
@@ -271,6 +290,32 @@ mod tests {
             uses.values().all(|uses| (850..1150).contains(uses)),
             "{uses:?}"
         );
+    }
+
+    #[test]
+    fn targets_are_asked_evenly_from_every_source() {
+        let mut addressing = addressing("192.0.2.1:53", "192.0.2.96", 30);
+        for last in [2, 3] {
+            addressing.targets.push(Target {
+                server: SocketAddr::from(([192, 0, 2, last], 53)),
+                mac: [2, 0, 0, 0, 0, last],
+            });
+        }
+        let mut uses = std::collections::HashMap::new();
+        for number in 0..6000 {
+            let pair = (addressing.source(number), addressing.target(number).server);
+            *uses.entry(pair).or_insert(0) += 1;
+        }
+        assert_eq!(uses.len(), 6);
+        assert!(
+            uses.values().all(|uses| (850..1150).contains(uses)),
+            "{uses:?}"
+        );
+        let mut chunk = [0; 2048];
+        let length = addressing.write(&mut chunk, b"\0\0query", (0, 0, 1), 5) as usize;
+        let (packet, _) = addressing.read(&mut chunk[..length], false).unwrap();
+        assert_eq!(packet.destination, addressing.target(5).server);
+        assert_eq!(packet.destination_mac, addressing.target(5).mac);
     }
 
     proptest! {

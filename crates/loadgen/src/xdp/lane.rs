@@ -310,18 +310,19 @@ fn judge(run: &Run<'_>, frame: &mut [u8], now: u64) -> Result<Verdict, Fault> {
     let (packet, message) = addressing
         .read(frame, run.accept_partial)
         .map_err(Fault::Frame)?;
-    if packet.source != addressing.target {
-        return Err(Fault::Source);
-    }
     let port = addressing.lane_of(packet.destination.port(), run.flights.len());
     let (lane, port) = port.ok_or(Fault::Destination)?;
     let short = Fault::Response(wire::message::ResponseError::TooShort);
     let id = Header::read(message).ok_or(short)?.id();
     let flights = &run.flights[lane];
-    if packet.destination.ip() != addressing.source(flights.number_of(port, id)) {
+    let number = flights.number_of(port, id);
+    if packet.source != addressing.target(number).server {
+        return Err(Fault::Source);
+    }
+    if packet.destination.ip() != addressing.source(number) {
         return Err(Fault::Destination);
     }
-    let question = |number: u32| run.questions.get(number as usize).question;
+    let question = |number: u32| run.questions.get(number as usize);
     match flights.find(port, id) {
         Found::Never => Err(Fault::NeverAsked),
         Found::Past => Ok(Verdict::Late),

@@ -50,11 +50,9 @@ impl Measurement {
             received: tally.answers(),
         });
         let lanes = lanes.collect();
-        let mut tally = Tally::default();
-        tallies.iter().for_each(|lane| tally.add(lane));
         Measurement {
             sending,
-            tally,
+            tally: Tally::sum(&tallies),
             lanes,
             losses,
         }

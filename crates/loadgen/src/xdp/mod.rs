@@ -10,7 +10,7 @@ pub mod addressing;
 mod lane;
 mod measurement;
 
-pub use measurement::{LaneCounts, Measurement};
+pub use measurement::{LaneCounts, Losses, Measurement};
 
 use crate::failure::{During, Failure, Outcome};
 use crate::flights::Flights;
@@ -20,7 +20,7 @@ use crate::questions::Questions;
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
-use addressing::{Addressing, port_bits};
+use addressing::{Addressing, Target, port_bits};
 use lane::{Lane, Run};
 use measurement::Baseline;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -59,7 +59,8 @@ pub struct Affinity {
 /// Everything that a generator must know before it starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub target: SocketAddr,
+    /// One at least; all are reached through one interface.
+    pub targets: Vec<SocketAddr>,
     /// The interface's name, where the route's is not wanted.
     pub interface: Option<String>,
     /// Source addresses, where the kernel's choice is not wanted.
@@ -130,7 +131,9 @@ impl Generator {
         let lanes = nic.queues as usize;
         addressing.port_bits = port_bits(&plan.ports, lanes)?;
         let collector = Collector::load(&collection(&plan, &addressing))?;
-        collector.add_target(plan.target)?;
+        for target in &plan.targets {
+            collector.add_target(*target)?;
+        }
         let remembered = rate / lanes as f64 * (plan.late_after.as_secs_f64() + 0.5);
         let flights = || Flights::new(remembered.min(FLIGHTS_MAX) as u64, addressing.port_bits);
         let mut generator = Generator {
@@ -185,9 +188,20 @@ impl Generator {
         })
     }
 
+    /// What is measured, in a few words.
+    fn headline(&self) -> String {
+        let targets: Vec<String> = self
+            .plan
+            .targets
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect();
+        format!("{} over AF_XDP on {}", targets.join(", "), self.nic.name)
+    }
+
     /// Octets of headers in front of a query's message.
     pub fn headers_length(&self) -> usize {
-        Family::of(&self.plan.target).headers_length()
+        Family::of(&self.plan.targets[0]).headers_length()
     }
 
     /// Sends at this rate for so long, waits for the last answers, and says what was counted. Ends early when the watch
@@ -222,7 +236,7 @@ impl Generator {
         let pace = Pace::new(rate / lanes, duration, self.plan.batch, self.plan.patience);
         let pace = pace.shaped(self.plan.shape);
         let affinity = self.plan.affinity;
-        watch.start(duration);
+        watch.start((&self.headline(), "queue"), duration);
         let results = std::thread::scope(|scope| {
             let threads: Vec<_> = self
                 .lanes
@@ -278,71 +292,88 @@ impl Drop for Generator {
 /// Watches over a run until all lanes have sent everything and the last answers are in, or their time is over.
 fn oversee(run: &Run<'_>, watch: &mut Watch, answers: bool) {
     while run.sending.load(Ordering::Acquire) > 0 {
-        if !watch.turn(LOOK_EVERY, || sum(run)) {
+        if !watch.turn(LOOK_EVERY, || each(run)) {
             run.stop.store(true, Ordering::Release);
         }
     }
     let patience = Duration::from_nanos(run.late_after);
     let waiting = Instant::now();
-    while answers && waiting.elapsed() < patience && sum(run).unanswered() > 0 {
-        watch.turn(LOOK_EVERY, || sum(run));
+    while answers && waiting.elapsed() < patience && unanswered(run) > 0 {
+        watch.turn(LOOK_EVERY, || each(run));
     }
     run.end.store(true, Ordering::Release);
 }
 
-fn sum(run: &Run<'_>) -> Tally {
-    let mut sum = Tally::default();
-    for tally in run.tallies {
-        sum.add(
-            &tally
-                .lock()
-                .unwrap_or_else(|poisoned| poisoned.into_inner()),
-        );
-    }
-    sum
+/// What each lane has counted.
+fn each(run: &Run<'_>) -> Vec<Tally> {
+    let lock = |tally: &Mutex<Tally>| match tally.lock() {
+        Ok(tally) => tally.clone(),
+        Err(poisoned) => poisoned.into_inner().clone(),
+    };
+    run.tallies.iter().map(lock).collect()
+}
+
+fn unanswered(run: &Run<'_>) -> u64 {
+    Tally::sum(&each(run)).unanswered()
 }
 
 /// Interface and addresses: what the kernel says where nothing is given by hand.
 fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
     let given = plan.interface.as_deref().map(Nic::by_name).transpose()?;
-    let target = plan.target.ip();
-    let by_hand = given
-        .clone()
-        .zip(plan.sources)
-        .filter(|_| plan.remote_mac.is_some());
-    let (nic, sources, remote_mac) = match by_hand {
-        // Nothing to ask: not even a route is needed.
-        Some((nic, sources)) => (nic, sources, plan.remote_mac),
-        None => {
-            let route = path::route(target, given.as_ref().map(|nic| nic.index))?;
-            let nic = given.map_or_else(|| Nic::by_index(route.interface), Ok)?;
-            let single = if target.is_ipv4() { 32 } else { 128 };
-            let own = Sources {
-                address: route.source,
-                prefix: single,
-            };
-            let remote = plan
-                .remote_mac
-                .map_or_else(|| path::resolve(&route, target), Ok)?;
-            (nic, plan.sources.unwrap_or(own), Some(remote))
+    let mut targets = Vec::new();
+    let mut found: Option<(Nic, Sources)> = None;
+    for &server in &plan.targets {
+        let (nic, sources, mac) = way_to(plan, given.as_ref(), server)?;
+        if sources.address.is_ipv4() != server.is_ipv4() {
+            return Err(Failure::new(format!(
+                "source {} and target {} are of different versions of IP",
+                sources.address,
+                server.ip()
+            )));
         }
-    };
-    if sources.address.is_ipv4() != target.is_ipv4() {
-        return Err(Failure::new(format!(
-            "source {} and target {target} are of different versions of IP",
-            sources.address
-        )));
+        targets.push(Target { server, mac });
+        let (first, _) = found.get_or_insert((nic.clone(), sources));
+        if first.index != nic.index {
+            return Err(Failure::new(format!(
+                "{} is reached through {}, {} through {}: all targets must be reached through one interface",
+                plan.targets[0].ip(),
+                first.name,
+                server.ip(),
+                nic.name
+            )));
+        }
     }
+    let (nic, sources) = found.ok_or_else(|| Failure::new("no target to send to"))?;
     let addressing = Addressing {
-        target: plan.target,
+        targets,
         sources,
         first_port: *plan.ports.start(),
         port_bits: 0,
         local_mac: plan.local_mac.unwrap_or(nic.mac),
-        remote_mac: remote_mac.expect("by hand, or just resolved"),
         vlan: plan.vlan,
     };
     Ok((nic, addressing))
+}
+
+/// Interface, source and the next hop's MAC address.
+fn way_to(plan: &Plan, given: Option<&Nic>, server: SocketAddr) -> Outcome<(Nic, Sources, Mac)> {
+    let target = server.ip();
+    if let (Some(nic), Some(sources), Some(mac)) = (given, plan.sources, plan.remote_mac) {
+        // Nothing to ask: not even a route is needed.
+        return Ok((nic.clone(), sources, mac));
+    }
+    let route = path::route(target, given.map(|nic| nic.index))?;
+    let nic = given
+        .cloned()
+        .map_or_else(|| Nic::by_index(route.interface), Ok)?;
+    let own = Sources {
+        address: route.source,
+        prefix: if target.is_ipv4() { 32 } else { 128 },
+    };
+    let mac = plan
+        .remote_mac
+        .map_or_else(|| path::resolve(&route, target), Ok)?;
+    Ok((nic, plan.sources.unwrap_or(own), mac))
 }
 
 fn collection(plan: &Plan, addressing: &Addressing) -> Collection {

@@ -309,8 +309,8 @@ pub(super) mod tests {
                     record.measure = *measure;
                     record.course.at = vec![0.25, 0.5];
                     record.course.told_at = vec![0.25, 0.5];
-                    let curves = [&mut record.course.user, &mut record.course.right];
-                    curves.map(|curve| *curve = vec![0.5, 0.75]);
+                    record.course.user = vec![0.5, 0.75];
+                    record.course.right = vec![0.5, 0.75];
                     record.details = serde_json::json!({
                         "points": [{"load": "idle", "rate": 100, "p50": 5000, "p99": 9000}],
                         "floodgate": {"threads": [{"received": 5}, {"received": 6}]},

@@ -151,7 +151,7 @@ impl Svg {
             _ => format!(r#"<ellipse cx="{x:.1}" cy="{y:.1}" rx="6" ry="3""#),
         };
         // Every other time round the markers are hollow.
-        let fill = if style.0 / STYLES.len() % 2 == 0 {
+        let fill = if (style.0 / STYLES.len()).is_multiple_of(2) {
             style.colour()
         } else {
             "#fff"
