@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Error, Result};
+use crate::kept::Kept;
 use crate::sys::bpf;
 
 /// Where in the kernel the program runs.
@@ -34,6 +35,8 @@ pub(crate) struct Attached {
     pub(crate) interface: u32,
     /// Native or generic.
     pub(crate) mode: AttachMode,
+    /// Where it is kept when this value, or the process, ends.
+    kept: Option<Kept>,
 }
 
 impl Attached {
@@ -66,14 +69,30 @@ impl Attached {
             link,
             interface,
             mode,
+            kept: None,
         }
+    }
+
+    pub(crate) fn kept_in(self, kept: Kept) -> Attached {
+        Attached {
+            kept: Some(kept),
+            ..self
+        }
+    }
+
+    pub(crate) fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+
+    pub(crate) fn link(&self) -> &OwnedFd {
+        &self.link
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
 
-    fn with(self, native_refused: Option<io::Error>) -> (Attached, Attachment) {
+    pub(crate) fn with(self, native_refused: Option<io::Error>) -> (Attached, Attachment) {
         let mode = self.mode;
         (
             self,
@@ -113,6 +132,7 @@ fn link(program: &OwnedFd, interface: u32, mode: AttachMode) -> Result<Attached>
             link,
             interface,
             mode,
+            kept: None,
         }),
         // EBUSY: a program is there in this mode, EEXIST: in the other. A link never replaces it.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST)) => {

@@ -21,6 +21,7 @@ mod collector;
 mod error;
 mod foreign;
 mod heartbeat;
+mod kept;
 mod layout;
 pub mod nic;
 mod object;
@@ -40,6 +41,7 @@ pub use collector::{COLLECTED, Collected, Collection, Collector, Sources};
 pub use error::{Error, Result};
 pub use foreign::Foreign;
 pub use heartbeat::Heartbeat;
+pub use kept::unload;
 pub use layout::{LAYOUT, REASONS, ROOM, Reason};
 pub use program::{Handed, Program};
 pub use socket::{

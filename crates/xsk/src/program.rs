@@ -4,12 +4,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::attach::{AttachMode, Attached, Attachment};
 use crate::error::{Error, Result};
 use crate::heartbeat::Heartbeat;
+use crate::kept::{self, Kept};
 use crate::layout::{
     self, CPU_LENGTH, DEVICE_LENGTH, GENERATION_OFFSET, HEARTBEAT_LENGTH, LOCALS, PORTS_LENGTH,
     QUEUES, REASONS, SERVED, Settings,
@@ -53,7 +55,7 @@ const MAPS: [(&str, usize, usize); 7] = [
 ];
 
 /// What is to be said of a program beside its descriptors ([`Program::hand_over`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handed {
     /// The index of the interface it is attached to.
     pub interface: u32,
@@ -61,6 +63,8 @@ pub struct Handed {
     pub native: bool,
     /// Loaded for frames in several buffers.
     pub has_buffers: bool,
+    /// Where its link is kept, if it is to be.
+    pub kept: Option<PathBuf>,
 }
 
 /// One of our addresses towards backends: its bitmap, and what needs it.
@@ -142,6 +146,27 @@ impl Program {
         Ok(attachment)
     }
 
+    /// The same by a link that is pinned in bpffs and stays when the process ends: the next start gives it a program of its
+    /// own, without touching the interface ([`unload`](crate::unload) takes it off).
+    pub fn attach_kept(&mut self, interface: u32, mode: AttachMode) -> Result<Attachment> {
+        if self.attached.is_some() {
+            return Err(Error::Invalid(
+                "this program is attached already".to_owned(),
+            ));
+        }
+        self.set_mac(Nic::by_index(interface)?.mac);
+        let (attached, attachment) = kept::attach(&self.program, interface, mode)?;
+        self.attached = Some(attached);
+        Ok(attachment)
+    }
+
+    /// From now on the program goes with this value even if it was to be kept.
+    pub fn let_go(&self) {
+        if let Some(kept) = self.attached.as_ref().and_then(Attached::kept) {
+            kept.let_go();
+        }
+    }
+
     /// What another process needs to use this program as its own, once it is attached: the descriptors are its own then,
     /// and the program stays attached when this value is dropped.
     ///
@@ -164,11 +189,14 @@ impl Program {
         ];
         let maps = maps.into_iter().map(Map::descriptor);
         let ends = [self.program.as_fd(), attached.descriptor()].into_iter();
-        let copies = ends.chain(maps).map(|fd| fd.try_clone_to_owned());
+        let lock = attached.kept().map(|kept| kept.lock().as_fd());
+        let parts = ends.chain(maps).chain(lock);
+        let copies = parts.map(|fd| fd.try_clone_to_owned());
         let handed = Handed {
             interface: attached.interface,
             native: attached.mode == AttachMode::Native,
             has_buffers: self.has_buffers,
+            kept: attached.kept().map(|kept| kept.folder().to_owned()),
         };
         Ok((
             handed,
@@ -193,7 +221,11 @@ impl Program {
             maps.push(object::map_from(next()?, name, key, value)?);
         }
         let mut program = Program::of(program, maps, handed.has_buffers)?;
-        program.attached = Some(Attached::of(link, handed.interface, handed.native));
+        let mut attached = Attached::of(link, handed.interface, handed.native);
+        if let Some(folder) = handed.kept {
+            attached = attached.kept_in(Kept::of(folder, next()?));
+        }
+        program.attached = Some(attached);
         Ok(program)
     }
 

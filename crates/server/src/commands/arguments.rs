@@ -22,6 +22,11 @@ pub(super) enum Arguments {
     Serve(ServeArguments),
     /// One of our own commands, to the instance whose control socket is there.
     Ask(Request, PathBuf),
+    /// `xdp status` of one interface.
+    XdpStatus(String, PathBuf),
+    /// `xdp load` and `xdp unload`: by hand, without an instance.
+    XdpLoad(String),
+    XdpUnload(String),
     /// What needs no instance: zone files.
     Zone(ZoneArguments),
 }
@@ -57,17 +62,39 @@ enum AskCommand {
 #[derive(Debug, clap::Subcommand)]
 enum XdpCommand {
     /// Print programs, maps, sockets and heartbeats
-    Status,
+    Status {
+        /// Of this interface only
+        #[arg(long)]
+        interface: Option<String>,
+    },
+    /// Attach the program to an interface and keep it there: it passes everything until millrace serves
+    Load {
+        #[arg(long)]
+        interface: String,
+    },
+    /// Take a program that was kept off an interface
+    Unload {
+        #[arg(long)]
+        interface: String,
+    },
 }
 
-impl AskCommand {
-    fn request(&self) -> Request {
-        match self {
-            AskCommand::Reload => Request::Reload,
-            AskCommand::Stats => Request::Stats,
-            AskCommand::Xdp {
-                what: XdpCommand::Status,
-            } => Request::XdpStatus,
+impl AskArguments {
+    fn what(self) -> Arguments {
+        let what = match self.command {
+            AskCommand::Reload => return Arguments::Ask(Request::Reload, self.control),
+            AskCommand::Stats => return Arguments::Ask(Request::Stats, self.control),
+            AskCommand::Xdp { what } => what,
+        };
+        match what {
+            XdpCommand::Status { interface: None } => {
+                Arguments::Ask(Request::XdpStatus, self.control)
+            }
+            XdpCommand::Status {
+                interface: Some(interface),
+            } => Arguments::XdpStatus(interface, self.control),
+            XdpCommand::Load { interface } => Arguments::XdpLoad(interface),
+            XdpCommand::Unload { interface } => Arguments::XdpUnload(interface),
         }
     }
 }
@@ -180,11 +207,7 @@ impl Arguments {
             .get(1)
             .is_some_and(|word| COMMANDS.iter().any(|command| word == command))
         {
-            let arguments = AskArguments::try_parse_from(words)?;
-            return Ok(Arguments::Ask(
-                arguments.command.request(),
-                arguments.control,
-            ));
+            return Ok(AskArguments::try_parse_from(words)?.what());
         }
         let arguments = ServeArguments::try_parse_from(words)?;
         if arguments.version {
@@ -292,6 +315,9 @@ mod tests {
         };
         assert_eq!(path, Path::new("/tmp/c"));
         assert!(read(&["xdp"]).is_err());
+        assert!(read(&["xdp", "unload"]).is_err());
+        let unload = read(&["xdp", "unload", "--interface", "enp1s0"]);
+        assert!(matches!(unload, Ok(Arguments::XdpUnload(name)) if name == "enp1s0"));
     }
 
     #[test]

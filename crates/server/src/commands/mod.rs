@@ -3,6 +3,7 @@
 
 mod arguments;
 mod check;
+mod kept;
 pub mod running;
 pub mod xdp;
 mod zone;
@@ -29,6 +30,9 @@ pub fn run(
         Ok(Arguments::Check(arguments)) => check::run(&arguments),
         Ok(Arguments::Serve(arguments)) => serve(&arguments),
         Ok(Arguments::Ask(request, path)) => running::ask(&path, request),
+        Ok(Arguments::XdpStatus(interface, path)) => running::xdp_status(&path, &interface),
+        Ok(Arguments::XdpLoad(interface)) => kept::load(&interface),
+        Ok(Arguments::XdpUnload(interface)) => kept::unload(&interface),
         Ok(Arguments::Zone(arguments)) => arguments.run(),
         Err(error) => {
             // Whoever closed our standard error does not want to read this.

@@ -21,6 +21,29 @@ pub fn ask(path: &Path, request: Request) -> ExitCode {
     }
 }
 
+/// `millrace xdp status --interface`: of one interface.
+pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
+    let answered = client::request(path, Request::XdpStatus).map_err(|error| error.to_string());
+    let status = answered.and_then(|status| {
+        serde_json::from_value::<xdp::Status>(status).map_err(|error| error.to_string())
+    });
+    let device = status.and_then(|status| {
+        let mut devices = status.devices.into_iter();
+        let found = devices.find(|device| device.interface == interface);
+        found.ok_or_else(|| format!("AF_XDP is not in use on {interface}"))
+    });
+    match device {
+        Ok(device) => {
+            print!("{device}");
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// What is printed: lines, each with its line feed.
 fn text(request: Request, result: &Value) -> String {
     match (request, result) {

@@ -113,6 +113,8 @@ pub struct XskQueue {
 /// Limits and time-outs that workers read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
+    /// millrace.setKeepXDP: programs stay on their interfaces when the process ends.
+    pub keep_xdp: bool,
     /// setUDPTimeout.
     pub udp_timeout: Duration,
     /// setMaxUDPOutstanding: queries in flight.
@@ -155,6 +157,7 @@ impl Default for Tuning {
     /// dnsdist's defaults.
     fn default() -> Tuning {
         Tuning {
+            keep_xdp: false,
             udp_timeout: Duration::from_secs(2),
             maximum_udp_outstanding: 65_535,
             drop_empty_queries: false,

@@ -21,8 +21,9 @@ impl Attached {
         helper: &Helper,
         interface: u32,
         map_path: Option<&str>,
+        keep: bool,
     ) -> Result<(Attached, String), HelperError> {
-        match (helper.attach(interface), map_path) {
+        match (helper.attach(interface, keep), map_path) {
             (Ok((program, mode)), _) => Ok((
                 Attached::Ours(program),
                 format!("AF_XDP program attached in {mode}"),
@@ -108,6 +109,13 @@ impl Attached {
             Attached::Theirs(..) => None,
         };
         Reason::ALL.into_iter().zip(counts.into_iter().flatten())
+    }
+
+    /// From now on our program goes with this value even if it was to be kept.
+    pub fn let_go(&self) {
+        if let Attached::Ours(program) = self {
+            program.let_go();
+        }
     }
 
     /// Tells our program the interface's own address; theirs looks at none.

@@ -197,7 +197,9 @@ impl Steering {
 
     /// Takes the program off a device that is needed no more.
     pub fn detach(&mut self, device: u8) {
-        self.devices.remove(&device);
+        if let Some(steered) = self.devices.remove(&device) {
+            steered.attached.let_go();
+        }
     }
 }
 

@@ -99,7 +99,7 @@ impl Daemon {
         privileges::raise_memlock();
         let mut devices = network::Devices::default();
         let plan = first_plan(&config, &mut devices);
-        let steering = Arc::new(Mutex::new(attached(&plan)));
+        let steering = Arc::new(Mutex::new(attached(&plan, config.tuning.keep_xdp)));
         let workers = workers::count(&plan, &config);
         let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
         let (hand_over, handed) = handover::queue();
@@ -287,7 +287,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The programs of all planned devices that can have one. There are privileges still: no helper is needed.
-fn attached(plan: &Plan) -> Steering {
+fn attached(plan: &Plan, keep: bool) -> Steering {
     let mut steering = Steering::default();
     for planned in &plan.devices {
         let name = &planned.device.name;
@@ -295,6 +295,7 @@ fn attached(plan: &Plan) -> Steering {
             &Helper::none(),
             planned.device.interface,
             planned.map_path(),
+            keep,
         ) {
             Ok((attached, how)) => {
                 steering.insert(&planned.device, attached);

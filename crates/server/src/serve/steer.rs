@@ -253,8 +253,12 @@ impl Daemon {
             Some(id) if planned.map_path().is_none() => Err(format!(
                 "another XDP program is there (id {id}); it is left alone"
             )),
-            _ => Attached::attach(&self.helper, device.interface, planned.map_path())
-                .map_err(|error| error.to_string()),
+            _ => {
+                let keep = self.instance.config.load().tuning.keep_xdp;
+                let (interface, path) = (device.interface, planned.map_path());
+                let attached = Attached::attach(&self.helper, interface, path, keep);
+                attached.map_err(|error| error.to_string())
+            }
         };
         match attached {
             Ok((attached, how)) => {

@@ -5,6 +5,7 @@
 mod addresses;
 mod helper;
 mod interfaces;
+mod kept;
 mod programs;
 mod rig;
 mod stalled;

@@ -66,6 +66,17 @@ impl Rig {
         }
     }
 
+    /// Ends the daemon; what is left.
+    pub(crate) fn stop(self) -> Lab {
+        self.server.stop().expect("a good end");
+        self.lab
+    }
+
+    /// The next run, after this one has ended.
+    pub(crate) fn again(self, configuration: &str) -> Rig {
+        Rig::start_in(self.lab, configuration)
+    }
+
     /// Runs `ip` with each line in the server's namespace.
     pub(crate) fn ip(&self, lines: &str) {
         self.lab.server().ip(lines).expect("ip");

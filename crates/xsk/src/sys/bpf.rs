@@ -129,12 +129,18 @@ pub(crate) fn program_maps(program: &OwnedFd) -> io::Result<Vec<u32>> {
 
 /// The interface that an XDP link is on; 0: none any more.
 pub(crate) fn link_interface(link: &OwnedFd) -> io::Result<u32> {
+    Ok(describe_link(link)?.0)
+}
+
+/// The same, and the id of the link's program.
+pub(crate) fn describe_link(link: &OwnedFd) -> io::Result<(u32, u32)> {
     // SAFETY: a bpf_link_info is integers in unions: zero is a value of each.
     let mut info: raw::bpf_link_info = unsafe { std::mem::zeroed() };
     // SAFETY: it holds no addresses for an XDP link.
     unsafe { object_info(link, &mut info)? };
     // SAFETY: the kernel has filled this member of the union for a link of this kind; any bits are a number.
-    Ok(unsafe { info.__bindgen_anon_1.xdp.ifindex })
+    let interface = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+    Ok((interface, info.prog_id))
 }
 
 /// # Safety
@@ -190,6 +196,31 @@ pub(crate) fn attached_program(interface: u32) -> io::Result<Option<u32>> {
         options.hw_prog_id,
     ];
     Ok(ids.into_iter().find(|&id| id != 0))
+}
+
+/// Whether the program on an interface is in the driver.
+pub(crate) fn is_native(interface: u32) -> io::Result<bool> {
+    let mut options = raw::bpf_xdp_query_opts {
+        sz: size_of::<raw::bpf_xdp_query_opts>() as raw::size_t,
+        ..Default::default()
+    };
+    // SAFETY: libbpf writes at most `sz` octets of the options.
+    result(unsafe { raw::bpf_xdp_query(interface as i32, 0, &mut options) })?;
+    Ok(options.drv_prog_id != 0 || options.hw_prog_id != 0)
+}
+
+/// Gives a link another program, in one step: no frame meets neither.
+pub(crate) fn update_link(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
+    let (link, program) = (link.as_raw_fd(), program.as_raw_fd());
+    // SAFETY: no memory is involved: without options nothing is read.
+    result(unsafe { raw::bpf_link_update(link, program, std::ptr::null()) })
+}
+
+/// Pins a link, program or map at a path of bpffs.
+pub(crate) fn pin(object: &OwnedFd, path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: reads a string that lives through the call.
+    result(unsafe { raw::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) })
 }
 
 /// Attaches a program by a link; closing the link detaches. `flags`: XDP_FLAGS_DRV_MODE or XDP_FLAGS_SKB_MODE.

@@ -24,6 +24,7 @@ pub mod state;
 pub(super) mod tests;
 mod tuning;
 mod web;
+mod xdp;
 mod zones;
 
 use super::spec::Spec;
@@ -48,6 +49,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     tuning::register(lua)?;
     web::register(lua)?;
     zones::register(lua)?;
+    xdp::register(lua)?;
     later::register(lua)
 }
 

@@ -7,7 +7,7 @@ use mlua::{Lua, Table};
 use wire::name::NameBuf;
 
 /// What our own functions are found in.
-const TABLE: &str = "millrace";
+pub(super) const TABLE: &str = "millrace";
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     let table = lua.create_table()?;

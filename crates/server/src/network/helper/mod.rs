@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use xsk::{AttachMode, Handed, Program, Pulses, Socket, Spread};
+use xsk::{Handed, Program, Pulses, Socket, Spread};
 
 /// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
 const ANSWERS_WITHIN: i64 = 10;
@@ -173,20 +173,20 @@ impl Helper {
         }
     }
 
-    /// Gets an interface (index) our program with empty tables; how it is attached, for the log.
+    /// Gets an interface (index) our program with empty tables, by a link that is to `keep` or not; how it is attached, for the
+    /// log.
     ///
     /// # Errors
     /// Why it cannot be: there is no such interface, or another program is there.
-    pub fn attach(&self, interface: u32) -> Result<(Program, String)> {
+    pub fn attach(&self, interface: u32, keep: bool) -> Result<(Program, String)> {
         if self.process().is_none() {
-            let mut program = Program::load()?;
-            let attachment = program.attach(interface, AttachMode::Auto)?;
-            return Ok((program, protocol::mode(&attachment)));
+            return Ok(process::attached(interface, keep)?);
         }
-        let (reply, descriptors) = self.ask(&Request::Attach { interface }, &[])?;
+        let (reply, descriptors) = self.ask(&Request::Attach { interface, keep }, &[])?;
         let Reply::Attached {
             native,
             has_buffers,
+            kept,
             how,
         } = reply
         else {
@@ -196,6 +196,7 @@ impl Helper {
             interface,
             native,
             has_buffers,
+            kept,
         };
         Ok((Program::take_over(handed, descriptors)?, how))
     }

@@ -101,25 +101,40 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
 /// Does what is asked for, if it is something that the daemon can truly need.
 fn fulfil(request: &Request, mut with: Vec<OwnedFd>) -> Done {
     match *request {
-        Request::Attach { interface } => attach(interface),
+        Request::Attach { interface, keep } => attach(interface, keep),
         Request::OpenSocket { interface, queue } => open(interface, queue, with.pop()),
         Request::Bind { address } => bind(one(&mut with)?, address),
         Request::Spread { workers } => spread(one(&mut with)?, workers),
     }
 }
 
-fn attach(interface: u32) -> Done {
+fn attach(interface: u32, keep: bool) -> Done {
     // An interface of this namespace, with a name.
     Nic::by_index(interface)?;
-    let mut program = Program::load()?;
-    let attachment = program.attach(interface, AttachMode::Auto)?;
+    let (program, how) = attached(interface, keep)?;
     let (handed, parts) = program.hand_over()?;
     let reply = Reply::Attached {
         native: handed.native,
         has_buffers: handed.has_buffers,
-        how: mode(&attachment),
+        kept: handed.kept,
+        how,
     };
     Ok((reply, parts))
+}
+
+/// Our program on an interface, by a link that goes with it or one that is kept; how it is attached, for the log. Where a link
+/// cannot be kept, one that goes is better than none.
+pub(super) fn attached(interface: u32, keep: bool) -> xsk::Result<(Program, String)> {
+    let mut program = Program::load()?;
+    let mut why_not = String::new();
+    if keep {
+        match program.attach_kept(interface, AttachMode::Auto) {
+            Ok(attachment) => return Ok((program, format!("{}, to be kept", mode(&attachment)))),
+            Err(error) => why_not = format!(", not to be kept: {error}"),
+        }
+    }
+    let attachment = program.attach(interface, AttachMode::Auto)?;
+    Ok((program, mode(&attachment) + &why_not))
 }
 
 fn open(interface: u32, queue: u32, memory: Option<OwnedFd>) -> Done {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use xsk::{AttachMode, Attachment};
 
 /// What the daemon may ask for, and no more.
@@ -9,7 +10,11 @@ use xsk::{AttachMode, Attachment};
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Our program on an interface (index). [`Reply::Attached`].
-    Attach { interface: u32 },
+    Attach {
+        interface: u32,
+        /// By a link that is kept when the daemon ends.
+        keep: bool,
+    },
     /// An AF_XDP socket for a queue of an interface (index), with the memory that comes with it registered for its frames,
     /// if some does. [`Reply::Done`] with the socket.
     OpenSocket { interface: u32, queue: u32 },
@@ -28,6 +33,8 @@ pub enum Reply {
     Attached {
         native: bool,
         has_buffers: bool,
+        /// Where the link is kept.
+        kept: Option<PathBuf>,
         /// For the log.
         how: String,
     },

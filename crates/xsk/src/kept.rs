@@ -1,0 +1,141 @@
+//! Links that outlive their process: pinned in bpffs, so that a restart does not touch the interface. Many drivers reset their
+//! rings, or the link itself, when a program is attached or taken off.
+//!
+//! ```text
+//!  /sys/fs/bpf/millrace/enp1s0/      locked (flock) by the process whose program it is
+//!  └── link                          keeps the last program attached; without a socket in its map it passes everything
+//! ```
+//!
+//! Whoever starts gives the link a program and maps of its own (bpf_link_update, nothing is lost), so that no layout of maps
+//! is ever shared by two versions.
+
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use crate::attach::{AttachMode, Attached, Attachment};
+use crate::error::{Error, Result};
+use crate::nic::Nic;
+use crate::sys::bpf;
+
+/// Where links are kept.
+const FOLDER: &str = "/sys/fs/bpf/millrace";
+
+/// The place of one interface's link, and the right to it.
+pub(crate) struct Kept {
+    folder: PathBuf,
+    /// The folder, locked as long as somebody has it open.
+    lock: OwnedFd,
+}
+
+impl Kept {
+    /// What another process has locked.
+    pub(crate) fn of(folder: PathBuf, lock: OwnedFd) -> Kept {
+        Kept { folder, lock }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn lock(&self) -> &OwnedFd {
+        &self.lock
+    }
+
+    /// From now on the link ends with whoever has it open.
+    pub(crate) fn let_go(&self) {
+        // Whoever runs as somebody else than root may not; `millrace xdp unload` may.
+        let _ = fs::remove_file(self.folder.join("link"));
+    }
+
+    /// Makes and locks the folder of an interface.
+    fn claim(folder: PathBuf) -> Result<Kept> {
+        let failed = |what: &str| {
+            let doing = format!("{what} {} (is bpffs mounted there?)", folder.display());
+            move |error| Error::system(doing, error)
+        };
+        fs::create_dir_all(&folder).map_err(failed("making"))?;
+        let lock = File::open(&folder).map_err(failed("opening"))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Kept::of(folder, lock.into())),
+            Err(TryLockError::WouldBlock) => Err(Error::Invalid(format!(
+                "the link kept in {} belongs to another millrace that runs",
+                folder.display()
+            ))),
+            Err(TryLockError::Error(error)) => Err(failed("locking")(error)),
+        }
+    }
+}
+
+/// Where the link of an interface is kept. A name of bpffs holds no dot.
+fn folder_of(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name.replace('.', "_"))
+}
+
+/// Attaches a program by a link that stays when the process ends. A link that was kept before gets the program.
+pub(crate) fn attach(
+    program: &OwnedFd,
+    interface: u32,
+    mode: AttachMode,
+) -> Result<(Attached, Attachment)> {
+    let kept = Kept::claim(folder_of(&Nic::by_index(interface)?.name))?;
+    let pin = kept.folder.join("link");
+    let (attached, attachment) = match take_up(program, interface, &pin)? {
+        Some(link) => {
+            let native = bpf::is_native(interface).unwrap_or(true);
+            Attached::of(link, interface, native).with(None)
+        }
+        None => {
+            let (attached, attachment) = Attached::attach(program, interface, mode)?;
+            bpf::pin(attached.link(), &pin)
+                .map_err(|error| Error::system(format!("pinning {}", pin.display()), error))?;
+            (attached, attachment)
+        }
+    };
+    Ok((attached.kept_in(kept), attachment))
+}
+
+/// Gives a kept link the program. `None`: there is none, or none that is on an interface any more.
+fn take_up(program: &OwnedFd, interface: u32, pin: &Path) -> Result<Option<OwnedFd>> {
+    let failed = |error| Error::system(format!("taking up {}", pin.display()), error);
+    let link = match bpf::pinned(pin) {
+        Ok(link) => link,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let (found, id) = bpf::describe_link(&link).map_err(failed)?;
+    if found == 0 {
+        fs::remove_file(pin).map_err(failed)?;
+        return Ok(None);
+    }
+    // An interface of this number may be another one in another network namespace: its program tells.
+    if found != interface || bpf::attached_program(interface).map_err(failed)? != Some(id) {
+        return Err(Error::Invalid(format!(
+            "{} keeps a link on another interface (index {found}): remove it with `millrace xdp unload` there",
+            pin.display()
+        )));
+    }
+    bpf::update_link(&link, program).map_err(failed)?;
+    Ok(Some(link))
+}
+
+/// Takes a kept link off the interface of this name; whether there was one.
+///
+/// # Errors
+/// It belongs to a process that runs, or may not be removed.
+pub fn unload(name: &str) -> Result<bool> {
+    let folder = folder_of(name);
+    if !folder.exists() {
+        return Ok(false);
+    }
+    let kept = Kept::claim(folder)?;
+    let pin = kept.folder.join("link");
+    let was_there = pin.exists();
+    let failed = |error| Error::system(format!("removing {}", pin.display()), error);
+    if was_there {
+        fs::remove_file(&pin).map_err(failed)?;
+    }
+    fs::remove_dir(&kept.folder).map_err(failed)?;
+    Ok(was_there)
+}
