@@ -67,7 +67,7 @@ fn print_field(
         Field::LongText => quoted(octets, out),
         Field::Tag => out.push_str(std::str::from_utf8(octets.get(1..)?).ok()?),
         Field::Base64 | Field::OptionalBase64 => BASE64.encode_append(octets, out),
-        Field::Hex | Field::Digest => HEXUPPER.encode_append(octets, out),
+        Field::Hex(_) | Field::Digest => HEXUPPER.encode_append(octets, out),
         Field::Salt if octets == [0] => out.push('-'),
         Field::Salt => HEXUPPER.encode_append(octets.get(1..)?, out),
         Field::Hash => BASE32HEX_NOPAD.encode_append(octets.get(1..)?, out),

@@ -112,7 +112,7 @@ fn read_field(
         | Field::Tag
         | Field::Base64
         | Field::OptionalBase64
-        | Field::Hex
+        | Field::Hex(_)
         | Field::Digest
         | Field::Salt
         | Field::Hash
@@ -140,7 +140,7 @@ fn octets(field: Field, words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), 
         Field::Tag => tag(&words.want("a tag such as issue")?, out),
         Field::OptionalBase64 if words.is_empty() => Ok(()),
         Field::Base64 | Field::OptionalBase64 => encoded(words, &BASE64, "Base64", out),
-        Field::Hex => encoded(words, &HEXLOWER_PERMISSIVE, "hexadecimal digits", out),
+        Field::Hex(least) => hex(least, words, out),
         Field::Digest => digest(words, out),
         Field::Salt => salt(&words.want("a salt in hexadecimal, or -,")?, out),
         Field::Hash => {
@@ -417,6 +417,19 @@ fn salt(word: &Word<'_>, out: &mut Vec<u8>) -> Result<(), Wrong> {
     }
     let right = "a salt of at most 255 octets in hexadecimal, or -, belongs here";
     counted(word, word.text, &HEXLOWER_PERMISSIVE, right, out)
+}
+
+fn hex(least: usize, words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), Wrong> {
+    let start = out.len();
+    let first = words.peek();
+    encoded(words, &HEXLOWER_PERMISSIVE, "hexadecimal digits", out)?;
+    match first {
+        Some(first) if out.len() - start < least => Err(first.wrong(format_args!(
+            "{} octets: at least {least} belong here",
+            out.len() - start
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn digest(words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), Wrong> {

@@ -43,8 +43,8 @@ pub(crate) enum Field {
     Base64,
     /// The same, or none.
     OptionalBase64,
-    /// Octets to the end, at least one, in hexadecimal.
-    Hex,
+    /// Octets to the end, at least so many, in hexadecimal.
+    Hex(usize),
     /// The same, of the length that the digest type in the octet before says (DS).
     Digest,
     /// One octet of length and its octets, in hexadecimal, `-` for none (NSEC3).
@@ -152,17 +152,18 @@ pub(crate) fn row(kind: u16) -> Option<&'static [Field]> {
         qtype::CERT => &[Word16(CERTIFICATES), U16, ALGORITHM, Base64],
         qtype::APL => &[Prefixes],
         qtype::DS | qtype::CDS | qtype::TA | qtype::DLV => &[U16, ALGORITHM, U8, Digest],
-        qtype::SSHFP => &[U8, U8, Hex],
+        qtype::SSHFP => &[U8, U8, Hex(1)],
         qtype::IPSECKEY => &[U8, U8, U8, Gateway(0xff), OptionalBase64],
         qtype::NSEC => &[PlainName, Kinds],
         qtype::DHCID | qtype::OPENPGPKEY | qtype::HHIT | qtype::BRID => &[Base64],
         qtype::NSEC3 => &[U8, U8, U16, Salt, Hash, Kinds],
         qtype::NSEC3PARAM => &[U8, U8, U16, Salt],
-        qtype::TLSA | qtype::SMIMEA => &[U8, U8, U8, Hex],
+        qtype::TLSA | qtype::SMIMEA => &[U8, U8, U8, Hex(1)],
         qtype::HIP => &[HostIdentity],
         qtype::TALINK => &[PlainName, PlainName],
         qtype::CSYNC => &[U32, U16, Kinds],
-        qtype::ZONEMD => &[U32, U8, U8, Hex],
+        // RFC 8976 §2.2.4: "The Digest field MUST NOT be shorter than 12 octets."
+        qtype::ZONEMD => &[U32, U8, U8, Hex(12)],
         qtype::SVCB | qtype::HTTPS => &[U16, PlainName, Params],
         qtype::DSYNC => &[Kind, Word8(SCHEMES), U16, PlainName],
         qtype::NID | qtype::L64 => &[U16, Node],

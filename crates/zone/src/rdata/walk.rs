@@ -90,10 +90,8 @@ impl Place<'_> {
                 length => Ok(length),
             },
             Field::LongText | Field::OptionalBase64 => Ok(rest.len()),
-            Field::Base64 | Field::Hex | Field::Nsap if rest.is_empty() => {
-                Err("last field is empty: at least one octet is needed")
-            }
-            Field::Base64 | Field::Hex | Field::Nsap => Ok(rest.len()),
+            Field::Base64 | Field::Nsap => at_least(1, rest),
+            Field::Hex(least) => at_least(least, rest),
             Field::Digest => self.digest(),
             Field::Kinds => kinds::check(rest),
             Field::Gateway(mask) => self.gateway(mask),
@@ -148,6 +146,15 @@ pub(super) fn digest_length(kind: u8) -> Option<usize> {
         2 | 3 | 5 | 6 => Some(32),
         4 => Some(48),
         _ => None,
+    }
+}
+
+/// All that is left, if it is as long as it must be.
+fn at_least(least: usize, rest: &[u8]) -> Result<usize, &'static str> {
+    match rest.len() {
+        length if length >= least => Ok(length),
+        0 => Err("last field is empty: at least one octet is needed"),
+        _ => Err("digest too short: ZONEMD has at least 12 octets (RFC 8976 §2.2.4)"),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::rdata;
 use crate::record::Record;
 use std::fmt;
 use wire::codes::{QtypeText, class, qtype, rcode};
-use wire::message::{HEADER_LENGTH, Header, Records, Section};
+use wire::message::{HEADER_LENGTH, Header, Records};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf, compressed};
 
 /// How much a primary may send.
@@ -172,7 +172,8 @@ impl Incoming {
         }
     }
 
-    /// Takes the next message, its signature verified and cut off, and hands its records on.
+    /// Takes the next message, its signature verified and cut off ([`crate::tsig::Session::verify`] says where), and hands
+    /// its records on.
     ///
     /// # Errors
     /// Why the transfer is over.
@@ -185,19 +186,17 @@ impl Incoming {
         if self.octets > self.bounds.octets {
             return Err(TransferError::TooMuch("octets", self.bounds.octets));
         }
-        let (header, start) = self.checked_header(message)?;
-        let mut found = false;
+        let (mut header, start) = self.checked_header(message)?;
+        // The zone is in the answer section alone (RFC 5936 §2.2); a signature that was cut off is still counted.
+        header.set_authority_count(0);
+        header.set_additional_count(0);
         for record in Records::new(message, start as u16, &header) {
             let record =
                 record.map_err(|_| TransferError::Malformed("records are cut or malformed"))?;
-            // What else servers send there (OPT) is no part of the zone.
-            if record.section == Section::Answer {
-                found = true;
-                let record = self.record(message, &record)?;
-                self.take(record, &mut each)?;
-            }
+            let record = self.record(message, &record)?;
+            self.take(record, &mut each)?;
         }
-        if !found {
+        if header.answer_count() == 0 {
             return Err(TransferError::Malformed(
                 "message without records: it would never end",
             ));
