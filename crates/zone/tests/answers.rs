@@ -13,6 +13,7 @@ mod sign;
 use generate::{Question, Scene, questions, scene};
 use model::Model;
 use proptest::prelude::*;
+use read::{Message, Read};
 use wire::message::{QueryFlags, parse_query, write_query};
 use wire::name::Name;
 use zone::answer::{Answered, Outcome, Zones, answer};
@@ -48,6 +49,22 @@ fn compiled(scene: &Scene) -> Zones {
     Zones::new(zones)
 }
 
+/// Whether all records of `cut` are in `whole`, and of each RRset all.
+fn is_part_of(cut: &Message, whole: &Message) -> bool {
+    let sections = [
+        (&cut.answer, &whole.answer),
+        (&cut.authority, &whole.authority),
+        (&cut.additional, &whole.additional),
+    ];
+    sections.into_iter().all(|(part, whole)| {
+        let same = |one: &Read, other: &Read| (&one.owner, one.kind) == (&other.owner, other.kind);
+        part.iter().all(|record| {
+            let count = |list: &[Read]| list.iter().filter(|other| same(record, other)).count();
+            whole.contains(record) && (count(part) == count(whole) || record.kind == 46)
+        })
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -77,7 +94,7 @@ proptest! {
                 prop_assert!(octets.len() <= limit.max(64));
                 let cut = read::message(&octets);
                 prop_assert_eq!(cut.truncated, answered.truncated);
-                prop_assert!(cut.is_part_of(&full), "{:?} of {:?}", cut, full);
+                prop_assert!(is_part_of(&cut, &full), "{:?} of {:?}", cut, full);
                 if !cut.truncated {
                     prop_assert_eq!((&cut.answer, &cut.authority), (&full.answer, &full.authority));
                 }

@@ -523,7 +523,8 @@ impl<'z> Response<'z, '_> {
         let body_at = self
             .writer
             .put(Section::Authority, &servers, owner, false)?;
-        if self.signed {
+        // Without a signature a DS record says nothing.
+        if self.signed && zone.is_signed() {
             // RFC 4035 §3.1.4: the DS RRset and its signature, or the proof that there is none.
             match cut.rrset(qtype::DS) {
                 Some(signers) => {

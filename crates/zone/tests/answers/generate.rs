@@ -1,5 +1,6 @@
 //! Zones and questions over so few labels that everything meets everything.
 
+use super::read::{readable, text};
 use super::sign::{Chain, sign};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -41,17 +42,6 @@ impl std::fmt::Debug for Question {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let signed = if self.signed { " +do" } else { "" };
         write!(f, "{} {}{signed}", text(&self.name), self.kind)
-    }
-}
-
-pub(crate) fn text(name: &[u8]) -> String {
-    wire::name::Name::parse(name).map_or_else(|error| error.to_string(), |name| name.to_string())
-}
-
-pub(crate) fn readable(data: &[u8]) -> String {
-    match wire::name::Name::parse(data) {
-        Ok(name) if name.len() == data.len() => name.to_string(),
-        _ => format!("{data:?}"),
     }
 }
 

@@ -229,7 +229,7 @@ impl<'z, 's: 'z> Step<'_, 'z, 's> {
         let zone = self.zone;
         self.message.authoritative = !self.message.answer.is_empty();
         zone.put(cut, cut, NS, false, &mut self.message.authority);
-        if self.signed() {
+        if self.signed() && (zone.is_nsec() || zone.parameters().is_some()) {
             match zone.has(cut, DS) {
                 true => zone.put(cut, cut, DS, true, &mut self.message.authority),
                 false => zone.prove_no_data(cut, &mut self.message.authority),

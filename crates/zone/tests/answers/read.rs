@@ -1,8 +1,18 @@
 //! A message as sorted lists of records.
 
-use super::generate::{readable, text};
 use wire::message::{Header, Records, Section, parse_response};
 use wire::name::compressed::{expand, skip};
+
+pub(crate) fn text(name: &[u8]) -> String {
+    wire::name::Name::parse(name).map_or_else(|error| error.to_string(), |name| name.to_string())
+}
+
+pub(crate) fn readable(data: &[u8]) -> String {
+    match wire::name::Name::parse(data) {
+        Ok(name) if name.len() == data.len() => name.to_string(),
+        _ => format!("{data:?}"),
+    }
+}
 
 /// A record whose names are whole and in lower case.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,23 +46,6 @@ impl Message {
         self.answer.sort();
         self.authority.sort();
         self.additional.sort();
-    }
-
-    /// Whether all its records are in `whole`, and of each RRset all.
-    pub(crate) fn is_part_of(&self, whole: &Message) -> bool {
-        let sections = [
-            (&self.answer, &whole.answer),
-            (&self.authority, &whole.authority),
-            (&self.additional, &whole.additional),
-        ];
-        sections.into_iter().all(|(part, whole)| {
-            let same =
-                |one: &Read, other: &Read| (&one.owner, one.kind) == (&other.owner, other.kind);
-            part.iter().all(|record| {
-                let count = |list: &[Read]| list.iter().filter(|other| same(record, other)).count();
-                whole.contains(record) && (count(part) == count(whole) || record.kind == 46)
-            })
-        })
     }
 }
 
