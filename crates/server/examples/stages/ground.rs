@@ -6,15 +6,17 @@ use millrace::backend::exchange::{Exchanges, Share, Waiting};
 use millrace::backend::ports::Ports;
 use millrace::backend::servers::Servers;
 use millrace::clock::Now;
-use millrace::config::Config;
 use millrace::config::derive::derive;
 use millrace::config::load::{Overrides, load};
 use millrace::config::spec::Purpose;
+use millrace::config::{Config, ConfigError};
 use millrace::counters::{Shard, Writers};
+use millrace::local::Local;
 use millrace::pipeline::query::{Arrival, Protocol, Way};
 use millrace::pipeline::rings::Rings;
 use millrace::pipeline::{Env, Verdict, respond, run};
 use millrace::random::Random;
+use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::codes::{class, qtype};
@@ -36,6 +38,11 @@ addAction(AndRule({QTypeRule(DNSQType.ANY), NotRule(TCPRule(true))}), TCAction()
 addAction(NetmaskGroupRule("192.0.2.66/32"), DropAction())
 "#;
 
+const SERVE: &str = r#"addLocal("192.0.2.1:53")
+setACL({"192.0.2.0/24"})
+millrace.addZone{name="example.com.", file="zone"}
+"#;
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scene {
@@ -48,20 +55,24 @@ pub(crate) enum Scene {
     /// Configuration d: the cache has no answer, the query goes to the backend, its answer comes, is kept and goes to the
     /// client. A new name each time.
     Forward,
+    /// A zone of 1,000 names has the answer: one address.
+    Authority,
 }
 
 impl Scene {
-    pub(crate) const ALL: [(&str, Scene); 4] = [
+    pub(crate) const ALL: [(&str, Scene); 5] = [
         ("refused", Scene::Refused),
         ("blocked", Scene::Blocked),
         ("hit", Scene::Hit),
         ("forward", Scene::Forward),
+        ("authority", Scene::Authority),
     ];
 
     fn configuration(self) -> &'static str {
         match self {
             Scene::Refused => REFUSE,
             Scene::Blocked | Scene::Hit | Scene::Forward => BALANCE,
+            Scene::Authority => SERVE,
         }
     }
 }
@@ -122,7 +133,9 @@ impl Ground {
         self.queries = match self.scene {
             Scene::Refused => vec![query(b"\x03www\x07example\x03com\x00")],
             Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
-            Scene::Hit | Scene::Forward => (0..NAMES as u32).map(numbered).collect(),
+            Scene::Hit | Scene::Forward | Scene::Authority => {
+                (0..NAMES as u32).map(numbered).collect()
+            }
         };
         if self.scene == Scene::Hit {
             for number in 0..NAMES as u32 {
@@ -243,11 +256,25 @@ fn configuration(text: &str) -> Config {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("stages.lua");
     std::fs::write(&file, text).expect("a file");
+    std::fs::write(directory.path().join("zone"), zone()).expect("a file");
     let state = load(Some(&file), &Overrides::default(), Purpose::Serve, None);
     let state = state.unwrap_or_else(|error| panic!("{error}"));
     state
-        .edit(|spec| derive(spec, None))
+        .edit(|spec| {
+            let mut config = derive(spec, None)?;
+            config.local = Arc::new(Local::load(&spec.zones, &Local::default()).0);
+            Ok::<_, ConfigError>(config)
+        })
         .unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A zone with an address for each numbered name.
+fn zone() -> String {
+    let mut text = String::from("@ 3600 SOA ns hostmaster 1 7200 3600 1209600 300\n@ 3600 NS ns\n");
+    for number in 0..NAMES {
+        let _ = writeln!(text, "{number:08x} 3600 A 192.0.2.1");
+    }
+    text
 }
 
 /// A query with EDNS and RD, as resolvers and `dig` send them.
