@@ -329,20 +329,9 @@ fn secondary(kind: &Kind) {
     );
 
     let (old, new) = (zone(5), zone(6));
-    let without = |records: &[Record], others: &[Record]| -> Vec<Record> {
-        records[1..]
-            .iter()
-            .filter(|record| !others.contains(record))
-            .cloned()
-            .collect()
-    };
+    let change = Change::between(old.into_iter(), new.iter().cloned()).unwrap();
     *primary.lock().unwrap() = Primary {
-        changes: vec![Change {
-            from: old[0].clone(),
-            removed: without(&old, &new),
-            to: new[0].clone(),
-            added: without(&new, &old),
-        }],
+        changes: vec![change],
         records: new.clone(),
     };
     let notify = query::notify(9, origin().as_name(), Some(new[0].as_ref()));
