@@ -1,6 +1,7 @@
 //! The table of AF_XDP devices: each interface that we open has a small number, the same in every worker.
 
 use super::links::Link;
+use std::time::{Duration, Instant};
 use wire::frame::Mac;
 
 /// An interface with AF_XDP sockets of ours.
@@ -20,15 +21,26 @@ pub struct Device {
     pub partial_checksums: bool,
 }
 
-/// The devices that this process has ever had. A number is never given to another interface.
+/// How long the number of an interface that has gone is not given to another one: queries in flight carry it.
+const REST: Duration = Duration::from_secs(60);
+
+/// The devices that this process has. A number is not given to another interface before it has rested.
 #[derive(Debug, Default)]
 pub struct Devices {
-    /// The interface index of each number.
-    interfaces: Vec<u32>,
+    /// By number.
+    interfaces: Vec<Known>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// The interface's index.
+    interface: u32,
+    /// When it went.
+    gone: Option<Instant>,
 }
 
 impl Devices {
-    /// How many interfaces one process can ever open.
+    /// How many interfaces one process can open.
     pub const LIMIT: usize = 256;
 
     /// The device of a link: its old number, or a new one. `None`: not an Ethernet interface, or all numbers are taken.
@@ -44,12 +56,29 @@ impl Devices {
         })
     }
 
+    /// The interface with this index has gone.
+    pub fn retire(&mut self, interface: u32, now: Instant) {
+        let mut known = self.interfaces.iter_mut();
+        if let Some(known) = known.find(|known| known.interface == interface) {
+            known.gone = Some(now);
+        }
+    }
+
     fn number(&mut self, interface: u32) -> Option<u8> {
-        let known = self.interfaces.iter().position(|&index| index == interface);
-        let position = known.unwrap_or(self.interfaces.len());
+        let mut all = self.interfaces.iter();
+        let rested = |known: &Known| known.gone.is_some_and(|gone| gone.elapsed() >= REST);
+        let position = all
+            .position(|known| known.interface == interface)
+            .or_else(|| self.interfaces.iter().position(rested))
+            .unwrap_or(self.interfaces.len());
         let number = u8::try_from(position).ok()?;
-        if known.is_none() {
-            self.interfaces.push(interface);
+        let known = Known {
+            interface,
+            gone: None,
+        };
+        match self.interfaces.get_mut(position) {
+            Some(place) => *place = known,
+            None => self.interfaces.push(known),
         }
         Some(number)
     }
@@ -81,6 +110,26 @@ mod tests {
             }),
             None
         );
+    }
+
+    #[test]
+    fn a_number_rests_before_another_interface_has_it() {
+        let mut devices = Devices::default();
+        let number = |devices: &mut Devices, index| {
+            let device = devices.device(&link(index, "x", LinkKind::Veth));
+            device.map(|device| device.number)
+        };
+        assert_eq!(number(&mut devices, 7), Some(0));
+        let now = Instant::now();
+        devices.retire(7, now);
+        assert_eq!(number(&mut devices, 8), Some(1));
+        // Clocks of machines that have just started do not go back so far.
+        let Some(long_ago) = now.checked_sub(REST) else {
+            return;
+        };
+        devices.retire(7, long_ago);
+        assert_eq!(number(&mut devices, 9), Some(0));
+        assert_eq!(number(&mut devices, 10), Some(2));
     }
 
     #[test]

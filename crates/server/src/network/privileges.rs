@@ -245,9 +245,10 @@ pub fn raise_memlock() {
     }
 }
 
-/// Whether this process, without any capability, could lock so many bytes.
-pub fn may_lock(bytes: u64) -> bool {
-    getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(limit, _)| limit >= bytes)
+/// Whether this process, without any capability, could lock as much memory as it likes. A limit is shared with all that runs
+/// as the same user: how much of it is left, nobody tells.
+pub fn may_lock() -> bool {
+    getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(limit, _)| limit == RLIM_INFINITY)
 }
 
 /// Something that AF_XDP needs or could use and does not find. Displays as one line.

@@ -84,8 +84,7 @@ impl Daemon {
     /// A configuration that is not good, or an address that cannot be served. That AF_XDP cannot be had is no error: a
     /// warning says why, and kernel sockets serve.
     pub(super) fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
-        let helper =
-            Arc::new(Helper::start().map_err(system("starting the privileged helper process"))?);
+        let helper = Arc::new(helper());
         let lua = arguments.load(Purpose::Serve, None)?;
         let config = lua.edit(|spec| -> Result<Config, ConfigError> {
             log::set(arguments.log_settings(spec.logging));
@@ -149,6 +148,16 @@ impl Daemon {
             events,
         })
     }
+}
+
+/// The privileged helper process, if it can be had.
+fn helper() -> Helper {
+    Helper::start().unwrap_or_else(|error| {
+        log::warn!(
+            "no privileged helper process: AF_XDP queues, interfaces and ports below 1,024 that are needed after the start take a restart: {error}"
+        );
+        Helper::none()
+    })
 }
 
 /// Without a word of the kernel's there is no AF_XDP.

@@ -376,12 +376,10 @@ impl Daemon {
     /// lock memory itself: the helper registers it.
     fn memory_for(&self, queue: u32) -> xsk::Result<Option<OwnedFd>> {
         let has_another = self.overview.binds(queue) || self.needs.opens(queue);
-        let frames = RingSizes::default().frames();
-        let all = self.workers.len() as u64 * u64::from(frames) * xsk::CHUNK as u64;
-        if has_another || may_lock(all) {
+        if has_another || may_lock() {
             return Ok(None);
         }
-        Umem::shared_memory(frames).map(Some)
+        Umem::shared_memory(RingSizes::default().frames()).map(Some)
     }
 
     /// A worker has bound a queue: from now on it gets the queue's frames.
@@ -468,6 +466,7 @@ impl Daemon {
             "our program was taken off it"
         } else {
             // The next plan must be another one, even if the interface comes back at once.
+            self.devices.retire(interface, Instant::now());
             let planned = &mut self.plan.devices;
             planned.retain(|planned| planned.device.number != device.number);
             "the interface is gone"

@@ -2,10 +2,12 @@
 
 use crate::rig::{REFUSED, Rig};
 use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::fs;
 use std::net::UdpSocket;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testnet::dns::Query;
 
@@ -72,6 +74,45 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
     for _ in 0..20 {
         assert!(rig.asks("192.0.2.1:53", Duration::from_secs(1)));
     }
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
+    let listen = "addLocal(\"192.0.2.1:53\", {xdp=true, reusePort=true})\n".to_owned() + REFUSED;
+    let Some(rig) = Rig::start("second", &listen) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    let first = rig.daemon();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("second.lua");
+    fs::write(&file, "setACL(\"0.0.0.0/0\")\n".to_owned() + &listen).expect("a configuration");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+    let control = folder.path().join("control");
+    command.arg("-C").arg(&file).arg("--control").arg(&control);
+    command.arg("--supervised").stdout(Stdio::null());
+    let second = rig.lab.server().spawn(&mut command, None);
+    let mut second = second.expect("a second daemon");
+    let began = Instant::now();
+    while !control.exists() {
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "no second daemon"
+        );
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    kill(first, Signal::SIGSTOP).expect("to stop it");
+    let unanswered = send_for(&rig, HELD);
+    kill(first, Signal::SIGCONT).expect("to let it go on");
+    second.kill().expect("to end the second one");
+    second.wait().expect("its end");
+    let late = unanswered.iter().filter(|at| **at > NOTICED).count();
+    assert!(
+        late <= PROBES,
+        "{late} lost after {NOTICED:?}: {unanswered:?}"
+    );
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     rig.server.stop().expect("a good end");
 }
 
