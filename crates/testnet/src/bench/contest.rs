@@ -2,12 +2,14 @@
 //! them alike.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::client::Client;
 use super::cpu::descendants;
 use super::generator::{Generator, Load, Manner, Shot};
 use super::plan::{Contender, Library, Measure, Scenario};
@@ -29,6 +31,8 @@ pub(super) struct Settings {
     pub scale: f64,
     pub cpus: Cpus,
     pub places: Places,
+    /// A server on another machine that is there already; no lab is built.
+    pub remote: Option<SocketAddr>,
 }
 
 /// How long a server may take to give its first answer.
@@ -65,28 +69,42 @@ pub(super) struct Contest<'c> {
     scenario: &'c Scenario,
     library: &'c Library,
     settings: &'c Settings,
-    stage: Stage,
+    /// The lab; none where the server is on another machine.
+    stage: Option<Stage>,
+    client: Client,
     queries: PathBuf,
     /// By contender: the R99 that was found last, to start near by, and the most answered a second.
     last: BTreeMap<String, f64>,
 }
 
 impl<'c> Contest<'c> {
-    /// Builds the lab and makes the queries.
+    /// Builds the lab, unless the server is remote, and makes the queries.
     pub(super) fn prepare(
         scenario: &'c Scenario,
         library: &'c Library,
         settings: &'c Settings,
     ) -> Outcome<Contest<'c>> {
         let (places, cpus) = (&settings.places, settings.cpus);
-        let stage = Stage::build(&settings.prefix, scenario, library, places, cpus)?;
-        let queries = stage.folder().join("queries.txt");
+        let build = || Stage::build(&settings.prefix, scenario, library, places, cpus);
+        let (stage, client) = match settings.remote {
+            Some(target) => (None, Client::before(target)),
+            None => {
+                let stage = build()?;
+                let client = stage.client();
+                (Some(stage), client)
+            }
+        };
+        let queries = stage.as_ref().map_or_else(
+            || std::env::temp_dir().join(format!("{}-{}.txt", settings.prefix, std::process::id())),
+            |stage| stage.folder().join("queries.txt"),
+        );
         make_queries(&places.built, &scenario.queries, &queries)?;
         Ok(Contest {
             scenario,
             library,
             settings,
             stage,
+            client,
             queries,
             last: BTreeMap::new(),
         })
@@ -131,25 +149,25 @@ impl<'c> Contest<'c> {
 
     fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
         let backend = self.scenario.backend.as_ref();
-        let _backend = backend
-            .map(|name| self.stage.start_backend(name))
-            .transpose()?;
-        let mut running = self.stage.start(contender)?;
+        let _backend = match (&self.stage, backend) {
+            (Some(stage), Some(name)) => Some(stage.start_backend(name)?),
+            _ => None,
+        };
+        let stage = self.stage.as_ref();
+        let mut running = stage.map(|stage| stage.start(contender)).transpose()?;
         let generator = self.generator(contender);
-        self.await_answers(&mut running)?;
-        let witness = Witness::start(
-            &self.stage.lab().client(),
-            self.stage.target(),
-            WITNESS_NAME,
-        )?;
+        self.await_answers(running.as_mut())?;
+        let witness = Witness::start(&self.client, WITNESS_NAME)?;
         // Some servers answer from a child of theirs.
-        let process = running.process_id();
+        let process = running.as_ref().and_then(Running::process_id);
         let children = process.map(descendants).unwrap_or_default();
         let watched: Vec<u32> = process.into_iter().chain(children).collect();
-        self.stage.pin(&watched)?;
+        if let Some(stage) = stage {
+            stage.pin(&watched)?;
+        }
         let shot = self.shoot(contender, measure, &generator, &watched);
         let seen = witness.stop();
-        running.check()?;
+        check(running.as_mut())?;
         let shot = shot?;
         let mut record = self.record(contender, measure, repeat, (shot, seen, watched));
         record.generator = generator.version();
@@ -162,12 +180,11 @@ impl<'c> Contest<'c> {
             &self.settings.places.built,
             &self.queries,
             &contender.options,
-            self.settings.cpus,
         )
     }
 
     /// Asks slowly until something is answered: then everything is attached, and the backend is known to be up.
-    fn await_answers(&self, running: &mut Running<'_>) -> Outcome<()> {
+    fn await_answers(&self, mut running: Option<&mut Running<'_>>) -> Outcome<()> {
         let started = Instant::now();
         let floodgate = Contender {
             generator: Default::default(),
@@ -180,9 +197,9 @@ impl<'c> Contest<'c> {
             time: Duration::from_millis(200),
         };
         loop {
-            running.check()?;
+            check(running.as_deref_mut())?;
             // The first answers of a backend that is thought down are failures, and answers all the same.
-            let shot = generator.shoot(&self.stage, load, Manner::Plain, &[])?;
+            let shot = generator.shoot(&self.client, load, Manner::Plain, &[])?;
             let failures = shot.details["response_rcodes"]["SERVFAIL"].as_f64();
             if shot.right - failures.unwrap_or(0.0) > 0.0 {
                 return Ok(());
@@ -216,21 +233,26 @@ impl<'c> Contest<'c> {
                     rate * 0.7 / self.settings.scale
                 });
                 let load = load(start, seconds(self.settings.search_seconds));
-                generator.search(&self.stage, load, watched)
+                generator.search(&self.client, load, watched)
             }
             Measure::Cost | Measure::Evenness => {
                 let load = load(self.scenario.cost_rate.into(), time);
-                generator.shoot(&self.stage, load, Manner::Plain, watched)
+                generator.shoot(&self.client, load, Manner::Plain, watched)
             }
             Measure::Overload => {
                 let twice = known.map(|peak| 2.0 * peak / self.settings.scale);
                 let rate = self.scenario.overload_rate.map(f64::from).or(twice);
                 let load = load(rate.unwrap_or(2e6), time);
-                generator.shoot(&self.stage, load, Manner::Drop, watched)
+                generator.shoot(&self.client, load, Manner::Drop, watched)
             }
             Measure::Send => {
                 let rate = self.scenario.overload_rate.unwrap_or(4_000_000);
-                generator.shoot(&self.stage, load(rate.into(), time), Manner::Plain, watched)
+                generator.shoot(
+                    &self.client,
+                    load(rate.into(), time),
+                    Manner::Plain,
+                    watched,
+                )
             }
             Measure::OverTime => {
                 // The same for all contenders, so that their curves compare: up to a fifth beyond the best R99.
@@ -238,15 +260,15 @@ impl<'c> Contest<'c> {
                 let known = best.map(|rate| rate / self.settings.scale);
                 let rate = known.unwrap_or(self.scenario.start_rate.into());
                 let load = load(rate * BEYOND / 2.0, time);
-                generator.shoot(&self.stage, load, Manner::Rising, watched)
+                generator.shoot(&self.client, load, Manner::Rising, watched)
             }
             Measure::Latency => {
                 let rate =
                     known.unwrap_or(f64::from(self.scenario.cost_rate) * self.settings.scale);
                 self.latencies(generator, rate, watched)
             }
-            Measure::ClosedLoop => generator.closed_loop(&self.stage, Some(time), watched),
-            Measure::OnceThrough => generator.closed_loop(&self.stage, None, watched),
+            Measure::ClosedLoop => generator.closed_loop(&self.client, Some(time), watched),
+            Measure::OnceThrough => generator.closed_loop(&self.client, None, watched),
         }
     }
 
@@ -257,7 +279,8 @@ impl<'c> Contest<'c> {
         let mut points = Vec::new();
         for (name, part) in LOADS {
             let rate = part.map_or(IDLE, |part| (rate * part).max(IDLE)) as u32;
-            let shot = generator.shoot(&self.stage, Load { rate, time }, Manner::Plain, watched)?;
+            let shot =
+                generator.shoot(&self.client, Load { rate, time }, Manner::Plain, watched)?;
             points.push(point(name, rate, &shot));
             sum.add(shot);
         }
@@ -286,10 +309,16 @@ impl<'c> Contest<'c> {
             figure,
             unit: unit.to_owned(),
             generator: String::new(),
-            server: server.map_or_else(|_| String::new(), |server| self.stage.version(&server)),
+            server: match (&self.stage, server) {
+                (Some(stage), Ok(server)) => stage.version(&server),
+                _ => format!("at {}", self.client.target()),
+            },
             door: contender.door.door().word().to_owned(),
             generator_mode: shot.mode.clone(),
-            queues: self.scenario.queues,
+            queues: match self.stage {
+                Some(_) => self.scenario.queues,
+                None => shot.threads,
+            },
             offered: shot.offered,
             sent: shot.sent,
             right: shot.right,
@@ -303,6 +332,20 @@ impl<'c> Contest<'c> {
             course: shot.course,
         }
     }
+}
+
+impl Drop for Contest<'_> {
+    fn drop(&mut self) {
+        if self.stage.is_none() {
+            // A lab takes its folder away itself.
+            let _ = std::fs::remove_file(&self.queries);
+        }
+    }
+}
+
+/// Fails if the server has ended; one on another machine is not looked at.
+fn check(running: Option<&mut Running<'_>>) -> Outcome<()> {
+    running.map_or(Ok(()), Running::check)
 }
 
 /// The number that a measure is about, with its unit.

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::client::Client;
 use super::course::{Course, EVERY, Sampler};
 use super::cpu::{Snapshot, Used};
 use super::plan::GeneratorWord;
 use super::record::{all_said, said};
-use super::stage::{Cpus, Stage};
-use crate::lab::TO_SERVER;
 use crate::{During, Failure, Outcome, sys};
 
 /// A generator of queries.
@@ -22,13 +21,12 @@ pub(super) struct Generator {
     program: PathBuf,
     queries: PathBuf,
     options: Vec<String>,
-    cpus: Cpus,
 }
 
 /// What one run of it came to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shot {
-    /// Native or generic, copy or zero-copy; empty over sockets.
+    /// Native or generic, copy or zero-copy; or kernel sockets.
     pub mode: String,
     pub offered: f64,
     pub sent: f64,
@@ -37,6 +35,8 @@ pub(super) struct Shot {
     /// Answers dropped unread.
     pub unwanted: f64,
     pub seconds: f64,
+    /// Its threads; over AF_XDP, one for each queue.
+    pub threads: u32,
     /// Everything else it said.
     pub details: Value,
     /// CPU time from its start to its end.
@@ -71,6 +71,7 @@ impl Shot {
         self.right += other.right;
         self.unwanted += other.unwanted;
         self.seconds += other.seconds;
+        self.threads = other.threads;
         self.used.add(&other.used);
     }
 }
@@ -82,7 +83,6 @@ impl Generator {
         stage_built: &Path,
         queries: &Path,
         options: &[String],
-        cpus: Cpus,
     ) -> Generator {
         let named = |variable, name: &str| {
             std::env::var_os(variable).map_or_else(|| PathBuf::from(name), PathBuf::from)
@@ -98,7 +98,6 @@ impl Generator {
             word,
             queries: queries.to_owned(),
             options: options.to_vec(),
-            cpus,
         }
     }
 
@@ -121,7 +120,7 @@ impl Generator {
     /// Sends at a rate for a time.
     pub(super) fn shoot(
         &self,
-        stage: &Stage,
+        client: &Client,
         load: Load,
         manner: Manner,
         watched: &[u32],
@@ -136,11 +135,11 @@ impl Generator {
         if self.word == GeneratorWord::Floodgate {
             words.extend(["-S".to_owned(), EVERY.as_millis().to_string()]);
         }
-        self.run_open_loop(stage, &words, watched)
+        self.run_open_loop(client, &words, watched)
     }
 
     /// Searches R99 from a rate; every rate is held for so long.
-    pub(super) fn search(&self, stage: &Stage, load: Load, watched: &[u32]) -> Outcome<Shot> {
+    pub(super) fn search(&self, client: &Client, load: Load, watched: &[u32]) -> Outcome<Shot> {
         let words = [
             "--ramp=r99".to_owned(),
             "--repeat".to_owned(),
@@ -150,29 +149,31 @@ impl Generator {
             "-Q".to_owned(),
             load.rate.to_string(),
         ];
-        let mut shot = self.run_open_loop(stage, &words, watched)?;
+        let mut shot = self.run_open_loop(client, &words, watched)?;
         // A search is long, and its curves say nothing: rates go up and down.
         shot.course = Course::default();
         Ok(shot)
     }
 
-    fn run_open_loop(&self, stage: &Stage, words: &[String], watched: &[u32]) -> Outcome<Shot> {
-        let affinity = format!("{}s0", self.cpus.generator);
-        let mut command = self.command();
+    fn run_open_loop(&self, client: &Client, words: &[String], watched: &[u32]) -> Outcome<Shot> {
+        let mut command = self.command(client);
         if self.word == GeneratorWord::Floodgate {
             command.args(["xdp", "-j", "-q"]);
         }
         command
             .args(words)
-            .args(["-F", &affinity, "-p"])
-            .arg(stage.target().port().to_string())
+            .arg("-p")
+            .arg(client.target().port().to_string())
             .arg("-i")
             .arg(&self.queries)
             .args(&self.options)
-            .arg(stage.target().ip().to_string());
-        let (lines, used, course) = self.output(stage, &mut command, watched)?;
+            .arg(client.target().ip().to_string());
+        if let Some(cpu) = client.cpu() {
+            command.args(["-F", &format!("{cpu}s0")]);
+        }
+        let (lines, used, course) = self.output(client, &mut command, watched)?;
         // kxdpgun leaves its program behind.
-        stage.clear(&stage.lab().client(), TO_SERVER);
+        client.clear();
         let mut shot = match self.word {
             GeneratorWord::Kxdpgun => shot_of_kxdpgun(&lines),
             _ => shot_of_json(&lines, course),
@@ -184,36 +185,40 @@ impl Generator {
     /// A closed loop over sockets, for so long or once through the queries.
     pub(super) fn closed_loop(
         &self,
-        stage: &Stage,
+        client: &Client,
         time: Option<Duration>,
         watched: &[u32],
     ) -> Outcome<Shot> {
-        let mut command = self.command();
+        let mut command = self.command(client);
         if self.word == GeneratorWord::FloodgateSockets {
             command.args(["sockets", "--quiet"]);
         }
         command
-            .args(["-s", &stage.target().ip().to_string(), "-p"])
-            .arg(stage.target().port().to_string())
+            .args(["-s", &client.target().ip().to_string(), "-p"])
+            .arg(client.target().port().to_string())
             .arg("-d")
             .arg(&self.queries)
             .args(&self.options);
         if let Some(time) = time {
             command.args(["-l", &time.as_secs().max(1).to_string()]);
         }
-        let (lines, used, course) = self.output(stage, &mut command, watched)?;
+        let (lines, used, course) = self.output(client, &mut command, watched)?;
         let mut shot = shot_of_dnsperf(&lines)?;
         (shot.used, shot.course) = (used, course);
         Ok(shot)
     }
 
-    /// On the generator's CPU, with all its threads.
-    fn command(&self) -> Command {
-        let mut command = Command::new("taskset");
+    /// On the generator's CPU, if it has one, with all its threads.
+    fn command(&self, client: &Client) -> Command {
+        let mut command = match client.cpu() {
+            None => Command::new(&self.program),
+            Some(cpu) => {
+                let mut command = Command::new("taskset");
+                command.arg("-c").arg(cpu.to_string()).arg(&self.program);
+                command
+            }
+        };
         command
-            .arg("-c")
-            .arg(self.cpus.generator.to_string())
-            .arg(&self.program)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -221,14 +226,22 @@ impl Generator {
         command
     }
 
-    /// Runs it to its end; CPU time counts from its first line, when everything is set up, or from its start.
+    fn is_ours(&self) -> bool {
+        matches!(
+            self.word,
+            GeneratorWord::Floodgate | GeneratorWord::FloodgateSockets
+        )
+    }
+
+    /// Runs it to its end; CPU time counts from its first line, when everything is set up, or from its start where that
+    /// line does not come then.
     fn output(
         &self,
-        stage: &Stage,
+        client: &Client,
         command: &mut Command,
         watched: &[u32],
     ) -> Outcome<(Vec<String>, Used, Course)> {
-        let mut child = stage.lab().client().spawn(command, None)?;
+        let mut child = client.spawn(command)?;
         let sampler = Sampler::start(watched, child.id());
         let watched: Vec<u32> = watched
             .iter()
@@ -237,8 +250,12 @@ impl Generator {
             .collect();
         let out = child.stdout.take().expect("stdout is piped");
         let mut lines = BufReader::new(out).lines();
+        let mut before = Snapshot::take(&watched)?;
         let first = lines.next();
-        let before = Snapshot::take(&watched)?;
+        if self.is_ours() {
+            // Others keep their lines back until they have many.
+            before = Snapshot::take(&watched)?;
+        }
         // Its time is in /proc until it is waited for: the last line comes before its end.
         let mut text: Vec<String> = first
             .into_iter()
@@ -302,6 +319,7 @@ fn shot_of_json(lines: &[String], mut course: Course) -> Outcome<Shot> {
         right: number(&own["right"]),
         unwanted: number(&own["lost_here"]["unwanted"]),
         seconds: seconds[0].max(seconds[1]),
+        threads: number(&info["threads"]) as u32,
         details: last.clone(),
         used: Used::default(),
         course,
@@ -342,6 +360,7 @@ fn shot_of_dnsperf(lines: &[String]) -> Outcome<Shot> {
     let sent = number("Queries sent:").ok_or_else(|| unreadable(lines))?;
     let told = |name| number(name).unwrap_or(0.0);
     Ok(Shot {
+        mode: "kernel sockets".to_owned(),
         offered: sent,
         sent,
         right: number("Queries completed:").unwrap_or(0.0),

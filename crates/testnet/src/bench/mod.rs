@@ -8,6 +8,7 @@
 //!  bench/results/DATE/: results.json, results.csv, report.html, README.md with charts/
 //! ```
 
+mod client;
 mod contest;
 mod course;
 mod cpu;
@@ -19,6 +20,7 @@ mod results;
 mod stage;
 mod witness;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -37,6 +39,8 @@ const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
   --search N      seconds that each rate of a search is held (5)
   --seconds N     seconds that cost, overload and the like take (10)
   --cpus G,S      CPUs of generator and server (0,1)
+  --remote ADDRESS[@PORT]  no lab: a server that is there already, on another machine
+  --as NAME       with --remote: which of the scenario's contenders it is
   --scale X       multiplies every rate: to try the bench out on a busy machine (1)
   --results PATH  where results go (bench/results/DATE)
   --built PATH    where cargo has built the programs";
@@ -46,6 +50,8 @@ struct Command {
     settings: Settings,
     scenarios: Vec<String>,
     results: PathBuf,
+    /// Which contender a remote server is.
+    contender: Option<String>,
 }
 
 /// Runs the bench.
@@ -68,7 +74,8 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
             return report_again(folder, &scenarios);
         }
         let command = Command::parse(prefix, &library, words)?;
-        let chosen = choose(&command.scenarios, scenarios)?;
+        let mut chosen = choose(&command.scenarios, scenarios)?;
+        command.leave_one(&mut chosen)?;
         measure(&command, &library, &chosen)
     });
     match outcome {
@@ -100,8 +107,10 @@ impl Command {
                     built: built.unwrap_or_else(|| target.join("release")),
                     yardsticks: target.join("yardsticks"),
                 },
+                remote: None,
             },
             scenarios: Vec::new(),
+            contender: None,
             results: library.folder().join("results").join(record::today()),
         };
         let mut words = words.iter();
@@ -136,7 +145,47 @@ impl Command {
                     server: server.parse().map_err(|_| wrong())?,
                 };
             }
+            "--remote" => {
+                let (address, port) = value.split_once('@').unwrap_or((value, "53"));
+                let address = address.parse().map_err(|_| wrong())?;
+                let port = port.parse().map_err(|_| wrong())?;
+                settings.remote = Some(SocketAddr::new(address, port));
+            }
+            "--as" => self.contender = Some(value.to_owned()),
             _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// Where and how it is measured.
+    fn place(&self) -> String {
+        match self.settings.remote {
+            None => self.settings.cpus.to_string(),
+            Some(server) => format!(
+                "Server at {server}, on another machine; CPU time is that of the generator's machine alone."
+            ),
+        }
+    }
+
+    /// A remote server is one contender: the others are left out.
+    fn leave_one(&self, scenarios: &mut [Scenario]) -> Outcome<()> {
+        if self.settings.remote.is_none() {
+            return Ok(());
+        }
+        let wanted = self.contender.as_deref().unwrap_or_default();
+        for scenario in scenarios {
+            let (one, others): (Vec<_>, Vec<_>) = std::mem::take(&mut scenario.contenders)
+                .into_iter()
+                .partition(|contender| contender.name == wanted);
+            if one.is_empty() {
+                let names: Vec<&str> = others.iter().map(|one| one.name.as_str()).collect();
+                return Err(Failure::new(format!(
+                    "scenario {} has no contender \"{wanted}\": --as takes one of {}",
+                    scenario.name,
+                    names.join("; ")
+                )));
+            }
+            scenario.contenders = one;
         }
         Ok(())
     }
@@ -161,7 +210,7 @@ fn choose(names: &[String], all: Vec<Scenario>) -> Outcome<Vec<Scenario>> {
 fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outcome<()> {
     let settings = &command.settings;
     let mut results = Results {
-        machine: Machine::here(&settings.cpus.to_string()),
+        machine: Machine::here(&command.place()),
         search_seconds: settings.search_seconds,
         seconds: settings.seconds,
         scale: settings.scale,
@@ -233,6 +282,22 @@ mod tests {
         assert_eq!(command.settings.cpus.server, 3);
         assert!(parsed("--speed 3").is_err());
         assert!(parsed("--repeats").is_err());
+    }
+
+    #[test]
+    fn a_remote_server_is_one_of_the_contenders() {
+        let mut scenarios = Library::ours().scenarios().unwrap();
+        scenarios.truncate(1);
+        let mut command = parsed("--remote 192.0.2.9@5300").unwrap();
+        assert_eq!(command.settings.remote, "192.0.2.9:5300".parse().ok());
+        let failure = command.leave_one(&mut scenarios.clone()).unwrap_err();
+        assert!(
+            failure.to_string().contains("millrace, sockets"),
+            "{failure}"
+        );
+        command.contender = Some("millrace, sockets".to_owned());
+        command.leave_one(&mut scenarios).unwrap();
+        assert_eq!(scenarios[0].contenders.len(), 1);
     }
 
     #[test]

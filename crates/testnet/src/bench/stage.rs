@@ -3,11 +3,11 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::client::Client;
 use super::plan::{Contender, Library, Scenario, Server};
 use super::record::said;
 use crate::lab::{Lab, Plan, SERVER_BACKENDS, SERVER_CLIENTS, SERVER_V4, TO_SERVER, Topology};
@@ -92,13 +92,9 @@ impl Stage {
         Ok(stage)
     }
 
-    pub(super) fn lab(&self) -> &Lab {
-        &self.lab
-    }
-
-    /// Where the server under test answers.
-    pub(super) fn target(&self) -> SocketAddr {
-        SocketAddr::new(SERVER_V4, 53)
+    /// Where its queries come from.
+    pub(super) fn client(&self) -> Client {
+        Client::of_lab(self.lab.client(), self.cpus.generator)
     }
 
     fn set_queues(&self, queues: u32) -> Outcome<()> {
@@ -277,7 +273,7 @@ impl Stage {
     }
 
     /// Takes a program off an interface, where somebody left one.
-    pub(super) fn clear(&self, namespace: &Namespace, interface: &str) {
+    fn clear(&self, namespace: &Namespace, interface: &str) {
         // Where there is none that can be taken off, there is nothing to do.
         let _ = namespace.ip(&format!("link set dev {interface} xdp off\n"));
     }

@@ -1,15 +1,15 @@
 //! An ordinary client beside the load: kernel sockets, few queries, every answer checked. What it sees is what others on the
 //! interface would.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::client::Client;
 use crate::dns::Query;
-use crate::namespace::Namespace;
 use crate::{During, Outcome};
 
 /// Time between two of its queries.
@@ -35,10 +35,16 @@ pub(super) struct Witness {
 }
 
 impl Witness {
-    /// Starts one in a namespace; it asks `name` with type A.
-    pub(super) fn start(namespace: &Namespace, server: SocketAddr, name: &str) -> Outcome<Witness> {
-        let opened = namespace.run(|| {
-            let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+    /// Starts one; it asks `name` with type A.
+    pub(super) fn start(client: &Client, name: &str) -> Outcome<Witness> {
+        let server = client.target();
+        let any = if server.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        };
+        let opened = client.run(|| {
+            let socket = UdpSocket::bind(any)?;
             socket.connect(server)?;
             socket.set_read_timeout(Some(PATIENCE))?;
             Ok::<UdpSocket, std::io::Error>(socket)

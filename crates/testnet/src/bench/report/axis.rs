@@ -52,7 +52,9 @@ impl Axis {
 }
 
 fn linear(high: f64) -> Axis {
-    let step = step(high.max(1e-9) / 5.0);
+    // Where everything is nothing, up to one of it.
+    let high = if high > 0.0 { high } else { 1.0 };
+    let step = step(high / 5.0);
     let count = (high / step).ceil().max(1.0);
     let ticks = (0..=count as u32).map(|number| f64::from(number) * step);
     Axis {
@@ -158,6 +160,8 @@ mod tests {
         assert_eq!((axis.low, axis.high), (0.0, 1000.0));
         assert_eq!(axis.ticks.len(), 6);
         assert_eq!((axis.place(500.0), axis.place(5000.0)), (0.5, 1.0));
+        let nothing = Axis::over(Scale::Linear, [0.0].into_iter());
+        assert_eq!((nothing.high, nothing.ticks.len()), (1.0, 6));
     }
 
     #[test]
