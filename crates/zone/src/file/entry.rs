@@ -94,7 +94,7 @@ impl Draft {
         self.owner(words, blank_owner)?;
         let (stated_ttl, kind) = self.ttl_class_kind(words)?;
         self.rdata.clear();
-        rdata::read::read(kind, words, &mut self.rdata)?;
+        rdata::read::read(kind, words, &mut self.rdata).map_err(|wrong| with_form(wrong, kind))?;
         self.kind = kind;
         let stated_ttl = stated_ttl.or(self.default_ttl).or(self.last_ttl);
         self.ttl = match (stated_ttl, kind, self.rdata.last_chunk()) {
@@ -163,6 +163,15 @@ impl Draft {
             return Ok((stated_ttl, kind));
         }
     }
+}
+
+/// RDATA is wrong: what its type looks like.
+fn with_form(mut wrong: Wrong, kind: u16) -> Wrong {
+    if let Some(form) = rdata::table::form(kind) {
+        wrong.what.push_str("; the form is: ");
+        wrong.what.push_str(&form);
+    }
+    wrong
 }
 
 fn ttl(words: &mut Words<'_>) -> Result<u32, Wrong> {

@@ -201,7 +201,7 @@ fn errors_say_where_and_reading_goes_on() {
     );
     assert_eq!(
         found[0].2,
-        "'192.0.2.256': an IPv4 address such as 192.0.2.1 belongs here"
+        "'192.0.2.256': an IPv4 address such as 192.0.2.1 belongs here; the form is: A IPv4-address"
     );
 }
 

@@ -1,6 +1,6 @@
 //! Types as rows of field kinds: to add a type is to add a row.
 
-use wire::codes::qtype;
+use wire::codes::{QtypeText, qtype};
 
 /// A part of RDATA: how it lies on the wire, and how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +176,51 @@ pub(crate) fn row(kind: u16) -> Option<&'static [Field]> {
         qtype::AMTRELAY => &[U8, RelayKind, Gateway(0x7f)],
         _ => return None,
     })
+}
+
+/// The fields of a type in words, for errors: `MX number name`.
+pub(crate) fn form(kind: u16) -> Option<String> {
+    let mut form = QtypeText(kind).to_string();
+    for field in row(kind)? {
+        form.push(' ');
+        form.push_str(noun(*field));
+    }
+    Some(form)
+}
+
+fn noun(field: Field) -> &'static str {
+    match field {
+        Field::U8 | Field::U16 | Field::U32 => "number",
+        Field::Word8(_) | Field::Word16(_) => "number-or-mnemonic",
+        Field::Seconds => "time",
+        Field::Time => "YYYYMMDDHHmmSS",
+        Field::Kind => "type",
+        Field::Name | Field::PlainName => "name",
+        Field::Ip4 => "IPv4-address",
+        Field::Ip6 => "IPv6-address",
+        Field::Text | Field::LongText => "\"string\"",
+        Field::OptionalText => "[\"string\"]",
+        Field::Texts => "\"string\" …",
+        Field::Tag => "tag",
+        Field::Base64 => "Base64",
+        Field::OptionalBase64 => "[Base64]",
+        Field::Hex(_) | Field::Digest => "hexadecimal",
+        Field::Salt => "salt-or--",
+        Field::Hash => "Base32hex",
+        Field::Kinds => "[type …]",
+        Field::Eui(_) => "00-00-5e-…",
+        Field::Node => "0:0:0:0",
+        Field::RelayKind => "0-or-1 number",
+        Field::Gateway(_) => "address-or-name-or-.",
+        Field::Location => {
+            "degrees [minutes [seconds]] N|S degrees [minutes [seconds]] E|W altitude [size [precision [precision]]]"
+        }
+        Field::Prefixes => "[[!]family:address/length …]",
+        Field::Params => "[key[=value] …]",
+        Field::HostIdentity => "algorithm hexadecimal Base64 [name …]",
+        Field::Services => "protocol [port …]",
+        Field::Nsap => "0x…",
+    }
 }
 
 /// Whether no record of a zone can have this type: it stands in messages or questions only (RFC 6895 §3.1: "Data TYPEs
