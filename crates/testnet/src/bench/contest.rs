@@ -14,7 +14,7 @@ use super::cpu::descendants;
 use super::generator::{Generator, Load, Manner, Shot};
 use super::plan::{Contender, Library, Measure, Scenario};
 use super::record::{Missing, Record};
-use super::stage::{Cpus, Places, Running, Stage};
+use super::stage::{Cpus, Places, Running, Stage, named};
 use super::witness::{Seen, Witness};
 use crate::{Failure, Outcome};
 
@@ -117,8 +117,11 @@ impl<'c> Contest<'c> {
         let mut measured: BTreeSet<String> = BTreeSet::new();
         for &measure in &self.scenario.measures {
             for repeat in 1..=self.settings.repeats {
+                let library = self.library;
+                let takes_part =
+                    |one: &&Contender| one.takes_part_in(measure) && is_named(library, one);
                 let contenders = self.scenario.contenders.iter();
-                for contender in contenders.filter(|one| one.takes_part_in(measure)) {
+                for contender in contenders.filter(takes_part) {
                     let name = &contender.name;
                     let failed = failures.get(name).copied().unwrap_or(0);
                     if failed > u32::from(measured.contains(name)) {
@@ -341,6 +344,12 @@ impl Drop for Contest<'_> {
             let _ = std::fs::remove_file(&self.queries);
         }
     }
+}
+
+/// A server that the environment may name is no contender where it names none.
+fn is_named(library: &Library, contender: &Contender) -> bool {
+    let server = library.server(&contender.server);
+    server.map_or(true, |server| !server.words || named(&server).is_some())
 }
 
 /// Fails if the server has ended; one on another machine is not looked at.

@@ -1,6 +1,6 @@
 //! Where it is measured: a lab, the server under test on a CPU of its own, a backend that is never the limit.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -205,8 +205,7 @@ impl Stage {
 
     /// The program that the environment names, or the file says.
     pub(super) fn program(&self, server: &Server) -> Outcome<PathBuf> {
-        let named = server.environment.as_ref().and_then(std::env::var_os);
-        let program = match (named, &server.program) {
+        let program = match (named(server), &server.program) {
             (Some(named), _) if server.words => {
                 PathBuf::from(words(&named).first().cloned().unwrap_or_default())
             }
@@ -233,8 +232,7 @@ impl Stage {
     pub(super) fn version(&self, server: &Server) -> String {
         if server.words {
             // What it is, is in the command line if anywhere.
-            let named = server.environment.as_ref().and_then(std::env::var_os);
-            return named.map_or_else(String::new, |line| words(&line).join(" "));
+            return named(server).map_or_else(String::new, |line| words(&line).join(" "));
         }
         if server.version.is_empty() {
             return String::new();
@@ -284,10 +282,15 @@ impl Stage {
     }
 }
 
+/// What the environment names in a server's variable.
+pub(super) fn named(server: &Server) -> Option<OsString> {
+    let variable = server.environment.as_ref()?;
+    std::env::var_os(variable).filter(|value| !value.is_empty())
+}
+
 /// A server's arguments: its file's, or those behind the program in the environment.
 fn arguments(server: &Server) -> Vec<String> {
-    let named = server.environment.as_ref().and_then(std::env::var_os);
-    match named {
+    match named(server) {
         Some(named) if server.words => words(&named).split_off(1),
         _ => server.arguments.clone(),
     }
