@@ -95,6 +95,8 @@ impl Daemon {
         }
         let mut lines = self.plan_anew(&config);
         lines.extend(self.detach_unplanned());
+        // Servers may be other ones where the plan is the same.
+        self.watch(&config);
         for (place, sockets) in listeners.clone().iter().enumerate() {
             let Some(sockets) = sockets else { continue };
             if !config

@@ -229,7 +229,7 @@ impl Daemon {
     }
 
     /// Servers are reached over the devices that are open now.
-    fn watch(&mut self, config: &Config) {
+    pub(super) fn watch(&mut self, config: &Config) {
         let open = open_part(&self.plan, &lock(&self.steering));
         match &self.follower {
             Some(follower) => follower.watch(&config.servers, &open),

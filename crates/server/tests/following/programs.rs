@@ -1,9 +1,8 @@
 //! Programs on our interfaces: ours taken off, and those of others.
 
 use crate::rig::{REFUSED, Rig};
-use std::process::Command;
+use libbpf_rs::Link;
 use testnet::lab::Topology;
-use testnet::namespace::run;
 use xsk::nic::Nic;
 use xsk::{AttachMode, Program};
 
@@ -42,7 +41,8 @@ fn a_program_that_was_there_first_is_left_alone_until_it_goes() {
 
 #[test]
 fn ours_taken_off_comes_back_and_anothers_is_left_alone() {
-    let Some(mut rig) = Rig::start("taken", &configuration()) else {
+    let kept = "millrace.setKeepXDP(true)\n".to_owned() + &configuration();
+    let Some(mut rig) = Rig::start("taken", &kept) else {
         return;
     };
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
@@ -60,22 +60,9 @@ fn ours_taken_off_comes_back_and_anothers_is_left_alone() {
     rig.server.stop().expect("a good end");
 }
 
-/// Takes our program off as an operator would: by the number of its link.
+/// Takes our program off as an operator would, by its link, which is kept so that it can be found.
 fn detach_ours(rig: &Rig) {
-    let detached = rig.lab.server().run(|| {
-        let nic = Nic::by_name("enp1s0").expect("the interface");
-        let program = xsk::attached_program(nic.index).expect("netlink");
-        let links = Command::new("bpftool").args(["link", "show"]).output();
-        let links = String::from_utf8_lossy(&links.expect("bpftool").stdout).into_owned();
-        let ours = format!("prog {} ", program.expect("our program"));
-        let line = links
-            .lines()
-            .find(|line| format!("{line} ").contains(&ours));
-        let line = line.unwrap_or_else(|| panic!("no link of {ours}in\n{links}"));
-        let number = line.split(':').next().expect("a number");
-        run("bpftool", &["link", "detach", "id", number])
-    });
-    detached
-        .expect("the namespace")
-        .expect("bpftool link detach");
+    let pin = rig.lab.bpffs().join("millrace/enp1s0/link");
+    let link = Link::open(pin).expect("the link that is kept");
+    link.detach().expect("to detach it");
 }
