@@ -44,7 +44,7 @@ pub(super) fn missing(results: &Results) -> Part {
             missing.scenario.clone(),
             missing.contender.clone(),
             missing.at.clone(),
-            missing.why.clone(),
+            one_line(&missing.why),
         ]
     });
     let rows: Vec<Vec<String>> = rows.collect();
@@ -59,6 +59,16 @@ pub(super) fn missing(results: &Results) -> Part {
             rows,
         }],
         ..Part::default()
+    }
+}
+
+/// What a server wrote may be long, and of many lines.
+fn one_line(why: &str) -> String {
+    let words: Vec<&str> = why.split_whitespace().collect();
+    let line = words.join(" ");
+    match line.char_indices().nth(300) {
+        Some((end, _)) => format!("{} …", &line[..end]),
+        None => line,
     }
 }
 
@@ -149,6 +159,12 @@ fn number(figure: f64) -> String {
 mod tests {
     use super::*;
     use crate::bench::report::tests::record;
+
+    #[test]
+    fn a_long_reason_is_one_line() {
+        assert_eq!(one_line("a\n  b"), "a b");
+        assert_eq!(one_line(&"é".repeat(400)).chars().count(), 302);
+    }
 
     #[test]
     fn a_row_has_median_repeats_and_the_part_of_the_yardstick() {
