@@ -325,10 +325,8 @@ impl Incoming {
             }
             (State::Second, _) => self.second(record, serial, each)?,
             (State::Whole, None) => each(Item::Whole(record)),
-            // RFC 5936 §2.2: the SOA that ends the zone is the one that began it.
-            (State::Whole, Some(_)) if self.soa.as_ref() == Some(&record) => {
-                self.state = State::Done
-            }
+            // RFC 5936 §2.2: the SOA that began the zone ends it. Its case may differ where names were compressed.
+            (State::Whole, Some(serial)) if serial == self.serial => self.state = State::Done,
             (State::Whole, Some(serial)) => {
                 return Err(TransferError::Record(format!(
                     "SOA with serial {serial} within or behind a zone of serial {}",
