@@ -8,7 +8,7 @@
 
 #include <linux/types.h>
 
-#define LAYOUT 1
+#define LAYOUT 2
 
 #define QUEUES 256	  /* RX queues per interface that can have a socket */
 #define DESTINATIONS 4096 /* addresses and ports served */
@@ -43,7 +43,8 @@ struct ports {
 /* A worker's sign of life for one queue; a cache line, so that workers do not share one. */
 struct heartbeat {
 	__u64 count;
-	__u64 unused[7];
+	__u64 passed; /* the program's: frames that were passed for want of life; one CPU at a time serves a queue */
+	__u64 unused[6];
 };
 
 /* What the program remembers of a heartbeat. Times in jiffies64. */

@@ -171,7 +171,7 @@ static __always_inline int judge_answer(const struct datagram *in, struct cpu *c
 /* Dead means PASS: an empty slot. Stalled means PASS too, see heartbeat.h. */
 static __always_inline int judge_owner(__u32 queue, int taken)
 {
-	const struct heartbeat *beat = bpf_map_lookup_elem(&heartbeats, &queue);
+	struct heartbeat *beat = bpf_map_lookup_elem(&heartbeats, &queue);
 	struct remembered *seen = bpf_map_lookup_elem(&memory, &queue);
 
 	if (!beat || !seen || bpf_redirect_map(&sockets, queue, XDP_PASS) != XDP_REDIRECT)
@@ -182,6 +182,7 @@ static __always_inline int judge_owner(__u32 queue, int taken)
 	case PROBED:
 		return TAKE_PROBE;
 	default:
+		++beat->passed;
 		return PASS_STALLED;
 	}
 }

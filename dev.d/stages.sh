@@ -1,6 +1,6 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units tests models scenarios offload dialect once)
+stages=(format lints style build units tests models scenarios offload dialect fuzz kernels once)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -24,6 +24,8 @@ stage_models() {
 stage_scenarios() { target/quick/lab scenarios; }
 stage_offload() { target/quick/lab scenarios --door xdp --offload; }
 stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }
+stage_fuzz() { fuzz/gate.sh; }
+stage_kernels() { tests/kernels/run; }
 stage_once() { ./dev run --once; }
 
 # run_stages NAME...: runs them all, whatever fails, and closes with the sums.

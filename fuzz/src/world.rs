@@ -270,6 +270,7 @@ impl World {
                 client_mac: packet.source_mac,
                 our_mac: packet.destination_mac,
             },
+            listener: 0,
             room: QUERY_ROOM,
         };
         let drops = self.drops();

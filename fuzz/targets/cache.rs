@@ -149,6 +149,7 @@ impl Bench {
             destination: "192.0.2.1:53".parse().unwrap(),
             protocol,
             way: Way::Stream,
+            listener: 0,
         };
         let answered = self.world.with_env(|env| {
             let mut query = Query::parse(&mut arrival, env).ok()?;

@@ -3,6 +3,7 @@
 use crate::pipeline::HandOverReason;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::rings::Rings;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What is counted per query or response. The name is dnsdist's, `/metrics` puts `dnsdist_` before it.
@@ -40,11 +41,13 @@ pub enum Counter {
     LatencySlow,
     LatencySumMicroseconds,
     LatencyCount,
+    LatencyTcpSumMicroseconds,
+    LatencyTcpCount,
 }
 
 impl Counter {
     /// All counters with dnsdist's names, in the order of their numbers.
-    pub const ALL: [(Counter, &'static str); 31] = [
+    pub const ALL: [(Counter, &'static str); 33] = [
         (Counter::Queries, "queries"),
         (Counter::Responses, "responses"),
         (Counter::ServfailResponses, "servfail-responses"),
@@ -76,6 +79,8 @@ impl Counter {
         (Counter::LatencySlow, "latency-slow"),
         (Counter::LatencySumMicroseconds, "latency-sum"),
         (Counter::LatencyCount, "latency-count"),
+        (Counter::LatencyTcpSumMicroseconds, "latency-tcp-sum"),
+        (Counter::LatencyTcpCount, "latency-tcp-count"),
     ];
 }
 
@@ -180,12 +185,62 @@ impl Lane {
     pub const SHARED: Lane = Lane(0);
 }
 
-/// A counter that several workers add to, each in a cache line of its own: for rules and servers.
+/// What passes a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Passage {
+    Query,
+    Response,
+    Noncompliant,
+}
+
+/// What passed one listener over one protocol: a line for each shard, which nobody else writes.
+#[derive(Debug)]
+pub struct Traffic(Box<[TrafficLine]>);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct TrafficLine([AtomicU64; 3]);
+
+impl Traffic {
+    /// For so many shards.
+    pub fn new(shards: usize) -> Traffic {
+        Traffic((0..shards).map(|_| TrafficLine::default()).collect())
+    }
+
+    #[inline]
+    pub fn count(&self, passage: Passage, shard: &Shard) {
+        if let Some(line) = self.0.get(shard.index) {
+            shard.writers.bump(&line.0[passage as usize], 1);
+        }
+    }
+
+    /// A query, and at once its answer where there is one already.
+    #[inline]
+    pub fn count_query(&self, is_answered: bool, shard: &Shard) {
+        if let Some(line) = self.0.get(shard.index) {
+            shard.writers.bump(&line.0[Passage::Query as usize], 1);
+            let answers = u64::from(is_answered);
+            shard
+                .writers
+                .bump(&line.0[Passage::Response as usize], answers);
+        }
+    }
+
+    /// What the shard with this number has counted.
+    pub fn get(&self, passage: Passage, shard: usize) -> u64 {
+        let line = self.0.get(shard);
+        line.map_or(0, |line| line.0[passage as usize].load(Relaxed))
+    }
+}
+
+/// A counter that several workers add to, each in a cache line of its own: for rules and servers. A clone counts
+/// in the same cells.
 ///
 /// A worker adds by a load and a store: the bus lock would wait until all that was written before is in the cache, 60 ns
 /// after a ring of recent queries was written.
-#[derive(Debug)]
-pub struct Sharded(Box<[Line]>);
+#[derive(Debug, Clone)]
+pub struct Sharded(Arc<[Line]>);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -232,6 +287,24 @@ mod tests {
         for (number, reason) in HandOverReason::ALL.iter().enumerate() {
             assert_eq!(*reason as usize, number);
         }
+    }
+
+    #[test]
+    fn each_shard_counts_a_listeners_traffic_for_itself() {
+        let traffic = Traffic::new(2);
+        let shards = [0, 1, 2].map(|index| Shard::new(index, Writers::One, Rings::default()));
+        for shard in &shards {
+            traffic.count_query(false, shard);
+        }
+        traffic.count(Passage::Response, &shards[1]);
+        assert_eq!(
+            [0, 1, 2].map(|shard| traffic.get(Passage::Query, shard)),
+            [1, 1, 0]
+        );
+        assert_eq!(
+            [0, 1].map(|shard| traffic.get(Passage::Response, shard)),
+            [0, 1]
+        );
     }
 
     #[test]

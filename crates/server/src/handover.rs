@@ -206,8 +206,9 @@ fn send(
     (destination, client): (SocketAddr, SocketAddr),
     message: &[u8],
 ) {
-    if outlet.send(destination, client, message).is_err() {
-        shared.shard.count_drop(DropReason::SendFailed);
+    match outlet.send(destination, client, message) {
+        Ok(()) => shared.count_sent(destination),
+        Err(_) => shared.shard.count_drop(DropReason::SendFailed),
     }
 }
 
@@ -263,6 +264,7 @@ mod tests {
             destination: DESTINATION.parse().unwrap(),
             protocol: Protocol::Udp,
             way: Way::Socket { listener: 0 },
+            listener: 0,
         };
         sender.push(&hand_over, &arrival, &config)
     }

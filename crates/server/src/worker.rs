@@ -50,6 +50,8 @@ pub enum Order {
     Change(u8, Facts),
     /// The device with this number is gone, or needed no more: serve what is in its ring, then close its queue.
     Close(u8),
+    /// Tell how many frames each owner has, and how many there are.
+    Census(Sender<(usize, ::xsk::Census, u32)>),
     /// Look at the configuration again, so that the old one can be freed.
     Wake,
     /// Read no more queries, wait for the answers of those in flight until the moment given, then end.
@@ -60,6 +62,7 @@ pub enum Order {
 pub type Outcome = Box<dyn FnOnce(::xsk::Result<Opened>) + Send>;
 
 /// The control thread's end of a worker.
+#[derive(Clone)]
 pub struct Reins {
     orders: Sender<Order>,
     wake: Arc<EventFd>,
@@ -230,7 +233,7 @@ impl Worker {
         };
         let result = work(&mut self.inlets, &mut self.outlets, &mut env);
         // Before the departures are given up: they keep the sockets open that the outbox sends by.
-        self.outlets.outbox.flush();
+        self.outlets.flush_sockets(self.now, &self.shard);
         result
     }
 
@@ -343,6 +346,11 @@ impl Worker {
                 Order::Open(opening, outcome) => outcome(self.open(*opening)),
                 Order::Change(device, facts) => self.outlets.devices.change(device, facts),
                 Order::Close(device) => self.close(device),
+                Order::Census(reply) => {
+                    let (census, frames) = self.outlets.devices.census();
+                    // Whoever asked may have given up.
+                    let _ = reply.send((self.outlets.worker, census, frames));
+                }
                 Order::Wake => {
                     self.config.load();
                 }

@@ -49,6 +49,8 @@ pub enum Topology {
     OneInterface,
     /// Two interfaces with four queues instead of two.
     FourQueues,
+    /// Two interfaces whose driver takes no XDP program: veth wants as many queues to receive as its peer has to send.
+    Generic,
 }
 
 impl Topology {
@@ -58,6 +60,14 @@ impl Topology {
 
     fn queues(self) -> u8 {
         if self == Self::FourQueues { 4 } else { 2 }
+    }
+
+    fn server_queues(self) -> u8 {
+        if self == Self::Generic {
+            1
+        } else {
+            self.queues()
+        }
     }
 }
 
@@ -189,7 +199,7 @@ impl Lab {
     /// Where the backends' addresses are: with one interface that is the clients' namespace.
     pub fn backend(&self) -> Namespace {
         match self.plan.topology {
-            Topology::TwoInterfaces | Topology::FourQueues => {
+            Topology::TwoInterfaces | Topology::FourQueues | Topology::Generic => {
                 namespace(&self.plan.prefix, "backend")
             }
             Topology::OneInterface => self.client(),
@@ -274,10 +284,13 @@ impl Lab {
     }
 
     fn links(&self) -> String {
-        let queues = self.plan.topology.queues();
+        let (queues, own) = (
+            self.plan.topology.queues(),
+            self.plan.topology.server_queues(),
+        );
         let pair = |interface: &str, mac: &str, peer: &Namespace, peer_mac: &str| {
             format!(
-                "link add {interface} address {mac} numtxqueues {queues} numrxqueues {queues} type veth \
+                "link add {interface} address {mac} numtxqueues {own} numrxqueues {own} type veth \
                  peer name {TO_SERVER} netns {} address {peer_mac} numtxqueues {queues} numrxqueues {queues}\n",
                 peer.name()
             )
@@ -320,7 +333,7 @@ impl Lab {
 
     fn towards_backends(&self) -> &'static str {
         match self.plan.topology {
-            Topology::TwoInterfaces | Topology::FourQueues => SERVER_BACKENDS,
+            Topology::TwoInterfaces | Topology::FourQueues | Topology::Generic => SERVER_BACKENDS,
             Topology::OneInterface => SERVER_CLIENTS,
         }
     }

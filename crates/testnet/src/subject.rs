@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 
 use crate::lab::Lab;
 use crate::process::Process;
+use crate::sys::{self, Denied};
 use crate::{During, Failure, Outcome, metrics};
 
 /// Which way queries take into the server.
@@ -147,6 +148,30 @@ fn built_beside_us() -> Option<PathBuf> {
         .find(|program| program.is_file())
 }
 
+/// How a server is started: words before its own, and what it must do without.
+#[derive(Debug, Clone, Default)]
+pub struct StartedBy {
+    /// A program that starts the rest of its words: `prlimit --memlock=65536`.
+    pub command: Vec<String>,
+    /// What the kernel refuses.
+    pub denied: Vec<Denied>,
+}
+
+impl StartedBy {
+    fn command(&self, program: &Path) -> Command {
+        let mut words = self.command.iter();
+        let mut command = match words.next() {
+            Some(first) => Command::new(first),
+            None => Command::new(program),
+        };
+        if !self.command.is_empty() {
+            command.args(words).arg(program);
+        }
+        sys::deny(&mut command, &self.denied);
+        command
+    }
+}
+
 /// A running server.
 pub struct Server {
     kind: SubjectKind,
@@ -159,7 +184,7 @@ impl Server {
     pub fn start(
         subject: &Subject,
         lab: &Lab,
-        configuration: &str,
+        (configuration, by): (&str, &StartedBy),
         folder: &Path,
     ) -> Outcome<Self> {
         let file = folder.join("server.lua");
@@ -169,7 +194,7 @@ impl Server {
         let output = File::options().append(true).create(true).open(&log);
         let output = output.during(format!("opening {}", log.display()))?;
         let errors = output.try_clone().during("sharing the log")?;
-        let mut command = Command::new(&subject.program);
+        let mut command = by.command(&subject.program);
         command
             .arg("--supervised")
             .arg("-C")
@@ -234,6 +259,43 @@ impl Server {
     /// SIGTERM; it must end with status 0 within 5 s (reference, 0.1).
     pub fn stop(mut self) -> Outcome<()> {
         self.end(false)
+    }
+
+    /// SIGTERM at a moment of its start: it ends as `stop` says, or by the signal where it had not begun to listen to it.
+    pub fn end_early(mut self, after: Duration) -> Outcome<()> {
+        if self.process.ended_within(after)?.is_some() {
+            return Err(Failure::new("the server ended by itself while it started"));
+        }
+        let status = self.process.terminate(PATIENCE)?;
+        let by_signal = status.signal() == Some(Signal::SIGTERM as i32);
+        match status.success() || by_signal {
+            true => Ok(()),
+            false => Err(Failure::new(format!(
+                "after SIGTERM during its start the server ended with {status}"
+            ))),
+        }
+    }
+
+    /// Awaits its end after a SIGTERM that was sent already.
+    pub fn await_end(&mut self) -> Outcome<()> {
+        let status = self.process.ended_within(PATIENCE)?;
+        match status {
+            Some(status) if status.success() => Ok(()),
+            other => Err(Failure::new(format!(
+                "after SIGTERM the server ended with {other:?}, not with status 0"
+            ))),
+        }
+    }
+
+    /// Ends a server that was started while another one ended: it serves, or has refused with status 1.
+    pub fn end_overlapped(mut self) -> Outcome<()> {
+        match self.process.ended_within(Duration::from_millis(300))? {
+            Some(status) if status.code() == Some(1) => Ok(()),
+            Some(status) => Err(Failure::new(format!(
+                "started while another one ended, the server ended with {status}"
+            ))),
+            None => self.end_early(Duration::ZERO),
+        }
     }
 
     /// Ends it: as `stop` does, or with SIGKILL.

@@ -1,5 +1,5 @@
-//! The three system interfaces that neither std nor nix wraps safely: packet sockets (AF_PACKET),
-//! descriptors of processes (pidfd), and the signal mask of a child.
+//! The system interfaces that neither std nor nix wraps safely: packet sockets (AF_PACKET), descriptors of
+//! processes (pidfd), and what a child has to do with: its signal mask, what the kernel refuses it.
 
 #![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
 
@@ -108,6 +108,95 @@ pub fn unblock_signals(command: &mut Command) {
     // SAFETY: between fork and exec only pthread_sigmask is called, which is async-signal-safe, and
     // nothing is allocated.
     unsafe { command.pre_exec(unblock) };
+}
+
+/// What the kernel refuses to a process and all that it starts, as a service's sandbox would.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// bpf(2), with EPERM.
+    Bpf,
+    /// Sockets of the family AF_XDP, with EAFNOSUPPORT, as systemd's RestrictAddressFamilies does.
+    AfXdp,
+    /// Transparent huge pages.
+    HugePages,
+}
+
+impl Denied {
+    /// What scenarios call it.
+    pub fn of_word(word: &str) -> Option<Self> {
+        match word {
+            "bpf" => Some(Self::Bpf),
+            "af_xdp" => Some(Self::AfXdp),
+            "huge-pages" => Some(Self::HugePages),
+            _ => None,
+        }
+    }
+}
+
+/// Lets the child begin without these.
+pub fn deny(command: &mut Command, denied: &[Denied]) {
+    for &what in denied {
+        // SAFETY: between fork and exec only prctl is called, which is a bare system call; its filter is on the stack,
+        // and nothing is allocated.
+        unsafe { command.pre_exec(move || deny_here(what)) };
+    }
+}
+
+/// The same for the calling process.
+fn deny_here(what: Denied) -> io::Result<()> {
+    let (call, argument, error) = match what {
+        Denied::Bpf => (libc::SYS_bpf, None, libc::EPERM),
+        Denied::AfXdp => (libc::SYS_socket, Some(libc::AF_XDP), libc::EAFNOSUPPORT),
+        Denied::HugePages => {
+            // SAFETY: five integers.
+            let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+            return check(result as isize).map(drop);
+        }
+    };
+    let jump = |when: u32, value: u32, otherwise: u8| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_K) as u16 | when as u16,
+        jt: 0,
+        jf: otherwise,
+        k: value,
+    };
+    let load = |offset: u32| libc::sock_filter {
+        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
+        jt: 0,
+        jf: 0,
+        k: offset,
+    };
+    let give = |value: u32| libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: value,
+    };
+    // struct seccomp_data: the call's number, the architecture, its address, then six arguments of 8 octets; the low
+    // half of the first stands at 16 (x86-64 and other little-endian machines). Without an argument the number, which
+    // is loaded already, is compared once more.
+    let at = argument.map_or(0, |_| 16);
+    let value = argument.map_or(call as u32, |value| value as u32);
+    let mut filter = [
+        load(0),
+        jump(libc::BPF_JEQ, call as u32, 3),
+        load(at),
+        jump(libc::BPF_JEQ, value, 1),
+        give(libc::SECCOMP_RET_ERRNO | error as u32),
+        give(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: `program` and its filter live across the call, which copies them.
+    let result = unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    };
+    check(result as isize).map(drop)
 }
 
 fn empty_link_address() -> libc::sockaddr_ll {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::layout::PASSED_OFFSET;
 use crate::sys::memory::Mapping;
 
 /// The heartbeat cell of one queue. The program passes frames to the kernel when frames were redirected and the cell has
@@ -22,6 +23,13 @@ impl Heartbeat {
     /// Adds one. It continues the cell's value: one that started from 0 could equal what the program remembers.
     pub fn beat(&self) {
         self.cells.atomic_u64(self.offset).fetch_add(1, Relaxed);
+    }
+
+    /// Frames that the program passed because the cell had not changed.
+    pub fn passed(&self) -> u64 {
+        self.cells
+            .atomic_u64(self.offset + PASSED_OFFSET)
+            .load(Relaxed)
     }
 
     /// Beats so far.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::sys::interface::jiffy_nanoseconds;
 
 /// Number of the layout of the kernel program's maps; rises with every change.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// RX queues per interface that can have a socket.
 pub(crate) const QUEUES: u32 = 256;
@@ -34,8 +34,9 @@ const PROBE_EVERY_NANOSECONDS: u64 = 1_000_000_000;
 /// Octets of one address's port bitmap: a bit per port.
 pub(crate) const PORTS_LENGTH: usize = 65_536 / 8;
 
-/// Octets of one queue's heartbeat: a cache line.
+/// Octets of one queue's heartbeat: a cache line. The count comes first, then what was passed without one.
 pub(crate) const HEARTBEAT_LENGTH: usize = 64;
+pub(crate) const PASSED_OFFSET: usize = 8;
 
 /// Octets of the longest frame that is taken: a chunk less the headroom that XDP keeps.
 pub const ROOM: usize = 1792;

@@ -101,15 +101,22 @@ pub struct Census {
 }
 
 impl Census {
+    /// All owners by name, with their chunks.
+    pub fn owners(&self) -> [(&'static str, u32); 7] {
+        [
+            ("free", self.free),
+            ("fill", self.fill),
+            ("rx", self.rx),
+            ("pipeline", self.pipeline),
+            ("tx", self.tx),
+            ("completion", self.completion),
+            ("quarantine", self.quarantine),
+        ]
+    }
+
     /// All chunks.
     pub fn total(&self) -> u32 {
-        self.free
-            + self.fill
-            + self.rx
-            + self.pipeline
-            + self.tx
-            + self.completion
-            + self.quarantine
+        self.owners().into_iter().map(|(_, chunks)| chunks).sum()
     }
 }
 

@@ -234,6 +234,7 @@ impl Ground {
             destination: SocketAddr::from(([192, 0, 2, 1], 53)),
             protocol: Protocol::Udp,
             way: Way::Socket { listener: 0 },
+            listener: 0,
             room: ROOM,
         };
         let mut env = Env {

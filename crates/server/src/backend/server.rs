@@ -6,6 +6,7 @@ use crate::config::Xdp;
 use crate::counters::Sharded;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -64,7 +65,22 @@ pub enum HealthMode {
     Down,
 }
 
-/// A backend. Options are fixed for its life: a changed option makes a new server.
+/// Health checks that failed, and why: dnsdist's numbers per server.
+#[derive(Debug, Default)]
+pub struct HealthCounters {
+    pub failures: AtomicU64,
+    /// Answers that are no DNS.
+    pub parsing: AtomicU64,
+    pub timeout: AtomicU64,
+    /// The query could not be sent, or the stream broke.
+    pub network: AtomicU64,
+    /// Answers to something else. They end no wait, so a check that succeeds in the end may have had some.
+    pub mismatch: AtomicU64,
+    /// Answers that say no.
+    pub invalid: AtomicU64,
+}
+
+/// A backend. Options are fixed for its life: a changed option makes a new server, which counts on.
 #[derive(Debug)]
 pub struct Server {
     pub number: ServerId,
@@ -83,11 +99,12 @@ pub struct Server {
     pub timeouts: Sharded,
     pub send_errors: Sharded,
     pub nonmatching: Sharded,
+    pub health: Arc<HealthCounters>,
     /// firstAvailable's limit, and how much of it is used.
     rate: Option<Rate>,
     allowance: Bucket,
     /// What its TCP connections did.
-    pub tcp: super::tcp::Counters,
+    pub tcp: Arc<super::tcp::Counters>,
     /// Moving average of the latency as dnsdist keeps it: 127 parts old, 1 part new; microseconds × 128.
     latency: AtomicU64,
     /// The same over TCP.
@@ -110,11 +127,34 @@ impl Server {
             timeouts: Sharded::default(),
             send_errors: Sharded::default(),
             nonmatching: Sharded::default(),
+            health: Arc::default(),
             rate,
             allowance: Bucket::default(),
-            tcp: super::tcp::Counters::default(),
+            tcp: Arc::default(),
             latency: AtomicU64::new(0),
             latency_tcp: AtomicU64::new(0),
+        }
+    }
+
+    /// The same server with other options: it counts on where `old` does, which may still have queries in flight. Where
+    /// its address is the same, it is as well as `old` is, and as fast.
+    pub fn succeeding(old: &Server, number: ServerId, options: ServerOptions) -> Server {
+        let new = Server::new(number, options);
+        if old.options.address == new.options.address {
+            new.state.set_checked(old.state.is_checked_up());
+            new.latency.store(old.latency.load(Relaxed), Relaxed);
+            new.latency_tcp
+                .store(old.latency_tcp.load(Relaxed), Relaxed);
+        }
+        Server {
+            queries: old.queries.clone(),
+            responses: old.responses.clone(),
+            timeouts: old.timeouts.clone(),
+            send_errors: old.send_errors.clone(),
+            nonmatching: old.nonmatching.clone(),
+            health: Arc::clone(&old.health),
+            tcp: Arc::clone(&old.tcp),
+            ..new
         }
     }
 

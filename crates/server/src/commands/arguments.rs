@@ -7,7 +7,7 @@ use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
 use crate::control::protocol::{DEFAULT_PATH, Request};
 use crate::log::{Settings, Shape};
 use crate::pipeline::acl::Netmask;
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -99,12 +99,31 @@ impl AskArguments {
     }
 }
 
+const DEFAULT_LISTENER: &str =
+    "Without a listener in the file or on the command line, 127.0.0.1:53 is served.";
+
+/// What `--help` says of the commands: their names and what they do, as clap knows them.
+fn commands_help() -> String {
+    let asked = AskArguments::command();
+    let mut text = String::from(
+        "Commands to the running instance, as the first word (`millrace COMMAND --help`):",
+    );
+    for command in asked.get_subcommands() {
+        let inner = command.get_subcommands().map(|inner| inner.get_name());
+        let name: Vec<&str> = std::iter::once(command.get_name()).chain(inner).collect();
+        let about = command
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        text += &format!("\n  {:<12} {about}", name.join(" "));
+    }
+    text
+}
+
 /// A DNS load balancer whose UDP path runs over AF_XDP. It speaks dnsdist's language.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "millrace", disable_version_flag = true)]
-#[command(
-    after_help = "Without a listener in the file or on the command line, 127.0.0.1:53 is served."
-)]
+#[command(after_help = format!("{}\n\n{DEFAULT_LISTENER}", commands_help()))]
 pub struct ServeArguments {
     /// Read the configuration from FILE; the default file may be missing, FILE may not
     #[arg(short = 'C', long = "config", value_name = "FILE")]
@@ -318,6 +337,20 @@ mod tests {
         assert!(read(&["xdp", "unload"]).is_err());
         let unload = read(&["xdp", "unload", "--interface", "enp1s0"]);
         assert!(matches!(unload, Ok(Arguments::XdpUnload(name)) if name == "enp1s0"));
+    }
+
+    #[test]
+    fn the_help_names_every_command() {
+        let help = read(&["--help"]).expect_err("the help text").to_string();
+        let listed = |command: &&str| {
+            help.lines()
+                .any(|line| line.starts_with(&format!("  {command} ")))
+        };
+        assert_eq!(
+            COMMANDS.iter().copied().find(|command| !listed(command)),
+            None
+        );
+        assert!(help.contains("  xdp status "), "{help}");
     }
 
     #[test]

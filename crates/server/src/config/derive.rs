@@ -44,6 +44,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         servers,
         next_server,
         listeners,
+        traffic: Vec::new(),
         tuning: spec.tuning.clone(),
         webserver: webserver(spec),
         local: Arc::default(),

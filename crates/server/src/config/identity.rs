@@ -40,11 +40,12 @@ fn keep_server(server: &mut ServerSpec, old: Option<Arc<Server>>, next_server: &
         server.live = Some(Arc::clone(old));
         return;
     }
-    let new = Server::new(ServerId(*next_server), server.options.clone());
+    let (number, options) = (ServerId(*next_server), server.options.clone());
     *next_server += 1;
-    if let Some(old) = old.filter(|old| old.options.address == new.options.address) {
-        new.state.set_checked(old.state.is_checked_up());
-    }
+    let new = match old {
+        Some(old) => Server::succeeding(&old, number, options),
+        None => Server::new(number, options),
+    };
     server.live = Some(Arc::new(new));
 }
 

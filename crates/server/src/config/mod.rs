@@ -25,8 +25,11 @@ pub use lua::state::LuaState;
 use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, Server};
+use crate::counters::Traffic;
 use crate::local::Local;
 use crate::pipeline::acl::Netmasks;
+#[cfg(doc)]
+use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::{Chains, Rule};
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
@@ -52,6 +55,8 @@ pub struct Config {
     /// The number of the next new server, never given before.
     pub next_server: u32,
     pub listeners: Vec<Listener>,
+    /// What passes each listener, by the same order and by [`Protocol`]; none before [`Config::count_traffic`].
+    pub traffic: Vec<[Arc<Traffic>; 2]>,
     pub tuning: Tuning,
     pub webserver: Option<Webserver>,
     /// The zones of `millrace.addZone`.
@@ -67,6 +72,30 @@ impl Config {
         for (server, mode) in self.servers.iter().zip(&self.modes) {
             server.state.set_mode(*mode);
         }
+    }
+
+    /// Gets every listener counters for so many shards: those that `previous` had for its address, or new ones.
+    pub fn count_traffic(&mut self, shards: usize, previous: Option<&Config>) {
+        let traffic = |listener: &Listener| {
+            let previous = previous.and_then(|previous| {
+                let mut listeners = previous.listeners.iter();
+                let place = listeners.position(|old| old.address == listener.address)?;
+                previous.traffic.get(place).cloned()
+            });
+            previous.unwrap_or_else(|| [(); 2].map(|()| Arc::new(Traffic::new(shards))))
+        };
+        self.traffic = self.listeners.iter().map(traffic).collect();
+    }
+
+    /// The place of the listener that serves `destination`.
+    #[inline]
+    pub fn listener_of(&self, destination: SocketAddr) -> Option<u16> {
+        let place = self.listeners.iter().position(|listener| {
+            listener.address.port() == destination.port()
+                && (listener.address.ip() == destination.ip()
+                    || listener.address.ip().is_unspecified())
+        });
+        place.map(|place| place as u16)
     }
 
     pub fn pool(&self, id: PoolId) -> Option<&Arc<Pool>> {

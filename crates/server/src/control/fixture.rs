@@ -1,7 +1,7 @@
 //! For tests: an instance that stands still.
 
 use super::Running;
-use super::metrics::rows::{FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
+use super::metrics::rows::{FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
 use crate::config::{Config, Webserver};
 use crate::counters::{Shard, Writers};
 use crate::network::Change;
@@ -14,6 +14,7 @@ pub(crate) struct Standing {
     pub(crate) shards: Vec<Arc<Shard>>,
     pub(crate) frontends: Vec<FrontendRow>,
     pub(crate) xsk: Vec<XskRow>,
+    pub(crate) frames: Vec<FrameRow>,
     pub(crate) steer_verdicts: Vec<SteerRow>,
 }
 
@@ -26,6 +27,7 @@ impl Standing {
             shards: shards.into_iter().map(Arc::new).collect(),
             frontends: Vec::new(),
             xsk: Vec::new(),
+            frames: Vec::new(),
             steer_verdicts: Vec::new(),
         }
     }
@@ -57,6 +59,10 @@ impl Running for Standing {
 
     fn xsk(&self) -> Vec<XskRow> {
         self.xsk.clone()
+    }
+
+    fn frames(&self) -> Vec<FrameRow> {
+        self.frames.clone()
     }
 
     fn steer_verdicts(&self) -> Vec<SteerRow> {

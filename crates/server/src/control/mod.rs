@@ -13,7 +13,7 @@ pub mod web;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::network::Change;
-use metrics::rows::{FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
+use metrics::rows::{FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
 use std::sync::Arc;
 
 /// The running instance, as this module sees it.
@@ -25,6 +25,8 @@ pub trait Running: Send + Sync {
     fn frontends(&self) -> Vec<FrontendRow>;
     /// One per AF_XDP socket.
     fn xsk(&self) -> Vec<XskRow>;
+    /// The frames of each worker.
+    fn frames(&self) -> Vec<FrameRow>;
     /// What the kernel program did with frames, per interface and reason.
     fn steer_verdicts(&self) -> Vec<SteerRow>;
     /// By whom the sockets of listeners were chosen, and how often.

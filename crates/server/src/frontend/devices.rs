@@ -232,10 +232,10 @@ impl Devices {
         &mut self.umem
     }
 
-    /// Where the sum over all owners must stay the number of frames (invariant I3).
-    pub fn census(&self) -> xsk::Census {
-        self.umem
-            .census(self.queues.iter().flatten().map(|queue| &queue.socket))
+    /// All frames by owner, and how many there are: the sum must be that (invariant I3). Walks them all.
+    pub fn census(&self) -> (xsk::Census, u32) {
+        let sockets = self.queues.iter().flatten().map(|queue| &queue.socket);
+        (self.umem.census(sockets), self.umem.frames())
     }
 
     /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.

@@ -4,7 +4,8 @@ use super::devices::Devices;
 use super::listeners::{outlet, serving};
 use super::sys::Outbox;
 use crate::backend::exchange::Waiting;
-use crate::counters::{Counter, Shard};
+use crate::clock::Now;
+use crate::counters::Shard;
 use crate::instance::Instance;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
@@ -86,7 +87,8 @@ impl Outlets {
         if let Some(forwarder) = &env.forwarder
             && let Some(socket) = forwarder.departures.socket(forward.port)
         {
-            self.outbox.push(socket, address, None, message);
+            self.outbox
+                .push_query(socket, address, forward.port, message);
         }
     }
 
@@ -105,15 +107,21 @@ impl Outlets {
         });
     }
 
+    /// Sends what was gathered for kernel sockets; what does not leave is waited for no longer.
+    pub fn flush_sockets(&mut self, now: Now, shard: &Shard) {
+        self.outbox.flush();
+        while let Some((port, id)) = self.outbox.take_unsent() {
+            shard.count_drop(DropReason::SendFailed);
+            self.instance.exchanges.cancel(port, id, now, shard);
+        }
+    }
+
     /// Sends what was gathered in this turn; whether frames wait because the kernel takes no more now.
     pub fn flush(&mut self, shard: &Shard) -> bool {
         self.outbox.flush();
         let lost = self.outbox.take_lost();
-        if lost > 0 {
-            shard.add(Counter::DownstreamSendErrors, lost);
-            for _ in 0..lost {
-                shard.count_drop(DropReason::SendFailed);
-            }
+        for _ in 0..lost {
+            shard.count_drop(DropReason::SendFailed);
         }
         self.devices.flush()
     }

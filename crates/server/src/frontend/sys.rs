@@ -4,6 +4,7 @@
 //! [`Outbox`] and never move.
 #![allow(unsafe_code)] // I14: a file named sys.rs; each block says why it is sound
 
+use crate::backend::exchange::Port;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -173,12 +174,15 @@ pub struct Outbox {
     arena: Box<[u8]>,
     used: usize,
     sockets: [RawFd; BATCH],
+    /// The backend port that a query leaves from; `None` for answers.
+    ports: [Option<Port>; BATCH],
     peers: Box<[libc::sockaddr_storage]>,
     controls: Box<[Control]>,
     parts: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
     waiting: usize,
     lost: u64,
+    unsent: Vec<(Port, u16)>,
 }
 
 // SAFETY: as for Inbox.
@@ -190,12 +194,14 @@ impl Default for Outbox {
             arena: vec![0; ARENA].into_boxed_slice(),
             used: 0,
             sockets: [-1; BATCH],
+            ports: [None; BATCH],
             peers: vec![zeroed_peer(); BATCH].into_boxed_slice(),
             controls: vec![Control([0; 64]); BATCH].into_boxed_slice(),
             parts: vec![NO_PART; BATCH].into_boxed_slice(),
             headers: vec![zeroed_header(); BATCH].into_boxed_slice(),
             waiting: 0,
             lost: 0,
+            unsent: Vec::with_capacity(BATCH),
         }
     }
 }
@@ -210,6 +216,28 @@ impl Outbox {
         socket: BorrowedFd<'_>,
         peer: SocketAddr,
         source: Option<IpAddr>,
+        message: &[u8],
+    ) {
+        self.gather(socket, peer, (source, None), message);
+    }
+
+    /// The same for a query to a backend, which leaves by the socket of `port`: if it does not leave,
+    /// [`Outbox::take_unsent`] tells.
+    pub fn push_query(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        backend: SocketAddr,
+        port: Port,
+        message: &[u8],
+    ) {
+        self.gather(socket, backend, (None, Some(port)), message);
+    }
+
+    fn gather(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        peer: SocketAddr,
+        (source, port): (Option<IpAddr>, Option<Port>),
         message: &[u8],
     ) {
         if self.waiting == BATCH || self.used + message.len() > ARENA {
@@ -228,6 +256,7 @@ impl Outbox {
         };
         self.used += message.len();
         self.sockets[index] = socket.as_raw_fd();
+        self.ports[index] = port;
         let header = &mut self.headers[index].msg_hdr;
         header.msg_namelen = write_address(&mut self.peers[index], peer);
         header.msg_name = (&raw mut self.peers[index]).cast();
@@ -259,7 +288,7 @@ impl Outbox {
             };
             // sendmmsg(2): an error is told only when the first datagram has it. That one is lost, the next are tried.
             if sent <= 0 {
-                self.lost += 1;
+                self.note_lost(at);
                 at += 1;
             } else {
                 at += sent as usize;
@@ -269,9 +298,29 @@ impl Outbox {
         self.used = 0;
     }
 
-    /// How many datagrams the kernel did not take since the last call.
+    fn note_lost(&mut self, index: usize) {
+        match self.ports[index] {
+            None => self.lost += 1,
+            // RFC 1035 section 4.1.1: the ID comes first.
+            Some(port) => self.unsent.push((port, self.id(index))),
+        }
+    }
+
+    /// The ID of the message that `index` is to send.
+    fn id(&self, index: usize) -> u16 {
+        let base = self.arena.as_ptr().addr();
+        let start = self.parts[index].iov_base.addr() - base;
+        u16::from_be_bytes([self.arena[start], self.arena[start + 1]])
+    }
+
+    /// How many answers the kernel did not take since the last call.
     pub fn take_lost(&mut self) -> u64 {
         std::mem::take(&mut self.lost)
+    }
+
+    /// A query that the kernel did not take: its port and ID.
+    pub fn take_unsent(&mut self) -> Option<(Port, u16)> {
+        self.unsent.pop()
     }
 }
 
@@ -479,6 +528,26 @@ mod tests {
         let mut inbox = Inbox::new(512);
         assert_eq!(inbox.receive(there.as_fd()).unwrap(), 1);
         assert!(inbox.datagram(0).is_none());
+    }
+
+    #[test]
+    fn a_query_that_does_not_leave_is_known_by_its_port_and_id() {
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut outbox = Outbox::default();
+        let bad: SocketAddr = "[2001:db8::1]:53".parse().unwrap();
+        let good = here.local_addr().unwrap();
+        let port = |number| Port {
+            pool: 0,
+            socket: 0,
+            number,
+            source: good.ip(),
+        };
+        outbox.push_query(here.as_fd(), good, port(1), b"\x01\x01 query");
+        outbox.push_query(here.as_fd(), bad, port(2), b"\x02\x03 query");
+        outbox.push(here.as_fd(), bad, None, b"\x04\x05 answer");
+        outbox.flush();
+        assert_eq!(outbox.take_unsent(), Some((port(2), 0x0203)));
+        assert_eq!((outbox.take_unsent(), outbox.take_lost()), (None, 1));
     }
 
     #[test]

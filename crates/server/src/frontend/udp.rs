@@ -6,7 +6,7 @@ use super::sys::Inbox;
 use crate::backend::exchange::Waiting;
 use crate::backend::ports::BoundPort;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::query::{Arrival, Protocol, Way};
+use crate::pipeline::query::{Arrival, NO_LISTENER, Protocol, Way};
 use crate::pipeline::{self, Env, respond};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -27,6 +27,7 @@ pub fn queries(
 ) -> usize {
     // An error (a pending ICMP error, ENETDOWN) concerns one datagram; the next turn goes on.
     let count = inbox.receive(sockets.udp[socket].as_fd()).unwrap_or(0);
+    let listener = env.config.listener_of(sockets.address);
     for index in 0..count {
         let Some(datagram) = inbox.datagram(index) else {
             env.shard.count_drop(DropReason::TooLong);
@@ -43,8 +44,10 @@ pub fn queries(
             way: Way::Socket {
                 listener: sockets.number,
             },
+            listener: listener.unwrap_or(NO_LISTENER),
         };
         let verdict = pipeline::run(&mut arrival, env);
+        pipeline::count_passage(&arrival, &verdict, env);
         outlets.settle(verdict, &arrival, env);
     }
     count

@@ -11,7 +11,6 @@ use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
 use super::udp;
 use crate::backend::exchange::Waiting;
-use crate::config::Config;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Verdict, respond};
@@ -62,19 +61,11 @@ fn one(
         return outlets.devices.umem().give(frame);
     }
     let start = start as usize + usize::from(packet.payload_start);
-    if serves(env.config, packet.destination) {
-        query(device, frame, start, &packet, outlets, env);
-    } else {
-        response(frame, start, &packet, waiting, outlets, env);
+    // What is for no listener is for a backend port: the program takes nothing else.
+    match env.config.listener_of(packet.destination) {
+        Some(listener) => query((device, listener), frame, start, &packet, outlets, env),
+        None => response(frame, start, &packet, waiting, outlets, env),
     }
-}
-
-/// Whether a datagram to `destination` is a query; all others that the program takes are for backend ports.
-fn serves(config: &Config, destination: SocketAddr) -> bool {
-    config.listeners.iter().any(|listener| {
-        listener.address.port() == destination.port()
-            && (listener.address.ip() == destination.ip() || listener.address.ip().is_unspecified())
-    })
 }
 
 fn parse(
@@ -119,7 +110,7 @@ fn reason(error: FrameError) -> DropReason {
 }
 
 fn query(
-    device: u8,
+    (device, listener): (u8, u16),
     frame: Frame,
     start: usize,
     packet: &Packet,
@@ -138,10 +129,12 @@ fn query(
         destination: packet.destination,
         protocol: Protocol::Udp,
         way,
+        listener,
         // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
         room: udp::QUERY_ROOM,
     };
     let verdict = pipeline::run(&mut arrival, env);
+    pipeline::count_passage(&arrival, &verdict, env);
     let length = arrival.length;
     match verdict {
         Verdict::Answer(length) => {
@@ -203,7 +196,7 @@ fn forward(
     if let Some(forwarder) = &env.forwarder
         && let Some(socket) = forwarder.departures.socket(out.port)
     {
-        outbox.push(socket, address, None, message);
+        outbox.push_query(socket, address, out.port, message);
     }
     devices.umem().give(frame);
 }

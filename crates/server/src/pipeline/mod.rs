@@ -20,10 +20,10 @@ use crate::backend::exchange::Port;
 use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
-use crate::counters::{Counter, Shard};
+use crate::counters::{Counter, Shard, Traffic};
 use crate::random::Random;
 use drop::DropReason;
-use query::{Arrival, Found, Query};
+use query::{Arrival, Found, Protocol, Query};
 use std::sync::Arc;
 
 /// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
@@ -39,6 +39,15 @@ pub struct Env<'c> {
     pub shard: &'c Shard,
     /// `None` where queries are never sent from the buffer they came in (TCP).
     pub forwarder: Option<Forwarder<'c>>,
+}
+
+impl Env<'_> {
+    /// The counters of the listener in this place, over `protocol`.
+    #[inline]
+    fn traffic(&self, listener: u16, protocol: Protocol) -> Option<&Traffic> {
+        let traffic = self.config.traffic.get(usize::from(listener))?;
+        Some(&traffic[protocol as usize])
+    }
 }
 
 /// What becomes of a query. Nothing else ever leaves the pipeline.
@@ -115,6 +124,17 @@ pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         Verdict::Answer(_) | Verdict::Forward(_) => {}
     }
     verdict
+}
+
+/// Counts what [`run`] made of a query for its listener: to be called by every door.
+#[inline]
+pub fn count_passage(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
+    // What the ACL drops is no query, see `stages`.
+    if !matches!(verdict, Verdict::Drop(DropReason::Acl))
+        && let Some(traffic) = env.traffic(arrival.listener, arrival.protocol)
+    {
+        traffic.count_query(matches!(verdict, Verdict::Answer(_)), env.shard);
+    }
 }
 
 /// Takes a query on whose answer had no room in its first buffer: rules have seen it, zones and cache are next.

@@ -3,7 +3,7 @@
 use super::drop::DropReason;
 use super::{Env, Verdict};
 use crate::config::pools::PoolId;
-use crate::counters::Counter;
+use crate::counters::{Counter, Passage};
 use std::net::SocketAddr;
 use wire::frame::Mac;
 use wire::message::{Header, QueryError, QueryParts};
@@ -32,6 +32,9 @@ pub enum Way {
     Stream,
 }
 
+/// No place of a listener.
+pub const NO_LISTENER: u16 = u16::MAX;
+
 /// A message that a frontend received, before anybody looked at it.
 pub struct Arrival<'m> {
     /// The room for the message and for its answer: the query at the front, `length` bytes of it.
@@ -42,6 +45,8 @@ pub struct Arrival<'m> {
     pub destination: SocketAddr,
     pub protocol: Protocol,
     pub way: Way,
+    /// The listener's place in the configuration, for its counters; [`NO_LISTENER`] where nobody counts.
+    pub listener: u16,
     /// The longest answer that this door can carry, in bytes. It may be more than `message.len()`: what a frame has no room
     /// for, the kernel socket beside it carries.
     pub room: usize,
@@ -88,6 +93,7 @@ impl OwnedQuery {
             destination: self.destination,
             protocol: self.protocol,
             way: self.way,
+            listener: NO_LISTENER,
         }
     }
 
@@ -209,9 +215,10 @@ impl<'m> Query<'m> {
 }
 
 /// What becomes of a message that is no well-formed query, and its counter.
+#[cold]
 fn reject<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>, error: QueryError) -> Verdict<'c> {
     let Some(rcode) = error.answer() else {
-        env.shard.count(Counter::NoncompliantQueries);
+        count_noncompliant(arrival, env);
         return Verdict::Drop(match error {
             QueryError::Response => DropReason::NotQuery,
             _ => DropReason::TooShort,
@@ -223,10 +230,17 @@ fn reject<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>, error: QueryError) -> Ve
             return Verdict::Drop(DropReason::EmptyQuery);
         }
     } else {
-        env.shard.count(Counter::NoncompliantQueries);
+        count_noncompliant(arrival, env);
     }
     let message = &mut arrival.message[..arrival.length];
     Verdict::Answer(wire::answer::header_only(message, rcode))
+}
+
+fn count_noncompliant(arrival: &Arrival<'_>, env: &Env<'_>) {
+    env.shard.count(Counter::NoncompliantQueries);
+    if let Some(traffic) = env.traffic(arrival.listener, arrival.protocol) {
+        traffic.count(Passage::Noncompliant, env.shard);
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::rules::response::{self, Response, ResponseRule};
 use super::{Env, Verdict};
 use crate::backend::exchange::Waiting;
 use crate::config::{Config, Tuning};
-use crate::counters::{Counter, Shard};
+use crate::counters::{Counter, Passage, Shard};
 use std::net::SocketAddr;
 use std::time::Duration;
 use wire::answer::EdnsPolicy;
@@ -36,7 +36,17 @@ pub fn accept(
     let exchanges = forwarder.exchanges;
     let taken = exchanges.take(local, remote, received, env.now, env.shard, waiting);
     let parts = taken.inspect_err(|reason| count_noncompliant(*reason, env.shard))?;
-    finish(waiting, &parts, message, env)
+    let length = finish(waiting, &parts, message, env)?;
+    count_sent(waiting.destination, env);
+    Ok(length)
+}
+
+/// Counts an answer over UDP to a query that was sent to `destination`, for its listener.
+pub fn count_sent(destination: SocketAddr, env: &Env<'_>) {
+    let listener = env.config.listener_of(destination);
+    if let Some(traffic) = listener.and_then(|listener| env.traffic(listener, Protocol::Udp)) {
+        traffic.count(Passage::Response, env.shard);
+    }
 }
 
 /// Makes the response that a backend sent, `length` bytes of `message`, the client's answer, in place; the answer's

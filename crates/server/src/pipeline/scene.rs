@@ -147,6 +147,7 @@ impl Scene {
             destination: self.destination,
             protocol: self.protocol,
             way: Way::Socket { listener: 0 },
+            listener: 0,
             room: self.room,
         };
         let mut departures = self.ports.depart();

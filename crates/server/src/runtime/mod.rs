@@ -9,9 +9,9 @@ use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
-use crate::counters::Shard;
+use crate::counters::{Counter, Shard};
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::query::{Found, OwnedQuery, Way};
+use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Way};
 use crate::pipeline::{self, Env, Verdict, respond};
 use crate::random::Random;
 use arc_swap::ArcSwap;
@@ -99,19 +99,29 @@ impl Shared {
         self.config.load_full()
     }
 
-    /// Takes a query through all stages of the pipeline.
+    /// Takes a query that came over TCP through all stages of the pipeline.
     pub fn decide(&self, query: &mut OwnedQuery) -> Decision {
         let config = self.config();
         let mut arrival = query.as_arrival();
-        let decided = self.with_env(&config, |env| match pipeline::run(&mut arrival, env) {
-            Verdict::Answer(length) => Err(Decision::Answer(length)),
-            Verdict::Drop(reason) => Err(Decision::Drop(reason)),
-            Verdict::HandOver(hand_over) => hand_over
-                .server
-                .map(|server| (Arc::clone(server), hand_over.found))
-                .ok_or(Decision::Drop(DropReason::NoServer)),
-            // Only what came in a datagram goes out in one.
-            Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
+        let listener = config.listener_of(arrival.destination);
+        arrival.listener = listener.unwrap_or(NO_LISTENER);
+        let decided = self.with_env(&config, |env| {
+            let verdict = pipeline::run(&mut arrival, env);
+            pipeline::count_passage(&arrival, &verdict, env);
+            match verdict {
+                Verdict::Answer(length) => {
+                    // Made or found here: with 0, as in the latencies of all protocols.
+                    env.shard.count(Counter::LatencyTcpCount);
+                    Err(Decision::Answer(length))
+                }
+                Verdict::Drop(reason) => Err(Decision::Drop(reason)),
+                Verdict::HandOver(hand_over) => hand_over
+                    .server
+                    .map(|server| (Arc::clone(server), hand_over.found))
+                    .ok_or(Decision::Drop(DropReason::NoServer)),
+                // Only what came in a datagram goes out in one.
+                Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
+            }
         });
         let (server, found) = match decided {
             Ok(decided) => decided,
@@ -164,7 +174,17 @@ impl Shared {
         let answer = self.with_env(&asked.config, |env| {
             respond::response(&waiting, message, length, env)
         });
+        if answer.is_ok() && asked.way == Way::Stream {
+            let latency = Now::read().since(asked.since).as_micros() as u64;
+            self.shard.count(Counter::LatencyTcpCount);
+            self.shard.add(Counter::LatencyTcpSumMicroseconds, latency);
+        }
         answer.inspect_err(|reason| self.shard.count_drop(*reason))
+    }
+
+    /// Counts an answer over UDP that the runtime has sent.
+    pub fn count_sent(&self, destination: SocketAddr) {
+        self.with_env(&self.config(), |env| respond::count_sent(destination, env));
     }
 
     fn with_env<T>(&self, config: &Arc<Config>, act: impl FnOnce(&mut Env<'_>) -> T) -> T {

@@ -6,17 +6,23 @@ use super::workers::BoundQueue;
 use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::Config;
 use crate::control::Running;
-use crate::control::metrics::rows::{FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
+use crate::control::metrics::rows::{
+    FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow,
+};
 use crate::control::socket::Commands;
 use crate::counters::Shard;
 use crate::instance::Instance;
 use crate::network::helper::HelperCounts;
 use crate::network::steering::{Steered, Steering};
 use crate::network::{Change, Changes, Device};
+use crate::worker::{Order, Reins};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use xsk::Reason;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long workers may take to count their frames; one that is stalled has no row. They take microseconds.
+const CENSUS_WITHIN: Duration = Duration::from_millis(50);
 
 /// Shared by the control thread and the asynchronous runtime.
 pub(super) struct Overview {
@@ -27,6 +33,8 @@ pub(super) struct Overview {
     /// What has happened to interfaces and queues.
     pub(super) changes: Changes,
     pub(super) helper: Arc<HelperCounts>,
+    /// Those of all workers, once they run.
+    pub(super) reins: OnceLock<Vec<Reins>>,
     /// To the control thread.
     pub(super) events: Sender<Event>,
 }
@@ -73,15 +81,41 @@ impl Running for Overview {
 
     fn frontends(&self) -> Vec<FrontendRow> {
         let listeners = self.instance.listeners.all();
-        let rows = listeners.iter().flatten();
-        rows.map(|sockets| FrontendRow::of_stream(sockets.address, 0, &sockets.connections))
-            .collect()
+        let config = self.config();
+        let mut rows = Vec::new();
+        for sockets in listeners.iter().flatten() {
+            let traffic = config.listener_of(sockets.address);
+            let traffic = traffic.and_then(|place| config.traffic.get(usize::from(place)));
+            let shards = self.instance.shards.len();
+            if let Some([datagrams, stream]) = traffic {
+                rows.extend(FrontendRow::of_datagrams(sockets, datagrams, shards));
+                rows.push(FrontendRow::of_stream(sockets, stream, shards));
+            }
+        }
+        rows
     }
 
     fn xsk(&self) -> Vec<XskRow> {
         let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         queues.iter().map(|queue| row(queue, &steering)).collect()
+    }
+
+    fn frames(&self) -> Vec<FrameRow> {
+        let (reply, counts) = channel();
+        for reins in self.reins.get().into_iter().flatten() {
+            reins.order(Order::Census(reply.clone()));
+        }
+        drop(reply);
+        let until = Instant::now() + CENSUS_WITHIN;
+        let next = || counts.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let rows = std::iter::from_fn(|| next().ok());
+        rows.map(|(worker, census, frames)| FrameRow {
+            worker,
+            census,
+            frames,
+        })
+        .collect()
     }
 
     fn steer_verdicts(&self) -> Vec<SteerRow> {
@@ -174,12 +208,11 @@ fn row(queue: &BoundQueue, steering: &Steering) -> XskRow {
         own: counts.own,
         kernel: counts.kernel,
         partial_checksums: counts.partial_checksums,
-        heartbeat_passes: steered.map_or(0, passed_for_stall),
+        heartbeat_passes: steered.map_or(0, |steered| passed_for_stall(steered, queue.queue)),
     }
 }
 
-fn passed_for_stall(steered: &Steered) -> u64 {
-    let mut verdicts = steered.attached.verdicts();
-    let found = verdicts.find(|(reason, _)| *reason == Reason::PassStalled);
-    found.map_or(0, |(_, frames)| frames)
+fn passed_for_stall(steered: &Steered, queue: u32) -> u64 {
+    let heartbeat = steered.attached.heartbeat(queue).ok().flatten();
+    heartbeat.map_or(0, |heartbeat| heartbeat.passed())
 }

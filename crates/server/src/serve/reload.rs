@@ -33,6 +33,7 @@ impl Daemon {
         let listeners = self.listeners_for(&config)?;
         let (local, of_zones) = lua.edit(|spec| Local::load(&spec.zones, &old.local));
         config.local = Arc::new(local);
+        config.count_traffic(self.instance.shards.len(), Some(&old));
 
         log::set(self.arguments.log_settings(logging));
         lua.edit(|spec| say_remarks(spec));

@@ -36,7 +36,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 use xsk::Pulses;
 
@@ -123,6 +123,7 @@ impl Daemon {
             queues: Mutex::new(queues),
             changes: Changes::default(),
             helper: Arc::clone(&helper.counts),
+            reins: OnceLock::new(),
             events: sender.clone(),
         });
         services.check(&instance.config.load().servers);
@@ -130,6 +131,8 @@ impl Daemon {
             .open(doors, &overview, handed, &sender)
             .map_err(system("starting services"))?;
         let workers = start_all(rings, &instance)?;
+        let reins = workers.iter().map(|worker| worker.reins.clone()).collect();
+        overview.reins.get_or_init(|| reins);
         enter(&overview);
         Ok(Daemon {
             arguments,
@@ -336,11 +339,13 @@ fn say_what_is_missing(plan: &Plan, queues: &[BoundQueue]) {
 
 /// Sockets of all listeners, ports towards all servers, counters for all workers.
 fn instance(
-    config: Config,
+    mut config: Config,
     workers: usize,
     steering: &Arc<Mutex<Steering>>,
     hand_over: handover::Sender,
 ) -> Result<Instance, StartError> {
+    let shards = shards(&config, workers);
+    config.count_traffic(shards.len(), None);
     let servers = Arc::new(Servers::default());
     servers.publish(&config.servers);
     let watch = Box::new(Bitmaps(Arc::clone(steering)));
@@ -360,7 +365,7 @@ fn instance(
         ports: Arc::new(ports),
         hand_over,
         impossible_sources: ArcSwap::default(),
-        shards: shards(&config, workers),
+        shards,
         config: Arc::new(ArcSwap::from_pointee(config)),
     })
 }

@@ -9,7 +9,7 @@ use testnet::dns::Query;
 use testnet::lab::{Lab, Plan, Topology};
 use testnet::metrics::Metrics;
 use testnet::namespace::Namespace;
-use testnet::subject::{Server, Subject, SubjectKind};
+use testnet::subject::{Server, StartedBy, Subject, SubjectKind};
 
 /// Every query is refused: nothing else is needed to see which way it came.
 pub(crate) const REFUSED: &str = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))\n";
@@ -53,8 +53,13 @@ impl Rig {
             program: env!("CARGO_BIN_EXE_millrace").into(),
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let mut server = Server::start(&subject, &lab, configuration, folder.path())
-            .expect("the daemon to start");
+        let mut server = Server::start(
+            &subject,
+            &lab,
+            (configuration, &StartedBy::default()),
+            folder.path(),
+        )
+        .expect("the daemon to start");
         let control = folder.path().join("control");
         server
             .until(START, "the control socket", || Ok(control.exists()))

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::answering::{Way, read_message};
-use super::model::{BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport};
+use super::model::{
+    Answering, BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport,
+};
 use crate::dns::{Query, hex_of_octets, question_of};
 use crate::namespace::{Namespace, bind_when_free};
 use crate::{During, Failure, Outcome};
@@ -44,7 +46,9 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 pub(super) struct State {
-    silent: bool,
+    answering: Answering,
+    /// Messages that came, whatever became of them.
+    came: usize,
     pub(super) stopping: bool,
     used: Vec<u32>,
     seen: Vec<Seen>,
@@ -91,9 +95,9 @@ impl Backend {
         &self.shared.script.name
     }
 
-    /// Stops answering, or begins again; health checks included.
-    pub(super) fn set_answering(&self, answering: bool) {
-        self.shared.lock().silent = !answering;
+    /// Answers so from now on; health checks included.
+    pub(super) fn set_answering(&self, answering: Answering) {
+        self.shared.lock().answering = answering;
     }
 
     /// Awaits that it has seen `count` queries, health checks left out; more are a failure.
@@ -262,7 +266,13 @@ impl Shared {
     /// Notes the query and picks what to do with it; `None` while silent.
     fn rule_for(&self, query: &[u8], transport: Transport) -> Option<BackendRule> {
         let mut state = self.lock();
-        if state.silent {
+        state.came += 1;
+        let is_lost = match state.answering {
+            Answering::All => false,
+            Answering::Nothing => true,
+            Answering::Half => state.came.is_multiple_of(2),
+        };
+        if is_lost {
             return None;
         }
         let used = state.used.clone();

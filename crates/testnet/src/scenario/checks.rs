@@ -1,6 +1,7 @@
 //! What every run checks, unasked: the invariants that hold in each scenario.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::backend::Backend;
 use super::client::Asked;
@@ -12,6 +13,9 @@ use crate::metrics::Metrics;
 use crate::subject::Door;
 use crate::{During, Failure, Outcome, dns};
 
+/// How long frames may be under way after the last answer.
+const AT_REST_WITHIN: Duration = Duration::from_secs(2);
+
 impl Run<'_> {
     /// All of them.
     pub(super) fn check_all(&mut self) -> Outcome<()> {
@@ -19,8 +23,20 @@ impl Run<'_> {
         self.check_backends()?;
         if self.door == Door::Xdp {
             self.check_xdp()?;
+            self.await_frames_at_rest()?;
         }
         Ok(())
+    }
+
+    /// I3: at rest no worker holds a frame, and the owners' frames add up to all there are.
+    fn await_frames_at_rest(&mut self) -> Outcome<()> {
+        let namespace = self.ground.lab.server();
+        let mut lost = None;
+        let outcome = self.until(AT_REST_WITHIN, "frames to add up", || {
+            lost = lost_frames(&Metrics::of(&namespace)?);
+            Ok(lost.is_none())
+        });
+        outcome.map_err(|failure| Failure::new(format!("{}: {failure}", lost.unwrap_or_default())))
     }
 
     /// I1 and I2: no answer but the expected ones, each a sound packet.
@@ -28,11 +44,11 @@ impl Run<'_> {
         let allowed = self.clients.check_nothing_left()?;
         KernelCounters::of(&self.ground.lab.client())?
             .check_unchanged_since(&self.kernel_before)?;
+        self.watch()?;
         let asked = self.clients.asked();
         let from: HashSet<_> = asked.iter().map(|asked| asked.destination).collect();
-        let sightings = self.sniffer.sightings()?;
+        let sightings = self.sightings.iter();
         let answers: Vec<_> = sightings
-            .iter()
             .filter(|sighting| from.contains(&sighting.source))
             .collect();
         if let Some((answer, fault)) = answers
@@ -135,6 +151,22 @@ pub(super) fn nothing_left(lab: &Lab) -> Outcome<()> {
     Ok(())
 }
 
+/// Which worker's frames are not all where they are at rest; `None`: none.
+fn lost_frames(metrics: &Metrics) -> Option<String> {
+    let workers: Vec<_> = metrics.rows("millrace_xsk_umem_frames", &[]).collect();
+    if workers.is_empty() {
+        return Some("no worker has counted its frames".to_owned());
+    }
+    workers.into_iter().find_map(|all| {
+        let sum = metrics.sum("millrace_xsk_frames", &all.labels);
+        let mut held = all.labels.clone();
+        held.push(("owner".to_owned(), "pipeline".to_owned()));
+        let held = metrics.sum("millrace_xsk_frames", &held);
+        let at_rest = sum == Some(all.value) && held == Some(0.0);
+        (!at_rest).then(|| format!("{all}, its owners have {sum:?}, its pipeline {held:?}"))
+    })
+}
+
 /// What the two sides of a ring can only get wrong by a mistake of ours.
 fn sound_rings(metrics: &Metrics) -> Outcome<()> {
     for row in [
@@ -189,5 +221,26 @@ impl Scenario {
             }
         }
         count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_that_is_held_or_gone_is_found() {
+        let text = |held: u32, free: u32| {
+            format!(
+                "millrace_xsk_umem_frames{{worker=\"0\"}} 8\n\
+                 millrace_xsk_frames{{worker=\"0\",owner=\"free\"}} {free}\n\
+                 millrace_xsk_frames{{worker=\"0\",owner=\"pipeline\"}} {held}\n"
+            )
+        };
+        let lost = |text: &str| lost_frames(&Metrics::read(text).expect("good text"));
+        assert_eq!(lost(&text(0, 8)), None);
+        assert!(lost(&text(1, 7)).is_some(), "somebody holds one");
+        assert!(lost(&text(0, 7)).is_some(), "nobody has one");
+        assert!(lost("").is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! The clients of a scenario: their sockets and connections, what they asked, what came back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use nix::sys::socket::{
 };
 
 use super::model::{Ask, Payload, Transport};
-use crate::lab::{End, Lab};
+use crate::lab::{CLIENT_V4, CLIENT_V6, End, Lab};
 use crate::namespace::bind_when_free;
 use crate::{During, Failure, Outcome};
 
@@ -22,6 +22,8 @@ pub(super) struct Clients<'a> {
     asked: Vec<Asked>,
     /// Queries that may have an answer nobody awaits.
     allowed: Vec<Asked>,
+    /// Where floods came from.
+    flooded: HashSet<SocketAddr>,
 }
 
 /// A query that was sent.
@@ -67,6 +69,7 @@ impl<'a> Clients<'a> {
             channels: BTreeMap::new(),
             asked: Vec::new(),
             allowed: Vec::new(),
+            flooded: HashSet::new(),
         }
     }
 
@@ -108,6 +111,29 @@ impl<'a> Clients<'a> {
                 .send(&octets, ask.split)
                 .during(format!("sending to {}", ask.destination)),
         }
+    }
+
+    /// A socket that a flood can come from; what comes back to it is nobody's business.
+    pub(super) fn flooding(&mut self, destination: SocketAddr) -> Outcome<UdpSocket> {
+        let source = if destination.is_ipv4() {
+            CLIENT_V4
+        } else {
+            CLIENT_V6
+        };
+        let open = || {
+            let socket = UdpSocket::bind((source, 0))?;
+            socket.connect(destination)?;
+            Ok::<_, io::Error>(socket)
+        };
+        let socket = self.lab.client().run(open)?.during("opening a flood")?;
+        self.flooded
+            .insert(socket.local_addr().during("reading a flood's address")?);
+        Ok(socket)
+    }
+
+    /// Whether a flood came from there.
+    pub(super) fn was_flooded_from(&self, source: SocketAddr) -> bool {
+        self.flooded.contains(&source)
     }
 
     /// The query that `label` names, or the last one.

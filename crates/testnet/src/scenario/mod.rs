@@ -11,6 +11,7 @@ mod parse;
 mod parse_backend;
 mod parse_queries;
 mod parse_steps;
+mod repeat;
 mod reply;
 mod run;
 pub mod suite;

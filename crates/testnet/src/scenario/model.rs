@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::dns::{Edns, Query, Record, RecordPattern};
 use crate::frame::Shape;
 use crate::lab::{End, Topology};
-use crate::subject::{Door, SubjectKind};
+use crate::subject::{Door, StartedBy, SubjectKind};
 
 /// One file of tests/scenarios.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub struct Scenario {
     pub gaps: Vec<(SubjectKind, String)>,
     /// Where TCP must connect before the first step.
     pub listen: SocketAddr,
+    /// How the server is started.
+    pub start: StartedBy,
     /// The clients' checksum offload is on: partial checksums (F41).
     pub offload: bool,
     /// Nobody can say which queries AF_XDP gets: the hash of the flow decides.
@@ -194,8 +196,11 @@ pub enum Action {
         count: usize,
         within: Duration,
     },
-    /// A backend stops answering, or answers again; probes included.
-    Turn { backend: String, answering: bool },
+    /// A backend answers otherwise from now on; probes included.
+    Turn {
+        backend: String,
+        answering: Answering,
+    },
     /// The server writes a line with this text.
     Log(String),
     /// Time passes, because time is what the scenario is about.
@@ -208,10 +213,39 @@ pub enum Action {
     Inject { end: End, frame: Vec<u8> },
     /// An end of a veth pair gets another MTU.
     Mtu { end: End, octets: u16 },
-    /// The server ends, by SIGTERM or (`killed`) SIGKILL, and is started again; this often.
-    Restart { killed: bool, times: u16 },
+    /// The server ends and is started again; this often.
+    Restart { how: Restart, times: u16 },
+    /// A client sends this message again and again, and reads no answer.
+    Flood {
+        octets: Vec<u8>,
+        destination: SocketAddr,
+        times: u32,
+    },
     /// The server gets a signal.
     Signal(nix::sys::signal::Signal),
+}
+
+/// What a backend answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Answering {
+    #[default]
+    All,
+    Nothing,
+    /// Every second message, whatever it is.
+    Half,
+}
+
+/// How a server ends and the next one starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// SIGTERM, its end, the next start.
+    Terminated,
+    /// The same with SIGKILL.
+    Killed,
+    /// SIGTERM to a server that is still starting, before the next start.
+    Early,
+    /// The next start comes with SIGTERM, not after the end.
+    Overlapping,
 }
 
 /// A query and its way to the server.
@@ -312,6 +346,8 @@ pub enum Comparison {
     GrownBy,
     /// `+>=N`: grown by at least this.
     GrownByAtLeast,
+    /// `+<N`: grown by less than this.
+    GrownByLess,
     /// `=N`: exactly this.
     Is,
 }

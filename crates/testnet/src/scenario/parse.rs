@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::model::{BackendScript, Scenario};
+use super::repeat::Repeat;
 use super::{parse_backend, parse_steps};
 use crate::lab::{SERVER_V4, Topology};
-use crate::subject::{Door, SubjectKind};
+use crate::subject::{Door, StartedBy, SubjectKind};
+use crate::sys::Denied;
 use crate::{During, Failure, Outcome};
 
 /// Reads and checks one file.
@@ -42,6 +44,7 @@ enum Section {
 struct Reader {
     scenario: Scenario,
     section: Section,
+    repeat: Option<Repeat>,
 }
 
 impl Reader {
@@ -54,6 +57,7 @@ impl Reader {
             subjects: vec![SubjectKind::Millrace, SubjectKind::Dnsdist],
             gaps: Vec::new(),
             listen: SocketAddr::new(SERVER_V4, 53),
+            start: StartedBy::default(),
             offload: false,
             mixed_paths: false,
             configurations: Vec::new(),
@@ -63,6 +67,7 @@ impl Reader {
         Self {
             scenario,
             section: Section::Header,
+            repeat: None,
         }
     }
 
@@ -95,7 +100,30 @@ impl Reader {
                     .expect("the heading made one");
                 parse_backend::line(backend, bare)
             }
-            Section::Steps => parse_steps::line(&mut self.scenario.steps, number, bare),
+            Section::Steps => self.step(number, bare),
+        }
+    }
+
+    fn step(&mut self, number: usize, line: &str) -> Outcome<()> {
+        let steps = &mut self.scenario.steps;
+        if line == "end" {
+            let repeat = self.repeat.take();
+            let repeat = repeat.ok_or_else(|| Failure::new("`end` of what? there is no `each`"))?;
+            return repeat
+                .unrolled()
+                .try_for_each(|(number, line)| parse_steps::line(steps, number, &line));
+        }
+        match (&mut self.repeat, Repeat::of_line(line)?) {
+            (Some(_), Some(_)) => Err(Failure::new("an `each` inside another")),
+            (Some(repeat), None) => {
+                repeat.push(number, line);
+                Ok(())
+            }
+            (None, Some(repeat)) => {
+                self.repeat = Some(repeat);
+                Ok(())
+            }
+            (None, None) => parse_steps::line(steps, number, line),
         }
     }
 
@@ -168,6 +196,7 @@ impl Reader {
                     .collect::<Outcome<_>>()?
             }
             ["gap", word] => scenario.gaps.push((subject(word)?, value.to_owned())),
+            ["start"] => scenario.start = start(&scenario.path, value)?,
             ["offload"] => scenario.offload = word_is("on", value)?,
             ["paths"] => scenario.mixed_paths = word_is("mixed", value)?,
             ["listen"] => scenario.listen = socket_address(value)?,
@@ -186,6 +215,9 @@ impl Reader {
             ..
         } = &self.scenario;
         let lacks = |what: &str| Err(Failure::new(format!("{}: {what}", path.display())));
+        if self.repeat.is_some() {
+            return lacks("an `each` has no `end`");
+        }
         if title.is_empty() {
             return lacks("no `title:` says what it proves");
         }
@@ -230,13 +262,31 @@ fn fault(word: &str) -> Outcome<u8> {
     number.ok_or_else(|| Failure::new(format!("`{word}` is no fault: F1, F2, …")))
 }
 
+/// `start: denied=bpf prlimit --memlock=65536`: words before the server's own; `$HERE` is the file's folder.
+fn start(path: &Path, value: &str) -> Outcome<StartedBy> {
+    let here = path.parent().unwrap_or(Path::new(".")).display();
+    let value = value.replace("$HERE", &here.to_string());
+    let mut start = StartedBy::default();
+    for word in value.split_whitespace() {
+        match word.strip_prefix("denied=") {
+            Some(what) => start.denied.push(
+                Denied::of_word(what)
+                    .ok_or_else(|| Failure::new(format!("`{what}` cannot be denied")))?,
+            ),
+            None => start.command.push(word.to_owned()),
+        }
+    }
+    Ok(start)
+}
+
 fn topology(word: &str) -> Outcome<Topology> {
     match word {
         "two-interfaces" => Ok(Topology::TwoInterfaces),
         "one-interface" => Ok(Topology::OneInterface),
         "four-queues" => Ok(Topology::FourQueues),
+        "generic" => Ok(Topology::Generic),
         _ => Err(Failure::new(format!(
-            "`{word}` is no topology: two-interfaces, one-interface or four-queues"
+            "`{word}` is no topology: two-interfaces, one-interface, four-queues or generic"
         ))),
     }
 }

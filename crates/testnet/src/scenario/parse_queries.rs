@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::model::{Ask, Payload, Transport};
+use super::model::{Action, Ask, Payload, Transport};
 use super::parse_backend::transport;
 use super::words::{Words, parse};
 use crate::dns::{Edns, FLAGS, Query, octets_of_hex};
@@ -42,12 +42,33 @@ pub(super) fn ask(words: &mut Words<'_>) -> Outcome<Ask> {
 /// `send [LABEL:] HEX …`
 pub(super) fn send(words: &mut Words<'_>) -> Outcome<Ask> {
     let label = words.label().map(str::to_owned);
+    let octets = octets(words)?;
+    way(words, label, Payload::Octets(octets))
+}
+
+/// `flood HEX … times=N`
+pub(super) fn flood(words: &mut Words<'_>) -> Outcome<Action> {
+    let octets = octets(words)?;
+    let server = if words.flag("v6") {
+        SERVER_V6
+    } else {
+        SERVER_V4
+    };
+    Ok(Action::Flood {
+        octets,
+        destination: SocketAddr::new(server, 53),
+        times: parse("times", words.value("times").unwrap_or("1"))?,
+    })
+}
+
+/// All words of hexadecimal digits, each repeated where `*N` follows it: `4d01_0100 00*28`.
+fn octets(words: &mut Words<'_>) -> Outcome<Vec<u8>> {
     let is_hex = |word: &str| {
         word.bytes()
-            .all(|octet| octet.is_ascii_hexdigit() || octet == b'_')
+            .all(|octet| octet.is_ascii_hexdigit() || octet == b'_' || octet == b'*')
     };
-    let octets = octets_of_hex(&words.take_all(is_hex).concat())?;
-    way(words, label, Payload::Octets(octets))
+    let pieces = words.take_all(is_hex).into_iter().map(repeated);
+    Ok(pieces.collect::<Outcome<Vec<_>>>()?.concat())
 }
 
 /// Where a message goes and how.

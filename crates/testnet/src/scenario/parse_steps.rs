@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::model::{Action, Comparison, Counter, Expect, OptPattern, Step};
+use super::model::{Action, Answering, Comparison, Counter, Expect, OptPattern, Restart, Step};
 use super::parse_backend::{milliseconds, transport};
-use super::parse_queries::{ask, edns, send};
+use super::parse_queries::{ask, edns, flood, send};
 use super::words::{Words, parse};
 use crate::dns::{FLAGS, RecordPattern, octets_of_hex, rcode_number};
 use crate::lab::End;
@@ -65,10 +65,8 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
             end: end(&mut words)?,
             octets: parse("mtu", words.next("a size")?)?,
         },
-        "restart" => Action::Restart {
-            killed: words.flag("killed"),
-            times: words.parsed("times")?.unwrap_or(1),
-        },
+        "restart" => restart(&mut words)?,
+        "flood" => flood(&mut words)?,
         "inject" => Action::Inject {
             end: end(&mut words)?,
             frame: octets_of_hex(&words.take_all(|_| true).concat())?,
@@ -201,9 +199,10 @@ fn counter(words: &mut Words<'_>) -> Outcome<Counter> {
     let labels = labels.strip_suffix('}').and_then(labels_of);
     let labels =
         labels.ok_or_else(|| Failure::new(format!("`{series}` is not NAME{{label=\"value\"}}")))?;
-    let word = words.next("a value: +1, +>=1 or =1")?;
+    let word = words.next("a value: +1, +>=1, +<1 or =1")?;
     let known = [
         ("+>=", Comparison::GrownByAtLeast),
+        ("+<", Comparison::GrownByLess),
         ("+", Comparison::GrownBy),
         ("=", Comparison::Is),
     ];
@@ -211,7 +210,7 @@ fn counter(words: &mut Words<'_>) -> Outcome<Counter> {
         .iter()
         .find_map(|(mark, comparison)| Some((*comparison, word.strip_prefix(mark)?)));
     let (comparison, digits) =
-        found.ok_or_else(|| Failure::new(format!("`{word}`: +1, +>=1 or =1")))?;
+        found.ok_or_else(|| Failure::new(format!("`{word}`: +1, +>=1, +<1 or =1")))?;
     let within = patience(words)?;
     Ok(Counter {
         name: name.to_owned(),
@@ -253,19 +252,30 @@ fn patience(words: &mut Words<'_>) -> Outcome<Duration> {
 
 fn turn(words: &mut Words<'_>) -> Outcome<Action> {
     let backend = words.next("a backend")?.to_owned();
-    match words.next("`silent` or `answering`")? {
-        "silent" => Ok(Action::Turn {
-            backend,
-            answering: false,
-        }),
-        "answering" => Ok(Action::Turn {
-            backend,
-            answering: true,
-        }),
-        word => Err(Failure::new(format!(
-            "a backend can be `silent` or `answering`, not `{word}`"
-        ))),
-    }
+    let answering = match words.next("`silent`, `lossy` or `answering`")? {
+        "silent" => Answering::Nothing,
+        "lossy" => Answering::Half,
+        "answering" => Answering::All,
+        word => {
+            return Err(Failure::new(format!(
+                "a backend can be `silent`, `lossy` or `answering`, not `{word}`"
+            )));
+        }
+    };
+    Ok(Action::Turn { backend, answering })
+}
+
+fn restart(words: &mut Words<'_>) -> Outcome<Action> {
+    let known = [
+        ("killed", Restart::Killed),
+        ("early", Restart::Early),
+        ("overlapping", Restart::Overlapping),
+    ];
+    let found = known.into_iter().find(|(word, _)| words.flag(word));
+    Ok(Action::Restart {
+        how: found.map_or(Restart::Terminated, |(_, how)| how),
+        times: words.parsed("times")?.unwrap_or(1),
+    })
 }
 
 fn link(words: &mut Words<'_>) -> Outcome<Action> {

@@ -5,17 +5,19 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::backend::Backend;
 use super::checks;
 use super::client::Clients;
 use super::expect;
-use super::model::{Action, Comparison, Counter, Scenario, Step};
+use super::model::{Action, Comparison, Counter, Restart, Scenario, Step};
 use crate::exceptions::Exceptions;
 use crate::kernel_counters::KernelCounters;
 use crate::lab::Lab;
 use crate::metrics::Metrics;
-use crate::sniffer::Sniffer;
-use crate::subject::{Door, Server, Subject, SubjectKind};
+use crate::sniffer::{Sighting, Sniffer};
+use crate::subject::{Door, Server, StartedBy, Subject, SubjectKind};
 use crate::{During, Failure, Outcome};
 
 /// What must be the same on every door: one entry per answer, in order.
@@ -24,6 +26,8 @@ pub(super) type Transcript = Vec<String>;
 /// The server's start, TCP included (reference, 0.1: "within 2 s of start"); a loaded machine gets more.
 const START: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Between the moments at which a start is interrupted.
+const EARLY_STEP: Duration = Duration::from_millis(5);
 
 /// Runs a scenario; a failure names the line it happened at.
 pub(super) fn run(
@@ -41,6 +45,7 @@ pub(super) fn run(
         lab: &ground.lab,
         listen: scenario.listen,
         text,
+        by: &scenario.start,
         folder,
     };
     let outcome = Run::begin(scenario, ground, door, &start).and_then(Run::finish);
@@ -60,13 +65,20 @@ pub(super) struct Start<'a> {
     lab: &'a Lab,
     listen: SocketAddr,
     text: String,
+    by: &'a StartedBy,
     folder: PathBuf,
 }
 
 impl Start<'_> {
+    /// Starts the server and awaits nothing.
+    fn begin(&self) -> Outcome<Server> {
+        let configuration = (self.text.as_str(), self.by);
+        Server::start(self.subject, self.lab, configuration, &self.folder)
+    }
+
     /// Starts the server and awaits TCP and /metrics; gives the counters that it starts with.
     fn server(&self) -> Outcome<(Server, Metrics)> {
-        let mut server = Server::start(self.subject, self.lab, &self.text, &self.folder)?;
+        let mut server = self.begin()?;
         server.await_ready(self.lab, self.listen, START)?;
         let mut before = Metrics::default();
         let namespace = self.lab.server();
@@ -88,7 +100,9 @@ pub(super) struct Run<'a> {
     server: Server,
     pub(super) backends: Vec<Backend>,
     pub(super) clients: Clients<'a>,
-    pub(super) sniffer: Sniffer,
+    sniffer: Sniffer,
+    /// What it saw, without the answers to floods.
+    pub(super) sightings: Vec<Sighting>,
     pub(super) kernel_before: KernelCounters,
     /// The counters when this server started, and how many queries had been asked by then.
     pub(super) before: Metrics,
@@ -127,6 +141,7 @@ impl<'a> Run<'a> {
             backends,
             clients: Clients::new(&ground.lab),
             sniffer: Sniffer::start(&ground.lab)?,
+            sightings: Vec::new(),
             kernel_before: KernelCounters::of(&ground.lab.client())?,
             before,
             asked_before: 0,
@@ -198,18 +213,73 @@ impl<'a> Run<'a> {
                 self.ground.lab.set_link(*end, true)
             }),
             Action::Inject { end, frame } => self.ground.lab.inject(*end, frame),
-            Action::Restart { killed, times } => {
-                (0..*times).try_for_each(|_| self.restart(*killed))
+            Action::Restart { how, times } => {
+                (0..*times).try_for_each(|round| self.restart(*how, round))
             }
+            Action::Flood {
+                octets,
+                destination,
+                times,
+            } => self.flood(octets, *destination, *times),
             Action::Signal(signal) => self.server.signal(*signal),
         }
     }
 
-    fn restart(&mut self, killed: bool) -> Outcome<()> {
-        self.server.end(killed)?;
+    fn restart(&mut self, how: Restart, round: u16) -> Outcome<()> {
+        match how {
+            Restart::Terminated => self.server.end(false)?,
+            Restart::Killed => self.server.end(true)?,
+            Restart::Early => {
+                self.server.end(false)?;
+                // Another moment of the start in each round.
+                self.start.begin()?.end_early(EARLY_STEP * round.into())?;
+                checks::nothing_left(&self.ground.lab)?;
+            }
+            Restart::Overlapping => {
+                self.server.signal(Signal::SIGTERM)?;
+                let next = self.start.begin()?;
+                self.server.await_end()?;
+                // What the old one still held the new one may have refused: with a line, and without harm to anybody.
+                next.end_overlapped()?;
+            }
+        }
         (self.server, self.before) = self.start.server()?;
         self.asked_before = self.clients.asked().len();
         Ok(())
+    }
+
+    /// Sends a message as fast as it goes. Its answers are sound or a failure, and not counted.
+    fn flood(&mut self, octets: &[u8], destination: SocketAddr, times: u32) -> Outcome<()> {
+        let socket = self.clients.flooding(destination)?;
+        for round in 0..times {
+            socket.send(octets).during("flooding")?;
+            // Before the watcher's buffer is full.
+            if round % 4_096 == 0 {
+                self.watch()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the clients' interface has seen.
+    pub(super) fn watch(&mut self) -> Outcome<()> {
+        let flooded = |sighting: &Sighting| self.clients.was_flooded_from(sighting.destination);
+        for sighting in self.sniffer.sightings()? {
+            if sighting.fault.is_some() || !flooded(&sighting) {
+                self.sightings.push(sighting);
+            }
+        }
+        Ok(())
+    }
+
+    /// Awaits that it is so, while the server lives.
+    pub(super) fn until(
+        &mut self,
+        within: Duration,
+        what: &str,
+        is_so: impl FnMut() -> Outcome<bool>,
+    ) -> Outcome<()> {
+        self.server.until(within, what, is_so)
     }
 
     fn backend(&self, name: &str) -> &Backend {
@@ -244,6 +314,7 @@ fn reached(counter: &Counter, before: f64, now: f64) -> bool {
     match counter.comparison {
         Comparison::GrownBy => now - before == counter.value,
         Comparison::GrownByAtLeast => now - before >= counter.value,
+        Comparison::GrownByLess => now - before < counter.value,
         Comparison::Is => now == counter.value,
     }
 }

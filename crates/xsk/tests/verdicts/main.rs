@@ -427,7 +427,10 @@ fn f1_no_prefix_of_a_query_is_taken_without_twelve_octets_of_dns() {
     bench.program.enter(0, &socket).unwrap();
     for version in 0..2 {
         let frame = padded(good(version), 121);
-        // Below an Ethernet header the kernel refuses to run a program.
+        // Below an Ethernet header the kernel refuses to run a program; on the wire there is nothing so short.
+        for length in 0..14 {
+            assert!(bench.program.test_run(&frame[..length], 0).is_err());
+        }
         for length in 14..=120 {
             let taken = bench.judge_alive(&frame[..length]) == Reason::TakeQuery;
             assert_eq!(
@@ -603,6 +606,12 @@ fn a_stalled_owner_is_passed_by_and_probed_once_a_second() {
         bench.judge(&frame),
         Reason::PassStalled,
         "one probe is enough"
+    );
+    assert_eq!(bench.heartbeat.passed(), 1);
+    assert_eq!(
+        bench.program.heartbeat(1).unwrap().passed(),
+        0,
+        "another queue"
     );
     let probed = until(Reason::TakeProbe) - stalled;
     assert!(

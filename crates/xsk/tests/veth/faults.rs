@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use testnet::lab::{SERVER_CLIENTS, TO_SERVER};
-use xsk::{AttachMode, Flushed, Reason};
+use xsk::{AttachMode, CHUNK, Flushed, ROOM, Reason, Umem};
 
 use crate::lab::{Client, Echo, Path, RINGS, SERVED, Witness, inside, lab, until};
 
@@ -45,6 +45,32 @@ fn f7_frames_larger_than_a_chunk_are_left_to_the_kernel() {
         3
     );
     assert_eq!(echo.socket.statistics().unwrap().rx_dropped, 0);
+    let Echo {
+        mut umem, socket, ..
+    } = echo;
+    drop(socket);
+    until("every frame back", || {
+        umem.reclaim();
+        umem.census([]).free == RINGS.frames()
+    });
+    check_canaries(&mut umem);
+}
+
+/// Frames were mapped as zeros: only the one that held the query that AF_XDP got may be otherwise, and only between its
+/// headroom and its end.
+fn check_canaries(umem: &mut Umem) {
+    let mut touched = Vec::new();
+    while let Some(frame) = umem.take() {
+        let chunk = umem.chunk(&frame);
+        let first = chunk.iter().position(|octet| *octet != 0);
+        touched.extend(first.map(|first| (first, chunk.iter().rposition(|octet| *octet != 0))));
+        // Kept out of the free list, or it would come again.
+        std::mem::forget(frame);
+    }
+    assert_eq!(touched.len(), 1, "{touched:?}");
+    let (first, last) = touched[0];
+    assert!(first >= CHUNK - ROOM, "headroom: {first}");
+    assert!(last < Some(CHUNK), "{last:?}");
 }
 
 #[test]
@@ -79,6 +105,57 @@ fn f22_a_link_that_goes_down_and_up_loses_no_frames() {
     until("every frame back", || {
         echo.turn() == 0 && echo.umem.census([&echo.socket]).tx == 0
     });
+}
+
+#[test]
+fn f25_a_tx_ring_whose_frames_do_not_leave_takes_no_more_than_it_holds() {
+    let Some(lab) = lab("withheld") else { return };
+    let mut echo = inside(&lab.server(), || {
+        Echo::start(SERVER_CLIENTS, AttachMode::Native)
+    });
+    let _witness = Witness::start(&lab.server(), &SERVED[..1]);
+    let mut client = Client::new(&lab, 0);
+    for _ in 0..3 {
+        until("AF_XDP answers", || {
+            client.ask_of(&mut echo) == Some(Path::Xsk)
+        });
+        lab.server()
+            .ip(&format!("link set {SERVER_CLIENTS} down\n"))
+            .unwrap();
+        let sent = fill_tx(&mut echo);
+        assert_eq!(sent, RINGS.tx, "as many as the ring holds");
+        // Nothing leaves, nothing is completed, and nothing is lost.
+        assert_eq!(echo.socket.flush(), Flushed::Down(libc::ENETDOWN));
+        assert_eq!(fill_tx(&mut echo), 0);
+        let census = echo.umem.census([&echo.socket]);
+        assert_eq!((census.tx, census.pipeline), (RINGS.tx, 0));
+        assert_eq!(census.total(), RINGS.frames());
+        lab.server()
+            .ip(&format!("link set {SERVER_CLIENTS} up\n"))
+            .unwrap();
+        // A wake-up sends 32 at most in copy mode: it is tried again until the ring is drained.
+        until("all have left", || {
+            echo.turn();
+            echo.socket.flush() == Flushed::Drained && echo.umem.census([&echo.socket]).tx == 0
+        });
+    }
+    until("AF_XDP answers", || {
+        client.ask_of(&mut echo) == Some(Path::Xsk)
+    });
+}
+
+/// Sends frames of zeros until the ring takes no more; how many it took.
+fn fill_tx(echo: &mut Echo) -> u32 {
+    let mut sent = 0;
+    loop {
+        let frame = echo.umem.take().unwrap();
+        echo.umem.chunk_mut(&frame)[..60].fill(0);
+        if let Err(frame) = echo.socket.send(frame, 0, 60) {
+            echo.umem.give(frame);
+            return sent;
+        }
+        sent += 1;
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn has_tools() -> bool {
         .into_iter()
         .find(|tool| Command::new(tool).arg("--version").output().is_err());
     if let Some(tool) = missing {
-        println!("SKIP: {tool} is not installed");
+        println!("SKIP: somebody else's program cannot be made: {tool} is not installed");
     }
     missing.is_none()
 }

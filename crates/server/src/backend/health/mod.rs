@@ -153,6 +153,7 @@ impl Checks {
             Err(error) => Err(probe::Failure::Socket(error)),
         };
         if let Err(failure) = &result {
+            failure.count(&server.health);
             log::verbose!(
                 "Health check of {} failed: {failure}",
                 server.name_with_address()

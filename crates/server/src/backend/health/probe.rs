@@ -1,17 +1,16 @@
 //! One probe: a query of our own to one server, and what its answer says.
 
 use crate::backend::exchange::is_bare_error;
-use crate::backend::server::{HealthOptions, Server};
+use crate::backend::server::{HealthCounters, HealthOptions, Server};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 use wire::codes::rcode;
-use wire::message::{
-    HEADER_LENGTH, Header, QueryFlags, parse_response, question_matches, write_query,
-};
+use wire::message::{HEADER_LENGTH, QueryFlags, parse_response, question_matches, write_query};
 use wire::name::NameBuf;
 
 /// A query without EDNS: header, name of at most 255 bytes, type, class.
@@ -47,6 +46,20 @@ impl fmt::Display for Failure {
     }
 }
 
+impl Failure {
+    /// Adds it to dnsdist's numbers. A checkName that is no name is none of their kinds.
+    pub(super) fn count(&self, counters: &HealthCounters) {
+        counters.failures.fetch_add(1, Relaxed);
+        let kind = match self {
+            Failure::Socket(_) => &counters.network,
+            Failure::NoAnswer => &counters.timeout,
+            Failure::Rcode(_) => &counters.invalid,
+            Failure::Name(_) => return,
+        };
+        kind.fetch_add(1, Relaxed);
+    }
+}
+
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::Socket(error)
@@ -60,9 +73,9 @@ pub(super) async fn ask(server: &Server, source: SocketAddr, id: u16) -> Result<
     let answer = async {
         // The manual on checkTCP: "Always enabled for TCP-only … backends".
         if options.health.over_tcp || options.tcp_only {
-            question.ask_tcp(source, options.address).await
+            question.ask_tcp(source, server).await
         } else {
-            question.ask_udp(source, options.address).await
+            question.ask_udp(source, server).await
         }
     };
     let code = timeout(options.health.timeout, answer)
@@ -114,45 +127,51 @@ impl Question {
         &self.framed[2..2 + self.length]
     }
 
-    /// The RCODE of `message` if it answers this question.
-    fn answered_by(&self, message: &[u8]) -> Option<u16> {
-        let header = Header::read(message)?;
-        if header.id().to_be_bytes() != self.framed[2..4] {
+    /// The RCODE of `message` if it answers this question; counted if it does not.
+    fn answered_by(&self, message: &[u8], counters: &HealthCounters) -> Option<u16> {
+        let Ok(parts) = parse_response(message) else {
+            counters.parsing.fetch_add(1, Relaxed);
             return None;
-        }
-        let parts = parse_response(message).ok()?;
+        };
         let repeats = match parts.question {
             Some(_) => question_matches(message, &self.message()[HEADER_LENGTH..]),
             None => is_bare_error(&parts),
         };
-        repeats.then_some(parts.rcode)
+        if message[..2] != self.framed[2..4] || !repeats {
+            counters.mismatch.fetch_add(1, Relaxed);
+            return None;
+        }
+        Some(parts.rcode)
     }
 
     /// Not connected, so that no ICMP message, which anybody can forge, ends the wait.
-    async fn ask_udp(&self, source: SocketAddr, server: SocketAddr) -> Result<u16, Failure> {
+    async fn ask_udp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
+        let address = server.options.address;
         let socket = UdpSocket::bind(source).await?;
-        socket.send_to(self.message(), server).await?;
+        socket.send_to(self.message(), address).await?;
         let mut buffer = [0; ANSWER_ROOM];
         loop {
             let (length, from) = socket.recv_from(&mut buffer).await?;
-            let from_server = (from.ip(), from.port()) == (server.ip(), server.port());
-            if let Some(code) = self.answered_by(&buffer[..length]).filter(|_| from_server) {
+            if (from.ip(), from.port()) != (address.ip(), address.port()) {
+                continue;
+            }
+            if let Some(code) = self.answered_by(&buffer[..length], &server.health) {
                 return Ok(code);
             }
         }
     }
 
-    async fn ask_tcp(&self, source: SocketAddr, server: SocketAddr) -> Result<u16, Failure> {
+    async fn ask_tcp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
         let socket = match source {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
         socket.bind(source)?;
-        let mut stream = socket.connect(server).await?;
+        let mut stream = socket.connect(server.options.address).await?;
         stream.write_all(&self.framed[..2 + self.length]).await?;
         loop {
             let message = read_message(&mut stream).await?;
-            if let Some(code) = self.answered_by(&message) {
+            if let Some(code) = self.answered_by(&message, &server.health) {
                 return Ok(code);
             }
         }

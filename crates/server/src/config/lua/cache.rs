@@ -29,6 +29,7 @@ fn options(
             "a number of entries from 1 to {ENTRIES_MAX} expected, got {got}"
         )));
     };
+    check_room(entries)?;
     match second {
         Value::Nil => Ok(CacheOptions::new(entries)),
         Value::Table(table) => {
@@ -36,6 +37,20 @@ fn options(
         }
         second => from_list(lua, entries, second, rest),
     }
+}
+
+/// Whether the machine gives the part of a cache that is there from the start: 16 bytes an entry for the table, and some
+/// for the list of the log's parts. Asked for here, and given back, because the cache itself could only abort.
+fn check_room(entries: usize) -> mlua::Result<()> {
+    let bytes = entries.saturating_mul(17);
+    if Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+        return Ok(());
+    }
+    Err(wrong(format!(
+        "{entries} entries need {} MiB of memory at once and up to {} MiB when full, which this machine does not give",
+        bytes >> 20,
+        entries.saturating_mul(2_048) >> 20
+    )))
 }
 
 /// `newPacketCache(entries, {maxTTL=, …})`.

@@ -127,15 +127,17 @@ fn servers_over_a_reload() {
         ),
         [None]
     );
-    // Changed options make a new server, which starts as up as the old one was.
+    // Changed options make a new server, which starts as up as the old one was, and counts on (I8).
     let old = config(named);
     old.servers[0].state.set_checked(true);
+    old.servers[0].queries.count(crate::counters::Lane::SHARED);
     let new = reload(
         "newServer{address='192.0.2.1', name='n', weight=5}",
         Some(&old),
     )
     .unwrap();
     assert!(new.servers[0].state.is_up());
+    assert_eq!(new.servers[0].queries.sum(), 1);
     assert_ne!(new.servers[0].number, old.servers[0].number);
     // A number is never given twice.
     let none = reload("", Some(&new)).unwrap();

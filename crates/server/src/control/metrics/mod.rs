@@ -19,7 +19,14 @@ use text::{Kind, Text, Value};
 /// What is shown to whoever asks.
 pub struct Metrics {
     running: Arc<dyn Running>,
-    averages: Mutex<Averages>,
+    averages: Mutex<Latencies>,
+}
+
+/// Average latencies, over all protocols and over TCP.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Latencies {
+    pub all: Averages,
+    pub tcp: Averages,
 }
 
 impl Metrics {
@@ -36,13 +43,17 @@ impl Metrics {
     }
 
     /// Moves the average latencies on: to be called once a second.
-    pub fn sample(&self) -> Averages {
+    pub fn sample(&self) -> Latencies {
         let shards = self.running.shards();
         let sum = |counter| shards.iter().map(|shard| shard.get(counter)).sum();
         let mut averages = self.averages.lock().unwrap_or_else(PoisonError::into_inner);
-        averages.take(
+        averages.all.take(
             sum(Counter::LatencyCount),
             sum(Counter::LatencySumMicroseconds),
+        );
+        averages.tcp.take(
+            sum(Counter::LatencyTcpCount),
+            sum(Counter::LatencyTcpSumMicroseconds),
         );
         *averages
     }
@@ -59,6 +70,7 @@ impl Metrics {
         rows::rules(&mut text, &look.config);
         rows::frontends(&mut text, self.running.frontends());
         rows::xsk(&mut text, &self.running.xsk());
+        rows::frames(&mut text, &self.running.frames());
         rows::steer(&mut text, &self.running.steer_verdicts());
         rows::spreads(&mut text, &self.running.spreads());
         rows::network(
@@ -106,7 +118,7 @@ pub struct Look {
     shards: Vec<Arc<Shard>>,
     config: Arc<Config>,
     process: Process,
-    averages: Averages,
+    averages: Latencies,
 }
 
 impl Look {

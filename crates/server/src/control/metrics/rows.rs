@@ -4,7 +4,9 @@ use super::text::{Family, Kind, Text, Value};
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::config::Config;
-use crate::frontend::tcp::{Counters, Figures};
+use crate::counters::{Passage, Traffic};
+use crate::frontend::listeners::Sockets;
+use crate::frontend::tcp::Figures;
 use crate::network::Change;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
@@ -30,14 +32,42 @@ pub struct FrontendRow {
 }
 
 impl FrontendRow {
-    /// What a TCP listener has counted.
-    pub fn of_stream(address: SocketAddr, thread: usize, counters: &Counters) -> FrontendRow {
+    /// What came over UDP, a row per worker: to its sockets and to its rings. What the asynchronous runtime sends (the
+    /// last shard) leaves by the first socket.
+    pub fn of_datagrams<'s>(
+        sockets: &'s Sockets,
+        traffic: &'s Traffic,
+        shards: usize,
+    ) -> impl Iterator<Item = FrontendRow> + use<'s> {
+        let runtime = shards - 1;
+        let count = move |passage, worker| {
+            let own = traffic.get(passage, worker);
+            own + if worker == 0 {
+                traffic.get(passage, runtime)
+            } else {
+                0
+            }
+        };
+        (0..runtime).map(move |worker| FrontendRow {
+            address: sockets.address,
+            protocol: Protocol::Udp,
+            thread: worker,
+            queries: count(Passage::Query, worker),
+            noncompliant_queries: count(Passage::Noncompliant, worker),
+            responses: count(Passage::Response, worker),
+            connections: None,
+        })
+    }
+
+    /// What came over TCP; the asynchronous runtime, whose shard is the last, serves it all.
+    pub fn of_stream(sockets: &Sockets, traffic: &Traffic, shards: usize) -> FrontendRow {
+        let counters = &sockets.connections;
         FrontendRow {
-            address,
+            address: sockets.address,
             protocol: Protocol::Tcp,
-            thread,
+            thread: 0,
             queries: counters.queries.load(Relaxed),
-            noncompliant_queries: 0,
+            noncompliant_queries: traffic.get(Passage::Noncompliant, shards - 1),
             responses: counters.responses.load(Relaxed),
             connections: Some(counters.figures()),
         }
@@ -75,6 +105,15 @@ pub struct HelperRow {
     pub is_alive: bool,
     pub requests: u64,
     pub refused: u64,
+}
+
+/// The frames of one worker's UMEM.
+#[derive(Debug, Clone)]
+pub struct FrameRow {
+    pub worker: usize,
+    pub census: xsk::Census,
+    /// All of them; what the owners have adds up to this (invariant I3).
+    pub frames: u32,
 }
 
 /// How often the kernel program judged so.
@@ -118,17 +157,23 @@ const SERVER: &[Family<ServerRow>] = columns! {
     Gauge "outstanding" |server| Value::Signed(server.outstanding.get()), "Queries that wait for this server.";
     Gauge "order" |server| Value::Signed(server.options.order.into()), "Servers of a lower order are asked first.";
     Gauge "weight" |server| u64::from(server.options.weight).into(), "Share of queries among servers of an order.";
-    Counter "tcpdiedsendingquery" |server| tcp(&server.tcp.died_sending_query), "Connections that broke while a query was sent.";
-    Counter "tcpdiedreadingresponse" |server| tcp(&server.tcp.died_reading_response), "Connections that broke before the response was read.";
-    Counter "tcpgaveup" |server| tcp(&server.tcp.gave_up), "Queries given up for want of a connection.";
-    Counter "tcpconnecttimeouts" |server| tcp(&server.tcp.connect_timeouts), "Connections that were not made in time.";
-    Counter "tcpreadtimeouts" |server| tcp(&server.tcp.read_timeouts), "Responses that did not come in time.";
-    Counter "tcpwritetimeouts" |server| tcp(&server.tcp.write_timeouts), "Queries that the server did not take in time.";
-    Gauge "tcpcurrentconnections" |server| tcp(&server.tcp.connections), "Connections to this server now.";
-    Counter "tcpmaxconcurrentconnections" |server| tcp(&server.tcp.connections_maximum), "The most connections to this server at a time.";
-    Counter "tcpnewconnections" |server| tcp(&server.tcp.new_connections), "Connections made to this server.";
+    Counter "tcpdiedsendingquery" |server| plain(&server.tcp.died_sending_query), "Connections that broke while a query was sent.";
+    Counter "tcpdiedreadingresponse" |server| plain(&server.tcp.died_reading_response), "Connections that broke before the response was read.";
+    Counter "tcpgaveup" |server| plain(&server.tcp.gave_up), "Queries given up for want of a connection.";
+    Counter "tcpconnecttimeouts" |server| plain(&server.tcp.connect_timeouts), "Connections that were not made in time.";
+    Counter "tcpreadtimeouts" |server| plain(&server.tcp.read_timeouts), "Responses that did not come in time.";
+    Counter "tcpwritetimeouts" |server| plain(&server.tcp.write_timeouts), "Queries that the server did not take in time.";
+    Gauge "tcpcurrentconnections" |server| plain(&server.tcp.connections), "Connections to this server now.";
+    Counter "tcpmaxconcurrentconnections" |server| plain(&server.tcp.connections_maximum), "The most connections to this server at a time.";
+    Counter "tcpnewconnections" |server| plain(&server.tcp.new_connections), "Connections made to this server.";
     Counter "tcpreusedconnections" |_| Value::Whole(0), "Queries sent on a connection that was there already.";
     Gauge "tcpavgqueriesperconn" |server| Value::Real(server.tcp.queries_per_connection()), "Queries of a connection, on average.";
+    Counter "healthcheckfailures" |server| plain(&server.health.failures), "Health checks that failed.";
+    Counter "healthcheckfailuresparsing" |server| plain(&server.health.parsing), "Answers to health checks that were no DNS.";
+    Counter "healthcheckfailurestimeout" |server| plain(&server.health.timeout), "Health checks that were not answered in time.";
+    Counter "healthcheckfailuresnetwork" |server| plain(&server.health.network), "Health checks that could not be sent, or whose connection broke.";
+    Counter "healthcheckfailuresmismatch" |server| plain(&server.health.mismatch), "Messages that answered no health check under way.";
+    Counter "healthcheckfailuresinvalid" |server| plain(&server.health.invalid), "Health checks whose answer said no.";
     Gauge "tcpavgconnduration" |server| Value::Real(server.tcp.duration()), "Duration of a connection, on average, in milliseconds.";
 };
 
@@ -172,7 +217,7 @@ fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     names.collect()
 }
 
-fn tcp(counter: &AtomicU64) -> Value {
+fn plain(counter: &AtomicU64) -> Value {
     counter.load(Relaxed).into()
 }
 
@@ -388,6 +433,36 @@ pub fn network(text: &mut Text, changes: &[(Change, u64)], helper: HelperRow) {
         rows.row("", &[("change", change.name())], *count);
     }
     text.table("millrace_helper_", HELPER, &[helper], |_| []);
+}
+
+/// millrace_xsk_frames and millrace_xsk_umem_frames: who has the frames of each worker, and how many there are.
+pub fn frames(text: &mut Text, rows: &[FrameRow]) {
+    let help = "Frames of a worker by owner; they add up to millrace_xsk_umem_frames.";
+    let mut owners = text.family("millrace_xsk_frames", Kind::Gauge, help);
+    for row in rows {
+        for (owner, frames) in row.census.owners() {
+            let labels = [
+                ("worker", row.worker.to_string()),
+                ("owner", owner.to_owned()),
+            ];
+            let labels = labels
+                .each_ref()
+                .map(|(name, value)| (*name, value.as_str()));
+            owners.row("", &labels, u64::from(frames));
+        }
+    }
+    let mut all = text.family(
+        "millrace_xsk_umem_frames",
+        Kind::Gauge,
+        "Frames of a worker.",
+    );
+    for row in rows {
+        all.row(
+            "",
+            &[("worker", &row.worker.to_string())],
+            u64::from(row.frames),
+        );
+    }
 }
 
 /// millrace_steer_verdicts: what the kernel program did, by interface and reason.

@@ -22,6 +22,8 @@ pub enum Source {
     Process(fn(&Process) -> u64),
     /// The average latency of about so many answers, in microseconds.
     Latency(u32),
+    /// The same of answers over TCP.
+    LatencyTcp(u32),
     /// Nothing here can count it yet.
     NotBuilt,
 }
@@ -31,7 +33,8 @@ impl Source {
         match self {
             Source::Counted(counter) => look.sum(*counter).into(),
             Source::Process(field) => field(&look.process).into(),
-            Source::Latency(answers) => Value::Real(look.averages.over(*answers)),
+            Source::Latency(answers) => Value::Real(look.averages.all.over(*answers)),
+            Source::LatencyTcp(answers) => Value::Real(look.averages.tcp.over(*answers)),
             Source::NotBuilt => Value::Whole(0),
         }
     }
@@ -88,10 +91,10 @@ statistics! {
     Gauge "latency-dot-avg1000" NotBuilt: "The same over DoT.",
     Gauge "latency-dot-avg10000" NotBuilt: "The same over DoT.",
     Gauge "latency-dot-avg1000000" NotBuilt: "The same over DoT.",
-    Gauge "latency-tcp-avg100" NotBuilt: "The same over TCP.",
-    Gauge "latency-tcp-avg1000" NotBuilt: "The same over TCP.",
-    Gauge "latency-tcp-avg10000" NotBuilt: "The same over TCP.",
-    Gauge "latency-tcp-avg1000000" NotBuilt: "The same over TCP.",
+    Gauge "latency-tcp-avg100" LatencyTcp(100): "Average latency of about the last 100 answers over TCP, in microseconds.",
+    Gauge "latency-tcp-avg1000" LatencyTcp(1_000): "Average latency of about the last 1,000 answers over TCP, in microseconds.",
+    Gauge "latency-tcp-avg10000" LatencyTcp(10_000): "Average latency of about the last 10,000 answers over TCP, in microseconds.",
+    Gauge "latency-tcp-avg1000000" LatencyTcp(1_000_000): "Average latency of about the last 1,000,000 answers over TCP, in microseconds.",
     Counter "latency-slow" Counted(Counter::LatencySlow): "Answers that took more than a second.",
     Counter "latency0-1" Counted(Counter::Latency0To1): "Answers that took less than 1 ms.",
     Counter "latency1-10" Counted(Counter::Latency1To10): "Answers that took 1 to 10 ms.",
@@ -140,8 +143,13 @@ mod tests {
 
     #[test]
     fn every_counter_is_a_statistic_under_its_own_name() {
-        // The histogram has these two.
-        let elsewhere = [Counter::LatencySumMicroseconds, Counter::LatencyCount];
+        // The histogram has the first two, the averages come of all.
+        let elsewhere = [
+            Counter::LatencySumMicroseconds,
+            Counter::LatencyCount,
+            Counter::LatencyTcpSumMicroseconds,
+            Counter::LatencyTcpCount,
+        ];
         for (counter, name) in Counter::ALL {
             let found = STATISTICS.iter().find(|statistic| statistic.name == name);
             match found.map(|statistic| &statistic.source) {

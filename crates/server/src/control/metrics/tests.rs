@@ -1,6 +1,6 @@
 //! The whole text against golden.txt, and what the format promises.
 
-use super::rows::{FrontendRow, SteerRow, XskRow};
+use super::rows::{FrameRow, FrontendRow, SteerRow, XskRow};
 use super::*;
 use crate::backend::fixture;
 use crate::backend::pool::Pool;
@@ -58,6 +58,15 @@ fn standing() -> Standing {
         kernel: xsk::KernelCounters::default(),
         partial_checksums: 32,
         heartbeat_passes: 33,
+    }];
+    standing.frames = vec![FrameRow {
+        worker: 1,
+        census: xsk::Census {
+            free: 35,
+            tx: 36,
+            ..xsk::Census::default()
+        },
+        frames: 71,
     }];
     standing.steer_verdicts = vec![SteerRow {
         interface: "ens3f0".to_owned(),

@@ -241,9 +241,8 @@ impl Connection {
                 asking.spawn(self.ask(asked, hold, place, ready.clone()));
                 Ok(())
             }
-            // Who may not ask, or does not ask, is not listened to any longer.
-            Decision::Drop(DropReason::Acl | DropReason::NotQuery) => Err(End::Enough),
-            Decision::Drop(_) => Ok(()),
+            // As dnsdist does (seen with 1.7.3): nobody waits on a connection for an answer that will not come.
+            Decision::Drop(_) => Err(End::Enough),
         }
     }
 
@@ -322,7 +321,7 @@ fn bytes_of(answers: &[Answer]) -> usize {
     answers.iter().map(|answer| answer.message.len()).sum()
 }
 
-/// Tells the reading half that a query will not be answered. Dropped responses are silence, as dropped queries are.
+/// Tells the reading half that a query will not be answered. Dropped responses are silence.
 fn fail(failure: Failure, counters: &Counters, ready: &Ready) {
     match failure {
         Failure::Connection => Counters::count(&counters.gave_up),

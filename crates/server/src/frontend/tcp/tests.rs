@@ -148,14 +148,14 @@ async fn a_client_outside_the_acl_is_not_listened_to() {
 }
 
 #[tokio::test]
-async fn a_dropped_query_leaves_the_connection_open() {
+async fn a_dropped_query_ends_the_connection_after_the_answers_before_it() {
     let scene = start().await;
     let mut client = scene.connect().await;
-    write(&mut client, &asking("dropped.example.", 1)).await;
-    write(&mut client, &asking("refused.example.", 2)).await;
-    assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(2));
+    write(&mut client, &asking("refused.example.", 1)).await;
+    write(&mut client, &asking("dropped.example.", 2)).await;
+    assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(1));
+    assert_eq!(read(&mut client).await, None);
     assert_eq!(scene.drops(DropReason::Rule), 1);
-    drop(client);
     scene.stop().await;
 }
 
