@@ -80,8 +80,9 @@ impl Follower {
         })
     }
 
-    /// From now on the ways to these servers are followed, as `plan` has opened devices for them.
-    pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan) {
+    /// From now on the ways to these servers are followed, as planned, over the devices that are open: those that are down,
+    /// and so in no plan, too.
+    pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan, devices: Vec<Device>) {
         let routes: HashMap<ServerId, Route> = plan
             .paths
             .iter()
@@ -98,11 +99,7 @@ impl Follower {
             servers: wanted
                 .map(|server| (server.number, Arc::clone(server)))
                 .collect(),
-            devices: plan
-                .devices
-                .iter()
-                .map(|planned| planned.device.clone())
-                .collect(),
+            devices,
         };
         if let Some(orders) = &self.orders {
             // The thread ends by a panic only, which has told its story.
@@ -419,7 +416,8 @@ mod tests {
             (follower.expect("a thread"), plan)
         });
         let (follower, plan) = inside.expect("the server's namespace");
-        follower.watch(servers, &plan);
+        let devices = plan.devices.iter().map(|planned| planned.device.clone());
+        follower.watch(servers, &plan, devices.collect());
         (follower, plan, notices)
     }
 

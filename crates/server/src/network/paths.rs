@@ -159,8 +159,10 @@ impl Paths {
     ) -> Vec<Change> {
         let mut changes = Vec::new();
         for position in self.at.get(destination).cloned().unwrap_or_default() {
+            // A link that is down has taken its routes with it, and most often brings them back.
+            let sleeps = self.is_down(&self.servers[position]);
             let followed = &mut self.servers[position];
-            if followed.route.as_ref() == Some(route) {
+            if followed.route.as_ref() == Some(route) || (route.is_err() && sleeps) {
                 continue;
             }
             followed.route = Some(route.clone());
@@ -171,6 +173,15 @@ impl Paths {
             changes.extend(self.settle(position));
         }
         changes
+    }
+
+    /// Whether the route of a server leaves by a link that is there and down.
+    fn is_down(&self, followed: &Followed) -> bool {
+        let Some(Ok(route)) = &followed.route else {
+            return false;
+        };
+        let link = self.links.get(&route.interface);
+        link.is_some_and(|link| !link.carrier)
     }
 
     /// Whether a server has a route by which it was not planned to be reached.

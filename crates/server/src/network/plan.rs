@@ -19,6 +19,8 @@ pub struct Plan {
     pub devices: Vec<PlannedDevice>,
     /// The servers that want AF_XDP and have a route now.
     pub paths: Vec<PlannedPath>,
+    /// Interfaces (by index) that are there and down: what is known of them stays as it is.
+    pub down: Vec<u32>,
     /// See [`impossible_sources`].
     pub impossible_sources: Vec<IpAddr>,
     /// One line for each listener or server and interface: what is opened and why.
@@ -108,6 +110,7 @@ pub fn plan(
         devices,
         plan: Plan {
             impossible_sources: impossible_sources(&view.addresses),
+            down: down(view),
             ..Plan::default()
         },
     };
@@ -124,6 +127,11 @@ pub fn plan(
         planned.queues.sort();
     }
     planning.plan
+}
+
+fn down(view: &NetworkView) -> Vec<u32> {
+    let links = view.links.iter().filter(|link| !link.up);
+    links.map(|link| link.index).collect()
 }
 
 struct Planning<'p> {

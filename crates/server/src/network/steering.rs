@@ -123,7 +123,8 @@ impl Steering {
         Ok(changed)
     }
 
-    /// Devices that `plan` does not name take nothing any more; those that took something until now.
+    /// Devices that `plan` does not name take nothing any more; those that took something until now. Nothing comes by one that
+    /// is down, and when it is up again it serves at once.
     pub fn clear_all_but(&mut self, plan: &Plan) -> Vec<Device> {
         let mut cleared = Vec::new();
         let named = |number| {
@@ -132,7 +133,8 @@ impl Steering {
                 .any(|planned| planned.device.number == number)
         };
         for (&number, steered) in &mut self.devices {
-            if !named(number) {
+            let sleeps = plan.down.contains(&steered.device.interface);
+            if !named(number) && !sleeps {
                 if !steered.destinations.is_empty() || !steered.backends.is_empty() {
                     cleared.push(steered.device.clone());
                 }

@@ -27,7 +27,7 @@ use crate::network::follow::Follower;
 use crate::network::helper::Helper;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
-use crate::network::{self, Changes, NetworkView, Plan, plan};
+use crate::network::{self, Changes, Device, NetworkView, Plan, plan};
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;
@@ -116,7 +116,8 @@ impl Daemon {
         let (sender, events) = channel();
         let services =
             Services::new(&instance).map_err(system("starting the asynchronous runtime"))?;
-        let follower = follow(&instance.config.load(), &open, &sender);
+        let attached = open_devices(&lock(&steering));
+        let follower = follow(&instance.config.load(), &plan, attached, &sender);
         let overview = Arc::new(Overview {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
@@ -239,7 +240,12 @@ fn give_privileges_away(
 }
 
 /// Keeps each server's way over AF_XDP right while routes and neighbours move, where anything is to be reached by it.
-pub(super) fn follow(config: &Config, open: &Plan, events: &Sender<Event>) -> Option<Follower> {
+pub(super) fn follow(
+    config: &Config,
+    plan: &Plan,
+    open: Vec<Device>,
+    events: &Sender<Event>,
+) -> Option<Follower> {
     if !wants_xdp(config) {
         return None;
     }
@@ -250,7 +256,7 @@ pub(super) fn follow(config: &Config, open: &Plan, events: &Sender<Event>) -> Op
     };
     match Follower::start(notify) {
         Ok(follower) => {
-            follower.watch(&config.servers, open);
+            follower.watch(&config.servers, plan, open);
             Some(follower)
         }
         Err(error) => {
@@ -287,11 +293,17 @@ pub(super) fn wants_xdp(config: &Config) -> bool {
 }
 
 /// The part of a plan whose devices have a program.
-pub(super) fn open_part(plan: &Plan, steering: &Steering) -> Plan {
+fn open_part(plan: &Plan, steering: &Steering) -> Plan {
     let mut open = plan.clone();
     open.devices
         .retain(|planned| steering.device(planned.device.number).is_some());
     open
+}
+
+/// All devices that have a program.
+pub(super) fn open_devices(steering: &Steering) -> Vec<Device> {
+    let devices = steering.devices().map(|steered| &steered.device);
+    devices.cloned().collect()
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

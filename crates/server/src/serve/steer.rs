@@ -11,7 +11,7 @@
 //! ([`OpenedQueue`]); only then does the queue enter its program's map. Until then, and whenever something is refused,
 //! kernel sockets serve.
 
-use super::start::{enter_queue, follow, lock, open_part, planned, prepare, wants_xdp};
+use super::start::{enter_queue, follow, lock, open_devices, planned, prepare, wants_xdp};
 use super::{Daemon, Event, workers};
 use crate::config::Config;
 use crate::frontend::devices::{Opened, Opening, QueueRows};
@@ -230,11 +230,11 @@ impl Daemon {
 
     /// Servers are reached over the devices that are open now.
     pub(super) fn watch(&mut self, config: &Config) {
-        let open = open_part(&self.plan, &lock(&self.steering));
+        let open = open_devices(&lock(&self.steering));
         match &self.follower {
-            Some(follower) => follower.watch(&config.servers, &open),
+            Some(follower) => follower.watch(&config.servers, &self.plan, open),
             None if wants_xdp(config) => {
-                self.follower = follow(config, &open, &self.overview.events);
+                self.follower = follow(config, &self.plan, open, &self.overview.events);
             }
             None => {}
         }

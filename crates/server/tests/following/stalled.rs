@@ -18,8 +18,9 @@ const EVERY: Duration = Duration::from_millis(5);
 /// What may be lost before it is noticed.
 const NOTICED: Duration = Duration::from_millis(200);
 
-/// Queries that ask a stalled owner for a sign of life: one a second for the rings, one for the sockets.
-const PROBES: usize = 2 * (HELD.as_secs() as usize + 1);
+/// Queries lost after that, at most: probes, one a second for each ring and socket, and what a busy machine adds when it lets
+/// the living worker wait for 100 ms as well. Without the program that spreads it would be half of them.
+const LATE: usize = (HELD.as_millis() / EVERY.as_millis()) as usize / 10;
 
 /// One thread of the daemon, stopped until this is dropped.
 struct Held(Pid);
@@ -66,7 +67,7 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
         "worker 1 had no queries: nothing is proved"
     );
     assert!(
-        late <= PROBES,
+        late <= LATE,
         "{late} lost after {NOTICED:?}: {unanswered:?}"
     );
     assert!(past > 0.0, "no query went past the held worker");
@@ -109,7 +110,7 @@ fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     second.wait().expect("its end");
     let late = unanswered.iter().filter(|at| **at > NOTICED).count();
     assert!(
-        late <= PROBES,
+        late <= LATE,
         "{late} lost after {NOTICED:?}: {unanswered:?}"
     );
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
