@@ -427,9 +427,10 @@ fn f1_no_prefix_of_a_query_is_taken_without_twelve_octets_of_dns() {
     bench.program.enter(0, &socket).unwrap();
     for version in 0..2 {
         let frame = padded(good(version), 121);
-        // Below an Ethernet header the kernel refuses to run a program; on the wire there is nothing so short.
+        // Below an Ethernet header newer kernels (not 5.10) refuse to run a program; on the wire there is nothing so short.
         for length in 0..14 {
-            assert!(bench.program.test_run(&frame[..length], 0).is_err());
+            let run = bench.program.test_run(&frame[..length], 0);
+            assert!(run.is_err() || run.is_ok_and(|(verdict, _)| verdict == XDP_PASS));
         }
         for length in 14..=120 {
             let taken = bench.judge_alive(&frame[..length]) == Reason::TakeQuery;
