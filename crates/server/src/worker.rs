@@ -194,13 +194,13 @@ impl Worker {
 
     /// Serves until told to stop.
     ///
-    /// A batch that was not full means that the rings are nearly empty: then the worker looks at everything and sleeps.
-    /// What came meanwhile wakes it at once, so no round is made in vain.
+    /// While a batch was served more have come: a look at the rings costs 20 ns, a wait 7 µs where system calls are dear. Only
+    /// when the rings are empty the worker looks at everything and sleeps.
     pub fn run(mut self) {
         let mut since_poll = 0;
         while !self.is_done() {
             self.now = Now::read();
-            let more = self.serve_devices() >= ::xsk::BATCH;
+            let more = self.serve_devices() > 0;
             self.unsent = self.outlets.flush(&self.shard);
             since_poll += 1;
             if !more || since_poll >= BATCHES_PER_POLL {
