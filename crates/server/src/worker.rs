@@ -194,8 +194,8 @@ impl Worker {
 
     /// Serves until told to stop.
     ///
-    /// While a batch was served more have come: a look at the rings costs 20 ns, a wait 7 µs where system calls are dear. Only
-    /// when the rings are empty the worker looks at everything and sleeps.
+    /// While a batch was served more have come: only when the rings are empty the worker looks at everything and sleeps. A
+    /// look at the rings is a few loads, a wait a system call (at 100,000 queries a second every second one was in vain).
     pub fn run(mut self) {
         let mut since_poll = 0;
         while !self.is_done() {

@@ -47,7 +47,6 @@ pub fn queries(
             listener: listener.unwrap_or(NO_LISTENER),
         };
         let verdict = pipeline::run(&mut arrival, env);
-        pipeline::count_passage(&arrival, &verdict, env);
         outlets.settle(verdict, &arrival, env);
     }
     count

@@ -134,7 +134,6 @@ fn query(
         room: udp::QUERY_ROOM,
     };
     let verdict = pipeline::run(&mut arrival, env);
-    pipeline::count_passage(&arrival, &verdict, env);
     let length = arrival.length;
     match verdict {
         Verdict::Answer(length) => {

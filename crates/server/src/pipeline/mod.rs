@@ -118,6 +118,7 @@ impl HandOverReason {
 /// Cost of a REFUSED: acl, parse, one rule chain. No lock, no allocation, no clock.
 pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let verdict = stages(arrival, env);
+    count_passage(arrival, &verdict, env);
     match &verdict {
         Verdict::Drop(reason) => env.shard.count_drop(*reason),
         Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
@@ -126,9 +127,9 @@ pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     verdict
 }
 
-/// Counts what [`run`] made of a query for its listener: to be called by every door.
+/// Counts for its listener what became of a query.
 #[inline]
-pub fn count_passage(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
+fn count_passage(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
     // What the ACL drops is no query, see `stages`.
     if !matches!(verdict, Verdict::Drop(DropReason::Acl))
         && let Some(traffic) = env.traffic(arrival.listener, arrival.protocol)

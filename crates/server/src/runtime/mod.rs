@@ -105,23 +105,19 @@ impl Shared {
         let mut arrival = query.as_arrival();
         let listener = config.listener_of(arrival.destination);
         arrival.listener = listener.unwrap_or(NO_LISTENER);
-        let decided = self.with_env(&config, |env| {
-            let verdict = pipeline::run(&mut arrival, env);
-            pipeline::count_passage(&arrival, &verdict, env);
-            match verdict {
-                Verdict::Answer(length) => {
-                    // Made or found here: with 0, as in the latencies of all protocols.
-                    env.shard.count(Counter::LatencyTcpCount);
-                    Err(Decision::Answer(length))
-                }
-                Verdict::Drop(reason) => Err(Decision::Drop(reason)),
-                Verdict::HandOver(hand_over) => hand_over
-                    .server
-                    .map(|server| (Arc::clone(server), hand_over.found))
-                    .ok_or(Decision::Drop(DropReason::NoServer)),
-                // Only what came in a datagram goes out in one.
-                Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
+        let decided = self.with_env(&config, |env| match pipeline::run(&mut arrival, env) {
+            Verdict::Answer(length) => {
+                // Made or found here: with 0, as in the latencies of all protocols.
+                env.shard.count(Counter::LatencyTcpCount);
+                Err(Decision::Answer(length))
             }
+            Verdict::Drop(reason) => Err(Decision::Drop(reason)),
+            Verdict::HandOver(hand_over) => hand_over
+                .server
+                .map(|server| (Arc::clone(server), hand_over.found))
+                .ok_or(Decision::Drop(DropReason::NoServer)),
+            // Only what came in a datagram goes out in one.
+            Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
         });
         let (server, found) = match decided {
             Ok(decided) => decided,

@@ -81,8 +81,7 @@ impl<'z> Response<'z, '_> {
             Denial::Nsec(owners) => {
                 // RFC 4035 §3.1.3.2: "An NSEC RR proving that there is no exact match", and one "proving that the zone
                 // contains no RRsets that would match <SNAME, SCLASS> via wildcard name expansion".
-                let covering = zone.nsec_at_or_before(owners, absent.name);
-                self.put_nsec(zone, number, covering, absent.placed)?;
+                self.prove_expansion(zone, number, absent)?;
                 let encloser = zone.node(absent.encloser).name();
                 let mut wildcard = [0; 257];
                 wildcard[..2].copy_from_slice(b"\x01*");

@@ -96,20 +96,26 @@ pub struct Refusal {
 /// Signs a request, whose header holds its final ID, at `now`. What is returned verifies the answers.
 #[must_use]
 pub fn sign_request(message: &mut Vec<u8>, key: &Arc<Key>, now: u64) -> Session {
-    let mut session = Session {
-        key: key.clone(),
-        previous_mac: Vec::new(),
-        is_later: false,
-        pending: None,
-        pending_count: 0,
-        original_id: Header::read(message).map_or(0, |header| header.id()),
-        request_length: 0,
-    };
+    let id = Header::read(message).map_or(0, |header| header.id());
+    let mut session = Session::new(key, id, 0);
     session.append(message, now, 0, &[], false);
     session
 }
 
 impl Session {
+    /// One that has signed and verified nothing.
+    fn new(key: &Arc<Key>, original_id: u16, request_length: usize) -> Session {
+        Session {
+            key: Arc::clone(key),
+            previous_mac: Vec::new(),
+            is_later: false,
+            pending: None,
+            pending_count: 0,
+            original_id,
+            request_length,
+        }
+    }
+
     /// Verifies the next answer at `now`; gives its length without the TSIG record. Up to 99 answers in a row may come
     /// without one, which the next with one vouches for; until then nothing of them may be used for good, and the last
     /// one must have one: see [`Session::is_verified`].
@@ -321,15 +327,7 @@ pub fn verify_request(
     };
     let key = key_of(tsig.key_name.as_name()).filter(|key| tsig.algorithm == Some(key.algorithm()));
     let key = key.ok_or_else(|| refuse(TsigError::BadKey, None))?;
-    let mut session = Session {
-        key: key.clone(),
-        previous_mac: Vec::new(),
-        is_later: false,
-        pending: None,
-        pending_count: 0,
-        original_id: tsig.original_id,
-        request_length: tsig.start,
-    };
+    let mut session = Session::new(&key, tsig.original_id, tsig.start);
     let digest = session
         .digest(message, &tsig)
         .map_err(|error| refuse(error, None))?;

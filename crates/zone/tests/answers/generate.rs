@@ -4,6 +4,7 @@ use super::read::{readable, text};
 use super::sign::{Chain, sign};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use wire::codes::qtype::{A, AAAA, CNAME, DNAME, DS, MX, NS, SOA, SVCB, TXT};
 use zone::record::Record;
 
 /// Zones by their apexes, in lower case.
@@ -44,17 +45,6 @@ impl std::fmt::Debug for Question {
         write!(f, "{} {}{signed}", text(&self.name), self.kind)
     }
 }
-
-const A: u16 = 1;
-const NS: u16 = 2;
-const CNAME: u16 = 5;
-const SOA: u16 = 6;
-const MX: u16 = 15;
-const TXT: u16 = 16;
-const AAAA: u16 = 28;
-const DNAME: u16 = 39;
-const DS: u16 = 43;
-const SVCB: u16 = 64;
 
 /// Labels above `z.`, the last one next to it.
 pub(crate) fn wire(labels: &[&str]) -> Vec<u8> {

@@ -3,23 +3,11 @@
 use super::generate::Question;
 use super::read::{Message, Read};
 use super::sign::{base32hex, canonical, hash, parent, path};
+use wire::codes::qtype::{
+    A, AAAA, ANY, CNAME, DNAME, DS, MX, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG, SOA, SVCB,
+};
 use zone::answer::ALIASES_MAX;
 use zone::record::Record;
-
-const A: u16 = 1;
-const NS: u16 = 2;
-const CNAME: u16 = 5;
-const SOA: u16 = 6;
-const MX: u16 = 15;
-const AAAA: u16 = 28;
-const DNAME: u16 = 39;
-const DS: u16 = 43;
-const RRSIG: u16 = 46;
-const NSEC: u16 = 47;
-const NSEC3: u16 = 50;
-const NSEC3PARAM: u16 = 51;
-const SVCB: u16 = 64;
-const ANY: u16 = 255;
 
 pub(crate) struct Model<'s> {
     zones: Vec<Zone<'s>>,

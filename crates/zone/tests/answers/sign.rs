@@ -2,6 +2,7 @@
 
 use sha1::{Digest, Sha1};
 use std::collections::{BTreeMap, BTreeSet};
+use wire::codes::qtype::{DNAME, DS, NS, NSEC, NSEC3, NSEC3PARAM, RRSIG};
 use zone::record::Record;
 
 #[derive(Clone, Debug)]
@@ -14,14 +15,6 @@ pub(crate) enum Chain {
         salt: Vec<u8>,
     },
 }
-
-const NS: u16 = 2;
-const DNAME: u16 = 39;
-const DS: u16 = 43;
-const RRSIG: u16 = 46;
-const NSEC: u16 = 47;
-const NSEC3: u16 = 50;
-const NSEC3PARAM: u16 = 51;
 
 pub(crate) fn parent(name: &[u8]) -> &[u8] {
     &name[1 + usize::from(name[0])..]

@@ -2,6 +2,9 @@
 
 use super::read::{Message, Read};
 use super::zones::Ground;
+use wire::codes::qtype::{
+    A, AAAA, CNAME, DNAME, DNSKEY, DS, HTTPS, MX, NS, NSEC, NSEC3PARAM, SOA, SRV, SVCB, TXT,
+};
 
 #[derive(Clone)]
 pub(crate) struct Question {
@@ -22,22 +25,6 @@ impl std::fmt::Debug for Question {
         )
     }
 }
-
-const A: u16 = 1;
-const NS: u16 = 2;
-const CNAME: u16 = 5;
-const SOA: u16 = 6;
-const MX: u16 = 15;
-const TXT: u16 = 16;
-const AAAA: u16 = 28;
-const SRV: u16 = 33;
-const DNAME: u16 = 39;
-const DS: u16 = 43;
-const NSEC: u16 = 47;
-const DNSKEY: u16 = 48;
-const NSEC3PARAM: u16 = 51;
-const SVCB: u16 = 64;
-const HTTPS: u16 = 65;
 
 /// Names below the zone, and types.
 const CORPUS: &[(&str, &[u16])] = &[
