@@ -1,20 +1,23 @@
 //! The limit of user space, on our own crate: a bare AF_XDP echo, one thread, in place: swap, set QR, send.
 //!
-//! `echo -i IF [-q QUEUE] ADDRESS:PORT...` answers DNS queries to these addresses with themselves until it is killed.
+//! `echo -o OBJECT -i IF [-q QUEUE]` answers DNS queries to port 53 with themselves until it is killed; OBJECT is a compiled
+//! bench/yardsticks/steer.bpf.c.
 
-use std::net::SocketAddr;
+mod bare;
+
+use std::error::Error;
 use std::os::fd::AsFd;
 use std::process::exit;
 
+use bare::Bare;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use xsk::{
-    AttachMode, Batch, Flushed, Options, Program, Received, RingSizes, Socket, Umem, UmemOptions,
-};
+use xsk::{Batch, Flushed, Options, Received, RingSizes, Socket, Umem, UmemOptions};
 
+#[derive(Default)]
 struct Arguments {
+    object: String,
     interface: String,
     queue: u32,
-    served: Vec<SocketAddr>,
 }
 
 fn main() {
@@ -25,59 +28,36 @@ fn main() {
 }
 
 fn arguments() -> Arguments {
-    let mut found = Arguments {
-        interface: String::new(),
-        queue: 0,
-        served: Vec::new(),
-    };
+    let mut found = Arguments::default();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
+        let value = words.next().unwrap_or_else(|| usage());
         match word.as_str() {
-            "-i" => found.interface = words.next().unwrap_or_default(),
-            "-q" => {
-                found.queue = words
-                    .next()
-                    .and_then(|queue| queue.parse().ok())
-                    .unwrap_or_else(|| usage())
-            }
-            address => found
-                .served
-                .push(address.parse().unwrap_or_else(|_| usage())),
+            "-o" => found.object = value,
+            "-i" => found.interface = value,
+            "-q" => found.queue = value.parse().unwrap_or_else(|_| usage()),
+            _ => usage(),
         }
     }
-    if found.interface.is_empty() || found.served.is_empty() {
+    if found.interface.is_empty() || found.object.is_empty() {
         usage();
     }
     found
 }
 
 fn usage() -> ! {
-    eprintln!("usage: echo -i INTERFACE [-q QUEUE] ADDRESS:PORT...");
+    eprintln!("usage: echo -o OBJECT -i INTERFACE [-q QUEUE]");
     exit(2);
 }
 
-fn echo(arguments: &Arguments) -> xsk::Result<()> {
+fn echo(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let nic = xsk::nic::Nic::by_name(&arguments.interface)?;
-    let rings = RingSizes::default();
-    let mut program = Program::load()?;
-    let mode = program.attach(nic.index, AttachMode::Auto)?.mode;
-    let mut umem = Umem::new(rings.frames(), UmemOptions::default())?;
-    let mut socket = Socket::bind(
-        &mut umem,
-        nic.index,
-        arguments.queue,
-        Options {
-            rings,
-            ..Options::default()
-        },
-    )?;
-    for &served in &arguments.served {
-        program.serve(served)?;
-    }
-    program.enter(arguments.queue, &socket)?;
-    let heartbeat = program.heartbeat(arguments.queue)?;
+    let bare = Bare::attach(&arguments.object, nic.index)?;
+    let mut umem = Umem::new(RingSizes::default().frames(), UmemOptions::default())?;
+    let mut socket = Socket::bind(&mut umem, nic.index, arguments.queue, Options::default())?;
+    bare.enter(arguments.queue, &socket)?;
     eprintln!(
-        "echo: {} queue {}, {mode:?}, {:?}",
+        "echo: {} queue {}, {:?}",
         nic.name,
         arguments.queue,
         socket.mode()?
@@ -86,15 +66,12 @@ fn echo(arguments: &Arguments) -> xsk::Result<()> {
     let mut batch = Batch::new();
     loop {
         socket.complete(&mut umem);
-        let refilled = socket.refill(&mut umem);
+        socket.refill(&mut umem);
         let taken = socket.receive(&mut umem, &mut batch);
         for received in batch.drain() {
             answer(&mut umem, &mut socket, received);
         }
         let flushed = socket.flush();
-        if taken > 0 || refilled.was_empty {
-            heartbeat.beat();
-        }
         if taken == 0 {
             wait(&socket, flushed);
         }

@@ -2,22 +2,20 @@
 //! ways. No DNS work, IPv4 only: addresses, MAC addresses, TTL and checksums. The client's port is kept, so there is
 //! nothing to look up; one client at a time: answers go to whoever asked last.
 //!
-//! `forward CLIENT_IF SERVED BACKEND_IF LOCAL BACKEND BACKEND_MAC`, all queues 0, all ports 53.
+//! `forward OBJECT CLIENT_IF SERVED BACKEND_IF LOCAL BACKEND BACKEND_MAC`, all queues 0, all ports 53; OBJECT is a compiled
+//! bench/yardsticks/steer.bpf.c.
 
-use std::net::{Ipv4Addr, SocketAddr};
+mod bare;
+
+use std::error::Error;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::exit;
 
+use bare::Bare;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use xsk::nic::Nic;
-use xsk::{
-    AttachMode, Batch, Flushed, Heartbeat, Options, Program, Received, RingSizes, Socket, Umem,
-    UmemOptions,
-};
-
-const PORT: u16 = 53;
-/// Ports that a client may ask from.
-const CLIENT_PORTS: std::ops::RangeInclusive<u16> = 1024..=u16::MAX;
+use xsk::{Batch, Flushed, Options, Received, RingSizes, Socket, Umem, UmemOptions};
 
 const SOURCE_MAC: usize = 6;
 const TTL: usize = 22;
@@ -27,9 +25,8 @@ const UDP_CHECKSUM: usize = 40;
 
 /// One device: our socket on it, and the ends of what leaves by it.
 struct Side {
-    program: Program,
+    _bare: Bare,
     socket: Socket,
-    heartbeat: Heartbeat,
     ends: Ends,
 }
 
@@ -41,17 +38,18 @@ struct Ends {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let Some(Arguments { client, backend }) = Arguments::of(&words) else {
-        eprintln!("usage: forward CLIENT_IF SERVED BACKEND_IF LOCAL BACKEND BACKEND_MAC");
+    let Some(arguments) = Arguments::of(&words) else {
+        eprintln!("usage: forward OBJECT CLIENT_IF SERVED BACKEND_IF LOCAL BACKEND BACKEND_MAC");
         exit(2);
     };
-    if let Err(error) = forward(&client, &backend) {
+    if let Err(error) = forward(&arguments) {
         eprintln!("forward: {error}");
         exit(1);
     }
 }
 
 struct Arguments {
+    object: String,
     client: SideArguments,
     backend: SideArguments,
 }
@@ -65,10 +63,11 @@ struct SideArguments {
 
 impl Arguments {
     fn of(words: &[String]) -> Option<Arguments> {
-        let [client, served, backend, local, remote, mac] = words else {
+        let [object, client, served, backend, local, remote, mac] = words else {
             return None;
         };
         Some(Arguments {
+            object: object.clone(),
             client: SideArguments {
                 interface: client.clone(),
                 local: served.parse().ok()?,
@@ -91,11 +90,11 @@ fn mac_of(text: &str) -> Option<[u8; 6]> {
     octets.try_into().ok()
 }
 
-fn forward(client: &SideArguments, backend: &SideArguments) -> xsk::Result<()> {
+fn forward(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let rings = RingSizes::default();
     let mut umem = Umem::new(2 * rings.frames(), UmemOptions::default())?;
-    let mut client = open(client, &mut umem)?;
-    let mut backend = open(backend, &mut umem)?;
+    let mut client = open(&arguments.object, &arguments.client, &mut umem)?;
+    let mut backend = open(&arguments.object, &arguments.backend, &mut umem)?;
     let mut batch = Batch::new();
     loop {
         let asked = client.take(&mut umem, &mut batch);
@@ -116,26 +115,13 @@ fn forward(client: &SideArguments, backend: &SideArguments) -> xsk::Result<()> {
 }
 
 /// Loads, attaches and binds one side, and enters its socket last.
-fn open(arguments: &SideArguments, umem: &mut Umem) -> xsk::Result<Side> {
+fn open(object: &str, arguments: &SideArguments, umem: &mut Umem) -> Result<Side, Box<dyn Error>> {
     let nic = Nic::by_name(&arguments.interface)?;
-    let mut program = Program::load()?;
-    let mode = program.attach(nic.index, AttachMode::Auto)?.mode;
+    let bare = Bare::attach(object, nic.index)?;
     let socket = Socket::bind(umem, nic.index, 0, Options::default())?;
+    bare.enter(0, &socket)?;
+    eprintln!("forward: {} queue 0, {:?}", nic.name, socket.mode()?);
     let (remote, remote_mac) = arguments.remote.unwrap_or((Ipv4Addr::UNSPECIFIED, [0; 6]));
-    if remote.is_unspecified() {
-        program.serve(SocketAddr::from((arguments.local, PORT)))?;
-    } else {
-        program.add_backend(arguments.local.into(), SocketAddr::from((remote, PORT)))?;
-        for port in CLIENT_PORTS {
-            program.open_port(arguments.local.into(), port)?;
-        }
-    }
-    program.enter(0, &socket)?;
-    eprintln!(
-        "forward: {} queue 0, {mode:?}, {:?}",
-        nic.name,
-        socket.mode()?
-    );
     let mut ends = Ends {
         macs: [0; 12],
         addresses: [0; 8],
@@ -145,8 +131,7 @@ fn open(arguments: &SideArguments, umem: &mut Umem) -> xsk::Result<Side> {
     ends.addresses[..4].copy_from_slice(&arguments.local.octets());
     ends.addresses[4..].copy_from_slice(&remote.octets());
     Ok(Side {
-        heartbeat: program.heartbeat(0)?,
-        program,
+        _bare: bare,
         socket,
         ends,
     })
@@ -169,13 +154,8 @@ impl Side {
     /// Receives a batch, with what belongs to it; returns how many frames.
     fn take(&mut self, umem: &mut Umem, batch: &mut Batch) -> usize {
         self.socket.complete(umem);
-        let refilled = self.socket.refill(umem);
-        let taken = self.socket.receive(umem, batch);
-        if taken > 0 || refilled.was_empty {
-            self.heartbeat.beat();
-        }
-        debug_assert!(self.program.is_attached());
-        taken
+        self.socket.refill(umem);
+        self.socket.receive(umem, batch)
     }
 
     /// Sends a batch that came in on the other side.
