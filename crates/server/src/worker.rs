@@ -14,7 +14,7 @@ use crate::frontend::sys::{BATCH, Inbox};
 use crate::frontend::{udp, xsk};
 use crate::instance::Instance;
 use crate::log;
-use crate::pipeline::Env;
+use crate::pipeline::{Env, respond};
 use crate::random::Random;
 use ::xsk::Heartbeat;
 use arc_swap::{ArcSwap, Cache};
@@ -209,6 +209,7 @@ impl Worker {
                     self.unsent = self.outlets.flush(&self.shard);
                 }
             }
+            self.hedge();
             self.keep_house();
         }
         self.outlets.flush(&self.shard);
@@ -277,6 +278,7 @@ impl Worker {
 
     /// How long nothing may happen before time-outs or the TX ring must be looked at. Idle workers wait for ever.
     fn patience(&self) -> EpollTimeout {
+        let hedge = self.instance.exchanges.next_hedge(&self.share);
         let wait = if self.unsent {
             RETRY
         } else if self.stop.is_some() || self.instance.exchanges.next_expiry(&self.share).is_some()
@@ -285,6 +287,7 @@ impl Worker {
         } else {
             return EpollTimeout::NONE;
         };
+        let wait = hedge.map_or(wait, |due| wait.min(due.since(self.now)).max(RETRY));
         EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::ZERO)
     }
 
@@ -324,6 +327,31 @@ impl Worker {
         })
     }
 
+    /// Asks second servers about queries that are late.
+    #[inline]
+    fn hedge(&mut self) {
+        let due = self.instance.exchanges.next_hedge(&self.share);
+        if due.is_some_and(|due| due <= self.now) {
+            self.hedge_all();
+        }
+    }
+
+    #[cold]
+    fn hedge_all(&mut self) {
+        self.with_env(|inlets, outlets, env| {
+            while respond::hedge(&mut inlets.waiting, env) {
+                let Waiting {
+                    query,
+                    query_length,
+                    ..
+                } = &*inlets.waiting;
+                outlets.send_legs(&query[..*query_length], env);
+                outlets.answer_with_error(&inlets.waiting, env);
+            }
+        });
+        self.unsent = self.outlets.flush(&self.shard);
+    }
+
     /// Time-outs of queries in flight, and the kernel's counters, every [`HOUSEKEEPING`].
     fn keep_house(&mut self) {
         let now = self.now;
@@ -332,7 +360,16 @@ impl Worker {
         }
         self.last_housekeeping = now;
         let (exchanges, waiting) = (&self.instance.exchanges, &mut self.inlets.waiting);
-        exchanges.expire(&mut self.share, now, &self.shard, waiting, |_| {});
+        // Of races: no server had more than an error to say. Without races nothing is allocated.
+        let mut errors = Vec::new();
+        exchanges.expire(&mut self.share, now, &self.shard, waiting, |waiting| {
+            if waiting.held_rcode != 0 {
+                errors.push(waiting.clone());
+            }
+        });
+        for waiting in errors {
+            self.with_env(|_, outlets, env| outlets.answer_with_error(&waiting, env));
+        }
         self.outlets.devices.publish_kernel();
     }
 

@@ -55,5 +55,6 @@ pub(crate) fn pool(name: &str, servers: &[Arc<Server>]) -> Arc<Pool> {
         policy: Policy::default(),
         circle: Circle::default(),
         position: Arc::default(),
+        hedging: Arc::default(),
     })
 }

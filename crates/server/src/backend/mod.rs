@@ -8,8 +8,10 @@ pub mod health;
 pub mod policy;
 pub mod pool;
 pub mod ports;
+pub mod quantile;
 pub mod server;
 pub mod servers;
+pub mod several;
 pub mod tcp;
 pub mod trust;
 

@@ -29,6 +29,13 @@ pub enum Policy {
     CHashed,
     /// As wrandom among those of the lowest order that are up.
     OrderedWrandUntag,
+    /// Several at once; the first good answer is the client's. Ours, as hedge: see [`super::several`].
+    Race {
+        /// So many of those that are up; 0: all.
+        width: u8,
+    },
+    /// As leastOutstanding; and a second one when the first is slow.
+    Hedge,
 }
 
 /// What the policies can be told, beside the servers' own options.
@@ -55,7 +62,7 @@ pub struct Choice<'q> {
 
 impl Policy {
     /// All policies with the names that a configuration uses.
-    pub const ALL: [(&'static str, Policy); 7] = [
+    pub const ALL: [(&'static str, Policy); 9] = [
         ("leastOutstanding", Policy::LeastOutstanding),
         ("firstAvailable", Policy::FirstAvailable),
         ("roundrobin", Policy::RoundRobin),
@@ -63,18 +70,35 @@ impl Policy {
         ("whashed", Policy::WHashed),
         ("chashed", Policy::CHashed),
         ("orderedWrandUntag", Policy::OrderedWrandUntag),
+        ("race", Policy::Race { width: 0 }),
+        ("hedge", Policy::Hedge),
     ];
 
     /// dnsdist's name.
     pub fn name(self) -> &'static str {
-        let found = Policy::ALL.iter().find(|(_, policy)| *policy == self);
+        let width = |policy| match policy {
+            Policy::Race { .. } => Policy::Race { width: 0 },
+            other => other,
+        };
+        let found = Policy::ALL
+            .iter()
+            .find(|(_, policy)| *policy == width(self));
         found.map_or("", |(name, _)| name)
+    }
+
+    /// Whether a query may go to more than one server.
+    #[inline]
+    pub fn asks_several(self) -> bool {
+        matches!(self, Policy::Race { .. } | Policy::Hedge)
     }
 
     /// The server to ask; `None`: there is none.
     pub fn choose<'p>(self, pool: &'p Pool, choice: &mut Choice<'_>) -> Option<&'p Arc<Server>> {
         match self {
-            Policy::LeastOutstanding => least_outstanding(pool),
+            // Whoever else is asked is chosen when the query is forwarded.
+            Policy::LeastOutstanding | Policy::Race { .. } | Policy::Hedge => {
+                least_outstanding(pool)
+            }
             Policy::FirstAvailable => first_available(pool, choice.now),
             Policy::RoundRobin => round_robin(pool, choice.tuning),
             Policy::WRandom => wrandom(pool, choice, i32::MAX),
@@ -313,6 +337,7 @@ mod tests {
             cache: None,
             policy,
             position: Arc::default(),
+            hedging: Arc::default(),
         }
     }
 

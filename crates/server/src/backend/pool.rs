@@ -2,6 +2,7 @@
 
 use super::policy::{Circle, Policy};
 use super::server::Server;
+use super::several::Hedging;
 use crate::pipeline::cache::PacketCache;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,4 +18,6 @@ pub struct Pool {
     pub circle: Circle,
     /// roundrobin's position; lives on over a reload.
     pub position: Arc<AtomicU64>,
+    /// hedge's allowance; lives on over a reload.
+    pub hedging: Arc<Hedging>,
 }

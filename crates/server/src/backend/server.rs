@@ -1,5 +1,6 @@
 //! One backend: what the configuration says of it, and its live state, shared by all workers.
 
+use super::quantile::Percentile95;
 use super::trust::XskTrust;
 use crate::clock::Now;
 use crate::config::Xdp;
@@ -109,6 +110,12 @@ pub struct Server {
     latency: AtomicU64,
     /// The same over TCP.
     latency_tcp: AtomicU64,
+    /// Queries that another server was asked too: those beyond the first of a race.
+    pub extra_queries: Sharded,
+    /// Of queries in pools with race or hedge, over UDP.
+    pub slowest: Percentile95,
+    /// The same over TCP.
+    pub slowest_tcp: Percentile95,
 }
 
 impl Server {
@@ -133,6 +140,9 @@ impl Server {
             tcp: Arc::default(),
             latency: AtomicU64::new(0),
             latency_tcp: AtomicU64::new(0),
+            extra_queries: Sharded::default(),
+            slowest: Percentile95::default(),
+            slowest_tcp: Percentile95::default(),
         }
     }
 
@@ -148,6 +158,7 @@ impl Server {
         }
         Server {
             queries: old.queries.clone(),
+            extra_queries: old.extra_queries.clone(),
             responses: old.responses.clone(),
             timeouts: old.timeouts.clone(),
             send_errors: old.send_errors.clone(),

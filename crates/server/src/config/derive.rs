@@ -175,6 +175,7 @@ fn pools(
             cache: pool.cache.and_then(|key| spec.live_cache(key)),
             policy,
             position: old.map(|old| Arc::clone(&old.position)).unwrap_or_default(),
+            hedging: old.map(|old| Arc::clone(&old.hedging)).unwrap_or_default(),
         }));
     }
     pools

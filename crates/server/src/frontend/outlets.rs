@@ -3,13 +3,15 @@
 use super::devices::Devices;
 use super::listeners::{outlet, serving};
 use super::sys::Outbox;
-use crate::backend::exchange::Waiting;
+use crate::backend::Forwarder;
+use crate::backend::exchange::{Leg, QUERY_ROOM, Waiting};
+use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::counters::Shard;
 use crate::instance::Instance;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
-use crate::pipeline::{Env, Forward, HandOver, Verdict};
+use crate::pipeline::{Env, Forward, HandOver, Verdict, respond};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::frame::Headers;
@@ -25,7 +27,7 @@ pub struct Outlets {
 
 impl Outlets {
     /// Takes the verdict on a query that came by a kernel socket (or was copied out of its frame).
-    pub fn settle(&mut self, verdict: Verdict<'_>, arrival: &Arrival<'_>, env: &Env<'_>) {
+    pub fn settle(&mut self, verdict: Verdict<'_>, arrival: &Arrival<'_>, env: &mut Env<'_>) {
         match verdict {
             Verdict::Answer(length) => {
                 self.answer(
@@ -36,7 +38,9 @@ impl Outlets {
                 );
             }
             Verdict::Forward(forward) => {
-                self.forward(&forward, &arrival.message[..arrival.length], env);
+                let message = &arrival.message[..arrival.length];
+                self.send_legs(message, env);
+                self.forward(&forward, message, env);
             }
             Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, env),
             Verdict::Drop(_) => {}
@@ -81,6 +85,18 @@ impl Outlets {
         self.answer(waiting.way, waiting.destination, waiting.client, message);
     }
 
+    /// Gives a client the error that a server of its race has sent, and no other server had anything better.
+    pub fn answer_with_error(&mut self, waiting: &Waiting, env: &mut Env<'_>) {
+        if waiting.held_rcode == 0 {
+            return;
+        }
+        let mut message = [0; QUERY_ROOM];
+        match respond::held_error(waiting, &mut message, env) {
+            Ok(length) => self.answer_waiting(waiting, &message[..length]),
+            Err(reason) => env.shard.count_drop(reason),
+        }
+    }
+
     /// Sends a query to its backend by the backend port's kernel socket.
     fn forward(&mut self, forward: &Forward<'_>, message: &[u8], env: &Env<'_>) {
         let address = forward.server.options.address;
@@ -89,6 +105,60 @@ impl Outlets {
         {
             self.outbox
                 .push_query(socket, address, forward.port, message);
+        }
+    }
+
+    /// Sends the further legs of the query that was just forwarded, of which `message` is a copy.
+    #[inline]
+    pub fn send_legs(&mut self, message: &[u8], env: &mut Env<'_>) {
+        if let Some(forwarder) = &mut env.forwarder
+            && !forwarder.share.legs.is_empty()
+        {
+            self.send_all_legs(message, env.shard, forwarder);
+        }
+    }
+
+    #[cold]
+    fn send_all_legs(&mut self, message: &[u8], shard: &Shard, forwarder: &mut Forwarder<'_>) {
+        let mut copy = [0; QUERY_ROOM];
+        let Some(copy) = copy.get_mut(..message.len()) else {
+            return;
+        };
+        copy.copy_from_slice(message);
+        while let Some(leg) = forwarder.share.legs.pop() {
+            copy[..2].copy_from_slice(&leg.id.to_be_bytes());
+            forwarder.exchanges.servers().with(leg.server, |server| {
+                self.send_leg(&leg, server, copy, shard, forwarder);
+            });
+        }
+    }
+
+    /// By the ring that leads to the server, in a frame of this worker's, or by the port's kernel socket.
+    fn send_leg(
+        &mut self,
+        leg: &Leg,
+        server: &Server,
+        message: &[u8],
+        shard: &Shard,
+        forwarder: &Forwarder<'_>,
+    ) {
+        let address = server.options.address;
+        if let Some((device, next_hop)) = server.xsk.get()
+            && let Some(queue) = self.devices.queue(device)
+        {
+            let headers = Headers {
+                source_mac: queue.mac,
+                destination_mac: next_hop,
+                source: SocketAddr::new(leg.port.source, leg.port.number),
+                destination: address,
+            };
+            if self.devices.send_copy(device, &headers, message) {
+                server.trust.count_sent(shard.lane);
+                return;
+            }
+        }
+        if let Some(socket) = forwarder.departures.socket(leg.port) {
+            self.outbox.push_query(socket, address, leg.port, message);
         }
     }
 

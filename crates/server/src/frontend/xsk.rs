@@ -10,7 +10,8 @@
 use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
 use super::udp;
-use crate::backend::exchange::Waiting;
+use crate::backend::Forwarder;
+use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Verdict, respond};
@@ -140,7 +141,11 @@ fn query(
             let headers = packet.reply_headers();
             answer(frame, start..start + length, device, &headers, outlets, env);
         }
-        Verdict::Forward(out) => forward(frame, start, length, &out, outlets, env),
+        Verdict::Forward(out) => {
+            // Before the frame leaves, and its bytes with it.
+            send_legs(&frame, start..start + length, outlets, env);
+            forward(frame, start, length, &out, outlets, env);
+        }
         Verdict::HandOver(hand_over) => {
             if !outlets
                 .instance
@@ -152,6 +157,21 @@ fn query(
             outlets.devices.umem().give(frame);
         }
         Verdict::Drop(_) => outlets.devices.umem().give(frame),
+    }
+}
+
+/// Sends copies of the query in `frame` to the other servers of its race.
+#[inline]
+fn send_legs(frame: &Frame, message: Range<usize>, outlets: &mut Outlets, env: &mut Env<'_>) {
+    let has_legs = |forwarder: &Forwarder<'_>| !forwarder.share.legs.is_empty();
+    if env.forwarder.as_ref().is_some_and(has_legs) {
+        let mut copy = [0; QUERY_ROOM];
+        let message = &outlets.devices.umem().chunk(frame)[message];
+        let Some(copy) = copy.get_mut(..message.len()) else {
+            return;
+        };
+        copy.copy_from_slice(message);
+        outlets.send_legs(copy, env);
     }
 }
 
@@ -237,6 +257,10 @@ fn response(
         }
         Err(reason) => {
             env.shard.count_drop(reason);
+            if matches!(reason, DropReason::ResponseLost | DropReason::ResponseHeld) {
+                // It came all the same.
+                outlets.count_xsk_response(waiting, env);
+            }
             outlets.devices.umem().give(frame);
         }
     }

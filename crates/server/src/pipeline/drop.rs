@@ -42,13 +42,17 @@ pub enum DropReason {
     ResponseMalformed,
     /// A response whose query timed out or was answered before.
     ResponseLate,
+    /// Another server that was asked the same had answered before: the loser of a race.
+    ResponseLost,
+    /// An error that another server of the race may better: it is kept until that has answered or timed out.
+    ResponseHeld,
     /// A response action said so.
     ResponseRule,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 20] = [
+    pub const ALL: [DropReason; 22] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -68,6 +72,8 @@ impl DropReason {
         DropReason::ResponseMismatch,
         DropReason::ResponseMalformed,
         DropReason::ResponseLate,
+        DropReason::ResponseLost,
+        DropReason::ResponseHeld,
         DropReason::ResponseRule,
     ];
 
@@ -93,6 +99,8 @@ impl DropReason {
             DropReason::ResponseMismatch => "response-mismatch",
             DropReason::ResponseMalformed => "response-malformed",
             DropReason::ResponseLate => "response-late",
+            DropReason::ResponseLost => "response-lost",
+            DropReason::ResponseHeld => "response-held",
             DropReason::ResponseRule => "response-rule",
         }
     }

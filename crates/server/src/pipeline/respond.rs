@@ -8,6 +8,7 @@ use super::rules::actions::response::cap_ttls;
 use super::rules::response::{self, Response, ResponseRule};
 use super::{Env, Verdict};
 use crate::backend::exchange::Waiting;
+use crate::backend::several::Opening;
 use crate::config::{Config, Tuning};
 use crate::counters::{Counter, Passage, Shard};
 use std::net::SocketAddr;
@@ -39,6 +40,45 @@ pub fn accept(
     let length = finish(waiting, &parts, message, env)?;
     count_sent(waiting.destination, env);
     Ok(length)
+}
+
+/// Makes the answer to a query of which servers had nothing but an error to say ([`Waiting::held_rcode`]), its records and
+/// options being lost; its length in bytes.
+///
+/// # Errors
+/// Why it is dropped.
+pub fn held_error(
+    waiting: &Waiting,
+    message: &mut [u8],
+    env: &mut Env<'_>,
+) -> Result<usize, DropReason> {
+    let length = usize::from(waiting.parts.question_end);
+    message[..length].copy_from_slice(&waiting.query[..length]);
+    edit_header(message, |header| {
+        header.set_qr(true);
+        header.set_ra(true);
+        header.set_rcode(waiting.held_rcode);
+        header.set_answer_count(0);
+        header.set_authority_count(0);
+        header.set_additional_count(0);
+    });
+    let length = response(waiting, message, length, env)?;
+    count_sent(waiting.destination, env);
+    Ok(length)
+}
+
+/// Asks a second server about the next query that is late (the policy hedge); false when none is. `waiting` then holds
+/// it, and the worker's share what is to be sent.
+pub fn hedge(waiting: &mut Waiting, env: &mut Env<'_>) -> bool {
+    let Some(forwarder) = &mut env.forwarder else {
+        return false;
+    };
+    let opening = Opening {
+        tuning: &env.config.tuning,
+        now: env.now,
+        random: env.random,
+    };
+    forwarder.hedge_next(env.config, waiting, opening)
 }
 
 /// Counts an answer over UDP to a query that was sent to `destination`, for its listener.

@@ -6,6 +6,7 @@ use super::respond;
 use super::{Env, Forward, HandOver, HandOverReason, Verdict};
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::Choice;
+use crate::backend::several::Opening;
 use crate::config::Config;
 use crate::counters::Counter;
 use wire::codes::rcode;
@@ -13,14 +14,14 @@ use wire::codes::rcode;
 /// Chooses a server of the query's pool and opens an exchange with it.
 pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let config: &'c Config = env.config;
-    let Some(server) = config.pool(query.pool).and_then(|pool| {
+    let Some((pool, server)) = config.pool(query.pool).and_then(|pool| {
         let mut choice = Choice {
             now: env.now,
             random: env.random,
             tuning: &config.tuning.policies,
             name: query.name(),
         };
-        pool.policy.choose(pool, &mut choice)
+        Some((pool, pool.policy.choose(pool, &mut choice)?))
     }) else {
         env.shard.count(Counter::NoPolicy);
         return no_server(query, env);
@@ -41,8 +42,19 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let Some(forwarder) = &mut env.forwarder else {
         return Verdict::Drop(DropReason::ExchangesFull);
     };
-    match forwarder.forward(query, server, &config.tuning, env.now, env.random) {
-        Ok(port) => Verdict::Forward(Forward { server, port }),
+    let opened = if pool.policy.asks_several() {
+        let opening = Opening {
+            tuning: &config.tuning,
+            now: env.now,
+            random: env.random,
+        };
+        forwarder.forward_to_several(query, pool, server, opening)
+    } else {
+        let port = forwarder.forward(query, server, &config.tuning, env.now, env.random);
+        port.map(|port| (server, port))
+    };
+    match opened {
+        Ok((server, port)) => Verdict::Forward(Forward { server, port }),
         Err(OpenError::QueryTooLong) => hand_over(HandOverReason::LongQuery, query),
         Err(OpenError::Full) => Verdict::Drop(DropReason::ExchangesFull),
         Err(OpenError::NoPort) => {

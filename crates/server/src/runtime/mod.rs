@@ -221,6 +221,8 @@ impl Asked {
             limit: self.found.limit,
             pool: self.found.pool,
             skip_cache: self.found.skip_cache || length < self.query.len(),
+            is_leg: false,
+            held_rcode: 0,
             client_flags: self.found.client_flags,
             sent: self.since,
             query,

@@ -12,12 +12,14 @@
 //!      14 our MAC, last 32 │ client's scope 32
 //!      15 destination's scope 32 │ 0 │ client's header flags 16
 //!  16..18 parts of the query
+//!      19 of a leg: body of the race's first leg     20 of a first leg: the race
 //!  24..87 the query as the client sent it
 //! ```
 //!
 //! Three lines of 64 bytes and as many as the query needs: four for most. Only whoever opened a body writes it, before its
 //! entry is published; what a reader sees who did not win the entry may be a mixture and decides nothing.
 
+use super::race::{Ending, Outcome, Race};
 use super::{Port, QUERY_ROOM, Waiting};
 use crate::backend::server::{Server, ServerId};
 use crate::clock::Now;
@@ -25,7 +27,7 @@ use crate::config::pools::PoolId;
 use crate::pipeline::query::{Query, Way};
 use crate::words::{self, LINE, Lines, words_for};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use wire::message::{EdnsParts, HEADER_LENGTH, QueryParts, question_matches};
 
 const DEADLINE: usize = 0;
@@ -40,6 +42,8 @@ const WAY: usize = 12;
 const MACS: usize = 13;
 const DESTINATION_SCOPE: usize = 15;
 const PARTS: usize = 16;
+const FIRST_LEG: usize = 19;
+const RACE: usize = 20;
 const QUERY: usize = 24;
 
 /// Cache lines of a body.
@@ -53,6 +57,11 @@ const BACKEND_V6: u64 = 1 << 1;
 const CLIENT_V6: u64 = 1 << 2;
 const DESTINATION_V6: u64 = 1 << 3;
 const WAY_SHIFT: u32 = 4;
+const WAY_BITS: u64 = 3;
+/// The exchange is a leg of a race.
+const LEG: u64 = 1 << 6;
+/// Where the eight flags are in their word.
+const FLAGS_SHIFT: u32 = 56;
 
 /// All bodies.
 pub(super) struct Bodies {
@@ -142,6 +151,68 @@ impl Body<'_> {
         self.store(DESTINATION_SCOPE, scope | u64::from(query.client_flags));
     }
 
+    /// Makes this body, which was written as number `own`, the first of `legs` of a race.
+    pub(super) fn lead(&self, own: u32, legs: u8) {
+        self.store(WAY, self.load(WAY) | LEG << FLAGS_SHIFT);
+        self.store(FIRST_LEG, u64::from(own));
+        self.store(RACE, Race::of(legs).0);
+    }
+
+    /// Writes everything but the place: the query that `first`, the first leg of its race, remembers, sent to another
+    /// server.
+    pub(super) fn follow(
+        &self,
+        first: &Body<'_>,
+        (server, port): (&Server, Port),
+        (now, deadline): (Now, Now),
+    ) {
+        let backend = server.options.address;
+        let [_, client_port, destination_port, length] = unpack(first.load(PORTS));
+        let words = QUERY + words_for(usize::from(length).min(QUERY_ROOM));
+        for word in SENT..words {
+            self.store(word, first.load(word));
+        }
+        self.store(DEADLINE, deadline.0);
+        self.store(SERVER, u64::from(server.number.0) << 32);
+        self.store(SENT, now.0);
+        let ports = [backend.port(), client_port, destination_port, length];
+        self.store(PORTS, pack(ports));
+        self.store_address(BACKEND, backend.ip());
+        self.store_address(LOCAL, port.source);
+        let other = first.load(WAY) & !(BACKEND_V6 << FLAGS_SHIFT);
+        let family = flag(backend.is_ipv6(), BACKEND_V6) << FLAGS_SHIFT;
+        self.store(WAY, other | family);
+    }
+
+    /// The body of the first leg, of a leg.
+    pub(super) fn first_leg(&self) -> u32 {
+        self.load(FIRST_LEG) as u32
+    }
+
+    /// Whether this is a leg of a race. Only for whoever won the entry.
+    pub(super) fn is_leg(&self) -> bool {
+        self.load(WAY) >> FLAGS_SHIFT & LEG != 0
+    }
+
+    pub(super) fn sent(&self) -> Now {
+        Now(self.load(SENT))
+    }
+
+    /// Of a first leg: one leg has ended; what that means, and whether it was the last.
+    pub(super) fn leave_race(&self, ending: Ending) -> (Outcome, bool) {
+        // AcqRel: who leaves last, and frees the first body, comes after all that the others read of it.
+        let leave = |race| Some(Race(race).leave(ending).0.0);
+        let before = self.0[RACE].fetch_update(AcqRel, Relaxed, leave);
+        let (after, outcome) = Race(before.unwrap_or_else(|race| race)).leave(ending);
+        (outcome, after.legs() == 0)
+    }
+
+    /// Of a first leg: one leg more, unless the race is over.
+    pub(super) fn join_race(&self) -> bool {
+        let join = |race| Race(race).join().map(|race| race.0);
+        self.0[RACE].fetch_update(AcqRel, Relaxed, join).is_ok()
+    }
+
     /// Remembers where the entry is, so that the time-out finds it.
     pub(super) fn set_place(&self, place: u32) {
         let server = self.load(SERVER) & !0xffff_ffff;
@@ -162,7 +233,7 @@ impl Body<'_> {
 
     /// Whether `remote` was asked, from the address of `local`. The ports of `local` are in the entry's key.
     pub(super) fn is_between(&self, local: IpAddr, remote: SocketAddr) -> bool {
-        let family = self.load(WAY) >> 56 & BACKEND_V6 != 0;
+        let family = self.load(WAY) >> FLAGS_SHIFT & BACKEND_V6 != 0;
         family == remote.is_ipv6()
             && family == local.is_ipv6()
             && unpack(self.load(PORTS))[0] == remote.port()
@@ -193,7 +264,8 @@ impl Body<'_> {
         let destination = self.load_address(DESTINATION, flags & DESTINATION_V6 != 0);
         let scope = (self.load(DESTINATION_SCOPE) >> 32) as u32;
         waiting.destination = socket_address(destination, destination_port, scope);
-        waiting.way = self.load_way(flags >> WAY_SHIFT, head as u8, listener);
+        waiting.way = self.load_way(flags >> WAY_SHIFT & WAY_BITS, head as u8, listener);
+        waiting.is_leg = flags & LEG != 0;
         waiting.pool = PoolId(pool);
         waiting.limit = usize::from(limit);
         waiting.skip_cache = flags & SKIP_CACHE != 0;

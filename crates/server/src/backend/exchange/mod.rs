@@ -13,17 +13,22 @@
 //! the entry: whoever wins owns the body, copies it out and frees it. The answer, its duplicate and the time-out meet at
 //! that swap, so each exchange ends exactly once (invariant I1). No lock, no allocation, no `unsafe`.
 //!
+//! A query may be asked from several servers at once ([`race`]): exchanges of their own, whose first body says who won.
+//!
 //! Memory: for each query that may be in flight one body and four entries, so that keys can be kept back after their end
 //! (see [`entries::Quarantine`]): in flight 1/4 of the entries, timed out within twice the time-out 2/4 at most.
 
 mod bodies;
 mod entries;
+mod hedges;
+mod race;
 mod share;
 mod slots;
 #[cfg(test)]
 pub(crate) mod tests;
 mod waiting;
 
+pub use race::{LEGS_MAX, Leg, RaceId, is_error};
 pub use share::Share;
 pub use waiting::Waiting;
 
@@ -36,6 +41,7 @@ use crate::pipeline::query::Query;
 use crate::random::Random;
 use bodies::{Bodies, Body};
 use entries::{Entries, Entry, Key, Place, Quarantine, Refused, State};
+use race::Ending;
 use slots::Slots;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -150,43 +156,71 @@ impl Exchanges {
         departure: &Departure<'_>,
         random: &mut Random,
     ) -> Result<(), OpenError> {
+        self.open_as(share, query, departure, random, |_, _| {})?;
+        Ok(())
+    }
+
+    /// Opens an exchange, its body being finished by `finish`; the body's number.
+    #[inline(always)]
+    fn open_as(
+        &self,
+        share: &mut Share,
+        query: &mut Query<'_>,
+        departure: &Departure<'_>,
+        random: &mut Random,
+        finish: impl FnOnce(&Body<'_>, u32),
+    ) -> Result<u32, OpenError> {
         if query.length > QUERY_ROOM {
             return Err(OpenError::QueryTooLong);
         }
+        let Departure {
+            server, port, now, ..
+        } = *departure;
+        let (id, body) = self.occupy(share, departure, random, |body, index, deadline| {
+            body.write(query, server, port, now, deadline);
+            finish(body, index);
+        })?;
+        query.message[..2].copy_from_slice(&id.to_be_bytes());
+        Ok(body)
+    }
+
+    /// Counts one more query in flight to the server and gives it a body and a key; the key's ID and the body's number.
+    #[inline(always)]
+    fn occupy(
+        &self,
+        share: &mut Share,
+        departure: &Departure<'_>,
+        random: &mut Random,
+        write: impl FnOnce(&Body<'_>, u32, Now),
+    ) -> Result<(u16, u32), OpenError> {
         let server = departure.server;
         if !server.outstanding.enter(departure.maximum_outstanding) {
             return Err(OpenError::Full);
         }
-        let Some(id) = self.remember(share, query, departure, random) else {
+        let Some(occupied) = self.remember(share, departure, random, write) else {
             server.outstanding.leave();
             return Err(OpenError::Full);
         };
-        query.message[..2].copy_from_slice(&id.to_be_bytes());
         // Only the worker itself opens exchanges.
         let lane = Lane::new(share.worker, Writers::One);
         server.queries.count(lane);
-        Ok(())
+        Ok(occupied)
     }
 
-    /// Writes a body and gives it a key; the key's ID.
+    /// Has a body written and gives it a key; the key's ID and the body's number.
+    #[inline(always)]
     fn remember(
         &self,
         share: &mut Share,
-        query: &Query<'_>,
         departure: &Departure<'_>,
         random: &mut Random,
-    ) -> Option<u16> {
-        let Departure {
-            server,
-            port,
-            now,
-            timeout,
-            ..
-        } = *departure;
+        write: impl FnOnce(&Body<'_>, u32, Now),
+    ) -> Option<(u16, u32)> {
+        let Departure { now, timeout, .. } = *departure;
         let index = self.slots.take(share.worker, &mut share.hand)?;
         let body = self.bodies.get(index);
         let deadline = Now(now.0 + timeout.as_nanos() as u64);
-        body.write(query, server, port, now, deadline);
+        write(&body, index, deadline);
         let Some((key, place)) = self.claim(index, departure, random) else {
             self.slots.give(index);
             return None;
@@ -194,7 +228,7 @@ impl Exchanges {
         body.set_place(place.0);
         share.walk.note(deadline);
         share.walk.saw(share.hand.word());
-        Some(key.id())
+        Some((key.id(), index))
     }
 
     /// RFC 5452, section 9.2: "Use an unpredictable query ID for outgoing queries, utilizing the full range available
@@ -258,6 +292,11 @@ impl Exchanges {
             match found {
                 Ok(parts) => {
                     self.count_answer(waiting, now, shard);
+                    if waiting.is_leg {
+                        self.leave_with_answer(entry.body(), parts.rcode, now, waiting)?;
+                        return Ok(parts);
+                    }
+                    self.slots.give(entry.body());
                     return Ok(parts);
                 }
                 Err(why) => reason = why,
@@ -267,7 +306,7 @@ impl Exchanges {
         Err(reason)
     }
 
-    /// Ends `entry` for an answer that was found to belong to it.
+    /// Ends `entry` for an answer that was found to belong to it. The body is the caller's then, to give back.
     fn end_answered(
         &self,
         place: Place,
@@ -287,7 +326,6 @@ impl Exchanges {
             return Err(DropReason::ResponseMismatch);
         }
         body.read(waiting);
-        self.slots.give(entry.body());
         Ok(())
     }
 
@@ -315,8 +353,12 @@ impl Exchanges {
         for (place, entry) in self.entries.find(Key::new(port.number, id)) {
             let waits = entry.state() == State::Waiting;
             if waits && self.entries.end(place, entry, State::Answered, now) {
-                let server = self.bodies.get(entry.body()).server();
-                self.slots.give(entry.body());
+                let body = self.bodies.get(entry.body());
+                let server = body.server();
+                match body.is_leg() {
+                    true => drop(self.leave(entry.body(), Ending::Nothing)),
+                    false => self.slots.give(entry.body()),
+                }
                 shard.count(Counter::DownstreamSendErrors);
                 self.servers.with(server, |server| {
                     server.outstanding.leave();
@@ -326,7 +368,8 @@ impl Exchanges {
         }
     }
 
-    /// Ends the exchanges of this worker whose time is over; `on_timeout` sees what each query was.
+    /// Ends the exchanges of this worker whose time is over; `on_timeout` sees what each query was, those of a race when its
+    /// last leg has ended and none has won: there may be an error to give ([`Waiting::held_rcode`]).
     ///
     /// To be called with every batch: it looks at nothing before the earliest deadline, and at no more than a thousand
     /// exchanges at once; the next call goes on.
@@ -357,7 +400,9 @@ impl Exchanges {
                 let body = self.slots.body(share.worker, index, bit);
                 if self.expire_body(body, share, now, waiting) {
                     self.count_timeout(waiting.server, shard);
-                    on_timeout(waiting);
+                    if self.gives_up(body, now, waiting) {
+                        on_timeout(waiting);
+                    }
                 }
             }
         }
@@ -365,7 +410,7 @@ impl Exchanges {
         share.hand.lower(high);
     }
 
-    /// Ends the exchange of `body` if its time is over; else notes its deadline.
+    /// Ends the exchange of `body` if its time is over, the body then being the caller's; else notes its deadline.
     fn expire_body(&self, body: u32, share: &mut Share, now: Now, waiting: &mut Waiting) -> bool {
         let words = self.bodies.get(body);
         if words.deadline() > now {
@@ -380,7 +425,6 @@ impl Exchanges {
             return false;
         }
         words.read(waiting);
-        self.slots.give(body);
         true
     }
 

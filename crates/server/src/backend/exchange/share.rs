@@ -1,5 +1,7 @@
 //! What one worker alone knows of the exchange table.
 
+use super::Leg;
+use super::hedges::Hedges;
 use super::slots::Hand;
 use crate::clock::Now;
 use std::time::Duration;
@@ -11,6 +13,10 @@ pub struct Share {
     pub(super) worker: usize,
     pub(super) hand: Hand,
     pub(super) walk: Walk,
+    /// The further legs of the query that was just forwarded: to be sent before the query itself is.
+    pub legs: Vec<Leg>,
+    /// Queries that a second server will be asked unless the first answers soon.
+    pub(super) hedges: Hedges,
 }
 
 impl Share {
@@ -19,6 +25,8 @@ impl Share {
             worker,
             hand: Hand::default(),
             walk: Walk::default(),
+            legs: Vec::new(),
+            hedges: Hedges::default(),
         }
     }
 }

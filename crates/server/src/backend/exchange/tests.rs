@@ -14,6 +14,8 @@ use std::sync::mpsc;
 use wire::message::{QueryFlags, write_query};
 use wire::name::Name;
 
+mod legs;
+
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// A server with dnsdist's defaults.

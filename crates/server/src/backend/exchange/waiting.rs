@@ -19,6 +19,10 @@ pub struct Waiting {
     pub limit: usize,
     pub pool: PoolId,
     pub skip_cache: bool,
+    /// Whether the exchange was a leg of a race.
+    pub is_leg: bool,
+    /// Of a race that nobody won in time: the RCODE of an error that waited for a better answer; 0 is none.
+    pub held_rcode: u8,
     /// See [`Query::client_flags`].
     pub client_flags: u16,
     pub sent: Now,
@@ -40,6 +44,8 @@ impl Waiting {
             limit: 0,
             pool: PoolId::DEFAULT,
             skip_cache: false,
+            is_leg: false,
+            held_rcode: 0,
             client_flags: 0,
             sent: Now(0),
             query: [0; QUERY_ROOM],

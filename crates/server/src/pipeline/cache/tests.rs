@@ -32,6 +32,7 @@ fn scene(change: impl FnOnce(&mut CacheOptions)) -> (Scene, Arc<PacketCache>) {
         ))],
         cache: Some(Arc::clone(&cache)),
         policy: Default::default(),
+        hedging: Default::default(),
         circle: Default::default(),
         position: Arc::default(),
     };
