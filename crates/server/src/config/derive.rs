@@ -5,7 +5,7 @@ use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
 use super::spec::{ChainSpecs, ListenerSpec, RuleSpec, Spec};
-use super::{Config, Listener, Webserver, Xdp, defaults};
+use super::{Config, Listener, Xdp, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
@@ -24,6 +24,9 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         return Err(ConfigError::Faults(faults));
     }
     let next_server = identity::keep(spec, previous);
+    if let Some(previous) = previous {
+        spec.custom_metrics.count_on(&previous.custom_metrics);
+    }
     let servers: Vec<Arc<Server>> = spec
         .servers
         .iter()
@@ -46,7 +49,9 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         listeners,
         traffic: Vec::new(),
         tuning: spec.tuning.clone(),
-        webserver: webserver(spec),
+        webserver: spec.web.derive(),
+        server_id: spec.server_id.clone(),
+        custom_metrics: Arc::clone(&spec.custom_metrics),
         local: Arc::default(),
         capabilities: spec.capabilities.clone(),
     })
@@ -179,14 +184,4 @@ fn pools(
         }));
     }
     pools
-}
-
-fn webserver(spec: &Spec) -> Option<Webserver> {
-    Some(Webserver {
-        address: spec.web.address?,
-        acl: spec.web.acl.iter().copied().collect(),
-        password: spec.web.password.clone(),
-        api_key: spec.web.api_key.clone(),
-        stats_require_authentication: spec.web.stats_require_authentication,
-    })
 }

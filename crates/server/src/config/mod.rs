@@ -12,19 +12,23 @@ pub mod load;
 pub mod lua;
 pub mod place;
 pub mod pools;
+pub mod secret;
 pub mod spec;
 #[cfg(test)]
 mod tests;
 mod uuid;
+pub mod web;
 
 pub use derive::derive;
 pub use error::ConfigError;
 pub use load::{Overrides, load};
 pub use lua::state::LuaState;
+pub use web::Webserver;
 
 use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, Server};
+use crate::control::metrics::custom::CustomMetrics;
 use crate::counters::Traffic;
 use crate::local::Local;
 use crate::pipeline::acl::Netmasks;
@@ -59,6 +63,10 @@ pub struct Config {
     pub traffic: Vec<[Arc<Traffic>; 2]>,
     pub tuning: Tuning,
     pub webserver: Option<Webserver>,
+    /// setServerID; empty when not given.
+    pub server_id: String,
+    /// declareMetric: shared with the Lua state that counts them.
+    pub custom_metrics: Arc<CustomMetrics>,
     /// The zones of `millrace.addZone`.
     pub local: Arc<Local>,
     /// addCapabilitiesToRetain, as written: `CAP_SYS_ADMIN`.
@@ -206,14 +214,4 @@ impl Default for Tuning {
             policies: PolicyTuning::default(),
         }
     }
-}
-
-/// `webserver("127.0.0.1:8083")` and setWebserverConfig.
-#[derive(Debug, Clone)]
-pub struct Webserver {
-    pub address: SocketAddr,
-    pub acl: Netmasks,
-    pub password: Option<String>,
-    pub api_key: Option<String>,
-    pub stats_require_authentication: bool,
 }

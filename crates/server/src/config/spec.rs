@@ -4,9 +4,11 @@
 use super::cache::CacheOptions;
 use super::place::Place;
 use super::pools::PoolNames;
+use super::web::WebSpec;
 use super::{Tuning, Xdp};
 use crate::backend::policy::Policy;
 use crate::backend::server::{Server, ServerOptions};
+use crate::control::metrics::custom::CustomMetrics;
 use crate::log;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::cache::PacketCache;
@@ -38,6 +40,8 @@ pub struct Spec {
     /// setStructuredLogging, setVerbose.
     pub logging: log::Settings,
     pub web: WebSpec,
+    /// declareMetric.
+    pub custom_metrics: Arc<CustomMetrics>,
     /// setServerID.
     pub server_id: String,
     /// addCapabilitiesToRetain, as written.
@@ -140,16 +144,6 @@ pub struct PoolSpec {
     pub policy: Option<Policy>,
 }
 
-/// `webserver` and `setWebserverConfig`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WebSpec {
-    pub address: Option<SocketAddr>,
-    pub acl: Vec<Netmask>,
-    pub password: Option<String>,
-    pub api_key: Option<String>,
-    pub stats_require_authentication: bool,
-}
-
 /// A line for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
@@ -188,6 +182,7 @@ impl Spec {
             tuning: Tuning::default(),
             logging: log::Settings::DEFAULT,
             web: WebSpec::default(),
+            custom_metrics: Arc::default(),
             server_id: String::new(),
             capabilities: Vec::new(),
             zones: Vec::new(),
@@ -233,17 +228,5 @@ impl Spec {
     /// The pool of that name, made if it is new.
     pub fn pool(&mut self, name: &str) -> &mut PoolSpec {
         self.pools.entry(name.to_owned()).or_default()
-    }
-}
-
-impl Default for WebSpec {
-    fn default() -> WebSpec {
-        WebSpec {
-            address: None,
-            acl: super::defaults::web_acl(),
-            password: None,
-            api_key: None,
-            stats_require_authentication: true,
-        }
     }
 }

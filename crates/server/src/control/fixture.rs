@@ -2,12 +2,16 @@
 
 use super::Running;
 use super::metrics::rows::{FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
+use crate::commands::xdp;
+use crate::config::web::WebOptions;
 use crate::config::{Config, Webserver};
+use crate::control::socket::Commands;
 use crate::counters::{Shard, Writers};
 use crate::network::Change;
+use crate::pipeline::acl::Netmask;
 use crate::pipeline::rings::Rings;
 use arc_swap::ArcSwap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 pub(crate) struct Standing {
     pub(crate) config: ArcSwap<Config>,
@@ -16,6 +20,8 @@ pub(crate) struct Standing {
     pub(crate) xsk: Vec<XskRow>,
     pub(crate) frames: Vec<FrameRow>,
     pub(crate) steer_verdicts: Vec<SteerRow>,
+    /// What set_acl was last called with.
+    pub(crate) acl_set: Mutex<Vec<Netmask>>,
 }
 
 impl Standing {
@@ -29,6 +35,7 @@ impl Standing {
             xsk: Vec::new(),
             frames: Vec::new(),
             steer_verdicts: Vec::new(),
+            acl_set: Mutex::default(),
         }
     }
 }
@@ -38,9 +45,26 @@ pub(crate) fn webserver() -> Webserver {
     Webserver {
         address: "127.0.0.1:8083".parse().expect("an address and port"),
         acl: crate::config::defaults::web_acl().into_iter().collect(),
-        password: None,
-        api_key: None,
-        stats_require_authentication: true,
+        options: WebOptions::default(),
+    }
+}
+
+/// The ACL changes, and nothing else can be asked for.
+impl Commands for Standing {
+    fn reload(&self) -> Result<Vec<String>, String> {
+        Err("test.conf:3: no".to_owned())
+    }
+
+    fn xdp_status(&self) -> xdp::Status {
+        xdp::Status::default()
+    }
+
+    fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String> {
+        self.acl_set
+            .lock()
+            .expect("no test panics with it")
+            .clone_from(&acl);
+        Ok(())
     }
 }
 

@@ -38,3 +38,12 @@ pub trait Running: Send + Sync {
     /// Of query ID and source port towards backends, in bits.
     fn entropy_bits(&self) -> f64;
 }
+
+/// What this instance calls itself: setServerID's word, else the machine's name.
+pub fn name_of(config: &Config) -> String {
+    if !config.server_id.is_empty() {
+        return config.server_id.clone();
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    host.trim().to_owned()
+}

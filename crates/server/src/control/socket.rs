@@ -6,6 +6,7 @@
 use super::metrics::Metrics;
 use super::protocol::{REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
 use crate::commands::{self, xdp};
+use crate::pipeline::acl::Netmask;
 use crate::stop::Stop;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::unistd::Gid;
@@ -37,6 +38,12 @@ pub trait Commands: Send + Sync {
     fn reload(&self) -> Result<Vec<String>, String>;
 
     fn xdp_status(&self) -> xdp::Status;
+
+    /// From now on these may ask, until the next reload.
+    ///
+    /// # Errors
+    /// Why nothing was changed.
+    fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String>;
 }
 
 /// Why there is no control socket.

@@ -1,22 +1,25 @@
-//! The built-in web server: `webserver(address)` and `setWebserverConfig` of dnsdist's dialect. Serves `/metrics`.
+//! The built-in web server: `webserver(address)` and `setWebserverConfig` of dnsdist's dialect.
 //!
 //! Connections from outside the ACL are closed unread. A connection carries one request (dnsdist says `Connection: close`
-//! too) and lives for [`LIFETIME`] at most; there are [`CONNECTIONS`] at a time.
+//! too) and lives for [`LIFETIME`] at most; there are `maxConcurrentConnections` at a time.
+//!
+//! ```text
+//!  Door (ACL, places) ─▶ with_headers ─▶ admit (password, key) ─▶ a page
+//! ```
 
-use super::credentials::may_read_statistics;
+mod admission;
+mod api;
+mod objects;
+mod pages;
+
 use super::metrics::Metrics;
+use super::socket::Commands;
 use crate::config::Webserver;
 use crate::log;
 use crate::stop::Stop;
-use axum::Router;
-use axum::extract::connect_info::{ConnectInfo, Connected};
-use axum::extract::{Request, State};
-use axum::http::header::{CONNECTION, CONTENT_TYPE, HeaderName, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::middleware::{self, Next};
-use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
+use pages::{Site, router};
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -28,9 +31,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
-
-/// Connections at a time; dnsdist's default of maxConcurrentConnections.
-const CONNECTIONS: usize = 100;
 
 /// How long a connection may take for its request and the answer, however slowly it speaks.
 const LIFETIME: Duration = Duration::from_secs(30);
@@ -53,9 +53,16 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 
 /// Serves where the configuration of the moment says, until the stop is asked for; then requests under way are finished.
 /// Begins with the listener that was bound while there were privileges for it. Must run within the asynchronous runtime.
-pub async fn serve(mut listener: Option<std::net::TcpListener>, metrics: Arc<Metrics>, stop: Stop) {
+pub async fn serve(
+    mut listener: Option<std::net::TcpListener>,
+    metrics: Arc<Metrics>,
+    commands: Arc<dyn Commands>,
+    stop: Stop,
+) {
+    let site = Site { metrics, commands };
+    let metrics = &site.metrics;
     while !stop.is_requested() {
-        let address = wanted(&metrics);
+        let address = wanted(metrics);
         let bound = match (listener.take(), address) {
             (Some(listener), _) => Ok(Some(listener)),
             (None, Some(address)) => bind(address).map(Some),
@@ -63,7 +70,7 @@ pub async fn serve(mut listener: Option<std::net::TcpListener>, metrics: Arc<Met
         };
         let serving = async {
             match bound {
-                Ok(Some(listener)) => serve_at(listener, &metrics, stop.clone()).await,
+                Ok(Some(listener)) => serve_at(listener, &site, stop.clone()).await,
                 Ok(None) => stop.clone().requested().await,
                 Err(error) => {
                     log::error!("{error}");
@@ -73,7 +80,7 @@ pub async fn serve(mut listener: Option<std::net::TcpListener>, metrics: Arc<Met
         };
         tokio::select! {
             () = serving => {}
-            () = another(address, &metrics) => {}
+            () = another(address, metrics) => {}
         }
     }
 }
@@ -84,17 +91,17 @@ fn wanted(metrics: &Metrics) -> Option<SocketAddr> {
     config.webserver.as_ref().map(|webserver| webserver.address)
 }
 
-async fn serve_at(listener: std::net::TcpListener, metrics: &Arc<Metrics>, mut stop: Stop) {
+async fn serve_at(listener: std::net::TcpListener, site: &Site, mut stop: Stop) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return log::error!("web server: the runtime does not take it: {error}"),
     };
     let door = Door {
         listener,
-        metrics: Arc::clone(metrics),
-        places: Arc::new(Semaphore::new(CONNECTIONS)),
+        metrics: Arc::clone(&site.metrics),
+        places: Places::default(),
     };
-    let pages = router(Arc::clone(metrics)).into_make_service_with_connect_info::<Client>();
+    let pages = router(site.clone()).into_make_service_with_connect_info::<Client>();
     let stopped = async move { stop.requested().await };
     // It ends with the stop and never with an error (axum's documentation of Serve).
     let _ = axum::serve(door, pages)
@@ -113,82 +120,62 @@ async fn another(address: Option<SocketAddr>, metrics: &Metrics) {
     }
 }
 
-// ---------------------------------------------------------------------------------------------- pages
-
-/// All that is served. `/jsonstat` and `/api/v1/servers/localhost` belong here.
-fn router(metrics: Arc<Metrics>) -> Router {
-    Router::new()
-        .route("/metrics", get(show_metrics))
-        .layer(middleware::from_fn(with_headers))
-        .with_state(metrics)
-}
-
-async fn show_metrics(
-    State(metrics): State<Arc<Metrics>>,
-    ConnectInfo(Client(client)): ConnectInfo<Client>,
-    headers: HeaderMap,
-) -> Response {
-    let config = metrics.config();
-    let Some(webserver) = &config.webserver else {
-        return StatusCode::NOT_FOUND.into_response();
-    };
-    if !may_read_statistics(webserver, client.ip(), &headers) {
-        return unauthorized();
-    }
-    // Kind and version of the text, as scrapers ask for it.
-    let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (kind, metrics.text()).into_response()
-}
-
-fn unauthorized() -> Response {
-    let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"millrace\"")];
-    (StatusCode::UNAUTHORIZED, challenge, "Unauthorized\n").into_response()
-}
-
-/// dnsdist's headers for browsers, on every page.
-async fn with_headers(request: Request, next: Next) -> Response {
-    const HEADERS: [(HeaderName, HeaderValue); 6] = [
-        (
-            HeaderName::from_static("content-security-policy"),
-            HeaderValue::from_static("default-src 'self'; style-src 'self' 'unsafe-inline'"),
-        ),
-        (
-            HeaderName::from_static("x-content-type-options"),
-            HeaderValue::from_static("nosniff"),
-        ),
-        (
-            HeaderName::from_static("x-frame-options"),
-            HeaderValue::from_static("deny"),
-        ),
-        (
-            HeaderName::from_static("x-permitted-cross-domain-policies"),
-            HeaderValue::from_static("none"),
-        ),
-        (
-            HeaderName::from_static("x-xss-protection"),
-            HeaderValue::from_static("1; mode=block"),
-        ),
-        (CONNECTION, HeaderValue::from_static("close")),
-    ];
-    let mut response = next.run(request).await;
-    response.headers_mut().extend(HEADERS);
-    response
-}
-
 // ---------------------------------------------------------------------------------------------- connections
 
 /// The listening socket, with those turned away whom the ACL does not let in.
 struct Door {
     listener: TcpListener,
     metrics: Arc<Metrics>,
-    places: Arc<Semaphore>,
+    places: Places,
 }
 
 impl Door {
+    /// A place for one more connection, as soon as there is one.
+    async fn place(&mut self) -> OwnedSemaphorePermit {
+        let config = self.metrics.config();
+        let webserver = config.webserver.as_ref();
+        let wanted = webserver.map_or(0, |webserver| webserver.options.maximum_connections);
+        self.places.resize(wanted);
+        let place = Arc::clone(&self.places.free).acquire_owned().await;
+        place.expect("the semaphore is never closed")
+    }
+
     fn lets_in(&self, client: IpAddr) -> bool {
         let config = self.metrics.config();
         let webserver = config.webserver.as_ref();
         webserver.is_some_and(|webserver| in_acl(webserver, client))
+    }
+}
+
+/// Places for connections, whose number a reload may change.
+struct Places {
+    free: Arc<Semaphore>,
+    /// Free ones and those that connections have.
+    all: usize,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places {
+            free: Arc::new(Semaphore::new(0)),
+            all: 0,
+        }
+    }
+}
+
+impl Places {
+    /// From now on there are `wanted`; 0 is no limit. Fewer only as connections end.
+    fn resize(&mut self, wanted: usize) {
+        let wanted = match wanted {
+            0 => Semaphore::MAX_PERMITS,
+            wanted => wanted.min(Semaphore::MAX_PERMITS),
+        };
+        if wanted > self.all {
+            self.free.add_permits(wanted - self.all);
+            self.all = wanted;
+        } else {
+            self.all -= self.free.forget_permits(self.all - wanted);
+        }
     }
 }
 
@@ -202,9 +189,7 @@ impl Listener for Door {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
-                unreachable!("the semaphore is never closed");
-            };
+            let place = self.place().await;
             match self.listener.accept().await {
                 Ok((stream, client)) if self.lets_in(client.ip()) => {
                     return (Connection::new(stream, place), client);

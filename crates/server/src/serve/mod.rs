@@ -22,6 +22,7 @@ mod workers;
 use crate::clock::Now;
 use crate::commands::{ServeArguments, say_why};
 use crate::config::lua::state::LuaState;
+use crate::config::spec::Spec;
 use crate::instance::Instance;
 use crate::log;
 use crate::network;
@@ -52,11 +53,16 @@ pub enum Event {
     Stop,
     /// SIGHUP, or `millrace reload`, which waits for the reply: the lines to print, or why nothing was changed.
     Reload(Option<Sender<Result<Vec<String>, String>>>),
+    /// Something else than the file changes the configuration; the reply: why it was not changed.
+    Edit(Edit, Sender<Result<(), String>>),
     /// Links, addresses or routes have changed.
     Network(Notice),
     /// A worker has bound a queue, or could not.
     Opened(OpenedQueue),
 }
+
+/// A change of what people wrote, until the next reload.
+pub type Edit = Box<dyn FnOnce(&mut Spec) + Send>;
 
 /// Serves until it is told to stop; the exit status of the program.
 pub fn serve(arguments: &ServeArguments) -> ExitCode {
@@ -118,6 +124,10 @@ impl Daemon {
                     self.lose(interface, Change::InterfaceGone)
                 }
                 Event::Opened(opened) => self.opened(opened),
+                Event::Edit(edit, reply) => {
+                    // Whoever asked may have gone.
+                    let _ = reply.send(self.edit(edit));
+                }
                 Event::Reload(reply) => {
                     let outcome = self.reload();
                     if let Err(reason) = &outcome {

@@ -5,6 +5,7 @@ use super::start::lock;
 use super::workers::BoundQueue;
 use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::Config;
+use crate::config::spec::Spec;
 use crate::control::Running;
 use crate::control::metrics::rows::{
     FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow,
@@ -15,6 +16,7 @@ use crate::instance::Instance;
 use crate::network::helper::HelperCounts;
 use crate::network::steering::{Steered, Steering};
 use crate::network::{Change, Changes, Device};
+use crate::pipeline::acl::Netmask;
 use crate::worker::{Order, Reins};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
@@ -23,6 +25,9 @@ use std::time::{Duration, Instant};
 
 /// How long workers may take to count their frames; one that is stalled has no row. They take microseconds.
 const CENSUS_WITHIN: Duration = Duration::from_millis(50);
+
+/// What whoever asks too late hears.
+const STOPPING: &str = "the instance is stopping";
 
 /// Shared by the control thread and the asynchronous runtime.
 pub(super) struct Overview {
@@ -168,7 +173,15 @@ impl Commands for Overview {
         let (reply, outcome) = channel();
         let asked = self.events.send(Event::Reload(Some(reply)));
         let outcome = asked.ok().and_then(|()| outcome.recv().ok());
-        outcome.unwrap_or_else(|| Err("the instance is stopping".to_owned()))
+        outcome.unwrap_or_else(|| Err(STOPPING.to_owned()))
+    }
+
+    fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String> {
+        let (reply, outcome) = channel();
+        let edit = Box::new(move |spec: &mut Spec| spec.acl = acl);
+        let asked = self.events.send(Event::Edit(edit, reply));
+        let outcome = asked.ok().and_then(|()| outcome.recv().ok());
+        outcome.unwrap_or_else(|| Err(STOPPING.to_owned()))
     }
 
     fn xdp_status(&self) -> Status {

@@ -4,8 +4,8 @@
 //! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
 //! closed after.
 
-use super::Daemon;
 use super::start::{bind_listener, prepare};
+use super::{Daemon, Edit};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, Listener};
@@ -42,6 +42,24 @@ impl Daemon {
         of_zones.iter().for_each(local::Line::log);
         lines.extend(self.swap(config, listeners));
         Ok(lines)
+    }
+
+    /// Serves by the configuration as `edit` leaves it; zones stay as they are.
+    ///
+    /// # Errors
+    /// Why the old configuration serves on.
+    pub(super) fn edit(&mut self, edit: Edit) -> Result<(), String> {
+        let old = self.instance.config.load_full();
+        let derived = self.lua.edit(|spec| {
+            edit(spec);
+            config::derive(spec, Some(&old))
+        });
+        let mut config = derived.map_err(|error| error.lines().join("\n"))?;
+        let listeners = self.listeners_for(&config)?;
+        config.local = Arc::clone(&old.local);
+        config.count_traffic(self.instance.shards.len(), Some(&old));
+        self.swap(config, listeners);
+        Ok(())
     }
 
     /// The sockets for all listeners of `config`: those that serve already, and new ones.

@@ -101,7 +101,13 @@ impl Services {
             .flatten()
             .for_each(|sockets| self.accept(sockets));
         let metrics = Arc::new(Metrics::new(Arc::clone(overview) as Arc<_>));
-        let web = web::serve(doors.web, Arc::clone(&metrics), self.stopper.watch());
+        let commands = Arc::clone(overview) as Arc<_>;
+        let web = web::serve(
+            doors.web,
+            Arc::clone(&metrics),
+            commands,
+            self.stopper.watch(),
+        );
         self.runtime.spawn(web);
         if let Some(socket) = doors.control {
             self.serve_control(socket, overview, metrics);

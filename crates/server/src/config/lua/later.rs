@@ -190,8 +190,6 @@ const CHANGES: &[&str] = &[
      unregisterDynBPFFilter",
     // Console: the daemon would end
     "shutdown",
-    // Web server: what a hash would protect would be open
-    "hashPassword",
     // Key-value stores
     "newCDBKVStore newLMDBKVStore KeyValueLookupKeyQName KeyValueLookupKeySourceIP KeyValueLookupKeySuffix
      KeyValueLookupKeyTag",
@@ -244,8 +242,7 @@ const OBSERVES: &[&str] = &[
      clearConsoleHistory setConsoleConnectionsLogging setConsoleMaximumConcurrentConnections
      setConsoleOutputMaxMsgSize testCrypto showSecurityStatus",
     // Web server, API, metrics export
-    "setAPIWritable carbonServer declareMetric incMetric decMetric getMetric setMetric registerWebHandler
-     getStatisticsCounters showWebserverConfig snmpAgent sendCustomTrap",
+    "carbonServer registerWebHandler getStatisticsCounters showWebserverConfig snmpAgent sendCustomTrap",
     // Inspection
     "topQueries topClients grepq topSlow topResponses topBandwidth topTimeouts showResponseLatency showTCPStats
      setRingBuffersOptions getRingEntries setRingBuffersLockRetries getRingBuffersSamplingRate getRespRing

@@ -10,6 +10,7 @@ mod interfaces;
 mod later;
 mod listeners;
 mod logging;
+mod metrics;
 mod objects;
 mod options;
 mod place;
@@ -40,6 +41,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     interfaces::register(lua)?;
     listeners::register(lua)?;
     logging::register(lua)?;
+    metrics::register(lua)?;
     policies::register(lua)?;
     response_actions::register(lua)?;
     rules::register(lua)?;

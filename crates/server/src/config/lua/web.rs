@@ -1,23 +1,31 @@
-//! The web server.
+//! The web server, its credentials and what its API may change.
 
 use super::objects::netmask_group;
 use super::options::Options;
 use super::{define, spec, wrong};
 use crate::config::addresses;
-use crate::config::spec::WebSpec;
+use crate::config::secret::{DEFAULT_WORK_FACTOR, Hash, Secret};
+use crate::config::web::{ApiWrites, WebSpec};
 use crate::pipeline::acl::{Netmask, NetmaskError};
+use axum::http::{HeaderName, HeaderValue};
 use mlua::{Lua, Table, Value};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     // What follows the address is how files before 1.6 wrote setWebserverConfig.
     define(
         lua,
         "webserver",
-        |lua, (address, password, key, _headers, acl): Arguments| {
+        |lua, (address, password, key, headers, acl): Arguments| {
             let mut web = spec(lua)?.web.clone();
             web.address = Some(addresses::with_port(&address, DEFAULT_PORT).map_err(wrong)?);
-            web.password = password.or(web.password);
-            web.api_key = key.or(web.api_key);
+            let options = &mut web.options;
+            options.password = secret(password, false)?.or(options.password.take());
+            options.api_key = secret(key, false)?.or(options.api_key.take());
+            if let Some(headers) = headers {
+                options.headers = custom_headers(headers)?;
+            }
             if let Some(acl) = acl {
                 web.acl = netmasks(lua, acl)?;
             }
@@ -32,7 +40,28 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         options.finish()?;
         spec(lua)?.web = web;
         Ok(())
-    })
+    })?;
+    define(
+        lua,
+        "setAPIWritable",
+        |lua, (allowed, directory): (bool, Option<PathBuf>)| {
+            let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
+            if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
+                let path = directory.display();
+                return Err(wrong(format!("{path}: a directory that exists expected")));
+            }
+            spec(lua)?.web.options.api = ApiWrites { allowed, directory };
+            Ok(())
+        },
+    )?;
+    define(
+        lua,
+        "hashPassword",
+        |_, (password, work_factor): (String, Option<u32>)| {
+            let hash = Hash::of(&password, work_factor.unwrap_or(DEFAULT_WORK_FACTOR));
+            Ok(hash.map_err(|error| wrong(error.to_string()))?.to_string())
+        },
+    )
 }
 
 type Arguments = (
@@ -47,27 +76,68 @@ type Arguments = (
 const DEFAULT_PORT: u16 = 8083;
 
 fn read(lua: &Lua, options: &mut Options<'_>, web: &mut WebSpec) -> mlua::Result<()> {
+    let hashed = options.flag("hashPlaintextCredentials")?.unwrap_or(false);
+    let to = &mut web.options;
     if let Some(password) = options.get("password")? {
-        web.password = Some(password);
+        to.password = secret(Some(password), hashed)?;
     }
+    // "set to an empty string to disable it"
     if let Some(key) = options.get("apiKey")? {
-        web.api_key = Some(key);
+        to.api_key = secret(Some(key), hashed)?;
+    }
+    if let Some(headers) = options.get("customHeaders")? {
+        to.headers = custom_headers(headers)?;
+    }
+    if let Some(maximum) = options.number::<u32>("maxConcurrentConnections", "a number")? {
+        to.maximum_connections = maximum as usize;
+    }
+    for (name, flag) in [
+        (
+            "statsRequireAuthentication",
+            &mut to.stats_require_authentication,
+        ),
+        (
+            "apiRequiresAuthentication",
+            &mut to.api_requires_authentication,
+        ),
+        (
+            "dashboardRequiresAuthentication",
+            &mut to.dashboard_requires_authentication,
+        ),
+        (
+            "allowCrossOriginRequests",
+            &mut to.allow_cross_origin_requests,
+        ),
+        ("prometheusAddInstanceLabel", &mut to.add_instance_label),
+    ] {
+        *flag = options.flag(name)?.unwrap_or(*flag);
     }
     if let Some(acl) = options.get::<Value>("acl")? {
         web.acl = netmasks(lua, acl)?;
     }
-    if let Some(require) = options.flag("statsRequireAuthentication")? {
-        web.stats_require_authentication = require;
-    }
-    options.no_effect_yet(&[
-        "allowCrossOriginRequests",
-        "apiRequiresAuthentication",
-        "customHeaders",
-        "dashboardRequiresAuthentication",
-        "hashPlaintextCredentials",
-        "maxConcurrentConnections",
-        "prometheusAddInstanceLabel",
-    ])
+    Ok(())
+}
+
+/// `None` for an empty text.
+fn secret(text: Option<String>, hashed: bool) -> mlua::Result<Option<Secret>> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let secret = Secret::read(&text);
+    let secret = secret.and_then(|secret| if hashed { secret.hashed() } else { Ok(secret) });
+    secret.map(Some).map_err(|error| wrong(error.to_string()))
+}
+
+/// In the order of the alphabet: a Lua table has none.
+fn custom_headers(table: Table) -> mlua::Result<Vec<(HeaderName, HeaderValue)>> {
+    let pairs = table.pairs::<String, String>();
+    let pairs: BTreeMap<String, String> = pairs.collect::<mlua::Result<_>>()?;
+    let header = |(name, value): (String, String)| {
+        let bad = |what| wrong(format!("customHeaders: '{name}: {value}' has a bad {what}"));
+        let parsed: HeaderName = name.parse().map_err(|_| bad("name"))?;
+        Ok((parsed, value.parse().map_err(|_| bad("value"))?))
+    };
+    pairs.into_iter().map(header).collect()
 }
 
 /// `"127.0.0.1, ::1"` or a table of netmasks.

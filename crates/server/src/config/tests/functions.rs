@@ -1,6 +1,7 @@
 //! The functions one by one: what each leaves in the configuration.
 
 use super::*;
+use crate::config::secret::Secret;
 
 /// What `read` finds in the configuration after each text.
 fn each<T: PartialEq + std::fmt::Debug>(cases: &[(&str, T)], read: impl Fn(&Config) -> T) {
@@ -275,15 +276,66 @@ fn the_web_server() {
            webserver("127.0.0.1:8083")"#,
     );
     let web = config.webserver.unwrap();
-    assert_eq!(
-        (web.address, web.stats_require_authentication),
-        (address("127.0.0.1:8083"), false)
-    );
-    assert_eq!(
-        (web.password.as_deref(), web.api_key.as_deref()),
-        (Some("p"), Some("k"))
-    );
+    let is = |secret: &Option<Secret>, text: &str| secret.as_ref().unwrap().is(text.as_bytes());
+    assert_eq!(web.address, address("127.0.0.1:8083"));
+    assert!(!web.options.stats_require_authentication);
+    assert!(is(&web.options.password, "p") && is(&web.options.api_key, "k"));
     assert_eq!(web.acl.to_string(), "192.0.2.0/24, ::1/128");
+}
+
+#[test]
+fn the_web_servers_options() {
+    let options = |text: &str| {
+        let config = config(&format!("webserver('127.0.0.1:8083') {text}"));
+        config.webserver.unwrap().options
+    };
+    let set = options(
+        r#"setWebserverConfig({password=hashPassword("p"), apiKey="k", hashPlaintextCredentials=true,
+               customHeaders={["X-Frame-Options"]="", ["X-Custom"]="custom"}, apiRequiresAuthentication=false,
+               dashboardRequiresAuthentication=false, allowCrossOriginRequests=true,
+               prometheusAddInstanceLabel=true, maxConcurrentConnections=5})
+           setAPIWritable(true, "/tmp")"#,
+    );
+    let secrets = [set.password, set.api_key].map(Option::unwrap);
+    assert!(secrets.iter().all(Secret::is_slow));
+    assert!(secrets[0].is(b"p") && secrets[1].is(b"k"));
+    let headers: Vec<_> = set.headers.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(headers, ["x-custom", "x-frame-options"]);
+    assert!(!set.api_requires_authentication && !set.dashboard_requires_authentication);
+    assert!(set.allow_cross_origin_requests && set.add_instance_label);
+    assert_eq!(set.maximum_connections, 5);
+    assert_eq!(set.api.directory.as_deref(), Some("/tmp".as_ref()));
+    assert_eq!(options("setWebserverConfig({apiKey=''})").api_key, None);
+    for (text, part) in [
+        (
+            "setWebserverConfig({password='$scrypt$x'})",
+            "$scrypt$ must be",
+        ),
+        (
+            "setWebserverConfig({customHeaders={['a b']='c'}})",
+            "bad name",
+        ),
+        ("hashPassword('p', 1000)", "power of two"),
+        ("setAPIWritable(true, '/nonexistent')", "a directory"),
+    ] {
+        let found = error(text);
+        assert!(found.contains(part), "{text}: {found}");
+    }
+}
+
+#[test]
+fn metrics_of_the_operators_own() {
+    let text = "assert(declareMetric('seen', 'counter', 'Seen.', 'my_seen'))
+        assert(incMetric('seen') == 1 and incMetric('seen', 5) == 6 and decMetric('seen') == 5)
+        assert(incMetric('seen', {step=2, labels={kind='a'}}) == 2)
+        assert(declareMetric('heat', 'gauge', 'Heat.') and setMetric('heat', 1.5) == 1.5)
+        assert(getMetric('heat') == 1.5 and getMetric('seen', {labels={kind='a'}}) == 2)";
+    let first = config(text);
+    // A reload counts on where it counted.
+    let second = reload("declareMetric('seen', 'counter', 'Seen.')", Some(&first)).unwrap();
+    assert_eq!(second.custom_metrics.get("seen", &Vec::new()), Ok(5.0));
+    assert!(error("incMetric('none')").contains("was not declared"));
+    assert!(error("declareMetric('queries', 'counter', '')").contains("is a statistic already"));
 }
 
 #[test]

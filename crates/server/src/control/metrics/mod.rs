@@ -1,25 +1,31 @@
 //! `/metrics`: dnsdist's families under dnsdist's names, then rows of our own, which start with `millrace_`.
 
 pub mod averages;
+pub mod custom;
+pub mod rates;
 pub mod rows;
 pub mod statistics;
 pub mod text;
 
 use super::Running;
 use super::process::Process;
+use crate::backend::server::ServerId;
 use crate::config::Config;
 use crate::counters::{Counter, Shard};
 use crate::pipeline::HandOverReason;
 use crate::pipeline::drop::DropReason;
 use averages::Averages;
-use statistics::STATISTICS;
+use rates::{Rate, Rates};
+use statistics::{OF_HISTOGRAM, STATISTICS};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use text::{Kind, Text, Value};
 
 /// What is shown to whoever asks.
 pub struct Metrics {
     running: Arc<dyn Running>,
     averages: Mutex<Latencies>,
+    rates: Mutex<Rates>,
 }
 
 /// Average latencies, over all protocols and over TCP.
@@ -34,6 +40,7 @@ impl Metrics {
         Metrics {
             running,
             averages: Mutex::default(),
+            rates: Mutex::default(),
         }
     }
 
@@ -42,8 +49,23 @@ impl Metrics {
         self.running.config()
     }
 
-    /// Moves the average latencies on: to be called once a second.
+    /// The running instance.
+    pub fn running(&self) -> &dyn Running {
+        &*self.running
+    }
+
+    /// A server's queries and time-outs per second, as they were when [`Metrics::sample`] last looked.
+    pub fn rate(&self, server: ServerId) -> Rate {
+        let rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.of(server)
+    }
+
+    /// Moves average latencies and rates on: to be called once a second.
     pub fn sample(&self) -> Latencies {
+        self.rates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(&self.running.config().servers, Instant::now());
         let shards = self.running.shards();
         let sum = |counter| shards.iter().map(|shard| shard.get(counter)).sum();
         let mut averages = self.averages.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +83,9 @@ impl Metrics {
     /// All families in Prometheus' text format.
     pub fn text(&self) -> String {
         let look = self.look();
-        let mut text = Text::default();
+        let mut text = Text::of_instance(instance(&look.config));
         look.statistics(&mut text);
+        look.config.custom_metrics.write(&mut text);
         look.latencies(&mut text);
         look.own(&mut text);
         rows::servers(&mut text, &look.config);
@@ -87,12 +110,14 @@ impl Metrics {
         text.finish()
     }
 
-    /// dnsdist's statistics by dnsdist's names, then our drops and hand-overs.
+    /// dnsdist's statistics by dnsdist's names, and those that the configuration declares.
+    pub fn dialect_statistics(&self) -> Vec<(String, Value)> {
+        self.look().dialect_statistics()
+    }
+
+    /// The same, then our drops and hand-overs.
     pub fn statistics(&self) -> Vec<(String, Value)> {
         let look = self.look();
-        let dialect = STATISTICS.iter();
-        let dialect =
-            dialect.map(|statistic| (statistic.name.to_owned(), statistic.source.value(&look)));
         let drops = DropReason::ALL.into_iter();
         let drops =
             drops.map(|reason| (format!("drop-{}", reason.name()), look.drops(reason).into()));
@@ -100,6 +125,7 @@ impl Metrics {
             let name = format!("hand-over-{}", reason.name());
             (name, look.hand_overs(reason).into())
         });
+        let dialect = look.dialect_statistics().into_iter();
         dialect.chain(drops).chain(hand_overs).collect()
     }
 
@@ -111,6 +137,15 @@ impl Metrics {
             process: Process::read(),
         }
     }
+}
+
+/// What `prometheusAddInstanceLabel` asks for: the name of setServerID, else the machine's.
+fn instance(config: &Config) -> Option<String> {
+    let webserver = config.webserver.as_ref()?;
+    webserver
+        .options
+        .add_instance_label
+        .then(|| super::name_of(config))
 }
 
 /// One moment of the instance.
@@ -133,6 +168,22 @@ impl Look {
     fn hand_overs(&self, reason: HandOverReason) -> u64 {
         let shards = self.shards.iter();
         shards.map(|shard| shard.hand_overs(reason)).sum()
+    }
+
+    fn dialect_statistics(&self) -> Vec<(String, Value)> {
+        let own = STATISTICS.iter();
+        let own = own.map(|statistic| (statistic.name.to_owned(), statistic.source.value(self)));
+        let of_histogram = OF_HISTOGRAM.map(str::to_owned).into_iter();
+        let of_histogram = of_histogram.zip([
+            self.latency_sum_milliseconds().into(),
+            self.sum(Counter::LatencyCount).into(),
+        ]);
+        let custom = self.config.custom_metrics.statistics();
+        own.chain(of_histogram).chain(custom).collect()
+    }
+
+    fn latency_sum_milliseconds(&self) -> u64 {
+        self.sum(Counter::LatencySumMicroseconds) / 1_000
     }
 
     fn statistics(&self, text: &mut Text) {
@@ -166,8 +217,7 @@ impl Look {
             below += self.sum(counter);
             rows.row("_bucket", &[("le", limit)], below);
         }
-        let milliseconds = self.sum(Counter::LatencySumMicroseconds) / 1_000;
-        rows.row("_sum", &[], milliseconds);
+        rows.row("_sum", &[], self.latency_sum_milliseconds());
         rows.row("_count", &[], below);
     }
 

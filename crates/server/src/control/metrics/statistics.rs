@@ -50,6 +50,15 @@ macro_rules! statistics {
     };
 }
 
+/// The statistic of that name; those of the histogram have no entry of their own.
+pub fn find(name: &str) -> Option<&'static str> {
+    let names = STATISTICS.iter().map(|statistic| statistic.name);
+    names.chain(OF_HISTOGRAM).find(|other| *other == name)
+}
+
+/// What the histogram of latencies says, as statistics.
+pub const OF_HISTOGRAM: [&str; 2] = ["latency-sum", "latency-count"];
+
 statistics! {
     Counter "acl-drops" Counted(Counter::AclDrops): "Messages of clients outside the ACL.",
     Counter "cache-hits" Counted(Counter::CacheHits): "Answers from a packet cache.",

@@ -64,9 +64,21 @@ pub struct Family<T> {
 
 /// Families under way, by name: a name stands once, and all of its rows behind it, as the format demands.
 #[derive(Default)]
-pub struct Text(BTreeMap<String, String>);
+pub struct Text {
+    families: BTreeMap<String, String>,
+    /// The `instance` label of every row; `None`: they have none.
+    instance: Option<String>,
+}
 
 impl Text {
+    /// Every row says whose it is.
+    pub fn of_instance(instance: Option<String>) -> Text {
+        Text {
+            families: BTreeMap::new(),
+            instance,
+        }
+    }
+
     /// Starts a family and gives the place for its rows.
     ///
     /// # Panics
@@ -78,11 +90,12 @@ impl Text {
             Kind::Histogram => "histogram",
         };
         let head = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
-        let former = self.0.insert(name.to_owned(), head);
+        let former = self.families.insert(name.to_owned(), head);
         assert!(former.is_none(), "metric family {name} stands twice");
         Rows {
-            text: self.0.get_mut(name).expect("it was just put there"),
+            text: self.families.get_mut(name).expect("it was just put there"),
             name: name.to_owned(),
+            instance: self.instance.as_deref(),
         }
     }
 
@@ -117,7 +130,7 @@ impl Text {
 
     /// The whole text, families by name.
     pub fn finish(self) -> String {
-        self.0.into_values().collect()
+        self.families.into_values().collect()
     }
 }
 
@@ -125,6 +138,7 @@ impl Text {
 pub struct Rows<'t> {
     text: &'t mut String,
     name: String,
+    instance: Option<&'t str>,
 }
 
 impl Rows<'_> {
@@ -133,11 +147,12 @@ impl Rows<'_> {
         self.text.push_str(&self.name);
         self.text.push_str(suffix);
         let mut opening = '{';
-        for (name, value) in labels {
+        let instance = self.instance.map(|instance| ("instance", instance));
+        for (name, value) in labels.iter().copied().chain(instance) {
             let _ = write!(self.text, "{opening}{name}=\"{}\"", Escaped(value));
             opening = ',';
         }
-        let closing = if labels.is_empty() { "" } else { "}" };
+        let closing = if opening == '{' { "" } else { "}" };
         let _ = writeln!(self.text, "{closing} {}", value.into());
     }
 }
@@ -175,6 +190,20 @@ mod tests {
             "# HELP a First.\n# TYPE a counter\na{x=\"1\",y=\"2\"} 7\n\
              a{x=\"say \\\"hi\\\" \\\\ \\n\"} 8\n\
              # HELP b Second.\n# TYPE b gauge\nb 0.5\n"
+        );
+    }
+
+    #[test]
+    fn every_row_may_say_whose_it_is() {
+        let mut text = Text::of_instance(Some("ns\"1".to_owned()));
+        text.single("b", Kind::Gauge, "B.", 1);
+        text.family("c", Kind::Gauge, "C.")
+            .row("", &[("x", "y")], 2);
+        let text = text.finish();
+        assert!(text.contains("\nb{instance=\"ns\\\"1\"} 1\n"), "{text}");
+        assert!(
+            text.contains("\nc{x=\"y\",instance=\"ns\\\"1\"} 2\n"),
+            "{text}"
         );
     }
 

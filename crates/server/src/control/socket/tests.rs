@@ -7,18 +7,6 @@ use crate::control::fixture::Standing;
 use crate::stop::Stopper;
 use tempfile::TempDir;
 
-struct Fake;
-
-impl Commands for Fake {
-    fn reload(&self) -> Result<Vec<String>, String> {
-        Err("test.conf:3: no".to_owned())
-    }
-
-    fn xdp_status(&self) -> xdp::Status {
-        xdp::Status::default()
-    }
-}
-
 struct Scene {
     directory: TempDir,
     path: PathBuf,
@@ -30,9 +18,10 @@ fn start() -> Scene {
     let directory = TempDir::new().unwrap();
     let path = directory.path().join("millrace/control");
     let stopper = Stopper::default();
-    let metrics = Arc::new(Metrics::new(Arc::new(Standing::with(Config::default()))));
+    let standing = Arc::new(Standing::with(Config::default()));
+    let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
     let socket = bind(&path).unwrap();
-    tokio::spawn(serve(socket, Arc::new(Fake), metrics, stopper.watch()));
+    tokio::spawn(serve(socket, standing, metrics, stopper.watch()));
     Scene {
         directory,
         path,

@@ -1,9 +1,18 @@
 //! Real connections on loopback.
 
 use super::*;
-use crate::config::Config;
+use crate::backend::fixture::{options, pool, server as backend};
+use crate::config::cache::CacheOptions;
+use crate::config::pools::PoolNames;
+use crate::config::secret::Secret;
+use crate::config::web::{ApiWrites, WebOptions};
+use crate::config::{Config, Webserver};
 use crate::control::fixture::{Standing, webserver};
 use crate::pipeline::acl::{Netmask, Netmasks};
+use crate::pipeline::cache::PacketCache;
+use crate::pipeline::rules::Rule;
+use crate::pipeline::rules::actions::limit::DropAction;
+use crate::pipeline::rules::selectors::logic::AllRule;
 use crate::stop::Stopper;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -21,7 +30,8 @@ async fn start(webserver: Webserver) -> Server {
     let address = listener.local_addr().unwrap();
     let stopper = Stopper::default();
     let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
-    let task = tokio::spawn(serve(Some(listener), metrics, stopper.watch()));
+    let commands = Arc::clone(&standing) as Arc<_>;
+    let task = tokio::spawn(serve(Some(listener), metrics, commands, stopper.watch()));
     Server {
         standing,
         address,
@@ -68,26 +78,297 @@ async fn metrics_are_served() {
     server.stop().await;
 }
 
+/// One with a password and a key, in plain.
+fn guarded() -> Webserver {
+    with_options(WebOptions {
+        password: Some(Secret::Plain("secret".to_owned())),
+        api_key: Some(Secret::Plain("key".to_owned())),
+        ..WebOptions::default()
+    })
+}
+
+fn with_options(options: WebOptions) -> Webserver {
+    Webserver {
+        options,
+        ..webserver()
+    }
+}
+
+const WITH_PASSWORD: &str = "Authorization: Basic eDpzZWNyZXQ=\r\n";
+const WITH_KEY: &str = "X-API-Key: key\r\n";
+
+impl Server {
+    /// Status and body of the answer to a request with these header lines.
+    async fn request(&self, line: &str, headers: &str, body: &str) -> (u16, String) {
+        let length = body.len();
+        let request = format!(
+            "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        );
+        let answer = self.ask(&request).await;
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        (status.unwrap_or(0), body.to_owned())
+    }
+
+    /// What a page of the API says.
+    async fn json(&self, path: &str) -> serde_json::Value {
+        let (status, body) = self.request(&format!("GET {path}"), WITH_KEY, "").await;
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).unwrap()
+    }
+}
+
 #[tokio::test]
 async fn other_pages_methods_and_passwords_are_refused() {
-    let server = start(Webserver {
-        password: Some("secret".to_owned()),
-        ..webserver()
-    })
-    .await;
-    for (request, status) in [
-        (REQUEST.to_owned(), "401 Unauthorized"),
-        (REQUEST.replace("/metrics", "/nothing"), "404 Not Found"),
-        (REQUEST.replace("GET", "POST"), "405 Method Not Allowed"),
+    let server = start(guarded()).await;
+    for (line, headers, status) in [
+        ("GET /metrics", "", 401),
+        ("GET /metrics", WITH_PASSWORD, 200),
+        ("GET /metrics", WITH_KEY, 200),
+        ("POST /metrics", WITH_PASSWORD, 405),
+        ("GET /nothing", "", 404),
+        ("GET /", WITH_PASSWORD, 200),
+        ("GET /", WITH_KEY, 401),
+        ("GET /api/v1/servers/localhost", WITH_PASSWORD, 200),
+        ("GET /api/v1/servers/localhost/config", WITH_PASSWORD, 401),
+        ("GET /api/v1/servers/localhost/config", WITH_KEY, 200),
+        ("POST /api/v1/servers/localhost", WITH_KEY, 405),
         (
-            REQUEST.replace("\r\n\r\n", "\r\nAuthorization: Basic eDpzZWNyZXQ=\r\n\r\n"),
-            "200 OK",
+            "GET /api/v1/servers/localhost/pool?name=none",
+            WITH_KEY,
+            404,
         ),
+        ("GET /api/v1/servers/localhost/pool", WITH_KEY, 400),
+        ("GET /jsonstat", WITH_PASSWORD, 404),
+        ("GET /jsonstat?command=x", WITH_PASSWORD, 404),
     ] {
-        let answer = server.ask(&request).await;
-        let line = answer.lines().next().unwrap_or_default();
-        assert_eq!(line, format!("HTTP/1.1 {status}"), "{request}");
+        let (found, _) = server.request(line, headers, "").await;
+        assert_eq!(found, status, "{line} {headers}");
     }
+    server.stop().await;
+}
+
+/// Hashing runs beside the threads that serve: this test has one.
+#[tokio::test]
+async fn hashed_passwords_are_checked() {
+    let hashed = |text: &str| Some(Secret::Plain(text.to_owned()).hashed().unwrap());
+    let server = start(with_options(WebOptions {
+        password: hashed("secret"),
+        api_key: hashed("key"),
+        ..WebOptions::default()
+    }))
+    .await;
+    for (headers, status) in [
+        (WITH_PASSWORD, 200),
+        (WITH_KEY, 200),
+        ("X-API-Key: kez\r\n", 401),
+        ("", 401),
+    ] {
+        let (found, _) = server.request("GET /metrics", headers, "").await;
+        assert_eq!(found, status, "{headers}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn jsonstat_has_all_statistics_and_ours() {
+    let server = start(guarded()).await;
+    let stats = server.json("/jsonstat?command=stats").await;
+    for name in ["queries", "latency-sum", "too-old-drops", "drop-acl"] {
+        assert_eq!(stats[name], 0, "{name}");
+    }
+    for list in ["dynblocklist", "ebpfblocklist"] {
+        let empty = server.json(&format!("/jsonstat?command={list}")).await;
+        assert_eq!(empty, serde_json::json!({}));
+    }
+    server.stop().await;
+}
+
+/// A server, a pool with a cache, a rule.
+fn furnished() -> Config {
+    let server = Arc::new(backend(0, options("192.0.2.2:53")));
+    let mut pool = Arc::into_inner(pool("", &[Arc::clone(&server)])).unwrap();
+    pool.cache = Some(Arc::new(PacketCache::new(CacheOptions::new(100))));
+    Config {
+        servers: vec![server],
+        pools: vec![Some(Arc::new(pool))],
+        pool_names: PoolNames::default(),
+        rules: vec![Rule::new(AllRule, DropAction)],
+        acl: Netmasks::from_iter(["192.0.2.0/24".parse::<Netmask>().unwrap()]),
+        ..config(guarded())
+    }
+}
+
+/// Every field that dnsdist's manual names is there, and of its type.
+#[tokio::test]
+async fn the_overview_has_dnsdists_shape() {
+    let server = start(guarded()).await;
+    server.standing.config.store(Arc::new(furnished()));
+    let all = server.json("/api/v1/servers/localhost").await;
+    assert_eq!(all["daemon_type"], "dnsdist");
+    assert_eq!(all["acl"], "192.0.2.0/24");
+    assert_eq!(all["statistics"]["queries"], 0);
+    assert!(all["statistics"]["drop-acl"].is_null(), "ours is not here");
+    let rule = &all["rules"][0];
+    assert_eq!(
+        (&rule["action"], &rule["rule"], &rule["matches"]),
+        (&"drop".into(), &"All".into(), &0.into())
+    );
+    assert!(rule["action-stats"].is_object());
+    let backend = &all["servers"][0];
+    assert_eq!(backend["address"], "192.0.2.2:53");
+    assert_eq!(backend["name"], "192.0.2.2:53");
+    assert_eq!(backend["state"], "UP");
+    assert_eq!(backend["pools"], serde_json::json!([]));
+    for number in [
+        "qps",
+        "dropRate",
+        "latency",
+        "tcpLatency",
+        "healthCheckFailures",
+    ] {
+        assert!(backend[number].is_number(), "{number}");
+    }
+    let pool = &all["pools"][0];
+    assert_eq!(
+        (&pool["cacheSize"], &pool["serversCount"]),
+        (&100.into(), &1.into())
+    );
+    for list in [
+        "frontends",
+        "response-rules",
+        "dohFrontends",
+        "cache-hit-response-rules",
+    ] {
+        assert!(all[list].is_array(), "{list}");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_smaller_pages_have_dnsdists_shapes() {
+    let server = start(guarded()).await;
+    server.standing.config.store(Arc::new(furnished()));
+    const HOST: &str = "/api/v1/servers/localhost";
+    let statistics = server.json(&format!("{HOST}/statistics")).await;
+    let items = statistics.as_array().unwrap();
+    assert!(items.iter().all(|item| item["type"] == "StatisticItem"));
+    assert!(items.iter().all(|item| item["value"].is_number()));
+    assert!(!items.iter().any(|item| item["name"] == "drop-acl"));
+    let settings = server.json(&format!("{HOST}/config")).await;
+    let policy = settings.as_array().unwrap().iter();
+    let policy = policy.clone().find(|item| item["name"] == "server-policy");
+    assert_eq!(policy.unwrap()["value"], "leastOutstanding");
+    let acl = server.json(&format!("{HOST}/config/allow-from")).await;
+    let expected = serde_json::json!({"name": "allow-from", "type": "ConfigSetting", "value": ["192.0.2.0/24"]});
+    assert_eq!(acl, expected);
+    let pool = server.json(&format!("{HOST}/pool?name=")).await;
+    assert_eq!(pool["stats"]["name"], "");
+    assert_eq!(pool["servers"][0]["id"], 0);
+    let rings = server.json(&format!("{HOST}/rings?maxQueries=5")).await;
+    assert_eq!(rings, serde_json::json!({"queries": [], "responses": []}));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_acl_is_changed_where_the_api_may_write() {
+    const LINE: &str = "PUT /api/v1/servers/localhost/config/allow-from";
+    const BODY: &str = r#"{"value": ["192.0.2.0/24", "!192.0.2.1"]}"#;
+    let server = start(guarded()).await;
+    assert_eq!(server.request(LINE, WITH_KEY, BODY).await.0, 405);
+    let directory = tempfile::tempdir().unwrap();
+    let mut writable = guarded();
+    writable.options.api = ApiWrites {
+        allowed: true,
+        directory: Some(directory.path().to_owned()),
+    };
+    server.standing.config.store(Arc::new(config(writable)));
+    assert_eq!(server.request(LINE, "", BODY).await.0, 401);
+    for body in ["{", r#"{"value": ["x"]}"#, r#"{"value": "::1"}"#] {
+        assert_eq!(server.request(LINE, WITH_KEY, body).await.0, 400, "{body}");
+    }
+    assert!(server.standing.acl_set.lock().unwrap().is_empty());
+    let (status, body) = server.request(LINE, WITH_KEY, BODY).await;
+    assert_eq!(status, 200, "{body}");
+    assert!(body.contains(r#""!192.0.2.1/32""#), "{body}");
+    assert_eq!(server.standing.acl_set.lock().unwrap().len(), 2);
+    let written = std::fs::read_to_string(directory.path().join("acl.conf")).unwrap();
+    let line = written.lines().nth(1);
+    assert_eq!(line, Some(r#"setACL({"192.0.2.0/24", "!192.0.2.1/32"})"#));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_caches_entries_are_taken_out_by_name() {
+    let server = start(guarded()).await;
+    server.standing.config.store(Arc::new(furnished()));
+    for (query, status) in [
+        ("pool=&name=a.example", 200),
+        ("pool=&name=a.example&type=AAAA&suffix=1", 200),
+        ("pool=&name=a.example&type=%2328", 200),
+        ("pool=&name=a.example&type=nonsense", 400),
+        ("pool=&name=a..example", 400),
+        ("pool=", 400),
+        ("pool=none&name=a.example", 404),
+    ] {
+        let line = format!("DELETE /api/v1/cache?{query}");
+        let (found, body) = server.request(&line, WITH_KEY, "").await;
+        assert_eq!(found, status, "{query}: {body}");
+        assert!(
+            status != 200 || body == r#"{"count":"0","status":"purged"}"#,
+            "{body}"
+        );
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn headers_are_the_operators() {
+    let mut open = webserver();
+    open.options.headers = vec![
+        ("x-frame-options".parse().unwrap(), "".parse().unwrap()),
+        ("x-custom".parse().unwrap(), "custom".parse().unwrap()),
+    ];
+    let server = start(open.clone()).await;
+    let answer = server.ask(REQUEST).await;
+    assert!(answer.contains("\r\nx-custom: custom\r\n"), "{answer}");
+    assert!(!answer.contains("x-frame-options"), "{answer}");
+    let foreign = REQUEST.replace("\r\n\r\n", "\r\nOrigin: http://a.example\r\n\r\n");
+    assert!(!server.ask(&foreign).await.contains("access-control"));
+    open.options.allow_cross_origin_requests = true;
+    server.standing.config.store(Arc::new(config(open)));
+    let answer = server.ask(&foreign).await;
+    assert!(answer.contains("\r\naccess-control-allow-origin: http://a.example\r\n"));
+    let asked = server.ask(&foreign.replace("GET", "OPTIONS")).await;
+    assert!(asked.starts_with("HTTP/1.1 200"), "{asked}");
+    server.stop().await;
+}
+
+/// A second connection waits until the first one ends.
+#[tokio::test]
+async fn there_are_as_many_connections_as_configured() {
+    let server = start(with_options(WebOptions {
+        maximum_connections: 1,
+        ..WebOptions::default()
+    }))
+    .await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    first.write_all(b"GET /met").await.unwrap();
+    // The rest of the first request goes out only after the second has had its chance.
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    second.write_all(REQUEST.as_bytes()).await.unwrap();
+    let mut buffer = [0; 1];
+    let early = tokio::time::timeout(Duration::from_millis(100), second.read(&mut buffer));
+    assert!(early.await.is_err(), "there is one place");
+    first.write_all(&REQUEST.as_bytes()[8..]).await.unwrap();
+    let mut answer = String::new();
+    first.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    second.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("dnsdist_queries"), "{answer}");
     server.stop().await;
 }
 

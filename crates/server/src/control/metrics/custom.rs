@@ -1,0 +1,316 @@
+//! Metrics that the operator declares and counts in Lua: `declareMetric`, `incMetric`, `decMetric`, `setMetric`,
+//! `getMetric`. Their numbers live on over a reload that declares them again.
+//!
+//! One lock, taken by Lua functions that use them and by whoever shows them: never by a configuration without.
+
+use super::text::{Kind, Text, Value};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// All that were declared.
+#[derive(Debug, Default)]
+pub struct CustomMetrics(Mutex<BTreeMap<String, CustomMetric>>);
+
+#[derive(Debug, Clone, PartialEq)]
+struct CustomMetric {
+    kind: Kind,
+    description: String,
+    /// The name in /metrics.
+    prometheus_name: String,
+    /// By labels, as they are written; `""` without.
+    values: BTreeMap<Labels, f64>,
+}
+
+/// `(name, value)`, by name.
+pub type Labels = Vec<(String, String)>;
+
+/// Why a metric was not declared, counted or read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetricError {
+    BadName(String),
+    BadPrometheusName(String),
+    BadKind(String),
+    /// A statistic of ours has that name.
+    Taken(String),
+    Unknown(String),
+    NotACounter(String),
+    NotAGauge(String),
+}
+
+impl fmt::Display for MetricError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MetricError::BadName(name) => write!(
+                f,
+                "'{name}' is no name of a metric: lower-case letters, digits and dashes expected"
+            ),
+            MetricError::BadPrometheusName(name) => write!(
+                f,
+                "'{name}' is no name for Prometheus: letters, digits and underscores expected, a digit not first"
+            ),
+            MetricError::BadKind(kind) => {
+                write!(f, "type '{kind}': counter or gauge expected")
+            }
+            MetricError::Taken(name) => write!(f, "{name} is a statistic already"),
+            MetricError::Unknown(name) => {
+                write!(f, "{name} was not declared: declareMetric comes first")
+            }
+            MetricError::NotACounter(name) => {
+                write!(f, "{name} is a gauge: setMetric changes it")
+            }
+            MetricError::NotAGauge(name) => {
+                write!(f, "{name} is a counter: incMetric and decMetric change it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MetricError {}
+
+impl CustomMetrics {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, CustomMetric>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Declares one; again with the same words changes nothing.
+    ///
+    /// # Errors
+    /// See [`MetricError`].
+    pub fn declare(
+        &self,
+        name: &str,
+        kind: &str,
+        description: &str,
+        prometheus_name: Option<&str>,
+    ) -> Result<(), MetricError> {
+        let usual = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
+        if name.is_empty() || !name.bytes().all(|octet| usual(octet) || octet == b'-') {
+            return Err(MetricError::BadName(name.to_owned()));
+        }
+        if super::statistics::find(name).is_some() {
+            return Err(MetricError::Taken(name.to_owned()));
+        }
+        let metric = CustomMetric {
+            kind: match kind {
+                "counter" => Kind::Counter,
+                "gauge" => Kind::Gauge,
+                _ => return Err(MetricError::BadKind(kind.to_owned())),
+            },
+            description: description.replace(['\n', '\\'], " "),
+            prometheus_name: match prometheus_name {
+                Some(other) => checked(other)?,
+                None => format!("dnsdist_{}", name.replace('-', "_")),
+            },
+            values: BTreeMap::new(),
+        };
+        let mut metrics = self.lock();
+        let shown = |other: &CustomMetric| other.prometheus_name == metric.prometheus_name;
+        if metrics
+            .iter()
+            .any(|(other, known)| other != name && shown(known))
+        {
+            return Err(MetricError::Taken(metric.prometheus_name));
+        }
+        let values = match metrics.get(name) {
+            Some(known) if known.kind == metric.kind => known.values.clone(),
+            Some(_) => return Err(MetricError::Taken(name.to_owned())),
+            None => BTreeMap::new(),
+        };
+        metrics.insert(name.to_owned(), CustomMetric { values, ..metric });
+        Ok(())
+    }
+
+    /// Adds `step` to a counter; its new value.
+    ///
+    /// # Errors
+    /// It was not declared, or is a gauge.
+    pub fn add(&self, name: &str, labels: Labels, step: f64) -> Result<f64, MetricError> {
+        self.change(name, Kind::Counter, labels, |value| value + step)
+    }
+
+    /// Sets a gauge; its new value.
+    ///
+    /// # Errors
+    /// It was not declared, or is a counter.
+    pub fn set(&self, name: &str, labels: Labels, value: f64) -> Result<f64, MetricError> {
+        self.change(name, Kind::Gauge, labels, |_| value)
+    }
+
+    fn change(
+        &self,
+        name: &str,
+        kind: Kind,
+        labels: Labels,
+        change: impl FnOnce(f64) -> f64,
+    ) -> Result<f64, MetricError> {
+        let mut metrics = self.lock();
+        let unknown = || MetricError::Unknown(name.to_owned());
+        let metric = metrics.get_mut(name).ok_or_else(unknown)?;
+        if metric.kind != kind {
+            return Err(match kind {
+                Kind::Counter => MetricError::NotACounter(name.to_owned()),
+                _ => MetricError::NotAGauge(name.to_owned()),
+            });
+        }
+        let value = metric.values.entry(labels).or_default();
+        *value = change(*value);
+        Ok(*value)
+    }
+
+    /// The value of a metric; 0 before it was changed.
+    ///
+    /// # Errors
+    /// It was not declared.
+    pub fn get(&self, name: &str, labels: &Labels) -> Result<f64, MetricError> {
+        let metrics = self.lock();
+        let metric = metrics.get(name);
+        let metric = metric.ok_or_else(|| MetricError::Unknown(name.to_owned()))?;
+        Ok(metric.values.get(labels).copied().unwrap_or_default())
+    }
+
+    /// Takes over the numbers of those that `previous` has under the same name and of the same kind.
+    pub fn count_on(&self, previous: &CustomMetrics) {
+        if std::ptr::eq(self, previous) {
+            return;
+        }
+        let mut metrics = self.lock();
+        for (name, old) in previous.lock().iter() {
+            if let Some(new) = metrics.get_mut(name)
+                && new.kind == old.kind
+                && new.values.is_empty()
+            {
+                new.values.clone_from(&old.values);
+            }
+        }
+    }
+
+    /// Name and value of each, of those with labels the sum.
+    pub fn statistics(&self) -> Vec<(String, Value)> {
+        let metrics = self.lock();
+        let sum = |metric: &CustomMetric| metric.values.values().sum::<f64>();
+        let rows = metrics.iter();
+        rows.map(|(name, metric)| (name.clone(), shown(metric.kind, sum(metric))))
+            .collect()
+    }
+
+    /// The families in /metrics.
+    pub fn write(&self, text: &mut Text) {
+        for metric in self.lock().values() {
+            let mut rows = text.family(&metric.prometheus_name, metric.kind, &metric.description);
+            if metric.values.is_empty() {
+                rows.row("", &[], 0);
+            }
+            for (labels, value) in &metric.values {
+                let labels = labels.iter();
+                let labels: Vec<_> = labels
+                    .map(|(name, value)| (name.as_str(), value.as_str()))
+                    .collect();
+                rows.row("", &labels, shown(metric.kind, *value));
+            }
+        }
+    }
+}
+
+/// Counters are whole numbers, as dnsdist's are.
+fn shown(kind: Kind, value: f64) -> Value {
+    match kind {
+        Kind::Counter => Value::Signed(value as i64),
+        _ => Value::Real(value),
+    }
+}
+
+/// prometheus.io, "Metric names": `[a-zA-Z_:][a-zA-Z0-9_:]*`. Ours begin with other words.
+fn checked(name: &str) -> Result<String, MetricError> {
+    let usual = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'_' | b':');
+    let starts = name
+        .bytes()
+        .next()
+        .is_some_and(|first| !first.is_ascii_digit());
+    if !starts || !name.bytes().all(usual) {
+        return Err(MetricError::BadPrometheusName(name.to_owned()));
+    }
+    let statistic = name
+        .strip_prefix("dnsdist_")
+        .map(|rest| rest.replace('_', "-"));
+    if name.starts_with("millrace_")
+        || statistic.is_some_and(|rest| super::statistics::find(&rest).is_some())
+    {
+        return Err(MetricError::Taken(name.to_owned()));
+    }
+    Ok(name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn declared() -> CustomMetrics {
+        let metrics = CustomMetrics::default();
+        metrics.declare("seen", "counter", "Seen.", None).unwrap();
+        metrics
+            .declare("heat", "gauge", "Heat.", Some("room_heat"))
+            .unwrap();
+        metrics
+    }
+
+    #[test]
+    fn counters_count_and_gauges_are_set() {
+        let metrics = declared();
+        assert_eq!(metrics.add("seen", vec![], 1.0), Ok(1.0));
+        assert_eq!(metrics.add("seen", vec![], -3.0), Ok(-2.0));
+        assert_eq!(metrics.set("heat", vec![], 21.5), Ok(21.5));
+        assert_eq!(metrics.get("heat", &vec![]), Ok(21.5));
+        let unknown = MetricError::Unknown("x".to_owned());
+        assert_eq!(metrics.get("x", &vec![]), Err(unknown));
+        assert!(metrics.add("heat", vec![], 1.0).is_err());
+        assert!(metrics.set("seen", vec![], 1.0).is_err());
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let expected = "# HELP dnsdist_seen Seen.\n# TYPE dnsdist_seen counter\ndnsdist_seen -2\n\
+                        # HELP room_heat Heat.\n# TYPE room_heat gauge\nroom_heat 21.5\n";
+        assert_eq!(text.finish(), expected);
+    }
+
+    #[test]
+    fn labels_make_rows() {
+        let metrics = declared();
+        let label = |value: &str| vec![("kind".to_owned(), value.to_owned())];
+        metrics.add("seen", label("a"), 2.0).unwrap();
+        metrics.add("seen", label("b"), 3.0).unwrap();
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.finish();
+        assert!(text.contains("dnsdist_seen{kind=\"a\"} 2\ndnsdist_seen{kind=\"b\"} 3\n"));
+        let sum = metrics.statistics()[1].clone();
+        assert_eq!(sum, ("seen".to_owned(), Value::Signed(5)));
+    }
+
+    #[test]
+    fn names_that_are_taken_or_none_are_refused() {
+        let metrics = declared();
+        for (name, kind, prometheus) in [
+            ("Seen", "counter", None),
+            ("", "counter", None),
+            ("a", "histogram", None),
+            ("queries", "counter", None),
+            ("a", "counter", Some("1a")),
+            ("a", "counter", Some("dnsdist_queries")),
+            ("a", "counter", Some("millrace_a")),
+            ("a", "counter", Some("room_heat")),
+            ("seen", "gauge", None),
+        ] {
+            let declared = metrics.declare(name, kind, "", prometheus);
+            assert!(declared.is_err(), "{name} {kind} {prometheus:?}");
+        }
+    }
+
+    #[test]
+    fn a_reload_counts_on() {
+        let (old, new) = (declared(), declared());
+        old.add("seen", vec![], 7.0).unwrap();
+        new.count_on(&old);
+        assert_eq!(new.get("seen", &vec![]), Ok(7.0));
+        new.count_on(&new);
+    }
+}

@@ -1,0 +1,113 @@
+//! Before and behind every page: who is let in, and the headers that go out.
+
+use super::Client;
+use super::pages::Site;
+use crate::config::web::WebOptions;
+use crate::control::credentials::{Area, Credentials};
+use axum::extract::connect_info::ConnectInfo;
+use axum::extract::{Request, State};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    CONNECTION, HeaderName, ORIGIN, VARY, WWW_AUTHENTICATE,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use std::net::IpAddr;
+
+/// Lets a request on to its page when its credentials open that.
+pub(super) async fn admit(
+    State(site): State<Site>,
+    ConnectInfo(Client(client)): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(options) = site.options() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let area = Area::of(request.uri().path());
+    let credentials = Credentials::of(request.headers());
+    if opens(credentials, area, options, client.ip()).await {
+        return next.run(request).await;
+    }
+    unauthorized(area)
+}
+
+/// Hashing takes its time, and others are served meanwhile.
+async fn opens(credentials: Credentials, area: Area, options: WebOptions, client: IpAddr) -> bool {
+    if !credentials.are_slow(&options) {
+        return credentials.open(area, &options, client);
+    }
+    let hashed = tokio::task::spawn_blocking(move || credentials.open(area, &options, client));
+    hashed.await.unwrap_or(false)
+}
+
+/// Browsers are asked for a password where one would do.
+fn unauthorized(area: Area) -> Response {
+    let text = (StatusCode::UNAUTHORIZED, "Unauthorized\n");
+    match area {
+        Area::Api => text.into_response(),
+        _ => ([(WWW_AUTHENTICATE, "Basic realm=\"millrace\"")], text).into_response(),
+    }
+}
+
+/// dnsdist's headers for browsers, and those of `customHeaders`, on every page.
+pub(super) async fn with_headers(
+    State(site): State<Site>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let options = site.options().unwrap_or_default();
+    let origin = request.headers().get(ORIGIN).cloned();
+    let origin = origin.filter(|_| options.allow_cross_origin_requests);
+    let mut response = match (&origin, request.method()) {
+        // A browser asks what it may ask, without credentials.
+        (Some(_), &Method::OPTIONS) => StatusCode::OK.into_response(),
+        _ => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    headers.extend(USUAL);
+    for (name, value) in options.headers {
+        match value.is_empty() {
+            true => headers.remove(name),
+            false => headers.insert(name, value),
+        };
+    }
+    if let Some(origin) = origin {
+        allow(headers, origin);
+    }
+    response
+}
+
+fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(VARY, HeaderValue::from_static("Origin"));
+    let methods = HeaderValue::from_static("GET, PUT, DELETE");
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let allowed = HeaderValue::from_static("Authorization, Content-Type, X-API-Key");
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+}
+
+const USUAL: [(HeaderName, HeaderValue); 6] = [
+    (
+        HeaderName::from_static("content-security-policy"),
+        HeaderValue::from_static("default-src 'self'; style-src 'self' 'unsafe-inline'"),
+    ),
+    (
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    ),
+    (
+        HeaderName::from_static("x-frame-options"),
+        HeaderValue::from_static("deny"),
+    ),
+    (
+        HeaderName::from_static("x-permitted-cross-domain-policies"),
+        HeaderValue::from_static("none"),
+    ),
+    (
+        HeaderName::from_static("x-xss-protection"),
+        HeaderValue::from_static("1; mode=block"),
+    ),
+    (CONNECTION, HeaderValue::from_static("close")),
+];

@@ -1,0 +1,217 @@
+//! `/api/v1`: what dnsdist's manual calls its API ("Built-in webserver", URL endpoints). Statistics here are exactly
+//! dnsdist's: rows of our own are in `/metrics` and `/jsonstat` only.
+
+use super::objects;
+use super::pages::Site;
+use crate::config::Config;
+use crate::config::web::ApiWrites;
+use crate::log;
+use crate::pipeline::acl::{Netmask, Netmasks};
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use std::io;
+use wire::codes::parse_qtype;
+use wire::name::NameBuf;
+
+pub(super) fn router() -> Router<Site> {
+    const HOST: &str = "/api/v1/servers/localhost";
+    let host = Router::new()
+        .route("/statistics", get(statistics))
+        .route("/config", get(settings))
+        .route("/config/allow-from", get(allow_from).put(set_allow_from))
+        .route("/pool", get(pool))
+        .route("/rings", get(rings));
+    Router::new()
+        .route(HOST, get(overview))
+        .nest(HOST, host)
+        .route("/api/v1/cache", delete(expunge))
+}
+
+async fn overview(State(site): State<Site>) -> Json<Value> {
+    Json(objects::overview(&site.metrics))
+}
+
+async fn statistics(State(site): State<Site>) -> Json<Vec<Value>> {
+    let statistics = site.metrics.dialect_statistics().into_iter();
+    let items = statistics.map(|(name, value)| {
+        let value = Value::from(value);
+        json!({"name": name, "type": "StatisticItem", "value": value})
+    });
+    Json(items.collect())
+}
+
+async fn settings(State(site): State<Site>) -> Json<Vec<Value>> {
+    Json(objects::settings(&site.config()))
+}
+
+// ---------------------------------------------------------------------------------------------------- allow-from
+
+async fn allow_from(State(site): State<Site>) -> Json<Value> {
+    Json(shown_acl(&site.config().acl))
+}
+
+fn shown_acl(acl: &Netmasks) -> Value {
+    objects::setting("allow-from", objects::netmasks(acl))
+}
+
+#[derive(Deserialize)]
+struct AllowFrom {
+    value: Vec<String>,
+}
+
+/// Changes the ACL at once; `setAPIWritable` must allow it, and may name where it is written down.
+async fn set_allow_from(State(site): State<Site>, body: Bytes) -> Response {
+    let writes = site.options().map(|options| options.api);
+    let Some(writes) = writes.filter(|writes| writes.allowed) else {
+        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    };
+    let asked: Result<AllowFrom, String> =
+        serde_json::from_slice(&body).map_err(|error| error.to_string());
+    let parse = |asked: AllowFrom| {
+        let masks = asked.value.iter().map(|text| text.parse::<Netmask>());
+        let masks: Result<Vec<_>, _> = masks.collect();
+        masks.map_err(|error| error.to_string())
+    };
+    let masks = match asked.and_then(parse) {
+        Ok(masks) => masks,
+        Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+    };
+    let acl: Netmasks = masks.iter().copied().collect();
+    match change_acl(site, masks, writes).await {
+        Ok(()) => Json(shown_acl(&acl)).into_response(),
+        Err(reason) => {
+            log::error!("the ACL was not changed by the API: {reason}");
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("{reason}\n")).into_response()
+        }
+    }
+}
+
+/// Waits for the control thread and perhaps a disk: not where others are served.
+async fn change_acl(site: Site, masks: Vec<Netmask>, writes: ApiWrites) -> Result<(), String> {
+    let change = move || {
+        if let Some(directory) = &writes.directory {
+            let file = directory.join("acl.conf");
+            let written = write_acl(&file, &masks);
+            written.map_err(|error| format!("{}: {error}", file.display()))?;
+        }
+        site.commands.set_acl(masks)
+    };
+    let done = tokio::task::spawn_blocking(change).await;
+    done.unwrap_or_else(|_| Err("the change has failed: see the log".to_owned()))
+}
+
+/// A file for includeDirectory(), replaced as a whole.
+fn write_acl(file: &std::path::Path, masks: &[Netmask]) -> io::Result<()> {
+    let mut text = String::from("-- Written by the API (PUT config/allow-from).\nsetACL({");
+    for (number, mask) in masks.iter().enumerate() {
+        let comma = if number == 0 { "" } else { ", " };
+        // A string takes any formatting.
+        let _ = write!(text, "{comma}\"{mask}\"");
+    }
+    text.push_str("})\n");
+    let new = file.with_extension("conf.new");
+    std::fs::write(&new, text)?;
+    std::fs::rename(new, file)
+}
+
+// ---------------------------------------------------------------------------------------------------- pool and rings
+
+#[derive(Deserialize)]
+struct PoolAsked {
+    name: Option<String>,
+}
+
+async fn pool(State(site): State<Site>, Query(asked): Query<PoolAsked>) -> Response {
+    let Some(name) = asked.name else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
+    let config = site.config();
+    match find_pool(&config, &name) {
+        Some(pool) => Json(objects::one_pool(&site.metrics, &config, pool)).into_response(),
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+fn find_pool<'c>(config: &'c Config, name: &str) -> Option<&'c crate::backend::pool::Pool> {
+    let mut pools = config.pools.iter().flatten();
+    pools.find(|pool| pool.name == name).map(|pool| &**pool)
+}
+
+#[derive(Deserialize)]
+struct RingsAsked {
+    #[serde(rename = "maxQueries")]
+    queries: Option<usize>,
+    #[serde(rename = "maxResponses")]
+    responses: Option<usize>,
+}
+
+async fn rings(State(site): State<Site>, Query(asked): Query<RingsAsked>) -> Response {
+    let limit = |number: Option<usize>| number.unwrap_or(usize::MAX);
+    let (queries, responses) = (limit(asked.queries), limit(asked.responses));
+    // Tens of thousands of entries are copied and sorted.
+    let shown =
+        tokio::task::spawn_blocking(move || objects::rings(&site.metrics, queries, responses));
+    match shown.await {
+        Ok(shown) => Json(shown).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+// ---------------------------------------------------------------------------------------------------- cache
+
+#[derive(Deserialize)]
+struct ExpungeAsked {
+    pool: Option<String>,
+    name: Option<String>,
+    #[serde(rename = "type")]
+    qtype: Option<String>,
+    suffix: Option<String>,
+}
+
+/// Takes entries for a name out of a pool's cache: of all types or one, with all below the name where `suffix` is there.
+async fn expunge(State(site): State<Site>, Query(asked): Query<ExpungeAsked>) -> Response {
+    let (Some(pool), Some(name)) = (asked.pool, asked.name) else {
+        return bad("pool and name must be given");
+    };
+    let Ok(name) = name.parse::<NameBuf>() else {
+        return bad("name is no domain name");
+    };
+    let qtype = match asked.qtype.as_deref().map(qtype) {
+        None => None,
+        Some(Some(qtype)) => Some(qtype),
+        Some(None) => return bad("type: a name (AAAA) or a number (#28, TYPE28) expected"),
+    };
+    let config = site.config();
+    let Some(pool) = find_pool(&config, &pool) else {
+        return (StatusCode::NOT_FOUND, "there is no such pool\n").into_response();
+    };
+    let Some(cache) = pool.cache.clone() else {
+        return (StatusCode::NOT_FOUND, "the pool has no cache\n").into_response();
+    };
+    let suffix = asked.suffix.is_some();
+    let removed =
+        tokio::task::spawn_blocking(move || cache.expunge_by_name(&name.as_name(), qtype, suffix));
+    match removed.await {
+        Ok(count) => Json(json!({"status": "purged", "count": count.to_string()})).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn bad(reason: &str) -> Response {
+    (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
+}
+
+/// `AAAA`, `TYPE28` or `#28`.
+fn qtype(text: &str) -> Option<u16> {
+    match text.strip_prefix('#') {
+        Some(number) => number.parse().ok(),
+        None => parse_qtype(text),
+    }
+}

@@ -1,0 +1,93 @@
+//! The pages: `/metrics`, `/jsonstat`, an index, and those of `/api` ([`super::api`]).
+
+use super::admission::{admit, with_headers};
+use super::api;
+use crate::config::Config;
+use crate::config::web::WebOptions;
+use crate::control::metrics::Metrics;
+use crate::control::socket::Commands;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+
+/// What pages are made of.
+#[derive(Clone)]
+pub(super) struct Site {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) commands: Arc<dyn Commands>,
+}
+
+impl Site {
+    pub(super) fn config(&self) -> Arc<Config> {
+        self.metrics.config()
+    }
+
+    /// `None`: there is no web server any more.
+    pub(super) fn options(&self) -> Option<WebOptions> {
+        let config = self.config();
+        let webserver = config.webserver.as_ref();
+        webserver.map(|webserver| webserver.options.clone())
+    }
+}
+
+/// All that is served.
+pub(super) fn router(site: Site) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/metrics", get(show_metrics))
+        .route("/jsonstat", get(jsonstat))
+        .merge(api::router())
+        // Only around pages that there are: others are 404 for everybody.
+        .route_layer(middleware::from_fn_with_state(site.clone(), admit))
+        .layer(middleware::from_fn_with_state(site.clone(), with_headers))
+        .with_state(site)
+}
+
+async fn index() -> Html<&'static str> {
+    Html(include_str!("index.html"))
+}
+
+async fn show_metrics(State(site): State<Site>) -> Response {
+    // Kind and version of the text, as scrapers ask for it.
+    let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (kind, site.metrics.text()).into_response()
+}
+
+#[derive(Deserialize)]
+struct JsonStat {
+    #[serde(default)]
+    command: String,
+}
+
+async fn jsonstat(State(site): State<Site>, Query(asked): Query<JsonStat>) -> Response {
+    match asked.command.as_str() {
+        "stats" => Json(stats(&site)).into_response(),
+        // There are no dynamic blocks yet.
+        "dynblocklist" | "ebpfblocklist" => Json(Map::new()).into_response(),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// All statistics as one object, rows of ours among them, and what only this page of dnsdist's has.
+fn stats(site: &Site) -> Map<String, Value> {
+    const NO_LONGER_COUNTED: [&str; 4] = [
+        "over-capacity-drops",
+        "packetcache-hits",
+        "packetcache-misses",
+        "too-old-drops",
+    ];
+    let zeros = NO_LONGER_COUNTED.map(|name| (name.to_owned(), 0.into()));
+    let policy = super::objects::policy(&site.config());
+    let statistics = site.metrics.statistics().into_iter();
+    statistics
+        .map(|(name, value)| (name, value.into()))
+        .chain(zeros)
+        .chain([("server-policy".to_owned(), policy.into())])
+        .collect()
+}
