@@ -155,6 +155,12 @@ impl Shard {
         self.writers.bump(&self.hand_overs[reason as usize], 1);
     }
 
+    /// Adds to a cell that is this shard's.
+    #[inline]
+    pub fn bump(&self, cell: &AtomicU64, number: u64) {
+        self.writers.bump(cell, number);
+    }
+
     pub fn get(&self, counter: Counter) -> u64 {
         self.counters[counter as usize].load(Relaxed)
     }

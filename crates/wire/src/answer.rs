@@ -10,7 +10,7 @@
 
 use crate::codes::rcode as rcodes;
 pub use crate::message::OPT_LENGTH;
-use crate::message::{HEADER_LENGTH, Header, QueryParts, opt_record, parse_response};
+use crate::message::{EdnsOption, HEADER_LENGTH, Header, QueryParts, opt_record, parse_response};
 
 /// What every client takes over UDP, in octets (RFC 1035 §4.2.1).
 const UDP_PAYLOAD_MIN: usize = 512;
@@ -70,19 +70,65 @@ fn finish(buffer: &mut [u8], parts: &QueryParts, rcode: u16, tc: bool, edns: Edn
     question_end + OPT_LENGTH
 }
 
-/// Puts an OPT record without options behind the `length` octets of an answer, counts it, and returns the new length. The
-/// answer's response code is one of four bits.
+/// The fixed fields of an OPT record in an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptFields {
+    /// The largest UDP payload its sender takes, in octets.
+    pub payload_size: u16,
+    /// The upper eight of the twelve bits of response code; the lower four are in the header.
+    pub extended_rcode: u8,
+    /// As in the query (RFC 3225 §3).
+    pub dnssec_ok: bool,
+}
+
+/// Octets of an OPT record with these options.
+#[inline]
+#[must_use]
+pub fn opt_length(options: &[EdnsOption<'_>]) -> usize {
+    let lengths = options.iter().map(|option| 4 + option.value.len());
+    OPT_LENGTH + lengths.sum::<usize>()
+}
+
+/// Puts an OPT record behind the `length` octets of an answer, counts it, and returns the new length. Options for which
+/// the buffer has no room are left out, the last first.
 ///
 /// # Panics
 /// Where `buffer` has no room for [`OPT_LENGTH`] octets more, or holds no header.
 #[inline]
-pub fn append_opt(buffer: &mut [u8], length: usize, payload_size: u16, dnssec_ok: bool) -> usize {
-    let end = length + OPT_LENGTH;
-    buffer[length..end].copy_from_slice(&opt_record(payload_size, 0, dnssec_ok));
+pub fn append_opt(
+    buffer: &mut [u8],
+    length: usize,
+    fields: OptFields,
+    options: &[EdnsOption<'_>],
+) -> usize {
+    let mut end = length + OPT_LENGTH;
+    let record = opt_record(fields.payload_size, fields.extended_rcode, fields.dnssec_ok);
+    buffer[length..end].copy_from_slice(&record);
+    if !options.is_empty() {
+        end = append_options(buffer, end, options);
+    }
     let mut header = Header::read(buffer).expect("an answer has a header");
     header.set_additional_count(header.additional_count() + 1);
     header.write(buffer).expect("it was just read from there");
     end
+}
+
+/// Options behind an OPT record that ends at `start` and has none yet; where it ends now.
+fn append_options(buffer: &mut [u8], start: usize, options: &[EdnsOption<'_>]) -> usize {
+    let mut at = start;
+    for option in options {
+        let length = option.value.len();
+        let Some(place) = buffer.get_mut(at..at + 4 + length) else {
+            break;
+        };
+        place[..2].copy_from_slice(&option.code.to_be_bytes());
+        place[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        place[4..].copy_from_slice(option.value);
+        at += 4 + length;
+    }
+    let length = (at - start) as u16;
+    buffer[start - 2..start].copy_from_slice(&length.to_be_bytes());
+    at
 }
 
 /// Turns a message that could not be parsed (see [`crate::message::QueryError::answer`]) into a header alone, with
@@ -225,15 +271,27 @@ mod tests {
             .record(Section::Additional, b"\xc0\x0c", 1, 60, &[192, 0, 2, 1])
             .octets;
         let length = buffer.len();
-        buffer.resize(length + 20, 0xff);
-        let length = append_opt(&mut buffer, length, 1_400, true);
+        buffer.resize(length + 50, 0xff);
+        let fields = OptFields {
+            payload_size: 1_400,
+            extended_rcode: 1,
+            dnssec_ok: true,
+        };
+        let option = |code, value| EdnsOption { code, value };
+        // The third has no room.
+        let options = [option(3, b"ns1"), option(15, b""), option(10, b"12345678")];
+        assert_eq!(opt_length(&options[..2]), 11 + 7 + 4);
+        buffer.truncate(length + opt_length(&options) - 1);
+        let length = append_opt(&mut buffer, length, fields, &options);
         let parts = parse_response(&buffer[..length]).unwrap();
         let edns = parts.edns.unwrap();
         assert_eq!((edns.payload_size, edns.dnssec_ok), (1_400, true));
+        assert_eq!(parts.rcode, 16);
         assert_eq!(
             (usize::from(parts.end), parts.additional_count),
             (length, 2)
         );
+        assert!(edns.options(&buffer).eq(options[..2].iter().copied()));
     }
 
     #[test]

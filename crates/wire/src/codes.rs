@@ -209,6 +209,17 @@ codes! {
     }
 }
 
+codes! {
+    /// Extended errors: what an EXTENDEDERROR option says beside the response code (RFC 8914 §4).
+    extended_error: u16 {
+        NOT_READY "Not Ready" = 14,
+        PROHIBITED "Prohibited" = 18,
+        NOT_AUTHORITATIVE "Not Authoritative" = 20,
+        NOT_SUPPORTED "Not Supported" = 21,
+        INVALID_DATA "Invalid Data" = 24,
+    }
+}
+
 /// The number of a type written as its name or as `TYPE65280` (RFC 3597 §5).
 #[must_use]
 pub fn parse_qtype(text: &str) -> Option<u16> {

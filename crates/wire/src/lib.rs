@@ -12,12 +12,14 @@
 //! | [`message`] | DNS messages: header, query, response, records, EDNS | 1035, 2181, 6891, 9619 |
 //! | [`answer`] | answers made in the query's own buffer | 1035, 6891 |
 //! | [`ttl`] | times to live: found, aged, limited | 1035, 2181, 2308 |
+//! | [`cookie`] | DNS cookies and the servers' half of them | 7873, 9018 |
 //! | [`codes`] | the numbers of IANA's registries and their names | 6895, 3597 |
 #![forbid(unsafe_code)]
 
 pub mod answer;
 pub mod checksum;
 pub mod codes;
+pub mod cookie;
 pub mod frame;
 pub mod message;
 pub mod name;

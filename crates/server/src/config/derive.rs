@@ -5,7 +5,7 @@ use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
 use super::spec::{ChainSpecs, ListenerSpec, RuleSpec, Spec};
-use super::{Config, Listener, Xdp, defaults};
+use super::{Config, Listener, Xdp, ZoneOptions, authority, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
@@ -50,9 +50,11 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         traffic: Vec::new(),
         tuning: spec.tuning.clone(),
         webserver: spec.web.derive(),
-        server_id: spec.server_id.clone(),
+        server_id: spec.server_id.clone().unwrap_or_default(),
         custom_metrics: Arc::clone(&spec.custom_metrics),
         local: Arc::default(),
+        zone_options: zone_options(spec),
+        authority: authority::resolve(spec, previous),
         capabilities: spec.capabilities.clone(),
     })
 }
@@ -184,4 +186,14 @@ fn pools(
         }));
     }
     pools
+}
+
+fn zone_options(spec: &Spec) -> Vec<ZoneOptions> {
+    let number = |name: &String| spec.pool_names.find(name);
+    let zones = spec.zones.iter().map(|zone| ZoneOptions {
+        apex: zone.apex.clone(),
+        pools: zone.pools.iter().filter_map(number).collect(),
+        statistics: zone.statistics,
+    });
+    zones.collect()
 }

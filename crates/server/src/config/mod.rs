@@ -3,6 +3,7 @@
 //! points to.
 
 pub mod addresses;
+pub mod authority;
 pub mod cache;
 pub mod defaults;
 pub mod derive;
@@ -32,6 +33,7 @@ use crate::control::metrics::custom::CustomMetrics;
 use crate::counters::Traffic;
 use crate::local::Local;
 use crate::pipeline::acl::Netmasks;
+use crate::pipeline::authority::Authority;
 #[cfg(doc)]
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::{Chains, Rule};
@@ -39,6 +41,7 @@ use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::name::NameBuf;
 
 /// One immutable configuration: a query sees exactly one of them (invariant I8). The default one serves nobody.
 #[derive(Default)]
@@ -69,6 +72,10 @@ pub struct Config {
     pub custom_metrics: Arc<CustomMetrics>,
     /// The zones of `millrace.addZone`.
     pub local: Arc<Local>,
+    /// What of these zones is for the pipeline alone, in their order.
+    pub zone_options: Vec<ZoneOptions>,
+    /// How zones are answered from.
+    pub authority: Authority,
     /// addCapabilitiesToRetain, as written: `CAP_SYS_ADMIN`.
     pub capabilities: Vec<String>,
 }
@@ -82,7 +89,8 @@ impl Config {
         }
     }
 
-    /// Gets every listener counters for so many shards: those that `previous` had for its address, or new ones.
+    /// Gets every listener and zone counters for so many shards: those that `previous` had for it, or new ones. The zones
+    /// must be there.
     pub fn count_traffic(&mut self, shards: usize, previous: Option<&Config>) {
         let traffic = |listener: &Listener| {
             let previous = previous.and_then(|previous| {
@@ -93,6 +101,7 @@ impl Config {
             previous.unwrap_or_else(|| [(); 2].map(|()| Arc::new(Traffic::new(shards))))
         };
         self.traffic = self.listeners.iter().map(traffic).collect();
+        self.count_zones(shards, previous);
     }
 
     /// The place of the listener that serves `destination`.
@@ -109,6 +118,16 @@ impl Config {
     pub fn pool(&self, id: PoolId) -> Option<&Arc<Pool>> {
         self.pools.get(usize::from(id.0))?.as_ref()
     }
+}
+
+/// What a zone is besides its records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneOptions {
+    pub apex: NameBuf,
+    /// The pools that it serves; none: the default one.
+    pub pools: Vec<PoolId>,
+    /// It has counters of its own.
+    pub statistics: bool,
 }
 
 /// One address that is served, with all its `addLocal` lines.

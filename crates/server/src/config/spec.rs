@@ -1,6 +1,7 @@
 //! What people wrote: mutable, owned by the control thread. The Lua functions fill it, [`super::derive`] makes a
 //! [`super::Config`] of it and leaves the live objects here, so that the next edit finds them.
 
+use super::authority::AuthoritySpec;
 use super::cache::CacheOptions;
 use super::place::Place;
 use super::pools::PoolNames;
@@ -43,7 +44,9 @@ pub struct Spec {
     /// declareMetric.
     pub custom_metrics: Arc<CustomMetrics>,
     /// setServerID.
-    pub server_id: String,
+    pub server_id: Option<String>,
+    /// How zones are answered from.
+    pub authority: AuthoritySpec,
     /// addCapabilitiesToRetain, as written.
     pub capabilities: Vec<String>,
     /// One per millrace.addZone, in their order.
@@ -82,6 +85,10 @@ pub struct ZoneSpec {
     pub apex: NameBuf,
     /// The zone's file.
     pub file: PathBuf,
+    /// The pools that it serves, which exist; none: the default one.
+    pub pools: Vec<String>,
+    /// It has counters of its own.
+    pub statistics: bool,
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.
@@ -183,7 +190,8 @@ impl Spec {
             logging: log::Settings::DEFAULT,
             web: WebSpec::default(),
             custom_metrics: Arc::default(),
-            server_id: String::new(),
+            server_id: None,
+            authority: AuthoritySpec::default(),
             capabilities: Vec::new(),
             zones: Vec::new(),
             remarks: Vec::new(),

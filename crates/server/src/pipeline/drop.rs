@@ -48,11 +48,13 @@ pub enum DropReason {
     ResponseHeld,
     /// A response action said so.
     ResponseRule,
+    /// An answer from a zone above millrace.setResponseRateLimit.
+    ResponseRate,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 22] = [
+    pub const ALL: [DropReason; 23] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -75,6 +77,7 @@ impl DropReason {
         DropReason::ResponseLost,
         DropReason::ResponseHeld,
         DropReason::ResponseRule,
+        DropReason::ResponseRate,
     ];
 
     /// The label of the counter, the trace point and the log.
@@ -102,6 +105,7 @@ impl DropReason {
             DropReason::ResponseLost => "response-lost",
             DropReason::ResponseHeld => "response-held",
             DropReason::ResponseRule => "response-rule",
+            DropReason::ResponseRate => "response-rate",
         }
     }
 }

@@ -2,8 +2,7 @@
 
 use super::drop::DropReason;
 use super::query::{Query, Way};
-use super::respond;
-use super::{Env, Forward, HandOver, HandOverReason, Verdict};
+use super::{Env, Forward, HandOver, HandOverReason, Verdict, authority, respond};
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::Choice;
 use crate::backend::several::Opening;
@@ -64,14 +63,15 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     }
 }
 
-/// setServFailWhenNoServer decides between SERVFAIL and silence. Who has zones and no server at all is asked for what is
-/// not his.
+/// setServFailWhenNoServer decides between SERVFAIL and silence. A pool of zones and no
+/// server at all is asked for what is not its own.
 fn no_server<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let config: &'c Config = env.config;
-    if config.servers.is_empty() && !config.local.is_empty() {
-        let length = respond::with_rcode(query, env, rcode::REFUSED);
-        respond::edit_header(query.message, |header| header.set_ra(false));
-        return respond::give(&config.chains.self_answered, query, length, env);
+    let has_servers = config
+        .pool(query.pool)
+        .is_some_and(|pool| !pool.servers.is_empty());
+    if !has_servers && !config.local.is_empty() && config.authority.pools.has(query.pool) {
+        return authority::refuse(query, env);
     }
     if !config.tuning.servfail_when_no_server {
         return Verdict::Drop(DropReason::NoServer);

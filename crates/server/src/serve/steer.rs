@@ -13,7 +13,9 @@
 
 use super::start::{enter_queue, follow, lock, open_devices, planned, prepare, wants_xdp};
 use super::{Daemon, Event, workers};
+use crate::clock::Now;
 use crate::config::Config;
+use crate::config::authority::unix;
 use crate::frontend::devices::{Opened, Opening, QueueRows};
 use crate::log;
 use crate::network::attached::Attached;
@@ -135,6 +137,9 @@ impl Daemon {
     /// Once a second: what nobody tells us of.
     pub(super) fn look_after(&mut self) {
         self.helper.look_after();
+        if let Some(cookies) = &self.instance.config.load().authority.cookies {
+            cookies.set_clock(unix(), Now::read());
+        }
         // Whoever takes our program off an interface tells nobody: netlink does not speak of links of this kind.
         let taken_off = lock(&self.steering).taken_off();
         for interface in taken_off {

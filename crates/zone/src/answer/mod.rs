@@ -52,6 +52,9 @@ pub struct Answered {
     pub zone: usize,
     /// NOERROR, but nothing in the answer section, and no referral.
     pub no_data: bool,
+    /// What names with one answer have in common: a number of the name in its zone that gave it, be it the wildcard that
+    /// stands for others or the cut above them; 0 for all that are not there.
+    pub origin: u32,
 }
 
 /// Turns the query in `message` into its answer from `zones`, of at most `limit` octets and what the buffer holds.
@@ -65,8 +68,26 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     if parts.qclass != class::IN {
         return Outcome::NotServed;
     }
-    let mut buffer = [0; NAME_LENGTH_MAX];
-    let name = parts.qname(message).to_lowercase(&mut buffer);
+    // Whoever makes the name elsewhere copies it here: 255 octets.
+    let mut response = Response {
+        zones,
+        writer: Writer::new(message, parts.question_end.into(), limit),
+        qtype: parts.qtype,
+        signed: parts.edns.is_some_and(|edns| edns.dnssec_ok),
+        name: [0; NAME_LENGTH_MAX],
+        labels: parts.labels.into(),
+        placed: Placed {
+            at: wire::message::HEADER_LENGTH,
+            length: parts.qname_length.into(),
+        },
+        origin: 0,
+        authoritative: true,
+        referral: false,
+        extra: None,
+        trail: None,
+    };
+    let asked = parts.qname(response.writer.message);
+    let name = asked.to_lowercase(&mut response.name);
     let for_parent = parts.qtype == qtype::DS;
     let home = zones.find(name.as_bytes(), parts.labels.into(), for_parent);
     let Some(home) = home else {
@@ -76,23 +97,6 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     if home.zone.is_none() {
         return Outcome::NotLoaded { zone };
     }
-    let length = name.len();
-    let mut response = Response {
-        zones,
-        writer: Writer::new(message, parts.question_end.into(), limit),
-        qtype: parts.qtype,
-        signed: parts.edns.is_some_and(|edns| edns.dnssec_ok),
-        name: buffer,
-        labels: parts.labels.into(),
-        placed: Placed {
-            at: wire::message::HEADER_LENGTH,
-            length,
-        },
-        authoritative: true,
-        referral: false,
-        extra: None,
-        trail: None,
-    };
     let outcome = response.fill(home);
     Outcome::Answered(response.finish(outcome, zone))
 }
@@ -109,6 +113,8 @@ struct Response<'z, 'm> {
     labels: usize,
     /// Where it is in the message.
     placed: Placed,
+    /// See [`Answered::origin`].
+    origin: u32,
     authoritative: bool,
     referral: bool,
     /// The RRset whose targets' addresses go into the additional section.
@@ -195,7 +201,7 @@ impl<'z> Response<'z, '_> {
         Ok(rcode)
     }
 
-    fn finish(mut self, outcome: Result<u16, Full>, zone: usize) -> Answered {
+    fn finish(&mut self, outcome: Result<u16, Full>, zone: usize) -> Answered {
         let truncated = outcome.is_err();
         // RFC 2181 §9: "Where TC is set, the partial RRSet that would not completely fit may be left in the response";
         // it need not, and whoever sees TC asks again. What was in the way of glue only stays.
@@ -225,6 +231,7 @@ impl<'z> Response<'z, '_> {
             truncated,
             zone,
             no_data,
+            origin: self.origin,
         }
     }
 
@@ -248,10 +255,9 @@ impl<'z> Response<'z, '_> {
 
     /// One name: RFC 1034 §4.3.2, step 3.
     fn step(&mut self, zone: &'z Zone, number: u32, last: bool) -> Result<Step, Full> {
-        let name = self.name;
-        let name = &name[..self.placed.length];
-        let found = zone.find(name, self.labels);
+        let found = zone.find(&self.name[..self.placed.length], self.labels);
         let node = found.node;
+        self.origin = node.cut().map_or(node.at, |cut| cut.at);
         if let Some(cut) = node.cut() {
             // RFC 4035 §3.1.4.1: DS at a cut is the parent's own.
             let at_cut = found.exact() && cut.at == node.at && cut.has(DELEGATION);
@@ -281,8 +287,9 @@ impl<'z> Response<'z, '_> {
         if node.has(DNAME) {
             return self.redirect(number, node, last);
         }
+        let name = self.name;
         let absent = Absent {
-            name,
+            name: &name[..self.placed.length],
             placed: self.placed,
             encloser: node.at,
             next_closer_at: found.next_closer_at,
@@ -290,6 +297,7 @@ impl<'z> Response<'z, '_> {
         match node.wildcard() {
             Some(wildcard) => self.expand(zone, number, &absent, wildcard, last),
             None => {
+                self.origin = 0;
                 self.put_soa(zone)?;
                 if self.signed {
                     self.prove_no_name(zone, number, &absent)?;
@@ -308,6 +316,7 @@ impl<'z> Response<'z, '_> {
         wildcard: Node<'z>,
         last: bool,
     ) -> Result<Step, Full> {
+        self.origin = wildcard.at;
         let given = self.give(number, wildcard, last)?;
         if let Given::Nothing = given {
             self.put_soa(zone)?;

@@ -54,7 +54,7 @@ impl<'m> Writer<'m> {
     }
 
     /// The counts of records in the header, and the flags.
-    pub(super) fn finish(self, flags: impl FnOnce(&mut Header)) -> usize {
+    pub(super) fn finish(&mut self, flags: impl FnOnce(&mut Header)) -> usize {
         let mut header = Header::read(self.message).expect("a query has a header");
         flags(&mut header);
         header.set_question_count(1);

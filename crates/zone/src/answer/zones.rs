@@ -100,9 +100,17 @@ impl Zones {
     /// Whether a zone has its apex at `name`, of so many labels, or above.
     #[must_use]
     pub fn encloses(&self, name: Name<'_>, labels: u8) -> bool {
+        self.enclosing(name, labels, false).is_some()
+    }
+
+    /// The number of the zone that answers for `name`, of so many labels. `for_parent`: as a query for DS has it, see
+    /// RFC 4035 §3.1.4.1.
+    #[must_use]
+    pub fn enclosing(&self, name: Name<'_>, labels: u8, for_parent: bool) -> Option<usize> {
         let mut buffer = [0; NAME_LENGTH_MAX];
         let name = name.to_lowercase(&mut buffer);
-        self.find(name.as_bytes(), labels.into(), false).is_some()
+        let home = self.find(name.as_bytes(), labels.into(), for_parent)?;
+        Some(home.number as usize)
     }
 
     /// The zone with the longest apex at or above `name`, in lower case, of so many labels. `for_parent`: where `name` is

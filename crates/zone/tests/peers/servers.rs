@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use wire::answer::{OPT_LENGTH, append_opt};
+use wire::answer::{OPT_LENGTH, OptFields, append_opt};
 use wire::message::parse_query;
 use zone::answer::{Outcome, Zones, answer};
 
@@ -306,7 +306,14 @@ fn respond(zones: &Zones, message: &mut [u8], length: usize, stream: bool) -> Op
         usize::from(parts.payload_size())
     };
     match answer(zones, message, &parts, most - OPT_LENGTH) {
-        Outcome::Answered(answered) => Some(append_opt(message, answered.length, 1_232, true)),
+        Outcome::Answered(answered) => {
+            let fields = OptFields {
+                payload_size: 1_232,
+                extended_rcode: 0,
+                dnssec_ok: true,
+            };
+            Some(append_opt(message, answered.length, fields, &[]))
+        }
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 
 mod acl;
 mod actions;
+mod authority;
 mod cache;
 mod constants;
 mod ffi;
@@ -51,6 +52,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     tuning::register(lua)?;
     web::register(lua)?;
     zones::register(lua)?;
+    authority::register(lua)?;
     xdp::register(lua)?;
     later::register(lua)
 }

@@ -1,6 +1,7 @@
 //! The process: files to include, capabilities, what the file is read for, what the system has.
 
 use super::{define, place, spec, wrong};
+use crate::config::authority::TEXT_LENGTH_MAX;
 use crate::config::spec::Purpose;
 use mlua::{Lua, Table, Value};
 use std::path::{Path, PathBuf};
@@ -36,11 +37,17 @@ fn purpose(lua: &Lua) -> mlua::Result<()> {
         Ok(spec(lua)?.purpose == Purpose::Client)
     })?;
     define(lua, "setServerID", |lua, id: String| {
-        spec(lua)?.server_id = id;
+        if id.len() > TEXT_LENGTH_MAX {
+            return Err(wrong(format!(
+                "a text of {} bytes: at most {TEXT_LENGTH_MAX} expected",
+                id.len()
+            )));
+        }
+        spec(lua)?.server_id = Some(id);
         Ok(())
     })?;
     define(lua, "getServerID", |lua, ()| {
-        Ok(spec(lua)?.server_id.clone())
+        Ok(spec(lua)?.server_id.clone().unwrap_or_default())
     })
 }
 

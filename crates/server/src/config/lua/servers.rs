@@ -167,7 +167,7 @@ pub(super) fn weight(number: i64) -> mlua::Result<u32> {
 }
 
 /// A pool's name or a table of names.
-fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
+pub(super) fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
     let names: Vec<String> = match value {
         Value::Table(table) => table.sequence_values().collect::<mlua::Result<_>>()?,
         name => vec![String::from_lua(name, lua)?],

@@ -1,9 +1,10 @@
 //! Zones of our own: the table `millrace`.
 
 use super::options::Options;
+use super::servers::pool_names;
 use super::{place, spec, wrong};
 use crate::config::spec::ZoneSpec;
-use mlua::{Lua, Table};
+use mlua::{Lua, Table, Value};
 use wire::name::NameBuf;
 
 /// What our own functions are found in.
@@ -35,6 +36,9 @@ fn add_zone(lua: &Lua, table: Table) -> mlua::Result<()> {
     // Without them the zone would be another one than its primaries'.
     options.not_yet(&["primaries", "template"])?;
     options.no_effect_yet(&["notify", "acl"])?;
+    let pools = options.get::<Value>("pool")?;
+    let pools = pools.map(|names| pool_names(lua, names)).transpose()?;
+    let statistics = options.flag("statistics")?.unwrap_or(false);
     options.finish()?;
     let place = place::caller(lua);
     let mut spec = spec(lua)?;
@@ -44,6 +48,12 @@ fn add_zone(lua: &Lua, table: Table) -> mlua::Result<()> {
         )));
     }
     let file = place.folder().join(file);
-    spec.zones.push(ZoneSpec { place, apex, file });
+    spec.zones.push(ZoneSpec {
+        place,
+        apex,
+        file,
+        pools: pools.unwrap_or_default(),
+        statistics,
+    });
     Ok(())
 }

@@ -4,6 +4,10 @@
 //! moves that moment by 1/rate; it may lie at most burst/rate ahead (the generic cell rate algorithm).
 
 use crate::clock::Now;
+use crate::words;
+use rapidhash::quality::RandomState;
+use std::hash::{BuildHasher, Hash};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How much is allowed.
@@ -44,12 +48,98 @@ impl Bucket {
 }
 
 /// The moment in `full_at` when its bucket is full again, moved by one query; whether the query is within the rate.
-pub(super) fn take(full_at: &AtomicU64, rate: Rate, now: Now) -> bool {
+fn take(full_at: &AtomicU64, rate: Rate, now: Now) -> bool {
     let moved = |moment: u64| {
         let next = moment.max(now.0).checked_add(rate.interval)?;
         (next <= now.0.saturating_add(rate.depth)).then_some(next)
     };
     full_at.fetch_update(Relaxed, Relaxed, moved).is_ok()
+}
+
+/// How much of an address counts as one client, in bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefixes {
+    pub v4: u8,
+    pub v6: u8,
+}
+
+impl Prefixes {
+    /// More bits than an address has mean the whole address.
+    pub fn new(v4: u8, v6: u8) -> Prefixes {
+        Prefixes {
+            v4: v4.min(32),
+            v6: v6.min(128),
+        }
+    }
+
+    /// The address with all bits behind the prefix zero.
+    pub fn network(self, address: IpAddr) -> IpAddr {
+        match address {
+            IpAddr::V4(address) => {
+                let behind = 32 - u32::from(self.v4);
+                let mask = u32::MAX.checked_shl(behind).unwrap_or(0);
+                Ipv4Addr::from(u32::from(address) & mask).into()
+            }
+            IpAddr::V6(address) => {
+                let behind = 128 - u32::from(self.v6);
+                let mask = u128::MAX.checked_shl(behind).unwrap_or(0);
+                Ipv6Addr::from(u128::from(address) & mask).into()
+            }
+        }
+    }
+}
+
+/// Buckets in a set.
+const WAYS: usize = 8;
+
+/// A bucket per key, as many as fit: bounded memory, taken as it fills, shared by all workers without a lock.
+///
+/// When the set of a key is full, the bucket there that is furthest below its limit is forgotten, so that a flood of
+/// forged keys does not free the loud ones.
+///
+/// ```text
+///  set i:  key 0 … key 7 │ moment 0 … moment 7      words; a key is a keyed hash, never 0; 0 is free
+/// ```
+///
+/// Two keys with the same 63 bits of hash share a bucket, and a key that is put in a place in the very moment when
+/// another one's query is counted there is charged for it: one query too many or too few, no more.
+pub struct Buckets {
+    words: Box<[AtomicU64]>,
+    hashing: RandomState,
+}
+
+impl Buckets {
+    /// At least `count` of them, of 16 bytes.
+    pub fn new(count: usize) -> Buckets {
+        let sets = count.div_ceil(WAYS).max(1);
+        Buckets {
+            words: words::zeroed(sets * WAYS * 2),
+            hashing: RandomState::default(),
+        }
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.words.len() / 2
+    }
+
+    /// Takes a token of the key's bucket; whether there was one.
+    pub fn take(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
+        let key = self.hashing.hash_one(key) | 1;
+        let sets = self.words.len() / (WAYS * 2);
+        // The upper bits choose the set: the lowest one is always 1.
+        let set = (key >> 32) as usize % sets;
+        let (keys, moments) = self.words[set * WAYS * 2..][..WAYS * 2].split_at(WAYS);
+        if let Some(way) = keys.iter().position(|place| place.load(Relaxed) == key) {
+            return take(&moments[way], rate, now);
+        }
+        let way = (0..WAYS)
+            .min_by_key(|&way| moments[way].load(Relaxed))
+            .expect("a set has ways");
+        keys[way].store(key, Relaxed);
+        moments[way].store(0, Relaxed);
+        take(&moments[way], rate, now)
+    }
 }
 
 #[cfg(test)]
@@ -87,5 +177,30 @@ mod tests {
                 .sum()
         });
         assert_eq!(total, 1_000);
+    }
+
+    #[test]
+    fn prefixes_of_nothing_and_of_everything() {
+        let client = "192.0.2.1".parse().unwrap();
+        assert_eq!(Prefixes::new(0, 0).network(client), Ipv4Addr::UNSPECIFIED);
+        let whole = Prefixes::new(99, 200);
+        assert_eq!(
+            whole.network(Ipv6Addr::LOCALHOST.into()),
+            Ipv6Addr::LOCALHOST
+        );
+    }
+
+    /// F30: forged sources by the thousand, and one that is loud.
+    #[test]
+    fn f30_a_flood_of_keys_does_not_free_the_loud_one() {
+        let (buckets, rate) = (Buckets::new(32), Rate::new(10, 10));
+        let loud: IpAddr = "192.0.2.1".parse().unwrap();
+        let mut passed = 0;
+        for number in 0..10_000u32 {
+            let now = Now(1_000_000_000 + u64::from(number));
+            buckets.take(IpAddr::from(Ipv4Addr::from(number)), rate, now);
+            passed += usize::from(buckets.take(loud, rate, now));
+        }
+        assert_eq!((passed, buckets.count()), (10, 32));
     }
 }

@@ -1,15 +1,9 @@
 //! Selectors by rate: of everything, and of each client or its network.
 
-use crate::clock::Now;
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::Selector;
-use crate::pipeline::rules::limiter::{Bucket, Rate, take};
-use crate::words;
-use rapidhash::quality::RandomState;
-use std::hash::BuildHasher;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::pipeline::rules::limiter::{Bucket, Buckets, Prefixes, Rate};
 
 /// `MaxQPSRule(qps [, burst])`: matches traffic that does *not* exceed the limit.
 pub struct MaxQPSRule {
@@ -47,11 +41,9 @@ impl Selector for MaxQPSRule {
 pub struct MaxQPSIPRule {
     qps: u32,
     burst: u32,
-    /// Bits.
-    v4_mask: u8,
-    v6_mask: u8,
+    prefixes: Prefixes,
     rate: Rate,
-    sources: Sources,
+    networks: Buckets,
 }
 
 impl MaxQPSIPRule {
@@ -61,88 +53,27 @@ impl MaxQPSIPRule {
         MaxQPSIPRule {
             qps,
             burst,
-            v4_mask: v4_mask.min(32),
-            v6_mask: v6_mask.min(128),
+            prefixes: Prefixes::new(v4_mask, v6_mask),
             rate: Rate::new(qps, burst),
-            sources: Sources::new(SETS),
-        }
-    }
-
-    fn network(&self, address: IpAddr) -> IpAddr {
-        match address {
-            IpAddr::V4(address) => {
-                let mask = u32::MAX
-                    .checked_shl(32 - u32::from(self.v4_mask))
-                    .unwrap_or(0);
-                Ipv4Addr::from(u32::from(address) & mask).into()
-            }
-            IpAddr::V6(address) => {
-                let mask = u128::MAX
-                    .checked_shl(128 - u32::from(self.v6_mask))
-                    .unwrap_or(0);
-                Ipv6Addr::from(u128::from(address) & mask).into()
-            }
+            networks: Buckets::new(NETWORKS),
         }
     }
 }
 
 impl Selector for MaxQPSIPRule {
     fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
-        let network = self.network(query.client.ip());
-        !self.sources.take(network, self.rate, env.now)
+        let network = self.prefixes.network(query.client.ip());
+        !self.networks.take(network, self.rate, env.now)
     }
 
     fn describe(&self) -> String {
-        let (v4, v6, qps, burst) = (self.v4_mask, self.v6_mask, self.qps, self.burst);
+        let (v4, v6, qps, burst) = (self.prefixes.v4, self.prefixes.v6, self.qps, self.burst);
         format!("IP (/{v4}, /{v6}) match for QPS over {qps} burst {burst}")
     }
 }
 
-/// Sets of a [`MaxQPSIPRule`]: 2^16 sets of 8 networks of 16 bytes.
-const SETS: usize = 1 << 16;
-
-/// Networks in a set.
-const WAYS: usize = 8;
-
-/// A bucket per network, as many as fit.
-///
-/// ```text
-///  set i:  key 0 … key 7 │ moment 0 … moment 7      words; a key is a keyed hash of the network, never 0; 0 is free
-/// ```
-///
-/// Two networks with the same 64 bits of hash share a bucket, and a network that is put in a place in the very moment
-/// when another one's query is counted there is charged for it: one query too many or too few, no more.
-struct Sources {
-    words: Box<[AtomicU64]>,
-    hashing: RandomState,
-}
-
-impl Sources {
-    fn new(sets: usize) -> Sources {
-        Sources {
-            words: words::zeroed(sets * WAYS * 2),
-            hashing: RandomState::default(),
-        }
-    }
-
-    /// Takes a token of the network's bucket; whether there was one.
-    fn take(&self, network: IpAddr, rate: Rate, now: Now) -> bool {
-        let key = self.hashing.hash_one(network) | 1;
-        let sets = self.words.len() / (WAYS * 2);
-        // The upper bits choose the set: the lowest one is always 1.
-        let set = (key >> 32) as usize % sets;
-        let (keys, moments) = self.words[set * WAYS * 2..][..WAYS * 2].split_at(WAYS);
-        if let Some(way) = keys.iter().position(|place| place.load(Relaxed) == key) {
-            return take(&moments[way], rate, now);
-        }
-        let way = (0..WAYS)
-            .min_by_key(|&way| moments[way].load(Relaxed))
-            .expect("a set has ways");
-        keys[way].store(key, Relaxed);
-        moments[way].store(0, Relaxed);
-        take(&moments[way], rate, now)
-    }
-}
+/// Networks that a [`MaxQPSIPRule`] remembers.
+const NETWORKS: usize = 1 << 19;
 
 #[cfg(test)]
 mod tests {
@@ -180,33 +111,5 @@ mod tests {
         assert_eq!(over("[2001:db8:1::1]:1"), 10);
         let text = "IP (/24, /48) match for QPS over 5 burst 10";
         assert_eq!(selector.describe(), text);
-    }
-
-    #[test]
-    fn masks_of_nothing_and_of_everything() {
-        let all = MaxQPSIPRule::new(1, 0, 0, None);
-        assert_eq!(
-            all.network("192.0.2.1".parse().unwrap()),
-            Ipv4Addr::UNSPECIFIED
-        );
-        let whole = MaxQPSIPRule::new(1, 99, 200, None);
-        assert_eq!(
-            whole.network(Ipv6Addr::LOCALHOST.into()),
-            Ipv6Addr::LOCALHOST
-        );
-    }
-
-    /// F30: forged sources by the thousand, and one that is loud.
-    #[test]
-    fn a_flood_of_sources_does_not_free_the_loud_one() {
-        let (sources, rate) = (Sources::new(4), Rate::new(10, 10));
-        let loud: IpAddr = "192.0.2.1".parse().unwrap();
-        let mut passed = 0;
-        for number in 0..10_000u32 {
-            let now = Now(1_000_000_000 + u64::from(number));
-            sources.take(Ipv4Addr::from(number).into(), rate, now);
-            passed += usize::from(sources.take(loud, rate, now));
-        }
-        assert_eq!(passed, 10);
     }
 }

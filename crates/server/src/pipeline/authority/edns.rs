@@ -1,0 +1,186 @@
+//! What EDNS asks of a server of zones, and what it is told (RFC 5001: NSID; 6891; 7314: EXPIRE; 7873: cookies; 8914:
+//! extended errors).
+//!
+//! These options are for answers from zones, and for the refusal of those who ask a server of zones for another's. Answers
+//! of rules have none of them: dnsdist gives none there, and says nothing about who answers where it stands before others.
+
+use super::{Authority, Reply};
+use crate::config::Config;
+use crate::pipeline::query::Query;
+use crate::pipeline::{Env, respond};
+use wire::answer::{OPT_LENGTH, OptFields, append_opt};
+use wire::codes::{edns_option, qtype, rcode};
+use wire::cookie::{CLIENT_COOKIE_LENGTH, Cookie, SERVER_COOKIE_LENGTH};
+use wire::message::{EdnsOption, EdnsParts};
+use zone::answer::Zones;
+
+/// Octets of a whole cookie.
+const COOKIE_LENGTH: usize = CLIENT_COOKIE_LENGTH + SERVER_COOKIE_LENGTH;
+/// Octets before an option's value.
+const OPTION_HEADER_LENGTH: usize = 4;
+/// The most options that an answer has.
+const OPTIONS_MAX: usize = 4;
+
+/// What the options of a query ask for.
+#[derive(Default)]
+pub(super) struct Wishes {
+    nsid: bool,
+    expire: bool,
+    /// The cookie of the answer.
+    cookie: Option<[u8; COOKIE_LENGTH]>,
+    /// The client has shown that it gets what is sent to its address.
+    pub(super) is_known: bool,
+    /// RFC 7873 §5.2.2: the COOKIE option is of an impossible length.
+    pub(super) has_bad_cookie: bool,
+}
+
+impl Wishes {
+    /// Reads the options of a query: to be done before its answer takes their place. One comparison where there are none.
+    #[inline]
+    pub(super) fn of(query: &Query<'_>, env: &Env<'_>) -> Wishes {
+        match query.parts.edns {
+            // What options mean in another version is not known.
+            Some(edns)
+                if usize::from(edns.end - edns.start) > OPT_LENGTH
+                    && edns.version == 0
+                    && env.config.tuning.edns_in_self_generated =>
+            {
+                Wishes::read(query, edns, env)
+            }
+            _ => Wishes::default(),
+        }
+    }
+
+    #[inline(never)]
+    fn read(query: &Query<'_>, edns: EdnsParts, env: &Env<'_>) -> Wishes {
+        let mut wishes = Wishes::default();
+        let authority = &env.config.authority;
+        for option in edns.options(query.message) {
+            match option.code {
+                edns_option::NSID => wishes.nsid = !authority.identity.is_empty(),
+                // RFC 7314 §3: it is for queries whose answer has the SOA record that starts the time.
+                edns_option::EXPIRE => wishes.expire = query.parts.qtype == qtype::SOA,
+                // RFC 7873 §5.2: "In the event of multiple COOKIE options, only the first is considered".
+                edns_option::COOKIE if wishes.cookie.is_none() && !wishes.has_bad_cookie => {
+                    wishes.read_cookie(option.value, query, env);
+                }
+                _ => {}
+            }
+        }
+        wishes
+    }
+
+    fn read_cookie(&mut self, option: &[u8], query: &Query<'_>, env: &Env<'_>) {
+        let Some(cookies) = &env.config.authority.cookies else {
+            return;
+        };
+        cookies.seen.count(env.shard.lane);
+        let Some(cookie) = Cookie::parse(option) else {
+            self.has_bad_cookie = true;
+            return;
+        };
+        let (server, is_known) = cookies.answer(&cookie, query.client.ip(), env.now);
+        let mut whole = [0; COOKIE_LENGTH];
+        whole[..CLIENT_COOKIE_LENGTH].copy_from_slice(&cookie.client);
+        whole[CLIENT_COOKIE_LENGTH..].copy_from_slice(&server);
+        self.cookie = Some(whole);
+        self.is_known = is_known;
+    }
+
+    /// Whether the client has cookies, though it may have no good one.
+    pub(super) fn has_cookie(&self) -> bool {
+        self.cookie.is_some()
+    }
+
+    /// What an EXPIRE option is answered with: how long a secondary that has just heard from this zone may go on with it,
+    /// in seconds.
+    #[inline]
+    pub(super) fn expire(&self, zones: &Zones, zone: usize) -> Option<u32> {
+        // RFC 7314 §3.1: a primary "SHOULD … return the value from the SOA EXPIRE field".
+        let zone = zones.zone(zone).filter(|_| self.expire)?;
+        Some(zone.soa().expire)
+    }
+
+    /// Octets to keep back for the OPT record of an answer with records.
+    pub(super) fn reserved(&self, authority: &Authority) -> usize {
+        let length = |is_there: bool, value: usize| match is_there {
+            true => OPTION_HEADER_LENGTH + value,
+            false => 0,
+        };
+        OPT_LENGTH
+            + length(self.nsid, authority.identity.len())
+            + length(self.cookie.is_some(), COOKIE_LENGTH)
+            + length(self.expire, 4)
+    }
+}
+
+/// Puts the OPT record behind an answer; its new length. A query without EDNS gets none (RFC 6891 §7).
+#[inline]
+pub(super) fn append(
+    query: &mut Query<'_>,
+    reply: &mut Reply,
+    wishes: &Wishes,
+    config: &Config,
+) -> usize {
+    let (authority, tuning) = (&config.authority, &config.tuning);
+    let Some(edns) = query.parts.edns.filter(|_| tuning.edns_in_self_generated) else {
+        if reply.rcode > 15 {
+            // Its lower bits alone would mean something else.
+            reply.rcode = rcode::SERVFAIL;
+            respond::edit_header(query.message, |header| {
+                header.set_rcode(rcode::SERVFAIL as u8)
+            });
+        }
+        return reply.length;
+    };
+    reply.has_opt = true;
+    let fields = OptFields {
+        payload_size: tuning.payload_size_self_generated,
+        extended_rcode: (reply.rcode >> 4) as u8,
+        dnssec_ok: edns.dnssec_ok,
+    };
+    let is_plain = !wishes.nsid && wishes.cookie.is_none() && reply.expire.is_none();
+    if is_plain && reply.error.is_none() {
+        return append_opt(query.message, reply.length, fields, &[]);
+    }
+    append_with_options(query, reply, wishes, (authority, fields))
+}
+
+#[inline(never)]
+fn append_with_options(
+    query: &mut Query<'_>,
+    reply: &Reply,
+    wishes: &Wishes,
+    (authority, fields): (&Authority, OptFields),
+) -> usize {
+    let expire = reply.expire.unwrap_or_default().to_be_bytes();
+    let error = reply.error.unwrap_or_default().to_be_bytes();
+    let options = [
+        (
+            wishes.cookie.is_some(),
+            edns_option::COOKIE,
+            wishes.cookie.as_ref().map_or(&[][..], |cookie| cookie),
+        ),
+        (
+            reply.error.is_some(),
+            edns_option::EXTENDEDERROR,
+            &error[..],
+        ),
+        (reply.expire.is_some(), edns_option::EXPIRE, &expire[..]),
+        (
+            wishes.nsid,
+            edns_option::NSID,
+            authority.identity.as_bytes(),
+        ),
+    ];
+    let mut list = [EdnsOption {
+        code: 0,
+        value: &[],
+    }; OPTIONS_MAX];
+    let mut count = 0;
+    for (_, code, value) in options.into_iter().filter(|(is_said, _, _)| *is_said) {
+        list[count] = EdnsOption { code, value };
+        count += 1;
+    }
+    append_opt(query.message, reply.length, fields, &list[..count])
+}

@@ -1,0 +1,263 @@
+//! Response rate limiting: nobody's address is flooded with answers that a forger asked for in its name. Over AF_XDP no
+//! firewall stands before us.
+//!
+//! A limit is for one client network and one answer: the same name and type, all names that one wildcard or one delegation
+//! answers, all names of a zone that are not there, all refusals. What is above it is dropped, or sent as a short
+//! answer that says "ask again over TCP", which no forger can do. A client with a good cookie (RFC 7873) is no forger's victim and
+//! is not limited; one with cookies but no good one gets a good one (BADCOOKIE) in place of the TC answer, so that it
+//! need not go to TCP. TCP itself is not limited.
+//!
+//! For answers from zones, and the refusals of those who serve zones: answers of rules and backends have the limits that
+//! their rules say (`MaxQPSIPRule`), as in dnsdist.
+
+use super::Reply;
+use crate::clock::Now;
+use crate::counters::Sharded;
+use crate::pipeline::Env;
+use crate::pipeline::acl::Netmasks;
+use crate::pipeline::query::{Protocol, Query};
+use crate::pipeline::rules::limiter::{Buckets, Prefixes, Rate};
+use std::net::IpAddr;
+use std::sync::Arc;
+use wire::codes::rcode;
+
+/// What is said of it in the configuration, resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitOptions {
+    /// Answers a second to one network, of one kind each.
+    pub rate: u32,
+    /// Answers at once.
+    pub burst: u32,
+    /// Answers a second to one network, whatever they are; 0: no limit.
+    pub total: u32,
+    /// Of so many answers above the limit one is sent with TC, on average; 0: none, 1: all.
+    pub slip: u32,
+    pub prefixes: Prefixes,
+    /// Buckets of the table, of 16 bytes each.
+    pub buckets: usize,
+    /// Nothing is dropped, only counted.
+    pub dry_run: bool,
+}
+
+/// The limit that serves.
+pub struct ResponseRateLimit {
+    pub options: LimitOptions,
+    /// Who is not limited.
+    pub allowed: Netmasks,
+    rate: Rate,
+    total: Rate,
+    /// These live on over a reload.
+    buckets: Arc<Buckets>,
+    pub counts: Counts,
+}
+
+/// What became of answers above the limit.
+#[derive(Clone, Default)]
+pub struct Counts {
+    pub dropped: Sharded,
+    /// Sent with TC, or as BADCOOKIE.
+    pub slipped: Sharded,
+    /// In a dry run: those that would have been one or the other.
+    pub would_have: Sharded,
+}
+
+/// What becomes of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Sent,
+    Dropped,
+    /// A short answer goes in its place.
+    Slipped,
+}
+
+/// What answers have in common that share a limit.
+#[derive(Clone, Copy, Hash)]
+struct Kind {
+    /// A zone and a name of it; see [`zone::answer::Answered::origin`].
+    zone: Option<u32>,
+    origin: u32,
+    /// 0 where the type makes no difference.
+    qtype: u16,
+    rcode: u16,
+}
+
+impl ResponseRateLimit {
+    /// A limit that goes on with the counts of `previous`, and with its buckets where the table is as large.
+    pub fn new(
+        options: LimitOptions,
+        allowed: Netmasks,
+        previous: Option<&ResponseRateLimit>,
+    ) -> ResponseRateLimit {
+        let same = previous.filter(|previous| previous.options.buckets == options.buckets);
+        ResponseRateLimit {
+            options,
+            allowed,
+            rate: Rate::new(options.rate, options.burst),
+            total: Rate::new(options.total, options.total),
+            buckets: same.map_or_else(
+                || Arc::new(Buckets::new(options.buckets)),
+                |previous| Arc::clone(&previous.buckets),
+            ),
+            counts: previous.map_or_else(Counts::default, |previous| previous.counts.clone()),
+        }
+    }
+
+    /// Judges the answer to a query, and counts it.
+    pub(super) fn judge(
+        &self,
+        query: &Query<'_>,
+        reply: &Reply,
+        is_known: bool,
+        env: &mut Env<'_>,
+    ) -> Fate {
+        let client = query.client.ip();
+        let is_free = query.protocol == Protocol::Tcp || is_known || self.allowed.contains(client);
+        if is_free || self.is_within(client, reply.kind(query), env.now) {
+            return Fate::Sent;
+        }
+        let lane = env.shard.lane;
+        if self.options.dry_run {
+            self.counts.would_have.count(lane);
+            return Fate::Sent;
+        }
+        // By chance, so that nobody can have all the answers that slip.
+        let slips = self.options.slip > 0 && env.random.below(self.options.slip) == 0;
+        if slips {
+            self.counts.slipped.count(lane);
+            Fate::Slipped
+        } else {
+            self.counts.dropped.count(lane);
+            Fate::Dropped
+        }
+    }
+
+    fn is_within(&self, client: IpAddr, kind: Kind, now: Now) -> bool {
+        let network = self.options.prefixes.network(client);
+        let is_within = self.buckets.take((network, kind), self.rate, now);
+        // What is not sent does not count towards the total.
+        is_within && (self.options.total == 0 || self.buckets.take(network, self.total, now))
+    }
+}
+
+impl Reply {
+    fn kind(&self, query: &Query<'_>) -> Kind {
+        let is_there = self.rcode == rcode::NOERROR && !self.no_data;
+        Kind {
+            zone: self.zone.map(|zone| zone as u32),
+            origin: if is_there { self.origin } else { 0 },
+            qtype: if is_there { query.parts.qtype } else { 0 },
+            rcode: self.rcode,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OPTIONS: LimitOptions = LimitOptions {
+        rate: 5,
+        burst: 5,
+        total: 0,
+        slip: 1,
+        prefixes: Prefixes { v4: 24, v6: 56 },
+        buckets: 64,
+        dry_run: false,
+    };
+
+    fn limit(options: LimitOptions) -> ResponseRateLimit {
+        ResponseRateLimit::new(options, Netmasks::default(), None)
+    }
+
+    const KIND: Kind = Kind {
+        zone: Some(0),
+        origin: 0,
+        qtype: 0,
+        rcode: 3,
+    };
+
+    #[test]
+    fn a_network_and_a_kind_have_a_limit_of_their_own() {
+        let limit = limit(OPTIONS);
+        let sent = |client: &str, kind: Kind| {
+            let client: IpAddr = client.parse().unwrap();
+            (0..20)
+                .filter(|_| limit.is_within(client, kind, Now(1)))
+                .count()
+        };
+        assert_eq!(sent("192.0.2.1", KIND), 5);
+        assert_eq!(sent("192.0.2.200", KIND), 0, "the same /24");
+        assert_eq!(sent("192.0.3.1", KIND), 5);
+        assert_eq!(sent("192.0.2.1", Kind { qtype: 1, ..KIND }), 5);
+        assert_eq!(sent("192.0.2.1", Kind { zone: None, ..KIND }), 5);
+        assert_eq!(sent("2001:db8:0:1::1", KIND), 5);
+        assert_eq!(sent("2001:db8:0:2::1", KIND), 0, "the same /56");
+    }
+
+    #[test]
+    fn a_total_is_for_all_kinds() {
+        let limit = limit(LimitOptions {
+            total: 12,
+            ..OPTIONS
+        });
+        let client = "192.0.2.1".parse().unwrap();
+        let sent = (0..100).filter(|&number| {
+            let kind = Kind {
+                origin: number % 10,
+                ..KIND
+            };
+            limit.is_within(client, kind, Now(1))
+        });
+        assert_eq!(sent.count(), 12);
+    }
+
+    #[test]
+    fn a_reload_goes_on_with_what_was_counted() {
+        let first = limit(OPTIONS);
+        let client = "192.0.2.1".parse().unwrap();
+        assert_eq!(
+            (0..9)
+                .filter(|_| first.is_within(client, KIND, Now(1)))
+                .count(),
+            5
+        );
+        let again = LimitOptions { rate: 6, ..OPTIONS };
+        let second = ResponseRateLimit::new(again, Netmasks::default(), Some(&first));
+        assert!(!second.is_within(client, KIND, Now(1)));
+        let other = LimitOptions {
+            buckets: 128,
+            ..OPTIONS
+        };
+        let third = ResponseRateLimit::new(other, Netmasks::default(), Some(&second));
+        assert!(third.is_within(client, KIND, Now(1)));
+    }
+
+    proptest! {
+        /// However queries come, in any time a network gets a burst and the rate of one answer, no more, as long as the
+        /// table has room.
+        #[test]
+        fn no_network_gets_more_than_its_limit(
+            queries in proptest::collection::vec((0_u8..3, 0_u32..3, 0_u64..400_000_000), 1..300),
+        ) {
+            let limit = limit(OPTIONS);
+            let mut now = Now(1_000_000_000);
+            let mut sent = std::collections::HashMap::<(u8, u32), Vec<u64>>::new();
+            for (network, origin, wait) in queries {
+                now.0 += wait;
+                let client = IpAddr::from([192, 0, network, 1]);
+                if limit.is_within(client, Kind { origin, ..KIND }, now) {
+                    sent.entry((network, origin)).or_default().push(now.0);
+                }
+            }
+            for moments in sent.values() {
+                for (first, from) in moments.iter().enumerate() {
+                    for (last, until) in moments.iter().enumerate().skip(first) {
+                        let allowed = u64::from(OPTIONS.burst) + (until - from) * u64::from(OPTIONS.rate) / 1_000_000_000;
+                        prop_assert!((last - first) as u64 <= allowed);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Which pools a zone serves: that of its `pool`, as a server's, or the default one.
+
+use crate::config::pools::PoolId;
+use crate::pipeline::query::Query;
+use wire::codes::qtype;
+use wire::name::Name;
+use zone::answer::Zones;
+
+/// Pools by zone. The default value: every zone serves the default pool.
+#[derive(Default)]
+pub struct ZonePools {
+    /// By a zone's number; empty where none names a pool.
+    of_zone: Vec<Box<[PoolId]>>,
+}
+
+impl ZonePools {
+    /// `zones` with the pools that they name; those that name none serve the default one.
+    pub fn new<'z>(
+        named: impl IntoIterator<Item = (Name<'z>, &'z [PoolId])>,
+        zones: &Zones,
+    ) -> ZonePools {
+        let mut of_zone = Vec::new();
+        for (apex, pools) in named.into_iter().filter(|(_, pools)| !pools.is_empty()) {
+            if let Some(number) = zones.number_of(apex) {
+                of_zone.resize_with(zones.count(), || Box::from([PoolId::DEFAULT]));
+                of_zone[number] = pools.into();
+            }
+        }
+        ZonePools { of_zone }
+    }
+
+    /// Whether any zone serves this pool; where there are zones at all.
+    #[inline]
+    pub fn has(&self, pool: PoolId) -> bool {
+        match self.of_zone.is_empty() {
+            true => pool == PoolId::DEFAULT,
+            false => self.of_zone.iter().any(|pools| pools.contains(&pool)),
+        }
+    }
+
+    /// Whether the zone that encloses the query's name, if there is one, serves the query's pool.
+    #[inline]
+    pub(super) fn serve(&self, query: &Query<'_>, zones: &Zones) -> bool {
+        if self.of_zone.is_empty() {
+            return true;
+        }
+        let for_parent = query.parts.qtype == qtype::DS;
+        let zone = zones.enclosing(query.name(), query.parts.labels, for_parent);
+        zone.is_none_or(|zone| self.of_zone[zone].contains(&query.pool))
+    }
+}
