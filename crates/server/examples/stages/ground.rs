@@ -6,10 +6,9 @@ use millrace::backend::exchange::{Exchanges, Share, Waiting};
 use millrace::backend::ports::Ports;
 use millrace::backend::servers::Servers;
 use millrace::clock::Now;
-use millrace::config::derive::derive;
+use millrace::config::Config;
 use millrace::config::load::{Overrides, load};
 use millrace::config::spec::Purpose;
-use millrace::config::{Config, ConfigError};
 use millrace::counters::{Shard, Writers};
 use millrace::local::Local;
 use millrace::pipeline::query::{Arrival, Protocol, Way};
@@ -260,13 +259,12 @@ fn configuration(text: &str) -> Config {
     std::fs::write(directory.path().join("zone"), zone()).expect("a file");
     let state = load(Some(&file), &Overrides::default(), Purpose::Serve, None);
     let state = state.unwrap_or_else(|error| panic!("{error}"));
-    state
-        .edit(|spec| {
-            let mut config = derive(spec, None)?;
-            config.local = Arc::new(Local::load(&spec.zones, &Local::default()).0);
-            Ok::<_, ConfigError>(config)
-        })
-        .unwrap_or_else(|error| panic!("{error}"))
+    let state = Arc::new(state);
+    let config = state.derive(None);
+    let mut config = config.unwrap_or_else(|error| panic!("{error}"));
+    let (local, _) = state.edit(|spec| Local::load(&spec.zones, &Local::default()));
+    config.local = Arc::new(local);
+    config
 }
 
 /// A zone with an address for each numbered name.

@@ -56,6 +56,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         zone_options: zone_options(spec),
         authority: authority::resolve(spec, previous),
         capabilities: spec.capabilities.clone(),
+        lua: None,
     })
 }
 

@@ -38,7 +38,7 @@ pub fn load(
     if !overrides.acl.is_empty() {
         spec.acl.clone_from(&overrides.acl);
     }
-    let state = LuaState::new(spec)?;
+    let state = LuaState::new(spec)?.succeeding(previous);
     if let Some(file) = file {
         let path = file.display().to_string();
         refuse_yaml(file, &path)?;

@@ -78,6 +78,8 @@ pub struct Config {
     pub authority: Authority,
     /// addCapabilitiesToRetain, as written: `CAP_SYS_ADMIN`.
     pub capabilities: Vec<String>,
+    /// The state whose functions the rules of this configuration call; `None` before [`LuaState::derive`].
+    pub lua: Option<Arc<LuaState>>,
 }
 
 impl Config {

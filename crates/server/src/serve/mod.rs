@@ -21,8 +21,8 @@ mod workers;
 
 use crate::clock::Now;
 use crate::commands::{ServeArguments, say_why};
-use crate::config::lua::state::LuaState;
 use crate::config::spec::Spec;
+use crate::config::{Config, LuaState};
 use crate::instance::Instance;
 use crate::log;
 use crate::network;
@@ -57,6 +57,8 @@ pub enum Event {
     Edit(Edit, Sender<Result<(), String>>),
     /// Links, addresses or routes have changed.
     Network(Notice),
+    /// The checks of a server found it up, or down.
+    Server { name: String, up: bool },
     /// A worker has bound a queue, or could not.
     Opened(OpenedQueue),
 }
@@ -86,7 +88,7 @@ pub fn serve(arguments: &ServeArguments) -> ExitCode {
 /// A running daemon, as its control thread sees it.
 pub struct Daemon {
     arguments: ServeArguments,
-    lua: LuaState,
+    lua: Arc<LuaState>,
     instance: Arc<Instance>,
     devices: network::Devices,
     plan: network::Plan,
@@ -98,6 +100,9 @@ pub struct Daemon {
     follower: Option<Follower>,
     helper: Arc<Helper>,
     needs: Needs,
+    /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
+    /// takes time.
+    retired: Vec<Arc<Config>>,
     /// When to look after programs and queues again.
     next_look: Instant,
     events: Receiver<Event>,
@@ -112,6 +117,8 @@ impl Daemon {
                 Ok(event) => event,
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_after();
+                    self.lua.maintain();
+                    self.retired.retain(|config| Arc::strong_count(config) > 1);
                     self.next_look = Instant::now() + LOOK_AFTER;
                     continue;
                 }
@@ -128,6 +135,7 @@ impl Daemon {
                     // Whoever asked may have gone.
                     let _ = reply.send(self.edit(edit));
                 }
+                Event::Server { name, up } => self.lua.server_changed(&name, up),
                 Event::Reload(reply) => {
                     let outcome = self.reload();
                     if let Err(reason) = &outcome {
@@ -160,5 +168,6 @@ impl Daemon {
             }
         }
         self.services.close();
+        self.lua.exit();
     }
 }

@@ -23,13 +23,10 @@ impl Daemon {
     pub(super) fn reload(&mut self) -> Result<Vec<String>, String> {
         let old = self.instance.config.load_full();
         let lines = |error: config::ConfigError| error.lines().join("\n");
-        let lua = self
-            .arguments
-            .load(Purpose::Serve, Some(&old))
-            .map_err(lines)?;
-        let (mut config, logging) = lua
-            .edit(|spec| Ok((config::derive(spec, Some(&old))?, spec.logging)))
-            .map_err(lines)?;
+        let lua = self.arguments.load(Purpose::Serve, Some(&old));
+        let lua = Arc::new(lua.map_err(lines)?);
+        let mut config = lua.derive(Some(&old)).map_err(lines)?;
+        let logging = lua.edit(|spec| spec.logging);
         let listeners = self.listeners_for(&config)?;
         let (local, of_zones) = lua.edit(|spec| Local::load(&spec.zones, &old.local));
         config.local = Arc::new(local);
@@ -41,6 +38,7 @@ impl Daemon {
         let mut lines: Vec<String> = of_zones.iter().map(|line| line.text.clone()).collect();
         of_zones.iter().for_each(local::Line::log);
         lines.extend(self.swap(config, listeners));
+        self.retired.push(old);
         Ok(lines)
     }
 

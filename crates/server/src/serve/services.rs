@@ -3,7 +3,7 @@
 
 use super::Event;
 use super::overview::Overview;
-use crate::backend::health::Checks;
+use crate::backend::health::{Checks, OnChange};
 use crate::backend::ports::rotate_for_ever;
 use crate::backend::server::Server;
 use crate::control::metrics::Metrics;
@@ -47,11 +47,16 @@ pub(super) struct Doors {
 
 impl Services {
     /// Starts the threads; they serve nobody yet.
-    pub(super) fn new(instance: &Instance) -> io::Result<Services> {
+    pub(super) fn new(instance: &Instance, events: &Sender<Event>) -> io::Result<Services> {
         let shard = instance.shards.last().map(Arc::clone);
         let shard = shard.ok_or_else(|| io::Error::other("the runtime has no counters"))?;
         let shared = Arc::new(Shared::new(Arc::clone(&instance.config), shard));
-        let checks = Checks::new(Arc::clone(&instance.ports), Random::from_kernel()?);
+        let on_change = tell_of_servers(events.clone());
+        let checks = Checks::new(
+            Arc::clone(&instance.ports),
+            Random::from_kernel()?,
+            on_change,
+        );
         Ok(Services {
             runtime: runtime::build()?,
             stopper: Stopper::default(),
@@ -194,6 +199,15 @@ impl SendAnswer for Outlet {
             .ok_or_else(|| io::Error::other(format!("{destination} is not served any more")))?;
         sockets.send(destination, client, message)
     }
+}
+
+/// Callbacks of the configuration are the control thread's to call.
+fn tell_of_servers(events: Sender<Event>) -> OnChange {
+    Box::new(move |server, up| {
+        let name = server.name_with_address();
+        // A control thread that has ended needs no news.
+        let _ = events.send(Event::Server { name, up });
+    })
 }
 
 fn stop() -> Event {

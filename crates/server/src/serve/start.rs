@@ -11,7 +11,7 @@ use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks};
 use crate::config::spec::Purpose;
-use crate::config::{self, Config, ConfigError, Listener, Webserver, Xdp};
+use crate::config::{Config, ConfigError, Listener, Webserver, Xdp};
 use crate::control::protocol::DEFAULT_PATH;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
@@ -85,16 +85,15 @@ impl Daemon {
     /// warning says why, and kernel sockets serve.
     pub(super) fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
         let helper = Arc::new(helper());
-        let lua = arguments.load(Purpose::Serve, None)?;
-        let config = lua.edit(|spec| -> Result<Config, ConfigError> {
+        let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
+        lua.edit(|spec| {
             log::set(arguments.log_settings(spec.logging));
             say_remarks(spec);
-            let mut config = config::derive(spec, None)?;
-            let (local, lines) = Local::load(&spec.zones, &Local::default());
-            lines.iter().for_each(local::Line::log);
-            config.local = Arc::new(local);
-            Ok(config)
-        })?;
+        });
+        let mut config = lua.derive(None)?;
+        let (local, lines) = lua.edit(|spec| Local::load(&spec.zones, &Local::default()));
+        lines.iter().for_each(local::Line::log);
+        config.local = Arc::new(local);
         privileges::raise_memlock();
         let mut devices = network::Devices::default();
         let plan = first_plan(&config, &mut devices);
@@ -114,8 +113,8 @@ impl Daemon {
         give_privileges_away(&arguments, &capabilities, &instance.config.load())?;
 
         let (sender, events) = channel();
-        let services =
-            Services::new(&instance).map_err(system("starting the asynchronous runtime"))?;
+        let services = Services::new(&instance, &sender)
+            .map_err(system("starting the asynchronous runtime"))?;
         let attached = open_devices(&lock(&steering));
         let follower = follow(&instance.config.load(), &plan, attached, &sender);
         let overview = Arc::new(Overview {
@@ -148,6 +147,7 @@ impl Daemon {
             follower,
             helper,
             needs: Needs::default(),
+            retired: Vec::new(),
             next_look: Instant::now(),
             events,
         })

@@ -32,9 +32,14 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// Servers with their tasks.
 type Followed = HashMap<ServerId, (Arc<Server>, AbortHandle)>;
 
+/// Told of a server that is up now, or down. It must not wait.
+pub type OnChange = Box<dyn Fn(&Server, bool) + Send + Sync>;
+
 /// The checks of all servers.
 pub struct Checks {
     ports: Arc<Ports>,
+    /// Called with every change that checks find.
+    on_change: OnChange,
     random: Mutex<Random>,
     /// The task of each server that is followed.
     tasks: Mutex<Followed>,
@@ -42,9 +47,10 @@ pub struct Checks {
 
 impl Checks {
     /// None yet. Probes leave from the addresses that queries leave from, which `ports` finds out.
-    pub fn new(ports: Arc<Ports>, random: Random) -> Checks {
+    pub fn new(ports: Arc<Ports>, random: Random, on_change: OnChange) -> Checks {
         Checks {
             ports,
+            on_change,
             random: Mutex::new(random),
             tasks: Mutex::default(),
         }
@@ -66,7 +72,7 @@ impl Checks {
                 }
                 let up = checks.check(&server).await;
                 server.state.set_checked(up);
-                log_state(&server, up);
+                checks.tell(&server, up);
             });
         }
         round.join_all().await;
@@ -107,9 +113,14 @@ impl Checks {
             let up = server.state.is_checked_up();
             if let Some(up) = streak.judge(up, success, &server.options.health) {
                 server.state.set_checked(up);
-                log_state(&server, up);
+                self.tell(&server, up);
             }
         }
+    }
+
+    fn tell(&self, server: &Server, up: bool) {
+        log_state(server, up);
+        (self.on_change)(server, up);
     }
 
     /// Sleeps, but looks after the server's AF_XDP path meanwhile.

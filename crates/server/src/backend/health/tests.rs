@@ -71,7 +71,11 @@ fn silent(_: &[u8]) -> Vec<(bool, Vec<u8>)> {
 
 fn checks() -> Arc<Checks> {
     let ports = Arc::new(Ports::new(1, 2, Box::new(())).expect("epoll"));
-    Arc::new(Checks::new(ports, Random::from_seed(1)))
+    Arc::new(Checks::new(
+        ports,
+        Random::from_seed(1),
+        Box::new(|_, _| {}),
+    ))
 }
 
 /// A server at `address` that is checked, quickly.

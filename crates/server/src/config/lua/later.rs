@@ -8,7 +8,7 @@ use super::actions::made;
 use super::objects::object;
 use super::response_actions::ResponseActionObject;
 use super::selectors::AnySelector;
-use super::{define, place, spec, wrong};
+use super::{define, place, spec};
 use crate::config::spec::{Remark, RemarkKind};
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
@@ -119,18 +119,6 @@ fn no_effect(lua: &Lua, name: &str) -> mlua::Result<()> {
     Ok(())
 }
 
-/// After the file has run: functions that dnsdist calls when the file defines them.
-pub(super) fn refuse_callbacks(lua: &Lua) -> mlua::Result<()> {
-    for name in CALLED_IF_DEFINED {
-        if lua.globals().raw_get::<Value>(name)?.is_function() {
-            return Err(wrong(format!(
-                "{name} is not in millrace yet: nobody would call this function, take it out to go without"
-            )));
-        }
-    }
-    Ok(())
-}
-
 /// An action that looks at queries or responses and lets them go on.
 struct Observing(&'static str);
 
@@ -165,8 +153,6 @@ const CHANGES: &[&str] = &[
     "addTLSLocal addDOHLocal addDOQLocal addDOH3Local newTLSCertificate newDOHResponseMapEntry",
     // Client access control, PROXY protocol in
     "setProxyProtocolACL",
-    // Backends and pools
-    "addServerStateChangeCallback",
     // Load-balancing policy control
     "newServerPolicy setServerPolicyLua setPoolServerPolicyLua setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
@@ -197,7 +183,7 @@ const CHANGES: &[&str] = &[
     "newSVCRecordParameters newDNSPacketOverlay newQPSLimiter parseARecord parseAAAARecord parseAddressRecord
      parseCNAMERecord makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
-    "addMaintenanceCallback getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
+    "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
      getAddressInfo getMACAddress 
      getAsynchronousObject newNetworkEndpoint newNetworkListener",
     // DNSCrypt
@@ -260,7 +246,7 @@ const OBSERVES: &[&str] = &[
      setTCPConnectionsMaskV4Port setTCPConnectionsMaskV6 setTCPConnectionsOverloadThreshold
      setTCPDownstreamCleanupInterval setTCPInternalPipeBufferSize setTCPUseSinglePipe setTCPDownstreamMaxIdleTime",
     // Run-time
-    "addExitCallback enableLuaConfiguration refreshRuntimeConfiguration",
+    "enableLuaConfiguration refreshRuntimeConfiguration",
     // DNSCrypt
     "generateDNSCryptProviderKeys generateDNSCryptCertificate printDNSCryptProviderFingerprint showDNSCryptBinds
      getDNSCryptBind getDNSCryptBindCount",
@@ -309,6 +295,3 @@ const OBSERVING_OBJECTS: [&str; 3] = [
     "newFrameStreamUnixLogger",
     "newFrameStreamTcpLogger",
 ];
-
-/// Names of the dialect that files define for dnsdist to call.
-pub(super) const CALLED_IF_DEFINED: [&str; 1] = ["maintenance"];

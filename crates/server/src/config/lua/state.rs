@@ -1,15 +1,47 @@
 //! The main Lua state: it lives as long as its configuration, with the Spec that it fills inside, behind one lock that
 //! Lua rules, actions, policies, callbacks and the console take (closures share globals: that is how users keep state).
+//!
+//! ```text
+//!  Daemon ──▶ Arc<LuaState> ◀── Config.lua ◀── workers, runtime
+//!               └─ Mutex<Lua> ── Spec, the functions that rules of this Config name
+//! ```
+//!
+//! A function of the configuration is called by whoever has its `Config`, which holds the state; the rule that names the
+//! function does not, so that a state ends with its last configuration.
 
-use super::{later, place};
+use super::leash::{Ended, Leash};
+use super::{chores, place};
 use crate::config::error::ConfigError;
 use crate::config::spec::Spec;
+use crate::config::{Config, derive};
 use mlua::Lua;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// A state and its lock.
 pub struct LuaState {
     lua: Mutex<Lua>,
+    leash: Arc<Leash>,
+    /// The control thread has something to call every second.
+    has_maintenance: AtomicBool,
+    /// Of all states of this process, one after the other.
+    pub counts: Arc<Counts>,
+}
+
+/// What became of the lock, and of functions of the configuration that were called while serving.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Times that the lock was taken, for whatever reason: a configuration without functions on the path never takes it
+    /// for a query.
+    pub locks: AtomicU64,
+    pub calls: AtomicU64,
+    /// Calls that ended by an error.
+    pub errors: AtomicU64,
+    /// Of these, those that ran too long.
+    pub stopped: AtomicU64,
+    /// Calls that were left out because the function had run too long just before.
+    pub skipped: AtomicU64,
 }
 
 /// The status that a file gave to `os.exit`.
@@ -20,11 +52,38 @@ impl LuaState {
     pub fn new(spec: Spec) -> Result<LuaState, ConfigError> {
         let lua = super::ffi::new_state();
         lua.set_app_data(spec);
-        super::register(&lua)
+        let leash = super::register(&lua)
             .and_then(|()| catch_exit(&lua))
+            .and_then(|()| Leash::attach(&lua))
             .map_err(|error| ConfigError::Lua(error.to_string()))?;
         Ok(LuaState {
             lua: Mutex::new(lua),
+            leash,
+            has_maintenance: AtomicBool::new(false),
+            counts: Arc::default(),
+        })
+    }
+
+    /// Counts on where the state of `previous` does.
+    pub fn succeeding(self, previous: Option<&Config>) -> LuaState {
+        match previous.and_then(|previous| previous.lua.as_ref()) {
+            Some(old) => LuaState {
+                counts: Arc::clone(&old.counts),
+                ..self
+            },
+            None => self,
+        }
+    }
+
+    /// Makes the configuration that workers read; it holds this state. See [`derive()`].
+    ///
+    /// # Errors
+    /// Those of [`derive()`].
+    pub fn derive(self: &Arc<LuaState>, previous: Option<&Config>) -> Result<Config, ConfigError> {
+        let config = self.edit(|spec| derive(spec, previous))?;
+        Ok(Config {
+            lua: Some(Arc::clone(self)),
+            ..config
         })
     }
 
@@ -34,11 +93,19 @@ impl LuaState {
     /// What Lua stopped at, or the status if the file called `os.exit`.
     pub fn run(&self, path: &str, text: &[u8]) -> Result<(), ConfigError> {
         let lua = self.lock();
-        let done = place::run(&lua, path, text).and_then(|()| later::refuse_callbacks(&lua));
+        let done = place::run(&lua, path, text).and_then(|()| chores::look(&lua));
+        if let Ok(has_maintenance) = done {
+            self.has_maintenance.store(has_maintenance, Relaxed);
+        }
         if let Some(ExitStatus(status)) = lua.remove_app_data::<ExitStatus>() {
             return Err(ConfigError::Exit(status));
         }
-        done.map_err(|error| ConfigError::Lua(place::readable(&error, path)))
+        done.map(drop)
+            .map_err(|error| ConfigError::Lua(place::readable(&error, path)))
+    }
+
+    pub(super) fn has_maintenance(&self) -> bool {
+        self.has_maintenance.load(Relaxed)
     }
 
     /// Reads or changes the configuration that the state filled.
@@ -53,7 +120,27 @@ impl LuaState {
         edit(&mut spec)
     }
 
+    /// Runs `act` on the state, behind its lock: no function of the configuration runs meanwhile. `act` must not call
+    /// what takes the lock.
+    pub(super) fn with<R>(&self, act: impl FnOnce(&Lua) -> R) -> R {
+        act(&self.lock())
+    }
+
+    /// The same; code of the state that `act` calls is stopped after `limit`.
+    ///
+    /// # Errors
+    /// The error of `act`, or that it ran too long.
+    pub(super) fn with_limit<R>(
+        &self,
+        limit: Duration,
+        act: impl FnOnce(&Lua) -> mlua::Result<R>,
+    ) -> Result<R, Ended> {
+        let lua = self.lock();
+        self.leash.within(&lua, limit, || act(&lua))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lua> {
+        self.counts.locks.fetch_add(1, Relaxed);
         // A panic in one console command must not end the console: the state itself stays sound.
         self.lua.lock().unwrap_or_else(PoisonError::into_inner)
     }

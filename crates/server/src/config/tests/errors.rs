@@ -138,10 +138,6 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: addXFRResponseAction is not in millrace yet: it would change an answer or who gets one; take it out to go without",
     ),
     (
-        "function maintenance() end",
-        "test.conf: maintenance is not in millrace yet: nobody would call this function, take it out to go without",
-    ),
-    (
         "includeDirectory('/nonexistent')",
         "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
     ),

@@ -15,15 +15,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn state(text: &str, previous: Option<&Config>) -> Result<LuaState, ConfigError> {
+fn state(text: &str, previous: Option<&Config>) -> Result<Arc<LuaState>, ConfigError> {
     let names = previous.map_or_else(PoolNames::default, |previous| previous.pool_names.clone());
     let state = LuaState::new(Spec::new(Purpose::Serve, names))?;
     state.run("test.conf", text.as_bytes())?;
-    Ok(state)
+    Ok(Arc::new(state))
 }
 
 fn reload(text: &str, previous: Option<&Config>) -> Result<Config, ConfigError> {
-    state(text, previous)?.edit(|spec| derive(spec, previous))
+    state(text, previous)?.derive(previous)
 }
 
 fn config(text: &str) -> Config {

@@ -2,6 +2,7 @@
 
 pub mod averages;
 pub mod custom;
+mod lua;
 pub mod rates;
 pub mod rows;
 pub mod statistics;
@@ -101,6 +102,7 @@ impl Metrics {
             &self.running.network_changes(),
             self.running.helper(),
         );
+        lua::rows(&mut text, &look.config);
         text.single(
             "millrace_id_port_entropy_bits",
             Kind::Gauge,
