@@ -10,6 +10,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
 use crate::pipeline::{HandOver, HandOverReason};
 use crate::runtime::{Asked, Shared};
@@ -17,7 +18,8 @@ use crate::stop::Stop;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::sync::{Semaphore, mpsc};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 /// Queries and answers that may wait in the queue. It is emptied in microseconds unless the backends are slow; a second's
@@ -26,6 +28,9 @@ const QUEUE: usize = 1_024;
 
 /// Queries that may be with backends at a time: as many as may have a connection.
 const IN_FLIGHT: usize = 1_024;
+
+/// Answers that may wait for their time (DelayAction): with answers of 1,232 bytes 80 MB.
+const DELAYED: usize = 65_536;
 
 /// The longest payload of a UDP datagram over IPv4, in bytes; over IPv6 it is 20 longer, which nobody needs.
 const DATAGRAM_MAX: usize = 65_507;
@@ -49,11 +54,16 @@ pub struct Receiver(mpsc::Receiver<Handed>);
 enum Handed {
     Query(Box<Asked>),
     Roomless(Box<Roomless>),
-    Answer {
-        destination: SocketAddr,
-        client: SocketAddr,
-        message: Box<[u8]>,
-    },
+    Answer(Parcel),
+}
+
+/// An answer for the listener's kernel socket.
+struct Parcel {
+    destination: SocketAddr,
+    client: SocketAddr,
+    message: Box<[u8]>,
+    /// How long it waits.
+    delay: Duration,
 }
 
 /// A query whose answer in the cache its buffer had no room for, in one that has.
@@ -61,10 +71,12 @@ struct Roomless {
     config: Arc<Config>,
     query: OwnedQuery,
     found: Found,
+    extras: Option<Box<Extras>>,
 }
 
 impl Roomless {
-    fn copy(found: Found, arrival: &Arrival<'_>, config: &Arc<Config>) -> Roomless {
+    fn copy(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>) -> Roomless {
+        let found = hand_over.found;
         let bytes = &arrival.message[..found.length];
         let ends = (arrival.client, arrival.destination);
         let door = (arrival.protocol, arrival.way);
@@ -72,6 +84,7 @@ impl Roomless {
             config: Arc::clone(config),
             query: OwnedQuery::copy(bytes, found.limit, ends, door),
             found,
+            extras: hand_over.extras.clone(),
         }
     }
 }
@@ -94,12 +107,18 @@ impl Sender {
         let Ok(place) = self.0.try_reserve() else {
             return false;
         };
+        if hand_over.reason == HandOverReason::Delayed {
+            place.send(Handed::Answer(Parcel {
+                destination: arrival.destination,
+                client: arrival.client,
+                message: arrival.message[..hand_over.found.length].into(),
+                delay: hand_over.delay(),
+            }));
+            return true;
+        }
         let Some(server) = hand_over.server else {
-            place.send(Handed::Roomless(Box::new(Roomless::copy(
-                hand_over.found,
-                arrival,
-                config,
-            ))));
+            let roomless = Roomless::copy(hand_over, arrival, config);
+            place.send(Handed::Roomless(Box::new(roomless)));
             return true;
         };
         place.send(Handed::Query(Box::new(Asked {
@@ -107,6 +126,7 @@ impl Sender {
             server: Arc::clone(server),
             query: arrival.message[..hand_over.found.length].into(),
             found: without_frame(hand_over.found, arrival.protocol),
+            extras: hand_over.extras.clone(),
             client: arrival.client,
             destination: arrival.destination,
             way: arrival.way,
@@ -115,22 +135,24 @@ impl Sender {
         true
     }
 
-    /// Copies an answer for which its frame has no room; counted. False when the queue is full.
+    /// Copies an answer that waits before it is sent; counted. False when the queue is full.
     pub fn push_answer(
         &self,
         (destination, client): (SocketAddr, SocketAddr),
         message: &[u8],
+        delay: Duration,
         shard: &Shard,
     ) -> bool {
         let Ok(place) = self.0.try_reserve() else {
             return false;
         };
-        shard.count_hand_over(HandOverReason::Oversized);
-        place.send(Handed::Answer {
+        shard.count_hand_over(HandOverReason::Delayed);
+        place.send(Handed::Answer(Parcel {
             destination,
             client,
             message: message.into(),
-        });
+            delay,
+        }));
         true
     }
 }
@@ -152,6 +174,7 @@ impl Receiver {
     pub async fn serve(mut self, shared: Arc<Shared>, outlet: Arc<dyn SendAnswer>, mut stop: Stop) {
         let places = Arc::new(Semaphore::new(IN_FLIGHT));
         let mut asking = JoinSet::new();
+        let late = Late::new(&shared, &outlet, &stop);
         loop {
             while asking.try_join_next().is_some() {}
             let handed = tokio::select! {
@@ -161,28 +184,32 @@ impl Receiver {
             };
             match handed {
                 None => break,
-                Some(Handed::Answer {
-                    destination,
-                    client,
-                    message,
-                }) => send(&shared, &*outlet, (destination, client), &message),
+                Some(Handed::Answer(parcel)) => late.send(parcel, &mut asking),
                 Some(Handed::Roomless(mut roomless)) => {
                     let Roomless {
                         config,
                         query,
                         found,
+                        extras,
                     } = &mut *roomless;
-                    if let Some(length) = shared.resume(config, query, found) {
-                        let ends = (query.destination, query.client);
-                        send(&shared, &*outlet, ends, query.bytes(length));
+                    if let Some((length, delay)) =
+                        shared.resume(config, query, found, extras.take())
+                    {
+                        let parcel = Parcel {
+                            destination: query.destination,
+                            client: query.client,
+                            message: query.bytes(length).into(),
+                            delay,
+                        };
+                        late.send(parcel, &mut asking);
                     }
                 }
                 Some(Handed::Query(asked)) => {
                     // The semaphore is never closed.
                     let place = Arc::clone(&places).acquire_owned().await;
-                    let (shared, outlet) = (Arc::clone(&shared), Arc::clone(&outlet));
+                    let late = late.clone();
                     asking.spawn(async move {
-                        answer(&shared, &asked, &*outlet).await;
+                        answer(&asked, &late).await;
                         drop(place);
                     });
                 }
@@ -193,10 +220,73 @@ impl Receiver {
 }
 
 /// Asks the backend and sends the answer; without one the client hears nothing, as over UDP.
-async fn answer(shared: &Shared, asked: &Asked, outlet: &dyn SendAnswer) {
-    let mut hold = shared.memory.hold();
-    if let Ok(message) = backend::ask(shared, asked, &mut hold).await {
-        send(shared, outlet, (asked.destination, asked.client), &message);
+async fn answer(asked: &Asked, late: &Late) {
+    let mut hold = late.shared.memory.hold();
+    if let Ok(answer) = backend::ask(&late.shared, asked, &mut hold).await {
+        let parcel = Parcel {
+            destination: asked.destination,
+            client: asked.client,
+            message: answer.message.into(),
+            delay: answer.delay,
+        };
+        if parcel.delay.is_zero() {
+            late.send_now(&parcel);
+        } else if let Some(place) = late.place() {
+            late.send_in_time(parcel, place).await;
+        }
+    }
+}
+
+/// Sends answers when their time has come, or when we stop.
+#[derive(Clone)]
+struct Late {
+    shared: Arc<Shared>,
+    outlet: Arc<dyn SendAnswer>,
+    places: Arc<Semaphore>,
+    stop: Stop,
+}
+
+impl Late {
+    fn new(shared: &Arc<Shared>, outlet: &Arc<dyn SendAnswer>, stop: &Stop) -> Late {
+        Late {
+            shared: Arc::clone(shared),
+            outlet: Arc::clone(outlet),
+            places: Arc::new(Semaphore::new(DELAYED)),
+            stop: stop.clone(),
+        }
+    }
+
+    fn send(&self, parcel: Parcel, tasks: &mut JoinSet<()>) {
+        if parcel.delay.is_zero() {
+            return self.send_now(&parcel);
+        }
+        if let Some(place) = self.place() {
+            let late = self.clone();
+            tasks.spawn(async move { late.send_in_time(parcel, place).await });
+        }
+    }
+
+    /// Room for one that waits; what finds none is dropped.
+    fn place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok();
+        if place.is_none() {
+            self.shared.shard.count_drop(DropReason::HandOverFull);
+        }
+        place
+    }
+
+    async fn send_in_time(&self, parcel: Parcel, _place: OwnedSemaphorePermit) {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            () = tokio::time::sleep(parcel.delay) => {}
+            () = stop.requested() => {}
+        }
+        self.send_now(&parcel);
+    }
+
+    fn send_now(&self, parcel: &Parcel) {
+        let ends = (parcel.destination, parcel.client);
+        send(&self.shared, &*self.outlet, ends, &parcel.message);
     }
 }
 
@@ -255,6 +345,7 @@ mod tests {
             reason: HandOverReason::TcpOnlyBackend,
             server: Some(&config.servers[0]),
             found,
+            extras: None,
         };
         let arrival = Arrival {
             room: length,
@@ -308,7 +399,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_outgrew_its_frame_is_sent() {
+    async fn an_answer_that_waits_is_sent_when_we_stop() {
         let shared = shared(config(Vec::new()));
         let (sender, receiver) = queue();
         let (sent, mut seen) = mpsc::unbounded_channel();
@@ -316,15 +407,16 @@ mod tests {
         let destination = DESTINATION.parse().unwrap();
         for client in ["192.0.2.9:0", CLIENT] {
             let addresses = (destination, client.parse().unwrap());
-            assert!(sender.push_answer(addresses, &[7; 3_000], &shared.shard));
+            let delay = Duration::from_secs(3_600);
+            assert!(sender.push_answer(addresses, &[7; 3_000], delay, &shared.shard));
         }
         stopper.stop();
-        // What came before the stop is finished.
+        // What came before the stop is finished, however long it was to wait.
         receiver
             .serve(Arc::clone(&shared), Arc::new(Outlet(sent)), stopper.watch())
             .await;
         assert_eq!(seen.recv().await.unwrap().2, [7; 3_000]);
-        assert_eq!(shared.shard.hand_overs(HandOverReason::Oversized), 2);
+        assert_eq!(shared.shard.hand_overs(HandOverReason::Delayed), 2);
         assert_eq!(shared.shard.drops(DropReason::SendFailed), 1);
     }
 
@@ -337,6 +429,6 @@ mod tests {
         }
         assert!(!push(&sender, &shared, None));
         let addresses = (DESTINATION.parse().unwrap(), CLIENT.parse().unwrap());
-        assert!(!sender.push_answer(addresses, &[], &shared.shard));
+        assert!(!sender.push_answer(addresses, &[], Duration::ZERO, &shared.shard));
     }
 }

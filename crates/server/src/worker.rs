@@ -346,7 +346,7 @@ impl Worker {
                     ..
                 } = &*inlets.waiting;
                 outlets.send_legs(&query[..*query_length], env);
-                outlets.answer_with_error(&inlets.waiting, env);
+                outlets.answer_with_error(&mut inlets.waiting, env);
             }
         });
         self.unsent = self.outlets.flush(&self.shard);
@@ -367,8 +367,8 @@ impl Worker {
                 errors.push(waiting.clone());
             }
         });
-        for waiting in errors {
-            self.with_env(|_, outlets, env| outlets.answer_with_error(&waiting, env));
+        for mut waiting in errors {
+            self.with_env(|_, outlets, env| outlets.answer_with_error(&mut waiting, env));
         }
         self.outlets.devices.publish_kernel();
     }

@@ -11,6 +11,7 @@
 //! | [`name`] | domain names, compressed and not, as bytes and as text | 1035, 4343 |
 //! | [`message`] | DNS messages: header, query, response, records, EDNS | 1035, 2181, 6891, 9619 |
 //! | [`answer`] | answers made in the query's own buffer | 1035, 6891 |
+//! | [`edit`] | messages changed where they lie: records, OPT, options | 1035, 3597, 6891 |
 //! | [`ttl`] | times to live: found, aged, limited | 1035, 2181, 2308 |
 //! | [`cookie`] | DNS cookies and the servers' half of them | 7873, 9018 |
 //! | [`codes`] | the numbers of IANA's registries and their names | 6895, 3597 |
@@ -20,6 +21,7 @@ pub mod answer;
 pub mod checksum;
 pub mod codes;
 pub mod cookie;
+pub mod edit;
 pub mod frame;
 pub mod message;
 pub mod name;

@@ -11,7 +11,7 @@ use crate::runtime::{Asked, Shared};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -66,11 +66,18 @@ pub enum Failure {
     Dropped(DropReason),
 }
 
+/// What the client gets.
+pub struct Answer {
+    pub message: Vec<u8>,
+    /// How long it is to wait (DelayAction), over UDP.
+    pub delay: Duration,
+}
+
 /// Asks the server and makes the client's answer of its response; `hold` then holds the answer's bytes.
 ///
 /// # Errors
 /// Why there is none; everything is counted.
-pub async fn ask(shared: &Shared, asked: &Asked, hold: &mut Hold) -> Result<Vec<u8>, Failure> {
+pub async fn ask(shared: &Shared, asked: &Asked, hold: &mut Hold) -> Result<Answer, Failure> {
     let server = &asked.server;
     let _in_flight = InFlight::enter(server);
     server.queries.count(shared.shard.lane);
@@ -84,10 +91,11 @@ pub async fn ask(shared: &Shared, asked: &Asked, hold: &mut Hold) -> Result<Vec<
     // An error without question gets the client's.
     message.resize(length + asked.question().len(), 0);
     let answer = shared.answer(asked, &mut message, length);
-    message.truncate(answer.map_err(Failure::Dropped)?);
+    let (length, delay) = answer.map_err(Failure::Dropped)?;
+    message.truncate(length);
     // No more than is held already: the query and the response.
     let _ = hold.set(message.len());
-    Ok(message)
+    Ok(Answer { message, delay })
 }
 
 fn count_failure(shared: &Shared, server: &Server, failure: Failure) -> Failure {

@@ -13,8 +13,10 @@ use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
 use crate::pipeline::{Env, Forward, HandOver, Verdict, respond};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use wire::frame::Headers;
+use xsk::Frame;
 
 /// What one worker sends with.
 pub struct Outlets {
@@ -81,18 +83,46 @@ impl Outlets {
     }
 
     /// The answer to a query whose response came: see [`Outlets::answer`].
-    pub fn answer_waiting(&mut self, waiting: &Waiting, message: &[u8]) {
-        self.answer(waiting.way, waiting.destination, waiting.client, message);
+    pub fn answer_waiting(&mut self, waiting: &Waiting, message: &[u8], env: &Env<'_>) {
+        if waiting.delay().is_zero() {
+            self.answer(waiting.way, waiting.destination, waiting.client, message);
+        } else {
+            self.answer_late(waiting, message, env);
+        }
+    }
+
+    /// Gives an answer that is to wait to the asynchronous runtime.
+    #[cold]
+    fn answer_late(&self, waiting: &Waiting, message: &[u8], env: &Env<'_>) {
+        let ends = (waiting.destination, waiting.client);
+        let queue = &self.instance.hand_over;
+        if !queue.push_answer(ends, message, waiting.delay(), env.shard) {
+            env.shard.count_drop(DropReason::HandOverFull);
+        }
+    }
+
+    /// As [`Outlets::answer_waiting`], for an answer that lies in a frame.
+    #[cold]
+    pub fn answer_late_from(
+        &mut self,
+        frame: Frame,
+        message: Range<usize>,
+        waiting: &Waiting,
+        env: &Env<'_>,
+    ) {
+        let message = self.devices.umem().chunk(&frame)[message].to_vec();
+        self.answer_late(waiting, &message, env);
+        self.devices.umem().give(frame);
     }
 
     /// Gives a client the error that a server of its race has sent, and no other server had anything better.
-    pub fn answer_with_error(&mut self, waiting: &Waiting, env: &mut Env<'_>) {
+    pub fn answer_with_error(&mut self, waiting: &mut Waiting, env: &mut Env<'_>) {
         if waiting.held_rcode == 0 {
             return;
         }
         let mut message = [0; QUERY_ROOM];
         match respond::held_error(waiting, &mut message, env) {
-            Ok(length) => self.answer_waiting(waiting, &message[..length]),
+            Ok(length) => self.answer_waiting(waiting, &message[..length], env),
             Err(reason) => env.shard.count_drop(reason),
         }
     }

@@ -68,7 +68,7 @@ pub fn responses(
         };
         let (message, length) = (datagram.buffer, datagram.length);
         match respond::accept(port.local(), datagram.peer, message, length, waiting, env) {
-            Ok(length) => outlets.answer_waiting(waiting, &message[..length]),
+            Ok(length) => outlets.answer_waiting(waiting, &message[..length], env),
             Err(reason) => env.shard.count_drop(reason),
         }
     }

@@ -236,6 +236,9 @@ fn response(
         Ok(length) => {
             outlets.count_xsk_response(waiting, env);
             let message = start..start + length;
+            if !waiting.delay().is_zero() {
+                return outlets.answer_late_from(frame, message, waiting, env);
+            }
             match waiting.way {
                 Way::Xsk {
                     device,

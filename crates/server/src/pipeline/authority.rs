@@ -114,11 +114,10 @@ fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict
     match find(query, env.config, &wishes) {
         Found::Elsewhere => None,
         Found::Reply(reply) => Some(send(query, reply, &wishes, env)),
-        Found::Roomless => Some(Verdict::HandOver(HandOver {
-            reason: HandOverReason::Oversized,
-            server: None,
-            found: query.found(),
-        })),
+        Found::Roomless => {
+            let reason = HandOverReason::Oversized;
+            Some(Verdict::HandOver(HandOver::of(query, reason, None)))
+        }
     }
 }
 

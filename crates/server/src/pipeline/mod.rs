@@ -7,6 +7,7 @@ pub mod acl;
 pub mod authority;
 pub mod cache;
 pub mod drop;
+pub mod extras;
 pub mod query;
 pub mod respond;
 pub mod rings;
@@ -23,8 +24,10 @@ use crate::config::Config;
 use crate::counters::{Counter, Shard, Traffic};
 use crate::random::Random;
 use drop::DropReason;
+use extras::Extras;
 use query::{Arrival, Found, Protocol, Query};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
 pub const STAGES: [&str; 6] = ["acl", "parse", "rules", "authority", "cache", "route"];
@@ -77,6 +80,32 @@ pub struct HandOver<'c> {
     /// Whom to ask; `None` when the answer is made here.
     pub server: Option<&'c Arc<Server>>,
     pub found: Found,
+    /// What rules want of the answer.
+    pub extras: Option<Box<Extras>>,
+}
+
+impl<'c> HandOver<'c> {
+    /// Takes over `query`, as the stages have left it.
+    pub fn of(
+        query: &mut Query<'_>,
+        reason: HandOverReason,
+        server: Option<&'c Arc<Server>>,
+    ) -> HandOver<'c> {
+        HandOver {
+            reason,
+            server,
+            found: query.found(),
+            extras: query.extras.take(),
+        }
+    }
+
+    /// How long the answer waits that lies in the buffer; zero when it is none.
+    pub fn delay(&self) -> Duration {
+        match (self.reason, &self.extras) {
+            (HandOverReason::Delayed, Some(extras)) => extras.delay,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 /// Why a query or its answer leaves the packet path. One counter each.
@@ -91,15 +120,18 @@ pub enum HandOverReason {
     LongQuery,
     /// The client takes an answer that its frame has no room for: the listener's kernel socket sends it.
     Oversized,
+    /// The answer is made, and a rule wants it to wait (DelayAction).
+    Delayed,
 }
 
 impl HandOverReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [HandOverReason; 4] = [
+    pub const ALL: [HandOverReason; 5] = [
         HandOverReason::Stream,
         HandOverReason::TcpOnlyBackend,
         HandOverReason::LongQuery,
         HandOverReason::Oversized,
+        HandOverReason::Delayed,
     ];
 
     /// The label of the counter.
@@ -109,6 +141,7 @@ impl HandOverReason {
             HandOverReason::TcpOnlyBackend => "tcp-only-backend",
             HandOverReason::LongQuery => "long-query",
             HandOverReason::Oversized => "oversized",
+            HandOverReason::Delayed => "delayed",
         }
     }
 }
@@ -139,8 +172,14 @@ fn count_passage(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
 }
 
 /// Takes a query on whose answer had no room in its first buffer: rules have seen it, zones and cache are next.
-pub fn resume<'c>(arrival: &mut Arrival<'_>, found: &Found, env: &mut Env<'c>) -> Verdict<'c> {
+pub fn resume<'c>(
+    arrival: &mut Arrival<'_>,
+    found: &Found,
+    extras: Option<Box<Extras>>,
+    env: &mut Env<'c>,
+) -> Verdict<'c> {
     let mut query = Query::resume(arrival, found);
+    query.extras = extras;
     let verdict = authority::answer(&mut query, env)
         .or_else(|| cache::answer(&mut query, env))
         .unwrap_or_else(|| route::choose(&mut query, env));

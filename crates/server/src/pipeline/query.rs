@@ -1,6 +1,7 @@
 //! A query as the stages see it, and where it came from.
 
 use super::drop::DropReason;
+use super::extras::{Extras, Marks};
 use super::{Env, Verdict};
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
@@ -119,6 +120,9 @@ pub struct Query<'m> {
     pub skip_cache: bool,
     /// The header's second word as the client sent it: its answer has this RD and CD, whatever rules made of them.
     pub client_flags: u16,
+    pub marks: Marks,
+    /// What rules want of the answer; most queries have none.
+    pub extras: Option<Box<Extras>>,
 }
 
 /// What the stages found out and decided about a query, without its bytes: what whoever takes it over needs.
@@ -133,6 +137,7 @@ pub struct Found {
     pub skip_cache: bool,
     /// See [`Query::client_flags`].
     pub client_flags: u16,
+    pub marks: Marks,
 }
 
 impl<'m> Query<'m> {
@@ -149,6 +154,8 @@ impl<'m> Query<'m> {
             pool: found.pool,
             skip_cache: found.skip_cache,
             client_flags: found.client_flags,
+            marks: found.marks,
+            extras: None,
             message: arrival.message,
         }
     }
@@ -184,6 +191,8 @@ impl<'m> Query<'m> {
             pool: PoolId::DEFAULT,
             skip_cache: false,
             client_flags: header.flags(),
+            marks: Marks::default(),
+            extras: None,
             message: arrival.message,
         })
     }
@@ -205,7 +214,13 @@ impl<'m> Query<'m> {
             pool: self.pool,
             skip_cache: self.skip_cache,
             client_flags: self.client_flags,
+            marks: self.marks,
         }
+    }
+
+    /// What rules want of the answer, to be added to.
+    pub fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
     }
 
     /// The whole query, its trailing bytes included.

@@ -2,11 +2,12 @@
 
 use super::cache::Asked;
 use super::drop::DropReason;
+use super::extras::{self, Marks};
 use super::query::{Protocol, Query, Way};
 use super::rings::Answered;
 use super::rules::actions::response::cap_ttls;
 use super::rules::response::{self, Response, ResponseRule};
-use super::{Env, Verdict};
+use super::{Env, HandOver, HandOverReason, Verdict};
 use crate::backend::exchange::Waiting;
 use crate::backend::several::Opening;
 use crate::config::{Config, Tuning};
@@ -48,7 +49,7 @@ pub fn accept(
 /// # Errors
 /// Why it is dropped.
 pub fn held_error(
-    waiting: &Waiting,
+    waiting: &mut Waiting,
     message: &mut [u8],
     env: &mut Env<'_>,
 ) -> Result<usize, DropReason> {
@@ -95,7 +96,7 @@ pub fn count_sent(destination: SocketAddr, env: &Env<'_>) {
 /// # Errors
 /// Why it is dropped.
 pub fn response(
-    waiting: &Waiting,
+    waiting: &mut Waiting,
     message: &mut [u8],
     length: usize,
     env: &mut Env<'_>,
@@ -118,7 +119,7 @@ fn count_noncompliant(reason: DropReason, shard: &Shard) {
 
 /// Rules, cache, then everything that makes the response this client's. What trails the last record is cut off.
 fn finish<'c>(
-    waiting: &Waiting,
+    waiting: &mut Waiting,
     parts: &ResponseParts,
     message: &mut [u8],
     env: &mut Env<'c>,
@@ -128,16 +129,23 @@ fn finish<'c>(
         env.shard.count(Counter::ServfailResponses);
     }
     let config: &'c Config = env.config;
-    let view = view(waiting, parts, message)?;
+    let extras = waiting.extras.take();
+    let mut view = view(waiting, parts, message)?;
+    view.extras = extras;
     let mut response = Response {
         view,
         server: Some(waiting.server),
+        client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.response, &mut response, env)?;
+    if waiting.marks != Marks::default() {
+        extras::take_out_marked(&mut response.view);
+    }
     keep(waiting, parts, &mut response, env)?;
-    finish_rules(&mut response);
+    finish_rules(&mut response, env);
     let mut answer = response.view;
+    waiting.extras = answer.extras.take();
     restore(waiting, &mut answer);
     if answer.length > waiting.limit {
         answer.length = wire::answer::truncate_response(answer.message, answer.length);
@@ -161,7 +169,9 @@ fn keep<'c>(
         return Ok(());
     };
     // A rule may have cut the records off.
-    let unchanged = config.chains.response.is_empty() && parts.question.is_some();
+    let unchanged = config.chains.response.is_empty()
+        && waiting.marks == Marks::default()
+        && parts.question.is_some();
     let parts = match unchanged {
         true => *parts,
         false => {
@@ -172,6 +182,11 @@ fn keep<'c>(
         query: waiting.message(),
         parts: &waiting.parts,
         protocol: response.view.protocol,
+        failure_ttl: response
+            .view
+            .extras
+            .as_ref()
+            .and_then(|extras| extras.temporary_failure_ttl),
     };
     let bytes = response.view.bytes();
     if cache.insert(asked, bytes, &parts, env.now, env.shard.lane) {
@@ -210,6 +225,8 @@ fn view<'m>(
         pool: waiting.pool,
         skip_cache: waiting.skip_cache,
         client_flags: waiting.client_flags,
+        marks: waiting.marks,
+        extras: None,
     })
 }
 
@@ -309,7 +326,8 @@ pub(super) fn give<'c>(
     env: &mut Env<'c>,
 ) -> Verdict<'c> {
     query.length = length;
-    if !chain.is_empty()
+    // Extras are seen to by the same way, which a query without them does not take.
+    if (!chain.is_empty() || query.extras.is_some())
         && let Err(reason) = take_through(chain, query, env)
     {
         return Verdict::Drop(reason);
@@ -318,7 +336,19 @@ pub(super) fn give<'c>(
         query.length = wire::answer::truncate_response(query.message, query.length);
     }
     count_own(query.message, env.shard);
+    if delay_of(query) > Duration::ZERO {
+        let reason = HandOverReason::Delayed;
+        return Verdict::HandOver(HandOver::of(query, reason, None));
+    }
     Verdict::Answer(query.length)
+}
+
+/// How long the answer is to wait: dnsdist's manual on DelayAction: "UDP-only".
+fn delay_of(query: &Query<'_>) -> Duration {
+    match (&query.extras, query.protocol) {
+        (Some(extras), Protocol::Udp) => extras.delay,
+        _ => Duration::ZERO,
+    }
 }
 
 /// Rules on what lies as an answer in the query's buffer.
@@ -330,6 +360,8 @@ fn take_through(
     let Ok(parts) = parse_response(query.bytes()) else {
         return Err(DropReason::ResponseMalformed);
     };
+    let mut extras = query.extras.take();
+    let client_edns = query.parts.edns.is_some() && !query.marks.edns_added;
     let view = Query {
         message: &mut *query.message,
         parts: QueryParts {
@@ -337,23 +369,41 @@ fn take_through(
             edns: parts.edns,
             ..query.parts
         },
+        extras: extras.take(),
         ..*query
     };
     let mut response = Response {
         view,
         server: None,
+        client_edns,
         maximum_returned_ttl: None,
     };
     response::apply(chain, &mut response, env)?;
-    finish_rules(&mut response);
-    query.length = response.view.length;
+    finish_rules(&mut response, env);
+    (query.length, query.extras) = (response.view.length, response.view.extras.take());
     Ok(())
 }
 
 /// What rules left to do until the cache had its turn.
-fn finish_rules(response: &mut Response<'_>) {
-    if let Some(maximum) = response.maximum_returned_ttl {
+fn finish_rules(response: &mut Response<'_>, env: &Env<'_>) {
+    let wanted = response
+        .view
+        .extras
+        .as_ref()
+        .and_then(|extras| extras.maximum_returned_ttl);
+    if let Some(maximum) = wanted
+        .into_iter()
+        .chain(response.maximum_returned_ttl)
+        .min()
+    {
         cap_ttls(&mut response.view, maximum);
+    }
+    if let Some(extras) = response.view.extras.take() {
+        if !extras.errors.is_empty() {
+            let payload_size = env.config.tuning.payload_size_self_generated;
+            extras::add_errors(&mut response.view, &extras, payload_size);
+        }
+        response.view.extras = Some(extras);
     }
 }
 
@@ -418,7 +468,11 @@ mod tests {
         })
     }
 
-    fn respond(scene: &mut Scene, waiting: &Waiting, bytes: &[u8]) -> Result<Vec<u8>, DropReason> {
+    fn respond(
+        scene: &mut Scene,
+        waiting: &mut Waiting,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, DropReason> {
         let mut message = bytes.to_vec();
         message.resize(4_096, 0);
         scene.with_env(|env| {
@@ -436,7 +490,7 @@ mod tests {
         waiting.query[2..4].copy_from_slice(&[0, 0x10]);
         let mut sent = query("www.example.", qtype::A);
         sent[..4].copy_from_slice(&[0xab, 0xcd, 0, 0x10]);
-        let answer = respond(&mut scene, &waiting, &answer_to(&sent, 0, &[300, 20])).unwrap();
+        let answer = respond(&mut scene, &mut waiting, &answer_to(&sent, 0, &[300, 20])).unwrap();
         assert_eq!(answer[..4], [0x12, 0x34, 0x81, 0x80]);
         assert_eq!(answer[12..asked.len()], asked[12..]);
         for (counter, count) in [
@@ -461,32 +515,32 @@ mod tests {
     fn an_answer_too_long_for_the_client_is_cut_and_what_trails_is_left_out() {
         let mut scene = Scene::default();
         let asked = query("a.", qtype::A);
-        let waiting = waiting(&mut scene, &asked);
+        let mut waiting = waiting(&mut scene, &asked);
         let long = answer_to(&asked, 0, &[300; 40]);
         assert!(long.len() > 512);
-        let answer = respond(&mut scene, &waiting, &long).unwrap();
+        let answer = respond(&mut scene, &mut waiting, &long).unwrap();
         assert_eq!((answer.len(), answer[2] & 2), (asked.len(), 2));
         let short = answer_to(&asked, 0, &[300]);
         let trailing = [&short[..], b"xyz"].concat();
-        assert_eq!(respond(&mut scene, &waiting, &trailing).unwrap(), short);
+        assert_eq!(respond(&mut scene, &mut waiting, &trailing).unwrap(), short);
     }
 
     #[test]
     fn an_error_without_a_question_gets_one() {
         let mut scene = Scene::default();
         let asked = query_with_edns("a.", qtype::A, Some(1_232));
-        let waiting = waiting(&mut scene, &asked);
+        let mut waiting = waiting(&mut scene, &asked);
         let formerr = [0, 0, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-        let answer = respond(&mut scene, &waiting, &formerr).unwrap();
+        let answer = respond(&mut scene, &mut waiting, &formerr).unwrap();
         assert_eq!(answer[3] & 15, 1);
         assert_eq!(answer[4..12], [0, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(answer[12..], asked[12..asked.len() - 11]);
         let opt = &asked[asked.len() - 11..];
         let with_opt = [&[0, 0, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 1], opt].concat();
-        let answer = respond(&mut scene, &waiting, &with_opt).unwrap();
+        let answer = respond(&mut scene, &mut waiting, &with_opt).unwrap();
         assert_eq!(answer[12..], asked[12..]);
         let with_record = [&formerr[..7], &[1, 0, 0, 0, 0], &[0; 11]].concat();
-        let refused = respond(&mut scene, &waiting, &with_record);
+        let refused = respond(&mut scene, &mut waiting, &with_record);
         assert_eq!(refused, Err(DropReason::ResponseMalformed));
     }
 
@@ -494,14 +548,14 @@ mod tests {
     fn what_is_malformed_or_for_another_question_is_none() {
         let mut scene = Scene::default();
         let asked = query("a.", qtype::A);
-        let waiting = waiting(&mut scene, &asked);
+        let mut waiting = waiting(&mut scene, &asked);
         let mut short = answer_to(&asked, 0, &[300]);
         short.pop();
-        let malformed = respond(&mut scene, &waiting, &short);
+        let malformed = respond(&mut scene, &mut waiting, &short);
         assert_eq!(malformed, Err(DropReason::ResponseMalformed));
         assert_eq!(scene.counted(Counter::NoncompliantResponses), 1);
         let other = answer_to(&query("other.", qtype::A), 0, &[300]);
-        let mismatch = respond(&mut scene, &waiting, &other);
+        let mismatch = respond(&mut scene, &mut waiting, &other);
         assert_eq!(mismatch, Err(DropReason::ResponseMismatch));
     }
 
@@ -514,8 +568,8 @@ mod tests {
                 .push(ResponseRule::new(AllRule, action))
         });
         let asked = query("a.", qtype::A);
-        let waiting = waiting(&mut scene, &asked);
-        respond(&mut scene, &waiting, &answer_to(&asked, 0, &[300, 20]))
+        let mut waiting = waiting(&mut scene, &asked);
+        respond(&mut scene, &mut waiting, &answer_to(&asked, 0, &[300, 20]))
     }
 
     fn ttls(answer: &[u8]) -> Vec<u32> {

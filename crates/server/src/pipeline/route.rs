@@ -25,12 +25,8 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         env.shard.count(Counter::NoPolicy);
         return no_server(query, env);
     };
-    let hand_over = |reason, query: &Query<'_>| {
-        Verdict::HandOver(HandOver {
-            reason,
-            server: Some(server),
-            found: query.found(),
-        })
+    let hand_over = |reason, query: &mut Query<'_>| {
+        Verdict::HandOver(HandOver::of(query, reason, Some(server)))
     };
     if query.way == Way::Stream {
         return hand_over(HandOverReason::Stream, query);

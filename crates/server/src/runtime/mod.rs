@@ -11,8 +11,9 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Shard};
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Way};
-use crate::pipeline::{self, Env, Verdict, respond};
+use crate::pipeline::{self, Env, HandOverReason, Verdict, respond};
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use memory::Memory;
@@ -20,6 +21,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Threads of the runtime. Two, so that a slow scrape or a slow reload does not hold up TCP; more would take time from
@@ -73,6 +75,8 @@ pub struct Asked {
     /// The query as the client sent it (after the rules), under its own ID.
     pub query: Box<[u8]>,
     pub found: Found,
+    /// What rules want of the answer.
+    pub extras: Option<Box<Extras>>,
     pub client: SocketAddr,
     pub destination: SocketAddr,
     pub way: Way,
@@ -114,12 +118,12 @@ impl Shared {
             Verdict::Drop(reason) => Err(Decision::Drop(reason)),
             Verdict::HandOver(hand_over) => hand_over
                 .server
-                .map(|server| (Arc::clone(server), hand_over.found))
+                .map(|server| (Arc::clone(server), hand_over.found, hand_over.extras))
                 .ok_or(Decision::Drop(DropReason::NoServer)),
             // Only what came in a datagram goes out in one.
             Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
         });
-        let (server, found) = match decided {
+        let (server, found, extras) = match decided {
             Ok(decided) => decided,
             Err(decision) => return decision,
         };
@@ -127,6 +131,7 @@ impl Shared {
             server,
             query: query.bytes(found.length).into(),
             found,
+            extras,
             client: query.client,
             destination: query.destination,
             way: query.way,
@@ -135,18 +140,22 @@ impl Shared {
         }))
     }
 
-    /// Takes a query on whose answer in the cache had no room in its frame; the answer's length in bytes. `None` when the
-    /// entry has gone meanwhile: the client asks again, as when a datagram is lost.
+    /// Takes a query on whose answer in the cache had no room in its frame; the answer's length in bytes, and how long it
+    /// is to wait. `None` when the entry has gone meanwhile: the client asks again, as when a datagram is lost.
     pub fn resume(
         &self,
         config: &Arc<Config>,
         query: &mut OwnedQuery,
         found: &Found,
-    ) -> Option<usize> {
+        extras: Option<Box<Extras>>,
+    ) -> Option<(usize, Duration)> {
         let mut arrival = query.as_arrival();
         self.with_env(config, |env| {
-            match pipeline::resume(&mut arrival, found, env) {
-                Verdict::Answer(length) => Some(length),
+            match pipeline::resume(&mut arrival, found, extras, env) {
+                Verdict::Answer(length) => Some((length, Duration::ZERO)),
+                Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Delayed => {
+                    Some((hand_over.found.length, hand_over.delay()))
+                }
                 Verdict::HandOver(_) | Verdict::Forward(_) => {
                     env.shard.count_drop(DropReason::HandOverFull);
                     None
@@ -156,7 +165,8 @@ impl Shared {
         })
     }
 
-    /// Makes the client's answer of a backend's response, the first `length` bytes of `message`; its length in bytes.
+    /// Makes the client's answer of a backend's response, the first `length` bytes of `message`; its length in bytes, and
+    /// how long it is to wait.
     ///
     /// # Errors
     /// Why there is none; counted.
@@ -165,17 +175,18 @@ impl Shared {
         asked: &Asked,
         message: &mut [u8],
         length: usize,
-    ) -> Result<usize, DropReason> {
-        let waiting = asked.waiting();
+    ) -> Result<(usize, Duration), DropReason> {
+        let mut waiting = asked.waiting();
         let answer = self.with_env(&asked.config, |env| {
-            respond::response(&waiting, message, length, env)
+            let length = respond::response(&mut waiting, message, length, env)?;
+            Ok((length, waiting.delay()))
         });
         if answer.is_ok() && asked.way == Way::Stream {
             let latency = Now::read().since(asked.since).as_micros() as u64;
             self.shard.count(Counter::LatencyTcpCount);
             self.shard.add(Counter::LatencyTcpSumMicroseconds, latency);
         }
-        answer.inspect_err(|reason| self.shard.count_drop(*reason))
+        answer.inspect_err(|reason: &DropReason| self.shard.count_drop(*reason))
     }
 
     /// Counts an answer over UDP that the runtime has sent.
@@ -224,6 +235,8 @@ impl Asked {
             is_leg: false,
             held_rcode: 0,
             client_flags: self.found.client_flags,
+            marks: self.found.marks,
+            extras: self.extras.clone(),
             sent: self.since,
             query,
             query_length: length,

@@ -10,7 +10,7 @@
 //!      12 flags 8 │ device 8 │ listener 16 │ pool 16 │ limit 16
 //!      13 client's MAC 48 │ our MAC, first 16
 //!      14 our MAC, last 32 │ client's scope 32
-//!      15 destination's scope 32 │ 0 │ client's header flags 16
+//!      15 destination's scope 32 │ marks 16 │ client's header flags 16
 //!  16..18 parts of the query
 //!      19 of a leg: body of the race's first leg     20 of a first leg: the race
 //!  24..87 the query as the client sent it
@@ -24,6 +24,7 @@ use super::{Port, QUERY_ROOM, Waiting};
 use crate::backend::server::{Server, ServerId};
 use crate::clock::Now;
 use crate::config::pools::PoolId;
+use crate::pipeline::extras::Marks;
 use crate::pipeline::query::{Query, Way};
 use crate::words::{self, LINE, Lines, words_for};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -62,6 +63,11 @@ const WAY_BITS: u64 = 3;
 const LEG: u64 = 1 << 6;
 /// Where the eight flags are in their word.
 const FLAGS_SHIFT: u32 = 56;
+
+/// Marks, in the word of the destination's scope.
+const EDNS_ADDED: u64 = 1 << 16;
+const SUBNET_ADDED: u64 = 1 << 17;
+const HAS_EXTRAS: u64 = 1 << 18;
 
 /// All bodies.
 pub(super) struct Bodies {
@@ -148,7 +154,18 @@ impl Body<'_> {
         self.store(MACS, mac_to_number(client_mac) << 16 | ours >> 32);
         self.store(MACS + 1, ours << 32 | u64::from(scope(query.client)));
         let scope = u64::from(scope(query.destination)) << 32;
-        self.store(DESTINATION_SCOPE, scope | u64::from(query.client_flags));
+        let marks = flag(query.marks.edns_added, EDNS_ADDED)
+            | flag(query.marks.subnet_added, SUBNET_ADDED)
+            | flag(query.extras.is_some(), HAS_EXTRAS);
+        self.store(
+            DESTINATION_SCOPE,
+            scope | marks | u64::from(query.client_flags),
+        );
+    }
+
+    /// Whether extras are kept beside this body.
+    pub(super) fn has_extras(&self) -> bool {
+        self.load(DESTINATION_SCOPE) & HAS_EXTRAS != 0
     }
 
     /// Makes this body, which was written as number `own`, the first of `legs` of a race.
@@ -257,6 +274,7 @@ impl Body<'_> {
         let [_, client_port, destination_port, length] = unpack(self.load(PORTS));
         let [head, listener, pool, limit] = unpack(self.load(WAY));
         let flags = u64::from(head >> 8);
+        waiting.extras = None;
         waiting.server = self.server();
         waiting.sent = Now(self.load(SENT));
         let client = self.load_address(CLIENT, flags & CLIENT_V6 != 0);
@@ -269,7 +287,12 @@ impl Body<'_> {
         waiting.pool = PoolId(pool);
         waiting.limit = usize::from(limit);
         waiting.skip_cache = flags & SKIP_CACHE != 0;
-        waiting.client_flags = self.load(DESTINATION_SCOPE) as u16;
+        let tail = self.load(DESTINATION_SCOPE);
+        waiting.client_flags = tail as u16;
+        waiting.marks = Marks {
+            edns_added: tail & EDNS_ADDED != 0,
+            subnet_added: tail & SUBNET_ADDED != 0,
+        };
         waiting.parts = words_to_parts([PARTS, PARTS + 1, PARTS + 2].map(|word| self.load(word)));
         waiting.query_length = usize::from(length).min(QUERY_ROOM);
         words::load(&self.0[QUERY..], &mut waiting.query[..waiting.query_length]);
@@ -427,7 +450,7 @@ mod tests {
         fn what_was_written_is_read(
             (client, destination, way) in (address(), address(), way()),
             (limit, pool, skip_cache) in (any::<u16>(), any::<u16>(), any::<bool>()),
-            client_flags in any::<u16>(),
+            (client_flags, edns_added, subnet_added) in (any::<u16>(), any::<bool>(), any::<bool>()),
             (dnssec_ok, payload_size) in (any::<bool>(), proptest::option::of(any::<u16>())),
             sent in any::<u64>(),
         ) {
@@ -436,6 +459,7 @@ mod tests {
             let name = wire::name::Name::parse(b"\x03www\x07eXample\x00").expect("a name");
             let length = wire::message::write_query(&mut message, 77, (name, 1, 1), flags).expect("room");
             let parts = wire::message::parse_query(&message[..length]).expect("a query");
+            let marks = Marks { edns_added, subnet_added };
             let query = Query {
                 message: &mut message,
                 length,
@@ -448,6 +472,8 @@ mod tests {
                 pool: PoolId(pool),
                 skip_cache,
                 client_flags,
+                marks,
+                extras: None,
             };
             let server = super::super::tests::server(5, "192.0.2.7:53");
             let port = Port { pool: 0, socket: 3, number: 40_000, source: "192.0.2.1".parse().expect("an address") };
@@ -460,7 +486,7 @@ mod tests {
             body.read(&mut waiting);
             prop_assert_eq!((waiting.client, waiting.destination, waiting.way), (client, destination, way));
             prop_assert_eq!((waiting.limit, waiting.pool, waiting.skip_cache), (usize::from(limit), PoolId(pool), skip_cache));
-            prop_assert_eq!(waiting.client_flags, client_flags);
+            prop_assert_eq!((waiting.client_flags, waiting.marks), (client_flags, marks));
             prop_assert_eq!((waiting.server, waiting.sent, waiting.parts), (ServerId(5), Now(sent), parts));
             prop_assert_eq!(&waiting.query[..waiting.query_length], &query.message[..length]);
             prop_assert!(bodies.get(0).0.iter().all(|word| word.load(Relaxed) == 0));

@@ -20,6 +20,7 @@
 
 mod bodies;
 mod entries;
+mod extras;
 mod hedges;
 mod race;
 mod share;
@@ -37,10 +38,12 @@ use super::servers::Servers;
 use crate::clock::Now;
 use crate::counters::{Counter, Lane, Shard, Writers};
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::extras::Extras;
 use crate::pipeline::query::Query;
 use crate::random::Random;
 use bodies::{Bodies, Body};
 use entries::{Entries, Entry, Key, Place, Quarantine, Refused, State};
+use extras::KeptExtras;
 use race::Ending;
 use slots::Slots;
 use std::net::{IpAddr, SocketAddr};
@@ -82,6 +85,7 @@ pub struct Exchanges {
     entries: Entries,
     bodies: Bodies,
     slots: Slots,
+    extras: KeptExtras,
     servers: Arc<Servers>,
     /// Which bits of an ID are chosen: all 16 but in tests, where few IDs make them meet.
     id_mask: u16,
@@ -131,6 +135,7 @@ impl Exchanges {
             entries: Entries::new((bodies * 4).next_power_of_two().trailing_zeros(), random),
             bodies: Bodies::new(bodies),
             slots,
+            extras: KeptExtras::new(),
             servers,
             id_mask: u16::MAX,
             #[cfg(test)]
@@ -178,6 +183,9 @@ impl Exchanges {
         } = *departure;
         let (id, body) = self.occupy(share, departure, random, |body, index, deadline| {
             body.write(query, server, port, now, deadline);
+            if let Some(extras) = query.extras.take() {
+                self.extras.keep(index, extras);
+            }
             finish(body, index);
         })?;
         query.message[..2].copy_from_slice(&id.to_be_bytes());
@@ -222,6 +230,7 @@ impl Exchanges {
         let deadline = Now(now.0 + timeout.as_nanos() as u64);
         write(&body, index, deadline);
         let Some((key, place)) = self.claim(index, departure, random) else {
+            self.take_extras(index);
             self.slots.give(index);
             return None;
         };
@@ -326,7 +335,28 @@ impl Exchanges {
             return Err(DropReason::ResponseMismatch);
         }
         body.read(waiting);
+        self.read_extras(entry.body(), waiting);
         Ok(())
+    }
+
+    /// Gives `waiting`, which the body was read into, the extras of its query. Only for whoever won the entry. Those of a race
+    /// stay for its other legs.
+    fn read_extras(&self, body: u32, waiting: &mut Waiting) {
+        let words = self.bodies.get(body);
+        if words.has_extras() {
+            waiting.extras = match waiting.is_leg {
+                true => self.extras.copy(words.first_leg()),
+                false => self.extras.take(body),
+            };
+        }
+    }
+
+    /// To be called before the body is free.
+    fn take_extras(&self, body: u32) -> Option<Box<Extras>> {
+        match self.bodies.get(body).has_extras() {
+            true => self.extras.take(body),
+            false => None,
+        }
     }
 
     fn count_answer(&self, waiting: &Waiting, now: Now, shard: &Shard) {
@@ -355,9 +385,11 @@ impl Exchanges {
             if waits && self.entries.end(place, entry, State::Answered, now) {
                 let body = self.bodies.get(entry.body());
                 let server = body.server();
-                match body.is_leg() {
-                    true => drop(self.leave(entry.body(), Ending::Nothing)),
-                    false => self.slots.give(entry.body()),
+                if body.is_leg() {
+                    self.leave(entry.body(), Ending::Nothing);
+                } else {
+                    self.take_extras(entry.body());
+                    self.slots.give(entry.body());
                 }
                 shard.count(Counter::DownstreamSendErrors);
                 self.servers.with(server, |server| {
@@ -425,6 +457,7 @@ impl Exchanges {
             return false;
         }
         words.read(waiting);
+        self.read_extras(body, waiting);
         true
     }
 

@@ -260,6 +260,7 @@ impl Exchanges {
     fn leave_first(&self, first: u32, ending: Ending) -> Outcome {
         let (outcome, was_last) = self.bodies.get(first).leave_race(ending);
         if was_last {
+            self.take_extras(first);
             self.slots.give(first);
         }
         outcome

@@ -145,6 +145,8 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         limit: 1_232,
         pool: PoolId(2),
         skip_cache: false,
+        marks: Default::default(),
+        extras: None,
         client_flags: 0,
     }
 }

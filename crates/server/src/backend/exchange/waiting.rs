@@ -4,8 +4,10 @@ use super::QUERY_ROOM;
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::pools::PoolId;
+use crate::pipeline::extras::{Extras, Marks};
 use crate::pipeline::query::Way;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 use wire::message::QueryParts;
 
 /// What was remembered of a query: owned, copied out of the table. One per worker, used again and again.
@@ -25,6 +27,9 @@ pub struct Waiting {
     pub held_rcode: u8,
     /// See [`Query::client_flags`].
     pub client_flags: u16,
+    pub marks: Marks,
+    /// See [`Query::extras`].
+    pub extras: Option<Box<Extras>>,
     pub sent: Now,
     /// The query as the client sent it (after the rules), under its own ID.
     pub query: [u8; QUERY_ROOM],
@@ -47,6 +52,8 @@ impl Waiting {
             is_leg: false,
             held_rcode: 0,
             client_flags: 0,
+            marks: Marks::default(),
+            extras: None,
             sent: Now(0),
             query: [0; QUERY_ROOM],
             query_length: 0,
@@ -59,6 +66,14 @@ impl Waiting {
                 end: 0,
                 edns: None,
             },
+        }
+    }
+
+    /// How long the answer is to wait (DelayAction), over UDP.
+    pub fn delay(&self) -> Duration {
+        match (&self.extras, self.way) {
+            (None, _) | (_, Way::Stream) => Duration::ZERO,
+            (Some(extras), _) => extras.delay,
         }
     }
 

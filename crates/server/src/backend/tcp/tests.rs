@@ -43,7 +43,7 @@ impl Scene {
         let mut hold = self.shared.memory.hold();
         let answer = ask(&self.shared, &self.asked, &mut hold).await;
         assert_eq!(self.server().outstanding.get(), 0);
-        answer
+        answer.map(|answer| answer.message)
     }
 
     fn server(&self) -> &Server {

@@ -258,7 +258,8 @@ impl Connection {
         let counters = Arc::clone(&self.counters);
         async move {
             let message = match backend::ask(&shared, &asked, &mut hold).await {
-                Ok(message) => message,
+                // The manual on DelayAction: "UDP-only".
+                Ok(answer) => answer.message,
                 Err(failure) => return fail(failure, &counters, &ready),
             };
             let answer = Answer {

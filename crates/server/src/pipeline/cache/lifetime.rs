@@ -17,13 +17,20 @@ pub(super) enum Lifetime {
 }
 
 /// dnsdist's rules, read in its manual and seen with 1.7.3; where RFC 2308 is stricter, RFC 2308.
-pub(super) fn lifetime(options: &CacheOptions, response: &ResponseParts, ttls: &Ttls) -> Lifetime {
+pub(super) fn lifetime(
+    options: &CacheOptions,
+    response: &ResponseParts,
+    ttls: &Ttls,
+    failure_ttl: Option<u32>,
+) -> Lifetime {
     let code = response.rcode;
     if response.truncated {
         return keep(options.truncated_ttl);
     }
     match code {
-        rcode::SERVFAIL | rcode::REFUSED => return keep(options.temporary_failure_ttl),
+        rcode::SERVFAIL | rcode::REFUSED => {
+            return keep(failure_ttl.unwrap_or(options.temporary_failure_ttl));
+        }
         rcode::NOTIMP => return Lifetime::No,
         _ => {}
     }

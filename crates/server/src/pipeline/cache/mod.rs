@@ -83,6 +83,8 @@ pub struct Asked<'q> {
     pub query: &'q [u8],
     pub parts: &'q QueryParts,
     pub protocol: Protocol,
+    /// For how many seconds SERVFAIL and REFUSED are kept, in place of the cache's own number.
+    pub failure_ttl: Option<u32>,
 }
 
 impl PacketCache {
@@ -157,9 +159,19 @@ impl PacketCache {
         match ttl::collect(response, parts, &mut few) {
             Ok(ttls) => {
                 let places = &mut few[..ttls.count];
-                self.keep(&key, response, parts, (&ttls, places), now, lane)
+                let failure_ttl = asked.failure_ttl;
+                self.keep(
+                    (&key, failure_ttl),
+                    response,
+                    parts,
+                    (&ttls, places),
+                    now,
+                    lane,
+                )
             }
-            Err(TtlError::TooMany) => self.insert_many(&key, response, parts, now, lane),
+            Err(TtlError::TooMany) => {
+                self.insert_many((&key, asked.failure_ttl), response, parts, now, lane)
+            }
             Err(TtlError::BadRecords) => false,
         }
     }
@@ -168,7 +180,7 @@ impl PacketCache {
     #[cold]
     fn insert_many(
         &self,
-        key: &Key,
+        key: (&Key, Option<u32>),
         response: &[u8],
         parts: &ResponseParts,
         now: Now,
@@ -184,14 +196,14 @@ impl PacketCache {
 
     fn keep(
         &self,
-        key: &Key,
+        (key, failure_ttl): (&Key, Option<u32>),
         response: &[u8],
         parts: &ResponseParts,
         (ttls, places): (&ttl::Ttls, &mut [u16]),
         now: Now,
         lane: Lane,
     ) -> bool {
-        let seconds = match lifetime(&self.options, parts, ttls) {
+        let seconds = match lifetime(&self.options, parts, ttls, failure_ttl) {
             Lifetime::Keep(seconds) => seconds,
             Lifetime::TooShort => {
                 self.counts.ttl_too_shorts.count(lane);
@@ -256,6 +268,7 @@ impl PacketCache {
             query: query.bytes(),
             parts: &query.parts,
             protocol: query.protocol,
+            failure_ttl: None,
         };
         let mut key = Key::default();
         if self.key(&mut key, asked).is_none() {
@@ -353,11 +366,8 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
         Some(Served::Answer(length)) => length,
         Some(Served::TooLong) if query.limit > query.message.len() => {
             // The client takes more than this buffer holds: one with more room asks the cache again.
-            return Some(Verdict::HandOver(HandOver {
-                reason: HandOverReason::Oversized,
-                server: None,
-                found: query.found(),
-            }));
+            let reason = HandOverReason::Oversized;
+            return Some(Verdict::HandOver(HandOver::of(query, reason, None)));
         }
         Some(Served::TooLong) => respond::truncated(query, env),
         None => {

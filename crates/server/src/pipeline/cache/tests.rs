@@ -46,6 +46,7 @@ fn keep(cache: &PacketCache, scene: &Scene, query: &[u8], response: &[u8]) -> bo
         query,
         parts: &parse_query(query).unwrap(),
         protocol: scene.protocol,
+        failure_ttl: None,
     };
     let parts = parse_response(response).unwrap();
     cache.insert(asked, response, &parts, scene.now, scene.shard.lane)
@@ -555,7 +556,7 @@ proptest! {
         let asked = query("a.", qtype::A);
         let response = [answer_to(&asked, 0, &[]), response].concat();
         if let Ok(parts) = parse_response(&response) {
-            let asked = Asked { query: &asked, parts: &parse_query(&asked).unwrap(), protocol: Protocol::Udp };
+            let asked = Asked { query: &asked, parts: &parse_query(&asked).unwrap(), protocol: Protocol::Udp, failure_ttl: None };
             cache.insert(asked, &response, &parts, scene.now, scene.shard.lane);
         }
     }

@@ -131,11 +131,7 @@ pub fn apply_chain<'c>(
                 return Some(Verdict::Drop(reason));
             }
             Outcome::HandOver(reason) => {
-                return Some(Verdict::HandOver(super::HandOver {
-                    reason,
-                    server: None,
-                    found: query.found(),
-                }));
+                return Some(Verdict::HandOver(super::HandOver::of(query, reason, None)));
             }
         }
     }

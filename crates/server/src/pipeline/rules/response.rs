@@ -13,6 +13,8 @@ pub struct Response<'m> {
     pub view: Query<'m>,
     /// Whose it is; `None`: made or found here.
     pub server: Option<ServerId>,
+    /// Its client knows EDNS.
+    pub client_edns: bool,
     /// TTLs above this many seconds are lowered to it, after the cache has kept them as they were.
     pub maximum_returned_ttl: Option<u32>,
 }

@@ -1,0 +1,117 @@
+//! What a few queries carry along to their answers, because rules said so: most carry nothing, and pay a comparison for it.
+
+use super::query::Query;
+use std::time::Duration;
+use wire::codes::edns_option;
+use wire::edit;
+use wire::message::{EdnsOption, parse_response};
+
+/// What was put into a query that its client must not see in the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Marks {
+    /// The OPT record: RFC 6891 §7: "Lack of presence of an OPT record in a request MUST be taken as an indication that the
+    /// requestor does not implement any part of this specification and that the responder MUST NOT include an OPT record in
+    /// its response."
+    pub edns_added: bool,
+    /// The client subnet option.
+    pub subnet_added: bool,
+}
+
+/// What rules want of the answer to one query.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Extras {
+    /// SetMaxReturnedTTLAction: TTLs above this many seconds are lowered to it, after the cache has kept them as they were.
+    pub maximum_returned_ttl: Option<u32>,
+    /// SetTempFailureCacheTTLAction, in seconds.
+    pub temporary_failure_ttl: Option<u32>,
+    /// SetExtendedDNSErrorAction, in their order.
+    pub errors: Vec<ExtendedError>,
+    /// Errors that the answer has already are taken out.
+    pub clear_errors: bool,
+    /// DelayAction: the answer waits so long, over UDP.
+    pub delay: Duration,
+}
+
+/// An extended DNS error (RFC 8914 §2).
+///
+/// ```text
+/// info code 2 │ extra text …
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtendedError {
+    pub code: u16,
+    /// UTF-8, by the standard.
+    pub text: Box<[u8]>,
+}
+
+/// The option's code (RFC 8914 §5.1).
+const EXTENDED_ERROR: u16 = edns_option::EXTENDEDERROR;
+
+impl Extras {
+    /// Adds an error; `clear`: in place of all others.
+    pub fn add_error(&mut self, error: ExtendedError, clear: bool) {
+        if clear {
+            self.errors.clear();
+            self.clear_errors = true;
+        }
+        self.errors.push(error);
+    }
+}
+
+/// Puts the errors into the answer in its buffer, of a client that knows EDNS. What has no room is left out.
+pub(super) fn add_errors(answer: &mut Query<'_>, extras: &Extras, payload_size: u16) {
+    let Ok(parts) = parse_response(answer.bytes()) else {
+        return;
+    };
+    let (question_end, mut length) = (parts.question_end, usize::from(parts.end));
+    let mut edns = parts.edns;
+    if extras.clear_errors
+        && let Some(found) = edns
+    {
+        let (shorter, left) = edit::remove_options(
+            answer.message,
+            (question_end, length),
+            found,
+            EXTENDED_ERROR,
+        );
+        (length, edns) = (shorter, Some(left));
+    }
+    for error in &extras.errors {
+        let value = [&error.code.to_be_bytes()[..], &error.text].concat();
+        let option = EdnsOption {
+            code: EXTENDED_ERROR,
+            value: &value,
+        };
+        let changed = edit::set_option(
+            answer.message,
+            (question_end, length),
+            edns,
+            option,
+            payload_size,
+        );
+        if let Some((longer, found)) = changed {
+            (length, edns) = (longer, Some(found));
+        }
+    }
+    answer.length = length;
+}
+
+/// Takes out of the answer in its buffer what only the query to the backend had.
+pub(super) fn take_out_marked(answer: &mut Query<'_>) {
+    let Ok(parts) = parse_response(answer.bytes()) else {
+        return;
+    };
+    let Some(edns) = parts.edns else {
+        return;
+    };
+    let places = (parts.question_end, usize::from(parts.end));
+    if answer.marks.edns_added {
+        answer.length = edit::remove_opt(answer.message, places, edns);
+        answer.parts.edns = None;
+    } else if answer.marks.subnet_added {
+        let (length, edns) = edit::remove_options(answer.message, places, edns, edns_option::ECS);
+        answer.length = length;
+        answer.parts.edns = Some(edns);
+    }
+    answer.parts.end = answer.length as u16;
+}

@@ -1,0 +1,86 @@
+//! Which names a record holds, and where their compression pointers are.
+
+use crate::codes::qtype;
+use crate::message::{Header, Record, Records};
+use crate::name::compressed;
+
+/// Octets before the first name in the data of a type whose names may be compressed, and how many names follow. RFC 3597
+/// §4: "Only the RR types defined in RFC 1035" may be, and those of the types below that "receiving servers MUST
+/// decompress" as well.
+pub(super) fn names_in_rdata(rtype: u16) -> Option<(usize, usize)> {
+    match rtype {
+        qtype::NS
+        | qtype::CNAME
+        | qtype::PTR
+        | qtype::MD
+        | qtype::MF
+        | qtype::MB
+        | qtype::MG
+        | qtype::MR => Some((0, 1)),
+        qtype::SOA | qtype::MINFO | qtype::RP => Some((0, 2)),
+        qtype::MX | qtype::AFSDB | qtype::RT => Some((2, 1)),
+        qtype::PX => Some((2, 2)),
+        qtype::SRV => Some((6, 1)),
+        _ => None,
+    }
+}
+
+/// Where the names of a record start: its owner's and those of its data.
+pub(super) fn starts(message: &[u8], record: &Record) -> Vec<usize> {
+    let mut starts = vec![usize::from(record.owner_start)];
+    let Some((before, count)) = names_in_rdata(record.rtype) else {
+        return starts;
+    };
+    let mut at = usize::from(record.rdata_start) + before;
+    for _ in 0..count {
+        if at >= record.rdata_end.into() {
+            break;
+        }
+        starts.push(at);
+        match compressed::skip(message, at) {
+            Ok(end) => at = end,
+            Err(_) => break,
+        }
+    }
+    starts
+}
+
+/// The place of the pointer that ends the name at `start`, if one does.
+fn pointer_of(message: &[u8], start: usize) -> Option<usize> {
+    let end = compressed::skip(message, start).ok()?;
+    let last = end.checked_sub(2).filter(|last| *last >= start)?;
+    // The root octet ends a name that has no pointer.
+    let mut at = start;
+    while at < last {
+        at += 1 + usize::from(*message.get(at)?);
+    }
+    (at == last && message[last] >= 0xc0).then_some(last)
+}
+
+/// Corrects the pointers of all records that start at `from` or behind it: what they name there will lie `delta` octets
+/// further on. To be called before anything moves. `None`: a pointer would not reach.
+pub(super) fn correct_pointers(
+    message: &mut [u8],
+    question_end: u16,
+    from: usize,
+    delta: isize,
+) -> Option<()> {
+    let header = Header::read(message)?;
+    let behind: Vec<usize> = Records::new(message, question_end, &header)
+        .filter_map(Result::ok)
+        .filter(|record| usize::from(record.owner_start) >= from)
+        .flat_map(|record| starts(message, &record))
+        .filter_map(|start| pointer_of(message, start))
+        .collect();
+    for place in behind {
+        let field = u16::from_be_bytes([message[place], message[place + 1]]);
+        let target = usize::from(field & 0x3fff);
+        if target >= from {
+            let target = target
+                .checked_add_signed(delta)
+                .filter(|target| *target <= 0x3fff)?;
+            message[place..place + 2].copy_from_slice(&(target as u16 | 0xc000).to_be_bytes());
+        }
+    }
+    Some(())
+}
