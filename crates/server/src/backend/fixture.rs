@@ -22,6 +22,7 @@ pub(crate) fn options(address: &str) -> ServerOptions {
         tcp_send_timeout: Duration::from_secs(30),
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
+        tcp_in_flight: 1,
         source: None,
         health: HealthOptions {
             mode: HealthMode::Up,

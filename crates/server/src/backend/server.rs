@@ -32,6 +32,8 @@ pub struct ServerOptions {
     pub tcp_send_timeout: Duration,
     pub tcp_receive_timeout: Duration,
     pub tcp_only: bool,
+    /// maxInFlight: queries on one TCP connection at a time, at least 1.
+    pub tcp_in_flight: usize,
     /// `source`: an address.
     pub source: Option<IpAddr>,
     pub health: HealthOptions,
@@ -106,6 +108,8 @@ pub struct Server {
     allowance: Bucket,
     /// What its TCP connections did.
     pub tcp: Arc<super::tcp::Counters>,
+    /// Those that are kept.
+    pub tcp_pool: super::tcp::Pool,
     /// Moving average of the latency as dnsdist keeps it: 127 parts old, 1 part new; microseconds × 128.
     latency: AtomicU64,
     /// The same over TCP.
@@ -138,6 +142,7 @@ impl Server {
             rate,
             allowance: Bucket::default(),
             tcp: Arc::default(),
+            tcp_pool: super::tcp::Pool::default(),
             latency: AtomicU64::new(0),
             latency_tcp: AtomicU64::new(0),
             extra_queries: Sharded::default(),

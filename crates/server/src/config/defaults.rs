@@ -53,6 +53,7 @@ pub(super) fn server(address: SocketAddr) -> ServerOptions {
         tcp_send_timeout: Duration::from_secs(30),
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
+        tcp_in_flight: 1,
         source: None,
         health: HealthOptions {
             mode: HealthMode::Auto,

@@ -194,7 +194,7 @@ pub struct Tuning {
     pub policies: PolicyTuning,
 }
 
-/// Limits of TCP clients.
+/// Limits of TCP clients and of connections to backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpTuning {
     /// setTCPRecvTimeout.
@@ -209,6 +209,22 @@ pub struct TcpTuning {
     pub maximum_connections_per_client: usize,
     /// maxConcurrentTCPConnections over all listeners.
     pub maximum_connections: usize,
+    /// setTCPConnectionsOverloadThreshold, in percent of the two limits above: from there on a connection is closed after
+    /// one query. 0 is never.
+    pub overload_threshold: u8,
+    /// setMaxTCPConnectionRatePerClient, in connections a second; 0 is no limit.
+    pub maximum_connection_rate_per_client: u32,
+    /// setTCPConnectionRateInterval: over so long.
+    pub connection_rate_interval: Duration,
+    /// setBanDurationForExceedingTCPTLSRate.
+    pub rate_ban: Duration,
+    /// setTCPConnectionsMaskV4, setTCPConnectionsMaskV6: who is the same client, in bits.
+    pub client_bits_v4: u8,
+    pub client_bits_v6: u8,
+    /// setMaxCachedTCPConnectionsPerDownstream: idle connections to a backend that are kept.
+    pub maximum_cached_connections: usize,
+    /// setTCPDownstreamMaxIdleTime: for so long.
+    pub downstream_idle_timeout: Duration,
 }
 
 impl Default for Tuning {
@@ -230,6 +246,14 @@ impl Default for Tuning {
                 maximum_connection_duration: Duration::ZERO,
                 maximum_connections_per_client: 0,
                 maximum_connections: 10_000,
+                overload_threshold: 90,
+                maximum_connection_rate_per_client: 0,
+                connection_rate_interval: Duration::from_secs(5 * 60),
+                rate_ban: Duration::from_secs(10),
+                client_bits_v4: 32,
+                client_bits_v6: 128,
+                maximum_cached_connections: 10,
+                downstream_idle_timeout: Duration::from_secs(300),
             },
             ring_entries: 10_000,
             policies: PolicyTuning::default(),

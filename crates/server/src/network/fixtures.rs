@@ -128,6 +128,7 @@ pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
         tcp_send_timeout: Duration::from_secs(30),
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
+        tcp_in_flight: 1,
         source: None,
         health,
         xdp,

@@ -32,7 +32,7 @@ const THREADS: usize = 2;
 /// length, or for 100,000 usual ones.
 const MEMORY: usize = 64 << 20;
 
-/// Connections to backends at a time: one per query in flight. With the port pool's 1,024 sockets and the clients'
+/// Connections to backends at a time. With the port pool's 1,024 sockets and the clients'
 /// connections they must stay within the usual hard limit of 524,288 descriptors, and do by far.
 const BACKEND_CONNECTIONS: usize = 1_024;
 
@@ -55,7 +55,7 @@ pub struct Shared {
     pub shard: Arc<Shard>,
     pub memory: Memory,
     /// Places for connections to backends.
-    pub backend_connections: Semaphore,
+    pub backend_connections: Arc<Semaphore>,
 }
 
 /// What becomes of a query of the runtime's.
@@ -94,7 +94,7 @@ impl Shared {
             config,
             shard,
             memory: Memory::new(MEMORY),
-            backend_connections: Semaphore::new(BACKEND_CONNECTIONS),
+            backend_connections: Arc::new(Semaphore::new(BACKEND_CONNECTIONS)),
         }
     }
 
@@ -165,7 +165,7 @@ impl Shared {
         })
     }
 
-    /// Makes the client's answer of a backend's response, the first `length` bytes of `message`; its length in bytes, and
+    /// Makes the client's answer of the response of `server`, the first `length` bytes of `message`; its length in bytes, and
     /// how long it is to wait.
     ///
     /// # Errors
@@ -173,10 +173,11 @@ impl Shared {
     pub fn answer(
         &self,
         asked: &Asked,
+        server: &Server,
         message: &mut [u8],
         length: usize,
     ) -> Result<(usize, Duration), DropReason> {
-        let mut waiting = asked.waiting();
+        let mut waiting = asked.waiting(server);
         let answer = self.with_env(&asked.config, |env| {
             let length = respond::response(&mut waiting, message, length, env)?;
             Ok((length, waiting.delay()))
@@ -220,12 +221,12 @@ impl Asked {
 
     /// What the pipeline needs to know of the query. Of one longer than [`QUERY_ROOM`] it gets the front: the question is
     /// there; the cache is not to take its answer.
-    fn waiting(&self) -> Box<Waiting> {
+    fn waiting(&self, server: &Server) -> Box<Waiting> {
         let length = self.query.len().min(QUERY_ROOM);
         let mut query = [0; QUERY_ROOM];
         query[..length].copy_from_slice(&self.query[..length]);
         Box::new(Waiting {
-            server: self.server.number,
+            server: server.number,
             client: self.client,
             destination: self.destination,
             way: self.way,

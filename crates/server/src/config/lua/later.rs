@@ -238,13 +238,13 @@ const OBSERVES: &[&str] = &[
     "setSyslogFacility setVerboseLogDestination setOpenTelemetryTracing",
     // Tuning
     "setMaxTCPClientThreads setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize setUDPSocketBufferSizes
-     setRandomizedOutgoingSockets setRandomizedIdsOverUDP setMaxCachedTCPConnectionsPerDownstream
-     setOutgoingDoHWorkerThreads setMaxTCPConnectionRatePerClient setBanDurationForExceedingMaxReadIOsPerQuery
-     setBanDurationForExceedingTCPTLSRate setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime
+     setRandomizedOutgoingSockets setRandomizedIdsOverUDP 
+     setOutgoingDoHWorkerThreads setBanDurationForExceedingMaxReadIOsPerQuery
+     setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime
      setMaxIdleDoHConnectionsPerDownstream setMaxTCPReadIOsPerQuery setMaxTLSNewSessionRatePerClient
-     setMaxTLSResumedSessionRatePerClient setTCPConnectionRateInterval setTCPConnectionsMaskV4
-     setTCPConnectionsMaskV4Port setTCPConnectionsMaskV6 setTCPConnectionsOverloadThreshold
-     setTCPDownstreamCleanupInterval setTCPInternalPipeBufferSize setTCPUseSinglePipe setTCPDownstreamMaxIdleTime",
+     setMaxTLSResumedSessionRatePerClient 
+     setTCPConnectionsMaskV4Port 
+     setTCPDownstreamCleanupInterval setTCPInternalPipeBufferSize setTCPUseSinglePipe ",
     // Run-time
     "enableLuaConfiguration refreshRuntimeConfiguration",
     // DNSCrypt

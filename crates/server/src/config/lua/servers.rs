@@ -194,6 +194,9 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
         server.tcp_receive_timeout = timeout;
     }
     server.tcp_only = options.flag("tcpOnly")?.unwrap_or(false);
+    // dnsdist: 0, the default, is one after the other.
+    let in_flight = options.number("maxInFlight", "a number of queries below 65536")?;
+    server.tcp_in_flight = in_flight.map_or(1, |number: u16| usize::from(number).max(1));
     server.source = options
         .get::<String>("source")?
         .filter(|text| !text.is_empty())
@@ -325,7 +328,6 @@ fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
         "dscp",
         "ipBindAddrNoPort",
         "maxConcurrentTCPConnections",
-        "maxInFlight",
         "reconnectOnUp",
         "retries",
         "sockets",

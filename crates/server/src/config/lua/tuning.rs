@@ -136,5 +136,62 @@ fn tcp(lua: &Lua) -> mlua::Result<()> {
         |tuning, connections| {
             tuning.tcp.maximum_connections_per_client = connections;
         },
+    )?;
+    tcp_rates(lua)?;
+    tcp_to_backends(lua)
+}
+
+fn tcp_rates(lua: &Lua) -> mlua::Result<()> {
+    setting(lua, "setMaxTCPConnectionRatePerClient", |tuning, rate| {
+        tuning.tcp.maximum_connection_rate_per_client = rate;
+    })?;
+    define(lua, "setTCPConnectionRateInterval", |lua, minutes: u32| {
+        let seconds = u64::from(minutes.max(1)) * 60;
+        spec(lua)?.tuning.tcp.connection_rate_interval = Duration::from_secs(seconds);
+        Ok(())
+    })?;
+    seconds(
+        lua,
+        "setBanDurationForExceedingTCPTLSRate",
+        |tuning, time| tuning.tcp.rate_ban = time,
+    )?;
+    define(lua, "setTCPConnectionsMaskV4", |lua, bits: u8| {
+        spec(lua)?.tuning.tcp.client_bits_v4 = bits_of_address(bits, 32)?;
+        Ok(())
+    })?;
+    define(lua, "setTCPConnectionsMaskV6", |lua, bits: u8| {
+        spec(lua)?.tuning.tcp.client_bits_v6 = bits_of_address(bits, 128)?;
+        Ok(())
+    })?;
+    define(
+        lua,
+        "setTCPConnectionsOverloadThreshold",
+        |lua, percent: u8| {
+            if percent > 100 {
+                return Err(wrong(format!("{percent}: percent, 0 to 100, expected")));
+            }
+            spec(lua)?.tuning.tcp.overload_threshold = percent;
+            Ok(())
+        },
     )
+}
+
+fn bits_of_address(bits: u8, maximum: u8) -> mlua::Result<u8> {
+    match bits <= maximum {
+        true => Ok(bits),
+        false => Err(wrong(format!("{bits}: 0 to {maximum} bits expected"))),
+    }
+}
+
+fn tcp_to_backends(lua: &Lua) -> mlua::Result<()> {
+    setting(
+        lua,
+        "setMaxCachedTCPConnectionsPerDownstream",
+        |tuning, connections| {
+            tuning.tcp.maximum_cached_connections = connections;
+        },
+    )?;
+    seconds(lua, "setTCPDownstreamMaxIdleTime", |tuning, time| {
+        tuning.tcp.downstream_idle_timeout = time
+    })
 }

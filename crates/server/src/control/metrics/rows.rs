@@ -166,7 +166,7 @@ const SERVER: &[Family<ServerRow>] = columns! {
     Gauge "tcpcurrentconnections" |server| plain(&server.tcp.connections), "Connections to this server now.";
     Counter "tcpmaxconcurrentconnections" |server| plain(&server.tcp.connections_maximum), "The most connections to this server at a time.";
     Counter "tcpnewconnections" |server| plain(&server.tcp.new_connections), "Connections made to this server.";
-    Counter "tcpreusedconnections" |_| Value::Whole(0), "Queries sent on a connection that was there already.";
+    Counter "tcpreusedconnections" |server| plain(&server.tcp.reused_connections), "Queries sent on a connection that was there already.";
     Gauge "tcpavgqueriesperconn" |server| Value::Real(server.tcp.queries_per_connection()), "Queries of a connection, on average.";
     Counter "healthcheckfailures" |server| plain(&server.health.failures), "Health checks that failed.";
     Counter "healthcheckfailuresparsing" |server| plain(&server.health.parsing), "Answers to health checks that were no DNS.";
@@ -181,6 +181,7 @@ const SERVER: &[Family<ServerRow>] = columns! {
 const OWN_SERVER: &[Family<ServerRow>] = columns! {
     Counter "nonmatching" |server| server.nonmatching.sum().into(), "Messages from this server that answered no query.";
     Gauge "xsk" |server| server.xsk.get().is_some().into(), "1: queries go to this server over AF_XDP, 0: by kernel sockets.";
+    Counter "extra_queries" |server| server.extra_queries.sum().into(), "Of the queries sent to this server those that another one was asked as well: race, hedge.";
     Counter "xsk_suspensions" |server| server.trust.suspensions().into(), "Times that AF_XDP was given up for this server for a while.";
 };
 

@@ -1,9 +1,12 @@
-//! How many TCP clients there are at a time, in all and per address (I6).
+//! How many TCP clients there are at a time, in all and per client, and how often one may come (I6).
 
+use crate::clock::Now;
 use crate::config::TcpTuning;
+use crate::pipeline::rules::limiter::{Bucket, Rate};
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// The connections of all listeners. One lock per connection made and ended, none per query.
 #[derive(Debug, Default)]
@@ -12,33 +15,74 @@ pub struct Admission(Mutex<Present>);
 #[derive(Debug, Default)]
 struct Present {
     connections: usize,
-    /// Only clients that have connections; hashed with keys of this process.
-    clients: HashMap<IpAddr, usize>,
+    /// Clients that have connections, and with a limit of the rate those that had; hashed with keys of this process.
+    clients: HashMap<IpAddr, Client>,
 }
+
+/// One client: an address, or all those that the masks make one.
+#[derive(Debug, Default)]
+struct Client {
+    connections: usize,
+    /// New connections that it may open yet.
+    allowance: Bucket,
+    banned_until: Now,
+    /// When it came last.
+    last: Now,
+}
+
+/// Clients without connections that are remembered for their rate at most: a few MB. Beyond, those that came longest ago are
+/// forgotten.
+const REMEMBERED_MAX: usize = 65_536;
 
 /// The place of one connection, free again when dropped.
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
     client: IpAddr,
+    is_crowded: bool,
+    is_remembered: bool,
 }
 
 impl Admission {
-    /// A place for one more connection of `client`; `None` when there are as many as may be (0 is no limit).
-    pub fn admit(admission: &Arc<Admission>, client: IpAddr, tuning: &TcpTuning) -> Option<Place> {
+    /// A place for one more connection of the client at `address`; `None` when there are as many as may be, or it comes too
+    /// often (limits of 0 are none).
+    pub fn admit(
+        admission: &Arc<Admission>,
+        address: IpAddr,
+        tuning: &TcpTuning,
+        now: Now,
+    ) -> Option<Place> {
+        let client = masked(address, tuning);
+        let is_remembered = tuning.maximum_connection_rate_per_client > 0;
         let mut present = admission.lock();
-        let allows = |limit: usize, now: usize| limit == 0 || now < limit;
-        let of_client = present.clients.get(&client).copied().unwrap_or(0);
-        if !allows(tuning.maximum_connections, present.connections)
-            || !allows(tuning.maximum_connections_per_client, of_client)
-        {
+        let connections = present.connections;
+        if is_remembered {
+            present.forget(tuning, now);
+        }
+        let known = present.clients.entry(client).or_default();
+        let is_within = |limit: usize, now: usize| limit == 0 || now < limit;
+        let admitted = is_within(tuning.maximum_connections, connections)
+            && is_within(tuning.maximum_connections_per_client, known.connections)
+            && known.may_come(tuning, now);
+        if !admitted {
+            if known.connections == 0 && !is_remembered {
+                present.clients.remove(&client);
+            }
             return None;
         }
+        known.connections += 1;
+        let threshold = usize::from(tuning.overload_threshold);
+        let is_near = |limit: usize, now: usize| {
+            threshold > 0 && limit > 0 && now * 100 >= limit.saturating_mul(threshold)
+        };
+        let is_crowded = is_near(tuning.maximum_connections, connections + 1)
+            || is_near(tuning.maximum_connections_per_client, known.connections);
         present.connections += 1;
-        present.clients.insert(client, of_client + 1);
         Some(Place {
             admission: Arc::clone(admission),
             client,
+            is_crowded,
+            is_remembered,
         })
     }
 
@@ -47,18 +91,80 @@ impl Admission {
     }
 }
 
+impl Present {
+    /// Makes room where too many clients are remembered.
+    fn forget(&mut self, tuning: &TcpTuning, now: Now) {
+        if self.clients.len() < REMEMBERED_MAX {
+            return;
+        }
+        let mut longest = tuning.connection_rate_interval;
+        // Half the time makes room at the latest when nothing is left of it: then everybody is new again.
+        while self.clients.len() >= REMEMBERED_MAX && !longest.is_zero() {
+            self.clients
+                .retain(|_, client| client.connections > 0 || now.since(client.last) < longest);
+            longest /= 8;
+            if longest < Duration::from_millis(1) {
+                longest = Duration::ZERO;
+                self.clients.retain(|_, client| client.connections > 0);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// setMaxTCPConnectionRatePerClient: whoever comes more often is not heard for a while.
+    fn may_come(&mut self, tuning: &TcpTuning, now: Now) -> bool {
+        let rate = tuning.maximum_connection_rate_per_client;
+        if rate == 0 {
+            return true;
+        }
+        self.last = now;
+        if now < self.banned_until {
+            return false;
+        }
+        let seconds = u32::try_from(tuning.connection_rate_interval.as_secs()).unwrap_or(u32::MAX);
+        let burst = rate.saturating_mul(seconds.max(1));
+        if self.allowance.take(Rate::new(rate, burst), now) {
+            return true;
+        }
+        self.banned_until = Now(now.0 + tuning.rate_ban.as_nanos() as u64);
+        false
+    }
+}
+
+/// setTCPConnectionsMaskV4, setTCPConnectionsMaskV6.
+fn masked(address: IpAddr, tuning: &TcpTuning) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let shift = 32 - u32::from(tuning.client_bits_v4.min(32));
+            let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
+            Ipv4Addr::from(address.to_bits() & mask).into()
+        }
+        IpAddr::V6(address) => {
+            let shift = 128 - u32::from(tuning.client_bits_v6.min(128));
+            let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
+            Ipv6Addr::from(address.to_bits() & mask).into()
+        }
+    }
+}
+
+impl Place {
+    /// setTCPConnectionsOverloadThreshold: the limits are near, and the connection is to be short.
+    pub fn is_crowded(&self) -> bool {
+        self.is_crowded
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let mut present = self.admission.lock();
         present.connections -= 1;
-        let left = present
-            .clients
-            .get(&self.client)
-            .map_or(0, |count| count - 1);
-        if left == 0 {
+        let Some(client) = present.clients.get_mut(&self.client) else {
+            return;
+        };
+        client.connections = client.connections.saturating_sub(1);
+        if client.connections == 0 && !self.is_remembered {
             present.clients.remove(&self.client);
-        } else {
-            present.clients.insert(self.client, left);
         }
     }
 }
@@ -68,17 +174,25 @@ mod tests {
     use super::*;
     use crate::config::Tuning;
 
-    #[test]
-    fn places_are_limited_in_all_and_per_client_and_come_back() {
-        let tuning = TcpTuning {
+    fn tuning() -> TcpTuning {
+        TcpTuning {
             maximum_connections: 3,
             maximum_connections_per_client: 2,
+            overload_threshold: 0,
             ..Tuning::default().tcp
-        };
+        }
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn places_are_limited_in_all_and_per_client_and_come_back() {
+        let tuning = tuning();
         let admission = Arc::new(Admission::default());
-        let [one, other, third] =
-            ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(|text| text.parse().unwrap());
-        let admit = |client| Admission::admit(&admission, client, &tuning);
+        let [one, other, third] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(address);
+        let admit = |client| Admission::admit(&admission, client, &tuning, Now(0));
         let first = admit(one).expect("one of three");
         let _second = admit(one).expect("two of three");
         assert!(admit(one).is_none(), "two per client");
@@ -92,5 +206,81 @@ mod tests {
             2,
             "who is gone is forgotten"
         );
+    }
+
+    #[test]
+    fn masks_make_one_client_of_many_addresses() {
+        let tuning = TcpTuning {
+            client_bits_v4: 24,
+            client_bits_v6: 56,
+            maximum_connections_per_client: 1,
+            ..tuning()
+        };
+        let admission = Arc::new(Admission::default());
+        let admit = |text| Admission::admit(&admission, address(text), &tuning, Now(0));
+        let _first = admit("192.0.2.1").unwrap();
+        assert!(admit("192.0.2.200").is_none());
+        let _second = admit("2001:db8::1").unwrap();
+        assert!(admit("2001:db8:0:ff::").is_none());
+        assert!(admit("2001:db8:0:100::").is_some());
+        let all = TcpTuning {
+            client_bits_v4: 0,
+            ..tuning.clone()
+        };
+        assert_eq!(masked(address("192.0.2.1"), &all), address("0.0.0.0"));
+    }
+
+    #[test]
+    fn who_comes_too_often_is_not_heard_for_a_while() {
+        const SECOND: u64 = 1_000_000_000;
+        let tuning = TcpTuning {
+            maximum_connection_rate_per_client: 2,
+            connection_rate_interval: Duration::from_secs(5),
+            ..tuning()
+        };
+        let admission = Arc::new(Admission::default());
+        let admit = |now| Admission::admit(&admission, address("192.0.2.1"), &tuning, Now(now));
+        for _ in 0..10 {
+            assert!(admit(SECOND).is_some());
+        }
+        assert!(admit(SECOND).is_none());
+        assert!(admit(10 * SECOND).is_none(), "banned for 10 s");
+        assert!(admit(12 * SECOND).is_some());
+    }
+
+    #[test]
+    fn clients_that_are_remembered_are_bounded() {
+        let tuning = TcpTuning {
+            maximum_connection_rate_per_client: 1,
+            maximum_connections: 0,
+            ..tuning()
+        };
+        let admission = Arc::new(Admission::default());
+        for number in 0..2 * REMEMBERED_MAX as u32 {
+            let client = Ipv4Addr::from(number).into();
+            let now = Now(u64::from(number) * 1_000);
+            assert!(Admission::admit(&admission, client, &tuning, now).is_some());
+        }
+        assert!(admission.lock().clients.len() <= REMEMBERED_MAX);
+    }
+
+    #[test]
+    fn near_the_limits_connections_are_to_be_short() {
+        let tuning = TcpTuning {
+            maximum_connections: 10,
+            maximum_connections_per_client: 0,
+            overload_threshold: 90,
+            ..tuning()
+        };
+        let admission = Arc::new(Admission::default());
+        let places: Vec<bool> = (0..10)
+            .map(|_| {
+                let place = Admission::admit(&admission, address("::1"), &tuning, Now(0)).unwrap();
+                let is_crowded = place.is_crowded();
+                std::mem::forget(place);
+                is_crowded
+            })
+            .collect();
+        assert_eq!(places.iter().filter(|crowded| **crowded).count(), 2);
     }
 }

@@ -1,7 +1,7 @@
 //! One TCP client: reads queries, puts them to the pipeline, writes answers as they become ready.
 
 use super::counters::Counters;
-use crate::backend::tcp::{self as backend, Failure};
+use crate::backend::tcp::{self as backend, Failure, transfer};
 use crate::config::TcpTuning;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
@@ -237,6 +237,10 @@ impl Connection {
                 };
                 ready.answers.send(answer).await.map_err(|_| End::Broken)
             }
+            Decision::Ask(asked) if transfer::is_transfer(&asked) => {
+                asking.spawn(self.pass(asked, hold, place, ready.clone()));
+                Ok(())
+            }
             Decision::Ask(asked) => {
                 asking.spawn(self.ask(asked, hold, place, ready.clone()));
                 Ok(())
@@ -269,6 +273,29 @@ impl Connection {
             };
             // Without a writing half the client is gone.
             let _ = ready.answers.send(answer).await;
+        }
+    }
+
+    /// A task that passes a zone transfer from a backend to the writing half.
+    fn pass(
+        &self,
+        asked: Box<Asked>,
+        hold: Hold,
+        place: OwnedSemaphorePermit,
+        ready: Ready,
+    ) -> impl Future<Output = ()> + use<> {
+        let shared = Arc::clone(&self.shared);
+        let counters = Arc::clone(&self.counters);
+        async move {
+            let mut messages = Messages {
+                places: Arc::new(Semaphore::new(MESSAGES_AHEAD)),
+                ready,
+            };
+            let passed = transfer::pass(&shared, &asked, &mut messages).await;
+            if let Err(failure) = passed {
+                fail(failure, &counters, &messages.ready);
+            }
+            drop((hold, place));
         }
     }
 
@@ -307,6 +334,29 @@ impl Connection {
             gathered.clear();
         }
         Some(writer)
+    }
+}
+
+/// Messages of a transfer that wait for a slow client: then the backend waits, too.
+const MESSAGES_AHEAD: usize = 4;
+
+/// The way of a transfer's messages to the writing half.
+struct Messages {
+    places: Arc<Semaphore>,
+    ready: Ready,
+}
+
+impl transfer::Sink for Messages {
+    async fn take(&mut self, message: Vec<u8>, hold: Hold) -> bool {
+        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+            return false;
+        };
+        let answer = Answer {
+            message,
+            _hold: hold,
+            _place: place,
+        };
+        self.ready.answers.send(answer).await.is_ok()
     }
 }
 

@@ -17,6 +17,7 @@ pub mod counters;
 pub use admission::Admission;
 pub use counters::{Counters, Figures};
 
+use crate::clock::Now;
 use crate::runtime::Shared;
 use crate::stop::Stop;
 use connection::Connection;
@@ -88,11 +89,15 @@ fn begin(
     counters: &Arc<Counters>,
     stop: &Stop,
 ) {
-    let tuning = frontend.shared.config().tuning.tcp.clone();
-    let Some(place) = Admission::admit(&frontend.admission, client.ip(), &tuning) else {
+    let mut tuning = frontend.shared.config().tuning.tcp.clone();
+    let Some(place) = Admission::admit(&frontend.admission, client.ip(), &tuning, Now::read())
+    else {
         Counters::count(&counters.refused);
         return;
     };
+    if place.is_crowded() {
+        tuning.maximum_queries_per_connection = 1;
+    }
     // A stream whose client is gone already has no local address.
     let Ok(destination) = stream.local_addr() else {
         return;

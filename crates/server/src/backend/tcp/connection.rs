@@ -1,0 +1,388 @@
+//! One connection to a backend: queries go in by a channel, answers come back in whatever order the backend has them.
+//!
+//! ```text
+//!  ask ─ Request ─▶ channel ─▶ writing: length, query under an ID of its own ──▶ backend
+//!   ▲                             │ waiting: ID → who asked
+//!   └─── Answered ◀── reading ◀───┴──────────────────────────────────────────◀── backend
+//! ```
+//!
+//! The connection is a task of its own. It ends with its stream, when nobody needs it any more, or when it was idle too
+//! long; whoever waits then learns it by the end of his channel and reads the reason in [`Connection::broken`].
+
+use super::{check, count};
+use crate::backend::server::Server;
+use crate::clock::Now;
+use crate::pipeline::drop::DropReason;
+use crate::runtime::memory::Hold;
+use crate::runtime::{Asked, Shared};
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+use wire::message::Header;
+
+/// A query, to be sent to as many servers as it takes.
+#[derive(Clone)]
+pub(super) struct Question {
+    /// As the client sent it.
+    pub(super) message: Arc<[u8]>,
+    /// Name, type and class.
+    place: Range<usize>,
+}
+
+impl Question {
+    pub(super) fn of(asked: &Asked) -> Question {
+        let start = wire::message::HEADER_LENGTH;
+        Question {
+            message: Arc::from(&*asked.query),
+            place: start..start + asked.question().len(),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.message[self.place.clone()]
+    }
+}
+
+/// Why a connection is of no more use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// It was never made.
+    Refused,
+    ConnectTimeout,
+    Sending,
+    SendTimeout,
+    /// The backend closed it, or sent half a message.
+    Receiving,
+    /// No room for its answer.
+    MemoryFull,
+}
+
+impl Broken {
+    /// Whether a connection that had been idle may break so because the backend had closed it.
+    pub(super) fn may_be_age(self) -> bool {
+        matches!(self, Broken::Sending | Broken::Receiving)
+    }
+}
+
+/// An answer that belongs to its question, under an ID of the connection's.
+pub(super) struct Answered {
+    pub(super) message: Vec<u8>,
+    pub(super) hold: Hold,
+    pub(super) sent: Now,
+}
+
+/// What `Connection::ask` leaves to be awaited.
+pub(super) struct Reply {
+    sent: oneshot::Receiver<()>,
+    answered: oneshot::Receiver<Answered>,
+}
+
+impl Reply {
+    /// `None`: the connection broke.
+    pub(super) async fn sent(&mut self) -> Option<()> {
+        (&mut self.sent).await.ok()
+    }
+
+    /// `None`: the connection broke.
+    pub(super) async fn answered(&mut self) -> Option<Answered> {
+        (&mut self.answered).await.ok()
+    }
+}
+
+struct Request {
+    question: Question,
+    sent: oneshot::Sender<()>,
+    answered: oneshot::Sender<Answered>,
+}
+
+/// A query that was sent.
+struct Waiting {
+    question: Question,
+    sent: Now,
+    answered: oneshot::Sender<Answered>,
+}
+
+/// The end of a connection that queries hold.
+pub(super) struct Connection {
+    requests: mpsc::Sender<Request>,
+    broken: Arc<OnceLock<Broken>>,
+    /// Queries that have a place on it.
+    pub(super) load: AtomicUsize,
+}
+
+impl Connection {
+    /// Starts to connect; queries may be asked at once. `idle`: how long it is kept without a query.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        server: &Arc<Server>,
+        in_flight: usize,
+        idle: Duration,
+    ) -> Connection {
+        let (requests, incoming) = mpsc::channel(in_flight);
+        let broken = Arc::new(OnceLock::new());
+        let task = Task {
+            shared: Arc::clone(shared),
+            server: Arc::clone(server),
+            waiting: Mutex::default(),
+            idle,
+        };
+        let reason = Arc::clone(&broken);
+        tokio::spawn(async move {
+            let ended = task.run(incoming, &reason).await;
+            // Whoever still waits learns of it when the task is gone.
+            let _ = reason.set(ended);
+        });
+        Connection {
+            requests,
+            broken,
+            load: AtomicUsize::new(0),
+        }
+    }
+
+    /// Hands a query over; `None`: the connection has ended.
+    pub(super) async fn ask(&self, question: &Question) -> Option<Reply> {
+        let (sent_sender, sent) = oneshot::channel();
+        let (answered_sender, answered) = oneshot::channel();
+        let request = Request {
+            question: question.clone(),
+            sent: sent_sender,
+            answered: answered_sender,
+        };
+        self.requests.send(request).await.ok()?;
+        Some(Reply { sent, answered })
+    }
+
+    /// Whether queries can still be asked.
+    pub(super) fn is_open(&self) -> bool {
+        !self.requests.is_closed()
+    }
+
+    pub(super) fn broken(&self) -> Broken {
+        *self.broken.get().unwrap_or(&Broken::Receiving)
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- the task
+
+struct Task {
+    shared: Arc<Shared>,
+    server: Arc<Server>,
+    /// By the ID under which they were sent.
+    waiting: Mutex<HashMap<u16, Waiting>>,
+    idle: Duration,
+}
+
+impl Task {
+    /// Everything until the end, and why it came. The reason is set before those who wait are let go.
+    async fn run(
+        &self,
+        mut requests: mpsc::Receiver<Request>,
+        reason: &OnceLock<Broken>,
+    ) -> Broken {
+        let ended = match self.connect().await {
+            Err(broken) => broken,
+            Ok(connection) => {
+                let (reader, writer) = connection.stream.into_split();
+                tokio::select! {
+                    ended = self.read(reader) => ended,
+                    ended = self.write(writer, &mut requests) => ended,
+                }
+            }
+        };
+        let _ = reason.set(ended);
+        // Before the stream is known as closed elsewhere: no new query may believe in this connection.
+        requests.close();
+        self.waiting().clear();
+        ended
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u16, Waiting>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connect(&self) -> Result<Open, Broken> {
+        let options = &self.server.options;
+        let places = Arc::clone(&self.shared.backend_connections);
+        let connecting = async {
+            // The semaphore is never closed.
+            let place = places.acquire_owned().await.ok()?;
+            let stream = open(options.address, options.source).await.ok()?;
+            Some((stream, place))
+        };
+        match timeout(options.tcp_connect_timeout, connecting).await {
+            Ok(Some((stream, place))) => Ok(Open {
+                stream,
+                _counted: Counted::new(&self.server),
+                _place: place,
+            }),
+            Ok(None) => Err(Broken::Refused),
+            Err(_) => Err(Broken::ConnectTimeout),
+        }
+    }
+
+    /// Sends what is asked until nobody asks any more, or nobody has for long.
+    async fn write(
+        &self,
+        mut writer: OwnedWriteHalf,
+        requests: &mut mpsc::Receiver<Request>,
+    ) -> Broken {
+        let mut bytes = Vec::new();
+        loop {
+            let request = match timeout(self.idle, requests.recv()).await {
+                Ok(Some(request)) => request,
+                // Answers that are waited for may still come: reading ends with the last of them, or by its time.
+                Ok(None) => return self.linger().await,
+                Err(_) if self.waiting().is_empty() => return Broken::Receiving,
+                Err(_) => continue,
+            };
+            let Some(sent) = self.enter(request, &mut bytes) else {
+                continue;
+            };
+            let sending = writer.write_all(&bytes);
+            match timeout(self.server.options.tcp_send_timeout, sending).await {
+                // Who asked may have gone.
+                Ok(Ok(())) => drop(sent.send(())),
+                Ok(Err(_)) => return Broken::Sending,
+                Err(_) => return Broken::SendTimeout,
+            }
+        }
+    }
+
+    /// Waits for the last answers of a connection that is retired.
+    async fn linger(&self) -> Broken {
+        let began = Instant::now();
+        while !self.waiting().is_empty()
+            && began.elapsed() < self.server.options.tcp_receive_timeout
+        {
+            tokio::time::sleep(LINGER_STEP).await;
+        }
+        Broken::Receiving
+    }
+
+    /// Gives a query an ID and writes it, behind its length, into `bytes`. `None`: who asked has gone.
+    fn enter(&self, request: Request, bytes: &mut Vec<u8>) -> Option<oneshot::Sender<()>> {
+        let Request {
+            question,
+            sent,
+            answered,
+        } = request;
+        if answered.is_closed() {
+            return None;
+        }
+        let mut waiting = self.waiting();
+        // RFC 5452 section 9.2 wants unpredictable IDs for datagrams; here they keep backends from seeing those of clients.
+        let id = std::iter::repeat_with(|| self.shared.random_u16())
+            .find(|id| !waiting.contains_key(id))?;
+        bytes.clear();
+        // RFC 7766 section 8: "SHOULD pass the two-octet length field, and the message described by that length field, to
+        // the TCP layer at the same time".
+        bytes.extend_from_slice(&(question.message.len() as u16).to_be_bytes());
+        bytes.extend_from_slice(&id.to_be_bytes());
+        bytes.extend_from_slice(&question.message[2..]);
+        let entry = Waiting {
+            question,
+            sent: Now::read(),
+            answered,
+        };
+        waiting.insert(id, entry);
+        Some(sent)
+    }
+
+    /// Reads messages and gives each to who asked: those that nobody asked for, and broken ones, end nothing (I7).
+    async fn read(&self, mut reader: OwnedReadHalf) -> Broken {
+        loop {
+            let Ok(length) = reader.read_u16().await else {
+                return Broken::Receiving;
+            };
+            let mut hold = self.shared.memory.hold();
+            if hold.set(length.into()).is_err() {
+                return Broken::MemoryFull;
+            }
+            let mut message = vec![0; length.into()];
+            if reader.read_exact(&mut message).await.is_err() {
+                return Broken::Receiving;
+            }
+            if let Err(reason) = self.deliver(message, hold) {
+                self.server.nonmatching.count(self.shared.shard.lane);
+                self.shared.shard.count_drop(reason);
+            }
+        }
+    }
+
+    fn deliver(&self, message: Vec<u8>, hold: Hold) -> Result<(), DropReason> {
+        let header = Header::read(&message).ok_or(DropReason::ResponseMalformed)?;
+        let mut all = self.waiting();
+        let waiting = all
+            .get(&header.id())
+            .ok_or(DropReason::ResponseUnexpected)?;
+        check(&message, waiting.question.bytes())?;
+        if let Some(waiting) = all.remove(&header.id()) {
+            // A client that has gone needs no answer.
+            let _ = waiting.answered.send(Answered {
+                message,
+                hold,
+                sent: waiting.sent,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// How often a retired connection looks whether its last answers have come.
+const LINGER_STEP: Duration = Duration::from_millis(50);
+
+struct Open {
+    stream: TcpStream,
+    _counted: Counted,
+    _place: tokio::sync::OwnedSemaphorePermit,
+}
+
+/// A connection among its server's, for as long as it lives.
+pub(super) struct Counted {
+    server: Arc<Server>,
+    since: Instant,
+}
+
+impl Counted {
+    pub(super) fn new(server: &Arc<Server>) -> Counted {
+        let tcp = &server.tcp;
+        count(&tcp.new_connections);
+        let now = tcp.connections.fetch_add(1, Relaxed) + 1;
+        tcp.connections_maximum.fetch_max(now, Relaxed);
+        Counted {
+            server: Arc::clone(server),
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let tcp = &self.server.tcp;
+        let add = |counter: &AtomicU64, number| counter.fetch_add(number, Relaxed);
+        tcp.connections.fetch_sub(1, Relaxed);
+        add(&tcp.microseconds, self.since.elapsed().as_micros() as u64);
+    }
+}
+
+pub(super) async fn open(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if let Some(source) = source {
+        socket.bind(SocketAddr::new(source, 0))?;
+    }
+    let stream = socket.connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

@@ -1,0 +1,278 @@
+//! Asking backends over TCP (RFC 7766): connections are kept and used again.
+//!
+//! A query takes a connection of the server's pool that has room for it ([`pool`]), else a new one. A backend gets one query
+//! per client query; only where a connection that was used before is closed without an answer, the query goes out once more,
+//! on a new one: RFC 7766 section 6.2.4, "DNS clients ... SHOULD retry unanswered queries if the connection closes before
+//! receiving all outstanding responses." The wait is bounded as a whole by the server's time-outs, however slowly octets drip
+//! in (F17).
+
+mod connection;
+mod pool;
+mod several;
+pub mod transfer;
+
+pub use pool::Pool;
+
+use super::exchange::is_bare_error;
+use super::server::Server;
+use crate::clock::Now;
+use crate::pipeline::drop::DropReason;
+use crate::runtime::memory::Hold;
+use crate::runtime::{Asked, Shared};
+use connection::{Broken, Question};
+use pool::Place;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::time::timeout;
+use wire::message::{parse_response, question_matches};
+
+/// What a server's TCP connections did; dnsdist's numbers per server.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub died_sending_query: AtomicU64,
+    pub died_reading_response: AtomicU64,
+    pub gave_up: AtomicU64,
+    pub connect_timeouts: AtomicU64,
+    pub read_timeouts: AtomicU64,
+    pub write_timeouts: AtomicU64,
+    /// Now.
+    pub connections: AtomicU64,
+    /// The most at a time.
+    pub connections_maximum: AtomicU64,
+    pub new_connections: AtomicU64,
+    /// Queries that went out on a connection that others had used before.
+    pub reused_connections: AtomicU64,
+    /// All of ended connections together.
+    pub microseconds: AtomicU64,
+}
+
+impl Counters {
+    /// On average, of connections that were made.
+    pub fn queries_per_connection(&self) -> f64 {
+        let made = self.new_connections.load(Relaxed);
+        (made + self.reused_connections.load(Relaxed)) as f64 / made.max(1) as f64
+    }
+
+    /// Of ended connections, on average, in milliseconds.
+    pub fn duration(&self) -> f64 {
+        let ended = self
+            .new_connections
+            .load(Relaxed)
+            .saturating_sub(self.connections.load(Relaxed));
+        self.microseconds.load(Relaxed) as f64 / 1_000.0 / ended.max(1) as f64
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    /// No connection, or it broke.
+    Connection,
+    /// The server took the query and did not answer in time.
+    Timeout,
+    /// An answer came that the client does not get.
+    Dropped(DropReason),
+}
+
+/// What the client gets.
+pub struct Answer {
+    pub message: Vec<u8>,
+    /// How long it is to wait (DelayAction), over UDP.
+    pub delay: Duration,
+}
+
+/// A response, under the client's ID, and who sent it.
+struct Reply {
+    message: Vec<u8>,
+    /// For the message.
+    hold: Hold,
+    server: Arc<Server>,
+}
+
+/// Asks the server, or several where the pool's policy says so, and makes the client's answer of the response; `hold` then
+/// holds the answer's bytes.
+///
+/// # Errors
+/// Why there is none; everything is counted.
+pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result<Answer, Failure> {
+    let question = Question::of(asked);
+    let pool = asked.config.pool(asked.found.pool);
+    let reply = match pool.filter(|pool| pool.policy.asks_several()) {
+        Some(pool) => several::ask(shared, asked, pool, &question).await?,
+        None => ask_one(shared, &asked.server, &question, false).await?,
+    };
+    let Reply {
+        mut message,
+        hold: held,
+        server,
+    } = reply;
+    *hold = held;
+    let length = message.len();
+    // An error without question gets the client's.
+    message.resize(length + asked.question().len(), 0);
+    let answer = shared.answer(asked, &server, &mut message, length);
+    let (length, delay) = answer.map_err(Failure::Dropped)?;
+    message.truncate(length);
+    // No more than is held already but for a question.
+    let _ = hold.set(message.len());
+    Ok(Answer { message, delay })
+}
+
+/// Asks one server; counted. `is_extra`: another one is asked the same.
+async fn ask_one(
+    shared: &Arc<Shared>,
+    server: &Arc<Server>,
+    question: &Question,
+    is_extra: bool,
+) -> Result<Reply, Failure> {
+    let _in_flight = InFlight::enter(server);
+    let lane = shared.shard.lane;
+    server.queries.count(lane);
+    if is_extra {
+        server.extra_queries.count(lane);
+    }
+    let began = Now::read();
+    match exchange(shared, server, question).await {
+        Ok(answered) => {
+            server.responses.count(lane);
+            let latency = Now::read().since(answered.sent);
+            server.record_latency_tcp(latency.as_micros() as u64);
+            server.slowest_tcp.note(Now::read().since(began));
+            let connection::Answered {
+                mut message, hold, ..
+            } = answered;
+            message[..2].copy_from_slice(&question.message[..2]);
+            Ok(Reply {
+                message,
+                hold,
+                server: Arc::clone(server),
+            })
+        }
+        Err(failure) => Err(count_failure(shared, server, failure)),
+    }
+}
+
+/// One query on a connection of the pool, or on a new one; a second time on a new one when the first was closed.
+async fn exchange(
+    shared: &Arc<Shared>,
+    server: &Arc<Server>,
+    question: &Question,
+) -> Result<connection::Answered, Failure> {
+    if let Some(place) = server.tcp_pool.find(server.options.tcp_in_flight) {
+        count(&server.tcp.reused_connections);
+        match on(place, server, question).await {
+            Err(Attempt::Broken(broken)) if broken.may_be_age() => {}
+            result => return result.map_err(|attempt| attempt.failure(server)),
+        }
+    }
+    let place = server.tcp_pool.connect(shared, server);
+    let result = on(place, server, question).await;
+    result.map_err(|attempt| attempt.failure(server))
+}
+
+/// What became of a query on one connection, if no answer.
+enum Attempt {
+    Broken(Broken),
+    TimedOut,
+}
+
+impl Attempt {
+    fn failure(self, server: &Server) -> Failure {
+        let tcp = &server.tcp;
+        match self {
+            Attempt::TimedOut => {
+                count(&tcp.read_timeouts);
+                return Failure::Timeout;
+            }
+            Attempt::Broken(Broken::MemoryFull) => {
+                return Failure::Dropped(DropReason::TcpMemoryFull);
+            }
+            Attempt::Broken(Broken::Refused) => {}
+            Attempt::Broken(Broken::ConnectTimeout) => count(&tcp.connect_timeouts),
+            Attempt::Broken(Broken::Sending) => count(&tcp.died_sending_query),
+            Attempt::Broken(Broken::SendTimeout) => count(&tcp.write_timeouts),
+            Attempt::Broken(Broken::Receiving) => count(&tcp.died_reading_response),
+        }
+        Failure::Connection
+    }
+}
+
+async fn on(
+    place: Place,
+    server: &Arc<Server>,
+    question: &Question,
+) -> Result<connection::Answered, Attempt> {
+    let connection = place.connection();
+    let Some(mut reply) = connection.ask(question).await else {
+        return Err(Attempt::Broken(connection.broken()));
+    };
+    // Until it is sent, the time-outs of connecting and sending are the connection's own.
+    if reply.sent().await.is_none() {
+        return Err(Attempt::Broken(connection.broken()));
+    }
+    match timeout(server.options.tcp_receive_timeout, reply.answered()).await {
+        Ok(Some(answered)) => Ok(answered),
+        Ok(None) => Err(Attempt::Broken(connection.broken())),
+        Err(_) => {
+            // Who is silent once will hardly answer the next.
+            server.tcp_pool.retire(connection);
+            Err(Attempt::TimedOut)
+        }
+    }
+}
+
+fn count_failure(shared: &Shared, server: &Server, failure: Failure) -> Failure {
+    use crate::counters::Counter;
+    match failure {
+        Failure::Connection => {
+            count(&server.tcp.gave_up);
+            server.send_errors.count(shared.shard.lane);
+            shared.shard.count(Counter::DownstreamSendErrors);
+        }
+        Failure::Timeout => {
+            server.timeouts.count(shared.shard.lane);
+            shared.shard.count(Counter::DownstreamTimeouts);
+        }
+        Failure::Dropped(reason) => shared.shard.count_drop(reason),
+    }
+    failure
+}
+
+/// A query in flight, for as long as this lives: a client that goes away ends it too.
+struct InFlight<'s>(&'s Server);
+
+impl InFlight<'_> {
+    fn enter(server: &Server) -> InFlight<'_> {
+        // setMaxUDPOutstanding is for datagrams; here the runtime's own places are the limit.
+        server.outstanding.enter(u32::MAX);
+        InFlight(server)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.outstanding.leave();
+    }
+}
+
+/// Whether a message, whose ID is right, answers this question.
+fn check(message: &[u8], question: &[u8]) -> Result<(), DropReason> {
+    let parts = parse_response(message).map_err(|_| DropReason::ResponseMalformed)?;
+    let answers = match parts.question {
+        Some(_) => question_matches(message, question),
+        None => is_bare_error(&parts),
+    };
+    if answers {
+        Ok(())
+    } else {
+        Err(DropReason::ResponseMismatch)
+    }
+}
+
+#[cfg(test)]
+mod tests;

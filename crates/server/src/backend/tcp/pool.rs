@@ -1,0 +1,96 @@
+//! The connections to one server that are kept: setMaxCachedTCPConnectionsPerDownstream, setTCPDownstreamMaxIdleTime.
+
+use super::connection::Connection;
+use crate::backend::server::Server;
+use crate::runtime::Shared;
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One lock per query over TCP, held for a walk over the connections.
+#[derive(Default)]
+pub struct Pool(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    connections: Vec<Arc<Connection>>,
+    /// Idle ones beyond these are closed.
+    idle_maximum: usize,
+}
+
+/// A query's place on a connection, free again when dropped.
+pub(super) struct Place {
+    connection: Arc<Connection>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+impl Pool {
+    /// A place on a connection that has fewer than `in_flight` queries; of those the one that was made last, so that what
+    /// is not needed becomes idle.
+    pub(super) fn find(&self, in_flight: usize) -> Option<Place> {
+        let mut kept = lock(&self.0);
+        kept.connections.retain(|connection| connection.is_open());
+        let mut newest_first = kept.connections.iter().rev();
+        let found = newest_first.find(|one| one.load.load(Relaxed) < in_flight)?;
+        Some(self.take(found))
+    }
+
+    /// A place on a new connection.
+    pub(super) fn connect(&self, shared: &Arc<Shared>, server: &Arc<Server>) -> Place {
+        let tuning = &shared.config().tuning.tcp;
+        let in_flight = server.options.tcp_in_flight;
+        let idle = tuning.downstream_idle_timeout;
+        let connection = Connection::start(shared, server, in_flight, idle);
+        let connection = Arc::new(connection);
+        let place = self.take(&connection);
+        let mut kept = lock(&self.0);
+        kept.idle_maximum = tuning.maximum_cached_connections;
+        kept.connections.push(connection);
+        place
+    }
+
+    fn take(&self, connection: &Arc<Connection>) -> Place {
+        connection.load.fetch_add(1, Relaxed);
+        Place {
+            connection: Arc::clone(connection),
+            kept: Arc::clone(&self.0),
+        }
+    }
+
+    /// No more queries for this one.
+    pub(super) fn retire(&self, connection: &Arc<Connection>) {
+        let mut kept = lock(&self.0);
+        kept.connections
+            .retain(|other| !Arc::ptr_eq(other, connection));
+    }
+}
+
+impl Place {
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let is_idle = self.connection.load.fetch_sub(1, Relaxed) == 1;
+        if is_idle {
+            let mut kept = lock(&self.kept);
+            let idle = |one: &&Arc<Connection>| one.load.load(Relaxed) == 0;
+            if kept.connections.iter().filter(idle).count() > kept.idle_maximum {
+                kept.connections
+                    .retain(|other| !Arc::ptr_eq(other, &self.connection));
+            }
+        }
+    }
+}
+
+fn lock(kept: &Mutex<Kept>) -> MutexGuard<'_, Kept> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} connections", lock(&self.0).connections.len())
+    }
+}

@@ -1,0 +1,251 @@
+//! Zone transfers passed through (RFC 5936, RFC 1995): one query, as many messages as the backend has.
+//!
+//! A transfer has a connection of its own, which ends with it. Each message is the client's as it is, but for the ID. The
+//! end is known by the SOA record that began it; whatever is no transfer (REFUSED, say) is passed on and is the end.
+
+use super::connection::{Counted, open};
+use super::{Failure, InFlight, count, count_failure};
+use crate::backend::server::Server;
+use crate::pipeline::drop::DropReason;
+use crate::runtime::memory::Hold;
+use crate::runtime::{Asked, Shared};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use wire::codes::qtype;
+use wire::message::{Header, parse_response, question_matches};
+use zone::transfer::incoming::{Bounds, Incoming, Progress};
+use zone::transfer::query::stated_serial;
+
+/// Takes the messages of a transfer to its client.
+pub trait Sink {
+    /// Waits until the client has room for it; false: he is gone.
+    fn take(&mut self, message: Vec<u8>, hold: Hold) -> impl Future<Output = bool> + Send;
+}
+
+/// Whether the answer to this query may be more than one message.
+pub fn is_transfer(asked: &Asked) -> bool {
+    matches!(asked.found.parts.qtype, qtype::AXFR | qtype::IXFR)
+}
+
+/// Passes the backend's messages to `sink`, one at a time, until the transfer is whole or the client is gone.
+///
+/// # Errors
+/// Why it ended before; everything is counted.
+pub async fn pass(
+    shared: &Arc<Shared>,
+    asked: &Asked,
+    sink: &mut impl Sink,
+) -> Result<(), Failure> {
+    let server = &asked.server;
+    let _in_flight = InFlight::enter(server);
+    server.queries.count(shared.shard.lane);
+    let passed = pass_all(shared, asked, sink).await;
+    passed.map_err(|failure| count_failure(shared, server, failure))
+}
+
+async fn pass_all(
+    shared: &Arc<Shared>,
+    asked: &Asked,
+    sink: &mut impl Sink,
+) -> Result<(), Failure> {
+    let server = &asked.server;
+    let places = Arc::clone(&shared.backend_connections);
+    let _place = places.acquire_owned().await;
+    let mut stream = connect(server).await?;
+    let _counted = Counted::new(server);
+    let id = shared.random_u16();
+    send(&mut stream, server, id, &asked.query).await?;
+    let mut progress = Following::new(asked, id);
+    loop {
+        let receiving = receive(&mut stream, shared);
+        let (mut message, hold) = match timeout(server.options.tcp_receive_timeout, receiving).await
+        {
+            Ok(received) => received.inspect_err(|_| count(&server.tcp.died_reading_response))?,
+            Err(_) => {
+                count(&server.tcp.read_timeouts);
+                return Err(Failure::Timeout);
+            }
+        };
+        if let Err(reason) = progress.check(&message, asked) {
+            // Junk ends nothing (I7).
+            server.nonmatching.count(shared.shard.lane);
+            shared.shard.count_drop(reason);
+            continue;
+        }
+        let is_last = progress.is_last(&message);
+        server.responses.count(shared.shard.lane);
+        message[..2].copy_from_slice(&asked.query[..2]);
+        if !sink.take(message, hold).await || is_last {
+            return Ok(());
+        }
+    }
+}
+
+async fn connect(server: &Server) -> Result<TcpStream, Failure> {
+    let options = &server.options;
+    let opening = open(options.address, options.source);
+    match timeout(options.tcp_connect_timeout, opening).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(_)) => Err(Failure::Connection),
+        Err(_) => {
+            count(&server.tcp.connect_timeouts);
+            Err(Failure::Connection)
+        }
+    }
+}
+
+async fn send(
+    stream: &mut TcpStream,
+    server: &Server,
+    id: u16,
+    query: &[u8],
+) -> Result<(), Failure> {
+    let mut bytes = (query.len() as u16).to_be_bytes().to_vec();
+    bytes.extend_from_slice(&id.to_be_bytes());
+    bytes.extend_from_slice(&query[2..]);
+    let sending = timeout(server.options.tcp_send_timeout, stream.write_all(&bytes));
+    match sending.await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => {
+            count(&server.tcp.died_sending_query);
+            Err(Failure::Connection)
+        }
+        Err(_) => {
+            count(&server.tcp.write_timeouts);
+            Err(Failure::Connection)
+        }
+    }
+}
+
+async fn receive(stream: &mut TcpStream, shared: &Shared) -> Result<(Vec<u8>, Hold), Failure> {
+    let length = stream.read_u16().await.map_err(|_| Failure::Connection)?;
+    let mut hold = shared.memory.hold();
+    hold.set(length.into())
+        .map_err(|_| Failure::Dropped(DropReason::TcpMemoryFull))?;
+    let mut message = vec![0; length.into()];
+    let read = stream.read_exact(&mut message).await;
+    read.map_err(|_| Failure::Connection)?;
+    Ok((message, hold))
+}
+
+/// How far a transfer is.
+struct Following {
+    id: u16,
+    incoming: Incoming,
+}
+
+impl Following {
+    fn new(asked: &Asked, id: u16) -> Following {
+        let parts = &asked.found.parts;
+        let name = parts.qname(&asked.query);
+        let bounds = Bounds::default();
+        let held = stated_serial(&asked.query, parts);
+        let incoming = match held.filter(|_| parts.qtype == qtype::IXFR) {
+            Some(held) => Incoming::ixfr(name, id, held, bounds),
+            None => Incoming::axfr(name, id, bounds),
+        };
+        Following { id, incoming }
+    }
+
+    /// Whether a message belongs to the transfer. RFC 5936 section 2.2.1: the question is copied in the first message, and
+    /// "MAY be empty" in the others.
+    fn check(&self, message: &[u8], asked: &Asked) -> Result<(), DropReason> {
+        let header = Header::read(message).ok_or(DropReason::ResponseMalformed)?;
+        if header.id() != self.id {
+            return Err(DropReason::ResponseUnexpected);
+        }
+        let parts = parse_response(message).map_err(|_| DropReason::ResponseMalformed)?;
+        match parts.question {
+            Some(_) if !question_matches(message, asked.question()) => {
+                Err(DropReason::ResponseMismatch)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn is_last(&mut self, message: &[u8]) -> bool {
+        !matches!(self.incoming.message(message, |_| {}), Ok(Progress::More))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::tcp::tests::scene_for;
+    use crate::runtime::fixture::{backend, read, response, write};
+    use wire::name::NameBuf;
+
+    struct Gathered(Vec<Vec<u8>>);
+
+    impl Sink for Gathered {
+        async fn take(&mut self, message: Vec<u8>, _: Hold) -> bool {
+            self.0.push(message);
+            true
+        }
+    }
+
+    /// A message of a transfer of `example.`: the records that are named.
+    fn message(query: &[u8], records: &[&str], with_question: bool) -> Vec<u8> {
+        let mut message = match with_question {
+            true => response(query, 0),
+            false => {
+                let mut header = query[..12].to_vec();
+                header[2] |= 0x80;
+                header[4..12].fill(0);
+                header
+            }
+        };
+        message[7] = records.len() as u8;
+        for record in records {
+            message.extend_from_slice(b"\x07example\x00");
+            let (kind, data): (u8, Vec<u8>) = match *record {
+                "SOA" => {
+                    let names = b"\x02ns\x00\x02ns\x00".to_vec();
+                    (6, [names, vec![0; 20]].concat())
+                }
+                _ => (1, vec![192, 0, 2, 1]),
+            };
+            message.extend_from_slice(&[0, kind, 0, 1, 0, 0, 0, 60, 0, data.len() as u8]);
+            message.extend_from_slice(&data);
+        }
+        message
+    }
+
+    async fn transfer(messages: &'static [(&'static [&'static str], bool)]) -> (Vec<usize>, bool) {
+        let address = backend(move |mut stream| async move {
+            let query = read(&mut stream).await.unwrap();
+            for (records, with_question) in messages {
+                write(&mut stream, &message(&query, records, *with_question)).await;
+            }
+            // It stays open: the end must be known by what was sent.
+            let _ = read(&mut stream).await;
+        });
+        let name: NameBuf = "example.".parse().unwrap();
+        let (shared, asked) = scene_for(address.await, &name.to_string(), qtype::AXFR);
+        let mut gathered = Gathered(Vec::new());
+        let passed = pass(&shared, &asked, &mut gathered).await;
+        assert_eq!(asked.server.outstanding.get(), 0);
+        for message in &gathered.0 {
+            assert_eq!(message[..2], asked.query[..2], "the client's ID");
+        }
+        let counts = gathered.0.iter().map(|message| message[7].into());
+        (counts.collect(), passed.is_ok())
+    }
+
+    #[tokio::test]
+    async fn all_messages_are_passed_and_the_last_one_is_known() {
+        let whole = transfer(&[
+            (&["SOA", "A"], true),
+            (&["A", "A", "A"], false),
+            (&["A", "SOA"], false),
+        ]);
+        assert_eq!(whole.await, (vec![2, 3, 2], true));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_transfer_is_passed_and_is_the_end() {
+        assert_eq!(transfer(&[(&[], true)]).await, (vec![0], true));
+    }
+}
