@@ -49,9 +49,7 @@ fn text(request: Request, result: &Value) -> String {
     match (request, result) {
         (Request::Stats, Value::Object(statistics)) => {
             let lines = statistics.iter();
-            lines
-                .map(|(name, value)| format!("{name} {value}\n"))
-                .collect()
+            lines.map(|(name, value)| statistic(name, value)).collect()
         }
         (Request::XdpStatus, status) => match serde_json::from_value::<xdp::Status>(status.clone())
         {
@@ -62,6 +60,12 @@ fn text(request: Request, result: &Value) -> String {
         (_, Value::Array(lines)) => lines.iter().map(line).collect(),
         (_, other) => line(other),
     }
+}
+
+/// A statistic as whoever named it prints it: those of zones are Knot's, whose names have dots and brackets.
+fn statistic(name: &str, value: &Value) -> String {
+    let equals = if name.contains(['.', '[']) { "= " } else { "" };
+    format!("{name} {equals}{value}\n")
 }
 
 fn line(value: &Value) -> String {
@@ -78,10 +82,11 @@ mod tests {
 
     #[test]
     fn results_are_printed_as_lines() {
-        let statistics = json!({"queries": 12, "latency-avg100": 0.5});
+        let zone = "mod-stats.request-protocol[udp4-xdp]";
+        let statistics = json!({"queries": 12, "latency-avg100": 0.5, zone: 228_091_218});
         assert_eq!(
             text(Request::Stats, &statistics),
-            "latency-avg100 0.5\nqueries 12\n"
+            "latency-avg100 0.5\nmod-stats.request-protocol[udp4-xdp] = 228091218\nqueries 12\n"
         );
         let lines = json!(["reloaded", "1 rule dropped"]);
         assert_eq!(text(Request::Reload, &lines), "reloaded\n1 rule dropped\n");

@@ -75,7 +75,7 @@ fn program() -> String {
 }
 
 /// What other servers of zones say when nobody gave them a name. Empty where the kernel does not tell.
-fn host_name() -> String {
+pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().chars().take(TEXT_LENGTH_MAX).collect()
 }

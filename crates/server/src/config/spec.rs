@@ -91,6 +91,20 @@ pub struct ZoneSpec {
     pub statistics: bool,
 }
 
+#[cfg(test)]
+impl ZoneSpec {
+    /// A zone whose file is nowhere.
+    pub(crate) fn test(apex: NameBuf) -> ZoneSpec {
+        ZoneSpec {
+            place: Place::command_line(),
+            apex,
+            file: PathBuf::from("/nowhere/zone"),
+            pools: Vec::new(),
+            statistics: false,
+        }
+    }
+}
+
 /// The chains of rules, in the order in which queries and responses meet them.
 #[derive(Default)]
 pub struct ChainSpecs {

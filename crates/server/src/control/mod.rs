@@ -11,6 +11,7 @@ pub mod socket;
 pub mod web;
 
 use crate::config::Config;
+use crate::config::authority::host_name;
 use crate::counters::Shard;
 use crate::network::Change;
 use metrics::rows::{FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
@@ -44,6 +45,5 @@ pub fn name_of(config: &Config) -> String {
     if !config.server_id.is_empty() {
         return config.server_id.clone();
     }
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    host.trim().to_owned()
+    host_name()
 }

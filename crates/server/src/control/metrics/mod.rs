@@ -7,6 +7,7 @@ pub mod rates;
 pub mod rows;
 pub mod statistics;
 pub mod text;
+pub mod zones;
 
 use super::Running;
 use super::process::Process;
@@ -89,6 +90,7 @@ impl Metrics {
         look.config.custom_metrics.write(&mut text);
         look.latencies(&mut text);
         look.own(&mut text);
+        zones::families(&mut text, &look.config);
         rows::servers(&mut text, &look.config);
         rows::pools(&mut text, &look.config);
         rows::rules(&mut text, &look.config);
@@ -117,7 +119,7 @@ impl Metrics {
         self.look().dialect_statistics()
     }
 
-    /// The same, then our drops and hand-overs.
+    /// The same, then our drops and hand-overs, and what is counted of zones under Knot's names.
     pub fn statistics(&self) -> Vec<(String, Value)> {
         let look = self.look();
         let drops = DropReason::ALL.into_iter();
@@ -128,7 +130,12 @@ impl Metrics {
             (name, look.hand_overs(reason).into())
         });
         let dialect = look.dialect_statistics().into_iter();
-        dialect.chain(drops).chain(hand_overs).collect()
+        let zones = zones::statistics(&look.config);
+        dialect
+            .chain(drops)
+            .chain(hand_overs)
+            .chain(zones)
+            .collect()
     }
 
     fn look(&self) -> Look {

@@ -30,11 +30,8 @@ fn spec(folder: &std::path::Path, zone: &str) -> ZoneSpec {
     let file = folder.join("zone");
     std::fs::write(&file, zone).unwrap();
     ZoneSpec {
-        place: crate::config::place::Place::command_line(),
-        apex: "example.com.".parse().unwrap(),
         file,
-        pools: Vec::new(),
-        statistics: false,
+        ..ZoneSpec::test("example.com.".parse().unwrap())
     }
 }
 
