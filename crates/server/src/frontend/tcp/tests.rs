@@ -18,6 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wire::codes::qtype;
 
+mod hostile;
+
 struct Scene {
     frontend: Arc<Frontend>,
     counters: Arc<Counters>,

@@ -1,0 +1,181 @@
+//! Clients that want too much (F31): what they take is bounded, and the next one is served.
+
+use super::*;
+use crate::runtime::fixture::answering;
+
+/// More connections than may be: those there are stay, the others are closed; when they have been idle for long, there is
+/// room again.
+#[tokio::test]
+async fn a_thousand_idle_connections_leave_room_again() {
+    let scene = start_tuned(|tuning| {
+        tuning.maximum_connections = 400;
+        tuning.receive_timeout = Duration::from_millis(700);
+    })
+    .await;
+    let mut idle = Vec::new();
+    for _ in 0..1_000 {
+        idle.push(scene.connect().await);
+    }
+    let refused = async {
+        while scene.counters.figures().refused < 600 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), refused)
+        .await
+        .expect("600 of them find no place");
+    assert_eq!(scene.counters.figures().connections_maximum, 400);
+    let gone = async {
+        while scene.counters.figures().connections > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(5), gone)
+        .await
+        .expect("the others are closed for their silence");
+    let mut client = scene.connect().await;
+    write(&mut client, &asking("refused.example.", 7)).await;
+    assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(7));
+    drop((idle, client));
+    scene.stop().await;
+}
+
+/// Near the limit a connection is closed after one query, so that others come to their turn.
+#[tokio::test]
+async fn connections_are_short_where_there_are_many() {
+    let scene = start_tuned(|tuning| tuning.maximum_connections = 10).await;
+    let mut others = Vec::new();
+    for _ in 0..8 {
+        let mut other = scene.connect().await;
+        write(&mut other, &asking("refused.example.", 1)).await;
+        assert!(read(&mut other).await.is_some());
+        others.push(other);
+    }
+    let mut crowded = scene.connect().await;
+    for expected in [Some(1), None] {
+        write(&mut crowded, &asking("refused.example.", 1)).await;
+        let answer = read(&mut crowded).await;
+        assert_eq!(answer.map(|answer| id(&answer)), expected);
+    }
+    write(&mut others[0], &asking("refused.example.", 2)).await;
+    assert!(read(&mut others[0]).await.is_some(), "it was there before");
+    drop((others, crowded));
+    scene.stop().await;
+}
+
+/// All are answered; no more are worked on at a time than may be.
+#[tokio::test]
+async fn sixty_five_thousand_queries_in_one_go_are_answered() {
+    const QUERIES: usize = 65_000;
+    let scene = start().await;
+    let (mut reader, mut writer) = scene.connect().await.into_split();
+    let query = framed(&asking("refused.example.", 1));
+    let writing = tokio::spawn(async move {
+        writer.write_all(&query.repeat(QUERIES)).await.unwrap();
+        writer
+    });
+    let mut held = 0;
+    for _ in 0..QUERIES {
+        let length = reader.read_u16().await.unwrap();
+        reader
+            .read_exact(&mut vec![0; length.into()])
+            .await
+            .unwrap();
+        held = held.max(scene.frontend.shared.memory.used());
+    }
+    assert!(held < 1 << 20, "{held} bytes held");
+    drop((reader, writing.await.unwrap()));
+    scene.stop().await;
+}
+
+/// A backend that sends a zone without end.
+async fn endless() -> ServerOptions {
+    let address = backend(|mut stream| async move {
+        let query = read(&mut stream).await.unwrap();
+        let mut first = response(&query, 0);
+        first[7] = 1;
+        first.extend_from_slice(b"\x07example\x00\x00\x06\x00\x01\x00\x00\x00\x3c\x00\x1c");
+        first.extend_from_slice(b"\x02ns\x00\x02ns\x00");
+        first.extend_from_slice(&[0; 20]);
+        write(&mut stream, &first).await;
+        let mut records = response(&query, 0);
+        for _ in 0..2_000 {
+            records.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1]);
+        }
+        records[6..8].copy_from_slice(&2_000_u16.to_be_bytes());
+        while stream.write_all(&framed(&records)).await.is_ok() {}
+    });
+    server(address.await)
+}
+
+fn transfer(id: u16) -> Vec<u8> {
+    let mut message = query("example.", qtype::AXFR);
+    message[..2].copy_from_slice(&id.to_be_bytes());
+    message
+}
+
+/// Who does not read his zone holds a few messages, for as long as answers may take to be sent, and the backend waits.
+#[tokio::test]
+async fn a_transfer_that_nobody_reads_is_cut_off() {
+    let mut config = config(vec![endless().await]);
+    config.tuning.tcp.send_timeout = Duration::from_millis(500);
+    let scene = start_with(config).await;
+    let mut client = scene.connect().await;
+    write(&mut client, &transfer(1)).await;
+    let mut held = 0;
+    let cut_off = async {
+        while scene.counters.figures().died_sending_response == 0 {
+            held = held.max(scene.frontend.shared.memory.used());
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), cut_off)
+        .await
+        .expect("it is cut off");
+    assert!(held < 400_000, "{held} bytes held for one slow reader");
+    let mut other = scene.connect().await;
+    write(&mut other, &asking("refused.example.", 2)).await;
+    assert!(read(&mut other).await.is_some());
+    drop((client, other));
+    let shared = Arc::clone(&scene.frontend.shared);
+    scene.stop().await;
+    assert_eq!(shared.config().servers[0].outstanding.get(), 0);
+}
+
+/// A slow reader who does read is served, message by message.
+#[tokio::test]
+async fn a_transfer_is_passed_as_fast_as_it_is_read() {
+    let scene = start_with(config(vec![endless().await])).await;
+    let mut client = scene.connect().await;
+    write(&mut client, &transfer(9)).await;
+    for number in 0..40 {
+        let message = read(&mut client).await.unwrap();
+        assert_eq!(id(&message), 9);
+        let records = u16::from_be_bytes([message[6], message[7]]);
+        assert_eq!(records, if number == 0 { 1 } else { 2_000 });
+        if number % 10 == 0 {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    drop(client);
+    scene.stop().await;
+}
+
+/// One octet a second does not hold a query's place for longer than a query may take, however many do it.
+#[tokio::test(start_paused = true)]
+async fn slow_writers_are_closed_and_others_served_meanwhile() {
+    let scene = start_with(config(vec![server(answering(0).await)])).await;
+    let mut slow = Vec::new();
+    for _ in 0..50 {
+        let mut client = scene.connect().await;
+        client.write_all(&[0]).await.unwrap();
+        slow.push(client);
+    }
+    let began = Instant::now();
+    for mut client in slow {
+        assert_eq!(read(&mut client).await, None);
+    }
+    assert_eq!(began.elapsed().as_secs(), 2, "setTCPRecvTimeout");
+    assert_eq!(scene.counters.figures().client_timeouts, 50);
+    scene.stop().await;
+}
