@@ -13,6 +13,7 @@ pub mod instance;
 pub mod local;
 pub mod log;
 pub mod network;
+pub mod notify;
 pub mod pipeline;
 pub mod random;
 pub mod runtime;

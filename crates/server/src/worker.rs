@@ -50,6 +50,8 @@ pub enum Order {
     Change(u8, Facts),
     /// The device with this number is gone, or needed no more: serve what is in its ring, then close its queue.
     Close(u8),
+    /// Say that all orders before this one are carried out.
+    Report(Sender<usize>),
     /// Tell how many frames each owner has, and how many there are.
     Census(Sender<(usize, ::xsk::Census, u32)>),
     /// Look at the configuration again, so that the old one can be freed.
@@ -383,6 +385,10 @@ impl Worker {
                 Order::Open(opening, outcome) => outcome(self.open(*opening)),
                 Order::Change(device, facts) => self.outlets.devices.change(device, facts),
                 Order::Close(device) => self.close(device),
+                Order::Report(reply) => {
+                    // Whoever asked may have given up.
+                    let _ = reply.send(self.outlets.worker);
+                }
                 Order::Census(reply) => {
                     let (census, frames) = self.outlets.devices.census();
                     // Whoever asked may have given up.
@@ -411,6 +417,7 @@ impl Worker {
         let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_device(device) > 0);
         batches.for_each(drop);
         self.outlets.flush(&self.shard);
+        self.outlets.devices.finish(device);
         if let Some(queue) = self.outlets.devices.remove(device) {
             // Others have duplicates of it: closing ours would not do.
             let _ = self.epoll.delete(&queue.socket);
@@ -458,9 +465,13 @@ impl Worker {
         self.inlets.listeners.remove(place);
     }
 
-    /// What comes from now on meets a closed port.
+    /// What comes from now on meets a closed port. Frames come no more: the queues have left the programs' maps.
     fn begin_to_stop(&mut self, until: Now) {
         self.stop = Some(until);
+        for device in 0..self.outlets.devices.count() {
+            let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_device(device) > 0);
+            batches.for_each(drop);
+        }
         let numbers: Vec<u16> = self
             .inlets
             .listeners

@@ -1,15 +1,37 @@
 //! The system interfaces that neither std nor nix wraps safely: packet sockets (AF_PACKET), descriptors of
-//! processes (pidfd), and what a child has to do with: its signal mask, what the kernel refuses it.
+//! processes (pidfd) and in messages (SCM_RIGHTS), and what a child has to do with: its signal mask, what the kernel refuses it.
 
 #![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::SigSet;
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, recvmsg, socket,
+};
+
+/// One datagram and the descriptors that came with it.
+pub fn receive_descriptors(from: &impl AsRawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut text = vec![0; 4_096];
+    let mut room = nix::cmsg_space!([RawFd; 253]);
+    let mut parts = [IoSliceMut::new(&mut text)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<()>(from.as_raw_fd(), &mut parts, Some(&mut room), flags)?;
+    let mut descriptors = Vec::new();
+    for message in received.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(rights) = message {
+            let owned = rights.into_iter();
+            // SAFETY: the kernel has just opened them for us, and nobody else has them.
+            descriptors.extend(owned.map(|right| unsafe { OwnedFd::from_raw_fd(right) }));
+        }
+    }
+    let length = received.bytes;
+    text.truncate(length);
+    Ok((text, descriptors))
+}
 
 /// A packet socket bound to one interface: whole Ethernet frames out and in.
 pub struct PacketSocket {

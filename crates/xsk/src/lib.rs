@@ -29,6 +29,7 @@ mod program;
 mod ring;
 #[cfg(test)]
 mod ring_tests;
+mod settle;
 mod socket;
 mod spread;
 mod sync;
@@ -44,9 +45,10 @@ pub use heartbeat::Heartbeat;
 pub use kept::unload;
 pub use layout::{LAYOUT, REASONS, ROOM, Reason};
 pub use program::{Handed, Program};
+pub use settle::settle;
 pub use socket::{
     BATCH, Batch, BindMode, Counters, Flushed, KernelCounters, Options, Received, Refilled,
     RingSizes, Socket,
 };
-pub use spread::{Chosen, Pulses, SPREADS, Spread};
+pub use spread::{Chosen, Pulses, SPREADS, Spread, forget_spread};
 pub use umem::{CHUNK, Census, Frame, Umem, UmemOptions};

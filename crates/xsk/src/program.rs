@@ -54,7 +54,10 @@ const MAPS: [(&str, usize, usize); 7] = [
     ("heartbeats", 4, HEARTBEAT_LENGTH),
 ];
 
-/// What is to be said of a program beside its descriptors ([`Program::hand_over`]).
+/// The place of the link among the descriptors of [`Program::hand_over`], between the program and the maps.
+const LINK: usize = 1;
+
+/// What is to be said of a program beside its descriptors ([`Program::hand_over`], [`Program::bequeath`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handed {
     /// The index of the interface it is attached to.
@@ -227,6 +230,59 @@ impl Program {
         }
         program.attached = Some(attached);
         Ok(program)
+    }
+
+    /// The link alone, for another process whose program takes this one's place on the interface
+    /// ([`succeed`](Program::succeed)). Maps and program stay ours: two versions share no layout.
+    ///
+    /// # Errors
+    /// Not attached, or no descriptors left.
+    pub fn bequeath(&self) -> Result<(Handed, Vec<OwnedFd>)> {
+        let (handed, parts) = self.hand_over()?;
+        let maps = LINK + 1..LINK + 1 + MAPS.len();
+        let parts = parts.into_iter().enumerate().skip(LINK);
+        let links = parts.filter(|(place, _)| !maps.contains(place));
+        Ok((handed, links.map(|(_, part)| part).collect()))
+    }
+
+    /// Takes the place of the program of another process on its interface; nothing is lost, and the interface is not
+    /// touched. `descriptors` are those of [`bequeath`](Program::bequeath). From Linux 5.19 on this takes no capability.
+    ///
+    /// # Errors
+    /// The link is on no interface any more, or the kernel refuses.
+    pub fn succeed(&mut self, handed: Handed, descriptors: Vec<OwnedFd>) -> Result<()> {
+        let mut descriptors = descriptors.into_iter();
+        let missing = || Error::Invalid("a link was handed over in too few parts".to_owned());
+        let mut attached = Attached::of(
+            descriptors.next().ok_or_else(missing)?,
+            handed.interface,
+            handed.native,
+        );
+        if let Some(folder) = handed.kept {
+            let lock = descriptors.next().ok_or_else(missing)?;
+            attached = attached.kept_in(Kept::of(folder, lock));
+        }
+        self.set_mac(Nic::by_index(handed.interface)?.mac);
+        self.put_on(attached.link())?;
+        self.attached = Some(attached);
+        Ok(())
+    }
+
+    /// The link has this program again: whoever was to succeed it has failed.
+    ///
+    /// # Errors
+    /// Not attached, or the kernel refuses.
+    pub fn restore(&self) -> Result<()> {
+        let attached = self.attached.as_ref();
+        let attached = attached.ok_or_else(|| {
+            Error::Invalid("a program that is not attached has no link".to_owned())
+        })?;
+        self.put_on(attached.link())
+    }
+
+    fn put_on(&self, link: &OwnedFd) -> Result<()> {
+        bpf::update_link(link, &self.program)
+            .map_err(|error| Error::system("giving a link its program", error))
     }
 
     /// Takes the program off the interface: every frame goes to the kernel.

@@ -8,10 +8,10 @@ use crate::error::{Error, Result};
 use crate::heartbeat::Heartbeat;
 use crate::layout::{HEARTBEAT_LENGTH, Settings, WORKERS};
 use crate::object;
-use crate::program::mapped;
+use crate::program::{mapped, remove};
 use crate::sys::bpf::Map;
 use crate::sys::memory::Mapping;
-use crate::sys::socket::attach_reuseport;
+use crate::sys::socket::{attach_reuseport, detach_reuseport};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spread.bpf.o"));
 
@@ -163,6 +163,14 @@ impl Spread {
         Ok(())
     }
 
+    /// Takes a worker's socket out, which stays open: the socket of another program's group it can be only then.
+    pub fn leave(&self, worker: u32) -> Result<()> {
+        check_worker(worker, self.workers)?;
+        remove(&self.sockets, &worker.to_ne_bytes(), || {
+            format!("removing the kernel socket of worker {worker}")
+        })
+    }
+
     /// Lets the program choose for the group from now on, after the sockets were entered; any socket of the group will do.
     /// It stays until the last socket of the group is closed.
     pub fn attach(&self, socket: &impl AsFd) -> Result<()> {
@@ -182,6 +190,13 @@ impl Spread {
         }
         Ok(sums)
     }
+}
+
+/// Takes the program off a group of sockets that outlived the process which had put it there; without one nothing happens. The
+/// kernel lets the sockets go to another program's map a moment later.
+pub fn forget_spread(socket: &impl AsFd) {
+    // ENOENT: there is none; before Linux 5.3 it cannot be taken off, and the kernel chooses by hash.
+    let _ = detach_reuseport(socket.as_fd());
 }
 
 fn check_worker(worker: u32, workers: u32) -> Result<()> {

@@ -32,7 +32,7 @@ pub(super) enum Arguments {
 }
 
 /// Words that are a command of ours when they come first.
-const COMMANDS: [&str; 3] = ["reload", "stats", "xdp"];
+const COMMANDS: [&str; 4] = ["reload", "restart", "stats", "xdp"];
 
 /// Commands to the running instance.
 #[derive(Debug, Parser)]
@@ -50,6 +50,8 @@ struct AskArguments {
 enum AskCommand {
     /// Read the configuration anew and serve by it
     Reload,
+    /// Have a new process of the program on the disk take over, without losing a query
+    Restart,
     /// Print all statistics
     Stats,
     /// Show what there is of AF_XDP
@@ -83,6 +85,7 @@ impl AskArguments {
     fn what(self) -> Arguments {
         let what = match self.command {
             AskCommand::Reload => return Arguments::Ask(Request::Reload, self.control),
+            AskCommand::Restart => return Arguments::Ask(Request::Restart, self.control),
             AskCommand::Stats => return Arguments::Ask(Request::Stats, self.control),
             AskCommand::Xdp { what } => what,
         };
@@ -188,6 +191,10 @@ pub struct ServeArguments {
     /// The console's key
     #[arg(short = 'k', long = "setkey", value_name = "KEY")]
     key: Option<String>,
+
+    /// Succeed the process at the other end of standard input (`millrace restart` starts it so)
+    #[arg(long, hide = true)]
+    pub succeed: bool,
 
     /// Print the version
     #[arg(short = 'V', long = "version")]
@@ -321,6 +328,7 @@ mod tests {
     fn a_word_of_ours_that_comes_first_is_a_command() {
         for (words, request) in [
             (&["reload"][..], Request::Reload),
+            (&["restart"], Request::Restart),
             (&["stats"], Request::Stats),
             (&["xdp", "status"], Request::XdpStatus),
         ] {

@@ -55,6 +55,10 @@ impl Commands for Standing {
         Err("test.conf:3: no".to_owned())
     }
 
+    fn restart(&self) -> Result<Vec<String>, String> {
+        Err("no process: no".to_owned())
+    }
+
     fn xdp_status(&self) -> xdp::Status {
         xdp::Status::default()
     }

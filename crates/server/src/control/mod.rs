@@ -4,6 +4,7 @@ pub mod client;
 pub mod credentials;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod listening;
 pub mod metrics;
 pub mod process;
 pub mod protocol;

@@ -40,13 +40,16 @@ pub enum Request {
     /// Reads the configuration anew; the lines to print.
     #[serde(rename = "reload")]
     Reload,
+    /// A new process of the program on the disk takes over; the lines to print.
+    #[serde(rename = "restart")]
+    Restart,
     /// [`crate::commands::xdp::Status`].
     #[serde(rename = "xdp status")]
     XdpStatus,
 }
 
 /// The commands, as an error names them.
-pub const COMMANDS: &str = "version, stats, reload, xdp status";
+pub const COMMANDS: &str = "version, stats, reload, restart, xdp status";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -107,6 +110,7 @@ mod tests {
             (r#"{"command":"version"}"#, Request::Version),
             (r#"{"command":"stats"}"#, Request::Stats),
             (r#"{"command":"reload"}"#, Request::Reload),
+            (r#"{"command":"restart"}"#, Request::Restart),
             (r#"{"command":"xdp status"}"#, Request::XdpStatus),
         ] {
             assert_eq!(parse(line), Ok(request));
@@ -122,9 +126,9 @@ mod tests {
                 .starts_with("the request is not JSON on one line: ")
         );
         let expected =
-            "unknown command 'restart': one of version, stats, reload, xdp status expected";
-        assert_eq!(parse(r#"{"command":"restart"}"#).unwrap_err(), expected);
-        let form = r#"a request looks like {"command":"stats"}: one of version, stats, reload, xdp status expected"#;
+            "unknown command 'begin': one of version, stats, reload, restart, xdp status expected";
+        assert_eq!(parse(r#"{"command":"begin"}"#).unwrap_err(), expected);
+        let form = r#"a request looks like {"command":"stats"}: one of version, stats, reload, restart, xdp status expected"#;
         assert_eq!(parse("[1]").unwrap_err(), form);
     }
 }

@@ -13,11 +13,12 @@ use nix::unistd::Gid;
 use serde_json::{Map, Value as Json};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener as Listener, UnixStream as Probe};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -36,6 +37,12 @@ pub trait Commands: Send + Sync {
     /// # Errors
     /// Why nothing was changed.
     fn reload(&self) -> Result<Vec<String>, String>;
+
+    /// Has a new process of the program take over; the lines to print, once it serves.
+    ///
+    /// # Errors
+    /// Why this one serves on.
+    fn restart(&self) -> Result<Vec<String>, String>;
 
     fn xdp_status(&self) -> xdp::Status;
 
@@ -84,9 +91,64 @@ pub struct ControlSocket {
     path: PathBuf,
     /// Device and inode of the file: what somebody else has put there since is not ours to remove.
     file: (u64, u64),
+    estate: Estate,
+}
+
+/// The control socket for a process that succeeds this one, which listens there for as long as both run.
+#[derive(Debug, Clone)]
+pub struct Estate {
+    listener: Arc<Listener>,
+    path: PathBuf,
+    is_given: Arc<AtomicBool>,
+}
+
+impl Estate {
+    /// The listener, and where it is.
+    pub fn parts(&self) -> (BorrowedFd<'_>, &Path) {
+        (self.listener.as_fd(), &self.path)
+    }
+
+    /// From now on the file is another process's.
+    pub fn give(&self) {
+        self.is_given.store(true, Relaxed);
+    }
+
+    /// From now on the file is ours, and goes with us.
+    pub fn take(&self) {
+        self.is_given.store(false, Relaxed);
+    }
 }
 
 impl ControlSocket {
+    fn of(listener: Listener, path: &Path) -> io::Result<ControlSocket> {
+        Ok(ControlSocket {
+            file: identity(path)?,
+            estate: Estate {
+                listener: Arc::new(listener.try_clone()?),
+                path: path.to_owned(),
+                is_given: Arc::default(),
+            },
+            listener,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The socket that another process has bound to this path, and listens at still: the file is its own until
+    /// [`Estate::take`].
+    ///
+    /// # Errors
+    /// The file is gone.
+    pub fn inherit(listener: OwnedFd, path: &Path) -> io::Result<ControlSocket> {
+        let socket = ControlSocket::of(listener.into(), path)?;
+        socket.estate.give();
+        Ok(socket)
+    }
+
+    /// What it takes to leave it to another process.
+    pub fn estate(&self) -> Estate {
+        self.estate.clone()
+    }
+
     /// Lets the group of the service use it too.
     ///
     /// # Errors
@@ -105,7 +167,8 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|file| file == self.file) {
+        let is_given = self.estate.is_given.load(Relaxed);
+        if !is_given && identity(&self.path).is_ok_and(|file| file == self.file) {
             // It may be in a directory that we can no longer write to.
             let _ = fs::remove_file(&self.path);
         }
@@ -136,11 +199,7 @@ pub fn bind(path: &Path) -> Result<ControlSocket, SocketError> {
     lock.lock().map_err(system("cannot lock its directory"))?;
     clear(path)?;
     let listener = listen(path).map_err(system("cannot listen"))?;
-    Ok(ControlSocket {
-        listener,
-        file: identity(path).map_err(system("cannot look at it"))?,
-        path: path.to_owned(),
-    })
+    ControlSocket::of(listener, path).map_err(system("cannot look at it"))
 }
 
 /// bind(2), chmod(2), listen(2), in this order: nobody can connect before listen, so nobody is faster than the mode.
@@ -259,10 +318,8 @@ impl Desk {
             Request::Version => Reply::of(commands::version()),
             Request::Stats => Reply::of(self.statistics()),
             Request::XdpStatus => Reply::of(self.commands.xdp_status()),
-            Request::Reload => match self.commands.reload() {
-                Ok(lines) => Reply::of(lines),
-                Err(reason) => Reply::Error(reason),
-            },
+            Request::Reload => lines(self.commands.reload()),
+            Request::Restart => lines(self.commands.restart()),
         }
     }
 
@@ -271,6 +328,13 @@ impl Desk {
         statistics
             .map(|(name, value)| (name, value.into()))
             .collect()
+    }
+}
+
+fn lines(outcome: Result<Vec<String>, String>) -> Reply {
+    match outcome {
+        Ok(lines) => Reply::of(lines),
+        Err(reason) => Reply::Error(reason),
     }
 }
 

@@ -15,6 +15,7 @@ mod pages;
 use super::metrics::Metrics;
 use super::socket::Commands;
 use crate::config::Webserver;
+use crate::control::listening::Listening;
 use crate::log;
 use crate::stop::Stop;
 use axum::extract::connect_info::Connected;
@@ -54,7 +55,7 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// Serves where the configuration of the moment says, until the stop is asked for; then requests under way are finished.
 /// Begins with the listener that was bound while there were privileges for it. Must run within the asynchronous runtime.
 pub async fn serve(
-    mut listener: Option<std::net::TcpListener>,
+    (mut listener, listening): (Option<std::net::TcpListener>, Listening),
     metrics: Arc<Metrics>,
     commands: Arc<dyn Commands>,
     stop: Stop,
@@ -68,6 +69,7 @@ pub async fn serve(
             (None, Some(address)) => bind(address).map(Some),
             (None, None) => Ok(None),
         };
+        listening.set("web", bound.as_ref().ok().and_then(Option::as_ref));
         let serving = async {
             match bound {
                 Ok(Some(listener)) => serve_at(listener, &site, stop.clone()).await,

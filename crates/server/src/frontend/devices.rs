@@ -65,6 +65,9 @@ pub struct Opened {
     pub zero_copy: bool,
 }
 
+/// Wake-ups for the last frames of a TX ring: a full one takes 64 of 32 frames each.
+const WAKE_UPS_LEFT: u32 = 1_000;
+
 /// Slots of a fill ring, at least: fewer would lose frames in every burst.
 const FILL_AT_LEAST: u32 = 256;
 
@@ -323,6 +326,26 @@ impl Devices {
             queue.publish(None);
         }
         waits
+    }
+
+    /// Sends what is in the TX ring of a device and takes back what it has sent: what is sent by a driver itself is lost when
+    /// its socket is closed before. A device that sends no more is not waited for.
+    pub fn finish(&mut self, device: u8) {
+        let Some(queue) = self
+            .queues
+            .get_mut(usize::from(device))
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
+        for _ in 0..WAKE_UPS_LEFT {
+            let flushed = queue.socket.flush();
+            queue.socket.complete(&mut self.umem);
+            let counters = queue.socket.counters();
+            if flushed == Flushed::Drained && counters.sent == counters.completed {
+                return;
+            }
+        }
     }
 
     /// Reads the kernel's own counters into the rows.

@@ -1,6 +1,7 @@
 //! The kernel sockets of the listeners: every address has them, beside AF_XDP too, for what the kernel program passes and
 //! for answers that no ring of ours can send.
 
+use super::inherited::Inherited;
 use super::sys;
 use super::tcp::Counters;
 use crate::config::Listener;
@@ -12,8 +13,8 @@ use nix::sys::socket::{
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use xsk::Spread;
+use std::sync::{Arc, OnceLock};
+use xsk::{Spread, forget_spread, settle};
 
 /// How a socket gets its address: a port below 1,024 takes a privilege.
 pub type Bind<'b> = &'b dyn Fn(&OwnedFd, SocketAddr) -> io::Result<()>;
@@ -29,7 +30,7 @@ pub struct Sockets {
     /// What its TCP connections did.
     pub connections: Arc<Counters>,
     /// The program that goes past stalled workers, where there is one.
-    pub spread: Option<Spread>,
+    pub spread: OnceLock<Spread>,
 }
 
 impl Sockets {
@@ -51,30 +52,124 @@ impl Sockets {
         let udp = (0..count)
             .map(|_| udp(address, share, bind))
             .collect::<io::Result<Vec<_>>>()?;
-        let tcp = bound(address, SockType::Stream, listener.reuse_port, bind)?;
-        let backlog = i32::try_from(listener.tcp_listen_queue_size).unwrap_or(i32::MAX);
-        listen(&tcp, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
-        Ok(Sockets {
+        Ok(Sockets::of(number, address, udp, tcp(listener, bind)?))
+    }
+
+    /// As [`Sockets::bind`], with the sockets that are there already; those that are missing are bound. How many UDP sockets
+    /// could not be added to the group (it belongs to another user), and why.
+    ///
+    /// # Errors
+    /// There is no UDP socket yet and none can be bound, or none for TCP.
+    pub fn inherit(
+        number: u16,
+        listener: &Listener,
+        count: usize,
+        inherited: &mut Inherited,
+        bind: Bind<'_>,
+    ) -> io::Result<(Sockets, Option<String>)> {
+        let address = listener.address;
+        let mut udp = inherited.take_udp(address);
+        let mut shortfall = None;
+        for socket in &udp {
+            // What joins a group must find it open for that.
+            setsockopt(
+                socket,
+                sockopt::ReusePort,
+                &(listener.reuse_port || count > 1),
+            )?;
+            socket.set_nonblocking(true)?;
+            prepare_datagrams(socket, address)?;
+        }
+        while udp.len() < count {
+            match self::udp(address, listener.reuse_port || count > 1, bind) {
+                Ok(socket) => udp.push(socket),
+                Err(error) if udp.is_empty() => return Err(error),
+                Err(error) => {
+                    shortfall = Some(format!("{} of {count} sockets: {error}", udp.len()));
+                    break;
+                }
+            }
+        }
+        let tcp = match inherited.take_tcp(address) {
+            Some(tcp) => tcp,
+            None => self::tcp(listener, bind)?,
+        };
+        tcp.set_nonblocking(true)?;
+        Ok((Sockets::of(number, address, udp, tcp), shortfall))
+    }
+
+    fn of(number: u16, address: SocketAddr, udp: Vec<UdpSocket>, tcp: TcpListener) -> Sockets {
+        Sockets {
             number,
             address,
             udp,
-            tcp: TcpListener::from(tcp),
+            tcp,
             connections: Arc::default(),
-            spread: None,
-        })
+            spread: OnceLock::new(),
+        }
     }
 
     /// From now on datagrams go past the sockets of workers that show no life.
     ///
     /// # Errors
     /// What the kernel says; then it chooses by hash alone, as it did.
-    pub fn spread_by(&mut self, spread: Spread) -> xsk::Result<()> {
-        for (worker, socket) in self.udp.iter().enumerate() {
-            spread.enter(worker as u32, socket)?;
-        }
+    pub fn spread_by(&self, spread: Spread) -> xsk::Result<()> {
+        self.enter_all(&spread)?;
         spread.attach(&self.udp[0])?;
-        self.spread = Some(spread);
+        // Two programs for one group there are not.
+        let _ = self.spread.set(spread);
         Ok(())
+    }
+
+    /// A socket is in one program's map. What a process left there that has ended is gone a moment after its program.
+    fn enter_all(&self, spread: &Spread) -> xsk::Result<()> {
+        for (worker, socket) in self.udp.iter().enumerate() {
+            let mut entered = spread.enter(worker as u32, socket);
+            for _ in 0..UNTIL_GONE {
+                let is_elsewhere = |error: &xsk::Error| error.raw_os_error() == Some(libc::EBUSY);
+                if !entered.as_ref().is_err_and(is_elsewhere) {
+                    break;
+                }
+                forget_spread(socket);
+                settle();
+                entered = spread.enter(worker as u32, socket);
+            }
+            entered?;
+        }
+        Ok(())
+    }
+
+    /// The sockets leave the program's map, so that another process can choose among them.
+    pub fn stop_spreading(&self) {
+        let Some(spread) = self.spread.get() else {
+            return;
+        };
+        for worker in 0..self.udp.len() as u32 {
+            // What stays makes the next process's program wait, and say so.
+            let _ = spread.leave(worker);
+        }
+    }
+
+    /// They are in it again.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn spread_again(&self) -> xsk::Result<()> {
+        let Some(spread) = self.spread.get() else {
+            return Ok(());
+        };
+        self.enter_all(spread)?;
+        spread.attach(&self.udp[0])
+    }
+
+    /// Duplicates of all of them, for another process.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn duplicates(&self) -> io::Result<Vec<OwnedFd>> {
+        let udp = self.udp.iter().map(AsFd::as_fd);
+        let all = udp.chain([self.tcp.as_fd()]);
+        all.map(|socket| socket.try_clone_to_owned()).collect()
     }
 
     /// Sends one answer; for those that leave no worker.
@@ -121,27 +216,47 @@ impl Sockets {
     }
 }
 
+/// How often to wait for what a former process has left to be gone: each time the kernel ends what it had begun.
+const UNTIL_GONE: u32 = 50;
+
+fn tcp(listener: &Listener, bind: Bind<'_>) -> io::Result<TcpListener> {
+    let tcp = bound(
+        listener.address,
+        SockType::Stream,
+        listener.reuse_port,
+        bind,
+    )?;
+    let backlog = i32::try_from(listener.tcp_listen_queue_size).unwrap_or(i32::MAX);
+    listen(&tcp, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
+    Ok(TcpListener::from(tcp))
+}
+
 fn udp(address: SocketAddr, share: bool, bind: Bind<'_>) -> io::Result<UdpSocket> {
-    let socket = bound(address, SockType::Datagram, share, bind)?;
+    let socket = UdpSocket::from(bound(address, SockType::Datagram, share, bind)?);
+    prepare_datagrams(&socket, address)?;
+    Ok(socket)
+}
+
+fn prepare_datagrams(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> {
     if address.is_ipv4() {
         setsockopt(
-            &socket,
+            socket,
             sockopt::Ipv4PacketInfo,
             &address.ip().is_unspecified(),
         )?;
     } else {
         setsockopt(
-            &socket,
+            socket,
             sockopt::Ipv6RecvPacketInfo,
             &address.ip().is_unspecified(),
         )?;
     }
     sys::ignore_path_mtu(socket.as_fd(), address.is_ipv4())?;
     // Without CAP_NET_ADMIN it gets what net.core.rmem_max allows.
-    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
-        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
+    if setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER)?;
     }
-    Ok(UdpSocket::from(socket))
+    Ok(())
 }
 
 /// SO_RCVBUF of listening sockets in bytes; the kernel doubles it. The default, 212,992, holds 277 small queries: a worker

@@ -1,6 +1,7 @@
 //! Doors: bytes into a query, an answer into bytes, nothing else. No rule, check or query counter lives here (I13).
 
 pub mod devices;
+pub mod inherited;
 pub mod listeners;
 pub mod outlets;
 pub mod sys;

@@ -3,9 +3,9 @@
 use super::helper::{Helper, HelperError};
 use super::plan::BackendPair;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use xsk::{AttachMode, Foreign, Heartbeat, Program, Reason};
+use xsk::{AttachMode, Foreign, Handed, Heartbeat, Program, Reason};
 
 pub enum Attached {
     Ours(Program),
@@ -115,6 +115,22 @@ impl Attached {
     pub fn let_go(&self) {
         if let Attached::Ours(program) = self {
             program.let_go();
+        }
+    }
+
+    /// The link of our program, for another process to put its own on; theirs has none.
+    pub fn bequeath(&self) -> xsk::Result<Option<(Handed, Vec<OwnedFd>)>> {
+        match self {
+            Attached::Ours(program) => program.bequeath().map(Some),
+            Attached::Theirs(..) => Ok(None),
+        }
+    }
+
+    /// Our program is on its link again, after another process's.
+    pub fn restore(&self) -> xsk::Result<()> {
+        match self {
+            Attached::Ours(program) => program.restore(),
+            Attached::Theirs(..) => Ok(()),
         }
     }
 

@@ -8,6 +8,7 @@
 //!
 //! Reading and following need no capability; what does, after start, the [`helper`] does.
 
+pub mod activation;
 pub mod addresses;
 pub mod attached;
 pub mod changes;

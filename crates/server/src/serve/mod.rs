@@ -9,6 +9,8 @@
 //! 5. the asynchronous runtime starts: first health checks, then TCP, web server, control socket;
 //! 6. workers start, and last of all their queues enter the programs' maps.
 //!
+//! A start that succeeds a running process leaves 3 for later, as far as programs and rings go ([`succession`]).
+//!
 //! Stop is the same backwards: queues leave the maps (the kernel's sockets serve), rings and sockets are drained, queries
 //! in flight get their answers, everything is closed.
 
@@ -17,12 +19,15 @@ mod reload;
 mod services;
 mod start;
 mod steer;
+mod succession;
+mod watchdog;
 mod workers;
 
 use crate::clock::Now;
-use crate::commands::{ServeArguments, say_why};
+use crate::commands::ServeArguments;
 use crate::config::spec::Spec;
 use crate::config::{Config, LuaState};
+use crate::control::socket::Estate;
 use crate::instance::Instance;
 use crate::log;
 use crate::network;
@@ -30,15 +35,17 @@ use crate::network::Change;
 use crate::network::follow::{Follower, Notice};
 use crate::network::helper::Helper;
 use crate::network::steering::Steering;
+use crate::notify;
 use crate::worker::Order;
 use overview::Overview;
 use services::Services;
-use start::StartError;
+use start::lock;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use steer::{Needs, OpenedQueue};
+use succession::{Legacy, Predecessor, Successor, Word};
 use workers::RunningWorker;
 
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
@@ -55,6 +62,10 @@ pub enum Event {
     Reload(Option<Sender<Result<Vec<String>, String>>>),
     /// Something else than the file changes the configuration; the reply: why it was not changed.
     Edit(Edit, Sender<Result<(), String>>),
+    /// `millrace restart`, which waits for the reply.
+    Restart(Sender<Result<Vec<String>, String>>),
+    /// What the process of this number says, which is to succeed this one; nothing: it is gone.
+    Successor(i32, Option<Word>),
     /// Links, addresses or routes have changed.
     Network(Notice),
     /// The checks of a server found it up, or down.
@@ -69,18 +80,24 @@ pub type Edit = Box<dyn FnOnce(&mut Spec) + Send>;
 /// Serves until it is told to stop; the exit status of the program.
 pub fn serve(arguments: &ServeArguments) -> ExitCode {
     log::set(arguments.log_settings(log::Settings::DEFAULT));
-    match Daemon::start(arguments.clone()) {
-        Ok(daemon) => {
-            daemon.run();
-            ExitCode::SUCCESS
+    let helper = start::helper();
+    // After the helper, which is to have none of it.
+    let mut legacy = match Legacy::receive(arguments.succeed) {
+        Ok(legacy) => legacy,
+        Err(error) => {
+            log::error!(
+                "standard input is not what --succeed needs (`millrace restart` starts it): {error}"
+            );
+            return ExitCode::FAILURE;
         }
-        Err(StartError::Config(error)) => {
-            say_why(&error);
-            error.status().into()
-        }
-        Err(StartError::System(reason)) => {
-            log::error!("{reason}");
-            ExitCode::FAILURE
+    };
+    match Daemon::start(arguments.clone(), helper, &mut legacy) {
+        Ok(daemon) => daemon.run(),
+        Err(error) => {
+            if let Some(predecessor) = &legacy.predecessor {
+                predecessor.fail(&error.reason());
+            }
+            error.say()
         }
     }
 }
@@ -106,58 +123,127 @@ pub struct Daemon {
     /// When to look after programs and queues again.
     next_look: Instant,
     events: Receiver<Event>,
+    /// The socket of our own commands, for the next process.
+    estate: Option<Estate>,
+    /// The process that is to take over, while it starts.
+    successor: Option<Successor>,
+    /// The process that this one takes over from, until it may go.
+    predecessor: Option<Predecessor>,
+    /// Another process serves: this one finishes.
+    has_left: bool,
 }
 
 impl Daemon {
-    /// Serves until it is told to stop.
-    pub fn run(mut self) {
+    /// Serves until it is told to stop, or another process has taken over; the exit status of the program.
+    fn run(mut self) -> ExitCode {
+        if let Err(error) = self.take_over() {
+            log::error!("the process before this one does not make room, and serves on: {error}");
+            self.stop();
+            return ExitCode::FAILURE;
+        }
+        self.say_ready();
         loop {
             let wait = self.next_look.saturating_duration_since(Instant::now());
-            let event = match self.events.recv_timeout(wait) {
-                Ok(event) => event,
+            match self.events.recv_timeout(wait) {
+                Ok(event) => {
+                    if self.is_last(event) {
+                        break;
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_after();
                     self.lua.maintain();
                     self.retired.retain(|config| Arc::strong_count(config) > 1);
                     self.next_look = Instant::now() + LOOK_AFTER;
-                    continue;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
-            };
-            match event {
-                Event::Stop => break,
-                Event::Network(Notice::Replan) => self.replan(),
-                Event::Network(Notice::LinkGone(interface)) => {
-                    self.lose(interface, Change::InterfaceGone)
-                }
-                Event::Opened(opened) => self.opened(opened),
-                Event::Edit(edit, reply) => {
-                    // Whoever asked may have gone.
-                    let _ = reply.send(self.edit(edit));
-                }
-                Event::Server { name, up } => self.lua.server_changed(&name, up),
-                Event::Reload(reply) => {
-                    let outcome = self.reload();
-                    if let Err(reason) = &outcome {
-                        log::error!(
-                            "the configuration was not reloaded, the old one serves on: {reason}"
-                        );
-                    }
-                    if let Some(reply) = reply {
-                        // Whoever asked may have gone.
-                        let _ = reply.send(outcome);
-                    }
-                }
             }
         }
         self.stop();
+        ExitCode::SUCCESS
     }
 
-    fn stop(self) {
+    /// Does what an event asks for; whether it ends this process.
+    fn is_last(&mut self, event: Event) -> bool {
+        match event {
+            Event::Stop => return true,
+            Event::Network(Notice::Replan) => self.replan(),
+            Event::Network(Notice::LinkGone(interface)) => {
+                self.lose(interface, Change::InterfaceGone)
+            }
+            Event::Opened(opened) => {
+                self.opened(opened);
+                return !self.say_when_serving();
+            }
+            Event::Edit(edit, reply) => {
+                // Whoever asked may have gone.
+                let _ = reply.send(self.edit(edit));
+            }
+            Event::Server { name, up } => self.lua.server_changed(&name, up),
+            Event::Reload(reply) => {
+                let outcome = self.reload_announced();
+                if let Some(reply) = reply {
+                    // Whoever asked may have gone.
+                    let _ = reply.send(outcome);
+                }
+            }
+            Event::Restart(asker) => self.restart(asker),
+            Event::Successor(process, word) => return self.hear_successor(process, word),
+        }
+        false
+    }
+
+    /// Reloads, and tells the log and whoever watches over this service.
+    fn reload_announced(&mut self) -> Result<Vec<String>, String> {
+        notify::reloading();
+        let outcome = match &self.successor {
+            Some(_) => Err("a restart is under way, which reads the configuration".to_owned()),
+            None => self.reload(),
+        };
+        if let Err(reason) = &outcome {
+            log::error!("the configuration was not reloaded, the old one serves on: {reason}");
+        }
+        self.say_ready();
+        outcome
+    }
+
+    /// Tells whoever watches over this service that all is as it should be, and what that is.
+    fn say_ready(&self) {
+        let config = self.instance.config.load();
+        let queues = lock(&self.overview.queues).len();
+        notify::ready(&format!(
+            "configuration {}: {} addresses, {queues} queues over AF_XDP, {} servers",
+            config.generation,
+            config.listeners.len(),
+            config.servers.len()
+        ));
+        self.keep_sockets();
+    }
+
+    /// Leaves the listening sockets in the descriptor store, for the start after a stop.
+    fn keep_sockets(&self) {
+        notify::forget();
+        for sockets in self.instance.listeners.all().iter().flatten() {
+            if let Err(error) = sockets.duplicates().and_then(|all| notify::keep(&all)) {
+                log::warn!(
+                    "{}: not kept over a restart by systemd: {error}",
+                    sockets.address
+                );
+            }
+        }
+    }
+
+    fn stop(mut self) {
+        self.dismiss_successor();
+        // For whoever watches over this service it goes on, if another process has it.
+        if !self.has_left {
+            notify::stopping();
+        }
         self.steering
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .leave_all();
+        xsk::settle();
         let until = Now(Now::read().0 + STOP_WITHIN.as_nanos() as u64);
         for worker in &self.workers {
             worker.reins.order(Order::Stop(until));

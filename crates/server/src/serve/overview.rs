@@ -7,6 +7,7 @@ use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::Config;
 use crate::config::spec::Spec;
 use crate::control::Running;
+use crate::control::listening::Listening;
 use crate::control::metrics::rows::{
     FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow,
 };
@@ -40,6 +41,8 @@ pub(super) struct Overview {
     pub(super) helper: Arc<HelperCounts>,
     /// Those of all workers, once they run.
     pub(super) reins: OnceLock<Vec<Reins>>,
+    /// Web server and console.
+    pub(super) listening: Listening,
     /// To the control thread.
     pub(super) events: Sender<Event>,
 }
@@ -65,6 +68,11 @@ impl Overview {
     /// Whether the worker of this queue number has one bound.
     pub(super) fn binds(&self, queue: u32) -> bool {
         lock(&self.queues).iter().any(|bound| bound.queue == queue)
+    }
+
+    /// No queue is bound any more.
+    pub(super) fn forget_all(&self) {
+        lock(&self.queues).clear();
     }
 
     /// The queues of a device that are bound.
@@ -141,7 +149,7 @@ impl Running for Overview {
     fn spreads(&self) -> Vec<SpreadRow> {
         let listeners = self.instance.listeners.all();
         let rows = listeners.iter().flatten().filter_map(|sockets| {
-            let counts = sockets.spread.as_ref()?.counts().ok()?;
+            let counts = sockets.spread.get()?.counts().ok()?;
             Some(SpreadRow {
                 address: sockets.address,
                 counts,
@@ -182,6 +190,13 @@ impl Commands for Overview {
         let asked = self.events.send(Event::Edit(edit, reply));
         let outcome = asked.ok().and_then(|()| outcome.recv().ok());
         outcome.unwrap_or_else(|| Err(STOPPING.to_owned()))
+    }
+
+    fn restart(&self) -> Result<Vec<String>, String> {
+        let (reply, outcome) = channel();
+        let asked = self.events.send(Event::Restart(reply));
+        let outcome = asked.ok().and_then(|()| outcome.recv().ok());
+        outcome.unwrap_or_else(|| Err("the instance is stopping".to_owned()))
     }
 
     fn xdp_status(&self) -> Status {

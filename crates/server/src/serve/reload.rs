@@ -9,6 +9,7 @@ use super::{Daemon, Edit};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, Listener};
+use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
 use crate::local::{self, Local};
 use crate::log;
@@ -88,7 +89,8 @@ impl Daemon {
                 .to_owned()
         })?;
         let pulses = self.instance.pulses.as_ref();
-        bind_listener(number, listener, self.workers.len(), pulses, &self.helper)
+        let (place, none) = ((number, listener), &mut Inherited::default());
+        bind_listener(place, self.workers.len(), pulses, &self.helper, none)
             .map_err(|error| format!("cannot serve {}: {error}", listener.address))
     }
 

@@ -108,7 +108,7 @@ impl Services {
         let metrics = Arc::new(Metrics::new(Arc::clone(overview) as Arc<_>));
         let commands = Arc::clone(overview) as Arc<_>;
         let web = web::serve(
-            doors.web,
+            (doors.web, overview.listening.clone()),
             Arc::clone(&metrics),
             commands,
             self.stopper.watch(),

@@ -3,20 +3,23 @@
 use super::overview::Overview;
 use super::services::{Doors, Services};
 use super::steer::Needs;
+use super::succession::Legacy;
 use super::workers::{self, BoundQueue, RunningWorker};
-use super::{Daemon, Event};
+use super::{Daemon, Event, watchdog};
 use crate::backend::exchange::Exchanges;
 use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
 use crate::backend::server::Server;
 use crate::backend::servers::Servers;
-use crate::commands::{ServeArguments, say_remarks};
+use crate::commands::{ServeArguments, say_remarks, say_why};
 use crate::config::spec::Purpose;
 use crate::config::{Config, ConfigError, Listener, Webserver, Xdp};
+use crate::control::listening::Listening;
 use crate::control::protocol::DEFAULT_PATH;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
 use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
+use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::{Listeners, Sockets};
 use crate::handover;
 use crate::instance::Instance;
@@ -35,6 +38,7 @@ use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -45,6 +49,30 @@ pub(super) enum StartError {
     Config(ConfigError),
     /// What was tried, and the kernel's reason.
     System(String),
+}
+
+impl StartError {
+    /// For the process that was to be succeeded.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            StartError::Config(error) => error.lines().join("\n"),
+            StartError::System(reason) => reason.clone(),
+        }
+    }
+
+    /// Says it in the log; the exit status.
+    pub(super) fn say(&self) -> ExitCode {
+        match self {
+            StartError::Config(error) => {
+                say_why(error);
+                error.status().into()
+            }
+            StartError::System(reason) => {
+                log::error!("{reason}");
+                ExitCode::FAILURE
+            }
+        }
+    }
 }
 
 impl From<ConfigError> for StartError {
@@ -83,8 +111,12 @@ impl Daemon {
     /// # Errors
     /// A configuration that is not good, or an address that cannot be served. That AF_XDP cannot be had is no error: a
     /// warning says why, and kernel sockets serve.
-    pub(super) fn start(arguments: ServeArguments) -> Result<Daemon, StartError> {
-        let helper = Arc::new(helper());
+    pub(super) fn start(
+        arguments: ServeArguments,
+        helper: Helper,
+        legacy: &mut Legacy,
+    ) -> Result<Daemon, StartError> {
+        let helper = Arc::new(helper);
         let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
         lua.edit(|spec| {
             log::set(arguments.log_settings(spec.logging));
@@ -97,19 +129,35 @@ impl Daemon {
         privileges::raise_memlock();
         let mut devices = network::Devices::default();
         let plan = first_plan(&config, &mut devices);
-        let steering = Arc::new(Mutex::new(attached(&plan, config.tuning.keep_xdp)));
+        let steering = match &mut legacy.predecessor {
+            None => attached(&plan, config.tuning.keep_xdp),
+            Some(predecessor) => {
+                predecessor.load_programs(&plan);
+                Steering::default()
+            }
+        };
+        let steering = Arc::new(Mutex::new(steering));
         let workers = workers::count(&plan, &config);
         let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
         let (hand_over, handed) = handover::queue();
-        let instance = Arc::new(instance(config, workers, &steering, hand_over)?);
+        let instance = Arc::new(instance(config, workers, &steering, hand_over, legacy)?);
+        legacy.fill_caches(&instance.config.load());
         let open = open_part(&plan, &lock(&steering));
-        let (rings, queues) = rings(workers, &open, &steering)?;
-        say_what_is_missing(&plan, &queues);
+        let (rings, queues) = match &legacy.predecessor {
+            None => rings(workers, &open, &steering)?,
+            // Frames for all queues; they are bound when the process before this one has left them.
+            Some(_) => rings(workers, &plan, &steering)?,
+        };
+        if legacy.predecessor.is_none() {
+            say_what_is_missing(&plan, &queues);
+        }
         take_traffic(&open, &steering);
         instance
             .impossible_sources
             .store(Arc::new(plan.impossible_sources.clone()));
-        let doors = doors(&arguments, webserver.as_ref())?;
+        let doors = doors(&arguments, webserver.as_ref(), legacy)?;
+        let estate = doors.control.as_ref().map(ControlSocket::estate);
+        legacy.close_unused(&instance.config.load().listeners);
         give_privileges_away(&arguments, &capabilities, &instance.config.load())?;
 
         let (sender, events) = channel();
@@ -124,6 +172,7 @@ impl Daemon {
             changes: Changes::default(),
             helper: Arc::clone(&helper.counts),
             reins: OnceLock::new(),
+            listening: Listening::default(),
             events: sender.clone(),
         });
         services.check(&instance.config.load().servers);
@@ -131,7 +180,8 @@ impl Daemon {
             .open(doors, &overview, handed, &sender)
             .map_err(system("starting services"))?;
         let workers = start_all(rings, &instance)?;
-        let reins = workers.iter().map(|worker| worker.reins.clone()).collect();
+        let reins: Vec<_> = workers.iter().map(|worker| worker.reins.clone()).collect();
+        watchdog::start(reins.clone()).map_err(system("starting the watchdog"))?;
         overview.reins.get_or_init(|| reins);
         enter(&overview);
         Ok(Daemon {
@@ -150,12 +200,16 @@ impl Daemon {
             retired: Vec::new(),
             next_look: Instant::now(),
             events,
+            estate,
+            successor: None,
+            predecessor: legacy.predecessor.take(),
+            has_left: false,
         })
     }
 }
 
 /// The privileged helper process, if it can be had.
-fn helper() -> Helper {
+pub(super) fn helper() -> Helper {
     Helper::start().unwrap_or_else(|error| {
         log::warn!(
             "no privileged helper process: AF_XDP queues, interfaces and ports below 1,024 that are needed after the start take a restart: {error}"
@@ -176,11 +230,23 @@ fn first_plan(config: &Config, devices: &mut network::Devices) -> Plan {
     plan
 }
 
-fn doors(arguments: &ServeArguments, webserver: Option<&Webserver>) -> Result<Doors, StartError> {
-    let web = webserver.map(|web| web::bind(web.address)).transpose();
+fn doors(
+    arguments: &ServeArguments,
+    webserver: Option<&Webserver>,
+    legacy: &mut Legacy,
+) -> Result<Doors, StartError> {
+    let web = webserver.map(|web| match legacy.sockets.take_tcp(web.address) {
+        Some(listener) => Ok(listener),
+        None => web::bind(web.address),
+    });
     Ok(Doors {
-        web: web.map_err(|error| StartError::System(error.to_string()))?,
-        control: control(arguments)?,
+        web: web
+            .transpose()
+            .map_err(|error| StartError::System(error.to_string()))?,
+        control: match legacy.control.take() {
+            Some(socket) => Some(socket),
+            None => control(arguments)?,
+        },
     })
 }
 
@@ -355,6 +421,7 @@ fn instance(
     workers: usize,
     steering: &Arc<Mutex<Steering>>,
     hand_over: handover::Sender,
+    legacy: &mut Legacy,
 ) -> Result<Instance, StartError> {
     let shards = shards(&config, workers);
     config.count_traffic(shards.len(), None);
@@ -371,7 +438,7 @@ fn instance(
     let outstanding = config.tuning.maximum_udp_outstanding;
     let pulses = pulses(&config);
     Ok(Instance {
-        listeners: listeners(&config, workers, pulses.as_ref())?,
+        listeners: listeners(&config, workers, pulses.as_ref(), legacy)?,
         pulses,
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
         ports: Arc::new(ports),
@@ -408,37 +475,51 @@ fn listeners(
     config: &Config,
     workers: usize,
     pulses: Option<&Pulses>,
+    legacy: &mut Legacy,
 ) -> Result<Listeners, StartError> {
-    let bind = |(number, listener): (usize, &Listener)| {
-        let none = Helper::none();
-        let sockets = bind_listener(number as u16, listener, workers, pulses, &none);
+    let none = Helper::none();
+    // Another process chooses among its sockets still.
+    let pulses = pulses.filter(|_| legacy.predecessor.is_none());
+    let mut all = Vec::with_capacity(config.listeners.len());
+    for (number, listener) in config.listeners.iter().enumerate() {
+        let place = (number as u16, listener);
+        let sockets = bind_listener(place, workers, pulses, &none, &mut legacy.sockets);
         let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
-        Ok(Some(Arc::new(sockets)))
-    };
-    let listeners = config.listeners.iter().enumerate();
-    Ok(Listeners::new(
-        listeners.map(bind).collect::<Result<_, StartError>>()?,
-    ))
+        all.push(Some(Arc::new(sockets)));
+    }
+    Ok(Listeners::new(all))
 }
 
 /// All kernel sockets of one listener.
 pub(super) fn bind_listener(
-    number: u16,
-    listener: &Listener,
+    (number, listener): (u16, &Listener),
     workers: usize,
     pulses: Option<&Pulses>,
     helper: &Helper,
+    inherited: &mut Inherited,
 ) -> io::Result<Sockets> {
     let bind = |socket: &_, address| helper.bind(socket, address);
-    let mut sockets = Sockets::bind(number, listener, sockets_of(listener, workers), &bind)?;
+    let count = sockets_of(listener, workers);
+    let sockets = if inherited.has_udp(listener.address) {
+        let (sockets, shortfall) = Sockets::inherit(number, listener, count, inherited, &bind)?;
+        if let Some(shortfall) = shortfall {
+            log::warn!(
+                "{}: some workers have no kernel socket, {shortfall}",
+                listener.address
+            );
+        }
+        sockets
+    } else {
+        Sockets::bind(number, listener, count, &bind)?
+    };
     if let Some(pulses) = pulses.filter(|_| listener.xdp != Xdp::Off) {
-        spread(&mut sockets, pulses, helper);
+        spread(&sockets, pulses, helper);
     }
     Ok(sockets)
 }
 
 /// What the kernel program passes because a worker has stalled must not come to that worker's kernel socket.
-fn spread(sockets: &mut Sockets, pulses: &Pulses, helper: &Helper) {
+pub(super) fn spread(sockets: &Sockets, pulses: &Pulses, helper: &Helper) {
     let count = sockets.udp.len() as u32;
     if count < 2 {
         return;

@@ -33,6 +33,10 @@ use xsk::{RingSizes, Umem};
 /// How long to wait before something that was refused is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How long a worker may wait for a queue that the process before this one has just closed: that one reads the same kernel
+/// sockets meanwhile.
+const PATIENCE_WITH_ANOTHER: Duration = Duration::from_millis(500);
+
 /// Whoever has taken our program off an interface gets this long to put another one there.
 const COURTESY: Duration = Duration::from_secs(3);
 
@@ -101,6 +105,11 @@ impl Needs {
         self.tickets
     }
 
+    /// Whether any queue is being bound.
+    pub(super) fn is_opening(&self) -> bool {
+        !self.opening.is_empty()
+    }
+
     /// Whether some device's queue of this number is being bound.
     fn opens(&self, queue: u32) -> bool {
         self.opening.keys().any(|(_, number)| *number == queue)
@@ -117,7 +126,7 @@ impl Needs {
     }
 
     /// The device is gone, and all that was to be had of it.
-    fn forget(&mut self, device: u8) {
+    pub(super) fn forget(&mut self, device: u8) {
         self.refused.retain(|need, _| need.device() != device);
         self.opening.retain(|(number, _), _| *number != device);
     }
@@ -137,8 +146,12 @@ impl Daemon {
     /// Once a second: what nobody tells us of.
     pub(super) fn look_after(&mut self) {
         self.helper.look_after();
+        self.give_up_successor();
         if let Some(cookies) = &self.instance.config.load().authority.cookies {
             cookies.set_clock(unix(), Now::read());
+        }
+        if self.has_lent_queues() {
+            return;
         }
         // Whoever takes our program off an interface tells nobody: netlink does not speak of links of this kind.
         let taken_off = lock(&self.steering).taken_off();
@@ -180,6 +193,9 @@ impl Daemon {
 
     /// Addresses, links or routes have changed: what is ours may be another thing now.
     pub(super) fn replan(&mut self) {
+        if self.has_lent_queues() {
+            return;
+        }
         let config = self.instance.config.load_full();
         let lines = self.plan_anew(&config);
         lines.iter().for_each(|line| log::notice!("{line}"));
@@ -212,7 +228,7 @@ impl Daemon {
     }
 
     /// Brings everything in line with `plan`; the lines for the operator.
-    fn steer(&mut self, config: &Config, plan: Plan) -> Vec<String> {
+    pub(super) fn steer(&mut self, config: &Config, plan: Plan) -> Vec<String> {
         let mut lines = Vec::new();
         for planned in &plan.devices {
             lines.extend(self.attach(planned));
@@ -358,7 +374,15 @@ impl Daemon {
             .map_err(|error| error.to_string())?;
         let opening = workers::opening(queue, device, &lock(&self.steering), descriptor)
             .map_err(|error| error.to_string())?;
-        let opening = Opening { memory, ..opening };
+        let patience = match self.predecessor {
+            Some(_) => PATIENCE_WITH_ANOTHER,
+            None => Duration::ZERO,
+        };
+        let opening = Opening {
+            memory,
+            patience,
+            ..opening
+        };
         let (number, ticket) = (device.number, self.needs.open(device.number, queue));
         let (rows, events) = (Arc::clone(&opening.rows), self.overview.events.clone());
         let tell = move |outcome| {

@@ -75,7 +75,8 @@ pub(super) fn devices(
     // A worker without a queue still has one frame, so that nothing asks whether there is a UMEM.
     let frames = mine().count() as u32 * RingSizes::default().frames();
     let mut devices = Devices::new(Umem::new(frames.max(1), UmemOptions::default())?);
-    for planned in mine() {
+    let has_program = |planned: &&PlannedDevice| steering.device(planned.device.number).is_some();
+    for planned in mine().filter(has_program) {
         match bind(number as u32, planned, steering, &mut devices) {
             Ok(entry) => ready.push(entry),
             Err(error) => log::warn!(

@@ -3,9 +3,12 @@
 //! root.
 
 mod addresses;
+mod bad_reload;
 mod helper;
 mod interfaces;
 mod kept;
 mod programs;
+mod restart;
 mod rig;
+mod service;
 mod stalled;

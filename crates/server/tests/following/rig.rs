@@ -3,7 +3,8 @@
 use nix::unistd::Pid;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use testnet::dns::Query;
 use testnet::lab::{Lab, Plan, Topology};
@@ -48,18 +49,29 @@ impl Rig {
     }
 
     pub(crate) fn start_in(lab: Lab, configuration: &str) -> Rig {
+        Rig::start_by(lab, configuration, &StartedBy::default())
+    }
+
+    /// The same with words before the daemon's own.
+    pub(crate) fn start_by(lab: Lab, configuration: &str, by: &StartedBy) -> Rig {
+        let program = Path::new(env!("CARGO_BIN_EXE_millrace"));
+        Rig::start_program(lab, configuration, by, program)
+    }
+
+    /// The same with another file of the program.
+    pub(crate) fn start_program(
+        lab: Lab,
+        configuration: &str,
+        by: &StartedBy,
+        program: &Path,
+    ) -> Rig {
         let subject = Subject {
             kind: SubjectKind::Millrace,
-            program: env!("CARGO_BIN_EXE_millrace").into(),
+            program: program.to_owned(),
         };
         let folder = tempfile::tempdir().expect("a folder");
-        let mut server = Server::start(
-            &subject,
-            &lab,
-            (configuration, &StartedBy::default()),
-            folder.path(),
-        )
-        .expect("the daemon to start");
+        let mut server = Server::start(&subject, &lab, (configuration, by), folder.path())
+            .expect("the daemon to start");
         let control = folder.path().join("control");
         server
             .until(START, "the control socket", || Ok(control.exists()))
@@ -94,18 +106,33 @@ impl Rig {
 
     /// Gives the daemon another configuration; what it says to that.
     pub(crate) fn reload(&self, configuration: &str) -> String {
+        self.write(configuration);
+        let output = self.asks_for("reload");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+            + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// `millrace WORD`, to the daemon.
+    pub(crate) fn asks_for(&self, word: &str) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .arg(word)
+            .arg("--control")
+            .arg(self.control())
+            .output()
+            .expect("millrace")
+    }
+
+    /// Puts another configuration into the daemon's file.
+    pub(crate) fn write(&self, configuration: &str) {
         let file = self.folder.path().join("server.lua");
         let old = fs::read_to_string(&file).expect("the configuration");
         let prelude: String = old.split_inclusive('\n').take(3).collect();
         fs::write(&file, prelude + configuration).expect("another configuration");
-        let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
-            .arg("reload")
-            .arg("--control")
-            .arg(self.folder.path().join("control"))
-            .output()
-            .expect("millrace reload");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr)
+    }
+
+    /// Where the daemon is told what to do.
+    fn control(&self) -> PathBuf {
+        self.folder.path().join("control")
     }
 
     /// The sum of a metric's rows.

@@ -23,10 +23,10 @@ const NOTICED: Duration = Duration::from_millis(200);
 const LATE: usize = (HELD.as_millis() / EVERY.as_millis()) as usize / 10;
 
 /// One thread of the daemon, stopped until this is dropped.
-struct Held(Pid);
+pub(crate) struct Held(Pid);
 
 impl Held {
-    fn thread(daemon: Pid, name: &str) -> Held {
+    pub(crate) fn thread(daemon: Pid, name: &str) -> Held {
         let threads = fs::read_dir(format!("/proc/{daemon}/task")).expect("its threads");
         let called = |number: &i32| {
             let path = format!("/proc/{daemon}/task/{number}/comm");

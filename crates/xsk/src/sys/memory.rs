@@ -265,3 +265,12 @@ impl<T: Slot> Shared for MappedRing<T> {
         unsafe { self.slots.add(slot).write(value) }
     }
 }
+
+/// membarrier(2), MEMBARRIER_CMD_GLOBAL: returns when every RCU read-side section that had begun is over.
+pub(crate) fn synchronize() -> io::Result<()> {
+    // SAFETY: takes three integers and touches no memory.
+    match unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

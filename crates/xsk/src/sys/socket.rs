@@ -144,3 +144,19 @@ pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) 
         )
     })
 }
+
+/// Takes the program off a SO_REUSEPORT group (Linux 5.3).
+pub(crate) fn detach_reuseport(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let unused: libc::c_int = 0;
+    let length = size_of_val(&unused) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets of a value that lives through the call.
+    result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DETACH_REUSEPORT_BPF,
+            std::ptr::from_ref(&unused).cast(),
+            length,
+        )
+    })
+}

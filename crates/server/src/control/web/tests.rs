@@ -31,7 +31,12 @@ async fn start(webserver: Webserver) -> Server {
     let stopper = Stopper::default();
     let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
     let commands = Arc::clone(&standing) as Arc<_>;
-    let task = tokio::spawn(serve(Some(listener), metrics, commands, stopper.watch()));
+    let task = tokio::spawn(serve(
+        (Some(listener), Listening::default()),
+        metrics,
+        commands,
+        stopper.watch(),
+    ));
     Server {
         standing,
         address,

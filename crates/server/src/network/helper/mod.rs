@@ -14,7 +14,8 @@
 
 pub mod process;
 pub mod protocol;
-mod sys;
+pub mod successor;
+pub(crate) mod sys;
 
 use crate::log;
 use nix::sys::socket::{
@@ -30,6 +31,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use successor::OwnProgram;
 use xsk::{Handed, Program, Pulses, Socket, Spread};
 
 /// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
@@ -51,6 +53,7 @@ pub struct HelperCounts {
 pub struct Helper {
     peer: Mutex<Option<Peer>>,
     pub counts: Arc<HelperCounts>,
+    program: OwnProgram,
 }
 
 struct Peer {
@@ -134,7 +137,7 @@ impl Helper {
         match sys::fork()? {
             ForkResult::Child => {
                 drop(ours);
-                process::run(&theirs, daemon)
+                process::run(&theirs, daemon, &helper.program)
             }
             ForkResult::Parent { child } => {
                 helper.counts.alive.store(1, Relaxed);
@@ -152,6 +155,7 @@ impl Helper {
         Helper {
             peer: Mutex::new(None),
             counts: Arc::default(),
+            program: OwnProgram::default(),
         }
     }
 
@@ -252,6 +256,21 @@ impl Helper {
         Ok(Spread::take_over(pulses, workers, parts)?)
     }
 
+    /// Starts the program that this process was started from, as it is on the disk now, with the same arguments and one end of
+    /// a socket as its standard input: it is to succeed this process. Its number.
+    ///
+    /// # Errors
+    /// There is no such program, or no process for it.
+    pub fn start_successor(&self, end: &OwnedFd) -> Result<i32> {
+        if self.process().is_none() {
+            return Ok(self.program.start(end.try_clone().map_err(started)?)?);
+        }
+        match self.ask(&Request::StartSuccessor, &[end.as_fd()])?.0 {
+            Reply::Started { process } => Ok(process),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// One request and its reply.
     fn ask(&self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
         let mut peer = self.peer();
@@ -291,6 +310,13 @@ impl Helper {
 
     fn peer(&self) -> MutexGuard<'_, Option<Peer>> {
         self.peer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn started(error: io::Error) -> HelperError {
+    HelperError::Refused {
+        number: error.raw_os_error(),
+        reason: format!("starting the next process: {error}"),
     }
 }
 

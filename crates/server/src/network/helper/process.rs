@@ -1,13 +1,17 @@
 //! The helper's side: one request after the other until the daemon has gone.
 
 use super::protocol::{Reply, Request, mode};
+use super::successor::OwnProgram;
 use super::{HelperError, sys};
+use crate::network::activation;
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{
     AddressFamily, SockType, SockaddrLike, SockaddrStorage, getsockname, getsockopt, sockopt,
 };
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,7 +19,7 @@ use xsk::nic::Nic;
 use xsk::{AttachMode, Program, Pulses, Socket, Spread};
 
 /// What the helper keeps of what there is, and for what.
-const KEPT: [Capability; 7] = [
+const KEPT: [Capability; 10] = [
     // Programs on interfaces.
     Capability::CAP_NET_ADMIN,
     // Programs and maps.
@@ -29,6 +33,10 @@ const KEPT: [Capability; 7] = [
     Capability::CAP_NET_BIND_SERVICE,
     // Locked memory for maps, before Linux 5.11.
     Capability::CAP_SYS_RESOURCE,
+    // For the process of a restart, which does as its -u and -g say and gives its control socket to that group.
+    Capability::CAP_SETUID,
+    Capability::CAP_SETGID,
+    Capability::CAP_CHOWN,
 ];
 
 type Done = Result<(Reply, Vec<OwnedFd>), HelperError>;
@@ -40,8 +48,9 @@ pub(super) fn has_privileges() -> bool {
 }
 
 /// Serves until `daemon` has gone.
-pub(super) fn run(socket: &OwnedFd, daemon: Pid) -> ! {
-    let served = std::panic::catch_unwind(|| prepare(daemon).and_then(|()| serve(socket)));
+pub(super) fn run(socket: &OwnedFd, daemon: Pid, program: &OwnProgram) -> ! {
+    let served = || prepare(daemon).and_then(|()| serve(socket, program));
+    let served = std::panic::catch_unwind(served);
     std::process::exit(match served {
         Ok(Ok(())) => 0,
         _ => 1,
@@ -59,6 +68,7 @@ fn prepare(daemon: Pid) -> io::Result<()> {
         Signal::SIGPIPE,
     ];
     SigSet::from_iter(signals).thread_block()?;
+    let_go_of_inheritance()?;
     nix::sys::prctl::set_name(c"millrace-helper")?;
     crate::network::privileges::raise_memlock();
     narrow().map_err(|error| io::Error::other(error.to_string()))?;
@@ -67,6 +77,16 @@ fn prepare(daemon: Pid) -> io::Result<()> {
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid() != daemon {
         return Err(io::Error::other("the daemon has ended already"));
+    }
+    Ok(())
+}
+
+/// Sockets that came with the start are the daemon's alone: one that it closes must be closed.
+fn let_go_of_inheritance() -> io::Result<()> {
+    nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
+    for number in activation::descriptors(nix::unistd::getppid()) {
+        // It may be closed already.
+        let _ = nix::unistd::close(number);
     }
     Ok(())
 }
@@ -83,9 +103,9 @@ fn narrow() -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Permitted, &kept)
 }
 
-fn serve(socket: &OwnedFd) -> io::Result<()> {
+fn serve(socket: &OwnedFd, program: &OwnProgram) -> io::Result<()> {
     while let Some((request, descriptors)) = sys::receive(socket)? {
-        let (reply, given) = fulfil(&request, descriptors).unwrap_or_else(|error| {
+        let (reply, given) = fulfil(&request, descriptors, program).unwrap_or_else(|error| {
             let (reason, number) = match error {
                 HelperError::Refused { reason, number } => (reason, number),
                 gone => (gone.to_string(), None),
@@ -99,12 +119,13 @@ fn serve(socket: &OwnedFd) -> io::Result<()> {
 }
 
 /// Does what is asked for, if it is something that the daemon can truly need.
-fn fulfil(request: &Request, mut with: Vec<OwnedFd>) -> Done {
+fn fulfil(request: &Request, mut with: Vec<OwnedFd>, program: &OwnProgram) -> Done {
     match *request {
         Request::Attach { interface, keep } => attach(interface, keep),
         Request::OpenSocket { interface, queue } => open(interface, queue, with.pop()),
         Request::Bind { address } => bind(one(&mut with)?, address),
         Request::Spread { workers } => spread(one(&mut with)?, workers),
+        Request::StartSuccessor => start(one(&mut with)?, program),
     }
 }
 
@@ -193,6 +214,28 @@ fn spread(pulses: OwnedFd, workers: u32) -> Done {
     let pulses = Pulses::take_over(pulses)?;
     let parts = Spread::load(&pulses, workers)?.hand_over()?;
     Ok((Reply::Done, parts))
+}
+
+/// What this process keeps is what the next one starts with.
+fn start(end: OwnedFd, program: &OwnProgram) -> Done {
+    // One that failed before has ended, or will by itself: it is nobody's concern any more.
+    let _ = waitpid(None, Some(WaitPidFlag::WNOHANG));
+    pass_on_privileges(true).map_err(|error| refused(error.to_string()))?;
+    let started = program.start(end);
+    pass_on_privileges(false).map_err(|error| refused(error.to_string()))?;
+    Ok((Reply::Started { process: started? }, Vec::new()))
+}
+
+/// Whether programs that are run from here have what this process has: root's have it anyway, others' only by the ambient
+/// set (capabilities(7)).
+fn pass_on_privileges(pass: bool) -> Result<(), caps::errors::CapsError> {
+    if !pass {
+        caps::clear(None, CapSet::Ambient)?;
+        return caps::clear(None, CapSet::Inheritable);
+    }
+    let own = caps::read(None, CapSet::Permitted)?;
+    caps::set(None, CapSet::Inheritable, &own)?;
+    caps::set(None, CapSet::Ambient, &own)
 }
 
 /// The descriptor that must have come with a request.

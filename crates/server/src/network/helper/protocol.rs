@@ -22,6 +22,9 @@ pub enum Request {
     Bind { address: SocketAddr },
     /// The program that spreads datagrams, reading the heartbeats that come with it. [`Reply::Done`] with its parts.
     Spread { workers: u32 },
+    /// A new process of the program on the disk, with the same arguments and the socket that comes with it as its standard
+    /// input. [`Reply::Started`].
+    StartSuccessor,
 }
 
 /// What comes back.
@@ -37,6 +40,9 @@ pub enum Reply {
         kept: Option<PathBuf>,
         /// For the log.
         how: String,
+    },
+    Started {
+        process: i32,
     },
     Refused {
         reason: String,

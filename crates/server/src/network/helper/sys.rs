@@ -1,4 +1,4 @@
-//! fork(2), and descriptors that came by SCM_RIGHTS.
+//! fork(2), and descriptors that came by SCM_RIGHTS or with the start of the process.
 #![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
@@ -31,7 +31,7 @@ pub(super) fn fork() -> io::Result<ForkResult> {
 }
 
 /// Sends one message with descriptors, which stay ours.
-pub(super) fn send(
+pub(crate) fn send(
     socket: &OwnedFd,
     message: &impl Serialize,
     with: &[BorrowedFd<'_>],
@@ -55,7 +55,7 @@ pub(super) fn send(
 ///
 /// # Errors
 /// The kernel's, or a message that is none of ours.
-pub(super) fn receive<T: DeserializeOwned>(
+pub(crate) fn receive<T: DeserializeOwned>(
     socket: &OwnedFd,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut text = [0; MESSAGE];
@@ -88,4 +88,14 @@ pub(super) fn receive<T: DeserializeOwned>(
         serde_json::from_slice(&text[..length])?,
         descriptors,
     )))
+}
+
+/// The descriptor of this number, that whoever started this process has opened for it; the value goes with programs that are run
+/// from here no more. To be called once for each number.
+pub(crate) fn given(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: LISTEN_FDS names it as ours (sd_listen_fds(3)), nothing in this process has opened or closed it, and the caller
+    // asks for it once.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    // A duplicate closes on exec, which this one does not.
+    descriptor.try_clone()
 }

@@ -93,7 +93,7 @@ impl PacketCache {
         removed
     }
 
-    fn places(&self) -> impl Iterator<Item = (Place<'_>, Record<'_>)> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (Place<'_>, Record<'_>)> {
         self.table
             .all(&self.log)
             .filter_map(|place| Some((place, Record::open(&self.log, place)?)))

@@ -80,6 +80,15 @@ impl Key {
         self.push_tail(query, parts, skipped_options)
     }
 
+    /// The key of these words, which were one's; `None` when they cannot have been.
+    pub(super) fn of(words: &[u64]) -> Option<Key> {
+        Question::of(words)?;
+        let mut key = Key::default();
+        key.words.get_mut(..words.len())?.copy_from_slice(words);
+        key.count = words.len();
+        Some(key)
+    }
+
     /// The words in use.
     #[inline]
     pub(super) fn words(&self) -> &[u64] {

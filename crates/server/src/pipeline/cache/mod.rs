@@ -13,6 +13,7 @@ mod inspect;
 mod key;
 mod lifetime;
 mod log;
+mod moving;
 mod record;
 mod sync;
 mod table;
@@ -20,6 +21,7 @@ mod table;
 mod tests;
 
 pub use inspect::Entry;
+pub use moving::FORM;
 
 use super::query::{Protocol, Query};
 use super::rules;

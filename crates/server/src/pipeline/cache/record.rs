@@ -18,7 +18,7 @@ use super::table::Place;
 use crate::clock::Now;
 use crate::words::{self, words_for};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use wire::message::HEADER_LENGTH;
+use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 use wire::ttl;
 
 const POSITION: usize = 0;
@@ -188,6 +188,23 @@ impl<'l> Record<'l> {
         Some(self.body)
     }
 
+    /// Its parts, with TTLs so many seconds lower: for the cache of another process. Whether all of it was read before
+    /// somebody else wrote there, [`Record::is_whole`] tells after.
+    pub(super) fn moving(&self, age: u32) -> Option<Moving> {
+        let mut head = [0; HEADER_LENGTH];
+        let mut body = vec![0; self.body.min(MESSAGE_LENGTH_MAX)];
+        self.read(&mut head, &mut body, Ttl::Age(age))?;
+        let places = self.words.get(self.key_end..)?;
+        let places = places.get(..self.places.div_ceil(4))?.iter();
+        let places = places.flat_map(|word| unpack(word.load(Relaxed)));
+        Some(Moving {
+            key: self.key_words(),
+            places: places.take(self.places).collect(),
+            header: *head[2..].first_chunk()?,
+            body,
+        })
+    }
+
     /// Copies the whole record to another place in the log, under a new stamp; `None` when it was lost meanwhile or found no room.
     pub(super) fn copy(&self, stamp: u64) -> Option<u64> {
         let count = self.key_end + self.places.div_ceil(4) + words_for(self.body);
@@ -200,6 +217,16 @@ impl<'l> Record<'l> {
         room[STAMP].store(stamp, Relaxed);
         self.is_whole().then_some(room.position)
     }
+}
+
+/// An entry on its way to another process.
+pub(super) struct Moving {
+    pub(super) key: Vec<u64>,
+    /// Where the TTLs are in the body.
+    pub(super) places: Vec<u16>,
+    /// Bytes 2…11 of the header.
+    pub(super) header: [u8; HEADER_LENGTH - 2],
+    pub(super) body: Vec<u8>,
 }
 
 /// What becomes of TTLs.

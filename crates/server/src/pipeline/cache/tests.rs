@@ -22,7 +22,7 @@ fn options(change: impl FnOnce(&mut CacheOptions)) -> CacheOptions {
 }
 
 /// A scene whose default pool has a server and a cache.
-fn scene(change: impl FnOnce(&mut CacheOptions)) -> (Scene, Arc<PacketCache>) {
+pub(super) fn scene(change: impl FnOnce(&mut CacheOptions)) -> (Scene, Arc<PacketCache>) {
     let cache = Arc::new(PacketCache::new(options(change)));
     let pool = Pool {
         name: String::new(),
@@ -41,7 +41,7 @@ fn scene(change: impl FnOnce(&mut CacheOptions)) -> (Scene, Arc<PacketCache>) {
     (scene, cache)
 }
 
-fn keep(cache: &PacketCache, scene: &Scene, query: &[u8], response: &[u8]) -> bool {
+pub(super) fn keep(cache: &PacketCache, scene: &Scene, query: &[u8], response: &[u8]) -> bool {
     let asked = Asked {
         query,
         parts: &parse_query(query).unwrap(),
@@ -53,18 +53,18 @@ fn keep(cache: &PacketCache, scene: &Scene, query: &[u8], response: &[u8]) -> bo
 }
 
 /// The answer from the cache.
-fn hit(scene: &mut Scene, query: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn hit(scene: &mut Scene, query: &[u8]) -> Option<Vec<u8>> {
     match scene.ask(query) {
         Reply::Answer(answer) => Some(answer),
         _ => None,
     }
 }
 
-fn wait(scene: &mut Scene, seconds: u64) {
+pub(super) fn wait(scene: &mut Scene, seconds: u64) {
     scene.now = Now(scene.now.0 + Duration::from_secs(seconds).as_nanos() as u64);
 }
 
-fn ttls(answer: &[u8]) -> Vec<u32> {
+pub(super) fn ttls(answer: &[u8]) -> Vec<u32> {
     let mut places = [0; 100];
     let ttls = ttl::collect(answer, &parse_response(answer).unwrap(), &mut places).unwrap();
     let read = |&place: &u16| {

@@ -1,0 +1,94 @@
+//! Listening sockets that are older than this process: handed over by the one that it succeeds, or kept by systemd. What they
+//! are bound to they tell themselves, so that no names have to be agreed upon.
+
+use nix::sys::socket::{SockType, SockaddrLike, SockaddrStorage, getsockname, getsockopt, sockopt};
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// By the addresses that they are bound to; each is taken once.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    udp: HashMap<SocketAddr, Vec<UdpSocket>>,
+    tcp: HashMap<SocketAddr, Vec<TcpListener>>,
+}
+
+impl Inherited {
+    /// Takes in a socket; one that is neither bound to an address of IP nor UDP nor listening comes back.
+    pub fn add(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
+        let Some(address) = address_of(&socket) else {
+            return Some(socket);
+        };
+        match getsockopt(&socket, sockopt::SockType) {
+            Ok(SockType::Datagram) => self.udp.entry(address).or_default().push(socket.into()),
+            Ok(SockType::Stream) if getsockopt(&socket, sockopt::AcceptConn) == Ok(true) => {
+                self.tcp.entry(address).or_default().push(socket.into());
+            }
+            _ => return Some(socket),
+        }
+        None
+    }
+
+    /// Whether there are sockets for datagrams to this address.
+    pub fn has_udp(&self, address: SocketAddr) -> bool {
+        self.udp.contains_key(&address)
+    }
+
+    /// The sockets for datagrams to this address.
+    pub fn take_udp(&mut self, address: SocketAddr) -> Vec<UdpSocket> {
+        self.udp.remove(&address).unwrap_or_default()
+    }
+
+    /// The listener at this address.
+    pub fn take_tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
+        let mut listeners = self.tcp.remove(&address)?.into_iter();
+        listeners.next()
+    }
+
+    /// The addresses of what nobody has taken.
+    pub fn left(&self) -> Vec<SocketAddr> {
+        let mut left: Vec<_> = self.udp.keys().chain(self.tcp.keys()).copied().collect();
+        left.sort_unstable();
+        left.dedup();
+        left
+    }
+}
+
+/// What a socket is bound to, if that is an address and port of IP.
+fn address_of(socket: &OwnedFd) -> Option<SocketAddr> {
+    let own: SockaddrStorage = getsockname(socket.as_raw_fd()).ok()?;
+    own.family()?;
+    let v4 = own
+        .as_sockaddr_in()
+        .map(|&address| SocketAddr::V4(address.into()));
+    v4.or_else(|| {
+        own.as_sockaddr_in6()
+            .map(|&address| SocketAddr::V6(address.into()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn sockets_are_found_by_what_they_are_bound_to() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let tcp = TcpListener::bind("[::1]:0").unwrap();
+        let (datagrams, streams) = (udp.local_addr().unwrap(), tcp.local_addr().unwrap());
+        let connected = TcpStream::connect(streams).unwrap();
+        let mut inherited = Inherited::default();
+        assert!(inherited.add(udp.into()).is_none());
+        assert!(inherited.add(tcp.into()).is_none());
+        assert!(inherited.add(connected.into()).is_some(), "no listener");
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert!(inherited.add(file.into()).is_some(), "no socket");
+        assert_eq!(inherited.left().len(), 2);
+        assert_eq!(inherited.take_udp(streams).len(), 0);
+        assert_eq!(inherited.take_udp(datagrams).len(), 1);
+        assert!(inherited.take_tcp(datagrams).is_none());
+        assert!(inherited.take_tcp(streams).is_some());
+        assert!(inherited.left().is_empty());
+    }
+}

@@ -1,0 +1,53 @@
+//! F36: a reload that cannot be leaves the old configuration serving, says why where it was asked for, and the next good one goes
+//! well.
+
+use crate::rig::{REFUSED, Rig};
+use std::net::UdpSocket;
+
+const ADDRESS: &str = "192.0.2.1:53";
+const OTHER: &str = "198.51.100.1:53";
+
+fn configuration(more: &str) -> String {
+    format!("addLocal(\"{ADDRESS}\", {{xdp=true}})\n{more}{REFUSED}")
+}
+
+#[test]
+fn f36_a_bad_reload_changes_nothing_and_says_why() {
+    let Some(mut rig) = Rig::start("badreload", &configuration("")) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let server = rig.lab.server();
+    let taken = server.run(|| UdpSocket::bind(OTHER));
+    let taken = taken.expect("the namespace").expect("a socket");
+    let in_use = format!("addLocal(\"{OTHER}\")\n");
+    for (bad, reason) in [
+        ("addAction(AllRule(\n", "')' expected"),
+        (
+            "newServer(\"no-such-backend.invalid.:53\")\n",
+            "no-such-backend.invalid.",
+        ),
+        ("getServer(7):setDown()\n", "attempt to index a nil value"),
+        (
+            &in_use,
+            "cannot serve 198.51.100.1:53: Address already in use",
+        ),
+    ] {
+        rig.write(&configuration(bad));
+        let output = rig.asks_for("reload");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{bad}: {said}");
+        assert!(said.contains(reason), "{bad}: {said}");
+        rig.says("the configuration was not reloaded, the old one serves on");
+        rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    }
+    drop(taken);
+    rig.write(&configuration(&in_use));
+    let output = rig.asks_for("reload");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("configuration 2 serves"), "{said}");
+    rig.is_served_again(OTHER);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}

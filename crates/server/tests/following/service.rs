@@ -1,0 +1,233 @@
+//! As a service of systemd's: what it is told, the watchdog, sockets that outlive the process (F38). The service manager is a
+//! socket of this test's.
+
+use crate::rig::{REFUSED, Rig, ask};
+use crate::stalled::Held;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testnet::lab::{Lab, Topology};
+use testnet::subject::StartedBy;
+
+const ADDRESS: &str = "192.0.2.1:53";
+
+/// How long something may take that is to be told, in a debug build on a busy machine.
+const TOLD_WITHIN: Duration = Duration::from_secs(20);
+
+fn configuration() -> String {
+    format!("addLocal(\"{ADDRESS}\", {{xdp=true}})\n{REFUSED}")
+}
+
+/// What listens at NOTIFY_SOCKET.
+struct Manager {
+    socket: UnixDatagram,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+    /// The descriptor store.
+    stored: Vec<OwnedFd>,
+}
+
+impl Manager {
+    fn start() -> Manager {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        Manager {
+            socket: UnixDatagram::bind(&path).expect("a socket"),
+            path,
+            _folder: folder,
+            stored: Vec::new(),
+        }
+    }
+
+    /// Words before the daemon's own, with these variables.
+    fn starts(&self, variables: &[&str]) -> StartedBy {
+        let notify = format!("NOTIFY_SOCKET={}", self.path.display());
+        let words = ["env", &notify]
+            .into_iter()
+            .chain(variables.iter().copied());
+        StartedBy {
+            command: words.map(str::to_owned).collect(),
+            denied: Vec::new(),
+        }
+    }
+
+    /// The next message within this time; descriptors go into the store.
+    fn hears(&mut self, within: Duration) -> Option<String> {
+        let patience = Some(within.max(Duration::from_millis(1)));
+        self.socket.set_read_timeout(patience).expect("a time-out");
+        let (text, descriptors) = testnet::sys::receive_descriptors(&self.socket).ok()?;
+        let text = String::from_utf8(text).expect("text");
+        if text.contains("FDSTOREREMOVE=1") {
+            self.stored.clear();
+        }
+        self.stored.extend(descriptors);
+        Some(text)
+    }
+
+    /// Awaits a message that begins so; the whole of it.
+    fn awaits(&mut self, beginning: &str) -> String {
+        let until = Instant::now() + TOLD_WITHIN;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let said = self.hears(left);
+            match said.unwrap_or_else(|| panic!("nothing said of {beginning}")) {
+                text if text.starts_with(beginning) => return text,
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether something that begins so is said within this time.
+    fn is_told(&mut self, beginning: &str, within: Duration) -> bool {
+        let until = Instant::now() + within;
+        while let Some(text) = self.hears(until.saturating_duration_since(Instant::now())) {
+            if text.starts_with(beginning) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn lab(name: &str) -> Option<Lab> {
+    Rig::lab(name, Topology::TwoInterfaces)
+}
+
+#[test]
+fn f38_systemd_is_told_what_happens() {
+    let Some(lab) = lab("told") else { return };
+    let mut manager = Manager::start();
+    let mut rig = Rig::start_by(lab, &configuration(), &manager.starts(&[]));
+    let ready = manager.awaits("READY=1");
+    assert!(
+        ready.contains("STATUS=configuration 1: 1 addresses"),
+        "{ready}"
+    );
+    manager.awaits("FDSTORE=1");
+    rig.server
+        .signal(nix::sys::signal::Signal::SIGHUP)
+        .expect("to signal");
+    let reloading = manager.awaits("RELOADING=1");
+    let (_, moment) = reloading.split_once("MONOTONIC_USEC=").expect("when");
+    let moment: u64 = moment.trim().parse().expect("microseconds");
+    let uptime = fs::read_to_string("/proc/uptime").expect("/proc");
+    let uptime: f64 = uptime
+        .split(' ')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .expect("seconds");
+    assert!(
+        (uptime - moment as f64 / 1e6).abs() < 60.0,
+        "{moment} at {uptime}"
+    );
+    assert!(manager.awaits("READY=1").contains("configuration 2"));
+    rig.write("addLocl()\n");
+    rig.server
+        .signal(nix::sys::signal::Signal::SIGHUP)
+        .expect("to signal");
+    manager.awaits("RELOADING=1");
+    // Nobody waits for ever for a file that is bad: the old configuration is ready.
+    assert!(manager.awaits("READY=1").contains("configuration 2"));
+    rig.says("the configuration was not reloaded");
+    rig.server.stop().expect("a good end");
+    manager.awaits("STOPPING=1");
+}
+
+#[test]
+fn f38_a_held_worker_feeds_no_watchdog() {
+    let Some(lab) = lab("watched") else { return };
+    let mut manager = Manager::start();
+    let rig = Rig::start_by(
+        lab,
+        &configuration(),
+        &manager.starts(&["WATCHDOG_USEC=600000"]),
+    );
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    manager.awaits("WATCHDOG=1");
+    let held = Held::thread(rig.daemon(), "worker-1");
+    // One may be on its way.
+    manager.is_told("WATCHDOG=1", Duration::from_millis(400));
+    assert!(!manager.is_told("WATCHDOG=1", Duration::from_secs(1)));
+    drop(held);
+    manager.awaits("WATCHDOG=1");
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn f38_a_watchdog_of_another_process_is_not_fed() {
+    let Some(lab) = lab("unwatched") else { return };
+    let mut manager = Manager::start();
+    let variables = ["WATCHDOG_USEC=300000", "WATCHDOG_PID=1"];
+    let rig = Rig::start_by(lab, &configuration(), &manager.starts(&variables));
+    manager.awaits("READY=1");
+    assert!(!manager.is_told("WATCHDOG=1", Duration::from_secs(1)));
+    rig.server.stop().expect("a good end");
+}
+
+/// The daemon with these sockets as its descriptors 3 and 4, as systemd starts it.
+fn start_with(lab: &Lab, sockets: [OwnedFd; 2], folder: &Path, notify: &Path) -> Child {
+    let [first, second] = sockets;
+    let script = "exec 3<&0 4<&1 </dev/null >/dev/null; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_millrace")])
+        .arg("--supervised")
+        .arg("-C")
+        .arg(folder.join("again.lua"))
+        .arg("--control")
+        .arg(folder.join("again"))
+        .env("NOTIFY_SOCKET", notify)
+        .stdin(Stdio::from(first))
+        .stdout(Stdio::from(second));
+    lab.server()
+        .spawn(&mut command, Some(&lab.bpffs()))
+        .expect("the daemon")
+}
+
+/// A query that was sent while nobody served, and its answer.
+#[test]
+fn f38_sockets_outlive_the_process_in_the_descriptor_store() {
+    let Some(lab) = lab("stored") else { return };
+    let mut manager = Manager::start();
+    // One socket for UDP and one for TCP.
+    let one = format!("addLocal(\"{ADDRESS}\")\n{REFUSED}");
+    let rig = Rig::start_by(lab, &one, &manager.starts(&[]));
+    manager.awaits("FDSTORE=1");
+    assert_eq!(manager.stored.len(), 2);
+    let lab = rig.stop();
+    manager.awaits("STOPPING=1");
+    let stopped = Instant::now();
+    let client = lab.client();
+    let asking = std::thread::spawn(move || ask(&client, ADDRESS, TOLD_WITHIN));
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = "setACL(\"0.0.0.0/0\")\n".to_owned() + &one;
+    fs::write(folder.path().join("again.lua"), file).expect("a configuration");
+    let stored = std::mem::take(&mut manager.stored);
+    let sockets = stored.try_into().expect("two");
+    let mut daemon = start_with(&lab, sockets, folder.path(), &manager.path);
+    assert!(asking.join().expect("the client"), "lost, not late");
+    println!("stop to answer: {:?} (debug build)", stopped.elapsed());
+    manager.awaits("READY=1");
+    assert!(ask(&lab.client(), ADDRESS, Duration::from_secs(1)));
+    daemon.kill().expect("to end it");
+    daemon.wait().expect("its end");
+}
+
+#[test]
+fn a_restart_by_hand_over_tells_which_process_is_the_main_one() {
+    let Some(lab) = lab("mainpid") else { return };
+    let mut manager = Manager::start();
+    let variables = ["WATCHDOG_USEC=600000"];
+    let mut rig = Rig::start_by(lab, &configuration(), &manager.starts(&variables));
+    manager.awaits("READY=1");
+    let process = crate::restart::restarted(&mut rig);
+    assert_eq!(manager.awaits("MAINPID="), format!("MAINPID={process}"));
+    // The new one is watched from now on, and the end of the old one is not the service's.
+    manager.awaits("WATCHDOG=1");
+    assert!(!manager.is_told("STOPPING=1", Duration::from_secs(1)));
+    crate::restart::end(process);
+    manager.awaits("STOPPING=1");
+}
