@@ -6,6 +6,7 @@
 pub mod acl;
 pub mod authority;
 pub mod cache;
+pub mod compose;
 pub mod drop;
 pub mod extras;
 pub mod query;

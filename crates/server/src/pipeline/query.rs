@@ -223,6 +223,11 @@ impl<'m> Query<'m> {
         self.extras.get_or_insert_default()
     }
 
+    /// Whether the client knows EDNS: rules may have put an OPT record into its query.
+    pub fn knows_edns(&self) -> bool {
+        self.parts.edns.is_some() && !self.marks.edns_added
+    }
+
     /// The whole query, its trailing bytes included.
     pub fn bytes(&self) -> &[u8] {
         &self.message[..self.length]

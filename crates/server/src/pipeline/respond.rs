@@ -361,7 +361,7 @@ fn take_through(
         return Err(DropReason::ResponseMalformed);
     };
     let mut extras = query.extras.take();
-    let client_edns = query.parts.edns.is_some() && !query.marks.edns_added;
+    let client_edns = query.knows_edns();
     let view = Query {
         message: &mut *query.message,
         parts: QueryParts {

@@ -97,13 +97,17 @@ fn answer_flags(
     table: Option<Table>,
 ) -> mlua::Result<AnswerFlags> {
     let mut options = Options::new(lua, function, table);
-    let flags = AnswerFlags {
+    let flags = answer_flags_of(&mut options)?;
+    options.finish()?;
+    Ok(flags)
+}
+
+pub(super) fn answer_flags_of(options: &mut Options<'_>) -> mlua::Result<AnswerFlags> {
+    Ok(AnswerFlags {
         aa: options.flag("aa")?,
         ad: options.flag("ad")?,
         ra: options.flag("ra")?,
-    };
-    options.finish()?;
-    Ok(flags)
+    })
 }
 
 /// What the functions of this file return.
@@ -123,6 +127,10 @@ impl FromLua for ActionObject {
 impl UserData for ActionObject {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("toString", |_, action, ()| Ok(action.0.describe()));
+        methods.add_method("reload", |_, action, ()| {
+            action.0.reload();
+            Ok(())
+        });
         methods.add_meta_method(MetaMethod::ToString, |_, action, ()| {
             Ok(action.0.describe())
         });

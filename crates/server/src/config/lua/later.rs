@@ -157,17 +157,13 @@ const CHANGES: &[&str] = &[
     "newServerPolicy setServerPolicyLua setPoolServerPolicyLua setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
     // Selectors
-    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule SNIRule TimedIPSetRule IncomingProtocolRule
-     KeyValueStoreLookupRule KeyValueStoreRangeLookupRule HTTPPathRule HTTPPathRegexRule HTTPHeaderRule
-     PayloadSizeRule ProxyProtocolValueRule",
+    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
+     HTTPPathRule HTTPPathRegexRule HTTPHeaderRule ProxyProtocolValueRule",
     // Actions on queries
-    "SpoofAction SpoofCNAMEAction SpoofRawAction SpoofSVCAction SpoofPacketAction DelayAction LuaAction
-     LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
-     HTTPStatusAction NegativeAndSOAAction SetNegativeAndSOAAction SetEDNSOptionAction SetExtendedDNSErrorAction
-     SetMaxReturnedTTLAction SetTempFailureCacheTTLAction TempFailureCacheTTLAction SetMacAddrAction MacAddrAction",
+    "SpoofSVCAction LuaAction LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
+     HTTPStatusAction SetMacAddrAction MacAddrAction",
     // Actions on responses
-    "DelayResponseAction LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction
-     ClearRecordTypesResponseAction SetExtendedDNSErrorResponseAction SetEDNSOptionResponseAction",
+    "LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction",
     // Dynamic blocks
     "dynBlockRulesGroup addDynamicBlock addDynBlocks exceedQRate exceedQTypeRate exceedNXDOMAINs exceedServFails
      exceedRespByterate addDynBlockSMT statNodeRespRing",
@@ -180,7 +176,7 @@ const CHANGES: &[&str] = &[
     "newCDBKVStore newLMDBKVStore KeyValueLookupKeyQName KeyValueLookupKeySourceIP KeyValueLookupKeySuffix
      KeyValueLookupKeyTag",
     // Data types that only the functions above take
-    "newSVCRecordParameters newDNSPacketOverlay newQPSLimiter parseARecord parseAAAARecord parseAddressRecord
+    "newSVCRecordParameters newDNSPacketOverlay parseARecord parseAAAARecord parseAddressRecord
      parseCNAMERecord makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
     "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
@@ -257,8 +253,7 @@ const UNLESS_FALSE: [&str; 3] = ["truncateTC", "fixupCase", "setAllowEmptyRespon
 
 /// Actions that copy, log or mark queries; the marks are for selectors that are not there, and the ECS and PROXY ones
 /// have nothing to say without useClientSubnet and useProxyProtocol.
-const OBSERVING_ACTIONS: [&str; 17] = [
-    "LogAction",
+const OBSERVING_ACTIONS: [&str; 16] = [
     "DnstapLogAction",
     "RemoteLogAction",
     "SNMPTrapAction",
@@ -277,8 +272,7 @@ const OBSERVING_ACTIONS: [&str; 17] = [
     "SetAdditionalProxyProtocolValueAction",
 ];
 
-const OBSERVING_RESPONSE_ACTIONS: [&str; 7] = [
-    "LogResponseAction",
+const OBSERVING_RESPONSE_ACTIONS: [&str; 6] = [
     "DnstapLogResponseAction",
     "RemoteLogResponseAction",
     "SNMPTrapResponseAction",

@@ -19,11 +19,13 @@ mod objects;
 mod options;
 mod place;
 mod policies;
+mod remember;
 mod response_actions;
 mod rules;
 mod runtime;
 mod selectors;
 mod servers;
+mod spoof;
 pub mod state;
 #[cfg(test)]
 pub(super) mod tests;
@@ -48,11 +50,13 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     logging::register(lua)?;
     metrics::register(lua)?;
     policies::register(lua)?;
+    remember::register(lua)?;
     response_actions::register(lua)?;
     rules::register(lua)?;
     runtime::register(lua)?;
     selectors::register(lua)?;
     servers::register(lua)?;
+    spoof::register(lua)?;
     tuning::register(lua)?;
     web::register(lua)?;
     zones::register(lua)?;

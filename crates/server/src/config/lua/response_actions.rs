@@ -13,12 +13,16 @@ use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "AllowResponseAction", |_, ()| {
-        made(AllowResponseAction)
+        response_made(AllowResponseAction)
     })?;
-    define(lua, "DropResponseAction", |_, ()| made(DropResponseAction))?;
-    define(lua, "TCResponseAction", |_, ()| made(TCResponseAction))?;
+    define(lua, "DropResponseAction", |_, ()| {
+        response_made(DropResponseAction)
+    })?;
+    define(lua, "TCResponseAction", |_, ()| {
+        response_made(TCResponseAction)
+    })?;
     define(lua, "SetSkipCacheResponseAction", |_, ()| {
-        made(SetSkipCacheResponseAction)
+        response_made(SetSkipCacheResponseAction)
     })?;
     ttls(lua)
 }
@@ -43,10 +47,10 @@ fn ttls(lua: &Lua) -> mlua::Result<()> {
                 "{percentage}: a percentage from 0 to 100 expected"
             )));
         }
-        made(SetReducedTTLResponseAction { percentage })
+        response_made(SetReducedTTLResponseAction { percentage })
     })?;
     define(lua, "SetMaxReturnedTTLResponseAction", |_, maximum| {
-        made(SetMaxReturnedTTLResponseAction { maximum })
+        response_made(SetMaxReturnedTTLResponseAction { maximum })
     })
 }
 
@@ -60,7 +64,7 @@ fn limit(
         .into_iter()
         .map(|qtype| qtype.0)
         .collect();
-    made(LimitTTLResponseAction {
+    response_made(LimitTTLResponseAction {
         minimum,
         maximum,
         types,
@@ -75,7 +79,9 @@ pub(super) struct ResponseActionObject {
     pub(super) observes: bool,
 }
 
-fn made(action: impl ResponseAction + 'static) -> mlua::Result<ResponseActionObject> {
+pub(super) fn response_made(
+    action: impl ResponseAction + 'static,
+) -> mlua::Result<ResponseActionObject> {
     Ok(ResponseActionObject {
         action: Arc::new(action),
         observes: false,
@@ -85,6 +91,10 @@ fn made(action: impl ResponseAction + 'static) -> mlua::Result<ResponseActionObj
 impl UserData for ResponseActionObject {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("toString", |_, action, ()| Ok(action.action.describe()));
+        methods.add_method("reload", |_, action, ()| {
+            action.action.reload();
+            Ok(())
+        });
         methods.add_meta_method(MetaMethod::ToString, |_, action, ()| {
             Ok(action.action.describe())
         });

@@ -10,12 +10,14 @@ use super::{define, wrong};
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::Selector;
 use crate::pipeline::rules::names::SuffixSet;
-use crate::pipeline::rules::selectors::client::{DSTPortRule, NetmaskGroupRule, Side, TCPRule};
+use crate::pipeline::rules::selectors::client::{
+    DSTPortRule, INCOMING_PROTOCOLS, IncomingProtocolRule, NetmaskGroupRule, SNIRule, Side, TCPRule,
+};
 use crate::pipeline::rules::selectors::logic::{AllRule, AndRule, NotRule, OrRule};
 use crate::pipeline::rules::selectors::message::{
-    CountedSection, DNSSECRule, EDNSOptionRule, EDNSVersionRule, ERCodeRule, OpcodeRule,
-    QClassRule, QTypeRule, RCodeRule, RDRule, RecordsCountRule, RecordsTypeCountRule,
-    TrailingDataRule,
+    Comparison, CountedSection, DNSSECRule, EDNSOptionRule, EDNSVersionRule, ERCodeRule,
+    OpcodeRule, PayloadSizeRule, QClassRule, QTypeRule, RCodeRule, RDRule, RecordsCountRule,
+    RecordsTypeCountRule, TrailingDataRule,
 };
 use crate::pipeline::rules::selectors::name::{
     QNameLabelsCountRule, QNameRule, QNameSetRule, QNameSuffixRule, QNameWireLengthRule, RegexRule,
@@ -103,6 +105,16 @@ fn clients(lua: &Lua) -> mlua::Result<()> {
             })
         },
     )?;
+    define(lua, "IncomingProtocolRule", |_, name: String| {
+        if !INCOMING_PROTOCOLS.contains(&name.as_str()) {
+            return Err(wrong(format!(
+                "'{name}' is no protocol: {} expected",
+                INCOMING_PROTOCOLS.join(", ")
+            )));
+        }
+        made(IncomingProtocolRule(name))
+    })?;
+    define(lua, "SNIRule", |_, name| made(SNIRule(name)))?;
     define(lua, "DSTPortRule", |_, port| made(DSTPortRule(port)))?;
     define(lua, "TCPRule", |_, tcp| made(TCPRule(tcp)))
 }
@@ -121,6 +133,18 @@ fn messages(lua: &Lua) -> mlua::Result<()> {
     })?;
     define(lua, "RCodeRule", |_, rcode| made(RCodeRule(rcode)))?;
     define(lua, "ERCodeRule", |_, rcode| made(ERCodeRule(rcode)))?;
+    define(
+        lua,
+        "PayloadSizeRule",
+        |_, (comparison, size): (String, u16)| {
+            let known = Comparison::ALL.iter().find(|(name, _)| *name == comparison);
+            let (_, comparison) = *known.ok_or_else(|| {
+                let names = Comparison::ALL.map(|(name, _)| name).join(", ");
+                wrong(format!("'{comparison}' is no comparison: {names} expected"))
+            })?;
+            made(PayloadSizeRule { comparison, size })
+        },
+    )?;
     define(lua, "TrailingDataRule", |_, ()| made(TrailingDataRule))
 }
 
@@ -212,7 +236,7 @@ impl FromLua for Qtype {
 #[derive(Clone)]
 pub(super) struct SelectorObject(pub(super) Arc<dyn Selector>);
 
-fn made(selector: impl Selector + 'static) -> mlua::Result<SelectorObject> {
+pub(super) fn made(selector: impl Selector + 'static) -> mlua::Result<SelectorObject> {
     Ok(SelectorObject(Arc::new(selector)))
 }
 

@@ -179,7 +179,7 @@ fn faults_are_collected_with_their_places() {
 fn what_only_observes_loads_and_is_remarked_once() {
     let state = state(
         "for i=1,3 do addLocal('192.0.2.1', {reusePort=true, cpus={i}}) end setKey('x')\n\
-         addAction(AllRule(), LogAction('/tmp/x', {})) newServer{address='192.0.2.1', sockets=4, nosuch=1}",
+         addAction(AllRule(), TeeAction('192.0.2.9')) newServer{address='192.0.2.1', sockets=4, nosuch=1}",
         None,
     )
     .unwrap();
@@ -207,7 +207,7 @@ fn what_only_observes_loads_and_is_remarked_once() {
         [
             no_effect("1", "addLocal: cpus"),
             no_effect("1", "setKey"),
-            no_effect("2", "LogAction"),
+            no_effect("2", "TeeAction"),
             no_effect("2", "newServer: sockets"),
             (
                 "test.conf:2".to_owned(),

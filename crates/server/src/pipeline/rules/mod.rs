@@ -26,6 +26,8 @@ pub trait Selector: Send + Sync {
 /// What a rule does to a query that its selector matched.
 pub trait Action: Send + Sync {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome;
+    /// What the Lua method `reload` does, for actions that have one.
+    fn reload(&self) {}
     /// What `showRules()` prints.
     fn describe(&self) -> String;
 }

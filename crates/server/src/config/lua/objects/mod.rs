@@ -2,6 +2,7 @@
 
 pub(super) mod address;
 pub(super) mod cache;
+mod limiter;
 pub(super) mod name;
 pub(super) mod name_set;
 pub(super) mod netmask;
@@ -9,17 +10,20 @@ pub(super) mod netmask_group;
 pub(super) mod pool;
 pub(super) mod server;
 pub(super) mod suffixes;
+mod timed_set;
 
 use super::wrong;
 use mlua::{Lua, UserData, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     address::register(lua)?;
+    limiter::register(lua)?;
     name::register(lua)?;
     name_set::register(lua)?;
     netmask::register(lua)?;
     netmask_group::register(lua)?;
     pool::register(lua)?;
+    timed_set::register(lua)?;
     suffixes::register(lua)
 }
 

@@ -21,7 +21,7 @@ pub struct AnswerFlags {
 
 impl AnswerFlags {
     /// Sets the bits in an answer that has dnsdist's defaults.
-    fn apply(self, message: &mut [u8]) {
+    pub(super) fn apply(self, message: &mut [u8]) {
         if self == AnswerFlags::default() {
             return;
         }

@@ -2,6 +2,9 @@
 
 pub mod answer;
 pub mod limit;
+pub mod log;
 pub mod pass;
+pub mod remember;
 pub mod response;
 pub mod route;
+pub mod spoof;

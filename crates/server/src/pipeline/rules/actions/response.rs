@@ -1,8 +1,12 @@
 //! Actions on responses.
 
+use super::remember::{describe_error, set_option};
 use crate::pipeline::Env;
+use crate::pipeline::extras::ExtendedError;
 use crate::pipeline::query::{Protocol, Query};
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
+use std::time::Duration;
+use wire::edit::without_types;
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, parse_response};
 use wire::ttl;
 
@@ -126,6 +130,100 @@ impl ResponseAction for SetMaxReturnedTTLResponseAction {
 
     fn describe(&self) -> String {
         format!("set max returned ttl to {}", self.maximum)
+    }
+}
+
+/// `DelayResponseAction(milliseconds)`: "UDP-only".
+pub struct DelayResponseAction {
+    pub delay: Duration,
+}
+
+impl ResponseAction for DelayResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        response.view.extras().delay = self.delay;
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("delay by {} ms", self.delay.as_millis())
+    }
+}
+
+/// `SetExtendedDNSErrorResponseAction(code [, text [, clear]])`: for clients that know EDNS.
+pub struct SetExtendedDNSErrorResponseAction {
+    pub error: ExtendedError,
+    /// In place of those that the answer has already.
+    pub clear: bool,
+}
+
+impl ResponseAction for SetExtendedDNSErrorResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        if response.client_edns {
+            let extras = response.view.extras();
+            extras.add_error(self.error.clone(), self.clear);
+        }
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        describe_error(&self.error)
+    }
+}
+
+/// `SetEDNSOptionResponseAction(code, data)`: for clients that know EDNS; any option with the same code is replaced.
+pub struct SetEDNSOptionResponseAction {
+    pub code: u16,
+    pub value: Box<[u8]>,
+}
+
+impl ResponseAction for SetEDNSOptionResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        if response.client_edns {
+            let added = response.view.marks.edns_added;
+            set_option(&mut response.view, self.code, &self.value);
+            response.view.marks.edns_added = added;
+        }
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("add EDNS Option ({})", self.code)
+    }
+}
+
+/// `ClearRecordTypesResponseAction(types)`: records of these types are left out. Allocates.
+pub struct ClearRecordTypesResponseAction {
+    pub types: Vec<u16>,
+}
+
+impl ResponseAction for ClearRecordTypesResponseAction {
+    fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+        let view = &mut response.view;
+        let Ok(parts) = parse_response(view.bytes()) else {
+            return ResponseOutcome::Continue;
+        };
+        let mut left = Vec::with_capacity(view.length);
+        let written = without_types(view.bytes(), &parts, &self.types, &mut left);
+        match view
+            .message
+            .get_mut(..left.len())
+            .filter(|_| written.is_ok())
+        {
+            Some(room) => {
+                room.copy_from_slice(&left);
+                view.length = left.len();
+            }
+            // Less well compressed it may have no room: then the client asks again over TCP.
+            None => view.length = wire::answer::truncate_response(view.message, view.length),
+        }
+        if let Ok(parts) = parse_response(view.bytes()) {
+            (view.parts.edns, view.parts.end) = (parts.edns, parts.end);
+        }
+        ResponseOutcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        "clear record types".to_owned()
     }
 }
 

@@ -1,10 +1,13 @@
 //! Selectors by who asks, where, and over what.
 
+use crate::clock::Now;
 use crate::pipeline::Env;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::query::{Protocol, Query};
 use crate::pipeline::rules::Selector;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Which address of a query is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,6 +74,88 @@ impl Selector for TCPRule {
     }
 }
 
+/// `IncomingProtocolRule(name)`: dnsdist's names are DoUDP, DoTCP, and those of protocols that are not there.
+pub struct IncomingProtocolRule(pub String);
+
+/// The names that the manual has.
+pub const INCOMING_PROTOCOLS: [&str; 8] = [
+    "DoUDP",
+    "DoTCP",
+    "DNSCryptUDP",
+    "DNSCryptTCP",
+    "DoT",
+    "DoH",
+    "DoQ",
+    "DoH3",
+];
+
+impl Selector for IncomingProtocolRule {
+    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+        let name = match query.protocol {
+            Protocol::Udp => "DoUDP",
+            Protocol::Tcp => "DoTCP",
+        };
+        self.0 == name
+    }
+
+    fn describe(&self) -> String {
+        format!("incoming protocol=={}", self.0)
+    }
+}
+
+/// `SNIRule(name)`: a name in TLS, which queries over UDP and TCP do not have.
+pub struct SNIRule(pub String);
+
+impl Selector for SNIRule {
+    fn matches(&self, _: &Query<'_>, _: &mut Env<'_>) -> bool {
+        false
+    }
+
+    fn describe(&self) -> String {
+        format!("SNI == {}", self.0)
+    }
+}
+
+/// `TimedIPSetRule()`: clients that were put into the set, each for a time. The set is shared by all that it was given to.
+#[derive(Clone, Default)]
+pub struct TimedIPSetRule(Arc<RwLock<HashMap<IpAddr, Now>>>);
+
+impl TimedIPSetRule {
+    /// Puts an address in until a moment; one that is in already stays as long as the later of both.
+    pub fn add(&self, address: IpAddr, until: Now) {
+        let mut set = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let end = set.entry(address).or_insert(until);
+        *end = until.max(*end);
+    }
+
+    /// Forgets those whose time is over.
+    pub fn clean_up(&self, now: Now) {
+        let mut set = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        set.retain(|_, until| *until > now);
+    }
+
+    /// Forgets all.
+    pub fn clear(&self) {
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}
+
+impl Selector for TimedIPSetRule {
+    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+        let set = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        set.get(&query.client.ip())
+            .is_some_and(|until| *until > env.now)
+    }
+
+    fn describe(&self) -> String {
+        let set = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        format!("Src: in-timed-set ({} addresses)", set.len())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,5 +189,30 @@ mod tests {
         scene.protocol = Protocol::Tcp;
         assert!(scene.matches(&TCPRule(true), &message));
         assert!(!scene.matches(&TCPRule(false), &message));
+    }
+
+    #[test]
+    fn an_address_is_in_the_set_for_its_time() {
+        let mut scene = Scene::default();
+        let message = query("a.", qtype::A);
+        let set = TimedIPSetRule::default();
+        assert!(!scene.matches(&set, &message));
+        set.add(scene.client.ip(), Now(scene.now.0 + 5));
+        set.add(scene.client.ip(), Now(scene.now.0 + 1));
+        assert!(scene.matches(&set, &message));
+        scene.now = Now(scene.now.0 + 5);
+        assert!(!scene.matches(&set, &message));
+        assert_eq!(set.describe(), "Src: in-timed-set (1 addresses)");
+        set.clean_up(scene.now);
+        assert_eq!(set.describe(), "Src: in-timed-set (0 addresses)");
+    }
+
+    #[test]
+    fn protocols_by_name() {
+        let mut scene = Scene::default();
+        let message = query("a.", qtype::A);
+        assert!(scene.matches(&IncomingProtocolRule("DoUDP".to_owned()), &message));
+        assert!(!scene.matches(&IncomingProtocolRule("DoH".to_owned()), &message));
+        assert!(!scene.matches(&SNIRule(String::new()), &message));
     }
 }

@@ -260,6 +260,60 @@ impl Selector for TrailingDataRule {
     }
 }
 
+/// How a size is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    Smaller,
+    SmallerOrEqual,
+}
+
+impl Comparison {
+    /// All, with the manual's names.
+    pub const ALL: [(&'static str, Comparison); 5] = [
+        ("equal", Comparison::Equal),
+        ("greater", Comparison::Greater),
+        ("greaterOrEqual", Comparison::GreaterOrEqual),
+        ("smaller", Comparison::Smaller),
+        ("smallerOrEqual", Comparison::SmallerOrEqual),
+    ];
+
+    fn sign(self) -> &'static str {
+        match self {
+            Comparison::Equal => "==",
+            Comparison::Greater => ">",
+            Comparison::GreaterOrEqual => ">=",
+            Comparison::Smaller => "<",
+            Comparison::SmallerOrEqual => "<=",
+        }
+    }
+}
+
+/// `PayloadSizeRule(comparison, size)`: the message's size in bytes.
+pub struct PayloadSizeRule {
+    pub comparison: Comparison,
+    pub size: u16,
+}
+
+impl Selector for PayloadSizeRule {
+    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+        let (length, size) = (query.length, usize::from(self.size));
+        match self.comparison {
+            Comparison::Equal => length == size,
+            Comparison::Greater => length > size,
+            Comparison::GreaterOrEqual => length >= size,
+            Comparison::Smaller => length < size,
+            Comparison::SmallerOrEqual => length <= size,
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("payload size {} {}", self.comparison.sign(), self.size)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,5 +418,26 @@ mod tests {
             maximum,
         };
         assert_eq!(described(&types), "1 <= OPT records in AR <= 3");
+    }
+
+    #[test]
+    fn sizes_are_compared() {
+        let mut scene = Scene::default();
+        let message = query("a.", qtype::A);
+        let size = message.len() as u16;
+        let held = |scene: &mut Scene, size| {
+            Comparison::ALL.map(|(_, comparison)| {
+                scene.matches(&PayloadSizeRule { comparison, size }, &message)
+            })
+        };
+        assert_eq!(held(&mut scene, size), [true, false, true, false, true]);
+        assert_eq!(
+            held(&mut scene, size - 1),
+            [false, true, true, false, false]
+        );
+        assert_eq!(
+            held(&mut scene, size + 1),
+            [false, false, false, true, true]
+        );
     }
 }

@@ -1,0 +1,207 @@
+//! Actions on queries that say something of the answer, or put an option into the query.
+
+use crate::pipeline::Env;
+use crate::pipeline::extras::ExtendedError;
+use crate::pipeline::query::Query;
+use crate::pipeline::rules::{Action, Outcome};
+use std::time::Duration;
+use wire::edit;
+use wire::message::EdnsOption;
+
+/// `DelayAction(milliseconds)`: "Delay the response by the specified amount of milliseconds (UDP-only). … the sending of the
+/// query to the backend, if needed, is not delayed."
+pub struct DelayAction {
+    pub delay: Duration,
+}
+
+impl Action for DelayAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        query.extras().delay = self.delay;
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("delay by {} ms", self.delay.as_millis())
+    }
+}
+
+/// `SetMaxReturnedTTLAction(max)`, in seconds.
+pub struct SetMaxReturnedTTLAction {
+    pub maximum: u32,
+}
+
+impl Action for SetMaxReturnedTTLAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        query.extras().maximum_returned_ttl = Some(self.maximum);
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("set max returned ttl to {}", self.maximum)
+    }
+}
+
+/// `SetTempFailureCacheTTLAction(ttl)`, in seconds: for how long the cache keeps SERVFAIL and REFUSED.
+pub struct SetTempFailureCacheTTLAction {
+    pub ttl: u32,
+}
+
+impl Action for SetTempFailureCacheTTLAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        query.extras().temporary_failure_ttl = Some(self.ttl);
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("set tempfailure cache ttl to {}", self.ttl)
+    }
+}
+
+/// `SetExtendedDNSErrorAction(code [, text [, clear]])`: for clients that know EDNS.
+pub struct SetExtendedDNSErrorAction {
+    pub error: ExtendedError,
+    /// In place of those that the answer has already.
+    pub clear: bool,
+}
+
+impl Action for SetExtendedDNSErrorAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        if query.knows_edns() {
+            query.extras().add_error(self.error.clone(), self.clear);
+        }
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        describe_error(&self.error)
+    }
+}
+
+/// What showRules() prints of an extended error.
+pub(super) fn describe_error(error: &ExtendedError) -> String {
+    let text = String::from_utf8_lossy(&error.text);
+    format!("set EDNS Extended DNS Error to {} (\"{text}\")", error.code)
+}
+
+/// `SetEDNSOptionAction(code, data)`: "Any existing EDNS content with the same option code will be overwritten."
+pub struct SetEDNSOptionAction {
+    pub code: u16,
+    pub value: Box<[u8]>,
+}
+
+impl Action for SetEDNSOptionAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        set_option(query, self.code, &self.value);
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("add EDNS Option ({})", self.code)
+    }
+}
+
+/// The payload size that is said for a client without EDNS, in bytes: what it takes (RFC 1035 §4.2.1).
+const PAYLOAD_SIZE: u16 = 512;
+
+/// Puts an option into the query, in place of those with its code; whether there was room. What trails the query's last
+/// record is lost, as the manual says.
+pub(crate) fn set_option(query: &mut Query<'_>, code: u16, value: &[u8]) -> bool {
+    let question_end = query.parts.question_end;
+    let mut length = usize::from(query.parts.end);
+    let mut edns = query.parts.edns;
+    if let Some(found) = edns {
+        let (shorter, left) =
+            edit::remove_options(query.message, (question_end, length), found, code);
+        (length, edns) = (shorter, Some(left));
+    }
+    let option = EdnsOption { code, value };
+    let changed = edit::set_option(
+        query.message,
+        (question_end, length),
+        edns,
+        option,
+        PAYLOAD_SIZE,
+    );
+    if let Some((longer, found)) = changed {
+        query.marks.edns_added |= edns.is_none();
+        (length, edns) = (longer, Some(found));
+    }
+    query.length = length;
+    query.parts.end = length as u16;
+    query.parts.edns = edns;
+    changed.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::query::Protocol;
+    use crate::pipeline::rules::actions::answer::RCodeAction;
+    use crate::pipeline::rules::selectors::logic::AllRule;
+    use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
+    use crate::pipeline::{HandOverReason, rules};
+    use wire::codes::qtype;
+    use wire::message::parse_response;
+
+    #[test]
+    fn an_answer_waits_over_udp_only() {
+        let delay = Duration::from_millis(300);
+        let mut scene = Scene::with_rule(AllRule, DelayAction { delay });
+        scene.add_rule(AllRule, RCodeAction::new(5));
+        let message = query("a.", qtype::A);
+        assert_eq!(
+            scene.ask(&message),
+            Reply::HandOver(HandOverReason::Delayed)
+        );
+        scene.protocol = Protocol::Tcp;
+        assert!(matches!(scene.ask(&message), Reply::Answer(_)));
+    }
+
+    fn with_error(message: &[u8]) -> Vec<u8> {
+        let error = ExtendedError {
+            code: 15,
+            text: Box::from(*b"no"),
+        };
+        let mut scene = Scene::with_rule(AllRule, SetExtendedDNSErrorAction { error, clear: true });
+        scene.add_rule(AllRule, RCodeAction::new(5));
+        match scene.ask(message) {
+            Reply::Answer(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_error_is_for_clients_that_know_edns() {
+        let answer = with_error(&query_with_edns("a.", qtype::A, Some(1_232)));
+        let edns = parse_response(&answer).unwrap().edns.unwrap();
+        let options: Vec<_> = edns
+            .options(&answer)
+            .map(|option| (option.code, option.value.to_vec()))
+            .collect();
+        assert_eq!(options, [(15, b"\0\x0fno".to_vec())]);
+        let plain = query("a.", qtype::A);
+        assert_eq!(with_error(&plain).len(), plain.len());
+    }
+
+    #[test]
+    fn an_option_replaces_its_like() {
+        let action = SetEDNSOptionAction {
+            code: 65_001,
+            value: Box::from(*b"abc"),
+        };
+        let mut scene = Scene::with_rule(AllRule, action);
+        let shown = |scene: &mut Scene, message: &[u8]| {
+            scene.examine(message, |query, env| {
+                let _ = rules::apply(query, env);
+                let _ = rules::apply(query, env);
+                let edns = query.parts.edns.expect("an OPT record");
+                let count = edns.options(query.message).count();
+                (count, query.marks.edns_added, query.length)
+            })
+        };
+        let plain = query("a.", qtype::A);
+        assert_eq!(shown(&mut scene, &plain), (1, true, plain.len() + 18));
+        let edns = query_with_edns("a.", qtype::A, Some(4_096));
+        assert_eq!(shown(&mut scene, &edns), (1, false, edns.len() + 7));
+    }
+}
