@@ -273,6 +273,12 @@ impl Times {
     }
 }
 
+/// A moment as log lines show it: `2026-11-21T18:45:00+0000`.
+pub fn utc(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    iso8601(since.as_secs())
+}
+
 fn iso8601(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

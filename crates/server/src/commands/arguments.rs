@@ -4,6 +4,7 @@ use super::zone::ZoneArguments;
 use crate::config::place::Place;
 use crate::config::spec::{Purpose, Remark, RemarkKind};
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
+use crate::control::console::wire::Key;
 use crate::control::protocol::{DEFAULT_PATH, Request};
 use crate::log::{Settings, Shape};
 use crate::pipeline::acl::Netmask;
@@ -20,6 +21,10 @@ pub(super) enum Arguments {
     /// `--check-config`.
     Check(ServeArguments),
     Serve(ServeArguments),
+    /// `-c`: the console.
+    Client(ServeArguments),
+    /// `-e`: one command.
+    Execute(String, ServeArguments),
     /// One of our own commands, to the instance whose control socket is there.
     Ask(Request, PathBuf),
     /// `xdp status` of one interface.
@@ -188,9 +193,9 @@ pub struct ServeArguments {
     #[arg(short = 'e', long = "execute", value_name = "COMMAND")]
     execute: Option<String>,
 
-    /// The console's key
+    /// The console's key; everybody on this machine can read it in the list of processes: better in the file
     #[arg(short = 'k', long = "setkey", value_name = "KEY")]
-    key: Option<String>,
+    key: Option<Key>,
 
     /// Succeed the process at the other end of standard input (`millrace restart` starts it so)
     #[arg(long, hide = true)]
@@ -200,9 +205,24 @@ pub struct ServeArguments {
     #[arg(short = 'V', long = "version")]
     version: bool,
 
-    /// More backends
-    #[arg(value_name = "BACKEND", value_parser = listener)]
-    servers: Vec<SocketAddr>,
+    /// More backends; with -c or -e the console to talk to
+    #[arg(value_name = "BACKEND", value_parser = backend)]
+    servers: Vec<Backend>,
+}
+
+/// An argument that is no option.
+#[derive(Debug, Clone)]
+struct Backend {
+    /// As it was written: a console has another port than a backend.
+    text: String,
+    address: SocketAddr,
+}
+
+fn backend(text: &str) -> Result<Backend, String> {
+    Ok(Backend {
+        text: text.to_owned(),
+        address: listener(text)?,
+    })
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -239,18 +259,17 @@ impl Arguments {
         if arguments.version {
             return Ok(Arguments::Version);
         }
-        if arguments.client || arguments.execute.is_some() || arguments.key.is_some() {
-            return Err(not_yet("the console (-c, -e, -k) is not in millrace yet"));
+        if let Some(command) = &arguments.execute {
+            return Ok(Arguments::Execute(command.clone(), arguments));
+        }
+        if arguments.client {
+            return Ok(Arguments::Client(arguments));
         }
         if arguments.check_config {
             return Ok(Arguments::Check(arguments));
         }
         Ok(Arguments::Serve(arguments))
     }
-}
-
-fn not_yet(text: &str) -> clap::Error {
-    clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{text}\n"))
 }
 
 impl ServeArguments {
@@ -261,6 +280,11 @@ impl ServeArguments {
             .map(Path::new)
             .find(|file| file.exists());
         self.file.as_deref().or(default)
+    }
+
+    /// With `-c` or `-e`: the console that the command line names.
+    pub(super) fn server_to_talk_to(&self) -> Option<&str> {
+        self.servers.first().map(|server| server.text.as_str())
     }
 
     /// Reads the configuration, as [`config::load`] does.
@@ -275,9 +299,12 @@ impl ServeArguments {
         let overrides = Overrides {
             listeners: self.listeners.clone(),
             acl: self.acl.clone(),
-            servers: self.servers.clone(),
+            servers: self.servers.iter().map(|server| server.address).collect(),
         };
         let state = config::load(self.file(), &overrides, purpose, previous)?;
+        if let Some(key) = &self.key {
+            state.edit(|spec| spec.console.key = Some(key.clone()));
+        }
         if let Some(LogBackend::SystemdJournal) = self.structured_logging_backend {
             // The journal takes what a service writes to standard error.
             let subject = "--structured-logging-backend systemd-journal".to_owned();

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod check;
+mod console;
 mod kept;
 pub mod running;
 pub mod xdp;
@@ -29,6 +30,8 @@ pub fn run(
         }
         Ok(Arguments::Check(arguments)) => check::run(&arguments),
         Ok(Arguments::Serve(arguments)) => serve(&arguments),
+        Ok(Arguments::Client(arguments)) => console::talk(&arguments),
+        Ok(Arguments::Execute(command, arguments)) => console::execute(&arguments, &command),
         Ok(Arguments::Ask(request, path)) => running::ask(&path, request),
         Ok(Arguments::XdpStatus(interface, path)) => running::xdp_status(&path, &interface),
         Ok(Arguments::XdpLoad(interface)) => kept::load(&interface),

@@ -30,8 +30,15 @@ const ACL: [&str; 9] = [
 /// Who may read the web server.
 const WEB_ACL: [&str; 2] = ["127.0.0.1/32", "::1/128"];
 
+/// Who may use the console.
+const CONSOLE_ACL: [&str; 2] = ["127.0.0.0/8", "::1/128"];
+
 pub fn acl() -> Vec<Netmask> {
     netmasks(&ACL)
+}
+
+pub fn console_acl() -> Vec<Netmask> {
+    netmasks(&CONSOLE_ACL)
 }
 
 pub fn web_acl() -> Vec<Netmask> {

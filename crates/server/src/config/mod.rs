@@ -5,6 +5,7 @@
 pub mod addresses;
 pub mod authority;
 pub mod cache;
+pub mod console;
 pub mod defaults;
 pub mod derive;
 pub mod error;
@@ -37,6 +38,7 @@ use crate::pipeline::authority::Authority;
 #[cfg(doc)]
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::{Chains, Rule};
+use console::Console;
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,6 +72,7 @@ pub struct Config {
     pub server_id: String,
     /// declareMetric: shared with the Lua state that counts them.
     pub custom_metrics: Arc<CustomMetrics>,
+    pub console: Console,
     /// The zones of `millrace.addZone`.
     pub local: Arc<Local>,
     /// What of these zones is for the pipeline alone, in their order.

@@ -3,6 +3,7 @@
 
 use super::authority::AuthoritySpec;
 use super::cache::CacheOptions;
+use super::console::ConsoleSpec;
 use super::place::Place;
 use super::pools::PoolNames;
 use super::web::WebSpec;
@@ -43,6 +44,7 @@ pub struct Spec {
     pub web: WebSpec,
     /// declareMetric.
     pub custom_metrics: Arc<CustomMetrics>,
+    pub console: ConsoleSpec,
     /// setServerID.
     pub server_id: Option<String>,
     /// How zones are answered from.
@@ -53,7 +55,10 @@ pub struct Spec {
     pub zones: Vec<ZoneSpec>,
     /// What the operator should know of this file, once.
     pub remarks: Vec<Remark>,
+    /// How often Lua functions have written to it.
+    pub edits: u64,
     next_server_key: u64,
+    rules_created: u64,
 }
 
 /// What a configuration file is read for.
@@ -127,6 +132,17 @@ pub struct RuleSpec<A: ?Sized> {
     pub rule: RuleOf<A>,
     /// Whether the file names the UUID: only then it is the rule's identity over a reload.
     pub uuid_given: bool,
+    /// The rule's number among all that were ever made of this Spec.
+    pub created: u64,
+}
+
+impl<A: ?Sized> Clone for RuleSpec<A> {
+    fn clone(&self) -> RuleSpec<A> {
+        RuleSpec {
+            rule: self.rule.clone(),
+            ..*self
+        }
+    }
 }
 
 /// One newServer line.
@@ -206,10 +222,13 @@ impl Spec {
             custom_metrics: Arc::default(),
             server_id: None,
             authority: AuthoritySpec::default(),
+            console: ConsoleSpec::default(),
             capabilities: Vec::new(),
             zones: Vec::new(),
             remarks: Vec::new(),
+            edits: 0,
             next_server_key: 0,
+            rules_created: 0,
         }
     }
 
@@ -217,6 +236,12 @@ impl Spec {
     pub fn next_server_key(&mut self) -> ServerKey {
         self.next_server_key += 1;
         ServerKey(self.next_server_key)
+    }
+
+    /// Puts a number on a new rule.
+    pub fn count_rule(&mut self) -> u64 {
+        self.rules_created += 1;
+        self.rules_created - 1
     }
 
     pub fn add_cache(&mut self, options: CacheOptions) -> CacheKey {
@@ -229,6 +254,10 @@ impl Spec {
 
     pub fn cache(&mut self, key: CacheKey) -> &mut CacheSpec {
         &mut self.caches[key.0]
+    }
+
+    pub fn cache_options(&self, key: CacheKey) -> &CacheOptions {
+        &self.caches[key.0].options
     }
 
     pub fn live_cache(&self, key: CacheKey) -> Option<Arc<PacketCache>> {

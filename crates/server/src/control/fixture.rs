@@ -120,4 +120,6 @@ impl Running for Standing {
     fn entropy_bits(&self) -> f64 {
         26.0
     }
+
+    fn stop(&self) {}
 }

@@ -1,6 +1,7 @@
 //! What operators see and say: `/metrics`, the control socket. Never called from the packet path.
 
 pub mod client;
+pub mod console;
 pub mod credentials;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -39,6 +40,8 @@ pub trait Running: Send + Sync {
     fn helper(&self) -> HelperRow;
     /// Of query ID and source port towards backends, in bits.
     fn entropy_bits(&self) -> f64;
+    /// Ends the instance, as SIGTERM does.
+    fn stop(&self);
 }
 
 /// What this instance calls itself: setServerID's word, else the machine's name.

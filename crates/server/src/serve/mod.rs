@@ -14,6 +14,7 @@
 //! Stop is the same backwards: queues leave the maps (the kernel's sockets serve), rings and sockets are drained, queries
 //! in flight get their answers, everything is closed.
 
+mod edit;
 mod overview;
 mod reload;
 mod services;
@@ -27,6 +28,7 @@ use crate::clock::Now;
 use crate::commands::ServeArguments;
 use crate::config::spec::Spec;
 use crate::config::{Config, LuaState};
+use crate::control::metrics::Metrics;
 use crate::control::socket::Estate;
 use crate::instance::Instance;
 use crate::log;
@@ -112,6 +114,7 @@ pub struct Daemon {
     steering: Arc<Mutex<Steering>>,
     workers: Vec<RunningWorker>,
     overview: Arc<Overview>,
+    metrics: Arc<Metrics>,
     services: Services,
     /// `None` without AF_XDP.
     follower: Option<Follower>,
@@ -120,6 +123,8 @@ pub struct Daemon {
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.
     retired: Vec<Arc<Config>>,
+    /// As much of the Spec's `edits` as serves.
+    applied: u64,
     /// When to look after programs and queues again.
     next_look: Instant,
     events: Receiver<Event>,
@@ -153,6 +158,7 @@ impl Daemon {
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_after();
                     self.lua.maintain();
+                    self.apply_edits_of_callbacks();
                     self.retired.retain(|config| Arc::strong_count(config) > 1);
                     self.next_look = Instant::now() + LOOK_AFTER;
                 }

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const CENSUS_WITHIN: Duration = Duration::from_millis(50);
 
 /// What whoever asks too late hears.
-const STOPPING: &str = "the instance is stopping";
+pub(super) const STOPPING: &str = "the instance is stopping";
 
 /// Shared by the control thread and the asynchronous runtime.
 pub(super) struct Overview {
@@ -45,6 +45,8 @@ pub(super) struct Overview {
     pub(super) listening: Listening,
     /// To the control thread.
     pub(super) events: Sender<Event>,
+    /// Held by the command of the console that runs.
+    pub(super) turn: Mutex<()>,
 }
 
 impl Overview {
@@ -174,6 +176,11 @@ impl Running for Overview {
     fn entropy_bits(&self) -> f64 {
         self.instance.ports.entropy_bits()
     }
+
+    fn stop(&self) {
+        // A control thread that has ended is stopping already.
+        let _ = self.events.send(Event::Stop);
+    }
 }
 
 impl Commands for Overview {
@@ -185,11 +192,7 @@ impl Commands for Overview {
     }
 
     fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String> {
-        let (reply, outcome) = channel();
-        let edit = Box::new(move |spec: &mut Spec| spec.acl = acl);
-        let asked = self.events.send(Event::Edit(edit, reply));
-        let outcome = asked.ok().and_then(|()| outcome.recv().ok());
-        outcome.unwrap_or_else(|| Err(STOPPING.to_owned()))
+        self.edit(Box::new(move |spec: &mut Spec| spec.acl = acl))
     }
 
     fn restart(&self) -> Result<Vec<String>, String> {

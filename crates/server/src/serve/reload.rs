@@ -4,8 +4,8 @@
 //! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
 //! closed after.
 
+use super::Daemon;
 use super::start::{bind_listener, prepare};
-use super::{Daemon, Edit};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::{self, Config, Listener};
@@ -35,34 +35,22 @@ impl Daemon {
 
         log::set(self.arguments.log_settings(logging));
         lua.edit(|spec| say_remarks(spec));
-        self.lua = lua;
         let mut lines: Vec<String> = of_zones.iter().map(|line| line.text.clone()).collect();
+        lines.extend(dropped(&self.lua.edits()));
+        lua.serve(&self.metrics);
+        self.lua = lua;
+        self.applied = self.lua.edit(|spec| spec.edits);
         of_zones.iter().for_each(local::Line::log);
         lines.extend(self.swap(config, listeners));
         self.retired.push(old);
         Ok(lines)
     }
 
-    /// Serves by the configuration as `edit` leaves it; zones stay as they are.
-    ///
-    /// # Errors
-    /// Why the old configuration serves on.
-    pub(super) fn edit(&mut self, edit: Edit) -> Result<(), String> {
-        let old = self.instance.config.load_full();
-        let derived = self.lua.edit(|spec| {
-            edit(spec);
-            config::derive(spec, Some(&old))
-        });
-        let mut config = derived.map_err(|error| error.lines().join("\n"))?;
-        let listeners = self.listeners_for(&config)?;
-        config.local = Arc::clone(&old.local);
-        config.count_traffic(self.instance.shards.len(), Some(&old));
-        self.swap(config, listeners);
-        Ok(())
-    }
-
     /// The sockets for all listeners of `config`: those that serve already, and new ones.
-    fn listeners_for(&self, config: &Config) -> Result<Vec<Option<Arc<Sockets>>>, String> {
+    pub(super) fn listeners_for(
+        &self,
+        config: &Config,
+    ) -> Result<Vec<Option<Arc<Sockets>>>, String> {
         let mut all = Vec::clone(&self.instance.listeners.all());
         let served = |address| {
             self.instance
@@ -95,7 +83,11 @@ impl Daemon {
     }
 
     /// Everything is good: from here on nothing fails.
-    fn swap(&mut self, config: Config, mut listeners: Vec<Option<Arc<Sockets>>>) -> Vec<String> {
+    pub(super) fn swap(
+        &mut self,
+        config: Config,
+        mut listeners: Vec<Option<Arc<Sockets>>>,
+    ) -> Vec<String> {
         let config = Arc::new(config);
         config
             .servers
@@ -140,4 +132,10 @@ impl Daemon {
             .iter()
             .for_each(|worker| worker.reins.order(order()));
     }
+}
+
+/// What was changed at run time and is not in the file is gone: the operator should know.
+fn dropped(edits: &[String]) -> Vec<String> {
+    let lines = edits.iter().map(|command| format!("dropped: {command}"));
+    lines.collect()
 }

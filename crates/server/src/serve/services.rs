@@ -6,6 +6,7 @@ use super::overview::Overview;
 use crate::backend::health::{Checks, OnChange};
 use crate::backend::ports::rotate_for_ever;
 use crate::backend::server::Server;
+use crate::control::console;
 use crate::control::metrics::Metrics;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
@@ -43,6 +44,7 @@ pub(super) struct Services {
 pub(super) struct Doors {
     pub(super) web: Option<TcpListener>,
     pub(super) control: Option<ControlSocket>,
+    pub(super) console: Option<TcpListener>,
 }
 
 impl Services {
@@ -79,6 +81,7 @@ impl Services {
         &self,
         doors: Doors,
         overview: &Arc<Overview>,
+        metrics: &Arc<Metrics>,
         handed: Receiver,
         events: &Sender<Event>,
     ) -> io::Result<()> {
@@ -105,17 +108,22 @@ impl Services {
             .iter()
             .flatten()
             .for_each(|sockets| self.accept(sockets));
-        let metrics = Arc::new(Metrics::new(Arc::clone(overview) as Arc<_>));
         let commands = Arc::clone(overview) as Arc<_>;
         let web = web::serve(
             (doors.web, overview.listening.clone()),
-            Arc::clone(&metrics),
+            Arc::clone(metrics),
             commands,
             self.stopper.watch(),
         );
         self.runtime.spawn(web);
+        let (commands, stop) = (Arc::clone(overview), self.stopper.watch());
+        self.runtime.spawn(console::serve(
+            (doors.console, overview.listening.clone()),
+            commands,
+            stop,
+        ));
         if let Some(socket) = doors.control {
-            self.serve_control(socket, overview, metrics);
+            self.serve_control(socket, overview, Arc::clone(metrics));
         }
         Ok(())
     }

@@ -13,7 +13,9 @@ use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks, say_why};
 use crate::config::spec::Purpose;
 use crate::config::{Config, ConfigError, Listener, Webserver, Xdp};
+use crate::control::console;
 use crate::control::listening::Listening;
+use crate::control::metrics::Metrics;
 use crate::control::protocol::DEFAULT_PATH;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
@@ -139,6 +141,7 @@ impl Daemon {
         let steering = Arc::new(Mutex::new(steering));
         let workers = workers::count(&plan, &config);
         let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
+        let console = config.console.address;
         let (hand_over, handed) = handover::queue();
         let instance = Arc::new(instance(config, workers, &steering, hand_over, legacy)?);
         legacy.fill_caches(&instance.config.load());
@@ -155,7 +158,7 @@ impl Daemon {
         instance
             .impossible_sources
             .store(Arc::new(plan.impossible_sources.clone()));
-        let doors = doors(&arguments, webserver.as_ref(), legacy)?;
+        let doors = doors(&arguments, webserver.as_ref(), console, legacy)?;
         let estate = doors.control.as_ref().map(ControlSocket::estate);
         legacy.close_unused(&instance.config.load().listeners);
         give_privileges_away(&arguments, &capabilities, &instance.config.load())?;
@@ -174,10 +177,13 @@ impl Daemon {
             reins: OnceLock::new(),
             listening: Listening::default(),
             events: sender.clone(),
+            turn: Mutex::default(),
         });
+        let metrics = Arc::new(Metrics::new(Arc::clone(&overview) as Arc<_>));
+        lua.serve(&metrics);
         services.check(&instance.config.load().servers);
         services
-            .open(doors, &overview, handed, &sender)
+            .open(doors, &overview, &metrics, handed, &sender)
             .map_err(system("starting services"))?;
         let workers = start_all(rings, &instance)?;
         let reins: Vec<_> = workers.iter().map(|worker| worker.reins.clone()).collect();
@@ -186,18 +192,20 @@ impl Daemon {
         enter(&overview);
         Ok(Daemon {
             arguments,
-            lua,
             instance,
             devices,
             plan,
             steering,
             workers,
             overview,
+            metrics,
             services,
             follower,
             helper,
             needs: Needs::default(),
             retired: Vec::new(),
+            applied: lua.edit(|spec| spec.edits),
+            lua,
             next_look: Instant::now(),
             events,
             estate,
@@ -233,16 +241,21 @@ fn first_plan(config: &Config, devices: &mut network::Devices) -> Plan {
 fn doors(
     arguments: &ServeArguments,
     webserver: Option<&Webserver>,
+    console: Option<SocketAddr>,
     legacy: &mut Legacy,
 ) -> Result<Doors, StartError> {
+    let refuse = |error: io::Error| StartError::System(error.to_string());
     let web = webserver.map(|web| match legacy.sockets.take_tcp(web.address) {
         Some(listener) => Ok(listener),
         None => web::bind(web.address),
     });
+    let console = console.map(|address| match legacy.sockets.take_tcp(address) {
+        Some(listener) => Ok(listener),
+        None => console::bind(address),
+    });
     Ok(Doors {
-        web: web
-            .transpose()
-            .map_err(|error| StartError::System(error.to_string()))?,
+        web: web.transpose().map_err(refuse)?,
+        console: console.transpose().map_err(refuse)?,
         control: match legacy.control.take() {
             Some(socket) => Some(socket),
             None => control(arguments)?,

@@ -7,6 +7,7 @@ mod authority;
 mod cache;
 mod callback;
 mod chores;
+pub mod console;
 mod constants;
 mod ffi;
 mod interfaces;
@@ -36,6 +37,7 @@ mod zones;
 
 use super::spec::Spec;
 use mlua::{AppDataRefMut, FromLuaMulti, IntoLuaMulti, Lua, MultiValue};
+use std::ops::{Deref, DerefMut};
 
 /// Gives a new state all functions, objects and constants of the language.
 fn register(lua: &Lua) -> mlua::Result<()> {
@@ -45,6 +47,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     actions::register(lua)?;
     cache::register(lua)?;
     chores::register(lua)?;
+    console::register(lua)?;
     interfaces::register(lua)?;
     listeners::register(lua)?;
     logging::register(lua)?;
@@ -75,8 +78,10 @@ where
     A: FromLuaMulti,
     R: IntoLuaMulti,
 {
+    let at_start = AT_START.contains(&name);
     let placed = lua.create_function(move |lua, arguments: MultiValue| {
-        A::from_lua_args(arguments, 1, None, lua)
+        refuse_late(lua, at_start)
+            .and_then(|()| A::from_lua_args(arguments, 1, None, lua))
             .and_then(|arguments| function(lua, arguments))
             .map_err(|error| place::located(lua, name, &error))
     })?;
@@ -87,15 +92,55 @@ where
     lua.globals().raw_set(name, placed)
 }
 
+/// Functions whose work is done when the instance starts or reloads.
+const AT_START: [&str; 7] = [
+    "addCapabilitiesToRetain",
+    "addLocal",
+    "newXsk",
+    "setLocal",
+    "setMaxUDPOutstanding",
+    "setRingBuffersOptions",
+    "setRingBuffersSize",
+];
+
+/// dnsdist's words.
+fn refuse_late(lua: &Lua, at_start: bool) -> mlua::Result<()> {
+    match at_start && console::serving(lua).is_some() {
+        true => Err(wrong(
+            "cannot be used at runtime: write it in the configuration and reload",
+        )),
+        false => Ok(()),
+    }
+}
+
 /// An error of ours: [`define`] puts file, line and function before it.
 fn wrong(text: impl Into<String>) -> mlua::Error {
     mlua::Error::RuntimeError(text.into())
 }
 
+/// The configuration that the state fills, for as long as a function of ours looks at it. Writing to it is counted: whoever
+/// runs Lua knows by that whether the configuration has to be derived anew.
+struct Held<'l>(AppDataRefMut<'l, Spec>);
+
+impl Deref for Held<'_> {
+    type Target = Spec;
+
+    fn deref(&self) -> &Spec {
+        &self.0
+    }
+}
+
+impl DerefMut for Held<'_> {
+    fn deref_mut(&mut self) -> &mut Spec {
+        self.0.edits += 1;
+        &mut self.0
+    }
+}
+
 /// The configuration that the state fills.
-fn spec(lua: &Lua) -> mlua::Result<AppDataRefMut<'_, Spec>> {
+fn spec(lua: &Lua) -> mlua::Result<Held<'_>> {
     match lua.try_app_data_mut::<Spec>() {
-        Ok(Some(spec)) => Ok(spec),
+        Ok(Some(spec)) => Ok(Held(spec)),
         Ok(None) | Err(_) => Err(wrong(
             "the configuration is being edited by a function that called this one",
         )),

@@ -29,6 +29,8 @@ struct Chain<A: ?Sized> {
     clear: &'static str,
     shift: &'static str,
     shift_to_top: &'static str,
+    /// What that was called before 1.6, where there was such a time.
+    shift_to_top_before: Option<&'static str>,
     rules: fn(&mut Spec) -> &mut Vec<RuleSpec<A>>,
 }
 
@@ -38,6 +40,7 @@ const QUERY: Chain<dyn Action> = Chain {
     clear: "clearRules",
     shift: "mvRule",
     shift_to_top: "mvRuleToTop",
+    shift_to_top_before: Some("topRule"),
     rules: |spec| &mut spec.chains.query,
 };
 
@@ -47,6 +50,7 @@ const CACHE_MISS: Chain<dyn Action> = Chain {
     clear: "clearCacheMissRules",
     shift: "mvCacheMissRule",
     shift_to_top: "mvCacheMissRuleToTop",
+    shift_to_top_before: None,
     rules: |spec| &mut spec.chains.cache_miss,
 };
 
@@ -56,6 +60,7 @@ const RESPONSE: Chain<dyn ResponseAction> = Chain {
     clear: "clearResponseRules",
     shift: "mvResponseRule",
     shift_to_top: "mvResponseRuleToTop",
+    shift_to_top_before: Some("topResponseRule"),
     rules: |spec| &mut spec.chains.response,
 };
 
@@ -65,6 +70,7 @@ const CACHE_HIT: Chain<dyn ResponseAction> = Chain {
     clear: "clearCacheHitResponseRules",
     shift: "mvCacheHitResponseRule",
     shift_to_top: "mvCacheHitResponseRuleToTop",
+    shift_to_top_before: Some("topCacheHitResponseRule"),
     rules: |spec| &mut spec.chains.cache_hit,
 };
 
@@ -74,6 +80,7 @@ const CACHE_INSERTED: Chain<dyn ResponseAction> = Chain {
     clear: "clearCacheInsertedResponseRules",
     shift: "mvCacheInsertedResponseRule",
     shift_to_top: "mvCacheInsertedResponseRuleToTop",
+    shift_to_top_before: None,
     rules: |spec| &mut spec.chains.cache_inserted,
 };
 
@@ -83,6 +90,7 @@ const SELF_ANSWERED: Chain<dyn ResponseAction> = Chain {
     clear: "clearSelfAnsweredResponseRules",
     shift: "mvSelfAnsweredResponseRule",
     shift_to_top: "mvSelfAnsweredResponseRuleToTop",
+    shift_to_top_before: Some("topSelfAnsweredResponseRule"),
     rules: |spec| &mut spec.chains.self_answered,
 };
 
@@ -94,6 +102,7 @@ impl<A: InChain + ?Sized> Chain<A> {
             clear,
             shift,
             shift_to_top,
+            shift_to_top_before,
             rules,
         } = self;
         define(
@@ -119,15 +128,21 @@ impl<A: InChain + ?Sized> Chain<A> {
         define(lua, shift, move |lua, (from, to)| {
             move_rule(rules(&mut *spec(lua)?), from, to)
         })?;
-        define(lua, shift_to_top, move |lua, ()| {
-            let mut spec = spec(lua)?;
-            let rules = rules(&mut spec);
-            // The last one, as the manual says.
-            if let Some(last) = rules.pop() {
-                rules.insert(0, last);
-            }
-            Ok(())
-        })
+        for name in [Some(shift_to_top), shift_to_top_before]
+            .into_iter()
+            .flatten()
+        {
+            define(lua, name, move |lua, ()| {
+                let mut spec = spec(lua)?;
+                let rules = rules(&mut spec);
+                // The last one, as the manual says.
+                if let Some(last) = rules.pop() {
+                    rules.insert(0, last);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -163,7 +178,7 @@ fn move_rule<A: ?Sized>(rules: &mut Vec<RuleSpec<A>>, from: usize, to: usize) ->
 }
 
 /// A rule by its number, its UUID or its name.
-fn position<A: ?Sized>(rules: &[RuleSpec<A>], which: &Value) -> mlua::Result<usize> {
+pub(super) fn position<A: ?Sized>(rules: &[RuleSpec<A>], which: &Value) -> mlua::Result<usize> {
     let found = match which {
         Value::Integer(number) => usize::try_from(*number).ok(),
         Value::Number(number) => Some(*number as usize),
@@ -204,7 +219,12 @@ fn rule<A: ?Sized>(
         uuid: uuid.unwrap_or_else(uuid::random),
         matches: Arc::default(),
     };
-    Ok(RuleSpec { rule, uuid_given })
+    let created = spec(lua)?.count_rule();
+    Ok(RuleSpec {
+        rule,
+        uuid_given,
+        created,
+    })
 }
 
 fn whole_chain(lua: &Lua) -> mlua::Result<()> {
@@ -212,9 +232,7 @@ fn whole_chain(lua: &Lua) -> mlua::Result<()> {
         lua,
         "newRuleAction",
         |lua, (selector, action, options): (_, ActionObject, _)| {
-            let RuleSpec { rule, uuid_given } =
-                rule(lua, "newRuleAction", selector, action.0, options)?;
-            Ok(RuleAction { rule, uuid_given })
+            rule(lua, "newRuleAction", selector, action.0, options).map(RuleAction)
         },
     )?;
     define(lua, "setRules", |lua, rules| {
@@ -232,16 +250,10 @@ fn whole_chain(lua: &Lua) -> mlua::Result<()> {
 
 /// What newRuleAction returns.
 #[derive(Clone)]
-struct RuleAction {
-    rule: RuleOf<dyn Action>,
-    uuid_given: bool,
-}
+struct RuleAction(RuleSpec<dyn Action>);
 
 fn specs(rules: Vec<RuleAction>) -> Vec<RuleSpec<dyn Action>> {
-    rules
-        .into_iter()
-        .map(|RuleAction { rule, uuid_given }| RuleSpec { rule, uuid_given })
-        .collect()
+    rules.into_iter().map(|RuleAction(spec)| spec).collect()
 }
 
 impl UserData for RuleAction {}

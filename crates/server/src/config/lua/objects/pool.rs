@@ -31,13 +31,19 @@ pub(in super::super) fn register(lua: &Lua) -> mlua::Result<()> {
 /// Makes the pool `name`, if it is not there.
 pub(in super::super) fn make(lua: &Lua, name: &str) -> mlua::Result<()> {
     number(lua, name)?;
-    spec(lua)?.pool(name);
+    let mut spec = spec(lua)?;
+    if !spec.pools.contains_key(name) {
+        spec.pool(name);
+    }
     Ok(())
 }
 
 /// The number of the pool `name`, which need not exist.
 pub(in super::super) fn number(lua: &Lua, name: &str) -> mlua::Result<PoolId> {
-    let number = spec(lua)?.pool_names.number(name);
+    let mut spec = spec(lua)?;
+    // To look does not edit.
+    let known = spec.pool_names.find(name);
+    let number = known.or_else(|| spec.pool_names.number(name));
     number.ok_or_else(|| {
         wrong(format!(
             "pool '{name}': 65536 pool names are in use, that is the limit"
@@ -60,7 +66,11 @@ impl UserData for PoolObject {
             Ok(())
         });
         methods.add_method("getCache", |lua, pool, ()| {
-            Ok(spec(lua)?.pool(&pool.0).cache.map(CacheObject))
+            Ok(spec(lua)?
+                .pools
+                .get(&pool.0)
+                .and_then(|pool| pool.cache)
+                .map(CacheObject))
         });
         methods.add_method("getECS", |_, _, ()| Ok(false));
         methods.add_method("setECS", |_, _, enabled: bool| not_yet("setECS", enabled));

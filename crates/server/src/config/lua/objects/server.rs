@@ -5,7 +5,7 @@ use super::super::{servers, spec, wrong};
 use super::object;
 use crate::backend::server::{HealthMode, Server};
 use crate::config::spec::{ServerKey, ServerSpec, Spec};
-use mlua::{FromLua, Lua, Table, UserData, UserDataFields, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
 
 /// What newServer and getServer return: the name of an entry of the Spec.
@@ -20,6 +20,13 @@ impl FromLua for ServerObject {
 
 impl ServerObject {
     /// What `look` makes of what is written of the server.
+    fn read<R>(self, lua: &Lua, look: impl FnOnce(&ServerSpec) -> R) -> mlua::Result<R> {
+        let spec = spec(lua)?;
+        let found = spec.servers.iter().find(|server| server.key == self.0);
+        found.map(look).ok_or_else(removed)
+    }
+
+    /// The same, to write there.
     fn written<R>(self, lua: &Lua, look: impl FnOnce(&mut ServerSpec) -> R) -> mlua::Result<R> {
         let mut spec = spec(lua)?;
         entry(&mut spec, self.0).map(look)
@@ -27,32 +34,36 @@ impl ServerObject {
 
     /// What `look` makes of the server that serves; `idle` before the configuration serves.
     fn live<R>(self, lua: &Lua, idle: R, look: impl FnOnce(&Server) -> R) -> mlua::Result<R> {
-        let live: Option<Arc<Server>> = self.written(lua, |server| server.live.clone())?;
+        let live: Option<Arc<Server>> = self.read(lua, |server| server.live.clone())?;
         Ok(live.as_deref().map_or(idle, look))
     }
 }
 
 fn entry(spec: &mut Spec, key: ServerKey) -> mlua::Result<&mut ServerSpec> {
     let found = spec.servers.iter_mut().find(|server| server.key == key);
-    found.ok_or_else(|| wrong("this server was removed by rmServer"))
+    found.ok_or_else(removed)
+}
+
+fn removed() -> mlua::Error {
+    wrong("this server was removed by rmServer")
 }
 
 impl UserData for ServerObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         fields.add_field_method_get("name", |lua, server| {
-            server.written(lua, |server| server.options.name.clone())
+            server.read(lua, |server| server.options.name.clone())
         });
         fields.add_field_method_get("upStatus", |lua, server| {
             server.live(lua, false, |server| server.state.is_checked_up())
         });
         fields.add_field_method_get("order", |lua, server| {
-            server.written(lua, |server| server.options.order)
+            server.read(lua, |server| server.options.order)
         });
         fields.add_field_method_set("order", |lua, server, order| {
             server.written(lua, |server| server.options.order = order)
         });
         fields.add_field_method_get("weight", |lua, server| {
-            server.written(lua, |server| server.options.weight)
+            server.read(lua, |server| server.options.weight)
         });
         fields.add_field_method_set("weight", |lua, server, weight: i64| {
             let weight = servers::weight(weight)?;
@@ -61,6 +72,12 @@ impl UserData for ServerObject {
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_meta_method(MetaMethod::ToString, |lua, server, ()| {
+            server.read(lua, |server| match server.options.name.as_str() {
+                "" => server.options.address.to_string(),
+                name => name.to_owned(),
+            })
+        });
         facts(methods);
         pools(methods);
         states(methods);
@@ -69,10 +86,10 @@ impl UserData for ServerObject {
 
 fn facts<M: UserDataMethods<ServerObject>>(methods: &mut M) {
     methods.add_method("getName", |lua, server, ()| {
-        server.written(lua, |server| server.options.name.clone())
+        server.read(lua, |server| server.options.name.clone())
     });
     methods.add_method("getNameWithAddr", |lua, server, ()| {
-        server.written(lua, |server| name_with_address(server))
+        server.read(lua, name_with_address)
     });
     methods.add_method("getLatency", |lua, server, ()| {
         server.live(lua, 0, Server::latency)
@@ -137,7 +154,7 @@ fn states<M: UserDataMethods<ServerObject>>(methods: &mut M) {
         "setHealthCheckParams",
         |lua, server, table: Option<Table>| {
             let mut options = Options::new(lua, "setHealthCheckParams", table);
-            let mut health = server.written(lua, |server| server.options.health.clone())?;
+            let mut health = server.read(lua, |server| server.options.health.clone())?;
             servers::read_check_limits(&mut options, &mut health)?;
             server.written(lua, |server| server.options.health = health)
         },

@@ -1,0 +1,196 @@
+//! Listeners, looked at: showBinds, ClientState and what TCP connections did.
+
+use super::super::{define, wrong};
+use super::{say, say_row, serving};
+use crate::control::metrics::rows::FrontendRow;
+use crate::frontend::tcp::Figures;
+use crate::pipeline::query::Protocol;
+use mlua::{Lua, MetaMethod, UserData, UserDataFields, UserDataMethods};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "showBinds", |lua, ()| {
+        let (number, address, protocol) = ("#", "Address", "Protocol");
+        say_row(
+            lua,
+            format!("{number:<3} {address:<30} {protocol:<21} Queries"),
+        );
+        for (number, bind) in binds(lua).iter().enumerate() {
+            let Bind {
+                address,
+                protocol,
+                queries,
+                ..
+            } = bind;
+            let (address, protocol) = (address.to_string(), kind(*protocol));
+            say_row(
+                lua,
+                format!("{number:<3} {address:<30} {protocol:<21} {queries}"),
+            );
+        }
+        Ok(())
+    })?;
+    define(lua, "getBind", |lua, number: usize| {
+        Ok(binds(lua).into_iter().nth(number))
+    })?;
+    define(lua, "getBindCount", |lua, ()| Ok(binds(lua).len()))?;
+    define(lua, "showTCPStats", |lua, ()| {
+        show_tcp(lua);
+        Ok(())
+    })
+}
+
+/// An address over one protocol: dnsdist's ClientState.
+#[derive(Debug, Clone)]
+struct Bind {
+    address: SocketAddr,
+    protocol: Protocol,
+    queries: u64,
+    /// Of TCP.
+    connections: Option<Figures>,
+}
+
+fn kind(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Udp => "UDP",
+        Protocol::Tcp => "TCP",
+    }
+}
+
+/// The listeners that serve, each over UDP and over TCP.
+fn binds(lua: &Lua) -> Vec<Bind> {
+    let rows = serving(lua).map(|metrics| metrics.running().frontends());
+    let mut binds: Vec<Bind> = Vec::new();
+    for row in rows.unwrap_or_default() {
+        match binds.iter_mut().find(|bind| bind.is(&row)) {
+            // One row a worker.
+            Some(bind) => bind.queries += row.queries,
+            None => binds.push(Bind {
+                address: row.address,
+                protocol: row.protocol,
+                queries: row.queries,
+                connections: row.connections,
+            }),
+        }
+    }
+    binds
+}
+
+impl Bind {
+    fn is(&self, row: &FrontendRow) -> bool {
+        (self.address, self.protocol) == (row.address, row.protocol)
+    }
+}
+
+impl UserData for Bind {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        fields.add_field_method_get("muted", |_, _| Ok(false));
+        fields.add_field_method_set("muted", |_, _, muted: bool| match muted {
+            true => Err(wrong(
+                "muted is not in millrace yet: clients would still be answered",
+            )),
+            false => Ok(()),
+        });
+    }
+
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("getType", |_, bind, ()| Ok(kind(bind.protocol)));
+        // Without encryption there is no TLS library.
+        for provider in ["getEffectiveTLSProvider", "getRequestedTLSProvider"] {
+            methods.add_method(provider, |_, _, ()| Ok(""));
+        }
+        methods.add_method("toString", |_, bind, ()| Ok(bind.address.to_string()));
+        methods.add_meta_method(MetaMethod::ToString, |_, bind, ()| {
+            Ok(bind.address.to_string())
+        });
+    }
+}
+
+// ---------------------------------------------------------------------------------------------- showTCPStats
+
+fn show_tcp(lua: &Lua) {
+    let Some(metrics) = serving(lua) else { return };
+    say(lua, "Frontends:");
+    table(lua, &["#", "Address"], &FRONTEND);
+    let streams = binds(lua);
+    let streams = streams.iter().filter(|bind| bind.connections.is_some());
+    for (number, bind) in streams.enumerate() {
+        let figures = bind.connections.unwrap_or_default();
+        let cells = FRONTEND.map(|(_, value)| value(&figures));
+        row(lua, &[number.to_string(), bind.address.to_string()], &cells);
+    }
+    say(lua, "\nBackends:");
+    table(lua, &["#", "Name", "Address"], &BACKEND);
+    for (number, server) in metrics.config().servers.iter().enumerate() {
+        let options = &server.options;
+        let names = [
+            number.to_string(),
+            options.name.clone(),
+            options.address.to_string(),
+        ];
+        let cells = BACKEND.map(|(_, value)| value(server.tcp.as_ref()));
+        row(lua, &names, &cells);
+    }
+}
+
+/// A column of numbers: its title, and what stands in it.
+type Column<T> = (&'static str, fn(&T) -> String);
+
+const FRONTEND: [Column<Figures>; 9] = [
+    ("Connections", |tcp| tcp.connections.to_string()),
+    ("Max concurrent conn", |tcp| {
+        tcp.connections_maximum.to_string()
+    }),
+    ("Died reading query", |tcp| {
+        tcp.died_reading_query.to_string()
+    }),
+    ("Died sending response", |tcp| {
+        tcp.died_sending_response.to_string()
+    }),
+    ("Gave up", |tcp| tcp.gave_up.to_string()),
+    ("Client timeouts", |tcp| tcp.client_timeouts.to_string()),
+    ("Downstream timeouts", |tcp| {
+        tcp.backend_timeouts.to_string()
+    }),
+    ("Avg queries/conn", |tcp| {
+        format!("{:.1}", tcp.queries_per_connection)
+    }),
+    ("Avg duration", |tcp| format!("{:.1}", tcp.duration)),
+];
+
+type Backend = crate::backend::tcp::Counters;
+
+const BACKEND: [Column<Backend>; 10] = [
+    ("Connections", |tcp| plain(&tcp.connections)),
+    ("Max concurrent conn", |tcp| plain(&tcp.connections_maximum)),
+    ("Died sending query", |tcp| plain(&tcp.died_sending_query)),
+    ("Died reading response", |tcp| {
+        plain(&tcp.died_reading_response)
+    }),
+    ("Gave up", |tcp| plain(&tcp.gave_up)),
+    ("Read timeouts", |tcp| plain(&tcp.read_timeouts)),
+    ("Write timeouts", |tcp| plain(&tcp.write_timeouts)),
+    ("Connect timeouts", |tcp| plain(&tcp.connect_timeouts)),
+    ("Total connections", |tcp| plain(&tcp.new_connections)),
+    ("Avg duration", |tcp| format!("{:.1}", tcp.duration())),
+];
+
+fn plain(counter: &AtomicU64) -> String {
+    counter.load(Relaxed).to_string()
+}
+
+fn table<T, const COLUMNS: usize>(lua: &Lua, names: &[&str], columns: &[Column<T>; COLUMNS]) {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    row(lua, &names, &columns.map(|(title, _)| title.to_owned()));
+}
+
+/// The number in three characters, everything else in twenty or more.
+fn row(lua: &Lua, names: &[String], cells: &[String]) {
+    let (number, names) = names.split_first().expect("a row begins with its number");
+    let mut line = format!("{number:<3} ");
+    for cell in names.iter().chain(cells) {
+        line += &format!("{cell:<24} ");
+    }
+    say_row(lua, line);
+}

@@ -1,0 +1,267 @@
+//! One command: compiled first as `return …`, then as a statement; run on the main state; its output and results as text.
+
+use super::super::{place, spec, state::LuaState};
+use super::{Output, json};
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua, MultiValue, Value, Variadic};
+use std::time::{Duration, SystemTime};
+
+/// How long a command may run: Lua rules wait meanwhile.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How errors name the text of a command; `=` tells Lua that it is no file.
+const NAME: &str = "=console";
+
+/// So many commands are remembered for `delta()`.
+const HISTORY_MAX: usize = 10_000;
+
+/// What a command was answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// To be shown as it is.
+    pub text: String,
+    /// Whether the configuration was written to: it has to be derived anew.
+    pub edited: bool,
+}
+
+/// Commands that have changed the configuration of this state, the oldest first.
+#[derive(Default)]
+struct History(Vec<(SystemTime, String)>);
+
+impl LuaState {
+    /// Runs a command of the console.
+    pub fn command(&self, text: &str) -> Answer {
+        let mut answer = Answer::default();
+        // What was stopped has an answer too, which says so.
+        let _ = self.with_limit(LIMIT, |lua| {
+            answer = run(lua, text);
+            Ok(())
+        });
+        answer
+    }
+
+    /// The commands that have changed the configuration since its file was read.
+    pub fn edits(&self) -> Vec<String> {
+        self.with(|lua| {
+            let history = lua.app_data_ref::<History>();
+            let commands = history.iter().flat_map(|history| &history.0);
+            commands.map(|(_, command)| command.clone()).collect()
+        })
+    }
+}
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    lua.globals()
+        .raw_set("print", lua.create_function(print)?)?;
+    super::super::define(lua, "delta", |lua, ()| {
+        let lines = delta(lua);
+        lines.iter().for_each(|line| super::say(lua, line));
+        Ok(())
+    })?;
+    super::super::define(lua, "clearConsoleHistory", |lua, ()| {
+        lua.remove_app_data::<History>();
+        Ok(())
+    })
+}
+
+/// Lua's `print`: to whoever gave the command, or to standard output as long as a file is read.
+fn print(lua: &Lua, values: Variadic<Value>) -> mlua::Result<()> {
+    let texts = values.iter().map(Value::to_string);
+    let line = texts.collect::<mlua::Result<Vec<_>>>()?.join("\t");
+    match lua.app_data_ref::<Output>() {
+        None => println!("{line}"),
+        Some(output) => {
+            drop(output);
+            super::say(lua, line);
+        }
+    }
+    Ok(())
+}
+
+fn run(lua: &Lua, text: &str) -> Answer {
+    lua.set_app_data(Output::default());
+    let before = edits(lua);
+    let results = compile(lua, text).and_then(|command| command.call::<MultiValue>(()));
+    let edited = edits(lua) != before;
+    if edited && results.is_ok() {
+        remember(lua, text);
+    }
+    let Output(mut output) = lua.remove_app_data().unwrap_or_default();
+    match results.and_then(|results| shown(results.into_iter().next())) {
+        Ok(result) => output.push_str(&result),
+        Err(error) => output.push_str(&failed(&error)),
+    }
+    Answer {
+        text: output,
+        edited,
+    }
+}
+
+/// How often the configuration was written to.
+fn edits(lua: &Lua) -> u64 {
+    spec(lua).map_or(0, |spec| spec.edits)
+}
+
+fn compile(lua: &Lua, text: &str) -> mlua::Result<Function> {
+    let load = |text: String| {
+        let chunk = lua.load(text).set_name(NAME).set_mode(ChunkMode::Text);
+        chunk.into_function()
+    };
+    load(format!("return {text}")).or_else(|_| load(text.to_owned()))
+}
+
+/// The first result, as dnsdist shows it: text and numbers bare, tables as JSON, nothing for nil.
+fn shown(result: Option<Value>) -> mlua::Result<String> {
+    let text = match result {
+        None | Some(Value::Nil) => return Ok(String::new()),
+        Some(Value::String(text)) => text.to_string_lossy(),
+        Some(Value::Table(table)) => json::text(&table)?,
+        Some(value) => value.to_string()?,
+    };
+    Ok(text + "\n")
+}
+
+/// A function that a `return` calls last has no line: there is nothing to say of its place.
+fn failed(error: &mlua::Error) -> String {
+    let text = place::readable(error, "console");
+    let text = text.strip_prefix("console: ").unwrap_or(&text);
+    let text = text.strip_prefix("configuration: ").unwrap_or(text);
+    format!("Error: {text}\n")
+}
+
+fn remember(lua: &Lua, command: &str) {
+    let mut history: History = lua.remove_app_data().unwrap_or_default();
+    if history.0.len() < HISTORY_MAX {
+        let now = SystemTime::now();
+        history.0.push((now, command.to_owned()));
+    }
+    lua.set_app_data(history);
+}
+
+/// What the console shows: a comment with the time, then the command, so that the whole can stand in a file.
+fn delta(lua: &Lua) -> Vec<String> {
+    let history = lua.app_data_ref::<History>();
+    let commands = history.iter().flat_map(|history| &history.0);
+    let lines = commands
+        .flat_map(|(time, command)| [format!("-- {}", crate::log::utc(*time)), command.clone()]);
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::pools::PoolNames;
+    use crate::config::spec::{Purpose, Spec};
+
+    /// What each command is answered, one after the other, after a file was read.
+    fn ask(file: &str, commands: &[&str]) -> Vec<String> {
+        let state = state(file);
+        let answers = commands.iter().map(|command| state.command(command).text);
+        answers.collect()
+    }
+
+    fn state(file: &str) -> LuaState {
+        let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+        state.run("test.conf", file.as_bytes()).unwrap();
+        state
+    }
+
+    #[test]
+    fn results_are_shown_as_dnsdist_shows_them() {
+        let file = "g = 'global' list = {1, 2, 'three', {a=1, b='x'}}";
+        for (command, expected) in [
+            ("g", "global\n"),
+            ("1 + 1", "2\n"),
+            ("1.5", "1.5\n"),
+            ("return 5", "5\n"),
+            ("1, 2", "1\n"),
+            ("nil", ""),
+            ("", ""),
+            ("x = 5", ""),
+            ("true", "true\n"),
+            ("''", "\n"),
+            ("{}", "{}\n"),
+            ("{a=1, [1]=2}", "{\"1\": 2, \"a\": 1}\n"),
+            (
+                "list",
+                "{\"1\": 1, \"2\": 2, \"3\": \"three\", \"4\": {\"a\": 1, \"b\": \"x\"}}\n",
+            ),
+            ("print('a', 1) print('b') return 'c'", "a\t1\nb\nc\n"),
+            (
+                "showACL()",
+                "127.0.0.0/8\n10.0.0.0/8\n100.64.0.0/10\n169.254.0.0/16\n192.168.0.0/16\n172.16.0.0/12\n::1/128\nfc00::/7\nfe80::/10\n",
+            ),
+            ("newServer{address='192.0.2.1', name='one'}", "one\n"),
+        ] {
+            assert_eq!(ask(file, &[command]), [expected], "{command}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_and_end_nothing() {
+        for (command, expected) in [
+            (
+                "nonsense(",
+                "Error: console:1: unexpected symbol near '<eof>'\n",
+            ),
+            ("error('boo', 0)", "Error: boo\n"),
+            (
+                "rmRule(7)",
+                "Error: rmRule: no rule 7: a number below 0, a UUID or a name expected\n",
+            ),
+            (
+                "setKey('AAAA')",
+                "Error: setKey: a key is 32 bytes in base64, as makeKey() or `openssl rand -base64 32` print; this one is 3 bytes long\n",
+            ),
+            (
+                "shutdown()",
+                "Error: shutdown: there is no running instance to end\n",
+            ),
+        ] {
+            assert_eq!(ask("", &[command, "1"]), [expected, "1\n"], "{command}");
+        }
+        let unknown = &ask("", &["showServes()"])[0];
+        assert!(unknown.starts_with("Error: console:1: attempt to call global 'showServes'"));
+    }
+
+    #[test]
+    fn what_contains_itself_is_cut() {
+        let text = &ask("t = {} t.t = t", &["t"])[0];
+        assert!(text.ends_with("}}}\n") && text.contains('…'), "{text}");
+    }
+
+    #[test]
+    fn only_what_writes_to_the_configuration_edits_it() {
+        let state = state("newServer('192.0.2.1') getPool('p')");
+        for (command, edited) in [
+            ("showServers()", false),
+            ("showRules({showUUIDs=true})", false),
+            ("showPools()", false),
+            ("getServer(0):isUp()", false),
+            ("getServer(0):getName()", false),
+            ("topQueries()", false),
+            ("getPool('p'):getCache()", false),
+            ("dumpStats()", false),
+            ("addACL('192.0.2.0/24')", true),
+            ("getServer(0):setDown()", true),
+            ("addAction(AllRule(), DropAction())", true),
+            ("mvRuleToTop()", true),
+            ("getPool('p'):setCache(newPacketCache(10))", true),
+        ] {
+            assert_eq!(state.command(command).edited, edited, "{command}");
+        }
+        assert_eq!(state.edits().len(), 5);
+        let delta = state.command("delta()").text;
+        assert!(delta.contains("\naddACL('192.0.2.0/24')\n"), "{delta}");
+        state.command("clearConsoleHistory()");
+        assert_eq!(state.command("delta()").text, "");
+    }
+
+    #[test]
+    fn a_command_that_failed_half_way_is_derived_but_not_told_of() {
+        let state = state("");
+        let answer = state.command("addACL('192.0.2.0/24') error('no', 0)");
+        assert_eq!((answer.text.as_str(), answer.edited), ("Error: no\n", true));
+        assert_eq!(state.edits(), Vec::<String>::new());
+    }
+}

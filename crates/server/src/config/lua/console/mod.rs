@@ -1,0 +1,68 @@
+//! What people say to an instance that runs, and what it answers: the console's commands, and the functions of the dialect
+//! that only make sense there. They may stand in a file too: what they print then goes nowhere, as dnsdist has it.
+
+mod binds;
+mod command;
+mod help;
+mod json;
+mod queries;
+mod rings;
+mod rules;
+mod servers;
+mod settings;
+mod statistics;
+mod top;
+
+use super::state::LuaState;
+use crate::control::metrics::Metrics;
+use mlua::Lua;
+use std::fmt::Write as _;
+use std::sync::{Arc, Weak};
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    command::register(lua)?;
+    settings::register(lua)?;
+    rules::register(lua)?;
+    servers::register(lua)?;
+    binds::register(lua)?;
+    statistics::register(lua)?;
+    queries::register(lua)?;
+    help::register(lua)
+}
+
+/// The instance that serves by the configuration of this state.
+struct Serving(Weak<Metrics>);
+
+/// The running instance; `None` as long as the configuration is read.
+pub(super) fn serving(lua: &Lua) -> Option<Arc<Metrics>> {
+    lua.app_data_ref::<Serving>()?.0.upgrade()
+}
+
+/// What a command has printed so far; there while one runs.
+#[derive(Default)]
+struct Output(String);
+
+/// Prints `line` and a line feed to whoever gave the command.
+pub(super) fn say(lua: &Lua, line: impl std::fmt::Display) {
+    if let Some(mut output) = lua.app_data_mut::<Output>() {
+        // A String takes everything.
+        let _ = writeln!(output.0, "{line}");
+    }
+}
+
+/// The same, without spaces at the end of the line that nobody sees.
+fn say_row(lua: &Lua, row: impl std::fmt::Display) {
+    say(lua, row.to_string().trim_end());
+}
+
+impl LuaState {
+    /// From now on the functions of this state see the running instance.
+    pub fn serve(&self, metrics: &Arc<Metrics>) {
+        self.with(|lua| lua.set_app_data(Serving(Arc::downgrade(metrics))));
+    }
+
+    /// The names of all functions, sorted.
+    pub fn functions(&self) -> Vec<String> {
+        self.with(help::functions)
+    }
+}
