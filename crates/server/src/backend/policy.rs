@@ -498,6 +498,24 @@ mod tests {
         }
     }
 
+    /// F19: a server that comes back gets what the others have, not all that comes.
+    #[test]
+    fn a_server_that_comes_back_meets_no_herd() {
+        let pool = pool(Policy::LeastOutstanding, &[(1, 1); 10]);
+        (1..10).for_each(|server| load(&pool, server, 20));
+        down(&pool, 0);
+        assert_ne!(first(&pool), Some(0));
+        pool.servers[0].state.set_mode(HealthMode::Up);
+        let mut got = 0;
+        for _ in 0..200 {
+            let server = first(&pool).expect("all are up") as usize;
+            load(&pool, server, 1);
+            got += usize::from(server == 0);
+        }
+        // 20 to be where the others are, and its tenth of the other 180.
+        assert_eq!(got, 20 + 18);
+    }
+
     #[test]
     fn ordered_wrand_untag_stays_with_the_lowest_order() {
         let pool = pool(Policy::OrderedWrandUntag, &[(1, 1), (1, 1), (2, 9)]);

@@ -347,6 +347,46 @@ mod tests {
         assert!((30..50).contains(&later), "owed first: {later} of 50");
     }
 
+    /// F19: the first server's answers take 1 ms, then 400, then 1 again. hedge learns it, and never asks more than one in
+    /// twenty twice.
+    #[test]
+    fn a_step_of_the_latency_is_learnt() {
+        let (slowest, hedging) = (
+            crate::backend::quantile::Percentile95::default(),
+            Hedging::default(),
+        );
+        let mut random = Random::from_seed(3);
+        let (mut queries, mut granted) = (0, 0);
+        let mut serve = |count: u32, milliseconds: u64| {
+            let mut late = 0;
+            for _ in 0..count {
+                let jitter = u64::from(random.below(milliseconds as u32 * 500));
+                let latency = Duration::from_micros(milliseconds * 1_000 + jitter);
+                hedging.earn();
+                queries += 1;
+                if slowest
+                    .get()
+                    .is_some_and(|slowest| latency > late_after(slowest))
+                {
+                    late += 1;
+                    granted += u32::from(hedging.spend());
+                }
+                slowest.note(latency);
+                assert!(granted * 20 <= queries, "{granted} of {queries}");
+            }
+            late
+        };
+        assert!(serve(10_000, 1) < 500);
+        assert!(serve(200, 400) < 120, "then it is the usual thing");
+        assert!(serve(10_000, 400) < 500);
+        serve(3_000, 1);
+        assert!(
+            slowest
+                .get()
+                .is_some_and(|slowest| slowest < Duration::from_millis(2))
+        );
+    }
+
     #[test]
     fn the_second_server_is_another_and_not_a_busy_one() {
         let pool = pool(3);

@@ -91,6 +91,7 @@ fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
                 reuse_port: line.reuse_port,
                 xdp: line.xdp.clone(),
                 tcp_listen_queue_size: line.tcp_listen_queue_size,
+                maximum_tcp_connections: line.maximum_tcp_connections,
             }),
         }
     }
@@ -107,6 +108,7 @@ fn default_listener() -> Listener {
         reuse_port: false,
         xdp: Xdp::Off,
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
+        maximum_tcp_connections: 0,
     }
 }
 
@@ -124,6 +126,14 @@ fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault
     listener.tcp_listen_queue_size = listener
         .tcp_listen_queue_size
         .max(line.tcp_listen_queue_size);
+    // One line without a limit takes all that come.
+    listener.maximum_tcp_connections = match (
+        listener.maximum_tcp_connections,
+        line.maximum_tcp_connections,
+    ) {
+        (0, _) | (_, 0) => 0,
+        (one, other) => one + other,
+    };
     match join(&listener.xdp, &line.xdp) {
         Some(xdp) => listener.xdp = xdp,
         None => faults.push(mixture(line.place.clone(), line)),

@@ -93,5 +93,6 @@ fn plain_listener(address: SocketAddr) -> ListenerSpec {
         reuse_port: false,
         xdp: Xdp::Off,
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
+        maximum_tcp_connections: 0,
     }
 }

@@ -145,6 +145,8 @@ pub struct Listener {
     pub xdp: Xdp,
     /// tcpListenQueueSize, in connections.
     pub tcp_listen_queue_size: u32,
+    /// maxConcurrentTCPConnections; 0 is no limit.
+    pub maximum_tcp_connections: usize,
 }
 
 /// Where AF_XDP is wanted for a listener or a server.

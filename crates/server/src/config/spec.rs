@@ -81,6 +81,8 @@ pub struct ListenerSpec {
     pub xdp: Xdp,
     /// tcpListenQueueSize, in connections.
     pub tcp_listen_queue_size: u32,
+    /// maxConcurrentTCPConnections; 0 is no limit.
+    pub maximum_tcp_connections: usize,
 }
 
 /// One millrace.addZone.

@@ -341,6 +341,7 @@ mod tests {
             reuse_port,
             xdp: Xdp::Off,
             tcp_listen_queue_size: 128,
+            maximum_tcp_connections: 0,
         }
     }
 

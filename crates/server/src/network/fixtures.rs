@@ -88,6 +88,7 @@ pub(super) fn listener(address: &str, xdp: Xdp) -> Listener {
         reuse_port: false,
         xdp,
         tcp_listen_queue_size: 10,
+        maximum_tcp_connections: 0,
     }
 }
 

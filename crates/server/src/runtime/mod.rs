@@ -98,6 +98,11 @@ impl Shared {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn set_config(&self, config: Config) {
+        self.config.store(Arc::new(config));
+    }
+
     /// The configuration of this moment.
     pub fn config(&self) -> Arc<Config> {
         self.config.load_full()

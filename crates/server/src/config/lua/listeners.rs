@@ -37,13 +37,18 @@ fn listener(
         tcp_listen_queue_size: options
             .number("tcpListenQueueSize", "a number of connections")?
             .unwrap_or(defaults::TCP_LISTEN_QUEUE_SIZE),
+        maximum_tcp_connections: options
+            .number(
+                "maxConcurrentTCPConnections",
+                "a number of connections below 2^32",
+            )?
+            .map_or(0, |number: u32| number as usize),
     };
     options.not_yet(&["interface"])?;
     options.no_effect_yet(&[
         "cpus",
         "doTCP",
         "enableProxyProtocol",
-        "maxConcurrentTCPConnections",
         "maxInFlight",
         "tcpFastOpenQueueSize",
     ])?;

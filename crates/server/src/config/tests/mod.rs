@@ -49,6 +49,7 @@ fn plain(address: SocketAddr) -> Listener {
         reuse_port: false,
         xdp: Xdp::Off,
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
+        maximum_tcp_connections: 0,
     }
 }
 

@@ -73,10 +73,9 @@ struct Ready {
 }
 
 impl Connection {
-    /// Serves until the client, a limit or the stop ends it.
+    /// Serves until the client, a limit or the stop ends it. It is counted as open already.
     pub(super) async fn serve(self, stream: TcpStream) {
         let began = Instant::now();
-        self.counters.opened();
         // Small answers must not wait for acknowledgements of others.
         let _ = stream.set_nodelay(true);
         let (reader, writer) = stream.into_split();

@@ -89,7 +89,18 @@ fn begin(
     counters: &Arc<Counters>,
     stop: &Stop,
 ) {
-    let mut tuning = frontend.shared.config().tuning.tcp.clone();
+    // A stream whose client is gone already has no local address.
+    let Ok(destination) = stream.local_addr() else {
+        return;
+    };
+    let config = frontend.shared.config();
+    let mut tuning = config.tuning.tcp.clone();
+    let listener = config.listener_of(destination).map(usize::from);
+    let limit = listener.map_or(0, |place| config.listeners[place].maximum_tcp_connections);
+    if limit > 0 && counters.figures().connections >= limit as u64 {
+        Counters::count(&counters.refused);
+        return;
+    }
     let Some(place) = Admission::admit(&frontend.admission, client.ip(), &tuning, Now::read())
     else {
         Counters::count(&counters.refused);
@@ -98,10 +109,7 @@ fn begin(
     if place.is_crowded() {
         tuning.maximum_queries_per_connection = 1;
     }
-    // A stream whose client is gone already has no local address.
-    let Ok(destination) = stream.local_addr() else {
-        return;
-    };
+    counters.opened();
     let connection = Connection {
         shared: Arc::clone(&frontend.shared),
         counters: Arc::clone(counters),

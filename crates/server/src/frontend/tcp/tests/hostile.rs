@@ -179,3 +179,29 @@ async fn slow_writers_are_closed_and_others_served_meanwhile() {
     assert_eq!(scene.counters.figures().client_timeouts, 50);
     scene.stop().await;
 }
+
+/// maxConcurrentTCPConnections of a listener.
+#[tokio::test]
+async fn a_listener_takes_as_many_connections_as_it_may() {
+    let scene = start().await;
+    let mut config = config(Vec::new());
+    config.listeners.push(crate::config::Listener {
+        address: scene.address,
+        sockets: 1,
+        reuse_port: false,
+        xdp: crate::config::Xdp::Off,
+        tcp_listen_queue_size: 10,
+        maximum_tcp_connections: 2,
+    });
+    scene.frontend.shared.set_config(config);
+    let mut clients = Vec::new();
+    for expected in [true, true, false] {
+        let mut client = scene.connect().await;
+        write(&mut client, &asking("refused.example.", 1)).await;
+        assert_eq!(read(&mut client).await.is_some(), expected);
+        clients.push(client);
+    }
+    assert_eq!(scene.counters.figures().refused, 1);
+    drop(clients);
+    scene.stop().await;
+}
