@@ -26,6 +26,7 @@ pub mod ledger;
 pub mod metrics;
 pub mod namespace;
 pub mod process;
+pub mod resolvers;
 pub mod scenario;
 pub mod sniffer;
 pub mod subject;

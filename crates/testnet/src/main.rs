@@ -6,15 +6,16 @@ use testnet::lab::{self, Lab, Plan, Topology};
 use testnet::metrics::{Metrics, Row};
 use testnet::scenario::suite::Suite;
 use testnet::subject::Subject;
-use testnet::{During, Failure, Outcome, bench, tour};
+use testnet::{During, Failure, Outcome, bench, resolvers, tour};
 
-const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | bench | scenarios [OPTION|WORD]...
+const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | bench | resolvers ADDRESS | scenarios [OPTION|WORD]...
   up      three network namespaces joined by veth pairs; they stay until `down`
   down    removes them, and what a killed run left
   shell   a shell in one of them (server, unless said otherwise)
   metrics the rows of the server in it that hold every WORD
   run     what `./dev run` does: lab, backend, server, a few queries, until Ctrl-C or `--once`
   bench   what `./dev bench` does: servers and yardsticks measured; `bench --help` says how
+  resolvers ADDRESS   four scripted resolvers on ports 5301 to 5304, for a bench
   scenarios   runs tests/scenarios, those whose path holds a WORD if any is given
           --door sockets|xdp  one door instead of all   --jobs N  labs at once (default: one per CPU)
           --offload  with the clients' checksum offload on   --folder PATH  other scenarios
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         ["down"] => down(&prefix),
         ["shell"] => shell(&prefix, "server"),
         ["shell", role] => shell(&prefix, role),
+        ["resolvers", address] => resolve(address),
         ["metrics", rest @ ..] => metrics(&prefix, rest),
         _ => Err(Failure::new(USAGE)),
     };
@@ -72,6 +74,11 @@ fn shell(prefix: &str, role: &str) -> Outcome<()> {
     println!("in {}; `exit` leaves", namespace.name());
     let mut child = namespace.spawn(&mut Command::new(shell), Some(&bpffs))?;
     child.wait().during("waiting for the shell").map(drop)
+}
+
+fn resolve(address: &str) -> Outcome<()> {
+    let address = address.parse();
+    resolvers::serve(address.map_err(|_| Failure::new(USAGE))?)
 }
 
 fn metrics(prefix: &str, words: &[&str]) -> Outcome<()> {
