@@ -9,6 +9,7 @@ use crate::backend::tcp as backend;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
+use crate::local::answer::{self, Reply};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
@@ -54,6 +55,7 @@ pub struct Receiver(mpsc::Receiver<Handed>);
 enum Handed {
     Query(Box<Asked>),
     Roomless(Box<Roomless>),
+    Zone(Box<answer::Asked>),
     Answer(Parcel),
 }
 
@@ -114,6 +116,12 @@ impl Sender {
                 message: arrival.message[..hand_over.found.length].into(),
                 delay: hand_over.delay(),
             }));
+            return true;
+        }
+        if hand_over.reason == HandOverReason::Zone {
+            let found = without_frame(hand_over.found, arrival.protocol);
+            let asked = answer::Asked::copy(hand_over, found, arrival, config);
+            place.send(Handed::Zone(Box::new(asked)));
             return true;
         }
         let Some(server) = hand_over.server else {
@@ -203,6 +211,23 @@ impl Receiver {
                         };
                         late.send(parcel, &mut asking);
                     }
+                }
+                Some(Handed::Zone(asked)) => {
+                    // The semaphore is never closed.
+                    let place = Arc::clone(&places).acquire_owned().await;
+                    let late = late.clone();
+                    // A journal may have to be read.
+                    asking.spawn_blocking(move || {
+                        if let Some(Reply::Message(message)) = asked.reply(&late.shared) {
+                            late.send_now(&Parcel {
+                                destination: asked.destination,
+                                client: asked.client,
+                                message: message.into(),
+                                delay: Duration::ZERO,
+                            });
+                        }
+                        drop(place);
+                    });
                 }
                 Some(Handed::Query(asked)) => {
                     // The semaphore is never closed.

@@ -4,7 +4,7 @@ use super::arguments::ServeArguments;
 use crate::config::error::Fault;
 use crate::config::spec::{Purpose, Spec};
 use crate::config::{self, ConfigError};
-use crate::local;
+use crate::local::{self, Progress};
 use crate::log::{self, Priority, Shape};
 use std::path::Path;
 use std::process::ExitCode;
@@ -36,8 +36,13 @@ fn check(arguments: &ServeArguments) -> Result<(), ConfigError> {
 /// Whether the zones that are to be served can be.
 fn zones(spec: &Spec) -> Result<(), ConfigError> {
     let mut faults = Vec::new();
-    for zone in &spec.zones {
-        let errors = local::read(zone.apex.as_name(), &zone.file).err();
+    for zone in &spec.zones.list {
+        let settings = &zone.settings;
+        // What a secondary has is its primary's matter.
+        let Some(file) = settings.file.as_ref().filter(|_| !settings.is_secondary()) else {
+            continue;
+        };
+        let errors = local::read(settings.apex.as_name(), file, &Progress::default()).err();
         faults.extend(errors.into_iter().flatten().map(|text| Fault {
             place: zone.place.clone(),
             text,

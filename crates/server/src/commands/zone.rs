@@ -1,6 +1,6 @@
 //! `millrace zone check FILE NAME` and `millrace zone print FILE NAME`: a zone file read as the server reads it.
 
-use crate::local;
+use crate::local::{self, Progress};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -43,7 +43,7 @@ impl ZoneArguments {
 
     pub(super) fn run(&self) -> ExitCode {
         let (Word::Check(which) | Word::Print(which)) = &self.command;
-        let read = match local::read(which.name.as_name(), &which.file) {
+        let read = match local::read(which.name.as_name(), &which.file, &Progress::default()) {
             Ok(read) => read,
             Err(errors) => {
                 errors.iter().for_each(|error| eprintln!("{error}"));

@@ -202,8 +202,8 @@ fn pools(
 
 fn zone_options(spec: &Spec) -> Vec<ZoneOptions> {
     let number = |name: &String| spec.pool_names.find(name);
-    let zones = spec.zones.iter().map(|zone| ZoneOptions {
-        apex: zone.apex.clone(),
+    let zones = spec.zones.list.iter().map(|zone| ZoneOptions {
+        apex: zone.settings.apex.clone(),
         pools: zone.pools.iter().filter_map(number).collect(),
         statistics: zone.statistics,
     });

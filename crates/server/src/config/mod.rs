@@ -20,6 +20,7 @@ pub mod spec;
 mod tests;
 mod uuid;
 pub mod web;
+pub mod zones;
 
 pub use derive::derive;
 pub use error::ConfigError;
@@ -46,7 +47,7 @@ use std::time::Duration;
 use wire::name::NameBuf;
 
 /// One immutable configuration: a query sees exactly one of them (invariant I8). The default one serves nobody.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Config {
     /// Grows by one with each swap.
     pub generation: u64,

@@ -7,6 +7,7 @@ use super::console::ConsoleSpec;
 use super::place::Place;
 use super::pools::PoolNames;
 use super::web::WebSpec;
+use super::zones::ZoneSpecs;
 use super::{Tuning, Xdp};
 use crate::backend::policy::Policy;
 use crate::backend::server::{Server, ServerOptions};
@@ -18,9 +19,7 @@ use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use wire::name::NameBuf;
 
 pub struct Spec {
     /// What the file is read for.
@@ -51,8 +50,8 @@ pub struct Spec {
     pub authority: AuthoritySpec,
     /// addCapabilitiesToRetain, as written.
     pub capabilities: Vec<String>,
-    /// One per millrace.addZone, in their order.
-    pub zones: Vec<ZoneSpec>,
+    /// millrace.addZone and its relatives.
+    pub zones: ZoneSpecs,
     /// What the operator should know of this file, once.
     pub remarks: Vec<Remark>,
     /// How often Lua functions have written to it.
@@ -83,33 +82,6 @@ pub struct ListenerSpec {
     pub tcp_listen_queue_size: u32,
     /// maxConcurrentTCPConnections; 0 is no limit.
     pub maximum_tcp_connections: usize,
-}
-
-/// One millrace.addZone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ZoneSpec {
-    pub place: Place,
-    pub apex: NameBuf,
-    /// The zone's file.
-    pub file: PathBuf,
-    /// The pools that it serves, which exist; none: the default one.
-    pub pools: Vec<String>,
-    /// It has counters of its own.
-    pub statistics: bool,
-}
-
-#[cfg(test)]
-impl ZoneSpec {
-    /// A zone whose file is nowhere.
-    pub(crate) fn test(apex: NameBuf) -> ZoneSpec {
-        ZoneSpec {
-            place: Place::command_line(),
-            apex,
-            file: PathBuf::from("/nowhere/zone"),
-            pools: Vec::new(),
-            statistics: false,
-        }
-    }
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.
@@ -226,7 +198,7 @@ impl Spec {
             authority: AuthoritySpec::default(),
             console: ConsoleSpec::default(),
             capabilities: Vec::new(),
-            zones: Vec::new(),
+            zones: ZoneSpecs::default(),
             remarks: Vec::new(),
             edits: 0,
             next_server_key: 0,

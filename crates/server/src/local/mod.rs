@@ -1,37 +1,65 @@
-//! Zones that we answer ourselves: the bridge to crate `zone`. Files are read here, by the control thread; workers meet
-//! only the finished [`Zones`] within their configuration.
+//! Zones that we answer ourselves: the bridge between crate `zone`, which does no I/O, and files, primaries, secondaries.
+//! Workers meet only the finished [`Zones`] within their configuration, which is swapped whole.
+//!
+//! ```text
+//!  file, primary ─▶ live ─ commit ─▶ store (disk)
+//!                    │ ▲
+//!       a new zone   │ │ orders: NOTIFY, the command line, timers
+//!                    ▼ └── task (one per zone) ── ask ─▶ primaries
+//!  control thread: Local::anew ─▶ Config ─▶ workers      └─ tell ─▶ secondaries (NOTIFY)
+//!                                 runtime: answer ─▶ AXFR, IXFR, NOTIFY, signed queries
+//! ```
 
+pub mod acl;
+pub mod answer;
+mod ask;
+mod live;
+mod load;
+mod progress;
 mod read;
+mod settings;
+mod status;
+mod store;
+mod task;
+mod tell;
+mod timers;
 
+pub use acl::{Acl, Action, Entry as AclEntry};
+pub use live::Live;
+pub use progress::Progress;
 pub use read::{ReadZone, read};
+pub use settings::{Peer, TimeBounds, TransferBounds, ZoneSettings};
+pub use status::{Begun, ZoneStatus};
+pub use task::{Keeper, Order};
 
-use crate::config::spec::ZoneSpec;
+use crate::config::zones::ZoneSpecs;
 use crate::log;
-use std::path::PathBuf;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
-use wire::name::NameBuf;
+use wire::name::Name;
 use zone::answer::Zones;
-use zone::zone::Zone;
+use zone::tsig::Key;
 
-/// The zones of one configuration.
+/// The zones of one configuration, as they are at one moment.
 #[derive(Default)]
 pub struct Local {
     zones: Zones,
     /// By the same numbers.
-    sources: Vec<Source>,
+    entries: Vec<Entry>,
+    keys: Vec<Arc<Key>>,
+    state_directory: PathBuf,
 }
 
-/// Where a zone is from.
-struct Source {
-    apex: NameBuf,
-    file: PathBuf,
-    /// The files that the zone was made of, as they were: the same ones make the same zone. Empty where none was made.
-    stamps: Vec<Stamp>,
+#[derive(Clone)]
+struct Entry {
+    live: Arc<Live>,
+    settings: Arc<ZoneSettings>,
 }
 
 /// What changes when somebody writes a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     pub path: PathBuf,
     pub modified: Option<SystemTime>,
@@ -41,36 +69,43 @@ pub struct Stamp {
 }
 
 impl Local {
-    /// The zones that `specs` ask for: those of `previous` whose files have not changed, others read anew. A zone that
-    /// cannot be read stays as it was; one that never was there is not loaded, and answered with SERVFAIL. The second
-    /// value are lines for the operator, what went wrong first.
-    pub fn load(specs: &[ZoneSpec], previous: &Local) -> (Local, Vec<Line>) {
-        let mut lines = Vec::new();
-        let mut zones = Vec::new();
-        let mut sources = Vec::new();
-        for spec in specs {
-            let old = previous.find(spec);
-            let (zone, stamps) = match old {
-                Some((Some(zone), source)) if source.is_unchanged() => {
-                    (Some(Arc::clone(zone)), source.stamps.clone())
-                }
-                old => anew(spec, old.and_then(|(zone, _)| zone), &mut lines),
-            };
-            zones.push((spec.apex.clone(), zone));
-            sources.push(Source {
-                apex: spec.apex.clone(),
-                file: spec.file.clone(),
-                stamps,
-            });
-        }
+    /// The zones that `specs` ask for: those of `previous` that have not changed, others read anew, several at a time. A
+    /// zone that cannot be read stays as it was; one that never was there is not loaded, and answered with SERVFAIL. The
+    /// second value are lines for the operator, what went wrong first. Takes as long as the largest zone does.
+    pub fn load(specs: &ZoneSpecs, previous: &Local) -> (Local, Vec<Line>) {
+        let entry = |spec: &crate::config::zones::ZoneSpec| {
+            let apex = &spec.settings.apex;
+            let live = previous.live(apex.as_name()).cloned();
+            Entry {
+                live: live.unwrap_or_else(|| Arc::new(Live::new(apex))),
+                settings: Arc::clone(&spec.settings),
+            }
+        };
+        let mut local = Local {
+            zones: Zones::default(),
+            entries: specs.list.iter().map(entry).collect(),
+            keys: specs.keys.clone(),
+            state_directory: specs.state_directory(),
+        };
+        let mut lines = load::all(&local);
         lines.sort_by_key(|line| !line.is_error);
-        (
-            Local {
-                zones: Zones::new(zones),
-                sources,
-            },
-            lines,
-        )
+        local.zones = local.current();
+        (local, lines)
+    }
+
+    /// The same zones, as they are now.
+    pub fn anew(&self) -> Local {
+        Local {
+            zones: self.current(),
+            entries: self.entries.clone(),
+            keys: self.keys.clone(),
+            state_directory: self.state_directory.clone(),
+        }
+    }
+
+    fn current(&self) -> Zones {
+        let zone = |entry: &Entry| (entry.live.apex.clone(), entry.live.served());
+        Zones::new(self.entries.iter().map(zone))
     }
 
     pub fn zones(&self) -> &Zones {
@@ -78,27 +113,61 @@ impl Local {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.sources.is_empty()
+        self.entries.is_empty()
     }
 
-    /// The zone that serves now in the place of `spec`, and where it is from.
-    fn find(&self, spec: &ZoneSpec) -> Option<(Option<&Arc<Zone>>, &Source)> {
-        let is_same = |source: &&Source| source.apex == spec.apex && source.file == spec.file;
-        let source = self.sources.iter().find(is_same)?;
-        let number = self.zones.number_of(source.apex.as_name())?;
-        Some((self.zones.zone(number), source))
+    /// The key of this name.
+    pub fn key(&self, name: Name<'_>) -> Option<Arc<Key>> {
+        let key = self.keys.iter().find(|key| key.name() == name);
+        key.cloned()
+    }
+
+    /// Where zones and journals are kept.
+    pub fn state_directory(&self) -> &Path {
+        &self.state_directory
+    }
+
+    /// The zone with this apex, and its settings.
+    pub fn find(&self, apex: Name<'_>) -> Option<(&Arc<Live>, &Arc<ZoneSettings>)> {
+        let entry = self.entries.get(self.zones.number_of(apex)?)?;
+        Some((&entry.live, &entry.settings))
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<Live>, &Arc<ZoneSettings>)> {
+        self.entries
+            .iter()
+            .map(|entry| (&entry.live, &entry.settings))
+    }
+
+    fn live(&self, apex: Name<'_>) -> Option<&Arc<Live>> {
+        self.find(apex).map(|(live, _)| live)
     }
 }
 
 /// A line for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// The zone is not served as its file says.
+    /// The zone is not served as it should be.
     pub is_error: bool,
     pub text: String,
 }
 
 impl Line {
+    fn error(text: String) -> Line {
+        Line {
+            is_error: true,
+            text,
+        }
+    }
+
+    fn info(text: String) -> Line {
+        Line {
+            is_error: false,
+            text,
+        }
+    }
+
     pub fn log(&self) {
         match self.is_error {
             true => log::error!("{}", self.text),
@@ -107,54 +176,7 @@ impl Line {
     }
 }
 
-/// Warnings of one zone that are said; `millrace zone check` says all.
-const WARNINGS_SAID: usize = 10;
-
-/// Reads a zone anew; on failure the old one, if there is one.
-fn anew(
-    spec: &ZoneSpec,
-    old: Option<&Arc<Zone>>,
-    lines: &mut Vec<Line>,
-) -> (Option<Arc<Zone>>, Vec<Stamp>) {
-    match read(spec.apex.as_name(), &spec.file) {
-        Ok(read) => {
-            lines.push(Line {
-                is_error: false,
-                text: format!(
-                    "zone {}: serial {}, {} records loaded",
-                    spec.apex,
-                    read.zone.soa().serial,
-                    read.zone.records_count()
-                ),
-            });
-            let warnings = read.warnings.iter().take(WARNINGS_SAID);
-            lines.extend(warnings.map(|warning| Line {
-                is_error: false,
-                text: format!("zone {}: {warning}", spec.apex),
-            }));
-            (Some(Arc::new(read.zone)), read.stamps)
-        }
-        Err(errors) => {
-            let outcome = match old {
-                Some(old) => format!("serial {} serves on", old.soa().serial),
-                None => "answered with SERVFAIL".to_owned(),
-            };
-            lines.extend(errors.into_iter().map(|error| Line {
-                is_error: true,
-                text: format!("zone {}: {error}; {outcome}", spec.apex),
-            }));
-            // Without stamps, so that the next reload tries again.
-            (old.cloned(), Vec::new())
-        }
-    }
-}
-
-impl Source {
-    fn is_unchanged(&self) -> bool {
-        !self.stamps.is_empty()
-            && self
-                .stamps
-                .iter()
-                .all(|stamp| Stamp::of(&stamp.path).as_ref() == Some(stamp))
-    }
-}
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod tests;

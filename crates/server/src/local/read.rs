@@ -1,6 +1,6 @@
 //! Reads a zone file and those it includes.
 
-use super::Stamp;
+use super::{Progress, Stamp};
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -22,20 +22,28 @@ pub struct ReadZone {
     pub stamps: Vec<Stamp>,
 }
 
-/// Reads the zone `apex` from `file`.
+/// Reads the zone `apex` from `file`; `progress` counts the octets of that file and of those it includes.
 ///
 /// # Errors
 /// What is wrong with it, at most twenty lines, each with its place.
-pub fn read(apex: Name<'_>, file: &Path) -> Result<ReadZone, Vec<String>> {
+pub fn read(apex: Name<'_>, file: &Path, progress: &Progress) -> Result<ReadZone, Vec<String>> {
     let path = file.display().to_string();
     let unreadable = |error: io::Error| vec![format!("{path}: cannot be read: {error}")];
     let stamps = Rc::new(RefCell::new(Vec::new()));
     let octets = open(file, &stamps).map_err(unreadable)?;
+    progress.begin(
+        stamps
+            .borrow()
+            .iter()
+            .map(|stamp: &Stamp| stamp.length)
+            .sum(),
+    );
+    let octets = Counted { octets, progress };
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
     let seen = Rc::clone(&stamps);
     let opener = Box::new(move |name: &str| {
-        let file = open(&within(&folder, name)?, &seen)?;
-        Ok(Box::new(file) as Box<dyn Read>)
+        let octets = open(&within(&folder, name)?, &seen)?;
+        Ok(Box::new(Counted { octets, progress }) as Box<dyn Read>)
     });
     let mut reader = Reader::new(&path, octets, opener, Settings::new(apex));
     let (zone, warnings) = build(apex, &path, &mut reader)?;
@@ -45,6 +53,20 @@ pub fn read(apex: Name<'_>, file: &Path) -> Result<ReadZone, Vec<String>> {
         warnings,
         stamps: stamps.take(),
     })
+}
+
+/// A file whose octets are counted as they are read.
+struct Counted<'p> {
+    octets: File,
+    progress: &'p Progress,
+}
+
+impl Read for Counted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.octets.read(buffer)?;
+        self.progress.add(count);
+        Ok(count)
+    }
 }
 
 fn build(

@@ -18,7 +18,7 @@ pub mod statistics;
 
 use super::drop::DropReason;
 use super::query::{Protocol, Query};
-use super::{Env, HandOver, HandOverReason, Verdict, respond};
+use super::{Env, HandOver, HandOverReason, Verdict, respond, zone_traffic};
 use crate::config::Config;
 use crate::counters::Counter;
 use cookies::Cookies;
@@ -28,12 +28,12 @@ use pools::ZonePools;
 use statistics::Statistics;
 use std::sync::Arc;
 use wire::answer::EdnsPolicy;
-use wire::codes::{extended_error, opcode, qtype, rcode};
+use wire::codes::{extended_error, opcode, rcode};
 use wire::message::Header;
 use zone::answer::Outcome;
 
 /// What a configuration says of answers from zones. The default one says as little as it can.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Authority {
     /// setServerID, or the host's name: said to whoever asks by NSID or for `id.server`; empty: to nobody.
     pub identity: Box<str>,
@@ -110,6 +110,15 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
 /// Apart, so that whoever serves no zone does not carry it along.
 #[inline(never)]
 fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+    let is_served = |query: &Query<'_>, config: &Config| {
+        let zones = config.local.zones();
+        zones.encloses(query.name(), query.parts.labels)
+            && config.authority.pools.serve(query, zones)
+    };
+    if zone_traffic::concerns(query) && is_served(query, env.config) {
+        let reason = HandOverReason::Zone;
+        return Some(Verdict::HandOver(HandOver::of(query, reason, None)));
+    }
     let wishes = Wishes::of(query, env);
     match find(query, env.config, &wishes) {
         Found::Elsewhere => None,
@@ -160,12 +169,8 @@ fn exception(query: &Query<'_>, wishes: &Wishes) -> Option<(u16, Option<u16>)> {
     if wishes.has_bad_cookie {
         return Some((rcode::FORMERR, None));
     }
-    if query.header().opcode() != opcode::QUERY {
-        return Some((rcode::NOTIMP, Some(extended_error::NOT_SUPPORTED)));
-    }
-    // Whom an acl entry with action="transfer" does not name is refused (RFC 5936 §2.2.1), and there are none yet.
-    let is_transfer = matches!(query.parts.qtype, qtype::AXFR | qtype::IXFR);
-    is_transfer.then_some((rcode::REFUSED, Some(extended_error::PROHIBITED)))
+    let is_query = query.header().opcode() == opcode::QUERY;
+    (!is_query).then_some((rcode::NOTIMP, Some(extended_error::NOT_SUPPORTED)))
 }
 
 fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {

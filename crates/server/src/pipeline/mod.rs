@@ -16,6 +16,7 @@ pub mod route;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod scene;
+pub mod zone_traffic;
 
 use crate::backend::Forwarder;
 use crate::backend::exchange::Port;
@@ -123,16 +124,19 @@ pub enum HandOverReason {
     Oversized,
     /// The answer is made, and a rule wants it to wait (DelayAction).
     Delayed,
+    /// A transfer, a NOTIFY or a signed query for a zone of our own.
+    Zone,
 }
 
 impl HandOverReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [HandOverReason; 5] = [
+    pub const ALL: [HandOverReason; 6] = [
         HandOverReason::Stream,
         HandOverReason::TcpOnlyBackend,
         HandOverReason::LongQuery,
         HandOverReason::Oversized,
         HandOverReason::Delayed,
+        HandOverReason::Zone,
     ];
 
     /// The label of the counter.
@@ -143,6 +147,7 @@ impl HandOverReason {
             HandOverReason::LongQuery => "long-query",
             HandOverReason::Oversized => "oversized",
             HandOverReason::Delayed => "delayed",
+            HandOverReason::Zone => "zone",
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Shard};
+use crate::local::answer;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Way};
@@ -36,6 +37,9 @@ const MEMORY: usize = 64 << 20;
 /// connections they must stay within the usual hard limit of 524,288 descriptors, and do by far.
 const BACKEND_CONNECTIONS: usize = 1_024;
 
+/// Zones that go out at a time: each keeps six messages of up to 64 KiB, and its version of the zone.
+const TRANSFERS: usize = 64;
+
 /// The runtime itself.
 ///
 /// # Errors
@@ -56,6 +60,8 @@ pub struct Shared {
     pub memory: Memory,
     /// Places for connections to backends.
     pub backend_connections: Arc<Semaphore>,
+    /// Places for zones that go out.
+    pub transfers: Semaphore,
 }
 
 /// What becomes of a query of the runtime's.
@@ -64,6 +70,8 @@ pub enum Decision {
     Answer(usize),
     /// A backend is to be asked.
     Ask(Box<Asked>),
+    /// A zone of our own is asked for a transfer, or by a signed query.
+    Zone(Box<answer::Asked>),
     Drop(DropReason),
 }
 
@@ -95,6 +103,7 @@ impl Shared {
             shard,
             memory: Memory::new(MEMORY),
             backend_connections: Arc::new(Semaphore::new(BACKEND_CONNECTIONS)),
+            transfers: Semaphore::new(TRANSFERS),
         }
     }
 
@@ -121,6 +130,10 @@ impl Shared {
                 Err(Decision::Answer(length))
             }
             Verdict::Drop(reason) => Err(Decision::Drop(reason)),
+            Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Zone => {
+                let asked = answer::Asked::copy(&hand_over, hand_over.found, &arrival, &config);
+                Err(Decision::Zone(Box::new(asked)))
+            }
             Verdict::HandOver(hand_over) => hand_over
                 .server
                 .map(|server| (Arc::clone(server), hand_over.found, hand_over.extras))

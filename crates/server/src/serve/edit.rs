@@ -15,6 +15,9 @@ impl Daemon {
     /// # Errors
     /// Why the old configuration serves on.
     pub(super) fn edit(&mut self, edit: Edit) -> Result<(), String> {
+        if self.is_reloading() {
+            return Err("a reload is under way: try again when it has ended".to_owned());
+        }
         let old = self.instance.config.load_full();
         self.lua.edit(edit);
         let derived = self.lua.derive(Some(&old));
@@ -32,7 +35,7 @@ impl Daemon {
 
     /// Serves by what callbacks have written, if they have.
     pub(super) fn apply_edits_of_callbacks(&mut self) {
-        if self.lua.edit(|spec| spec.edits) == self.applied {
+        if self.is_reloading() || self.lua.edit(|spec| spec.edits) == self.applied {
             return;
         }
         if let Err(reason) = self.edit(Box::new(|_| {})) {

@@ -31,6 +31,7 @@ use crate::config::{Config, LuaState};
 use crate::control::metrics::Metrics;
 use crate::control::socket::Estate;
 use crate::instance::Instance;
+use crate::local::{Keeper, Line, Local};
 use crate::log;
 use crate::network;
 use crate::network::Change;
@@ -40,6 +41,7 @@ use crate::network::steering::Steering;
 use crate::notify;
 use crate::worker::Order;
 use overview::Overview;
+use reload::Reloading;
 use services::Services;
 use start::lock;
 use std::process::ExitCode;
@@ -61,7 +63,7 @@ pub enum Event {
     /// SIGTERM or SIGINT.
     Stop,
     /// SIGHUP, or `millrace reload`, which waits for the reply: the lines to print, or why nothing was changed.
-    Reload(Option<Sender<Result<Vec<String>, String>>>),
+    Reload(Option<Sender<ReloadOutcome>>),
     /// Something else than the file changes the configuration; the reply: why it was not changed.
     Edit(Edit, Sender<Result<(), String>>),
     /// `millrace restart`, which waits for the reply.
@@ -74,10 +76,17 @@ pub enum Event {
     Server { name: String, up: bool },
     /// A worker has bound a queue, or could not.
     Opened(OpenedQueue),
+    /// The zones of the reload that is under way are loaded.
+    Loaded(Box<(Local, Vec<Line>)>),
+    /// Another version of a zone is to serve.
+    Zones,
 }
 
 /// A change of what people wrote, until the next reload.
 pub type Edit = Box<dyn FnOnce(&mut Spec) + Send>;
+
+/// The lines to print, or why nothing was changed.
+pub(super) type ReloadOutcome = Result<Vec<String>, String>;
 
 /// Serves until it is told to stop; the exit status of the program.
 pub fn serve(arguments: &ServeArguments) -> ExitCode {
@@ -118,6 +127,11 @@ pub struct Daemon {
     services: Services,
     /// `None` without AF_XDP.
     follower: Option<Follower>,
+    keeper: Keeper,
+    /// The reload whose zones are being loaded.
+    reloading: Option<Reloading>,
+    /// Who asked for another one meanwhile.
+    asked_again: Vec<Option<Sender<ReloadOutcome>>>,
     helper: Arc<Helper>,
     needs: Needs,
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
@@ -186,31 +200,35 @@ impl Daemon {
                 let _ = reply.send(self.edit(edit));
             }
             Event::Server { name, up } => self.lua.server_changed(&name, up),
-            Event::Reload(reply) => {
-                let outcome = self.reload_announced();
-                if let Some(reply) = reply {
-                    // Whoever asked may have gone.
-                    let _ = reply.send(outcome);
-                }
-            }
+            Event::Reload(reply) => self.reload_announced(reply),
+            Event::Loaded(loaded) => self.finish_reload(*loaded),
+            Event::Zones => self.publish_zones(),
             Event::Restart(asker) => self.restart(asker),
             Event::Successor(process, word) => return self.hear_successor(process, word),
         }
         false
     }
 
-    /// Reloads, and tells the log and whoever watches over this service.
-    fn reload_announced(&mut self) -> Result<Vec<String>, String> {
+    /// Reloads, and tells whoever watches over this service.
+    fn reload_announced(&mut self, reply: Option<Sender<ReloadOutcome>>) {
         notify::reloading();
-        let outcome = match &self.successor {
-            Some(_) => Err("a restart is under way, which reads the configuration".to_owned()),
-            None => self.reload(),
-        };
+        if self.successor.is_some() {
+            let reason = "a restart is under way, which reads the configuration".to_owned();
+            return self.end_reload(reply, Err(reason));
+        }
+        self.reload(reply);
+    }
+
+    /// A reload has ended: the log, whoever watches over this service and whoever asked are told.
+    fn end_reload(&mut self, reply: Option<Sender<ReloadOutcome>>, outcome: ReloadOutcome) {
         if let Err(reason) = &outcome {
             log::error!("the configuration was not reloaded, the old one serves on: {reason}");
         }
         self.say_ready();
-        outcome
+        if let Some(reply) = reply {
+            // Whoever asked may have gone.
+            let _ = reply.send(outcome);
+        }
     }
 
     /// Tells whoever watches over this service that all is as it should be, and what that is.

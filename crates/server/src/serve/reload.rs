@@ -4,35 +4,105 @@
 //! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
 //! closed after.
 
-use super::Daemon;
 use super::start::{bind_listener, prepare};
+use super::{Daemon, Event, ReloadOutcome};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
-use crate::config::{self, Config, Listener};
+use crate::config::zones::ZoneSpecs;
+use crate::config::{self, Config, Listener, LuaState};
 use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
-use crate::local::{self, Local};
+use crate::local::{Line, Local};
 use crate::log;
 use crate::worker::Order;
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+/// A configuration that is good, and waits for its zones.
+pub(super) struct Reloading {
+    lua: Arc<LuaState>,
+    config: Config,
+    logging: log::Settings,
+    listeners: Vec<Option<Arc<Sockets>>>,
+    reply: Option<Sender<ReloadOutcome>>,
+}
 
 impl Daemon {
-    /// Serves by the file as it is now; the lines for the operator.
-    ///
+    /// Begins to serve by the file as it is now; `reply` gets the lines for the operator, or why the old configuration
+    /// serves on. Zones are loaded on other threads, and everything is swapped when they are there.
+    pub(super) fn reload(&mut self, reply: Option<Sender<ReloadOutcome>>) {
+        if self.reloading.is_some() {
+            return self.asked_again.push(reply);
+        }
+        match self.prepare_reload() {
+            Ok((mut reloading, specs)) => {
+                reloading.reply = reply;
+                self.reloading = Some(reloading);
+                let previous = Arc::clone(&self.instance.config.load().local);
+                let events = self.overview.events.clone();
+                let load = move || {
+                    let loaded = Local::load(&specs, &previous);
+                    // A control thread that has ended needs no zones.
+                    let _ = events.send(Event::Loaded(Box::new(loaded)));
+                };
+                let started = std::thread::Builder::new()
+                    .name("zones".to_owned())
+                    .spawn(load);
+                if let Err(error) = started {
+                    self.give_up(format!("no thread to load zones with: {error}"));
+                }
+            }
+            Err(reason) => self.end_reload(reply, Err(reason)),
+        }
+    }
+
+    /// Zones are being loaded for a configuration that will take this one's place.
+    pub(super) fn is_reloading(&self) -> bool {
+        self.reloading.is_some()
+    }
+
+    fn give_up(&mut self, reason: String) {
+        if let Some(reloading) = self.reloading.take() {
+            self.end_reload(reloading.reply, Err(reason));
+        }
+    }
+
     /// # Errors
     /// Why the old configuration serves on.
-    pub(super) fn reload(&mut self) -> Result<Vec<String>, String> {
+    fn prepare_reload(&mut self) -> Result<(Reloading, ZoneSpecs), String> {
         let old = self.instance.config.load_full();
         let lines = |error: config::ConfigError| error.lines().join("\n");
         let lua = self.arguments.load(Purpose::Serve, Some(&old));
         let lua = Arc::new(lua.map_err(lines)?);
-        let mut config = lua.derive(Some(&old)).map_err(lines)?;
-        let logging = lua.edit(|spec| spec.logging);
+        let config = lua.derive(Some(&old)).map_err(lines)?;
+        let (logging, zones) = lua.edit(|spec| (spec.logging, spec.zones.clone()));
         let listeners = self.listeners_for(&config)?;
-        let (local, of_zones) = lua.edit(|spec| Local::load(&spec.zones, &old.local));
-        config.local = Arc::new(local);
-        config.count_traffic(self.instance.shards.len(), Some(&old));
+        let reloading = Reloading {
+            lua,
+            config,
+            logging,
+            listeners,
+            reply: None,
+        };
+        Ok((reloading, zones))
+    }
 
+    /// The zones are there, as far as they can be: from here on nothing fails.
+    pub(super) fn finish_reload(&mut self, (local, of_zones): (Local, Vec<Line>)) {
+        let Some(reloading) = self.reloading.take() else {
+            return;
+        };
+        let Reloading {
+            lua,
+            mut config,
+            logging,
+            listeners,
+            reply,
+        } = reloading;
+        // Some may have been transferred since.
+        config.local = Arc::new(local.anew());
+        let old = self.instance.config.load_full();
+        config.count_traffic(self.instance.shards.len(), Some(&old));
         log::set(self.arguments.log_settings(logging));
         lua.edit(|spec| say_remarks(spec));
         let mut lines: Vec<String> = of_zones.iter().map(|line| line.text.clone()).collect();
@@ -40,10 +110,27 @@ impl Daemon {
         lua.serve(&self.metrics);
         self.lua = lua;
         self.applied = self.lua.edit(|spec| spec.edits);
-        of_zones.iter().for_each(local::Line::log);
+        of_zones.iter().for_each(Line::log);
         lines.extend(self.swap(config, listeners));
         self.retired.push(old);
-        Ok(lines)
+        self.end_reload(reply, Ok(lines));
+        for reply in std::mem::take(&mut self.asked_again) {
+            self.reload(reply);
+        }
+    }
+
+    /// Has the zones serve as they are now.
+    pub(super) fn publish_zones(&mut self) {
+        self.keeper.publishing();
+        let old = self.instance.config.load_full();
+        let config = Config {
+            local: Arc::new(old.local.anew()),
+            ..Config::clone(&old)
+        };
+        self.instance.config.store(Arc::new(config));
+        self.retired.push(old);
+        // Workers let go of what is no longer served.
+        self.order(|| Order::Wake);
     }
 
     /// The sockets for all listeners of `config`: those that serve already, and new ones.
@@ -82,7 +169,6 @@ impl Daemon {
             .map_err(|error| format!("cannot serve {}: {error}", listener.address))
     }
 
-    /// Everything is good: from here on nothing fails.
     pub(super) fn swap(
         &mut self,
         config: Config,
@@ -100,6 +186,7 @@ impl Daemon {
         self.instance.listeners.replace(listeners.clone());
         self.instance.config.store(Arc::clone(&config));
         config.take_effect();
+        self.keeper.follow(&config.local);
         for sockets in listeners.iter().skip(old.len()).flatten() {
             self.order(|| Order::Listen(Arc::clone(sockets)));
             self.services.accept(sockets);

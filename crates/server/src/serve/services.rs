@@ -14,6 +14,7 @@ use crate::frontend::listeners::{Sockets, serving};
 use crate::frontend::tcp::{self, Frontend};
 use crate::handover::{Receiver, SendAnswer};
 use crate::instance::Instance;
+use crate::local::Keeper;
 use crate::log;
 use crate::random::Random;
 use crate::runtime::{self, Shared};
@@ -74,6 +75,15 @@ impl Services {
         self.runtime.block_on(self.checks.first_round(servers));
         let _inside = self.runtime.enter();
         self.checks.follow(servers);
+    }
+
+    /// What runs the tasks of zones.
+    pub(super) fn keeper(&self, events: &Sender<Event>) -> Keeper {
+        let events = events.clone();
+        Keeper::new(self.runtime.handle().clone(), move || {
+            // A control thread that has ended serves nothing.
+            let _ = events.send(Event::Zones);
+        })
     }
 
     /// From now on signals are events, and the doors are open.

@@ -185,6 +185,8 @@ impl Daemon {
         services
             .open(doors, &overview, &metrics, handed, &sender)
             .map_err(system("starting services"))?;
+        let keeper = services.keeper(&sender);
+        keeper.follow(&instance.config.load().local);
         let workers = start_all(rings, &instance)?;
         let reins: Vec<_> = workers.iter().map(|worker| worker.reins.clone()).collect();
         watchdog::start(reins.clone()).map_err(system("starting the watchdog"))?;
@@ -201,6 +203,9 @@ impl Daemon {
             metrics,
             services,
             follower,
+            keeper,
+            reloading: None,
+            asked_again: Vec::new(),
             helper,
             needs: Needs::default(),
             retired: Vec::new(),

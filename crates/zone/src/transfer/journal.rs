@@ -14,7 +14,7 @@
 use super::query::append;
 use super::{Change, serial};
 use crate::rdata;
-use crate::record::Record;
+use crate::record::{Record, RecordRef};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use wire::codes::qtype;
@@ -115,6 +115,21 @@ impl Journal {
         let start = self.changes.iter().rposition(is_from)?;
         Some(&self.changes[start..])
     }
+
+    /// The changes that lead from one serial to another; `None` where one of them is not known.
+    #[must_use]
+    pub fn between(&self, from: u32, to: u32) -> Option<&[Change]> {
+        let changes = self.since(from)?;
+        let is_last = |change: &Change| change.serials().is_some_and(|(_, reached)| reached == to);
+        let count = changes.iter().position(is_last)? + 1;
+        Some(&changes[..count])
+    }
+
+    /// The serial that the newest change led to.
+    #[must_use]
+    pub fn newest(&self) -> Option<u32> {
+        self.changes.last()?.serials().map(|(_, to)| to)
+    }
 }
 
 /// Reads a journal of `zone`.
@@ -198,18 +213,24 @@ fn half(octets: &[u8]) -> Option<(Record, Vec<Record>)> {
 }
 
 fn record(rest: &mut &[u8]) -> Option<Record> {
+    let record = view(rest)?;
+    rdata::check(record.kind, record.rdata).ok()?;
+    Some(record.to_owned())
+}
+
+/// The record that `rest` begins with, which is taken off it.
+pub(super) fn view<'o>(rest: &mut &'o [u8]) -> Option<RecordRef<'o>> {
     let owner = Name::parse(rest).ok()?;
     let (fixed, tail) = rest[owner.len()..].split_first_chunk::<10>()?;
     let [k0, k1, c0, c1, t0, t1, t2, t3, l0, l1] = *fixed;
     let (rdata, tail) = tail.split_at_checked(usize::from(u16::from_be_bytes([l0, l1])))?;
-    let kind = u16::from_be_bytes([k0, k1]);
-    rdata::check(kind, rdata).ok()?;
+    let owner = &rest[..owner.len()];
     *rest = tail;
-    Some(Record {
-        owner: owner.as_bytes().into(),
-        kind,
+    Some(RecordRef {
+        owner,
+        kind: u16::from_be_bytes([k0, k1]),
         class: u16::from_be_bytes([c0, c1]),
         ttl: u32::from_be_bytes([t0, t1, t2, t3]),
-        rdata: rdata.into(),
+        rdata,
     })
 }

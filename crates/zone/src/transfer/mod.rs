@@ -7,14 +7,18 @@
 //! | [`incoming`] | messages as records, believed only where they hold together | the same |
 //! | [`query`] | the questions of both, SOA queries and NOTIFY | the same, 1996 |
 //! | [`journal`] | changes in a file that is only appended to | |
+//! | [`snapshot`] | a whole zone in a file | |
+//! | [`apply`] | changes carried out on a compiled zone | 1995 |
 //! | [`serial`] | which zone is newer | 1982 |
 
+pub mod apply;
 pub mod change;
 pub mod incoming;
 pub mod journal;
 pub mod outgoing;
 pub mod query;
 pub mod serial;
+pub mod snapshot;
 
 pub use change::{Change, Patch, PatchError};
 

@@ -36,7 +36,7 @@ mod xdp;
 mod zones;
 
 use super::spec::Spec;
-use mlua::{AppDataRefMut, FromLuaMulti, IntoLuaMulti, Lua, MultiValue};
+use mlua::{AppDataRefMut, FromLuaMulti, Function, IntoLuaMulti, Lua, MultiValue};
 use std::ops::{Deref, DerefMut};
 
 /// Gives a new state all functions, objects and constants of the language.
@@ -78,18 +78,30 @@ where
     A: FromLuaMulti,
     R: IntoLuaMulti,
 {
-    let at_start = AT_START.contains(&name);
-    let placed = lua.create_function(move |lua, arguments: MultiValue| {
-        refuse_late(lua, at_start)
-            .and_then(|()| A::from_lua_args(arguments, 1, None, lua))
-            .and_then(|arguments| function(lua, arguments))
-            .map_err(|error| place::located(lua, name, &error))
-    })?;
     debug_assert!(
         !lua.globals().contains_key(name)?,
         "{name} is registered twice"
     );
-    lua.globals().raw_set(name, placed)
+    lua.globals().raw_set(name, placed(lua, name, function)?)
+}
+
+/// `function` for Lua. Its errors tell file, line and name.
+fn placed<A, R>(
+    lua: &Lua,
+    name: &'static str,
+    function: impl Fn(&Lua, A) -> mlua::Result<R> + Send + Sync + 'static,
+) -> mlua::Result<Function>
+where
+    A: FromLuaMulti,
+    R: IntoLuaMulti,
+{
+    let at_start = AT_START.contains(&name);
+    lua.create_function(move |lua, arguments: MultiValue| {
+        refuse_late(lua, at_start)
+            .and_then(|()| A::from_lua_args(arguments, 1, None, lua))
+            .and_then(|arguments| function(lua, arguments))
+            .map_err(|error| place::located(lua, name, &error))
+    })
 }
 
 /// Functions whose work is done when the instance starts or reloads.

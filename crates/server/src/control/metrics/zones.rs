@@ -131,7 +131,7 @@ fn named(group: &Group, cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::spec::ZoneSpec;
+    use crate::config::zones::ZoneSpecs;
     use crate::local::Local;
     use crate::pipeline::authority::statistics::Statistics;
     use crate::pipeline::scene::{Scene, query};
@@ -142,7 +142,7 @@ mod tests {
     /// A scene with two zones that are not loaded, the second with counters of its own, and a query for each.
     fn scene() -> Scene {
         let apexes = ["example.com.", "example.org."].map(|name| name.parse::<NameBuf>().unwrap());
-        let specs = apexes.each_ref().map(|apex| ZoneSpec::test(apex.clone()));
+        let specs = ZoneSpecs::nowhere(&apexes);
         let mut scene = Scene::default();
         scene.change(|config| {
             config.local = Arc::new(Local::load(&specs, &Local::default()).0);

@@ -1,8 +1,10 @@
 //! One TCP client: reads queries, puts them to the pipeline, writes answers as they become ready.
 
 use super::counters::Counters;
-use crate::backend::tcp::{self as backend, Failure, transfer};
+use crate::backend::tcp::transfer::{self, Sink};
+use crate::backend::tcp::{self as backend, Failure};
 use crate::config::TcpTuning;
+use crate::local::answer::{self, Reply};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
 use crate::runtime::memory::Hold;
@@ -17,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 
@@ -244,6 +246,10 @@ impl Connection {
                 asking.spawn(self.ask(asked, hold, place, ready.clone()));
                 Ok(())
             }
+            Decision::Zone(asked) => {
+                asking.spawn(self.ask_zone(asked, place, ready.clone()));
+                Ok(())
+            }
             // As dnsdist does (seen with 1.7.3): nobody waits on a connection for an answer that will not come.
             Decision::Drop(_) => Err(End::Enough),
         }
@@ -286,15 +292,43 @@ impl Connection {
         let shared = Arc::clone(&self.shared);
         let counters = Arc::clone(&self.counters);
         async move {
-            let mut messages = Messages {
-                places: Arc::new(Semaphore::new(MESSAGES_AHEAD)),
-                ready,
-            };
+            let mut messages = Messages::new(ready);
             let passed = transfer::pass(&shared, &asked, &mut messages).await;
             if let Err(failure) = passed {
                 fail(failure, &counters, &messages.ready);
             }
             drop((hold, place));
+        }
+    }
+
+    /// A task that hands the messages of a transfer of our own, or one answer, to the writing half.
+    fn ask_zone(
+        &self,
+        asked: Box<answer::Asked>,
+        place: OwnedSemaphorePermit,
+        ready: Ready,
+    ) -> impl Future<Output = ()> + use<> {
+        let shared = Arc::clone(&self.shared);
+        async move {
+            // A transfer waits for its turn with all others. The semaphore is never closed.
+            let _turn = shared.transfers.acquire().await;
+            let replying = Arc::clone(&shared);
+            let mut outgoing = match spawn_blocking(move || asked.reply(&replying)).await {
+                Ok(Some(Reply::Message(message))) => answer::alone(message),
+                Ok(Some(Reply::Transfer(transfer))) => answer::transfer(transfer),
+                Ok(None) | Err(_) => return ready.failed.notify_one(),
+            };
+            let mut messages = Messages::new(ready);
+            while let Some(message) = outgoing.recv().await {
+                let mut hold = shared.memory.hold();
+                let (Ok(message), true) = (message, hold.set(MESSAGE_LENGTH_MAX).is_ok()) else {
+                    return messages.ready.failed.notify_one();
+                };
+                if !messages.take(message, hold).await {
+                    return;
+                }
+            }
+            drop(place);
         }
     }
 
@@ -343,6 +377,15 @@ const MESSAGES_AHEAD: usize = 4;
 struct Messages {
     places: Arc<Semaphore>,
     ready: Ready,
+}
+
+impl Messages {
+    fn new(ready: Ready) -> Messages {
+        Messages {
+            places: Arc::new(Semaphore::new(MESSAGES_AHEAD)),
+            ready,
+        }
+    }
 }
 
 impl transfer::Sink for Messages {

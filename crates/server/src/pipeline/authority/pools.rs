@@ -7,7 +7,7 @@ use wire::name::Name;
 use zone::answer::Zones;
 
 /// Pools by zone. The default value: every zone serves the default pool.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct ZonePools {
     /// By a zone's number; empty where none names a pool.
     of_zone: Vec<Box<[PoolId]>>,

@@ -136,7 +136,7 @@ impl Group {
 }
 
 /// The counters of one configuration's zones.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Statistics {
     /// The first one is that of the zones without their own; empty until somebody counts.
     blocks: Vec<Block>,

@@ -1,0 +1,219 @@
+//! Lists within `millrace.addZone{}`: `primaries` and `notify`, which are servers, and `acl`.
+
+use super::super::options::shown;
+use super::super::{place, spec, wrong};
+use crate::config::addresses::with_port;
+use crate::config::defaults::DNS_PORT;
+use crate::local::{Acl, AclEntry, Action, Peer};
+use crate::pipeline::acl::Netmask;
+use ipnet::IpNet;
+use mlua::{Lua, Table, Value};
+use std::sync::Arc;
+use wire::name::NameBuf;
+use zone::tsig::Key;
+
+/// The servers that `value` lists: `{{address="192.0.2.1:53", key="k."}, …}`; one alone, and an address without a key, need
+/// no table around.
+pub(super) fn peers(lua: &Lua, option: &str, value: Option<Value>) -> mlua::Result<Vec<Peer>> {
+    let peer = |(place, value): (String, Value)| match value {
+        Value::String(address) => Ok(Peer {
+            address: address_of(&place, &address.to_string_lossy())?,
+            key: None,
+        }),
+        Value::Table(table) => peer(lua, &place, &table),
+        other => Err(wrong(format!(
+            "{place}: {{address=\"192.0.2.1:53\", key=\"k.\"}} expected, got {}",
+            shown(&other)
+        ))),
+    };
+    each(option, value, "address")?
+        .into_iter()
+        .map(peer)
+        .collect()
+}
+
+fn peer(lua: &Lua, place: &str, table: &Table) -> mlua::Result<Peer> {
+    only(place, table, &["address", "key"])?;
+    let address = text(place, table, "address")?;
+    let address = address.ok_or_else(|| {
+        wrong(format!(
+            "{place}: address: it is missing, as in address=\"192.0.2.1:53\""
+        ))
+    })?;
+    let key = text(place, table, "key")?;
+    Ok(Peer {
+        address: address_of(place, &address)?,
+        key: key.map(|name| key_of(lua, place, &name)).transpose()?,
+    })
+}
+
+fn address_of(place: &str, text: &str) -> mlua::Result<std::net::SocketAddr> {
+    with_port(text, DNS_PORT).map_err(|error| wrong(format!("{place}: address: {error}")))
+}
+
+/// A key that was added before.
+fn key_of(lua: &Lua, place: &str, name: &str) -> mlua::Result<Arc<Key>> {
+    let parsed: NameBuf = name
+        .parse()
+        .map_err(|error| wrong(format!("{place}: key: '{name}': {error}")))?;
+    let spec = spec(lua)?;
+    let key = spec.zones.key(parsed.as_name());
+    key.map(Arc::clone).ok_or_else(|| {
+        wrong(format!(
+            "{place}: key: there is no '{name}': a millrace.addKey{{name=\"{name}\", …}} must stand before this line"
+        ))
+    })
+}
+
+// ------------------------------------------------------------------------------------------------ acl
+
+/// The permissions that `value` lists: `{{action="transfer", address={"192.0.2.0/24"}, key="k."}, …}`.
+pub(super) fn acl(lua: &Lua, value: Option<Value>) -> mlua::Result<Acl> {
+    let mut entries = Vec::new();
+    for (place, value) in each("acl", value, "action")? {
+        let Value::Table(table) = value else {
+            return Err(wrong(format!(
+                "{place}: {{action=\"transfer\", address={{\"192.0.2.0/24\"}}, key=\"k.\"}} expected, got {}",
+                shown(&value)
+            )));
+        };
+        permission(lua, &place, &table, &mut entries)?;
+    }
+    Ok(entries.into_iter().collect())
+}
+
+fn permission(
+    lua: &Lua,
+    place: &str,
+    table: &Table,
+    entries: &mut Vec<AclEntry>,
+) -> mlua::Result<()> {
+    only(place, table, &["action", "address", "key"])?;
+    let actions = actions(place, table)?;
+    let keys = texts(place, table, "key")?
+        .iter()
+        .map(|name| key_of(lua, place, name).map(|key| Some(key.name().to_owned())))
+        .collect::<mlua::Result<Vec<_>>>()?;
+    let networks = networks(place, table)?;
+    if keys.is_empty() && networks.is_empty() {
+        return Err(wrong(format!(
+            "{place}: address or key: one of them must say who is allowed; everybody is address={{\"0.0.0.0/0\", \"::/0\"}}"
+        )));
+    }
+    let networks = if networks.is_empty() {
+        everybody()
+    } else {
+        networks
+    };
+    let keys = if keys.is_empty() { vec![None] } else { keys };
+    for action in actions {
+        for network in &networks {
+            entries.extend(keys.iter().map(|key| AclEntry {
+                action,
+                network: *network,
+                key: key.clone(),
+            }));
+        }
+    }
+    Ok(())
+}
+
+fn actions(place: &str, table: &Table) -> mlua::Result<Vec<Action>> {
+    let words = texts(place, table, "action")?;
+    if words.is_empty() {
+        return Err(wrong(format!(
+            "{place}: action: it is missing: {} expected",
+            Action::WORDS
+        )));
+    }
+    let action = |word: &String| {
+        Action::of_word(word).ok_or_else(|| {
+            wrong(format!(
+                "{place}: action: {} expected, got '{word}'",
+                Action::WORDS
+            ))
+        })
+    };
+    words.iter().map(action).collect()
+}
+
+fn networks(place: &str, table: &Table) -> mlua::Result<Vec<IpNet>> {
+    let network = |text: &String| match text.parse::<Netmask>() {
+        Ok(Netmask {
+            network,
+            negated: false,
+        }) => Ok(network),
+        Ok(_) => Err(wrong(format!(
+            "{place}: address: '{text}': a ! excludes nobody here: the longest prefix decides, give it a key of its own"
+        ))),
+        Err(error) => Err(wrong(format!("{place}: address: {error}"))),
+    };
+    let texts = texts(place, table, "address")?;
+    texts.iter().map(network).collect()
+}
+
+fn everybody() -> Vec<IpNet> {
+    vec![
+        IpNet::V4(ipnet::Ipv4Net::default()),
+        IpNet::V6(ipnet::Ipv6Net::default()),
+    ]
+}
+
+// ---------------------------------------------------------------------------------------------- lists
+
+/// The entries of a list, each with how messages call it. A table with the field `mark` is an entry by itself.
+fn each(option: &str, value: Option<Value>, mark: &str) -> mlua::Result<Vec<(String, Value)>> {
+    let Some(Value::Table(table)) = value else {
+        let alone = value.filter(|value| !value.is_nil());
+        return Ok(alone
+            .map(|value| (option.to_owned(), value))
+            .into_iter()
+            .collect());
+    };
+    if table.contains_key(mark)? {
+        return Ok(vec![(option.to_owned(), Value::Table(table))]);
+    }
+    let entries = table.sequence_values::<Value>().enumerate();
+    let entries = entries.map(|(at, value)| Ok((format!("{option}[{}]", at + 1), value?)));
+    let entries: Vec<_> = entries.collect::<mlua::Result<_>>()?;
+    if entries.is_empty() && !table.is_empty() {
+        return Err(wrong(format!(
+            "{option}: a list in braces expected, as in {option}={{{{{mark}=…}}}}"
+        )));
+    }
+    Ok(entries)
+}
+
+/// The text in this field.
+fn text(place: &str, table: &Table, field: &str) -> mlua::Result<Option<String>> {
+    table
+        .raw_get(field)
+        .map_err(|error| wrong(format!("{place}: {field}: {}", place::text_of(&error))))
+}
+
+/// The texts in this field, which may be one or a list.
+fn texts(place: &str, table: &Table, field: &str) -> mlua::Result<Vec<String>> {
+    match table.raw_get(field)? {
+        Value::Table(list) => list
+            .sequence_values::<String>()
+            .map(|text| {
+                text.map_err(|error| wrong(format!("{place}: {field}: {}", place::text_of(&error))))
+            })
+            .collect(),
+        _ => Ok(text(place, table, field)?.into_iter().collect()),
+    }
+}
+
+/// No field but these: another one is a slip of the pen, and would open or close a door.
+fn only(place: &str, table: &Table, known: &[&str]) -> mlua::Result<()> {
+    for pair in table.pairs::<Value, Value>() {
+        let name = shown(&pair?.0);
+        if !known.contains(&name.as_str()) {
+            return Err(wrong(format!(
+                "{place}: there is no '{name}': {} expected",
+                known.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}

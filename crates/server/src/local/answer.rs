@@ -1,0 +1,283 @@
+//! What the runtime answers for zones of our own: transfers out (AXFR: RFC 5936; IXFR: RFC 1995), NOTIFY in (RFC 1996),
+//! and queries of any kind that are signed (RFC 8945). [`crate::pipeline::zone_traffic`] hands them over.
+
+mod transfers;
+
+pub use transfers::{Messages, alone, transfer};
+
+use super::acl::Action;
+use super::live::seconds_now;
+use super::settings::ZoneSettings;
+use super::{Live, Order};
+use crate::config::Config;
+use crate::log;
+use crate::pipeline::HandOver;
+use crate::pipeline::extras::Extras;
+use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
+use crate::runtime::Shared;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::codes::{QtypeText, opcode, qtype, rcode};
+use wire::message::{HEADER_LENGTH, Header, parse_query};
+use wire::name::NameBuf;
+use zone::transfer::query as asked_for;
+use zone::tsig::{Refusal, Session, verify_request};
+use zone::zone::Zone;
+
+/// A query that was handed over, with the configuration that it was judged by.
+pub struct Asked {
+    pub config: Arc<Config>,
+    pub message: Box<[u8]>,
+    pub found: Found,
+    pub extras: Option<Box<Extras>>,
+    pub client: SocketAddr,
+    pub destination: SocketAddr,
+    pub protocol: Protocol,
+    pub way: Way,
+}
+
+/// What becomes of it.
+pub enum Reply {
+    Message(Vec<u8>),
+    /// Many messages, over the stream.
+    Transfer(Box<Transfer>),
+}
+
+/// A zone, or its changes, on its way out.
+pub struct Transfer {
+    zone: Arc<Zone>,
+    live: Arc<Live>,
+    settings: Arc<ZoneSettings>,
+    state_directory: std::path::PathBuf,
+    id: u16,
+    /// The serial that the client has, where it asked for changes.
+    known: Option<u32>,
+    session: Option<Session>,
+    client: SocketAddr,
+}
+
+impl Asked {
+    /// A copy of the query out of its buffer.
+    pub fn copy(
+        hand_over: &HandOver<'_>,
+        found: Found,
+        arrival: &Arrival<'_>,
+        config: &Arc<Config>,
+    ) -> Asked {
+        Asked {
+            extras: hand_over.extras.clone(),
+            config: Arc::clone(config),
+            message: arrival.message[..found.length].into(),
+            found,
+            client: arrival.client,
+            destination: arrival.destination,
+            protocol: arrival.protocol,
+            way: arrival.way,
+        }
+    }
+
+    /// The reply. Reads a journal, which may take a moment: where that is allowed.
+    pub fn reply(&self, shared: &Shared) -> Option<Reply> {
+        let key_of = |name: wire::name::Name<'_>| self.config.local.key(name);
+        match verify_request(&self.message, key_of, seconds_now()) {
+            Err(refusal) => Some(Reply::Message(self.refused(*refusal))),
+            Ok(session) => {
+                let length = session
+                    .as_ref()
+                    .map_or(self.message.len(), Session::request_length);
+                let request = unsigned(&self.message, length, session.is_some());
+                self.judged(&request, session, shared)
+            }
+        }
+    }
+
+    fn refused(&self, refusal: Refusal) -> Vec<u8> {
+        log::verbose!(
+            "{}: {} for {} is refused: {}",
+            self.client,
+            QtypeText(self.found.parts.qtype),
+            self.found.parts.qname(&self.message),
+            refusal.error
+        );
+        let mut answer = self.bare(refusal.rcode());
+        refusal.sign(&mut answer);
+        answer
+    }
+
+    /// Header and question with this code.
+    fn bare(&self, code: u16) -> Vec<u8> {
+        let mut answer = self.message[..self.found.parts.question_end.into()].to_vec();
+        let asked = Header::read(&answer).unwrap_or_default();
+        let mut header = Header::default();
+        header.set_id(asked.id());
+        header.set_qr(true);
+        header.set_opcode(asked.opcode());
+        header.set_rd(asked.rd());
+        header.set_rcode(code as u8);
+        header.set_question_count(1);
+        answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+        answer
+    }
+
+    fn judged(&self, request: &[u8], session: Option<Session>, shared: &Shared) -> Option<Reply> {
+        let opcode = Header::read(request)?.opcode();
+        match (opcode, self.found.parts.qtype) {
+            (opcode::NOTIFY, _) => {
+                Some(self.signed(session, |session| self.notified(request, session)))
+            }
+            (opcode::QUERY, qtype::AXFR | qtype::IXFR) => Some(self.transfer(request, session)),
+            (opcode::QUERY, _) => self.ordinary(request, session?, shared).map(Reply::Message),
+            _ => Some(self.signed(session, |_| self.bare(rcode::NOTIMP))),
+        }
+    }
+
+    /// A message, signed where the request was.
+    fn signed(
+        &self,
+        mut session: Option<Session>,
+        message: impl FnOnce(Option<&Session>) -> Vec<u8>,
+    ) -> Reply {
+        let mut message = message(session.as_ref());
+        if let Some(session) = &mut session {
+            session.sign(&mut message, seconds_now());
+        }
+        Reply::Message(message)
+    }
+
+    /// The zone that is asked for by its very name, if this client may.
+    ///
+    /// # Errors
+    /// The code that says why not.
+    fn permitted(
+        &self,
+        action: Action,
+        session: Option<&Session>,
+    ) -> Result<(&Arc<Live>, &Arc<ZoneSettings>), u16> {
+        let name = self.found.parts.qname(&self.message);
+        // RFC 5936 §2.2.1: "If a server is not authoritative for the queried zone, the server SHOULD set the value to
+        // NotAuth(9)."
+        let (live, settings) = self.config.local.find(name).ok_or(rcode::NOTAUTH)?;
+        let key = session.map(|session| session.key().name());
+        let client = self.client.ip();
+        let is_primary = |settings: &ZoneSettings| {
+            settings.primaries.iter().any(|peer| {
+                let peer_key = peer.key.as_ref().map(|key| key.name());
+                peer.address.ip().to_canonical() == client.to_canonical()
+                    && (peer_key.is_none() || peer_key == key)
+            })
+        };
+        let is_allowed = settings.acl.allows(action, client, key)
+            || action == Action::Notify && is_primary(settings);
+        if is_allowed {
+            return Ok((live, settings));
+        }
+        log::verbose!(
+            "zone {}: {client} may not {action:?}: no acl entry names it{}",
+            live.apex,
+            if key.is_some() {
+                " with its key"
+            } else {
+                "; its message was not signed"
+            }
+        );
+        Err(rcode::REFUSED)
+    }
+
+    /// RFC 1996 §4.7: the answer repeats the question.
+    fn notified(&self, request: &[u8], session: Option<&Session>) -> Vec<u8> {
+        if self.found.parts.qtype != qtype::SOA {
+            return self.bare(rcode::FORMERR);
+        }
+        let live = match self.permitted(Action::Notify, session) {
+            Ok((live, settings)) if settings.is_secondary() => live,
+            // RFC 1996 §3.10 leaves it open; a primary is told nothing.
+            Ok(_) => return self.bare(rcode::NOTAUTH),
+            Err(code) => return self.bare(code),
+        };
+        let serial = parse_query(request)
+            .ok()
+            .and_then(|parts| asked_for::stated_serial(request, &parts));
+        let order = Order::Notified {
+            from: self.client.ip().to_canonical(),
+            serial,
+        };
+        // Where the queue is full, its task will look at the primaries anyway.
+        let _ = live.orders.try_send(order);
+        let mut answer = self.bare(rcode::NOERROR);
+        if let Some(mut header) = Header::read(&answer) {
+            header.set_aa(true);
+            answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+        }
+        answer
+    }
+
+    /// A transfer out, or why not.
+    fn transfer(&self, request: &[u8], session: Option<Session>) -> Reply {
+        let refuse = |session, code| self.signed(session, |_| self.bare(code));
+        let (live, settings) = match self.permitted(Action::Transfer, session.as_ref()) {
+            Ok(permitted) => permitted,
+            Err(code) => return refuse(session, code),
+        };
+        let Some(zone) = live.served() else {
+            return refuse(session, rcode::SERVFAIL);
+        };
+        let is_incremental = self.found.parts.qtype == qtype::IXFR;
+        let known = parse_query(request)
+            .ok()
+            .filter(|_| is_incremental)
+            .and_then(|parts| asked_for::stated_serial(request, &parts));
+        // RFC 1995 §3: an IXFR query has the SOA record of the client's version.
+        if is_incremental && known.is_none() {
+            return refuse(session, rcode::FORMERR);
+        }
+        let transfer = Transfer {
+            zone,
+            live: Arc::clone(live),
+            settings: Arc::clone(settings),
+            state_directory: self.config.local.state_directory().to_owned(),
+            id: Header::read(request).map_or(0, |header| header.id()),
+            known,
+            session,
+            client: self.client,
+        };
+        match (self.protocol, is_incremental) {
+            (Protocol::Tcp, _) => Reply::Transfer(Box::new(transfer)),
+            (Protocol::Udp, true) => Reply::Message(transfer.datagram(self.found.limit)),
+            // RFC 5936 §4.2: AXFR over UDP is "not defined".
+            (Protocol::Udp, false) => refuse(transfer.session, rcode::NOTIMP),
+        }
+    }
+
+    /// A query like any other, but signed: answered as others are, and signed.
+    fn ordinary(&self, request: &[u8], mut session: Session, shared: &Shared) -> Option<Vec<u8>> {
+        let parts = parse_query(request).ok()?;
+        let found = Found {
+            length: request.len(),
+            parts,
+            limit: self.found.limit.saturating_sub(session.signature_length()),
+            ..self.found
+        };
+        let ends = (self.client, self.destination);
+        let mut query = OwnedQuery::copy(request, found.limit, ends, (self.protocol, self.way));
+        let extras = self.extras.clone();
+        let (length, _) = shared.resume(&self.config, &mut query, &found, extras)?;
+        let mut answer = query.bytes(length).to_vec();
+        session.sign(&mut answer, seconds_now());
+        Some(answer)
+    }
+}
+
+/// The message as it was before it was signed.
+fn unsigned(message: &[u8], length: usize, was_signed: bool) -> Vec<u8> {
+    let mut message = message[..length].to_vec();
+    if was_signed && let Some(mut header) = Header::read(&message) {
+        header.set_additional_count(header.additional_count().saturating_sub(1));
+        message[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+    }
+    message
+}
+
+/// How the log calls a zone.
+fn shown(zone: &Zone) -> NameBuf {
+    zone.apex()
+}

@@ -1,0 +1,157 @@
+//! Transfers out: the messages of one, made as fast as the client takes them, of one version of the zone from the first to
+//! the last.
+
+use super::super::live::seconds_now;
+use super::super::store::Store;
+use super::{Session, Transfer, shown};
+use crate::log;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use wire::codes::qtype;
+use zone::transfer::outgoing::{self, MESSAGE_LENGTH};
+use zone::transfer::{AsRecord, Change, serial};
+use zone::zone::Zone;
+
+/// Messages that are made ahead of the client: a slow one makes us keep no more of its zone than these.
+const AHEAD: usize = 2;
+
+/// The messages of a transfer. When `None` comes behind the last, it is whole; an error breaks it off, and the client must
+/// be told so by the connection's end.
+pub type Messages = mpsc::Receiver<Result<Vec<u8>, String>>;
+
+/// Begins a transfer; it ends when nobody takes its messages any more.
+pub fn transfer(transfer: Box<Transfer>) -> Messages {
+    let (sender, messages) = mpsc::channel(AHEAD);
+    tokio::spawn(transfer.send(sender));
+    messages
+}
+
+/// One message and no more.
+pub fn alone(message: Vec<u8>) -> Messages {
+    let (sender, messages) = mpsc::channel(1);
+    // There is room for one.
+    let _ = sender.try_send(Ok(message));
+    messages
+}
+
+type Sink = mpsc::Sender<Result<Vec<u8>, String>>;
+
+impl Transfer {
+    async fn send(mut self: Box<Self>, sink: Sink) {
+        let zone = Arc::clone(&self.zone);
+        let soa = zone.soa_record();
+        let current = zone.soa().serial;
+        let mut session = self.session.take();
+        let (id, client) = (self.id, self.client);
+        let apex = shown(&zone);
+        // RFC 1995 §2: "If an IXFR query with the same or newer version number than that of the server is received, it is
+        // replied to with a single SOA record of the server's current version".
+        let is_newer = |known: &u32| serial::is_newer(current, *known);
+        let known = self.known;
+        let changes = match known {
+            Some(known) if !is_newer(&known) => Some(Vec::new()),
+            Some(_) => spawn_blocking(move || self.changes()).await.ok().flatten(),
+            None => None,
+        };
+        let (what, sent) = match changes {
+            Some(changes) => {
+                let records = outgoing::ixfr(&soa, &changes);
+                let sent = pass(records, &zone, (id, qtype::IXFR), &mut session, &sink).await;
+                ("IXFR", sent)
+            }
+            // RFC 1995 §4: where the changes are not known, "the server should reply with an AXFR style response".
+            None => {
+                let kind = if known.is_some() {
+                    qtype::IXFR
+                } else {
+                    qtype::AXFR
+                };
+                let records = outgoing::axfr(&soa, zone.records().skip(1));
+                let sent = pass(records, &zone, (id, kind), &mut session, &sink).await;
+                ("AXFR", sent)
+            }
+        };
+        match sent {
+            Ok(octets) => log::info!(
+                "zone {apex}: serial {current} went by {what} to {client}, {octets} octets"
+            ),
+            Err(reason) => log::warn!("zone {apex}: {what} to {client} was broken off: {reason}"),
+        }
+    }
+
+    /// The changes from what the client knows to this version, where the journal has them and they are less than the zone.
+    fn changes(&self) -> Option<Vec<Change>> {
+        let octets = self.settings.journal_octets;
+        let store = Store::new(&self.state_directory, &self.live.apex, octets);
+        let changes = store.changes(self.known?, self.zone.soa().serial)?;
+        let count: usize = changes.iter().map(|change| change.records().count()).sum();
+        (count as u64 <= self.zone.records_count()).then_some(changes)
+    }
+
+    /// The one message that answers over UDP: the changes where they fit, else the SOA record alone, which says: come by
+    /// TCP (RFC 1995 §2).
+    pub(super) fn datagram(mut self, limit: usize) -> Vec<u8> {
+        let soa = self.zone.soa_record();
+        let current = self.zone.soa().serial;
+        let is_behind = self
+            .known
+            .is_some_and(|known| serial::is_newer(current, known));
+        let changes = if is_behind { self.changes() } else { None };
+        let mut session = self.session.take();
+        let reserved = session.as_ref().map_or(0, Session::signature_length);
+        let apex = shown(&self.zone);
+        let pack = |changes: &[Change]| {
+            let records = outgoing::ixfr(&soa, changes);
+            let asked = (self.id, qtype::IXFR);
+            let mut messages =
+                outgoing::Messages::new(records, apex.as_name(), asked, limit, reserved);
+            let (mut message, mut more) = (Vec::new(), Vec::new());
+            let is_whole = messages.next_message(&mut message) == Ok(true)
+                && messages.next_message(&mut more) == Ok(false)
+                && message.len() + reserved <= limit;
+            is_whole.then_some(message)
+        };
+        let message = changes.and_then(|changes| pack(&changes));
+        let mut message = message.or_else(|| pack(&[])).unwrap_or_default();
+        if let Some(session) = &mut session {
+            session.sign(&mut message, seconds_now());
+        }
+        message
+    }
+}
+
+/// Passes all messages on; how many octets they have.
+async fn pass<R: AsRecord>(
+    records: impl Iterator<Item = R>,
+    zone: &Zone,
+    asked: (u16, u16),
+    session: &mut Option<Session>,
+    sink: &Sink,
+) -> Result<u64, String> {
+    let apex = zone.apex();
+    let reserved = session.as_ref().map_or(0, Session::signature_length);
+    let mut messages =
+        outgoing::Messages::new(records, apex.as_name(), asked, MESSAGE_LENGTH, reserved);
+    let mut octets = 0;
+    loop {
+        let mut message = Vec::with_capacity(MESSAGE_LENGTH);
+        match messages.next_message(&mut message) {
+            Ok(true) => {}
+            Ok(false) => return Ok(octets),
+            Err(error) => {
+                let reason = error.to_string();
+                // Nobody takes it where the client is gone.
+                let _ = sink.send(Err(reason.clone())).await;
+                return Err(reason);
+            }
+        }
+        if let Some(session) = session {
+            session.sign(&mut message, seconds_now());
+        }
+        octets += message.len() as u64;
+        if sink.send(Ok(message)).await.is_err() {
+            return Err("the client takes no more".to_owned());
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! What a secondary asks its primaries: SOA queries over UDP, transfers over TCP (RFC 1034 §4.3.5, RFC 1995, RFC 5936),
+//! signed where the primary has a key (RFC 8945). What comes back is believed only where it holds together (F34): crate
+//! `zone` checks messages and records, here are the limits of time.
+
+use super::live::seconds_now;
+use super::progress::Progress;
+use super::settings::{Peer, TransferBounds};
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+use wire::codes::{QtypeText, qtype, rcode};
+use wire::message::{
+    Header, MESSAGE_LENGTH_MAX, Records, Section, parse_response, question_matches,
+};
+use wire::name::{NAME_LENGTH_MAX, Name, compressed};
+use zone::record::Record;
+use zone::transfer::incoming::{Incoming, Item, Outcome, Progress as Step, TransferError};
+use zone::transfer::{Change, query, serial};
+use zone::tsig::{Session, TsigError, sign_request};
+use zone::zone::ZoneBuilder;
+
+/// How long a UDP answer is waited for; then the query goes out again.
+const TRIES: [Duration; 3] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+];
+
+/// How long a connection may take, and how long the next octets of a transfer.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+const SILENCE: Duration = Duration::from_secs(20);
+
+/// Why a primary was of no help.
+#[derive(Debug)]
+pub(super) enum AskError {
+    /// No answer to any try.
+    NoAnswer,
+    /// What was tried, and the system's reason.
+    System(&'static str, io::Error),
+    /// It said nothing for too long, or all of it took too long.
+    Slow(&'static str, Duration),
+    Signature(TsigError),
+    Transfer(TransferError),
+    /// It answers, but not with this zone's SOA record, and how.
+    NoSoa(String),
+    /// What came is no zone.
+    Zone(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AskError::NoAnswer => write!(f, "no answer over UDP, asked {} times", TRIES.len()),
+            AskError::System(what, error) => write!(f, "{what}: {error}"),
+            AskError::Slow(what, most) => write!(f, "{what} took more than {} s", most.as_secs()),
+            AskError::Signature(error) => write!(f, "signature: {error}"),
+            AskError::Transfer(error) => write!(f, "{error}"),
+            AskError::NoSoa(what) => write!(f, "no SOA record in its answer: {what}"),
+            AskError::Zone(what) => write!(f, "what came is no zone: {what}"),
+        }
+    }
+}
+
+impl From<TransferError> for AskError {
+    fn from(error: TransferError) -> AskError {
+        AskError::Transfer(error)
+    }
+}
+
+impl From<TsigError> for AskError {
+    fn from(error: TsigError) -> AskError {
+        AskError::Signature(error)
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> AskError {
+    move |error| AskError::System(what, error)
+}
+
+// ---------------------------------------------------------------------------------------------- UDP
+
+/// The serial that a primary has.
+///
+/// # Errors
+/// Why it does not say.
+pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<u32, AskError> {
+    let request = query::soa(random_id(), apex);
+    let answer = exchange(peer, request, &TRIES).await?;
+    match soa_serial(&answer, apex) {
+        Some(serial) => Ok(serial),
+        None => Err(AskError::NoSoa(described(&answer))),
+    }
+}
+
+/// Sends a request over UDP until its answer comes, which is returned without its signature. Datagrams that do not belong
+/// to it are passed over: whoever does not know the key cannot end the wait.
+///
+/// # Errors
+/// Why there is none.
+pub(super) async fn exchange(
+    peer: &Peer,
+    mut request: Vec<u8>,
+    tries: &[Duration],
+) -> Result<Vec<u8>, AskError> {
+    let length = request.len();
+    let session = |request: &mut Vec<u8>| {
+        request.truncate(length);
+        peer.key
+            .as_ref()
+            .map(|key| sign_request(request, key, seconds_now()))
+    };
+    let unsigned = request.clone();
+    let socket = socket_towards(peer.address).await?;
+    let mut last = AskError::NoAnswer;
+    for wait in tries {
+        request.clone_from(&unsigned);
+        let session = session(&mut request);
+        socket
+            .send(&request)
+            .await
+            .map_err(system("cannot be asked"))?;
+        match timeout(*wait, answer(&socket, &unsigned, session)).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            // Nobody listens there yet, or what came was not signed as it should be: the next try may do.
+            Ok(Err(error)) => {
+                last = error;
+                tokio::time::sleep(*wait / 4).await;
+            }
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+async fn socket_towards(address: SocketAddr) -> Result<UdpSocket, AskError> {
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any)
+        .await
+        .map_err(system("no socket to ask with"))?;
+    socket
+        .connect(address)
+        .await
+        .map_err(system("cannot be reached"))?;
+    Ok(socket)
+}
+
+/// The answer to `request`, whose signature `session` has made.
+async fn answer(
+    socket: &UdpSocket,
+    request: &[u8],
+    mut session: Option<Session>,
+) -> Result<Vec<u8>, AskError> {
+    let mut buffer = vec![0; MESSAGE_LENGTH_MAX];
+    loop {
+        let length = socket
+            .recv(&mut buffer)
+            .await
+            .map_err(system("no answer"))?;
+        let message = &buffer[..length];
+        if !is_answer(message, request) {
+            continue;
+        }
+        let length = match &mut session {
+            Some(session) => session.verify(message, seconds_now())?,
+            None => length,
+        };
+        return Ok(buffer[..length].to_vec());
+    }
+}
+
+/// Whether ID, opcode and question are those of the request.
+fn is_answer(message: &[u8], request: &[u8]) -> bool {
+    let headers = Header::read(message).zip(Header::read(request));
+    let is_its = headers.is_some_and(|(answer, asked)| {
+        answer.qr() && answer.id() == asked.id() && answer.opcode() == asked.opcode()
+    });
+    let Ok(parts) = wire::message::parse_query(request) else {
+        return false;
+    };
+    // A refusal may come without the question.
+    let is_bare = Header::read(message).is_some_and(|header| header.question_count() == 0);
+    is_its && (is_bare || question_matches(message, parts.question(request)))
+}
+
+fn soa_serial(answer: &[u8], apex: Name<'_>) -> Option<u32> {
+    let parts = parse_response(answer).ok()?;
+    let header = Header::read(answer)?;
+    if header.rcode() != 0 || !header.aa() {
+        return None;
+    }
+    let start = parts.question.map_or(12, |question| question.end);
+    let mut records = Records::new(answer, start, &header).flatten();
+    let is_soa = |record: &wire::message::Record| {
+        let mut buffer = [0; NAME_LENGTH_MAX];
+        let owner = compressed::expand(answer, record.owner_start.into(), &mut buffer);
+        record.section == Section::Answer && record.rtype == qtype::SOA && owner == Ok(apex)
+    };
+    let record = records.find(is_soa)?;
+    let place = usize::from(record.rdata_start)..usize::from(record.rdata_end);
+    let mut rdata = Vec::new();
+    zone::rdata::expand(qtype::SOA, answer, place, &mut rdata).ok()?;
+    serial::of_soa(&rdata)
+}
+
+fn described(answer: &[u8]) -> String {
+    let Some(header) = Header::read(answer) else {
+        return "no whole message".to_owned();
+    };
+    let code = rcode::name(header.rcode().into()).unwrap_or("an unknown code");
+    let authority = if header.aa() {
+        ""
+    } else {
+        ", not authoritative"
+    };
+    format!("{code}{authority}")
+}
+
+// ---------------------------------------------------------------------------------------------- TCP
+
+/// What a transfer came to.
+pub(super) enum Received {
+    /// Nothing newer than what is held; the primary's serial.
+    UpToDate(u32),
+    Whole(Box<ZoneBuilder>),
+    Changes(Vec<Change>),
+}
+
+/// Transfers the zone, or where `held` is its SOA record, what has changed since.
+///
+/// # Errors
+/// Why nothing of what came may be used.
+pub(super) async fn transfer(
+    peer: &Peer,
+    apex: Name<'_>,
+    held: Option<&Record>,
+    bounds: TransferBounds,
+    progress: &Progress,
+) -> Result<Received, AskError> {
+    progress.begin(0);
+    let receiving = receive(peer, apex, held, bounds, progress);
+    match timeout(bounds.duration, receiving).await {
+        Ok(received) => received,
+        Err(_) => Err(AskError::Slow("the transfer", bounds.duration)),
+    }
+}
+
+async fn receive(
+    peer: &Peer,
+    apex: Name<'_>,
+    held: Option<&Record>,
+    bounds: TransferBounds,
+    progress: &Progress,
+) -> Result<Received, AskError> {
+    let id = random_id();
+    let serial = held.and_then(|soa| serial::of_soa(&soa.rdata));
+    let (mut request, mut incoming) = match held.zip(serial) {
+        Some((soa, serial)) => (
+            query::ixfr(id, apex, soa.as_ref()),
+            Incoming::ixfr(apex, id, serial, bounds.incoming()),
+        ),
+        None => (
+            query::axfr(id, apex),
+            Incoming::axfr(apex, id, bounds.incoming()),
+        ),
+    };
+    let mut session = peer
+        .key
+        .as_ref()
+        .map(|key| sign_request(&mut request, key, seconds_now()));
+    let connecting = timeout(CONNECT_WITHIN, TcpStream::connect(peer.address)).await;
+    let mut stream = connecting
+        .map_err(|_| AskError::Slow("the connection", CONNECT_WITHIN))?
+        .map_err(system("no connection"))?;
+    let mut octets = (request.len() as u16).to_be_bytes().to_vec();
+    octets.extend(&request);
+    stream
+        .write_all(&octets)
+        .await
+        .map_err(system("cannot be asked"))?;
+    let mut gathered = Gathered::new(apex);
+    let mut message = Vec::new();
+    loop {
+        read_message(&mut stream, &mut message).await?;
+        progress.add(message.len());
+        let length = match &mut session {
+            Some(session) => verified(session, &message)?,
+            None => message.len(),
+        };
+        let step = incoming.message(&message[..length], |item| gathered.take(item))?;
+        gathered.check()?;
+        if let Step::Done(outcome) = step {
+            // RFC 8945 §5.3.1: the last message is signed.
+            if session.is_some_and(|session| !session.is_verified()) {
+                return Err(TsigError::Unsigned.into());
+            }
+            return Ok(gathered.received(outcome));
+        }
+    }
+}
+
+/// The length of the message without its signature. What a primary says without one it says to refuse.
+fn verified(session: &mut Session, message: &[u8]) -> Result<usize, AskError> {
+    session.verify(message, seconds_now()).map_err(|error| {
+        let code = Header::read(message).map_or(0, |header| header.rcode());
+        match error {
+            TsigError::Unsigned if code != 0 => TransferError::Refused(code.into()).into(),
+            error => AskError::Signature(error),
+        }
+    })
+}
+
+async fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> Result<(), AskError> {
+    let reading = async {
+        let length = usize::from(stream.read_u16().await?);
+        message.resize(length, 0);
+        stream.read_exact(message).await
+    };
+    match timeout(SILENCE, reading).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(AskError::System("the transfer was cut", error)),
+        Err(_) => Err(AskError::Slow("the next message", SILENCE)),
+    }
+}
+
+/// Records as they come.
+struct Gathered {
+    builder: ZoneBuilder,
+    changes: Vec<Change>,
+    error: Option<String>,
+}
+
+impl Gathered {
+    fn new(apex: Name<'_>) -> Gathered {
+        Gathered {
+            builder: ZoneBuilder::new(apex),
+            changes: Vec::new(),
+            error: None,
+        }
+    }
+
+    fn take(&mut self, item: Item) {
+        match item {
+            Item::Whole(record) => {
+                if let Err(error) = self.builder.push(record.as_ref()) {
+                    self.error.get_or_insert(error.to_string());
+                }
+            }
+            Item::From(from) => self.changes.push(Change {
+                to: from.clone(),
+                from,
+                removed: Vec::new(),
+                added: Vec::new(),
+            }),
+            Item::Removed(record) => self.last(|change| change.removed.push(record)),
+            Item::To(record) => self.last(|change| change.to = record),
+            Item::Added(record) => self.last(|change| change.added.push(record)),
+        }
+    }
+
+    fn last(&mut self, add: impl FnOnce(&mut Change)) {
+        // Each change begins with its first SOA record: crate zone has seen to it.
+        if let Some(change) = self.changes.last_mut() {
+            add(change);
+        }
+    }
+
+    fn check(&mut self) -> Result<(), AskError> {
+        self.error
+            .take()
+            .map_or(Ok(()), |error| Err(AskError::Zone(error)))
+    }
+
+    fn received(self, outcome: Outcome) -> Received {
+        match outcome {
+            Outcome::UpToDate(serial) => Received::UpToDate(serial),
+            Outcome::Whole => Received::Whole(Box::new(self.builder)),
+            Outcome::Changes => Received::Changes(self.changes),
+        }
+    }
+}
+
+impl AskError {
+    /// Whether AXFR should be tried where IXFR went wrong.
+    pub(super) fn asks_for_axfr(&self) -> bool {
+        match self {
+            AskError::Transfer(error) => error.asks_for_axfr(),
+            // Servers that do not know IXFR are said to close the connection.
+            AskError::System("the transfer was cut", _)
+            | AskError::Slow("the next message", _)
+            | AskError::Zone(_) => true,
+            _ => false,
+        }
+    }
+}
+
+/// An ID that nobody can predict.
+pub(super) fn random_id() -> u16 {
+    let mut octets = [0; 2];
+    getrandom::fill(&mut octets).expect("getrandom(2) cannot fail once the system has started");
+    u16::from_be_bytes(octets)
+}
+
+/// How messages name a transfer.
+pub(super) fn kind_of(held: Option<&Record>) -> impl fmt::Display {
+    QtypeText(if held.is_some() {
+        qtype::IXFR
+    } else {
+        qtype::AXFR
+    })
+}

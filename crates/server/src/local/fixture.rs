@@ -1,0 +1,69 @@
+//! For tests: zones in text, settings, a primary by script.
+
+use super::live::Live;
+use super::settings::{Peer, ZoneSettings};
+use crate::local::acl::{Acl, Action, Entry};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use wire::name::NameBuf;
+use zone::file::{Opener, Reader, Settings};
+use zone::record::Record;
+use zone::tsig::{Algorithm, Key};
+use zone::zone::Zone;
+
+pub(super) fn apex() -> NameBuf {
+    "example.com.".parse().expect("a name")
+}
+
+/// A zone of this serial with these lines besides its SOA record and its server.
+pub(super) fn text(serial: u32, lines: &str) -> String {
+    format!(
+        "$TTL 300\n@ SOA ns hostmaster {serial} 3600 600 86400 60\n NS ns\nns A 192.0.2.1\n{lines}\n"
+    )
+}
+
+pub(super) fn records(serial: u32, lines: &str) -> Vec<Record> {
+    let text = text(serial, lines);
+    let open: Opener<'_> = Box::new(|_| Err(std::io::ErrorKind::NotFound.into()));
+    let apex = apex();
+    Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()))
+        .map(|record| record.expect("a record"))
+        .collect()
+}
+
+pub(super) fn zone(serial: u32, lines: &str) -> Zone {
+    let built = Zone::build(apex().as_name(), records(serial, lines));
+    built.expect("a zone").0
+}
+
+/// What a zone holds, one record a line.
+pub(super) fn listed(zone: &Zone) -> Vec<String> {
+    zone.records().map(|record| record.to_string()).collect()
+}
+
+pub(super) fn key(algorithm: Algorithm) -> Arc<Key> {
+    let name: NameBuf = "k.".parse().expect("a name");
+    Arc::new(Key::new(name.as_name(), algorithm, b"secret of a test"))
+}
+
+/// A secondary of the primary at `address`.
+pub(super) fn secondary(address: SocketAddr, key: Option<Arc<Key>>) -> ZoneSettings {
+    ZoneSettings {
+        primaries: vec![Peer { address, key }],
+        ..ZoneSettings::new(apex())
+    }
+}
+
+/// Everybody may, with this key or without any.
+pub(super) fn everybody(action: Action, key: Option<&Key>) -> Acl {
+    let entry = Entry {
+        action,
+        network: "0.0.0.0/0".parse().expect("a network"),
+        key: key.map(|key| key.name().to_owned()),
+    };
+    [entry].into_iter().collect()
+}
+
+pub(super) fn live() -> Arc<Live> {
+    Arc::new(Live::new(&apex()))
+}

@@ -1,0 +1,467 @@
+//! One zone as it lives on over reloads and transfers: what serves now, what is kept on disk, what has become of it.
+//! Everything here blocks while it reads, builds or writes, and is called from threads that may.
+
+use super::progress::Progress;
+use super::read::{self, ReadZone};
+use super::settings::ZoneSettings;
+use super::store::{Facts, Store};
+use super::task::Order;
+use super::timers::Timers;
+use super::{Line, Stamp};
+use arc_swap::ArcSwapOption;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+use wire::name::NameBuf;
+use zone::transfer::{Change, apply, serial};
+use zone::zone::Zone;
+
+/// Orders that may wait for a zone's task: it looks at the newest state, so more would tell it nothing.
+const ORDERS: usize = 32;
+
+/// Warnings of one zone that are said; `millrace zone check` says all.
+const WARNINGS_SAID: usize = 10;
+
+/// One zone.
+pub struct Live {
+    pub apex: NameBuf,
+    /// What is answered from; `None`: not loaded, or expired.
+    served: ArcSwapOption<Zone>,
+    /// Held while the zone is read, built or written.
+    work: Mutex<Work>,
+    /// Held for moments.
+    state: Mutex<State>,
+    pub progress: Progress,
+    pub orders: mpsc::Sender<Order>,
+    /// Taken by the zone's task.
+    received: Mutex<Option<mpsc::Receiver<Order>>>,
+}
+
+#[derive(Default)]
+struct Work {
+    /// The newest version, served or expired.
+    held: Option<Arc<Zone>>,
+    /// The files that it was made of, as they were; empty where it was made of none.
+    stamps: Vec<Stamp>,
+    /// `None` before the first time that something is to be kept.
+    store: Option<Store>,
+    /// The version that is held was read from a file, and not compared yet with the one that is kept.
+    is_unkept: bool,
+}
+
+/// What operators see.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    /// Of a secondary; seconds since 1970.
+    pub(super) timers: Option<Timers>,
+    pub(super) is_expired: bool,
+    /// What is done now: "loading", "transferring".
+    pub(super) work: Option<&'static str>,
+    /// Works that were finished since the start.
+    pub(super) works: u64,
+    /// What the last one came to.
+    pub(super) said: String,
+    pub(super) failed: bool,
+}
+
+/// What a new version came to.
+pub(super) enum Installed {
+    /// It serves.
+    Newer(Arc<Zone>),
+    /// It is not newer than what serves; that serial.
+    Older(u32),
+}
+
+impl Live {
+    pub(super) fn new(apex: &NameBuf) -> Live {
+        let (orders, received) = mpsc::channel(ORDERS);
+        Live {
+            apex: apex.clone(),
+            served: ArcSwapOption::empty(),
+            work: Mutex::default(),
+            state: Mutex::default(),
+            progress: Progress::default(),
+            orders,
+            received: Mutex::new(Some(received)),
+        }
+    }
+
+    /// What is answered from.
+    pub(super) fn served(&self) -> Option<Arc<Zone>> {
+        self.served.load_full()
+    }
+
+    /// The orders, for whoever asks first: the zone's task.
+    pub(super) fn take_orders(&self) -> Option<mpsc::Receiver<Order>> {
+        lock(&self.received).take()
+    }
+
+    /// A copy of what operators see.
+    pub(super) fn state(&self) -> State {
+        lock(&self.state).clone()
+    }
+
+    pub(super) fn change_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut lock(&self.state))
+    }
+
+    /// A work begins.
+    pub(super) fn begin(&self, what: &'static str) {
+        self.progress.begin(0);
+        self.change_state(|state| state.work = Some(what));
+    }
+
+    /// A work has ended, well or not.
+    pub(super) fn end(&self, failed: bool, said: String) {
+        self.change_state(|state| {
+            state.work = None;
+            state.works += 1;
+            (state.failed, state.said) = (failed, said);
+        });
+    }
+
+    // -------------------------------------------------------------------------------------------- loading
+
+    /// Whether [`Live::load`] would have something to do.
+    pub(super) fn needs_load(&self, settings: &ZoneSettings) -> bool {
+        let work = lock(&self.work);
+        match (settings.is_secondary(), &work.held) {
+            (_, None) => true,
+            (true, Some(_)) => false,
+            (false, Some(_)) => !is_unchanged(&work.stamps),
+        }
+    }
+
+    /// Reads the zone: of a primary its file, if that has changed; of a secondary what was kept of it, if it is not there
+    /// yet. A zone that cannot be read stays as it was. Lines for the operator, what went wrong first.
+    pub(super) fn load(&self, settings: &ZoneSettings, state_directory: &Path) -> Vec<Line> {
+        if !self.needs_load(settings) {
+            return Vec::new();
+        }
+        self.begin("loading");
+        let mut work = lock(&self.work);
+        let lines = match (settings.is_secondary(), &settings.file) {
+            (true, _) => self.load_kept(&mut work, settings, state_directory),
+            (false, Some(file)) => self.load_file(&mut work, file, settings, state_directory),
+            (false, None) => Vec::new(),
+        };
+        let first = lines.first();
+        self.end(
+            first.is_some_and(|line| line.is_error),
+            first.map(|line| line.text.clone()).unwrap_or_default(),
+        );
+        lines
+    }
+
+    fn load_file(
+        &self,
+        work: &mut Work,
+        file: &Path,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> Vec<Line> {
+        let ReadZone {
+            zone,
+            warnings,
+            stamps,
+        } = match read::read(self.apex.as_name(), file, &self.progress) {
+            Ok(read) => read,
+            Err(errors) => {
+                // Without stamps, so that the next reload tries again.
+                work.stamps.clear();
+                return self.unread(work, errors);
+            }
+        };
+        let mut lines = vec![Line::info(format!(
+            "zone {}: serial {}, {} records loaded",
+            self.apex,
+            zone.soa().serial,
+            zone.records_count()
+        ))];
+        let said = warnings.iter().take(WARNINGS_SAID);
+        lines.extend(said.map(|warning| Line::info(format!("zone {}: {warning}", self.apex))));
+        work.stamps = stamps;
+        work.is_unkept = settings.is_kept();
+        if let Some(old) = work.held.take() {
+            lines.extend(self.keep(work, Some(&old), &zone, settings, state_directory));
+        }
+        self.serve(work, Arc::new(zone));
+        self.change_state(|state| (state.timers, state.is_expired) = (None, false));
+        lines
+    }
+
+    /// Keeps what was read at the start from a file: not before whoever started us has given his privileges away, whose
+    /// files these would be.
+    pub(super) fn keep_first(
+        &self,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> Option<Line> {
+        let mut work = lock(&self.work);
+        let zone = work.held.clone()?;
+        self.keep(&mut work, None, &zone, settings, state_directory)
+    }
+
+    fn keep(
+        &self,
+        work: &mut Work,
+        old: Option<&Zone>,
+        zone: &Zone,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> Option<Line> {
+        if !std::mem::take(&mut work.is_unkept) {
+            return None;
+        }
+        let stamps = work.stamps.clone();
+        let store = work.store(self, settings, state_directory);
+        keep_file(store, old, zone, &stamps, &self.apex)
+    }
+
+    /// What is said where the zone cannot be read.
+    fn unread(&self, work: &Work, errors: Vec<String>) -> Vec<Line> {
+        let outcome = match &work.held {
+            Some(old) => format!("serial {} serves on", old.soa().serial),
+            None => "answered with SERVFAIL".to_owned(),
+        };
+        let line = |error| Line::error(format!("zone {}: {error}; {outcome}", self.apex));
+        errors.into_iter().map(line).collect()
+    }
+
+    fn load_kept(
+        &self,
+        work: &mut Work,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> Vec<Line> {
+        let store = work.store(self, settings, state_directory);
+        let (zone, refreshed) = match store.load() {
+            Ok(Some(zone)) => (zone, store.facts().refreshed),
+            Ok(None) => return self.load_seed(work, settings),
+            Err(error) => {
+                let line = format!("zone {}: {error}; asked from its primaries anew", self.apex);
+                return vec![Line::error(line)];
+            }
+        };
+        vec![self.take_up(work, settings, zone, refreshed)]
+    }
+
+    /// A secondary that never was one may begin with a file of a former server's.
+    fn load_seed(&self, work: &mut Work, settings: &ZoneSettings) -> Vec<Line> {
+        let Some(file) = settings.file.as_ref().filter(|file| file.exists()) else {
+            return Vec::new();
+        };
+        let read = match read::read(self.apex.as_name(), file, &self.progress) {
+            Ok(read) => read,
+            Err(errors) => return self.unread(work, errors),
+        };
+        let modified = read.stamps.first().and_then(|stamp| stamp.modified);
+        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let refreshed = since.map_or(0, |since| since.as_secs());
+        vec![self.take_up(work, settings, read.zone, refreshed)]
+    }
+
+    /// A secondary's zone of a former life serves, unless it has expired meanwhile.
+    fn take_up(
+        &self,
+        work: &mut Work,
+        settings: &ZoneSettings,
+        zone: Zone,
+        refreshed: u64,
+    ) -> Line {
+        let timers = Timers::new(refreshed);
+        let soa = zone.soa();
+        let is_expired = seconds_now() >= timers.expires(soa, &settings.times);
+        let records = zone.records_count();
+        work.held = Some(Arc::new(zone));
+        if !is_expired {
+            self.served.store(work.held.clone());
+        }
+        self.change_state(|state| {
+            (state.timers, state.is_expired) = (Some(timers), is_expired);
+        });
+        let expired = if is_expired {
+            "; it has expired, and is answered with SERVFAIL until a primary confirms it"
+        } else {
+            ""
+        };
+        Line {
+            is_error: is_expired,
+            text: format!(
+                "zone {}: serial {}, {records} records loaded as they were kept{expired}",
+                self.apex, soa.serial
+            ),
+        }
+    }
+
+    // ---------------------------------------------------------------------------------------- new versions
+
+    /// The newest version, served or expired.
+    pub(super) fn held(&self) -> Option<Arc<Zone>> {
+        lock(&self.work).held.clone()
+    }
+
+    /// Takes a whole zone that a primary sent. `forced`: even where its serial is not newer.
+    ///
+    /// The second value: why it will not survive a restart; it serves all the same.
+    pub(super) fn install(
+        &self,
+        zone: Zone,
+        forced: bool,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> (Installed, Option<String>) {
+        let mut work = lock(&self.work);
+        let old = work.held.clone();
+        let is_newer = |old: &Arc<Zone>| serial::is_newer(zone.soa().serial, old.soa().serial);
+        if let Some(old) = old.as_ref().filter(|old| !forced && !is_newer(old)) {
+            return (Installed::Older(old.soa().serial), None);
+        }
+        let store = work.store(self, settings, state_directory);
+        let kept = store.commit(old.as_deref(), &zone, None);
+        self.installed(&mut work, zone, kept)
+    }
+
+    /// Carries out changes that a primary sent.
+    ///
+    /// # Errors
+    /// They do not fit: nothing has changed.
+    pub(super) fn install_changes(
+        &self,
+        changes: &[Change],
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> Result<(Installed, Option<String>), String> {
+        let mut work = lock(&self.work);
+        let old = work
+            .held
+            .clone()
+            .ok_or("changes of a zone that is not there")?;
+        let (zone, _) = apply::apply(&old, changes).map_err(|error| error.to_string())?;
+        let store = work.store(self, settings, state_directory);
+        let kept = store.commit(Some(&old), &zone, Some(changes));
+        Ok(self.installed(&mut work, zone, kept))
+    }
+
+    fn installed(
+        &self,
+        work: &mut Work,
+        zone: Zone,
+        kept: Result<(), super::store::StoreError>,
+    ) -> (Installed, Option<String>) {
+        let zone = Arc::new(zone);
+        self.serve(work, Arc::clone(&zone));
+        let lost = kept.err().map(|error| {
+            format!("{error}: after a restart an older serial serves until the primary is asked")
+        });
+        (Installed::Newer(zone), lost)
+    }
+
+    fn serve(&self, work: &mut Work, zone: Arc<Zone>) {
+        work.held = Some(Arc::clone(&zone));
+        self.served.store(Some(zone));
+    }
+
+    /// A primary has confirmed the zone now: written down, and an expired one serves again. Why it could not be written.
+    pub(super) fn confirm(
+        &self,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+    ) -> Option<String> {
+        let now = seconds_now();
+        let mut work = lock(&self.work);
+        self.served.store(work.held.clone());
+        self.change_state(|state| {
+            let timers = state.timers.get_or_insert_with(|| Timers::new(now));
+            timers.succeeded(now);
+            state.is_expired = false;
+        });
+        let facts = Facts {
+            refreshed: now,
+            stamps: Vec::new(),
+        };
+        let written = work
+            .store(self, settings, state_directory)
+            .write_facts(&facts);
+        written.err().map(|error| error.to_string())
+    }
+
+    /// The zone is no longer to be believed.
+    pub(super) fn expire(&self) {
+        self.served.store(None);
+        self.change_state(|state| state.is_expired = true);
+    }
+}
+
+impl Work {
+    /// The zone's files, where this configuration has them.
+    fn store(&mut self, live: &Live, settings: &ZoneSettings, directory: &Path) -> &mut Store {
+        let new = || Store::new(directory, &live.apex, settings.journal_octets);
+        let store = self.store.get_or_insert_with(new);
+        if !store.is_in(directory, settings.journal_octets) {
+            *store = new();
+        }
+        store
+    }
+}
+
+/// Keeps a version that was read from a file, as a change where it can be one; what went wrong.
+fn keep_file(
+    store: &mut Store,
+    held: Option<&Zone>,
+    zone: &Zone,
+    stamps: &[Stamp],
+    apex: &NameBuf,
+) -> Option<Line> {
+    let facts = store.facts();
+    let new = zone.soa().serial;
+    if held.is_none() && store.serial() == Some(new) && facts.stamps == stamps {
+        return None;
+    }
+    let kept = match held {
+        Some(_) => None,
+        None => store.load().ok().flatten(),
+    };
+    let old = held.or(kept.as_ref());
+    let difference = old.and_then(|old| Change::between(old.records(), zone.records()));
+    let is_same = difference
+        .as_ref()
+        .is_some_and(|change| change.removed.is_empty() && change.added.is_empty());
+    let serial_before = old.map(|old| old.soa().serial);
+    let written = match (serial_before, difference) {
+        (Some(before), Some(change)) if serial::is_newer(new, before) => {
+            store.commit(old, zone, Some(&[change]))
+        }
+        (Some(before), _) if before == new && is_same => Ok(()),
+        _ => store.rewrite(zone),
+    };
+    let facts = Facts {
+        refreshed: 0,
+        stamps: stamps.to_vec(),
+    };
+    let written = written.and_then(|()| store.write_facts(&facts));
+    if let Err(error) = written {
+        let text = format!("zone {apex}: no journal, secondaries get whole zones: {error}");
+        return Some(Line::error(text));
+    }
+    let before = serial_before.filter(|before| !is_same && !serial::is_newer(new, *before))?;
+    Some(Line::error(format!(
+        "zone {apex}: the file has changed and its serial went from {before} to {new}: secondaries do not see it until the serial is greater than {before}"
+    )))
+}
+
+fn is_unchanged(stamps: &[Stamp]) -> bool {
+    let is_as_it_was = |stamp: &Stamp| Stamp::of(&stamp.path).as_ref() == Some(stamp);
+    !stamps.is_empty() && stamps.iter().all(is_as_it_was)
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,82 @@
+//! Zones are loaded several at a time, and it is said how far that has come.
+
+use super::{Line, Live, Local, ZoneSettings};
+use crate::log;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// Zones that are loaded at a time: beyond it the disk and the memory's bandwidth are what is waited for.
+const THREADS_MAX: usize = 8;
+
+/// How often it is said how far loading has come. What is faster says nothing.
+const SAY_AFTER: Duration = Duration::from_secs(3);
+
+/// Loads all zones that need it; what they say, in their order.
+pub(super) fn all(local: &Local) -> Vec<Line> {
+    let needed: Vec<_> = local
+        .iter()
+        .filter(|(live, settings)| live.needs_load(settings))
+        .collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = needed.len().min(cores).min(THREADS_MAX);
+    if threads == 0 {
+        return Vec::new();
+    }
+    let next = AtomicUsize::new(0);
+    let said: Vec<Mutex<Vec<Line>>> = needed.iter().map(|_| Mutex::default()).collect();
+    let finished = (Mutex::new(0), Condvar::new());
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let place = next.fetch_add(1, Relaxed);
+                    let Some((live, settings)) = needed.get(place) else {
+                        break;
+                    };
+                    let lines = live.load(settings, local.state_directory());
+                    *said[place].lock().unwrap_or_else(PoisonError::into_inner) = lines;
+                    *finished.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+                    finished.1.notify_all();
+                }
+            });
+        }
+        say_progress(&needed, &finished);
+    });
+    let lines = said
+        .into_iter()
+        .flat_map(|lines| lines.into_inner().unwrap_or_else(PoisonError::into_inner));
+    lines.collect()
+}
+
+/// Says how far it has come until all is done.
+fn say_progress(
+    needed: &[(&Arc<Live>, &Arc<ZoneSettings>)],
+    (count, changed): &(Mutex<usize>, Condvar),
+) {
+    let mut finished = count.lock().unwrap_or_else(PoisonError::into_inner);
+    while *finished < needed.len() {
+        let waiting = |finished: &mut usize| *finished < needed.len();
+        let (now, waited) = changed
+            .wait_timeout_while(finished, SAY_AFTER, waiting)
+            .unwrap_or_else(PoisonError::into_inner);
+        finished = now;
+        if waited.timed_out() {
+            let (done, total) = needed
+                .iter()
+                .map(|(live, _)| live.progress.read())
+                .fold((0, 0), |(done, total), zone| {
+                    (done + zone.0, total + zone.1)
+                });
+            log::info!(
+                "{} of {} zones loaded; {} of {} MB read of those begun",
+                *finished,
+                needed.len(),
+                done / 1_000_000,
+                total / 1_000_000
+            );
+        }
+    }
+}

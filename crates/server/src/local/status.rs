@@ -1,0 +1,101 @@
+//! What `millrace zone status` tells of a zone, over the control socket.
+
+use super::live::{Live, State, seconds_now};
+use super::settings::ZoneSettings;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One zone, now.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ZoneStatus {
+    pub name: String,
+    pub secondary: bool,
+    /// `None`: not loaded, or expired: SERVFAIL.
+    pub serial: Option<u32>,
+    pub records: u64,
+    pub expired: bool,
+    /// Seconds until a primary is asked, and until the zone expires.
+    pub refresh_in: Option<u64>,
+    pub expires_in: Option<u64>,
+    /// What is done now, octets of it, and of how many; 0 where nobody knows.
+    pub work: Option<String>,
+    pub done: u64,
+    pub total: u64,
+    /// Works that were finished since the start, what the last one came to, and whether that was a failure.
+    pub works: u64,
+    pub said: String,
+    pub failed: bool,
+}
+
+/// A zone for which something was begun: it is done when as many works are finished.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    pub name: String,
+    pub works: u64,
+}
+
+impl ZoneStatus {
+    pub fn of(live: &Live, settings: &ZoneSettings) -> ZoneStatus {
+        let State {
+            timers,
+            is_expired,
+            work,
+            works,
+            said,
+            failed,
+        } = live.state();
+        let served = live.served();
+        let soa = served.as_ref().map(|zone| zone.soa());
+        let (done, total) = live.progress.read();
+        let now = seconds_now();
+        let until = |moment: u64| moment.saturating_sub(now);
+        let times = &settings.times;
+        ZoneStatus {
+            name: live.apex.to_string(),
+            secondary: settings.is_secondary(),
+            serial: soa.map(|soa| soa.serial),
+            records: served.as_ref().map_or(0, |zone| zone.records_count()),
+            expired: is_expired,
+            refresh_in: timers.map(|timers| until(timers.due(soa, times))),
+            expires_in: timers
+                .zip(soa)
+                .map(|(timers, soa)| until(timers.expires(soa, times))),
+            work: work.map(str::to_owned),
+            done,
+            total,
+            works,
+            said,
+            failed,
+        }
+    }
+}
+
+/// One line, without the line's end.
+impl fmt::Display for ZoneStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.secondary {
+            "secondary"
+        } else {
+            "primary"
+        };
+        write!(f, "{} {role}", self.name)?;
+        match (self.serial, self.expired) {
+            (Some(serial), _) => write!(f, ", serial {serial}, {} records", self.records)?,
+            (None, true) => f.write_str(", expired: SERVFAIL")?,
+            (None, false) => f.write_str(", not loaded: SERVFAIL")?,
+        }
+        if let Some(seconds) = self.refresh_in {
+            write!(f, ", asks in {seconds} s")?;
+        }
+        if let Some(seconds) = self.expires_in {
+            write!(f, ", expires in {seconds} s")?;
+        }
+        if let Some(work) = &self.work {
+            write!(f, ", {work}")?;
+        }
+        if !self.said.is_empty() {
+            write!(f, "; last: {}", self.said)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,380 @@
+//! What outlives the process: per zone a snapshot, a journal of the changes since (and of some before), and a few facts.
+//!
+//! ```text
+//! STATE/example.com.zone      crate zone: transfer::snapshot
+//! STATE/example.com.journal   crate zone: transfer::journal; longer than allowed → a new snapshot, and its older half goes
+//! STATE/example.com.facts     JSON: when a primary last confirmed the zone, which files it was made of
+//! ```
+//!
+//! What is recovered is the snapshot and those changes of the journal that lead on from it. Every file but the journal is
+//! written beside the old one and renamed; the journal is only appended to, and a torn end is cut off. So whatever happens
+//! (F37: a full disk, kill -9 at any octet) a committed version is recovered: the newest, or the one before.
+
+mod files;
+
+use super::Stamp;
+use files::{Directory, Fresh};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use wire::name::NameBuf;
+use zone::transfer::journal::{self, Checksum, Journal};
+use zone::transfer::{Change, apply, serial, snapshot};
+use zone::zone::{Zone, ZoneBuilder};
+
+/// Octets that are gathered before they are written to a snapshot.
+const GATHERED: usize = 1 << 16;
+
+/// The files of one zone.
+pub(super) struct Store {
+    apex: NameBuf,
+    directory: Directory,
+    snapshot: PathBuf,
+    journal: PathBuf,
+    facts: PathBuf,
+    /// How long the journal may get, in octets.
+    limit: u64,
+    /// `None`: not looked at yet, or something went wrong, and the next commit writes everything anew.
+    kept: Option<Kept>,
+}
+
+/// What the files hold.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// The serial that is recovered from them.
+    serial: u32,
+    /// Where the next entry goes; `None`: a new journal has to be begun.
+    tail: Option<Tail>,
+}
+
+#[derive(Clone, Copy)]
+struct Tail {
+    length: u64,
+    checksum: Checksum,
+}
+
+/// What is known of a zone besides its records.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Facts {
+    /// When a primary last confirmed the zone: seconds since 1970.
+    #[serde(default)]
+    pub(super) refreshed: u64,
+    /// The files that the zone was made of.
+    #[serde(default)]
+    pub(super) stamps: Vec<Stamp>,
+}
+
+/// What could not be done with which file, and the system's or the format's reason.
+#[derive(Debug)]
+pub(super) struct StoreError(String);
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+fn failed<E: fmt::Display>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
+    move |error| StoreError(format!("{}: cannot be {what}: {error}", path.display()))
+}
+
+impl Store {
+    /// The files of zone `apex` in `directory`; nothing is touched yet.
+    pub(super) fn new(directory: &Path, apex: &NameBuf, limit: u64) -> Store {
+        let stem = files::stem(apex.as_name());
+        let file = |ending: &str| directory.join(format!("{stem}.{ending}"));
+        Store {
+            apex: apex.clone(),
+            snapshot: file("zone"),
+            journal: file("journal"),
+            facts: file("facts"),
+            directory: Directory::new(directory),
+            limit,
+            kept: None,
+        }
+    }
+
+    /// Whether it is what these settings ask for.
+    pub(super) fn is_in(&self, directory: &Path, limit: u64) -> bool {
+        self.limit == limit && self.snapshot.parent() == Some(directory)
+    }
+
+    /// The zone as it was committed last; `None` where there is none.
+    ///
+    /// # Errors
+    /// Files that cannot be read, or are not what they should be: nothing is served from them.
+    pub(super) fn load(&mut self) -> Result<Option<Zone>, StoreError> {
+        self.kept = None;
+        let Some(octets) = read(&self.snapshot)? else {
+            return Ok(None);
+        };
+        let zone = self.built(&octets)?;
+        drop(octets);
+        let journal = self.read_journal()?;
+        let base = zone.soa().serial;
+        let changes = journal.as_ref().and_then(|journal| journal.since(base));
+        // Changes that do not fit are of no use: the snapshot was committed, too.
+        let newer = changes.and_then(|changes| apply::apply(&zone, changes).ok());
+        let zone = newer.map_or(zone, |(newer, _)| newer);
+        self.kept = Some(kept(zone.soa().serial, journal.as_ref()));
+        Ok(Some(zone))
+    }
+
+    fn built(&self, octets: &[u8]) -> Result<Zone, StoreError> {
+        let records =
+            snapshot::read(octets, self.apex.as_name()).map_err(failed("used", &self.snapshot))?;
+        let mut builder = ZoneBuilder::new(self.apex.as_name());
+        for record in records {
+            let record = record.map_err(failed("used", &self.snapshot))?;
+            builder
+                .push(record)
+                .map_err(failed("used", &self.snapshot))?;
+        }
+        let built = builder.finish().map_err(failed("used", &self.snapshot))?;
+        Ok(built.0)
+    }
+
+    /// The serial that would be recovered; costs less than [`Store::load`].
+    pub(super) fn serial(&mut self) -> Option<u32> {
+        if let Some(kept) = self.kept {
+            return Some(kept.serial);
+        }
+        let mut head = vec![0; snapshot::HEAD_LENGTH_MAX];
+        let length = File::open(&self.snapshot).ok()?.read(&mut head).ok()?;
+        let base = snapshot::serial(&head[..length], self.apex.as_name()).ok()?;
+        let journal = self.read_journal().ok()?;
+        let on = journal
+            .as_ref()
+            .and_then(|journal| journal.since(base)?.last()?.serials());
+        let found = kept(on.map_or(base, |(_, to)| to), journal.as_ref());
+        self.kept = Some(found);
+        Some(found.serial)
+    }
+
+    fn read_journal(&self) -> Result<Option<Journal>, StoreError> {
+        let Some(octets) = read(&self.journal)? else {
+            return Ok(None);
+        };
+        // One that is none is written anew: what it held is lost to secondaries alone, who get whole zones instead.
+        Ok(journal::read(&octets, self.apex.as_name()).ok())
+    }
+
+    /// The changes that lead from one serial to another, if the journal has them.
+    pub(super) fn changes(&self, from: u32, to: u32) -> Option<Vec<Change>> {
+        let octets = read(&self.journal).ok()??;
+        let journal = journal::read(&octets, self.apex.as_name()).ok()?;
+        journal.between(from, to).map(<[Change]>::to_vec)
+    }
+
+    // -------------------------------------------------------------------------------------------- commits
+
+    /// Keeps `new`. `old` is the version before it, if there is one; `changes` lead from it to `new`, where they are
+    /// known. Only when this is done `new` is sure to survive.
+    ///
+    /// # Errors
+    /// What went wrong: the version kept before stays, and the next commit tries everything anew.
+    pub(super) fn commit(
+        &mut self,
+        old: Option<&Zone>,
+        new: &Zone,
+        changes: Option<&[Change]>,
+    ) -> Result<(), StoreError> {
+        let difference;
+        let changes = match (changes, old) {
+            (Some(changes), _) => changes,
+            (None, Some(old)) if self.limit > 0 && follows(old, new) => {
+                difference = Change::between(old.records(), new.records());
+                difference.as_slice()
+            }
+            (None, _) => &[],
+        };
+        let kept = self.serial().and(self.kept);
+        let first = changes.first().and_then(Change::serials);
+        match (kept, first) {
+            (Some(kept), Some((from, _))) if kept.serial == from => self.append(kept, new, changes),
+            _ => self.rewrite(new),
+        }
+    }
+
+    /// Appends the changes that lead to `new`.
+    fn append(&mut self, kept: Kept, new: &Zone, changes: &[Change]) -> Result<(), StoreError> {
+        let (mut octets, mut checksum, place) = match kept.tail {
+            Some(tail) => (Vec::new(), tail.checksum, tail.length),
+            None => {
+                let (octets, checksum) = journal::header(self.apex.as_name());
+                (octets, checksum, 0)
+            }
+        };
+        for change in changes {
+            let Some((entry, next)) = journal::entry(change, checksum) else {
+                return self.rewrite(new);
+            };
+            octets.extend(entry);
+            checksum = next;
+        }
+        if octets.len() as u64 > self.limit {
+            return self.rewrite(new);
+        }
+        self.kept = None;
+        let length = self.write_journal(&octets, place)?;
+        let tail = Tail { length, checksum };
+        self.kept = Some(Kept {
+            serial: new.soa().serial,
+            tail: Some(tail),
+        });
+        if length > self.limit {
+            self.shorten(new)?;
+        }
+        Ok(())
+    }
+
+    /// Writes behind the first `place` octets; what stood there was torn.
+    fn write_journal(&self, octets: &[u8], place: u64) -> Result<u64, StoreError> {
+        let write = || {
+            let mut file = self.directory.made(|| {
+                OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(&self.journal)
+            })?;
+            file.set_len(place)?;
+            file.seek(SeekFrom::Start(place))?;
+            file.write_all(octets)?;
+            file.sync_data()?;
+            if place == 0 {
+                self.directory.sync()?;
+            }
+            Ok(place + octets.len() as u64)
+        };
+        write().map_err(failed::<io::Error>("written", &self.journal))
+    }
+
+    /// A new snapshot, then a journal of the newest changes that fill half of what is allowed: whichever of the two is
+    /// there after a crash, the same version is recovered.
+    fn shorten(&mut self, new: &Zone) -> Result<(), StoreError> {
+        self.kept = None;
+        self.snapshot_of(new)?.rename(&self.directory)?;
+        let journal = self.read_journal()?;
+        let mut start = journal.as_ref().map_or(0, |journal| journal.changes.len());
+        let changes = journal.map(|journal| journal.changes).unwrap_or_default();
+        let mut length = 0;
+        while let Some(change) = start.checked_sub(1).and_then(|at| changes.get(at)) {
+            length += change.records().map(octets_of).sum::<u64>();
+            if length > self.limit / 2 {
+                break;
+            }
+            start -= 1;
+        }
+        let (mut octets, mut checksum) = journal::header(self.apex.as_name());
+        for change in &changes[start..] {
+            let Some((entry, next)) = journal::entry(change, checksum) else {
+                break;
+            };
+            octets.extend(entry);
+            checksum = next;
+        }
+        let mut fresh = Fresh::create(&self.journal, &self.directory)?;
+        fresh.write(&octets)?;
+        fresh.finish()?.rename(&self.directory)?;
+        let length = octets.len() as u64;
+        self.kept = Some(Kept {
+            serial: new.soa().serial,
+            tail: Some(Tail { length, checksum }),
+        });
+        Ok(())
+    }
+
+    /// Keeps `new` and nothing of what was before. The journal goes before the snapshot that it does not belong to comes:
+    /// between the two the older snapshot is recovered.
+    pub(super) fn rewrite(&mut self, new: &Zone) -> Result<(), StoreError> {
+        self.kept = None;
+        let written = self.snapshot_of(new)?;
+        match fs::remove_file(&self.journal) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("removed", &self.journal)(error));
+            }
+            _ => {}
+        }
+        self.directory
+            .sync()
+            .map_err(failed("written", &self.journal))?;
+        written.rename(&self.directory)?;
+        self.kept = Some(Kept {
+            serial: new.soa().serial,
+            tail: None,
+        });
+        Ok(())
+    }
+
+    /// A snapshot beside the one that counts.
+    fn snapshot_of(&self, zone: &Zone) -> Result<files::Written, StoreError> {
+        let mut fresh = Fresh::create(&self.snapshot, &self.directory)?;
+        let mut octets = Vec::with_capacity(GATHERED + 1_024);
+        let apex = self.apex.as_name();
+        let mut writer = snapshot::Writer::new(apex, zone.soa().serial, &mut octets);
+        for record in zone.records() {
+            writer.record(record.as_ref(), &mut octets);
+            if octets.len() > GATHERED {
+                fresh.write(&octets)?;
+                octets.clear();
+            }
+        }
+        writer.finish(&mut octets);
+        fresh.write(&octets)?;
+        fresh.finish()
+    }
+
+    // ---------------------------------------------------------------------------------------------- facts
+
+    /// What is known; nothing where it is not.
+    pub(super) fn facts(&self) -> Facts {
+        let octets = read(&self.facts).ok().flatten().unwrap_or_default();
+        serde_json::from_slice(&octets).unwrap_or_default()
+    }
+
+    /// # Errors
+    /// The facts before stay.
+    pub(super) fn write_facts(&self, facts: &Facts) -> Result<(), StoreError> {
+        let octets = serde_json::to_vec(facts).map_err(failed("written", &self.facts))?;
+        let mut fresh = Fresh::create(&self.facts, &self.directory)?;
+        fresh.write(&octets)?;
+        fresh.finish()?.rename(&self.directory)
+    }
+}
+
+/// Whether a change from one to the other can be in a journal.
+fn follows(old: &Zone, new: &Zone) -> bool {
+    serial::is_newer(new.soa().serial, old.soa().serial)
+}
+
+/// A journal that leads elsewhere is begun anew.
+fn kept(serial: u32, journal: Option<&Journal>) -> Kept {
+    let fits = |journal: &&Journal| journal.changes.is_empty() || journal.newest() == Some(serial);
+    let tail = journal.filter(fits).map(|journal| Tail {
+        length: journal.length as u64,
+        checksum: journal.checksum,
+    });
+    Kept { serial, tail }
+}
+
+/// Octets of a record in the journal.
+fn octets_of(record: &zone::record::Record) -> u64 {
+    (record.owner.len() + 10 + record.rdata.len()) as u64
+}
+
+/// The file's octets; `None` where there is no file.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    match fs::read(path) {
+        Ok(octets) => Ok(Some(octets)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+use super::*;
+use crate::local::fixture::{apex, listed, zone};
+use tempfile::TempDir;
+
+const LIMIT: u64 = 1 << 20;
+
+fn store(folder: &TempDir) -> Store {
+    Store::new(&folder.path().join("state"), &apex(), LIMIT)
+}
+
+fn version(serial: u32) -> Zone {
+    zone(
+        serial,
+        &format!("www A 192.0.2.{serial}\nold-{serial} TXT x"),
+    )
+}
+
+/// Versions 1 to `count`, each committed as a change from the one before.
+fn committed(store: &mut Store, count: u32) {
+    let mut old: Option<Zone> = None;
+    for serial in 1..=count {
+        let new = version(serial);
+        store.commit(old.as_ref(), &new, None).unwrap();
+        old = Some(new);
+    }
+}
+
+fn recovered(folder: &TempDir) -> Option<Zone> {
+    store(folder).load().unwrap()
+}
+
+#[test]
+fn versions_are_recovered_and_changes_known() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(recovered(&folder).is_none());
+    let mut kept = store(&folder);
+    committed(&mut kept, 4);
+    assert_eq!(store(&folder).serial(), Some(4));
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(4)));
+    let changes = kept.changes(2, 4).unwrap();
+    assert_eq!(changes.len(), 2);
+    assert_eq!(kept.changes(2, 3).unwrap().len(), 1);
+    assert!(kept.changes(4, 4).is_none() && kept.changes(9, 4).is_none());
+    // Another life goes on where this one ended.
+    let mut again = store(&folder);
+    again.load().unwrap();
+    again.commit(Some(&version(4)), &version(5), None).unwrap();
+    assert_eq!(again.changes(1, 5).unwrap().len(), 4);
+    // A version that does not follow begins anew.
+    again.commit(Some(&version(5)), &version(3), None).unwrap();
+    assert_eq!(store(&folder).serial(), Some(3));
+    assert!(again.changes(1, 5).is_none());
+}
+
+#[test]
+fn a_journal_that_gets_too_long_loses_its_older_half() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = Store::new(&folder.path().join("state"), &apex(), 4_000);
+    committed(&mut kept, 60);
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(60)));
+    let length = fs::metadata(&kept.journal).unwrap().len();
+    assert!(length <= 4_400, "{length}");
+    assert!(kept.changes(58, 60).is_some() && kept.changes(2, 60).is_none());
+}
+
+#[test]
+fn f37_wherever_the_files_are_torn_a_committed_version_is_recovered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = store(&folder);
+    committed(&mut kept, 3);
+    let journal = fs::read(&kept.journal).unwrap();
+    for length in (0..journal.len()).step_by(7) {
+        fs::write(&kept.journal, &journal[..length]).unwrap();
+        let found = recovered(&folder).unwrap();
+        let serial = found.soa().serial;
+        assert!((1..=3).contains(&serial));
+        assert_eq!(listed(&found), listed(&version(serial)), "{length}");
+        // And it goes on from there.
+        let mut again = store(&folder);
+        again.load().unwrap();
+        again.commit(Some(&found), &version(9), None).unwrap();
+        assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(9)));
+        assert_eq!(again.changes(serial, 9).unwrap().len(), 1);
+        fs::write(&kept.journal, &journal).unwrap();
+    }
+    // What is left of a write that was never finished is nothing.
+    fs::write(kept.snapshot.with_extension("zone.new"), b"half").unwrap();
+    assert_eq!(store(&folder).serial(), Some(3));
+    fs::write(&kept.snapshot, b"millrace zone 1\nhalf").unwrap();
+    let error = store(&folder).load().err().unwrap().to_string();
+    assert!(
+        error.contains("example.com.zone: cannot be used: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn f37_a_journal_of_another_life_is_not_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = store(&folder);
+    committed(&mut kept, 3);
+    let journal = fs::read(&kept.journal).unwrap();
+    kept.rewrite(&zone(7, "")).unwrap();
+    fs::write(&kept.journal, journal).unwrap();
+    assert_eq!(recovered(&folder).unwrap().soa().serial, 7);
+}
+
+#[test]
+fn f37_a_full_disk_costs_the_commit_and_nothing_else() {
+    // A folder that a file stands in the way of: everything written fails.
+    let folder = tempfile::tempdir().unwrap();
+    let mut kept = store(&folder);
+    committed(&mut kept, 2);
+    let state = folder.path().join("state");
+    let aside = folder.path().join("aside");
+    fs::rename(&state, &aside).unwrap();
+    fs::write(&state, b"").unwrap();
+    assert!(kept.commit(Some(&version(2)), &version(3), None).is_err());
+    assert!(kept.commit(Some(&version(3)), &version(4), None).is_err());
+    fs::remove_file(&state).unwrap();
+    fs::rename(&aside, &state).unwrap();
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(2)));
+    // Changes that were not written are a gap: the next version is written whole.
+    kept.commit(Some(&version(4)), &version(5), None).unwrap();
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(5)));
+}
+
+#[test]
+fn facts_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = store(&folder);
+    assert_eq!(kept.facts(), Facts::default());
+    let facts = Facts {
+        refreshed: 1_800_000_000,
+        stamps: Vec::new(),
+    };
+    kept.write_facts(&facts).unwrap();
+    assert_eq!(store(&folder).facts(), facts);
+}

@@ -1,0 +1,425 @@
+//! One task per zone: it waits for the zone's times (RFC 1034 §4.3.5) and for orders, asks primaries, tells secondaries.
+
+use super::ask::{self, AskError, Received};
+use super::live::{Installed, Live, seconds_now};
+use super::settings::{Peer, ZoneSettings};
+use super::timers::Timers;
+use super::{Line, Local, tell};
+use crate::log;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use tokio::time::{Instant, sleep_until};
+use wire::name::NameBuf;
+use zone::zone::ZoneBuilder;
+
+/// Zones that are transferred in at a time: each may hold its old and its new version in memory.
+const TRANSFERS: usize = 16;
+
+/// What a zone's task is told.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// A configuration takes effect.
+    Settings(Arc<ZoneSettings>, PathBuf),
+    /// A primary says that it has something new.
+    Notified { from: IpAddr, serial: Option<u32> },
+    /// `millrace zone reload`: the file is read if it has changed; primaries are asked.
+    Reload,
+    /// `millrace zone retransfer`: the whole zone, whatever its serial.
+    Retransfer,
+    /// `millrace zone notify`.
+    Notify,
+}
+
+/// The tasks of all zones.
+pub struct Keeper {
+    runtime: Handle,
+    shared: Arc<Shared>,
+    tasks: Mutex<HashMap<NameBuf, (Arc<Live>, AbortHandle)>>,
+}
+
+struct Shared {
+    /// Asks for the zones that serve to be swapped.
+    ask: Box<dyn Fn() + Send + Sync>,
+    /// It was asked for, and has not begun.
+    is_asked: AtomicBool,
+    transfers: Semaphore,
+}
+
+impl Keeper {
+    /// `publish` is called when another version of a zone is to serve, once for all that come until
+    /// [`Keeper::publishing`].
+    pub fn new(runtime: Handle, publish: impl Fn() + Send + Sync + 'static) -> Keeper {
+        Keeper {
+            runtime,
+            shared: Arc::new(Shared {
+                ask: Box::new(publish),
+                is_asked: AtomicBool::new(false),
+                transfers: Semaphore::new(TRANSFERS),
+            }),
+            tasks: Mutex::default(),
+        }
+    }
+
+    /// To be called before zones are looked at that are to serve.
+    pub fn publishing(&self) {
+        self.shared.is_asked.store(false, SeqCst);
+    }
+
+    /// To be called when these zones serve: new ones get their task, those that are gone lose it.
+    pub fn follow(&self, local: &Local) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|apex, (live, task)| {
+            let is_kept = local
+                .find(apex.as_name())
+                .is_some_and(|(other, _)| Arc::ptr_eq(other, live));
+            if !is_kept {
+                task.abort();
+            }
+            is_kept
+        });
+        for (live, settings) in local.iter() {
+            let state = local.state_directory().to_owned();
+            if let Some(orders) = live.take_orders() {
+                let follower = Follower {
+                    live: Arc::clone(live),
+                    settings: Arc::clone(settings),
+                    state,
+                    shared: Arc::clone(&self.shared),
+                    telling: JoinSet::new(),
+                    told: None,
+                };
+                let task = self.runtime.spawn(follower.follow(orders));
+                tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
+            } else {
+                let order = Order::Settings(Arc::clone(settings), state);
+                // A queue that is full is read soon: the control thread does not wait for a transfer, the task does.
+                if live.orders.try_send(order.clone()).is_err() {
+                    let orders = live.orders.clone();
+                    self.runtime.spawn(async move { orders.send(order).await });
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn publish(&self) {
+        if !self.is_asked.swap(true, SeqCst) {
+            (self.ask)();
+        }
+    }
+}
+
+/// What the task of one zone knows.
+struct Follower {
+    live: Arc<Live>,
+    settings: Arc<ZoneSettings>,
+    state: PathBuf,
+    shared: Arc<Shared>,
+    telling: JoinSet<()>,
+    /// The serial that secondaries were told last.
+    told: Option<u32>,
+}
+
+impl Follower {
+    async fn follow(mut self, mut orders: mpsc::Receiver<Order>) {
+        if self.settings.is_secondary() {
+            let known = Timers::new(0);
+            self.live
+                .change_state(|state| *state.timers.get_or_insert(known));
+        }
+        self.keep_first().await;
+        self.tell();
+        loop {
+            let wake = self.wake();
+            tokio::select! {
+                order = orders.recv() => match order {
+                    Some(order) => self.obey(order).await,
+                    None => return,
+                },
+                () = moment(wake) => self.tick().await,
+            }
+        }
+    }
+
+    async fn keep_first(&self) {
+        let (live, settings, state) = self.shares();
+        let line = spawn_blocking(move || live.keep_first(&settings, &state)).await;
+        if let Ok(Some(line)) = line {
+            line.log();
+        }
+    }
+
+    /// When the zone's times want something.
+    fn wake(&self) -> Option<Instant> {
+        let timers = self.live.state().timers?;
+        let soa = self.live.held().map(|zone| zone.soa());
+        let due = timers.due(soa, &self.settings.times);
+        let expires = soa.map(|soa| timers.expires(soa, &self.settings.times));
+        let is_expired = self.live.state().is_expired;
+        let next = expires
+            .filter(|_| !is_expired)
+            .map_or(due, |expires| due.min(expires));
+        let wait = Duration::from_secs(next.saturating_sub(seconds_now()));
+        Some(Instant::now() + wait)
+    }
+
+    async fn tick(&mut self) {
+        let now = seconds_now();
+        let state = self.live.state();
+        let Some(timers) = state.timers else { return };
+        let soa = self.live.held().map(|zone| zone.soa());
+        let expires = soa.map(|soa| timers.expires(soa, &self.settings.times));
+        if !state.is_expired && expires.is_some_and(|expires| expires <= now) {
+            self.live.expire();
+            self.shared.publish();
+            log::error!(
+                "zone {} has expired, and is answered with SERVFAIL until a primary confirms it",
+                self.live.apex
+            );
+        }
+        if timers.due(soa, &self.settings.times) <= now {
+            self.refresh(None, false).await;
+        }
+    }
+
+    async fn obey(&mut self, order: Order) {
+        match order {
+            Order::Settings(settings, state) => self.change(settings, state),
+            Order::Notified { from, serial } => {
+                let held = self.live.held().map(|zone| zone.soa().serial);
+                // RFC 1996 §3.11 would ask for the SOA record even then; whoever says the serial has said it.
+                if serial.is_none() || held != serial || self.live.state().is_expired {
+                    self.refresh(Some(from), false).await;
+                }
+            }
+            Order::Reload if self.settings.is_secondary() => self.refresh(None, false).await,
+            Order::Reload => self.reload().await,
+            Order::Retransfer if self.settings.is_secondary() => self.refresh(None, true).await,
+            Order::Retransfer => {
+                let said = "it has no primaries: there is nowhere to transfer it from".to_owned();
+                self.live.end(true, said);
+            }
+            Order::Notify => self.tell_again(),
+        }
+    }
+
+    fn change(&mut self, settings: Arc<ZoneSettings>, state: PathBuf) {
+        self.live
+            .change_state(|live| match settings.is_secondary() {
+                true => {
+                    live.timers.get_or_insert(Timers::new(0));
+                }
+                false => live.timers = None,
+            });
+        if self.settings.notify != settings.notify {
+            self.told = None;
+        }
+        (self.settings, self.state) = (settings, state);
+        self.tell();
+    }
+
+    // -------------------------------------------------------------------------------------------- secondaries
+
+    /// Tells secondaries of a version that they were not told of.
+    fn tell(&mut self) {
+        let Some(zone) = self.live.served() else {
+            return;
+        };
+        let serial = zone.soa().serial;
+        if self.told != Some(serial) {
+            self.told = Some(serial);
+            tell::all(&mut self.telling, &self.settings.notify, &zone);
+        }
+    }
+
+    fn tell_again(&mut self) {
+        self.told = None;
+        self.tell();
+        let (failed, said) = match (self.live.served(), self.settings.notify.len()) {
+            (None, _) => (
+                true,
+                "it is not loaded: there is nothing to tell".to_owned(),
+            ),
+            (Some(_), 0) => (true, "notify: nobody is to be told".to_owned()),
+            (Some(zone), count) => {
+                let serial = zone.soa().serial;
+                (
+                    false,
+                    format!("{count} servers are told of serial {serial}"),
+                )
+            }
+        };
+        self.live.end(failed, said);
+    }
+
+    /// Reads the file of a primary, if it has changed.
+    async fn reload(&mut self) {
+        let (live, settings, state) = self.shares();
+        let lines = spawn_blocking(move || {
+            if !live.needs_load(&settings) {
+                live.end(false, "the file has not changed".to_owned());
+            }
+            live.load(&settings, &state)
+        });
+        let lines: Vec<Line> = lines.await.unwrap_or_default();
+        lines.iter().for_each(Line::log);
+        self.shared.publish();
+        self.tell();
+    }
+
+    fn shares(&self) -> (Arc<Live>, Arc<ZoneSettings>, PathBuf) {
+        (
+            Arc::clone(&self.live),
+            Arc::clone(&self.settings),
+            self.state.clone(),
+        )
+    }
+
+    // ---------------------------------------------------------------------------------------------- primaries
+
+    /// Asks the primaries, `preferred` first, until one has the zone as it is here or has sent a newer one. `forced`: the
+    /// whole zone, whatever its serial.
+    async fn refresh(&mut self, preferred: Option<IpAddr>, forced: bool) {
+        let shared = Arc::clone(&self.shared);
+        // The semaphore is never closed.
+        let _place = shared.transfers.acquire().await;
+        self.live.begin("asking primaries");
+        let mut primaries = self.settings.primaries.clone();
+        primaries.sort_by_key(|peer| Some(peer.address.ip().to_canonical()) != preferred);
+        let mut reasons = Vec::new();
+        for peer in &primaries {
+            match self.refresh_from(peer, forced).await {
+                Ok(said) => return self.refreshed(said).await,
+                Err(error) => reasons.push(format!("{}: {error}", peer.address)),
+            }
+        }
+        let said = reasons.join("; ");
+        let failures = self.live.change_state(|state| {
+            let timers = state.timers.get_or_insert(Timers::new(0));
+            timers.failed(seconds_now());
+            timers.failures()
+        });
+        self.live.end(true, format!("not refreshed: {said}"));
+        // A primary that is down for hours need not be said more often than it is asked more rarely.
+        match failures.is_power_of_two() {
+            true => log::warn!("zone {} was not refreshed: {said}", self.live.apex),
+            false => log::verbose!("zone {} was not refreshed: {said}", self.live.apex),
+        }
+    }
+
+    /// What is said when a primary has confirmed the zone or sent a newer one.
+    async fn refresh_from(&mut self, peer: &Peer, forced: bool) -> Result<String, AskError> {
+        let apex = self.live.apex.clone();
+        let held = self.live.held().filter(|_| !forced);
+        let Some(held) = held else {
+            return self.fetch(peer, None, forced).await;
+        };
+        let serial = ask::serial(peer, apex.as_name()).await?;
+        let own = held.soa().serial;
+        if !zone::transfer::serial::is_newer(serial, own) {
+            return Ok(format!(
+                "serial {own} is confirmed by {}, which has {serial}",
+                peer.address
+            ));
+        }
+        let soa = held.soa_record();
+        drop(held);
+        match self.fetch(peer, Some(&soa), false).await {
+            Err(error) if error.asks_for_axfr() => {
+                log::verbose!(
+                    "zone {apex}: IXFR from {} is of no use, AXFR is asked for: {error}",
+                    peer.address
+                );
+                self.fetch(peer, None, false).await
+            }
+            other => other,
+        }
+    }
+
+    async fn fetch(
+        &mut self,
+        peer: &Peer,
+        held: Option<&zone::record::Record>,
+        forced: bool,
+    ) -> Result<String, AskError> {
+        let apex = self.live.apex.clone();
+        self.live.begin("transferring");
+        let bounds = self.settings.transfer;
+        let live = Arc::clone(&self.live);
+        let received = ask::transfer(peer, apex.as_name(), held, bounds, &live.progress).await?;
+        let (installed, lost) = match received {
+            Received::UpToDate(serial) => {
+                return Ok(format!("serial {serial} is confirmed by {}", peer.address));
+            }
+            Received::Whole(builder) => self.install(builder, forced).await?,
+            Received::Changes(changes) => {
+                let (live, settings, state) = self.shares();
+                let work = move || live.install_changes(&changes, &settings, &state);
+                let installed = spawn_blocking(work).await;
+                let installed = installed.unwrap_or_else(|_| Err("building it failed".to_owned()));
+                installed.map_err(AskError::Zone)?
+            }
+        };
+        if let Some(lost) = lost {
+            log::error!("zone {apex}: {lost}");
+        }
+        Ok(match installed {
+            Installed::Older(serial) => format!("serial {serial} is not older than what came"),
+            Installed::Newer(zone) => {
+                let serial = zone.soa().serial;
+                let said = format!(
+                    "serial {serial} came by {} from {}",
+                    ask::kind_of(held),
+                    peer.address
+                );
+                log::info!("zone {apex}: {said}");
+                said
+            }
+        })
+    }
+
+    /// Builds a zone that came, off the threads that serve.
+    async fn install(
+        &self,
+        builder: Box<ZoneBuilder>,
+        forced: bool,
+    ) -> Result<(Installed, Option<String>), AskError> {
+        let (live, settings, state) = self.shares();
+        let work = move || {
+            let (zone, _) = builder
+                .finish()
+                .map_err(|error| AskError::Zone(error.to_string()))?;
+            Ok(live.install(zone, forced, &settings, &state))
+        };
+        let installed = spawn_blocking(work).await;
+        installed.unwrap_or_else(|_| Err(AskError::Zone("building it failed".to_owned())))
+    }
+
+    async fn refreshed(&mut self, said: String) {
+        let (live, settings, state) = self.shares();
+        let lost = spawn_blocking(move || live.confirm(&settings, &state)).await;
+        if let Ok(Some(lost)) = lost {
+            log::verbose!("zone {}: {lost}", self.live.apex);
+        }
+        self.shared.publish();
+        self.live.end(false, said);
+        self.tell();
+    }
+}
+
+/// Waits for a moment that may never be.
+async fn moment(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,60 @@
+//! NOTIFY to secondaries (RFC 1996 §3): each is told until it answers, or until there is something newer to tell.
+
+use super::ask;
+use super::settings::Peer;
+use crate::log;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use wire::codes::rcode;
+use wire::message::Header;
+use zone::transfer::query;
+use zone::zone::Zone;
+
+/// RFC 1996 §3.6: a NOTIFY is sent again "until either too many copies have been sent (a 'timeout'), an ICMP message
+/// indicating that the port is unreachable, or until a NOTIFY response is received". The RFC's 60 s and five times are
+/// for the last ones; the first come sooner.
+const TRIES: [Duration; 7] = [
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+    Duration::from_secs(15),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+    Duration::from_secs(60),
+];
+
+/// Tells all `peers` about this version; whoever is still being told about an older one is told of it no more.
+pub(super) fn all(telling: &mut JoinSet<()>, peers: &[Peer], zone: &Arc<Zone>) {
+    telling.abort_all();
+    while telling.try_join_next().is_some() {}
+    for peer in peers {
+        telling.spawn(one(peer.clone(), Arc::clone(zone)));
+    }
+}
+
+async fn one(peer: Peer, zone: Arc<Zone>) {
+    let apex = zone.apex();
+    let serial = zone.soa().serial;
+    let soa = zone.soa_record();
+    drop(zone);
+    let request = query::notify(ask::random_id(), apex.as_name(), Some(soa.as_ref()));
+    match ask::exchange(&peer, request, &TRIES).await {
+        Ok(answer) => {
+            let code = Header::read(&answer).map_or(0, |header| header.rcode());
+            if code == 0 {
+                log::verbose!("zone {apex}: {} knows of serial {serial}", peer.address);
+            } else {
+                let code = rcode::name(code.into()).unwrap_or("an unknown code");
+                log::warn!(
+                    "zone {apex}: {} answers {code} to NOTIFY of serial {serial}: it must allow this server to notify it",
+                    peer.address
+                );
+            }
+        }
+        Err(error) => log::warn!(
+            "zone {apex}: {} was not told of serial {serial}: {error}",
+            peer.address
+        ),
+    }
+}

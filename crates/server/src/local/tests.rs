@@ -1,0 +1,60 @@
+use super::*;
+use crate::config::zones::ZoneSpecs;
+use fixture::text;
+use std::fs;
+
+fn serial(local: &Local) -> Option<u32> {
+    local.zones().zone(0).map(|zone| zone.soa().serial)
+}
+
+#[test]
+fn a_reload_keeps_what_did_not_change_and_what_is_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    let specs = ZoneSpecs::of_file("example.com.", &file);
+    let load = |previous: &Local| Local::load(&specs, previous);
+    let zone = |local: &Local| local.zones().zone(0).cloned().unwrap();
+    fs::write(&file, text(7, "www A 192.0.2.80")).unwrap();
+    let (first, lines) = load(&Local::default());
+    assert_eq!(
+        lines[0].text,
+        "zone example.com.: serial 7, 4 records loaded"
+    );
+    let (second, lines) = load(&first);
+    assert!(lines.is_empty());
+    assert!(Arc::ptr_eq(&zone(&first), &zone(&second)));
+    fs::write(&file, text(7, "www.example.org. A 192.0.2.80")).unwrap();
+    let (third, lines) = load(&second);
+    assert!(
+        lines[0].is_error && lines[0].text.ends_with("serial 7 serves on"),
+        "{lines:?}"
+    );
+    assert!(Arc::ptr_eq(&zone(&first), &zone(&third)));
+    fs::write(&file, text(8, "")).unwrap();
+    let (fourth, _) = load(&third);
+    assert_eq!(serial(&fourth), Some(8));
+    // What was a snapshot of then is one still (I8).
+    assert_eq!(serial(&third), Some(7));
+}
+
+#[test]
+fn many_zones_are_loaded_at_a_time_and_one_that_is_none_is_not_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = ZoneSpecs::default();
+    for number in 0..40 {
+        let file = folder.path().join(format!("zone-{number}"));
+        let lines = if number == 13 { "nonsense" } else { "" };
+        fs::write(&file, text(number, lines)).unwrap();
+        let mut one = ZoneSpecs::of_file(&format!("z{number}.example."), &file);
+        specs.list.append(&mut one.list);
+    }
+    let (local, lines) = Local::load(&specs, &Local::default());
+    assert!(lines[0].is_error && lines[0].text.starts_with("zone z13.example.: "));
+    let serials: Vec<_> = local
+        .zones()
+        .iter()
+        .map(|(_, zone)| zone.map(|zone| zone.soa().serial))
+        .collect();
+    let expected = (0..40).map(|number| (number != 13).then_some(number));
+    assert_eq!(serials, expected.collect::<Vec<_>>());
+}

@@ -1,0 +1,150 @@
+//! When a secondary asks its primaries again, and when its zone is no longer to be believed (RFC 1034 §4.3.5). No clock
+//! here: every time is passed in, in seconds since 1970, because it outlives the process.
+
+use super::settings::TimeBounds;
+use zone::zone::SoaTimes;
+
+/// Seconds between the first tries for a zone that was never there; they double.
+const FIRST_RETRY: u64 = 1;
+
+/// How often the pause behind a failure may have doubled.
+const DOUBLINGS: u32 = 12;
+
+/// The longest pause for a zone that was never there: its SOA record, which would tell, is not known.
+const BOOTSTRAP_RETRY_MAX: u64 = 3_600;
+
+/// The timers of one secondary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Timers {
+    /// When a primary last confirmed the zone.
+    pub(super) refreshed: u64,
+    /// When it was last tried in vain, and how often since it worked.
+    tried: u64,
+    failures: u32,
+}
+
+impl Timers {
+    /// Of a zone that a primary confirmed at `refreshed`.
+    pub(super) fn new(refreshed: u64) -> Timers {
+        Timers {
+            refreshed,
+            tried: 0,
+            failures: 0,
+        }
+    }
+
+    /// A primary has the zone as it is here, or has sent a newer one.
+    pub(super) fn succeeded(&mut self, now: u64) {
+        *self = Timers::new(now);
+    }
+
+    /// No primary answered, or none that helps.
+    pub(super) fn failed(&mut self, now: u64) {
+        self.tried = now;
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    pub(super) fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// When to ask next. `soa`: that of the zone that is held.
+    pub(super) fn due(&self, soa: Option<SoaTimes>, bounds: &TimeBounds) -> u64 {
+        let Some(soa) = soa else {
+            return self.bootstrap();
+        };
+        if self.failures == 0 {
+            return self.refreshed + within(soa.refresh, bounds.refresh);
+        }
+        // RFC 1035 §3.3.13, RETRY: "time interval that should elapse before a failed refresh should be retried". Doubled
+        // while it goes on, up to what REFRESH says, so that a primary that is down is not besieged by all.
+        let retry = within(soa.retry, bounds.retry);
+        let most = retry.max(within(soa.refresh, bounds.refresh));
+        self.tried + doubled(retry, self.failures - 1).min(most)
+    }
+
+    fn bootstrap(&self) -> u64 {
+        match self.failures.checked_sub(1) {
+            None => 0,
+            Some(doublings) => {
+                self.tried + doubled(FIRST_RETRY, doublings).min(BOOTSTRAP_RETRY_MAX)
+            }
+        }
+    }
+
+    /// From when on the zone is not to be served. RFC 1035 §3.3.13, EXPIRE: "the upper limit on the time interval that can
+    /// elapse before the zone is no longer authoritative".
+    pub(super) fn expires(&self, soa: SoaTimes, bounds: &TimeBounds) -> u64 {
+        self.refreshed + within(soa.expire, bounds.expire)
+    }
+}
+
+fn within(seconds: u32, (least, most): (u32, u32)) -> u64 {
+    // A pause of nothing would be a question without end.
+    u64::from(seconds.max(least).min(most).max(1))
+}
+
+fn doubled(seconds: u64, times: u32) -> u64 {
+    seconds << times.min(DOUBLINGS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOA: SoaTimes = SoaTimes {
+        serial: 1,
+        refresh: 3_600,
+        retry: 600,
+        expire: 86_400,
+        minimum: 60,
+    };
+
+    #[test]
+    fn a_zone_is_refreshed_retried_with_growing_pauses_and_expires() {
+        let bounds = TimeBounds::default();
+        let mut timers = Timers::new(1_000);
+        assert_eq!(timers.due(Some(SOA), &bounds), 4_600);
+        let mut now = 4_600;
+        let mut pauses = Vec::new();
+        for _ in 0..5 {
+            timers.failed(now);
+            let due = timers.due(Some(SOA), &bounds);
+            pauses.push(due - now);
+            now = due;
+        }
+        assert_eq!(pauses, [600, 1_200, 2_400, 3_600, 3_600]);
+        assert_eq!(timers.expires(SOA, &bounds), 87_400);
+        timers.succeeded(now);
+        assert_eq!(timers.due(Some(SOA), &bounds), now + 3_600);
+    }
+
+    #[test]
+    fn the_times_of_the_soa_are_held_within_bounds() {
+        let bounds = TimeBounds {
+            refresh: (10, 60),
+            retry: (700, 800),
+            expire: (0, 100),
+        };
+        let mut timers = Timers::new(1_000);
+        assert_eq!(timers.due(Some(SOA), &bounds), 1_060);
+        timers.failed(2_000);
+        assert_eq!(timers.due(Some(SOA), &bounds), 2_700);
+        assert_eq!(timers.expires(SOA, &bounds), 1_100);
+    }
+
+    #[test]
+    fn a_zone_that_was_never_there_is_asked_for_at_once_then_ever_more_rarely() {
+        let bounds = TimeBounds::default();
+        let mut timers = Timers::new(0);
+        assert_eq!(timers.due(None, &bounds), 0);
+        let pauses: Vec<u64> = (0..14)
+            .map(|_| {
+                timers.failed(5_000);
+                timers.due(None, &bounds) - 5_000
+            })
+            .collect();
+        assert_eq!(pauses[..4], [1, 2, 4, 8]);
+        assert_eq!(pauses[12..], [3_600, 3_600]);
+    }
+}
