@@ -3,16 +3,25 @@
 //! | shape | where | a line |
 //! | --- | --- | --- |
 //! | structured, the default | standard error | `msg="Up" subsystem="backend" level="0" prio="Notice" ts="2026-11-21T18:45:00+0000" address="192.0.2.2:53"` |
-//! | JSON | standard error | `{"address": "192.0.2.2:53", "level": "0", "msg": "Up", "prio": "Notice", …}` |
-//! | plain | standard output | `Up (address 192.0.2.2:53)` |
+//! | JSON | standard error | `{"address": "192.0.2.2:53", "level": "0", "msg": "Up", "priority": "5", …}` |
+//! | plain | standard output | `Up (address 192.0.2.2:53)`, with `--log-timestamps` `Nov 21 18:45:00 ` before it |
+//! | journal | systemd's journal, or as structured where there is none | the same keys in capitals |
+//!
+//! Structured and plain lines go to syslog too, unless `--disable-syslog` is given.
 //!
 //! ```text
 //! log::info!("Listening"; address = address, xdp = mode);      the same words every time, what differs in fields
 //! log::warn!("queue {number} of {device} is not served: {error}");
 //! ```
 
+mod sinks;
+
+pub use sinks::{Facility, open_verbose};
+
+use std::borrow::Cow;
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::{PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -27,13 +36,29 @@ pub enum Priority {
     Debug,
 }
 
-/// How lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How lines look, and where they go.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub shape: Shape,
     pub times: Times,
+    /// `levelPrefix`: the key of the priority in structured lines.
+    pub priority_key: Cow<'static, str>,
+    /// `setInstanceFromServerID`: structured lines say whose they are.
+    pub instance: Option<String>,
+    /// `--log-timestamps`: plain lines begin with their time.
+    pub timestamps: bool,
     /// `-v`, `setVerbose(true)`.
     pub verbose: bool,
+    pub outlets: Outlets,
+}
+
+/// Where lines go beside standard output and error.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outlets {
+    /// `None`: `--disable-syslog`.
+    pub syslog: Option<Facility>,
+    /// `setVerboseLogDestination`: what only `-v` says goes there, and nowhere else.
+    pub verbose_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +69,8 @@ pub enum Shape {
     Structured,
     /// `--structured-logging-backend json`.
     Json,
+    /// `--structured-logging-backend systemd-journal`.
+    Journal,
 }
 
 /// `setStructuredLogging(true, {timeFormat=…})`.
@@ -59,7 +86,14 @@ impl Settings {
     pub const DEFAULT: Settings = Settings {
         shape: Shape::Structured,
         times: Times::Iso8601,
+        priority_key: Cow::Borrowed("prio"),
+        instance: None,
+        timestamps: false,
         verbose: false,
+        outlets: Outlets {
+            syslog: None,
+            verbose_file: None,
+        },
     };
 }
 
@@ -71,7 +105,8 @@ pub fn set(settings: Settings) {
 }
 
 pub fn settings() -> Settings {
-    *SETTINGS.read().unwrap_or_else(PoisonError::into_inner)
+    let settings = SETTINGS.read().unwrap_or_else(PoisonError::into_inner);
+    settings.clone()
 }
 
 /// A key and its value.
@@ -83,28 +118,42 @@ pub fn write(priority: Priority, subsystem: &str, message: &str, fields: &[Field
     if priority == Priority::Debug && !settings.verbose {
         return;
     }
-    let time = since_1970();
-    let line = match settings.shape {
-        Shape::Plain => plain(message, fields),
-        Shape::Structured => structured(
-            priority,
-            subsystem,
-            message,
-            fields,
-            &settings.times.text(time),
-        ),
-        Shape::Json => json(
-            priority,
-            subsystem,
-            message,
-            fields,
-            &settings.times.text(time),
-        ),
+    let (milliseconds, mut fields) = (since_1970(), fields.to_vec());
+    if let Some(instance) = settings.instance.as_ref().filter(|_| settings.shape != Shape::Plain) {
+        fields.push(("instance", instance));
+    }
+    let time = settings.times.text(milliseconds);
+    let entry = Entry {
+        priority,
+        priority_key: &settings.priority_key,
+        subsystem,
+        message,
+        fields: &fields,
+        time: &time,
     };
+    if settings.shape == Shape::Journal
+        && sinks::to_journal(priority, subsystem, message, &fields, &time)
+    {
+        return;
+    }
+    let line = match settings.shape {
+        Shape::Plain => plain(message, &fields),
+        Shape::Structured | Shape::Journal => entry.structured(),
+        Shape::Json => entry.json(),
+    };
+    let stamp = match settings.shape {
+        Shape::Plain if settings.timestamps => month_and_day(milliseconds / 1_000),
+        _ => String::new(),
+    };
+    if priority == Priority::Debug && sinks::to_verbose_file(&settings, &format!("{stamp}{line}")) {
+        return;
+    }
+    sinks::to_syslog(&settings, priority, &line);
+    let line = format!("{stamp}{line}");
     // Whoever closed our standard output or error does not want to read this.
     let _ = match settings.shape {
         Shape::Plain => std::io::stdout().lock().write_all(line.as_bytes()),
-        Shape::Structured | Shape::Json => std::io::stderr().lock().write_all(line.as_bytes()),
+        _ => std::io::stderr().lock().write_all(line.as_bytes()),
     };
 }
 
@@ -172,6 +221,17 @@ impl Priority {
             Priority::Debug => "Debug",
         }
     }
+
+    /// syslog's severity.
+    fn number(self) -> u8 {
+        match self {
+            Priority::Error => 3,
+            Priority::Warning => 4,
+            Priority::Notice => 5,
+            Priority::Info => 6,
+            Priority::Debug => 7,
+        }
+    }
 }
 
 // ------------------------------------------------------------------------------------------------------------- shapes
@@ -189,24 +249,48 @@ fn plain(message: &str, fields: &[Field<'_>]) -> String {
 /// The level is not in use by dnsdist: always 0.
 const LEVEL: &str = "0";
 
-fn structured(
+/// A line with keys and values.
+struct Entry<'e> {
     priority: Priority,
-    subsystem: &str,
-    message: &str,
-    fields: &[Field<'_>],
-    time: &str,
-) -> String {
-    let mut line = String::new();
-    quoted(&mut line, "msg", message);
-    quoted(&mut line, "subsystem", subsystem);
-    quoted(&mut line, "level", LEVEL);
-    quoted(&mut line, "prio", priority.word());
-    quoted(&mut line, "ts", time);
-    for (key, value) in fields {
-        quoted(&mut line, key, &value.to_string());
+    priority_key: &'e str,
+    subsystem: &'e str,
+    message: &'e str,
+    fields: &'e [Field<'e>],
+    time: &'e str,
+}
+
+impl Entry<'_> {
+    fn structured(&self) -> String {
+        let mut line = String::new();
+        quoted(&mut line, "msg", self.message);
+        quoted(&mut line, "subsystem", self.subsystem);
+        quoted(&mut line, "level", LEVEL);
+        quoted(&mut line, self.priority_key, self.priority.word());
+        quoted(&mut line, "ts", self.time);
+        for (key, value) in self.fields {
+            quoted(&mut line, key, &value.to_string());
+        }
+        line.push('\n');
+        line
     }
-    line.push('\n');
-    line
+
+    /// Keys in the order of the alphabet, every value a string: as dnsdist's JSON has them.
+    fn json(&self) -> String {
+        let mut pairs = vec![
+            ("level", LEVEL.to_owned()),
+            ("msg", self.message.to_owned()),
+            ("priority", self.priority.number().to_string()),
+            ("subsystem", self.subsystem.to_owned()),
+            ("ts", self.time.to_owned()),
+        ];
+        pairs.extend(self.fields.iter().map(|(key, value)| (*key, value.to_string())));
+        pairs.sort_by_key(|(key, _)| *key);
+        let pairs: Vec<String> = pairs
+            .iter()
+            .map(|(key, value)| format!("{}: {}", json_string(key), json_string(value)))
+            .collect();
+        format!("{{{}}}\n", pairs.join(", "))
+    }
 }
 
 /// `key="value"`: quotes and backslashes get a backslash; a line break would begin another line, and does too.
@@ -224,30 +308,6 @@ fn quoted(line: &mut String, key: &str, value: &str) {
         }
     }
     line.push('"');
-}
-
-/// Keys in the order of the alphabet, every value a string: as dnsdist's JSON has them.
-fn json(
-    priority: Priority,
-    subsystem: &str,
-    message: &str,
-    fields: &[Field<'_>],
-    time: &str,
-) -> String {
-    let mut pairs = vec![
-        ("level", LEVEL.to_owned()),
-        ("msg", message.to_owned()),
-        ("priority", priority.word().to_owned()),
-        ("subsystem", subsystem.to_owned()),
-        ("ts", time.to_owned()),
-    ];
-    pairs.extend(fields.iter().map(|(key, value)| (*key, value.to_string())));
-    pairs.sort_by_key(|(key, _)| *key);
-    let pairs: Vec<String> = pairs
-        .iter()
-        .map(|(key, value)| format!("{}: {}", json_string(key), json_string(value)))
-        .collect();
-    format!("{{{}}}\n", pairs.join(", "))
 }
 
 fn json_string(text: &str) -> String {
@@ -286,6 +346,18 @@ fn iso8601(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}+0000")
 }
 
+/// `Nov 21 18:45:00 `, as syslog writes times; always UTC.
+fn month_and_day(seconds: u64) -> String {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (_, month, day) = civil(days);
+    let month = MONTHS[month as usize - 1];
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{month} {day:02} {hour:02}:{minute:02}:{second:02} ")
+}
+
 /// Year, month and day of a day since 1970, by counting the days of 400-year eras that begin on 1 March: so the leap
 /// day is the last of its year.
 fn civil(days_since_1970: u64) -> (u64, u64, u64) {
@@ -312,24 +384,36 @@ fn civil(days_since_1970: u64) -> (u64, u64, u64) {
 mod tests {
     use super::*;
 
+    fn entry<'e>(message: &'e str, fields: &'e [Field<'e>], time: &'e str) -> Entry<'e> {
+        Entry {
+            priority: Priority::Info,
+            priority_key: "prio",
+            subsystem: "setup",
+            message,
+            fields,
+            time,
+        }
+    }
+
     #[test]
     fn a_structured_line_is_as_in_the_manual() {
-        let line = structured(
-            Priority::Info,
-            "setup",
-            "Raised send buffer size",
-            &[
-                ("frontend.address", &"127.0.0.1:8053"),
-                ("network.send_buffer_size", &4_194_304),
-            ],
-            "2025-12-29T16:16:17+0000",
-        );
-        assert_eq!(
-            line,
-            "msg=\"Raised send buffer size\" subsystem=\"setup\" level=\"0\" prio=\"Info\" \
+        let fields: [Field<'_>; 2] = [
+            ("frontend.address", &"127.0.0.1:8053"),
+            ("network.send_buffer_size", &4_194_304),
+        ];
+        let mut entry = entry("Raised send buffer size", &fields, "2025-12-29T16:16:17+0000");
+        let expected = "msg=\"Raised send buffer size\" subsystem=\"setup\" level=\"0\" prio=\"Info\" \
              ts=\"2025-12-29T16:16:17+0000\" frontend.address=\"127.0.0.1:8053\" \
-             network.send_buffer_size=\"4194304\"\n"
-        );
+             network.send_buffer_size=\"4194304\"\n";
+        assert_eq!(entry.structured(), expected);
+        entry.priority_key = "severity";
+        assert_eq!(entry.structured(), expected.replace("prio=", "severity="));
+    }
+
+    #[test]
+    fn plain_lines_may_begin_with_their_time() {
+        assert_eq!(month_and_day(1_795_286_700), "Nov 21 18:45:00 ");
+        assert_eq!(month_and_day(0), "Jan 01 00:00:00 ");
     }
 
     #[test]
@@ -341,16 +425,9 @@ mod tests {
 
     #[test]
     fn json_begins_as_the_reference_says() {
-        let line = json(
-            Priority::Info,
-            "setup",
-            "Configuration OK",
-            &[("path", &"/etc/x")],
-            "1",
-        );
         assert_eq!(
-            line,
-            "{\"level\": \"0\", \"msg\": \"Configuration OK\", \"path\": \"/etc/x\", \"priority\": \"Info\", \
+            entry("Configuration OK", &[("path", &"/etc/x")], "1").json(),
+            "{\"level\": \"0\", \"msg\": \"Configuration OK\", \"path\": \"/etc/x\", \"priority\": \"6\", \
              \"subsystem\": \"setup\", \"ts\": \"1\"}\n"
         );
     }

@@ -1,12 +1,11 @@
 //! The command line: dnsdist's seventeen options.
 
 use super::zone::ZoneArguments;
-use crate::config::place::Place;
-use crate::config::spec::{Purpose, Remark, RemarkKind};
+use crate::config::spec::Purpose;
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
 use crate::control::console::wire::Key;
 use crate::control::protocol::{DEFAULT_PATH, Request};
-use crate::log::{Settings, Shape};
+use crate::log::{Facility, Outlets, Settings, Shape};
 use crate::pipeline::acl::Netmask;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -165,11 +164,11 @@ pub struct ServeArguments {
     #[arg(long, value_name = "BACKEND", value_enum)]
     structured_logging_backend: Option<LogBackend>,
 
-    /// Accepted: nothing is sent to syslog
+    /// Send nothing to syslog
     #[arg(long)]
     disable_syslog: bool,
 
-    /// Accepted: structured lines have their time
+    /// Begin plain lines with their time; structured lines have it anyway
     #[arg(long)]
     log_timestamps: bool,
 
@@ -305,18 +304,6 @@ impl ServeArguments {
         if let Some(key) = &self.key {
             state.edit(|spec| spec.console.key = Some(key.clone()));
         }
-        if let Some(LogBackend::SystemdJournal) = self.structured_logging_backend {
-            // The journal takes what a service writes to standard error.
-            let subject = "--structured-logging-backend systemd-journal".to_owned();
-            let place = Place::command_line();
-            state.edit(|spec| {
-                spec.remark(Remark {
-                    place,
-                    kind: RemarkKind::NoEffectYet,
-                    subject,
-                })
-            });
-        }
         Ok(state)
     }
 
@@ -327,14 +314,22 @@ impl ServeArguments {
             .unwrap_or(file.shape != Shape::Plain);
         let shape = match (structured, self.structured_logging_backend) {
             (false, _) => Shape::Plain,
+            (true, Some(LogBackend::Default)) => Shape::Structured,
             (true, Some(LogBackend::Json)) => Shape::Json,
-            (true, None) if file.shape == Shape::Json => Shape::Json,
-            (true, _) => Shape::Structured,
+            (true, Some(LogBackend::SystemdJournal)) => Shape::Journal,
+            (true, None) if file.shape == Shape::Plain => Shape::Structured,
+            (true, None) => file.shape,
         };
+        let facility = file.outlets.syslog.unwrap_or(Facility::DAEMON);
         Settings {
             shape,
-            times: file.times,
+            timestamps: self.log_timestamps,
             verbose: self.verbose || file.verbose,
+            outlets: Outlets {
+                syslog: (!self.disable_syslog).then_some(facility),
+                ..file.outlets
+            },
+            ..file
         }
     }
 }

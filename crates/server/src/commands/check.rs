@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub(super) fn run(arguments: &ServeArguments) -> ExitCode {
-    log::set(arguments.log_settings(log::Settings::DEFAULT));
+    log::set(settings(arguments, log::Settings::DEFAULT));
     match check(arguments) {
         Ok(()) => {
             say_good(arguments.file().unwrap_or(Path::new("")));
@@ -26,11 +26,24 @@ pub(super) fn run(arguments: &ServeArguments) -> ExitCode {
 fn check(arguments: &ServeArguments) -> Result<(), ConfigError> {
     let state = arguments.load(Purpose::Check, None)?;
     state.edit(|spec| {
-        log::set(arguments.log_settings(spec.logging));
+        log::set(settings(arguments, spec.log_settings()));
         super::say_remarks(spec);
         config::derive(spec, None)?;
         zones(spec)
     })
+}
+
+/// Lines go to whoever runs the check and nowhere else.
+fn settings(arguments: &ServeArguments, file: log::Settings) -> log::Settings {
+    let settings = arguments.log_settings(file);
+    log::Settings {
+        shape: match settings.shape {
+            Shape::Journal => Shape::Structured,
+            shape => shape,
+        },
+        outlets: log::Outlets::default(),
+        ..settings
+    }
 }
 
 /// Whether the zones that are to be served can be.

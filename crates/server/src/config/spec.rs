@@ -43,6 +43,8 @@ pub struct Spec {
     pub tuning: Tuning,
     /// setStructuredLogging, setVerbose.
     pub logging: log::Settings,
+    /// setInstanceFromServerID.
+    pub log_instance: bool,
     pub web: WebSpec,
     /// declareMetric.
     pub custom_metrics: Arc<CustomMetrics>,
@@ -198,6 +200,7 @@ impl Spec {
             chooser: None,
             tuning: Tuning::default(),
             logging: log::Settings::DEFAULT,
+            log_instance: false,
             web: WebSpec::default(),
             custom_metrics: Arc::default(),
             server_id: None,
@@ -209,6 +212,15 @@ impl Spec {
             edits: 0,
             next_server_key: 0,
             rules_created: 0,
+        }
+    }
+
+    /// How the file wants lines to look.
+    pub fn log_settings(&self) -> log::Settings {
+        let instance = Some(self.server_id.clone());
+        log::Settings {
+            instance: instance.filter(|id| self.log_instance && !id.is_empty()),
+            ..self.logging.clone()
         }
     }
 

@@ -75,7 +75,7 @@ impl Daemon {
         let lua = self.arguments.load(Purpose::Serve, Some(&old));
         let lua = Arc::new(lua.map_err(lines)?);
         let config = lua.derive(Some(&old)).map_err(lines)?;
-        let (logging, zones) = lua.edit(|spec| (spec.logging, spec.zones.clone()));
+        let (logging, zones) = lua.edit(|spec| (spec.log_settings(), spec.zones.clone()));
         let listeners = self.listeners_for(&config)?;
         let reloading = Reloading {
             lua,

@@ -121,7 +121,7 @@ impl Daemon {
         let helper = Arc::new(helper);
         let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
         lua.edit(|spec| {
-            log::set(arguments.log_settings(spec.logging));
+            log::set(arguments.log_settings(spec.log_settings()));
             say_remarks(spec);
         });
         let mut config = lua.derive(None)?;

@@ -217,7 +217,7 @@ const OBSERVES: &[&str] = &[
      requestDoHStatesDump requestTCPStatesDump clearQueryCounters getQueryCounters setQueryCountFilter
      setQueryCount",
     // Logging and telemetry sinks
-    "setSyslogFacility setVerboseLogDestination setOpenTelemetryTracing",
+    "setOpenTelemetryTracing",
     // Tuning
     "setMaxTCPClientThreads setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize setUDPSocketBufferSizes
      setRandomizedOutgoingSockets setRandomizedIdsOverUDP 

@@ -1,9 +1,11 @@
 //! What the configuration logs, and how lines look.
 
-use super::options::Options;
+use super::options::{Options, shown};
 use super::{define, spec, wrong};
-use crate::log::{self, Priority, Shape, Times};
-use mlua::{Lua, Table};
+use crate::config::spec::Purpose;
+use crate::log::{self, Facility, Priority, Shape, Times};
+use mlua::{FromLua, Lua, Table, Value};
+use std::path::PathBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     for (name, priority) in LEVELS {
@@ -17,7 +19,30 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         Ok(())
     })?;
     define(lua, "getVerbose", |lua, ()| Ok(spec(lua)?.logging.verbose))?;
-    define(lua, "setStructuredLogging", set_structured_logging)
+    define(lua, "setStructuredLogging", set_structured_logging)?;
+    define(lua, "setSyslogFacility", |lua, facility: Value| {
+        let shown = shown(&facility);
+        let found = match &facility {
+            Value::String(name) => Facility::by_name(&name.to_string_lossy()),
+            _ => u32::from_lua(facility, lua).ok().and_then(Facility::by_number),
+        };
+        let Some(facility) = found else {
+            return Err(wrong(format!(
+                "a facility of syslog expected (daemon, local0, …, or its number), got {shown}"
+            )));
+        };
+        spec(lua)?.logging.outlets.syslog = Some(facility);
+        Ok(())
+    })?;
+    define(lua, "setVerboseLogDestination", |lua, path: PathBuf| {
+        let mut spec = spec(lua)?;
+        if spec.purpose == Purpose::Serve {
+            let open = log::open_verbose(&path);
+            open.map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+        }
+        spec.logging.outlets.verbose_file = Some(path);
+        Ok(())
+    })
 }
 
 const LEVELS: [(&str, Priority); 4] = [
@@ -31,11 +56,13 @@ fn set_structured_logging(lua: &Lua, (enable, table): (bool, Option<Table>)) -> 
     let mut options = Options::new(lua, "setStructuredLogging", table);
     let backend: Option<String> = options.get("backend")?;
     let times: Option<String> = options.get("timeFormat")?;
-    options.no_effect_yet(&["levelPrefix", "setInstanceFromServerID"])?;
+    let priority_key: Option<String> = options.get("levelPrefix")?;
+    let named = options.flag("setInstanceFromServerID")?.unwrap_or(false);
     options.finish()?;
     let shape = match backend.as_deref() {
         _ if !enable => Shape::Plain,
-        None | Some("default" | "systemd-journal") => Shape::Structured,
+        None | Some("default") => Shape::Structured,
+        Some("systemd-journal") => Shape::Journal,
         Some("json") => Shape::Json,
         Some(other) => {
             return Err(wrong(format!(
@@ -45,6 +72,10 @@ fn set_structured_logging(lua: &Lua, (enable, table): (bool, Option<Table>)) -> 
     };
     let mut spec = spec(lua)?;
     spec.logging.shape = shape;
+    spec.log_instance = named;
+    if let Some(key) = priority_key.filter(|key| !key.is_empty()) {
+        spec.logging.priority_key = key.into();
+    }
     spec.logging.times = match times.as_deref() {
         None => spec.logging.times,
         Some("ISO8601") => Times::Iso8601,
