@@ -119,7 +119,11 @@ pub fn write(priority: Priority, subsystem: &str, message: &str, fields: &[Field
         return;
     }
     let (milliseconds, mut fields) = (since_1970(), fields.to_vec());
-    if let Some(instance) = settings.instance.as_ref().filter(|_| settings.shape != Shape::Plain) {
+    if let Some(instance) = settings
+        .instance
+        .as_ref()
+        .filter(|_| settings.shape != Shape::Plain)
+    {
         fields.push(("instance", instance));
     }
     let time = settings.times.text(milliseconds);
@@ -283,7 +287,11 @@ impl Entry<'_> {
             ("subsystem", self.subsystem.to_owned()),
             ("ts", self.time.to_owned()),
         ];
-        pairs.extend(self.fields.iter().map(|(key, value)| (*key, value.to_string())));
+        pairs.extend(
+            self.fields
+                .iter()
+                .map(|(key, value)| (*key, value.to_string())),
+        );
         pairs.sort_by_key(|(key, _)| *key);
         let pairs: Vec<String> = pairs
             .iter()
@@ -401,7 +409,11 @@ mod tests {
             ("frontend.address", &"127.0.0.1:8053"),
             ("network.send_buffer_size", &4_194_304),
         ];
-        let mut entry = entry("Raised send buffer size", &fields, "2025-12-29T16:16:17+0000");
+        let mut entry = entry(
+            "Raised send buffer size",
+            &fields,
+            "2025-12-29T16:16:17+0000",
+        );
         let expected = "msg=\"Raised send buffer size\" subsystem=\"setup\" level=\"0\" prio=\"Info\" \
              ts=\"2025-12-29T16:16:17+0000\" frontend.address=\"127.0.0.1:8053\" \
              network.send_buffer_size=\"4194304\"\n";

@@ -11,6 +11,7 @@ use crate::frontend::devices::{Facts, Opened, Opening};
 use crate::frontend::listeners::Sockets;
 use crate::frontend::outlets::Outlets;
 use crate::frontend::sys::{BATCH, Inbox};
+use crate::frontend::tap::Tap;
 use crate::frontend::{udp, xsk};
 use crate::instance::Instance;
 use crate::log;
@@ -54,6 +55,10 @@ pub enum Order {
     Report(Sender<usize>),
     /// Tell how many frames each owner has, and how many there are.
     Census(Sender<(usize, ::xsk::Census, u32)>),
+    /// Copy packets of the device with this number.
+    Tap(u8, Tap),
+    /// Taps were closed.
+    Untap,
     /// Look at the configuration again, so that the old one can be freed.
     Wake,
     /// Read no more queries, wait for the answers of those in flight until the moment given, then end.
@@ -405,6 +410,8 @@ impl Worker {
                     // Whoever asked may have given up.
                     let _ = reply.send((self.outlets.worker, census, frames));
                 }
+                Order::Tap(device, tap) => self.outlets.devices.tap(device, tap),
+                Order::Untap => self.outlets.devices.untap(),
                 Order::Wake => {
                     self.config.load();
                 }

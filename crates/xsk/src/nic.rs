@@ -72,6 +72,48 @@ impl Nic {
     }
 }
 
+/// What an operator may have set on an interface, and AF_XDP feels. `None`: its driver does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// Slots of the receive ring, and how many it could have.
+    pub rx_ring: Option<(u32, u32)>,
+    /// The RXH_ bits of <linux/ethtool.h> of what chooses the queue of UDP over IPv4.
+    pub udp4_hash: Option<u64>,
+    /// The same over IPv6.
+    pub udp6_hash: Option<u64>,
+    /// Whether received TCP segments are joined by the card.
+    pub lro: Option<bool>,
+    /// Whether the card computes checksums of what is sent.
+    pub tx_checksum: Option<bool>,
+}
+
+impl Tuning {
+    pub fn read(name: &str) -> Result<Tuning> {
+        /// <linux/ethtool.h>.
+        const ETHTOOL_GTXCSUM: u32 = 0x16;
+        const ETHTOOL_GFLAGS: u32 = 0x25;
+        const ETH_FLAG_LRO: u32 = 1 << 15;
+        const UDP_V4_FLOW: u32 = 2;
+        const UDP_V6_FLOW: u32 = 6;
+        let wanted = CString::new(name).map_err(|_| Error::NoInterface(format!("{name:?}")))?;
+        let asker = Asker::new().map_err(|error| {
+            Error::system(
+                format!("asking for the settings of interface {name}"),
+                error,
+            )
+        })?;
+        let flags = asker.number(&wanted, ETHTOOL_GFLAGS).ok();
+        let checksum = asker.number(&wanted, ETHTOOL_GTXCSUM).ok();
+        Ok(Tuning {
+            rx_ring: asker.rx_ring(&wanted).ok().filter(|(_, most)| *most > 0),
+            udp4_hash: asker.hash_fields(&wanted, UDP_V4_FLOW).ok(),
+            udp6_hash: asker.hash_fields(&wanted, UDP_V6_FLOW).ok(),
+            lro: flags.map(|flags| flags & ETH_FLAG_LRO != 0),
+            tx_checksum: checksum.map(|on| on != 0),
+        })
+    }
+}
+
 fn queues_in_sysfs(name: &str) -> u32 {
     let Ok(entries) = fs::read_dir(Path::new("/sys/class/net").join(name).join("queues")) else {
         return 1;
@@ -91,6 +133,14 @@ mod tests {
         let lo = Nic::by_name("lo").unwrap();
         assert_eq!(Nic::by_index(lo.index).unwrap(), lo);
         assert!(lo.queues >= 1 && lo.mtu >= 1280 && !lo.may_have_partial_checksums());
+    }
+
+    #[test]
+    fn what_a_driver_does_not_say_is_unknown() {
+        let tuning = Tuning::read("lo").unwrap();
+        assert_eq!((tuning.rx_ring, tuning.udp4_hash), (None, None));
+        assert_eq!(tuning.lro, Some(false));
+        assert_eq!(Tuning::read("nosuchnic0").unwrap(), Tuning::default());
     }
 
     #[test]

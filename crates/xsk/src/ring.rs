@@ -117,6 +117,13 @@ impl<S: Shared> Producer<S> {
         true
     }
 
+    /// The written slots that are not visible yet.
+    pub(crate) fn unpublished(&self) -> impl Iterator<Item = S::Slot> {
+        let count = self.written.filled(Cons(self.published.0));
+        let places = (0..count).map(|place| self.published.advanced(place).0);
+        places.map(|position| self.shared.read(position))
+    }
+
     /// Makes all written slots visible; returns how many.
     pub(crate) fn publish(&mut self) -> u32 {
         let count = self.written.filled(Cons(self.published.0));

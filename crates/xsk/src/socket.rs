@@ -458,6 +458,18 @@ impl Socket {
         Ok(())
     }
 
+    /// Shows the frames that were put into the TX ring since the last [`flush`](Socket::flush): for whoever wants to see
+    /// what is sent. `umem` must be this socket's.
+    pub fn for_each_unpublished(&self, umem: &Umem, mut show: impl FnMut(&[u8])) {
+        for slot in self.tx.unpublished() {
+            if let Some(frame) =
+                umem.unpublished(slot.addr, slot.len, Place::tx(self.membership.number))
+            {
+                show(frame);
+            }
+        }
+    }
+
     /// Shows the kernel what was put into the TX ring, and wakes it until it has taken all or takes no more. Nothing to
     /// send costs nothing.
     pub fn flush(&mut self) -> Flushed {

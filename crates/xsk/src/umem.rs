@@ -318,6 +318,21 @@ impl Umem {
         chunk.is_some()
     }
 
+    /// The octets of a frame that lies in a TX ring of ours and was not published: `from` is that ring. `None` where it is
+    /// not so.
+    #[allow(unsafe_code)]
+    pub(crate) fn unpublished(&self, address: u64, length: u32, from: Place) -> Option<&[u8]> {
+        let (address, length) = (usize::try_from(address).ok()?, length as usize);
+        let chunk = address / CHUNK;
+        let inside = address % CHUNK + length <= CHUNK && chunk < self.frames() as usize;
+        if !inside || !self.ledger.is_at(chunk as u32, from) {
+            return None;
+        }
+        // SAFETY: inside the memory, as was just checked; the kernel only reads what is in a TX ring, we write to a chunk
+        // only while the ledger has it with the pipeline, and it comes back from the ring by `&mut self`.
+        Some(unsafe { self.memory.slice(address, length) })
+    }
+
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -424,6 +439,11 @@ impl Ledger {
     /// Whether any chunk is there.
     pub(crate) fn any_at(&self, place: Place) -> bool {
         self.places.iter().any(|cell| cell.load(Relaxed) == place.0)
+    }
+
+    fn is_at(&self, chunk: u32, place: Place) -> bool {
+        let cell = self.places.get(chunk as usize);
+        cell.is_some_and(|cell| cell.load(Relaxed) == place.0)
     }
 
     /// Moves a chunk that we hold. Panics when it is not where its holder thinks: the token is of another UMEM.

@@ -8,6 +8,7 @@ use crate::pipeline::route::Chooser;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+#[derive(Clone)]
 pub struct Pool {
     pub name: String,
     /// By `order`, then by the order of configuration.

@@ -188,6 +188,18 @@ impl Server {
         self.rate.is_none_or(|rate| self.allowance.take(rate, now))
     }
 
+    /// The same, not counted.
+    pub fn would_be_within_rate(&self, now: Now) -> bool {
+        self.rate.is_none_or(|rate| self.allowance.has(rate, now))
+    }
+
+    /// One query less is counted.
+    pub fn give_back_rate(&self) {
+        if let Some(rate) = self.rate {
+            self.allowance.give_back(rate);
+        }
+    }
+
     pub fn record_latency(&self, microseconds: u64) {
         average(&self.latency, microseconds);
     }

@@ -1,16 +1,20 @@
 //! The command line: dnsdist's seventeen options.
 
+use super::doctor::DoctorArguments;
+use super::mirror::MirrorArguments;
 use super::zone::ZoneArguments;
 use crate::config::spec::Purpose;
 use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
 use crate::control::console::wire::Key;
-use crate::control::protocol::{DEFAULT_PATH, Request};
+use crate::control::protocol::{DEFAULT_PATH, ExplainRequest, Request};
 use crate::log::{Facility, Outlets, Settings, Shape};
 use crate::pipeline::acl::Netmask;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use wire::codes::parse_qtype;
+use wire::name::NameBuf;
 
 /// What the program is asked for.
 #[derive(Debug)]
@@ -31,12 +35,15 @@ pub(super) enum Arguments {
     /// `xdp load` and `xdp unload`: by hand, without an instance.
     XdpLoad(String),
     XdpUnload(String),
-    /// What needs no instance: zone files.
+    /// `mirror`: a stream of packets from the running instance.
+    Mirror(MirrorArguments, PathBuf),
+    /// What needs no instance: zone files, the machine itself.
     Zone(ZoneArguments),
+    Doctor(DoctorArguments),
 }
 
 /// Words that are a command of ours when they come first.
-const COMMANDS: [&str; 4] = ["reload", "restart", "stats", "xdp"];
+const COMMANDS: [&str; 6] = ["reload", "restart", "stats", "xdp", "explain", "mirror"];
 
 /// Commands to the running instance.
 #[derive(Debug, Parser)]
@@ -63,6 +70,30 @@ enum AskCommand {
         #[command(subcommand)]
         what: XdpCommand,
     },
+    /// Say what would happen to a query, and why; nothing is sent or counted
+    Explain {
+        /// The name asked for
+        name: NameBuf,
+        /// The type: AAAA, TYPE28
+        #[arg(value_name = "TYPE", value_parser = query_type)]
+        qtype: String,
+        /// The client
+        #[arg(long, value_name = "ADDRESS")]
+        from: IpAddr,
+        /// The address and port it is sent to; the first that is served unless given
+        #[arg(long, value_name = "ADDRESS", value_parser = listener)]
+        to: Option<SocketAddr>,
+        /// Over TCP
+        #[arg(long)]
+        tcp: bool,
+    },
+    /// Copy the packets that AF_XDP receives and sends
+    Mirror(MirrorArguments),
+}
+
+fn query_type(text: &str) -> Result<String, String> {
+    let known = parse_qtype(text).map(|_| text.to_owned());
+    known.ok_or_else(|| "a type (AAAA, TYPE28) expected".to_owned())
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -91,6 +122,23 @@ impl AskArguments {
             AskCommand::Reload => return Arguments::Ask(Request::Reload, self.control),
             AskCommand::Restart => return Arguments::Ask(Request::Restart, self.control),
             AskCommand::Stats => return Arguments::Ask(Request::Stats, self.control),
+            AskCommand::Mirror(asked) => return Arguments::Mirror(asked, self.control),
+            AskCommand::Explain {
+                name,
+                qtype,
+                from,
+                to,
+                tcp,
+            } => {
+                let asked = ExplainRequest {
+                    name: name.to_string(),
+                    qtype,
+                    from,
+                    to,
+                    tcp,
+                };
+                return Arguments::Ask(Request::Explain(asked), self.control);
+            }
             AskCommand::Xdp { what } => what,
         };
         match what {
@@ -247,6 +295,9 @@ impl Arguments {
         if words.get(1).is_some_and(|word| word == "zone") {
             return ZoneArguments::read(&words[1..]).map(Arguments::Zone);
         }
+        if words.get(1).is_some_and(|word| word == "doctor") {
+            return DoctorArguments::read(&words[1..]).map(Arguments::Doctor);
+        }
         // Any other word that comes first is a backend.
         if words
             .get(1)
@@ -363,6 +414,24 @@ mod tests {
             panic!("no command");
         };
         assert_eq!(path, Path::new("/tmp/c"));
+        let explain = [
+            "explain",
+            "www.example",
+            "AAAA",
+            "--from",
+            "192.0.2.9",
+            "--tcp",
+        ];
+        let Ok(Arguments::Ask(Request::Explain(asked), _)) = read(&explain) else {
+            panic!("no command");
+        };
+        assert_eq!((asked.name.as_str(), asked.tcp), ("www.example.", true));
+        assert!(read(&["explain", "www.example", "NONSENSE", "--from", "192.0.2.9"]).is_err());
+        let mirror = ["mirror", "--interface", "enp1s0", "-w", "-", "port", "53"];
+        assert!(matches!(read(&mirror), Ok(Arguments::Mirror(..))));
+        assert!(read(&["mirror", "--interface", "enp1s0", "-w", "-", "--rate", "0"]).is_err());
+        let doctor = ["doctor", "--interface", "enp1s0"];
+        assert!(matches!(read(&doctor), Ok(Arguments::Doctor(_))));
         assert!(read(&["xdp"]).is_err());
         assert!(read(&["xdp", "unload"]).is_err());
         let unload = read(&["xdp", "unload", "--interface", "enp1s0"]);

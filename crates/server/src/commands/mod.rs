@@ -4,7 +4,9 @@
 mod arguments;
 mod check;
 mod console;
+mod doctor;
 mod kept;
+mod mirror;
 pub mod running;
 pub mod xdp;
 mod zone;
@@ -32,11 +34,13 @@ pub fn run(
         Ok(Arguments::Serve(arguments)) => serve(&arguments),
         Ok(Arguments::Client(arguments)) => console::talk(&arguments),
         Ok(Arguments::Execute(command, arguments)) => console::execute(&arguments, &command),
-        Ok(Arguments::Ask(request, path)) => running::ask(&path, request),
+        Ok(Arguments::Ask(request, path)) => running::ask(&path, &request),
+        Ok(Arguments::Mirror(asked, path)) => asked.run(&path),
         Ok(Arguments::XdpStatus(interface, path)) => running::xdp_status(&path, &interface),
         Ok(Arguments::XdpLoad(interface)) => kept::load(&interface),
         Ok(Arguments::XdpUnload(interface)) => kept::unload(&interface),
         Ok(Arguments::Zone(arguments)) => arguments.run(),
+        Ok(Arguments::Doctor(arguments)) => arguments.run(),
         Err(error) => {
             // Whoever closed our standard error does not want to read this.
             let _ = error.print();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Asks the instance whose control socket is at `path`, and prints the result.
-pub fn ask(path: &Path, request: Request) -> ExitCode {
+pub fn ask(path: &Path, request: &Request) -> ExitCode {
     match client::request(path, request) {
         Ok(result) => {
             print!("{}", text(request, &result));
@@ -23,7 +23,7 @@ pub fn ask(path: &Path, request: Request) -> ExitCode {
 
 /// `millrace xdp status --interface`: of one interface.
 pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
-    let answered = client::request(path, Request::XdpStatus).map_err(|error| error.to_string());
+    let answered = client::request(path, &Request::XdpStatus).map_err(|error| error.to_string());
     let status = answered.and_then(|status| {
         serde_json::from_value::<xdp::Status>(status).map_err(|error| error.to_string())
     });
@@ -45,7 +45,7 @@ pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
 }
 
 /// What is printed: lines, each with its line feed.
-fn text(request: Request, result: &Value) -> String {
+fn text(request: &Request, result: &Value) -> String {
     match (request, result) {
         (Request::Stats, Value::Object(statistics)) => {
             let lines = statistics.iter();
@@ -85,22 +85,22 @@ mod tests {
         let zone = "mod-stats.request-protocol[udp4-xdp]";
         let statistics = json!({"queries": 12, "latency-avg100": 0.5, zone: 228_091_218});
         assert_eq!(
-            text(Request::Stats, &statistics),
+            text(&Request::Stats, &statistics),
             "latency-avg100 0.5\nmod-stats.request-protocol[udp4-xdp] = 228091218\nqueries 12\n"
         );
         let lines = json!(["reloaded", "1 rule dropped"]);
-        assert_eq!(text(Request::Reload, &lines), "reloaded\n1 rule dropped\n");
+        assert_eq!(text(&Request::Reload, &lines), "reloaded\n1 rule dropped\n");
         assert_eq!(
-            text(Request::Version, &json!("dnsdist (millrace 1)")),
+            text(&Request::Version, &json!("dnsdist (millrace 1)")),
             "dnsdist (millrace 1)\n"
         );
         let status = serde_json::to_value(xdp::Status::default()).unwrap();
         assert_eq!(
-            text(Request::XdpStatus, &status),
+            text(&Request::XdpStatus, &status),
             xdp::Status::default().to_string()
         );
         assert_eq!(
-            text(Request::XdpStatus, &json!({"new": 1})),
+            text(&Request::XdpStatus, &json!({"new": 1})),
             "{\"new\":1}\n"
         );
     }

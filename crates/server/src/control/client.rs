@@ -50,7 +50,15 @@ impl std::error::Error for ClientError {}
 ///
 /// # Errors
 /// Why there is no result.
-pub fn request(path: &Path, request: Request) -> Result<Value, ClientError> {
+pub fn request(path: &Path, request: &Request) -> Result<Value, ClientError> {
+    open(path, request).map(|(value, _)| value)
+}
+
+/// Asks the instance that listens at `path`, and gives what follows its reply.
+///
+/// # Errors
+/// Why there is no result.
+pub fn open(path: &Path, request: &Request) -> Result<(Value, BufReader<UnixStream>), ClientError> {
     let system = |what| move |error| ClientError::System(what, path.to_owned(), error);
     let mut stream = UnixStream::connect(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
@@ -63,16 +71,17 @@ pub fn request(path: &Path, request: Request) -> Result<Value, ClientError> {
     limits
         .and_then(|()| stream.set_write_timeout(Some(TRANSFER)))
         .map_err(system("cannot set time-outs"))?;
-    let mut line = serde_json::to_string(&request).expect("a request is JSON");
+    let mut line = serde_json::to_string(request).expect("a request is JSON");
     line.push('\n');
     stream
         .write_all(line.as_bytes())
         .map_err(system("cannot send the request"))?;
     let mut reply = String::new();
-    let mut reader = BufReader::new(stream).take(REPLY_MAX);
-    reader.read_line(&mut reply).map_err(system("no reply"))?;
+    let mut reader = BufReader::new(stream);
+    let mut line = reader.by_ref().take(REPLY_MAX);
+    line.read_line(&mut reply).map_err(system("no reply"))?;
     match serde_json::from_str(&reply) {
-        Ok(Reply::Result(value)) => Ok(value),
+        Ok(Reply::Result(value)) => Ok((value, reader)),
         Ok(Reply::Error(reason)) => Err(ClientError::Refused(reason)),
         Err(_) => Err(ClientError::Malformed(path.to_owned())),
     }

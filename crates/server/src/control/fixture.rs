@@ -7,6 +7,7 @@ use crate::config::web::WebOptions;
 use crate::config::{Config, Webserver};
 use crate::control::socket::Commands;
 use crate::counters::{Shard, Writers};
+use crate::frontend::tap::Tap;
 use crate::network::Change;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::rings::Rings;
@@ -22,6 +23,8 @@ pub(crate) struct Standing {
     pub(crate) steer_verdicts: Vec<SteerRow>,
     /// What set_acl was last called with.
     pub(crate) acl_set: Mutex<Vec<Netmask>>,
+    /// What tap was last called with, until untap.
+    pub(crate) tap: Mutex<Option<Tap>>,
 }
 
 impl Standing {
@@ -36,6 +39,7 @@ impl Standing {
             frames: Vec::new(),
             steer_verdicts: Vec::new(),
             acl_set: Mutex::default(),
+            tap: Mutex::default(),
         }
     }
 }
@@ -69,6 +73,19 @@ impl Commands for Standing {
             .expect("no test panics with it")
             .clone_from(&acl);
         Ok(())
+    }
+
+    /// There is one interface, `veth0`.
+    fn tap(&self, interface: &str, tap: Tap) -> Result<(), String> {
+        if interface != "veth0" {
+            return Err(format!("AF_XDP is not in use on {interface}"));
+        }
+        *self.tap.lock().expect("no test panics with it") = Some(tap);
+        Ok(())
+    }
+
+    fn untap(&self) {
+        *self.tap.lock().expect("no test panics with it") = None;
     }
 }
 

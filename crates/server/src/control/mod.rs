@@ -7,6 +7,7 @@ pub mod credentials;
 pub(crate) mod fixture;
 pub mod listening;
 pub mod metrics;
+pub mod mirror;
 pub mod process;
 pub mod protocol;
 pub mod socket;

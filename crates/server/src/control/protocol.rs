@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub const TRANSFER: Duration = Duration::from_secs(5);
 pub const REPLY_WITHIN: Duration = Duration::from_secs(60);
 
 /// What can be asked of a running instance; each is a command of the program by the same words.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command")]
 pub enum Request {
     /// The text of `--version`.
@@ -46,10 +47,41 @@ pub enum Request {
     /// [`crate::commands::xdp::Status`].
     #[serde(rename = "xdp status")]
     XdpStatus,
+    /// What would happen to a query; the lines to print.
+    #[serde(rename = "explain")]
+    Explain(ExplainRequest),
+    /// What AF_XDP receives and sends; the reply is followed by a pcapng stream that ends with the connection.
+    #[serde(rename = "mirror")]
+    Mirror(MirrorRequest),
+}
+
+/// A query that nobody has sent: see [`crate::pipeline::explain`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainRequest {
+    /// In presentation format.
+    pub name: String,
+    /// A name (AAAA) or TYPE28.
+    pub qtype: String,
+    pub from: IpAddr,
+    #[serde(default)]
+    pub to: Option<SocketAddr>,
+    #[serde(default)]
+    pub tcp: bool,
+}
+
+/// Which packets are wanted, and how many at most: see [`super::mirror`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorRequest {
+    pub interface: String,
+    /// Words of [`super::mirror::filter`].
+    #[serde(default)]
+    pub filter: Vec<String>,
+    /// Packets a second.
+    pub rate: u32,
 }
 
 /// The commands, as an error names them.
-pub const COMMANDS: &str = "version, stats, reload, restart, xdp status";
+pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -113,8 +145,8 @@ mod tests {
             (r#"{"command":"restart"}"#, Request::Restart),
             (r#"{"command":"xdp status"}"#, Request::XdpStatus),
         ] {
-            assert_eq!(parse(line), Ok(request));
             assert_eq!(serde_json::to_string(&request).unwrap(), line);
+            assert_eq!(parse(line), Ok(request));
         }
     }
 
@@ -125,10 +157,10 @@ mod tests {
                 .unwrap_err()
                 .starts_with("the request is not JSON on one line: ")
         );
-        let expected =
-            "unknown command 'begin': one of version, stats, reload, restart, xdp status expected";
+        let expected = format!("unknown command 'begin': one of {COMMANDS} expected");
         assert_eq!(parse(r#"{"command":"begin"}"#).unwrap_err(), expected);
-        let form = r#"a request looks like {"command":"stats"}: one of version, stats, reload, restart, xdp status expected"#;
+        let form =
+            format!(r#"a request looks like {{"command":"stats"}}: one of {COMMANDS} expected"#);
         assert_eq!(parse("[1]").unwrap_err(), form);
     }
 }

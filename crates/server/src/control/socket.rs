@@ -4,9 +4,14 @@
 //! nothing of the first (invariant I12); a file that a killed instance left is replaced.
 
 use super::metrics::Metrics;
-use super::protocol::{REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
+use super::mirror;
+use super::protocol::{ExplainRequest, REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
+use crate::clock::Now;
 use crate::commands::{self, xdp};
+use crate::frontend::tap::Tap;
 use crate::pipeline::acl::Netmask;
+use crate::pipeline::explain::{Supposed, explain};
+use crate::random::Random;
 use crate::stop::Stop;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::unistd::Gid;
@@ -23,6 +28,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use wire::codes::parse_qtype;
 
 /// Requests under way at a time; operators send them by hand.
 const CONNECTIONS: usize = 16;
@@ -51,6 +57,15 @@ pub trait Commands: Send + Sync {
     /// # Errors
     /// Why nothing was changed.
     fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String>;
+
+    /// From now on workers copy packets of this interface into the tap, until its other end is closed.
+    ///
+    /// # Errors
+    /// AF_XDP is not in use there.
+    fn tap(&self, interface: &str, tap: Tap) -> Result<(), String>;
+
+    /// A tap's other end was closed.
+    fn untap(&self);
 }
 
 /// Why there is no control socket.
@@ -268,19 +283,24 @@ pub async fn serve(
             tokio::time::sleep(TRANSFER / 50).await;
             continue;
         };
-        let (desk, stop) = (Arc::clone(&desk), stop.clone());
+        let (desk, mut stop) = (Arc::clone(&desk), stop.clone());
         tokio::spawn(async move {
-            answer(stream, &desk).await;
+            answer(stream, &desk, &mut stop).await;
             drop((place, stop));
         });
     }
 }
 
-async fn answer(stream: UnixStream, desk: &Arc<Desk>) {
+async fn answer(stream: UnixStream, desk: &Arc<Desk>, stop: &mut Stop) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader).take(REQUEST_MAX as u64);
     let mut line = String::new();
-    let reply = match timeout(TRANSFER, reader.read_line(&mut line)).await {
+    let read = timeout(TRANSFER, reader.read_line(&mut line)).await;
+    if let (Ok(Ok(_)), Ok(Request::Mirror(asked))) = (&read, parse(&line)) {
+        let connection = (reader.into_inner().into_inner(), writer);
+        return mirror::serve(asked, connection, &*desk.commands, stop).await;
+    }
+    let reply = match read {
         Ok(Ok(0)) => return,
         Ok(Ok(_)) if line.ends_with('\n') => desk.reply(&line).await,
         Ok(Ok(REQUEST_MAX)) => {
@@ -320,7 +340,26 @@ impl Desk {
             Request::XdpStatus => Reply::of(self.commands.xdp_status()),
             Request::Reload => lines(self.commands.reload()),
             Request::Restart => lines(self.commands.restart()),
+            Request::Explain(asked) => lines(self.explain(&asked)),
+            // Answered by a stream: see `answer`.
+            Request::Mirror(_) => Reply::Error("a mirror is a connection of its own".to_owned()),
         }
+    }
+
+    fn explain(&self, asked: &ExplainRequest) -> Result<Vec<String>, String> {
+        let supposed = Supposed {
+            name: asked
+                .name
+                .parse()
+                .map_err(|error| format!("{}: {error}", asked.name))?,
+            qtype: parse_qtype(&asked.qtype)
+                .ok_or_else(|| format!("{}: a type (AAAA, TYPE28) expected", asked.qtype))?,
+            from: asked.from,
+            to: asked.to,
+            over_tcp: asked.tcp,
+        };
+        let mut random = Random::from_kernel().map_err(|error| error.to_string())?;
+        explain(&self.metrics.config(), &supposed, Now::read(), &mut random)
     }
 
     fn statistics(&self) -> Map<String, Json> {

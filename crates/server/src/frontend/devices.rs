@@ -1,5 +1,7 @@
 //! The AF_XDP side of one worker: its frames, and its queue of every device.
 
+use super::tap::{Mark, Tap};
+use crate::clock::Now;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -116,6 +118,8 @@ pub struct Devices {
     filled: u32,
     /// By device number (network::devices).
     queues: Vec<Option<Queue>>,
+    /// Who wants to see packets of a device.
+    taps: Vec<(u8, Tap)>,
 }
 
 impl Devices {
@@ -124,6 +128,7 @@ impl Devices {
             umem,
             filled: 0,
             queues: Vec::new(),
+            taps: Vec::new(),
         }
     }
 
@@ -304,6 +309,17 @@ impl Devices {
         let Err(frame) = queue.socket.send(frame, head, total) else {
             return true;
         };
+        self.send_after_flush(device, frame, head, total)
+    }
+
+    /// The TX ring was full: once more, after the kernel has taken what is there.
+    #[cold]
+    fn send_after_flush(&mut self, device: u8, frame: Frame, head: u32, total: u32) -> bool {
+        self.show_sent();
+        let Some(queue) = self.queue_mut(device) else {
+            self.umem.give(frame);
+            return false;
+        };
         queue.socket.flush();
         match queue.socket.send(frame, head, total) {
             Ok(()) => true,
@@ -336,6 +352,9 @@ impl Devices {
 
     /// Shows the kernel what was put into the TX rings; whether some waits because the kernel takes no more now.
     pub fn flush(&mut self) -> bool {
+        if self.is_tapped() {
+            self.show_sent();
+        }
         let mut waits = false;
         for queue in self.queues.iter_mut().flatten() {
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
@@ -361,6 +380,49 @@ impl Devices {
             if flushed == Flushed::Drained && counters.sent == counters.completed {
                 return;
             }
+        }
+    }
+
+    /// From now on packets of a device are copied into the tap.
+    pub fn tap(&mut self, device: u8, tap: Tap) {
+        self.taps.push((device, tap));
+    }
+
+    /// Taps that were closed are copied into no longer.
+    pub fn untap(&mut self) {
+        self.taps.retain(|(_, tap)| !tap.is_closed());
+    }
+
+    #[inline]
+    pub fn is_tapped(&self) -> bool {
+        !self.taps.is_empty()
+    }
+
+    /// Copies a frame that was received, for those who want it.
+    pub fn show_received(&self, device: u8, frame: &[u8], mark: Mark, now: Now) {
+        let Some(queue) = self.queue(device) else {
+            return;
+        };
+        for (_, tap) in self.taps.iter().filter(|(tapped, _)| *tapped == device) {
+            if tap.wants(frame, true) {
+                tap.copy(frame, queue.socket.queue(), mark, now);
+            }
+        }
+    }
+
+    /// Copies the frames that lie in the TX rings and that the kernel has not been shown yet.
+    #[cold]
+    fn show_sent(&self) {
+        let now = Now::read();
+        for (device, tap) in &self.taps {
+            let Some(queue) = self.queue(*device) else {
+                continue;
+            };
+            queue.socket.for_each_unpublished(&self.umem, |frame| {
+                if tap.wants(frame, false) {
+                    tap.copy(frame, queue.socket.queue(), Mark::Sent, now);
+                }
+            });
         }
     }
 

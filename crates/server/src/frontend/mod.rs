@@ -5,6 +5,7 @@ pub mod inherited;
 pub mod listeners;
 pub mod outlets;
 pub mod sys;
+pub mod tap;
 pub mod tcp;
 pub mod udp;
 pub mod xsk;

@@ -9,6 +9,7 @@
 
 use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
+use super::tap::Before;
 use super::udp;
 use crate::backend::Forwarder;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
@@ -35,8 +36,36 @@ pub fn serve(
         return 0;
     }
     let impossible = outlets.instance.impossible_sources.load_full();
+    if outlets.devices.is_tapped() {
+        return tapped(device, batch, &impossible, waiting, outlets, env);
+    }
     for received in batch.drain() {
         one(device, received, &impossible, waiting, outlets, env);
+    }
+    count
+}
+
+/// Serves a batch as [`serve`] does, and copies what somebody wants to see.
+#[cold]
+#[inline(never)]
+fn tapped(
+    device: u8,
+    batch: &mut Batch,
+    impossible: &[IpAddr],
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) -> usize {
+    let mut count = 0;
+    for received in batch.drain() {
+        count += 1;
+        let (start, length) = (received.start as usize, received.length as usize);
+        let chunk = outlets.devices.umem().chunk(&received.frame);
+        let copy = chunk[start..start + length].to_vec();
+        let before = Before::of(env.shard);
+        one(device, received, impossible, waiting, outlets, env);
+        let mark = before.mark(env.shard);
+        outlets.devices.show_received(device, &copy, mark, env.now);
     }
     count
 }

@@ -92,7 +92,8 @@ fn send(sink: &mut Option<UnixDatagram>, path: &str, message: &[u8]) -> bool {
     }
     // It was never there, or whoever listens has started anew.
     *sink = connected(path);
-    sink.as_ref().is_some_and(|socket| socket.send(message).is_ok())
+    sink.as_ref()
+        .is_some_and(|socket| socket.send(message).is_ok())
 }
 
 fn connected(path: &str) -> Option<UnixDatagram> {
@@ -113,8 +114,9 @@ impl Facility {
 
     /// In the order of their numbers (<syslog.h>).
     const NAMES: [&'static str; 24] = [
-        "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "ntp",
-        "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+        "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron",
+        "authpriv", "ftp", "ntp", "audit", "alert", "clock", "local0", "local1", "local2",
+        "local3", "local4", "local5", "local6", "local7",
     ];
 
     /// `daemon`, `LOCAL0`, `LOG_LOCAL0`.
@@ -190,7 +192,11 @@ fn journal_key(key: &str) -> String {
     for character in key.chars() {
         let usual = character.is_ascii_alphanumeric();
         // A string takes any formatting.
-        let _ = name.write_char(if usual { character.to_ascii_uppercase() } else { '_' });
+        let _ = name.write_char(if usual {
+            character.to_ascii_uppercase()
+        } else {
+            '_'
+        });
     }
     name
 }
@@ -275,6 +281,9 @@ mod tests {
         assert!(to_verbose_file(&settings, "a\n") && to_verbose_file(&settings, "b\n"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\nb\n");
         settings.outlets.verbose_file = Some(directory.path().join("none/verbose.log"));
-        assert!(!to_verbose_file(&settings, "c\n"), "standard output has it then");
+        assert!(
+            !to_verbose_file(&settings, "c\n"),
+            "standard output has it then"
+        );
     }
 }

@@ -8,6 +8,7 @@ pub mod authority;
 pub mod cache;
 pub mod compose;
 pub mod drop;
+pub mod explain;
 pub mod extras;
 pub mod query;
 pub mod respond;
@@ -23,7 +24,7 @@ use crate::backend::exchange::Port;
 use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
-use crate::counters::{Counter, Shard, Traffic};
+use crate::counters::{Counter, Lane, Shard, Traffic};
 use crate::random::Random;
 use drop::DropReason;
 use extras::Extras;
@@ -47,6 +48,12 @@ pub struct Env<'c> {
 }
 
 impl Env<'_> {
+    /// Whether the query is only supposed ([`explain`]): then no limit is used up.
+    #[inline]
+    pub fn is_rehearsal(&self) -> bool {
+        self.shard.lane == Lane::REHEARSAL
+    }
+
     /// The counters of the listener in this place, over `protocol`.
     #[inline]
     fn traffic(&self, listener: u16, protocol: Protocol) -> Option<&Traffic> {
@@ -152,11 +159,33 @@ impl HandOverReason {
     }
 }
 
+/// Who follows a query through its stages.
+pub(in crate::pipeline) trait Follow {
+    /// It has come to this stage, an index of [`STAGES`]; before it is parsed there is no query yet.
+    fn reached(&mut self, stage: usize, query: Option<&Query<'_>>);
+}
+
+/// Nobody: what the packet path has.
+impl Follow for () {
+    #[inline(always)]
+    fn reached(&mut self, _: usize, _: Option<&Query<'_>>) {}
+}
+
 /// Takes one query through all stages.
 ///
 /// Cost of a REFUSED: acl, parse, one rule chain. No lock, no allocation, no clock.
 pub fn run<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
-    let verdict = stages(arrival, env);
+    run_followed(arrival, env, &mut ())
+}
+
+/// [`run`], watched.
+#[inline(always)]
+fn run_followed<'c>(
+    arrival: &mut Arrival<'_>,
+    env: &mut Env<'c>,
+    follow: &mut impl Follow,
+) -> Verdict<'c> {
+    let verdict = stages(arrival, env, follow);
     count_passage(arrival, &verdict, env);
     match &verdict {
         Verdict::Drop(reason) => env.shard.count_drop(*reason),
@@ -195,26 +224,37 @@ pub fn resume<'c>(
     verdict
 }
 
-fn stages<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+#[inline(always)]
+fn stages<'c>(
+    arrival: &mut Arrival<'_>,
+    env: &mut Env<'c>,
+    follow: &mut impl Follow,
+) -> Verdict<'c> {
+    follow.reached(0, None);
     if !acl::allows(arrival, env) {
         return Verdict::Drop(DropReason::Acl);
     }
     // dnsdist's manual on acl-drops: such a packet "is not counted in the queries statistic".
     env.shard.count(Counter::Queries);
+    follow.reached(1, None);
     let mut query = match Query::parse(arrival, env) {
         Ok(query) => query,
         Err(verdict) => return verdict,
     };
     env.shard.rings.record_query(&query, env.now);
+    follow.reached(2, Some(&query));
     if let Some(verdict) = rules::apply(&mut query, env) {
         return verdict;
     }
+    follow.reached(3, Some(&query));
     if let Some(verdict) = authority::answer(&mut query, env) {
         return verdict;
     }
+    follow.reached(4, Some(&query));
     if let Some(verdict) = cache::answer(&mut query, env) {
         return verdict;
     }
+    follow.reached(5, Some(&query));
     route::choose(&mut query, env)
 }
 

@@ -25,7 +25,7 @@ impl Daemon {
         let listeners = self.listeners_for(&config)?;
         config.local = Arc::clone(&old.local);
         config.count_traffic(self.instance.shards.len(), Some(&old));
-        let (logging, edits) = self.lua.edit(|spec| (spec.logging, spec.edits));
+        let (logging, edits) = self.lua.edit(|spec| (spec.log_settings(), spec.edits));
         log::set(self.arguments.log_settings(logging));
         self.applied = edits;
         self.swap(config, listeners);

@@ -13,6 +13,7 @@ use crate::control::metrics::rows::{
 };
 use crate::control::socket::Commands;
 use crate::counters::Shard;
+use crate::frontend::tap::Tap;
 use crate::instance::Instance;
 use crate::network::helper::HelperCounts;
 use crate::network::steering::{Steered, Steering};
@@ -200,6 +201,26 @@ impl Commands for Overview {
         let asked = self.events.send(Event::Restart(reply));
         let outcome = asked.ok().and_then(|()| outcome.recv().ok());
         outcome.unwrap_or_else(|| Err("the instance is stopping".to_owned()))
+    }
+
+    fn tap(&self, interface: &str, tap: Tap) -> Result<(), String> {
+        let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut devices = steering.devices();
+        let found = devices.find(|steered| steered.device.name == interface);
+        let Some(steered) = found else {
+            return Err(format!("AF_XDP is not in use on {interface}"));
+        };
+        let device = steered.device.number;
+        for reins in self.reins.get().into_iter().flatten() {
+            reins.order(Order::Tap(device, tap.clone()));
+        }
+        Ok(())
+    }
+
+    fn untap(&self) {
+        for reins in self.reins.get().into_iter().flatten() {
+            reins.order(Order::Untap);
+        }
     }
 
     fn xdp_status(&self) -> Status {

@@ -7,6 +7,7 @@ mod bad_reload;
 mod helper;
 mod interfaces;
 mod kept;
+mod looking;
 mod programs;
 mod restart;
 mod rig;

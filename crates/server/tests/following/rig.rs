@@ -131,7 +131,7 @@ impl Rig {
     }
 
     /// Where the daemon is told what to do.
-    fn control(&self) -> PathBuf {
+    pub(crate) fn control(&self) -> PathBuf {
         self.folder.path().join("control")
     }
 

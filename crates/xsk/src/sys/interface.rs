@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GRINGPARAM: u32 = 0x10;
+const ETHTOOL_GRXFH: u32 = 0x29;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
 /// `struct ethtool_drvinfo` of <linux/ethtool.h>.
@@ -28,6 +30,33 @@ pub(crate) struct Channels {
     tx: u32,
     other: u32,
     pub(crate) combined: u32,
+}
+
+/// `struct ethtool_value` of <linux/ethtool.h>.
+#[repr(C)]
+struct Value {
+    command: u32,
+    number: u32,
+}
+
+/// `struct ethtool_ringparam` of <linux/ethtool.h>.
+#[repr(C)]
+#[derive(Default)]
+struct Rings {
+    command: u32,
+    max_rx: u32,
+    others: [u32; 3],
+    rx: u32,
+    more: [u32; 3],
+}
+
+/// `struct ethtool_rxnfc` of <linux/ethtool.h>: 192 octets, of which ETHTOOL_GRXFH uses the first 16.
+#[repr(C)]
+struct Classification {
+    command: u32,
+    flow: u32,
+    fields: u64,
+    others: [u64; 22],
 }
 
 /// A socket to ask with.
@@ -92,8 +121,43 @@ impl Asker {
         Ok(channels)
     }
 
+    /// What one of the commands with a single number answers (ETHTOOL_GTXCSUM, ETHTOOL_GFLAGS).
+    pub(crate) fn number(&self, name: &CStr, command: u32) -> io::Result<u32> {
+        let mut value = Value { command, number: 0 };
+        let mut request = request(name);
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut value).cast();
+        self.ask(libc::SIOCETHTOOL, &mut request)?;
+        Ok(value.number)
+    }
+
+    /// Slots of the receive ring, and how many it could have.
+    pub(crate) fn rx_ring(&self, name: &CStr) -> io::Result<(u32, u32)> {
+        let mut rings = Rings {
+            command: ETHTOOL_GRINGPARAM,
+            ..Rings::default()
+        };
+        let mut request = request(name);
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut rings).cast();
+        self.ask(libc::SIOCETHTOOL, &mut request)?;
+        Ok((rings.rx, rings.max_rx))
+    }
+
+    /// The RXH_ bits of what chooses the queue of a flow (UDP_V4_FLOW, UDP_V6_FLOW).
+    pub(crate) fn hash_fields(&self, name: &CStr, flow: u32) -> io::Result<u64> {
+        let mut classification = Classification {
+            command: ETHTOOL_GRXFH,
+            flow,
+            fields: 0,
+            others: [0; 22],
+        };
+        let mut request = request(name);
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut classification).cast();
+        self.ask(libc::SIOCETHTOOL, &mut request)?;
+        Ok(classification.fields)
+    }
+
     fn ask(&self, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-        // SAFETY: all four requests take an ifreq; where it points to a structure (ethtool), that one lives through the
+        // SAFETY: all these requests take an ifreq; where it points to a structure (ethtool), that one lives through the
         // call and is as large as its command says.
         let returned =
             unsafe { libc::ioctl(self.0.as_raw_fd(), what as _, std::ptr::from_mut(request)) };

@@ -24,7 +24,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         let shown = shown(&facility);
         let found = match &facility {
             Value::String(name) => Facility::by_name(&name.to_string_lossy()),
-            _ => u32::from_lua(facility, lua).ok().and_then(Facility::by_number),
+            _ => u32::from_lua(facility, lua)
+                .ok()
+                .and_then(Facility::by_number),
         };
         let Some(facility) = found else {
             return Err(wrong(format!(

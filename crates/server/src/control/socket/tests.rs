@@ -32,7 +32,7 @@ fn start() -> Scene {
 impl Scene {
     async fn request(&self, request: Request) -> Result<Json, ClientError> {
         let path = self.path.clone();
-        let asking = tokio::task::spawn_blocking(move || client::request(&path, request));
+        let asking = tokio::task::spawn_blocking(move || client::request(&path, &request));
         asking.await.unwrap()
     }
 

@@ -88,7 +88,7 @@ pub(super) fn settings(config: &Config) -> Vec<Value> {
     vec![
         setting("acl", acl(config)),
         setting("allow-empty-response", false),
-        setting("control-socket", "127.0.0.1:5199"),
+        setting("control-socket", control_socket(config)),
         setting("ecs-override", false),
         setting("ecs-source-prefix-v4", 24),
         setting("ecs-source-prefix-v6", 56),
@@ -102,6 +102,15 @@ pub(super) fn settings(config: &Config) -> Vec<Value> {
         setting("verbose", log::settings().verbose),
         setting("verbose-health-checks", false),
     ]
+}
+
+/// Where the console listens; dnsdist's default where it does not.
+fn control_socket(config: &Config) -> String {
+    let address = config.console.address;
+    address.map_or_else(
+        || "127.0.0.1:5199".to_owned(),
+        |address| address.to_string(),
+    )
 }
 
 // ---------------------------------------------------------------------------------------------------- servers, pools

@@ -4,6 +4,7 @@
 //! moves that moment by 1/rate; it may lie at most burst/rate ahead (the generic cell rate algorithm).
 
 use crate::clock::Now;
+use crate::pipeline::Env;
 use crate::words;
 use rapidhash::quality::RandomState;
 use std::hash::{BuildHasher, Hash};
@@ -45,15 +46,43 @@ impl Bucket {
     pub fn take(&self, rate: Rate, now: Now) -> bool {
         take(&self.0, rate, now)
     }
+
+    /// Whether there is a token; it stays.
+    pub fn has(&self, rate: Rate, now: Now) -> bool {
+        has(&self.0, rate, now)
+    }
+
+    /// Takes a token, or only looks where the query is supposed; whether there was one.
+    #[inline]
+    pub fn take_in(&self, rate: Rate, env: &Env<'_>) -> bool {
+        if env.is_rehearsal() {
+            return self.has(rate, env.now);
+        }
+        self.take(rate, env.now)
+    }
+
+    /// Puts a token back.
+    pub fn give_back(&self, rate: Rate) {
+        self.0.fetch_sub(rate.interval, Relaxed);
+    }
 }
 
 /// The moment in `full_at` when its bucket is full again, moved by one query; whether the query is within the rate.
 fn take(full_at: &AtomicU64, rate: Rate, now: Now) -> bool {
-    let moved = |moment: u64| {
-        let next = moment.max(now.0).checked_add(rate.interval)?;
-        (next <= now.0.saturating_add(rate.depth)).then_some(next)
-    };
+    let moved = |moment: u64| moved(moment, rate, now);
     full_at.fetch_update(Relaxed, Relaxed, moved).is_ok()
+}
+
+/// Whether [`take`] would find the query within the rate.
+fn has(full_at: &AtomicU64, rate: Rate, now: Now) -> bool {
+    moved(full_at.load(Relaxed), rate, now).is_some()
+}
+
+/// The moment moved by one query; `None`: too far.
+#[inline]
+fn moved(moment: u64, rate: Rate, now: Now) -> Option<u64> {
+    let next = moment.max(now.0).checked_add(rate.interval)?;
+    (next <= now.0.saturating_add(rate.depth)).then_some(next)
 }
 
 /// How much of an address counts as one client, in bits.
@@ -123,13 +152,38 @@ impl Buckets {
         self.words.len() / 2
     }
 
-    /// Takes a token of the key's bucket; whether there was one.
-    pub fn take(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
+    /// The key's hash, and keys and moments of its set.
+    #[inline]
+    fn set_of(&self, key: impl Hash) -> (u64, (&[AtomicU64], &[AtomicU64])) {
         let key = self.hashing.hash_one(key) | 1;
         let sets = self.words.len() / (WAYS * 2);
         // The upper bits choose the set: the lowest one is always 1.
         let set = (key >> 32) as usize % sets;
-        let (keys, moments) = self.words[set * WAYS * 2..][..WAYS * 2].split_at(WAYS);
+        (key, self.words[set * WAYS * 2..][..WAYS * 2].split_at(WAYS))
+    }
+
+    /// Whether the key's bucket has a token; one that is not there is full.
+    fn has(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
+        let (key, (keys, moments)) = self.set_of(key);
+        let way = keys.iter().position(|place| place.load(Relaxed) == key);
+        way.map_or_else(
+            || Bucket::default().has(rate, now),
+            |way| has(&moments[way], rate, now),
+        )
+    }
+
+    /// Takes a token, or only looks where the query is supposed; whether there was one.
+    #[inline]
+    pub fn take_in(&self, key: impl Hash, rate: Rate, env: &Env<'_>) -> bool {
+        if env.is_rehearsal() {
+            return self.has(key, rate, env.now);
+        }
+        self.take(key, rate, env.now)
+    }
+
+    /// Takes a token of the key's bucket; whether there was one.
+    pub fn take(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
+        let (key, (keys, moments)) = self.set_of(key);
         if let Some(way) = keys.iter().position(|place| place.load(Relaxed) == key) {
             return take(&moments[way], rate, now);
         }
@@ -158,6 +212,15 @@ mod tests {
         assert_eq!(allowed(&bucket, rate, second(6), 100), 10);
         assert_eq!(allowed(&bucket, rate, Now(6_100_000_000), 100), 1);
         assert_eq!(allowed(&bucket, rate, second(100), 100), 20);
+    }
+
+    #[test]
+    fn a_look_takes_nothing_and_a_token_can_come_back() {
+        let (bucket, rate, now) = (Bucket::default(), Rate::new(1, 1), Now(5_000_000_000));
+        assert!(bucket.has(rate, now) && bucket.has(rate, now));
+        assert!(bucket.take(rate, now) && !bucket.has(rate, now));
+        bucket.give_back(rate);
+        assert!(bucket.has(rate, now));
     }
 
     #[test]

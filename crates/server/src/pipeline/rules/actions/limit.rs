@@ -38,7 +38,7 @@ impl QPSAction {
 
 impl Action for QPSAction {
     fn act(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
-        if self.bucket.take(self.rate, env.now) {
+        if self.bucket.take_in(self.rate, env) {
             return Outcome::Continue;
         }
         Outcome::Drop(DropReason::Rule)

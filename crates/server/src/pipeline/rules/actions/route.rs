@@ -46,7 +46,7 @@ impl QPSPoolAction {
 
 impl Action for QPSPoolAction {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
-        if self.bucket.take(self.rate, env.now) {
+        if self.bucket.take_in(self.rate, env) {
             return choose(query, self.pool.pool, self.pool.stop);
         }
         Outcome::Continue

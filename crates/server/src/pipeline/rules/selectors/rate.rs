@@ -25,7 +25,7 @@ impl MaxQPSRule {
 
 impl Selector for MaxQPSRule {
     fn matches(&self, _: &Query<'_>, env: &mut Env<'_>) -> bool {
-        self.bucket.take(self.rate, env.now)
+        self.bucket.take_in(self.rate, env)
     }
 
     fn describe(&self) -> String {
@@ -63,7 +63,7 @@ impl MaxQPSIPRule {
 impl Selector for MaxQPSIPRule {
     fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
         let network = self.prefixes.network(query.client.ip());
-        !self.networks.take(network, self.rate, env.now)
+        !self.networks.take_in(network, self.rate, env)
     }
 
     fn describe(&self) -> String {

@@ -1,0 +1,251 @@
+//! What is found: files under /proc and /sys, and what drivers answer. The folder that stands for `/` is an argument, so that
+//! tests can plant files.
+
+use crate::control::client;
+use crate::control::protocol::Request;
+use std::fs;
+use std::path::{Path, PathBuf};
+use xsk::nic::{Nic, Tuning};
+
+/// Everything that [`super::checks`] judges. `None`: the machine does not say.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Facts {
+    /// `6.1.0-18-amd64`.
+    pub(super) kernel: String,
+    pub(super) has_btf: bool,
+    pub(super) has_bpffs: bool,
+    /// net.core.bpf_jit_enable.
+    pub(super) jit: Option<u64>,
+    /// Octets that may be locked; `u64::MAX`: no limit. Of the running instance, or of this process.
+    pub(super) memlock: Option<u64>,
+    pub(super) processors: usize,
+    /// Of each processor that has one.
+    pub(super) governors: Vec<String>,
+    /// `always`, `madvise`, `never`.
+    pub(super) transparent_huge_pages: Option<String>,
+    pub(super) huge_pages: Pages,
+    /// An address on `lo` that the world may ask.
+    pub(super) has_anycast: bool,
+    pub(super) arp_ignore: Option<u64>,
+    pub(super) arp_announce: Option<u64>,
+    pub(super) interfaces: Vec<Interface>,
+}
+
+/// HugePages_Total and HugePages_Free of /proc/meminfo.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Pages {
+    pub(super) all: u64,
+    pub(super) free: u64,
+}
+
+/// One network interface.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) driver: String,
+    pub(super) queues: u32,
+    pub(super) max_queues: u32,
+    pub(super) tuning: Tuning,
+    /// The stricter of `all` and the interface's own.
+    pub(super) rp_filter: Option<u64>,
+    /// The processors that handle each interrupt of a queue, as the kernel writes them: `2`, `0-3`.
+    pub(super) affinities: Vec<String>,
+    /// The id of a program that the running instance does not know.
+    pub(super) foreign_program: Option<u32>,
+    /// The file system's word: the machine's node that the card sits on; -1: there is but one.
+    pub(super) node: Option<i64>,
+}
+
+/// Reads files below a folder that stands for `/`.
+pub(super) struct Root<'r>(pub(super) &'r Path);
+
+impl Root<'_> {
+    fn text(&self, path: &str) -> Option<String> {
+        let text = fs::read_to_string(self.0.join(path)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn number(&self, path: &str) -> Option<u64> {
+        self.text(path)?.parse().ok()
+    }
+
+    fn names(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.0.join(path)).into_iter().flatten();
+        let names = entries.flatten().map(|entry| entry.file_name());
+        let mut names: Vec<_> = names
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.0.join(path).exists()
+    }
+}
+
+impl Facts {
+    /// All facts; of the interfaces named, or of all Ethernet interfaces that are up.
+    pub(super) fn gather(root: &Path, interfaces: &[String], control: &Path) -> Facts {
+        let root = Root(root);
+        let mut facts = Facts::of_machine(&root);
+        let names = match interfaces {
+            [] => root.ethernet(),
+            names => names.to_vec(),
+        };
+        let own = programs_of_instance(control);
+        let interfaces = names.iter().map(|name| root.interface(name, &own));
+        facts.interfaces = interfaces.collect();
+        facts.has_anycast = has_anycast();
+        facts
+    }
+
+    /// What files say of the machine.
+    pub(super) fn of_machine(root: &Root<'_>) -> Facts {
+        let mounts = root.text("proc/mounts").unwrap_or_default();
+        let is_bpf = |line: &str| line.split(' ').nth(2) == Some("bpf");
+        let meminfo = root.text("proc/meminfo").unwrap_or_default();
+        Facts {
+            kernel: root.text("proc/sys/kernel/osrelease").unwrap_or_default(),
+            has_btf: root.exists("sys/kernel/btf/vmlinux"),
+            has_bpffs: mounts.lines().any(is_bpf),
+            jit: root.number("proc/sys/net/core/bpf_jit_enable"),
+            memlock: root.memlock(),
+            processors: root.processors(),
+            governors: root.governors(),
+            transparent_huge_pages: root.transparent_huge_pages(),
+            huge_pages: Pages {
+                all: field(&meminfo, "HugePages_Total:"),
+                free: field(&meminfo, "HugePages_Free:"),
+            },
+            has_anycast: false,
+            arp_ignore: root.number("proc/sys/net/ipv4/conf/all/arp_ignore"),
+            arp_announce: root.number("proc/sys/net/ipv4/conf/all/arp_announce"),
+            interfaces: Vec::new(),
+        }
+    }
+}
+
+/// The number behind a name in /proc/meminfo; 0 without.
+fn field(table: &str, name: &str) -> u64 {
+    let line = table.lines().find_map(|line| line.strip_prefix(name));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+impl Root<'_> {
+    /// Of the running instance, else of this process.
+    fn memlock(&self) -> Option<u64> {
+        let own = std::process::id().to_string();
+        let mut running = self.names("proc").into_iter().filter(|name| *name != own);
+        let running = running.find(|name| {
+            name.bytes().all(|octet| octet.is_ascii_digit())
+                && self.text(&format!("proc/{name}/comm")).as_deref() == Some("millrace")
+        });
+        let process = running.unwrap_or_else(|| "self".to_owned());
+        let limits = self.text(&format!("proc/{process}/limits"))?;
+        // "Max locked memory         8388608              8388608              bytes": the soft limit comes first.
+        let line = limits
+            .lines()
+            .find_map(|line| line.strip_prefix("Max locked memory"))?;
+        match line.split_whitespace().next()? {
+            "unlimited" => Some(u64::MAX),
+            number => number.parse().ok(),
+        }
+    }
+
+    fn processors(&self) -> usize {
+        let text = self.text("proc/cpuinfo").unwrap_or_default();
+        text.lines()
+            .filter(|line| line.starts_with("processor"))
+            .count()
+    }
+
+    fn governors(&self) -> Vec<String> {
+        let names = self.names("sys/devices/system/cpu").into_iter();
+        let paths =
+            names.map(|cpu| format!("sys/devices/system/cpu/{cpu}/cpufreq/scaling_governor"));
+        paths.filter_map(|path| self.text(&path)).collect()
+    }
+
+    /// The word in brackets: `always [madvise] never`.
+    fn transparent_huge_pages(&self) -> Option<String> {
+        let text = self.text("sys/kernel/mm/transparent_hugepage/enabled")?;
+        let (_, rest) = text.split_once('[')?;
+        Some(rest.split_once(']')?.0.to_owned())
+    }
+
+    /// Ethernet interfaces (ARPHRD_ETHER) that are up and belong to no bond or bridge's inside.
+    fn ethernet(&self) -> Vec<String> {
+        let names = self.names("sys/class/net").into_iter();
+        let read = |name: &str, file| self.text(&format!("sys/class/net/{name}/{file}"));
+        let up = |name: &String| read(name, "operstate").as_deref() == Some("up");
+        names
+            .filter(|name| read(name, "type").as_deref() == Some("1") && up(name))
+            .collect()
+    }
+
+    /// What files and the driver say of an interface.
+    pub(super) fn interface(&self, name: &str, own_programs: &[String]) -> Interface {
+        let nic = Nic::by_name(name).ok();
+        let rp_filter = |who| self.number(&format!("proc/sys/net/ipv4/conf/{who}/rp_filter"));
+        let index = nic.as_ref().map(|nic| nic.index);
+        let program = index.and_then(|index| xsk::attached_program(index).ok().flatten());
+        Interface {
+            name: name.to_owned(),
+            driver: nic
+                .as_ref()
+                .map(|nic| nic.driver.clone())
+                .unwrap_or_default(),
+            queues: nic.as_ref().map_or(0, |nic| nic.queues),
+            max_queues: nic.as_ref().map_or(0, |nic| nic.max_queues),
+            tuning: Tuning::read(name).unwrap_or_default(),
+            rp_filter: rp_filter("all").max(rp_filter(name)),
+            affinities: self.affinities(name),
+            foreign_program: program.filter(|_| !own_programs.iter().any(|own| own == name)),
+            node: self
+                .text(&format!("sys/class/net/{name}/device/numa_node"))
+                .and_then(|node| node.parse().ok()),
+        }
+    }
+
+    /// Of the interrupts whose name holds the interface's: `ens3f0-TxRx-0`, `virtio0-input.0` has none.
+    fn affinities(&self, name: &str) -> Vec<String> {
+        let table = self.text("proc/interrupts").unwrap_or_default();
+        let of_interface = table.lines().filter(|line| {
+            let device = line.split_whitespace().last().unwrap_or_default();
+            device
+                .strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('-'))
+        });
+        let numbers = of_interface.filter_map(|line| line.trim_start().split_once(':'));
+        let path = |number: &str| PathBuf::from(format!("proc/irq/{number}"));
+        let affinity = |number: &str| {
+            let folder = path(number);
+            let effective = folder.join("effective_affinity_list");
+            let asked = folder.join("smp_affinity_list");
+            self.text(&effective.to_string_lossy())
+                .or_else(|| self.text(&asked.to_string_lossy()))
+        };
+        numbers.filter_map(|(number, _)| affinity(number)).collect()
+    }
+}
+
+/// The interfaces on which the running instance has its program.
+fn programs_of_instance(control: &Path) -> Vec<String> {
+    let Ok(status) = client::request(control, &Request::XdpStatus) else {
+        return Vec::new();
+    };
+    let status = serde_json::from_value::<crate::commands::xdp::Status>(status);
+    let devices = status.map(|status| status.devices).unwrap_or_default();
+    devices.into_iter().map(|device| device.interface).collect()
+}
+
+/// Whether `lo` has an address beyond the machine's own.
+fn has_anycast() -> bool {
+    let addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    addresses
+        .filter(|address| address.interface_name == "lo")
+        .filter_map(|address| Some(address.address?.as_sockaddr_in()?.ip()))
+        .any(|address| !address.is_loopback())
+}

@@ -1,0 +1,230 @@
+//! A wrong value of each kind is planted, and found; facts are read from a folder with the files of a machine.
+
+use super::checks::{Finding, all};
+use super::facts::{Facts, Interface, Pages, Root};
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+use xsk::nic::Tuning;
+
+/// A machine on which nothing is wrong.
+fn sound() -> Facts {
+    Facts {
+        kernel: "6.18.0-1-amd64".to_owned(),
+        has_btf: true,
+        has_bpffs: true,
+        jit: Some(1),
+        memlock: Some(u64::MAX),
+        processors: 4,
+        governors: vec!["performance".to_owned(); 4],
+        transparent_huge_pages: Some("madvise".to_owned()),
+        huge_pages: Pages { all: 0, free: 0 },
+        has_anycast: true,
+        arp_ignore: Some(1),
+        arp_announce: Some(2),
+        interfaces: vec![interface("ens3f0"), interface("ens3f1")],
+    }
+}
+
+fn interface(name: &str) -> Interface {
+    Interface {
+        name: name.to_owned(),
+        driver: "ice".to_owned(),
+        queues: 4,
+        max_queues: 8,
+        tuning: Tuning {
+            rx_ring: Some((2_048, 8_160)),
+            udp4_hash: Some(0xf0),
+            udp6_hash: Some(0xf0),
+            lro: Some(false),
+            tx_checksum: Some(true),
+        },
+        rp_filter: Some(2),
+        affinities: ["0", "1", "2", "3"].map(str::to_owned).to_vec(),
+        foreign_program: None,
+        node: Some(0),
+    }
+}
+
+/// What is wrong: the names of the checks.
+fn wrong(facts: &Facts) -> Vec<&'static str> {
+    let findings = all(facts).into_iter().filter(Finding::is_wrong);
+    findings.map(|finding| finding.what).collect()
+}
+
+#[test]
+fn nothing_is_wrong_with_a_sound_machine() {
+    assert_eq!(wrong(&sound()), Vec::<&str>::new());
+    // A machine that says nothing is not called wrong for what it does not say.
+    let silent = Facts {
+        kernel: "6.18".to_owned(),
+        has_btf: true,
+        has_bpffs: true,
+        ..Facts::default()
+    };
+    assert_eq!(wrong(&silent), Vec::<&str>::new());
+}
+
+#[test]
+fn a_wrong_value_of_the_machine_is_found() {
+    let planted: [(&str, fn(&mut Facts)); 9] = [
+        ("kernel", |facts| {
+            facts.kernel = "5.4.0-42-generic".to_owned()
+        }),
+        ("BTF", |facts| facts.has_btf = false),
+        ("bpffs", |facts| facts.has_bpffs = false),
+        ("BPF compiler", |facts| facts.jit = Some(0)),
+        ("memlock", |facts| facts.memlock = Some(8 << 20)),
+        ("CPU governor", |facts| {
+            facts.governors[3] = "powersave".to_owned()
+        }),
+        ("transparent huge pages", |facts| {
+            facts.transparent_huge_pages = Some("never".to_owned());
+        }),
+        ("huge pages", |facts| {
+            facts.huge_pages = Pages { all: 64, free: 0 }
+        }),
+        ("ARP", |facts| facts.arp_announce = Some(0)),
+    ];
+    for (what, plant) in planted {
+        let mut facts = sound();
+        plant(&mut facts);
+        assert_eq!(wrong(&facts), [what]);
+    }
+}
+
+#[test]
+fn a_wrong_value_of_an_interface_is_found() {
+    let planted: [(&str, fn(&mut Interface)); 10] = [
+        ("queues", |interface| interface.queues = 2),
+        ("queues", |interface| interface.queues = 8),
+        ("receive ring", |interface| {
+            interface.tuning.rx_ring = Some((512, 8_160))
+        }),
+        ("RSS of UDP over IPv4", |interface| {
+            interface.tuning.udp4_hash = Some(0x30)
+        }),
+        ("RSS of UDP over IPv6", |interface| {
+            interface.tuning.udp6_hash = Some(0x30)
+        }),
+        ("LRO", |interface| interface.tuning.lro = Some(true)),
+        ("checksums by the card", |interface| {
+            interface.tuning.tx_checksum = Some(false)
+        }),
+        ("interrupts", |interface| {
+            interface.affinities[3] = "2".to_owned()
+        }),
+        ("rp_filter", |interface| interface.rp_filter = Some(1)),
+        ("other XDP programs", |interface| {
+            interface.foreign_program = Some(7)
+        }),
+    ];
+    for (what, plant) in planted {
+        let mut facts = sound();
+        plant(&mut facts.interfaces[1]);
+        assert_eq!(wrong(&facts), [what]);
+        let finding = all(&facts).into_iter().find(Finding::is_wrong).unwrap();
+        let text = finding.to_string();
+        assert!(
+            text.starts_with(&format!("WRONG  ens3f1: {what}: ")),
+            "{text}"
+        );
+        assert!(text.contains("\n       right would be: "), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
+    }
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let file = root.join(path);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+}
+
+#[test]
+fn facts_are_read_from_files() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path();
+    for (path, text) in [
+        ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),
+        ("sys/kernel/btf/vmlinux", ""),
+        (
+            "proc/mounts",
+            "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw 0 0\n",
+        ),
+        ("proc/sys/net/core/bpf_jit_enable", "1\n"),
+        (
+            "proc/self/limits",
+            "Limit  Soft  Hard  Units\nMax locked memory         65536  65536  bytes\n",
+        ),
+        ("proc/4242/comm", "millrace\n"),
+        (
+            "proc/4242/limits",
+            "Max locked memory         unlimited  unlimited  bytes\n",
+        ),
+        (
+            "proc/cpuinfo",
+            "processor\t: 0\nmodel\t: x\n\nprocessor\t: 1\n",
+        ),
+        (
+            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+            "powersave\n",
+        ),
+        (
+            "sys/kernel/mm/transparent_hugepage/enabled",
+            "always [madvise] never\n",
+        ),
+        (
+            "proc/meminfo",
+            "MemTotal: 1 kB\nHugePages_Total:      64\nHugePages_Free:       60\n",
+        ),
+        ("proc/sys/net/ipv4/conf/all/arp_ignore", "1\n"),
+        ("proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
+        ("proc/sys/net/ipv4/conf/ens3f0/rp_filter", "1\n"),
+        (
+            "proc/interrupts",
+            " 24:  1 2  PCI-MSI ens3f0-TxRx-0\n 25:  1 2  PCI-MSI ens3f0-TxRx-1\n 26: 1 2 PCI-MSI ens3f01-TxRx-0\n",
+        ),
+        ("proc/irq/24/smp_affinity_list", "0-1\n"),
+        ("proc/irq/24/effective_affinity_list", "1\n"),
+        ("proc/irq/25/smp_affinity_list", "0-1\n"),
+        ("sys/class/net/ens3f0/device/numa_node", "1\n"),
+    ] {
+        write(root, path, text);
+    }
+    let facts = Facts::of_machine(&Root(root));
+    let expected = Facts {
+        kernel: "6.1.0-18-amd64".to_owned(),
+        has_btf: true,
+        has_bpffs: true,
+        jit: Some(1),
+        memlock: Some(u64::MAX),
+        processors: 2,
+        governors: vec!["powersave".to_owned()],
+        transparent_huge_pages: Some("madvise".to_owned()),
+        huge_pages: Pages { all: 64, free: 60 },
+        arp_ignore: Some(1),
+        ..Facts::default()
+    };
+    assert_eq!(facts, expected);
+    let interface = Root(root).interface("ens3f0", &[]);
+    assert_eq!(interface.rp_filter, Some(1), "the stricter one");
+    assert_eq!(interface.affinities, ["1", "0-1"]);
+    assert_eq!(interface.node, Some(1));
+    fs::remove_file(root.join("proc/4242/comm")).unwrap();
+    assert_eq!(Facts::of_machine(&Root(root)).memlock, Some(65_536));
+}
+
+/// On whatever machine this runs.
+#[test]
+fn this_machine_can_be_looked_at() {
+    let facts = Facts::gather(
+        Path::new("/"),
+        &["lo".to_owned()],
+        Path::new("/nonexistent"),
+    );
+    assert!(
+        facts.processors >= 1 && !facts.kernel.is_empty(),
+        "{facts:?}"
+    );
+    assert_eq!(all(&facts).len(), 18);
+}

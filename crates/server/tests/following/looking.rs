@@ -1,0 +1,74 @@
+//! What operators see of AF_XDP while it serves: packets by `millrace mirror`, reasons by `millrace explain`.
+
+use crate::rig::{REFUSED, Rig};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const ADDRESS: &str = "192.0.2.1:53";
+
+fn mirror(rig: &Rig, file: &std::path::Path, filter: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["mirror", "--interface", "enp1s0", "--count", "2", "-w"])
+        .arg(file)
+        .arg("--control")
+        .arg(rig.control())
+        .args(filter)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("millrace mirror")
+}
+
+/// Query and answer, whole and marked, as long as somebody looks; nothing is copied before or after.
+#[test]
+fn a_mirror_shows_what_came_and_what_went() {
+    let configuration = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(rig) = Rig::start("mirror", &configuration) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("mirror.pcapng");
+    let mut child = mirror(&rig, &file, &["host 192.0.2.1", "name example.com"]);
+    // The mirror is open when it has written its first blocks; then one query and its answer are all that it waits for.
+    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
+        std::thread::yield_now();
+    }
+    while child.try_wait().expect("a child").is_none() {
+        assert!(rig.asks(ADDRESS, Duration::from_secs(1)));
+    }
+    let bytes = std::fs::read(&file).expect("a file");
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(text.contains("xsk queue 0, answered"), "{text}");
+    assert!(text.contains("xsk queue 0, sent"), "{text}");
+    assert!(text.contains("\u{7}example\u{3}com"), "{text}");
+    if let Ok(read) = Command::new("tcpdump")
+        .args(["-n", "-r"])
+        .arg(&file)
+        .output()
+    {
+        let lines = String::from_utf8_lossy(&read.stdout).into_owned();
+        assert!(lines.contains("Refused"), "{lines}");
+    }
+    assert!(rig.asks(ADDRESS, Duration::from_secs(1)), "it serves on");
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn an_explanation_names_the_rule_and_counts_nothing() {
+    let configuration = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(rig) = Rig::start("explain", &configuration) else {
+        return;
+    };
+    let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["explain", "www.example.com", "A", "--from", "192.0.2.2"])
+        .arg("--control")
+        .arg(rig.control())
+        .output()
+        .expect("millrace explain");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("rule      0: All => set rcode 5"), "{text}");
+    assert!(text.contains("verdict   answered here: REFUSED"), "{text}");
+    assert_eq!(rig.metric("dnsdist_queries", &[]), 0.0);
+    assert_eq!(rig.metric("dnsdist_rule_hits", &[]), 0.0);
+    rig.server.stop().expect("a good end");
+}
