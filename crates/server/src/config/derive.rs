@@ -53,6 +53,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         server_id: spec.server_id.clone().unwrap_or_default(),
         custom_metrics: Arc::clone(&spec.custom_metrics),
         console: spec.console.derive(),
+        carbon: spec.carbon.clone(),
         local: Arc::default(),
         zone_options: zone_options(spec),
         authority: authority::resolve(spec, previous),

@@ -31,6 +31,7 @@ pub use web::Webserver;
 use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, Server};
+use crate::control::carbon::Export;
 use crate::control::metrics::custom::CustomMetrics;
 use crate::counters::Traffic;
 use crate::local::Local;
@@ -74,6 +75,8 @@ pub struct Config {
     /// declareMetric: shared with the Lua state that counts them.
     pub custom_metrics: Arc<CustomMetrics>,
     pub console: Console,
+    /// carbonServer.
+    pub carbon: Vec<Export>,
     /// The zones of `millrace.addZone`.
     pub local: Arc<Local>,
     /// What of these zones is for the pipeline alone, in their order.

@@ -11,6 +11,7 @@ use super::zones::ZoneSpecs;
 use super::{Tuning, Xdp};
 use crate::backend::policy::Policy;
 use crate::backend::server::{Server, ServerOptions};
+use crate::control::carbon::Export;
 use crate::control::metrics::custom::CustomMetrics;
 use crate::log;
 use crate::pipeline::acl::Netmask;
@@ -49,6 +50,8 @@ pub struct Spec {
     /// declareMetric.
     pub custom_metrics: Arc<CustomMetrics>,
     pub console: ConsoleSpec,
+    /// carbonServer, in their order.
+    pub carbon: Vec<Export>,
     /// setServerID.
     pub server_id: Option<String>,
     /// How zones are answered from.
@@ -203,6 +206,7 @@ impl Spec {
             log_instance: false,
             web: WebSpec::default(),
             custom_metrics: Arc::default(),
+            carbon: Vec::new(),
             server_id: None,
             authority: AuthoritySpec::default(),
             console: ConsoleSpec::default(),
@@ -217,7 +221,7 @@ impl Spec {
 
     /// How the file wants lines to look.
     pub fn log_settings(&self) -> log::Settings {
-        let instance = Some(self.server_id.clone());
+        let instance = self.server_id.clone();
         log::Settings {
             instance: instance.filter(|id| self.log_instance && !id.is_empty()),
             ..self.logging.clone()

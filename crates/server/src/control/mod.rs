@@ -1,5 +1,6 @@
 //! What operators see and say: `/metrics`, the control socket. Never called from the packet path.
 
+pub mod carbon;
 pub mod client;
 pub mod console;
 pub mod credentials;

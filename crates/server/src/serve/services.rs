@@ -6,6 +6,7 @@ use super::overview::Overview;
 use crate::backend::health::{Checks, OnChange};
 use crate::backend::ports::rotate_for_ever;
 use crate::backend::server::Server;
+use crate::control::carbon;
 use crate::control::console;
 use crate::control::metrics::Metrics;
 use crate::control::socket::{self, ControlSocket};
@@ -132,6 +133,8 @@ impl Services {
             commands,
             stop,
         ));
+        let exports = carbon::serve(Arc::clone(metrics), self.stopper.watch());
+        self.runtime.spawn(exports);
         if let Some(socket) = doors.control {
             self.serve_control(socket, overview, Arc::clone(metrics));
         }

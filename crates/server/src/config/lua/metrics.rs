@@ -1,9 +1,12 @@
-//! Metrics that the operator declares and counts.
+//! Metrics that the operator declares and counts, and where statistics are sent.
 
 use super::{define, spec, wrong};
+use crate::config::addresses;
+use crate::control::carbon::Export;
 use crate::control::metrics::custom::{CustomMetrics, Labels, MetricError};
 use mlua::{FromLua, Lua, Table, Value};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
@@ -38,8 +41,49 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             let labels = labels(options.as_ref())?;
             metrics(lua)?.get(&name, &labels).map_err(failed)
         },
-    )
+    )?;
+    define(lua, "carbonServer", carbon_server)
 }
+
+type Carbon = (
+    String,
+    Option<String>,
+    Option<u32>,
+    Option<String>,
+    Option<String>,
+);
+
+/// `carbonServer(serverIP [, ourname [, interval [, namespace [, instance]]]])`.
+fn carbon_server(
+    lua: &Lua,
+    (server, host, every, namespace, instance): Carbon,
+) -> mlua::Result<()> {
+    let word = |given: Option<String>, usual: &str| match given {
+        Some(word) if !word.is_empty() => word,
+        _ => usual.to_owned(),
+    };
+    let every = every
+        .filter(|seconds| *seconds > 0)
+        .unwrap_or(CARBON_INTERVAL);
+    let export = Export {
+        server: addresses::with_port(&server, CARBON_PORT).map_err(wrong)?,
+        host: word(host, ""),
+        every: Duration::from_secs(every.into()),
+        namespace: word(namespace, "dnsdist"),
+        instance: word(instance, "main"),
+    };
+    let mut spec = spec(lua)?;
+    if !spec.carbon.contains(&export) {
+        spec.carbon.push(export);
+    }
+    Ok(())
+}
+
+/// Carbon's port for lines of text.
+const CARBON_PORT: u16 = 2003;
+
+/// Seconds; dnsdist's default.
+const CARBON_INTERVAL: u32 = 30;
 
 /// Name, type, description, and the name in /metrics or a table that has it.
 type Declaration = (String, String, String, Value);

@@ -324,6 +324,28 @@ fn the_web_servers_options() {
 }
 
 #[test]
+fn carbon_servers() {
+    let config = config(
+        "carbonServer('192.0.2.1') carbonServer('192.0.2.2:2004', 'ns1', 10, 'dns', 'a')
+         carbonServer('192.0.2.1')",
+    );
+    let exports = &config.carbon;
+    assert_eq!(exports.len(), 2, "the same line twice is one");
+    assert_eq!(exports[0].server, address("192.0.2.1:2003"));
+    assert_eq!(
+        (exports[0].every, exports[0].host.as_str()),
+        (Duration::from_secs(30), "")
+    );
+    let words = [
+        &exports[1].namespace,
+        &exports[1].host,
+        &exports[1].instance,
+    ];
+    assert_eq!(words, ["dns", "ns1", "a"]);
+    assert!(error("carbonServer('x')").contains("carbonServer"));
+}
+
+#[test]
 fn metrics_of_the_operators_own() {
     let text = "assert(declareMetric('seen', 'counter', 'Seen.', 'my_seen'))
         assert(incMetric('seen') == 1 and incMetric('seen', 5) == 6 and decMetric('seen') == 5)

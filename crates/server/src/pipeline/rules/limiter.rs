@@ -163,7 +163,7 @@ impl Buckets {
     }
 
     /// Whether the key's bucket has a token; one that is not there is full.
-    fn has(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
+    pub fn has(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
         let (key, (keys, moments)) = self.set_of(key);
         let way = keys.iter().position(|place| place.load(Relaxed) == key);
         way.map_or_else(

@@ -1,0 +1,227 @@
+//! `carbonServer`: statistics to Graphite and its kin, one line each, over TCP, every so many seconds.
+//!
+//! ```text
+//!  dnsdist.ns1.main.queries 1234 1795286700
+//!  namespace.host.instance.statistic value seconds-since-1970
+//! ```
+
+use super::metrics::Metrics;
+use super::metrics::text::Value;
+use crate::backend::server::Server;
+use crate::log;
+use crate::stop::Stop;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// One `carbonServer` line.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Export {
+    pub server: SocketAddr,
+    /// The second word of a name; empty: the machine's name.
+    pub host: String,
+    pub every: Duration,
+    /// The first word of a name.
+    pub namespace: String,
+    /// The third word of a name.
+    pub instance: String,
+}
+
+/// How long a server may take to be reached and to read.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Sends what the configuration of the moment asks for, until the stop is asked for. Must run within the asynchronous
+/// runtime.
+pub async fn serve(metrics: Arc<Metrics>, mut stop: Stop) {
+    let mut seconds = interval(Duration::from_secs(1));
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut due: HashMap<Export, Due> = HashMap::new();
+    loop {
+        tokio::select! {
+            () = stop.requested() => return,
+            _ = seconds.tick() => {}
+        }
+        let config = metrics.config();
+        due.retain(|export, _| config.carbon.contains(export));
+        for export in &config.carbon {
+            let now = Instant::now();
+            let state = due.entry(export.clone()).or_insert(Due {
+                at: now,
+                failed: false,
+            });
+            if state.at <= now {
+                state.at = now + export.every;
+                let sent = send(export, &metrics).await;
+                state.note(export, sent);
+            }
+        }
+    }
+}
+
+/// When an export is sent next, and how it went last.
+struct Due {
+    at: Instant,
+    failed: bool,
+}
+
+impl Due {
+    /// One line when it fails and one when it works again.
+    fn note(&mut self, export: &Export, sent: io::Result<()>) {
+        let server = export.server;
+        match sent {
+            Err(error) if !self.failed => {
+                log::warn!("statistics do not reach the Carbon server {server}: {error}");
+                self.failed = true;
+            }
+            Ok(()) if self.failed => {
+                log::notice!("statistics reach the Carbon server {server} again");
+                self.failed = false;
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn send(export: &Export, metrics: &Metrics) -> io::Result<()> {
+    let text = lines(export, metrics);
+    let sending = async {
+        let mut stream = TcpStream::connect(export.server).await?;
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+    timeout(PATIENCE, sending).await.map_err(late)?
+}
+
+/// All lines of one export.
+fn lines(export: &Export, metrics: &Metrics) -> String {
+    let config = metrics.config();
+    let host = match export.host.as_str() {
+        "" => super::name_of(&config),
+        name => name.to_owned(),
+    };
+    let words = [&export.namespace, &host, &export.instance].map(|word| word.replace('.', "_"));
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let mut text = Lines {
+        head: words.join("."),
+        seconds: since.map_or(0, |since| since.as_secs()),
+        text: String::new(),
+    };
+    for (name, value) in metrics.dialect_statistics() {
+        text.add(&name, value);
+    }
+    for server in &config.servers {
+        text.server(server);
+    }
+    for pool in config.pools.iter().flatten() {
+        let name = match pool.name.as_str() {
+            "" => "_default_",
+            name => name,
+        };
+        let place = format!("pools.{}", name.replace('.', "_"));
+        text.add(
+            &format!("{place}.servers"),
+            (pool.servers.len() as u64).into(),
+        );
+        if let Some(cache) = &pool.cache {
+            text.add(
+                &format!("{place}.cache-entries"),
+                (cache.len() as u64).into(),
+            );
+            text.add(
+                &format!("{place}.cache-hits"),
+                cache.counts().hits.sum().into(),
+            );
+            text.add(
+                &format!("{place}.cache-misses"),
+                cache.counts().misses.sum().into(),
+            );
+        }
+    }
+    text.text
+}
+
+struct Lines {
+    head: String,
+    seconds: u64,
+    text: String,
+}
+
+impl Lines {
+    fn add(&mut self, name: &str, value: Value) {
+        let (head, seconds) = (&self.head, self.seconds);
+        // A string takes any formatting.
+        let _ = writeln!(self.text, "{head}.{name} {value} {seconds}");
+    }
+
+    fn server(&mut self, server: &Server) {
+        let options = &server.options;
+        let name = match options.name.as_str() {
+            "" => options.address.to_string(),
+            name => name.to_owned(),
+        };
+        let place = format!("servers.{}", name.replace(['.', ' '], "_"));
+        for (what, value) in [
+            ("queries", server.queries.sum().into()),
+            ("responses", server.responses.sum().into()),
+            ("drops", server.timeouts.sum().into()),
+            ("senderrors", server.send_errors.sum().into()),
+            ("latency", Value::Real(server.latency() as f64 / 1_000.0)),
+            ("outstanding", Value::Signed(server.outstanding.get())),
+        ] {
+            self.add(&format!("{place}.{what}"), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::fixture::{options, server};
+    use crate::config::Config;
+    use crate::control::fixture::Standing;
+    use crate::stop::Stopper;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    #[tokio::test]
+    async fn lines_come_again_and_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let export = Export {
+            server: listener.local_addr().unwrap(),
+            host: "ns1.example".to_owned(),
+            every: Duration::from_secs(1),
+            namespace: "dnsdist".to_owned(),
+            instance: "main".to_owned(),
+        };
+        let standing = Standing::with(Config {
+            carbon: vec![export],
+            servers: vec![Arc::new(server(0, options("192.0.2.2:53")))],
+            ..Config::default()
+        });
+        let metrics = Arc::new(Metrics::new(Arc::new(standing)));
+        let stopper = Stopper::default();
+        let serving = tokio::spawn(serve(metrics, stopper.watch()));
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut text = String::new();
+            stream.read_to_string(&mut text).await.unwrap();
+            assert!(
+                text.contains("dnsdist.ns1_example.main.queries 0 1"),
+                "{text}"
+            );
+            let of_server = "main.servers.192_0_2_2:53.outstanding 0 1";
+            assert!(text.contains(of_server), "{text}");
+            let words = text.lines().map(|line| line.split(' ').count());
+            assert!(words.min() == Some(3) && text.ends_with('\n'));
+        }
+        stopper.stop();
+        serving.await.unwrap();
+    }
+}
