@@ -1,7 +1,9 @@
 -- What `./dev run` starts as root: clients and backend over AF_XDP, on every queue.
 addLocal("192.0.2.1:53", {xdp=true})
 addLocal("[2001:db8::1]:53", {xdp=true})
-newServer({address="198.51.100.2:53", name="knotd", xdp=true, checkName="example.com.", checkInterval=1})
+-- example.com is answered from this file; whatever lies in no zone goes to the backend.
+millrace.addZone{name="example.com.", file="example.com.zone", statistics=true}
+newServer({address="198.51.100.2:53", name="knotd", xdp=true, checkName="example.net.", checkInterval=1})
 getPool(""):setCache(newPacketCache(100000, {maxTTL=86400, staleTTL=60}))
 
 setACL({"192.0.2.0/24", "2001:db8::/32", "127.0.0.0/8"})

@@ -1,5 +1,5 @@
-//! `./dev run`: a lab, a real DNS server as backend, `millrace` before it, a few queries, and which
-//! path each took. Without root the same over kernel sockets on 127.0.0.1.
+//! `./dev run`: a lab, `millrace` with a zone of its own, a real DNS server behind it with another, a
+//! few queries, and which path each took. Without root the same over kernel sockets on 127.0.0.1.
 
 mod ground;
 mod queries;
@@ -85,7 +85,7 @@ fn start_knotd(ground: &Ground) -> Outcome<Process> {
     let mut knotd = ground.spawn(Role::Backend, &mut command, "knotd")?;
     let address = ground.backend_address();
     await_answer(&mut knotd, ground, Role::Backend, address)?;
-    println!("knotd serves example.com at {address}");
+    println!("knotd serves example.net at {address}");
     Ok(knotd)
 }
 

@@ -269,6 +269,10 @@ fn configuration(text: &str) -> Config {
     config.count_traffic(1, None);
     let (local, _) = state.edit(|spec| Local::load(&spec.zones, &Local::default()));
     config.local = Arc::new(local);
+    if !config.local.is_empty() {
+        // With the counters that zones have when serving: one worker's and the runtime's.
+        config.count_traffic(2, None);
+    }
     config
 }
 

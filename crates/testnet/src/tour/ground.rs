@@ -80,6 +80,7 @@ impl Ground {
             Self::Lab(lab) => format!(
                 "  ip netns exec {0} kdig @192.0.2.1 www.example.com\n  \
                    ip netns exec {0} kdig @2001:db8::1 anything.wild.example.com TXT +dnssec\n  \
+                   ip netns exec {0} kdig @192.0.2.1 www.example.net      knotd's, behind it\n  \
                    ./dev lab metrics xsk                what AF_XDP carried, queue by queue\n  \
                    target/release/millrace xdp status --control {1}\n  \
                    ./dev lab shell server               a shell beside millrace (client, backend)",

@@ -23,8 +23,7 @@ const fn query(words: &'static str, shows: &'static str) -> Query {
     }
 }
 
-const QUERIES: [Query; 7] = [
-    query("www.example.com A", "192.0.2.77"),
+const QUERIES: [Query; 8] = [
     query("www.example.com A", "192.0.2.77"),
     Query {
         words: "www.example.com AAAA +dnssec",
@@ -32,7 +31,9 @@ const QUERIES: [Query; 7] = [
         shows: "2001:db8::77",
     },
     query("alias.example.com A +tcp", "192.0.2.77"),
-    query("large.example.com TXT +bufsize=4096", "llllllll"),
+    query("www.example.net A", "192.0.2.78"),
+    query("www.example.net A", "192.0.2.78"),
+    query("large.example.net TXT +bufsize=4096", "llllllll"),
     query("www.blocked.example A", "NXDOMAIN"),
     query("www.example.com ANY +ignore", " tc"),
 ];
@@ -122,7 +123,9 @@ fn path(before: &Metrics, after: &Metrics) -> String {
     };
     let by = |xdp: bool| if xdp { "AF_XDP" } else { "a kernel socket" };
     let inward = by(grown("millrace_xsk_received", Some(SERVER_CLIENTS)));
-    let answered = if grown("dnsdist_cache_hits", None) {
+    let answered = if grown("millrace_zones_request_protocol", None) {
+        "answered from its zone".to_owned()
+    } else if grown("dnsdist_cache_hits", None) {
         "answered from the cache".to_owned()
     } else if grown("dnsdist_server_queries", None) {
         format!(
@@ -152,6 +155,8 @@ mod tests {
             path(&before, &metrics(text)),
             "came by AF_XDP, answered from the cache, left by AF_XDP"
         );
+        let zone = "millrace_zones_request_protocol{protocol=\"udp4\"} 1\n";
+        assert!(path(&metrics(""), &metrics(zone)).contains(", answered from its zone, "));
         let text = "dnsdist_server_queries{server=\"knotd\"} 1\n";
         assert_eq!(
             path(&metrics(""), &metrics(text)),

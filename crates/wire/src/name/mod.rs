@@ -170,8 +170,18 @@ impl<'m> Name<'m> {
     #[inline]
     pub fn to_lowercase<'b>(&self, buffer: &'b mut [u8; NAME_LENGTH_MAX]) -> Name<'b> {
         let lowered = &mut buffer[..self.0.len()];
-        lowered.copy_from_slice(self.0);
-        lowered.make_ascii_lowercase();
+        let lower = |eight: &[u8; 8]| lowercase_eight(u64::from_le_bytes(*eight)).to_le_bytes();
+        // The last eight overlap those before, which costs less than one octet after another.
+        if let (Some(last), Some(place)) = (self.0.last_chunk(), lowered.last_chunk_mut()) {
+            *place = lower(last);
+            let eights = self.0.as_chunks().0.iter();
+            for (eight, place) in eights.zip(lowered.as_chunks_mut().0) {
+                *place = lower(eight);
+            }
+        } else {
+            lowered.copy_from_slice(self.0);
+            lowered.make_ascii_lowercase();
+        }
         Name(lowered)
     }
 

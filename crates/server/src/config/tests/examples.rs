@@ -133,3 +133,63 @@ fn configuration_d() {
         expected.map(|(selector, action)| (selector.to_owned(), action.to_owned()))
     );
 }
+
+/// An authoritative server is for everybody, which the dialect's default ACL is not.
+#[test]
+fn configuration_e() {
+    let text = include_str!("../../../../../examples/e-authoritative.lua");
+    let state = state(text, None).unwrap();
+    let config = state.edit(|spec| {
+        assert_eq!(spec.remarks, []);
+        derive(spec, None).unwrap()
+    });
+    assert!(config.acl.contains("203.0.113.1".parse().unwrap()));
+    assert!(config.acl.contains("2001:db8:ffff::1".parse().unwrap()));
+    assert!(config.servers.is_empty());
+    assert_eq!(&*config.authority.identity, "ns1.example.com");
+    let zone = &config.zone_options[0];
+    assert_eq!(
+        (zone.apex.to_string().as_str(), zone.statistics),
+        ("example.com.", true)
+    );
+    let limit = config.authority.limit.as_ref().unwrap();
+    assert_eq!((limit.options.rate, limit.options.slip), (50, 2));
+    assert!(limit.allowed.contains("192.0.2.9".parse().unwrap()));
+}
+
+/// Secrets are not for logs, and limits not for everything.
+#[test]
+fn how_zones_are_answered_from_is_checked() {
+    let secret = error("millrace.setCookies{secrets={'0123'}}");
+    assert!(
+        secret.contains("32 hexadecimal digits") && !secret.contains("0123"),
+        "{secret}"
+    );
+    assert!(error("millrace.setResponseRateLimit{}").contains("rate=20"));
+    assert!(error("millrace.setResponseRateLimit{rate=1, v4Prefix=33}").contains("at most 32"));
+    assert!(error("millrace.setResponseRateLimit{rate=1, tableSize=1}").contains("1000 to"));
+    assert!(error("millrace.setVersion(('v'):rep(129))").contains("at most 128"));
+    assert!(error("setServerID(('v'):rep(129))").contains("at most 128"));
+    assert!(
+        config("millrace.setResponseRateLimit{rate=0}")
+            .authority
+            .limit
+            .is_none()
+    );
+    assert!(
+        config("millrace.setCookies{enabled=false}")
+            .authority
+            .cookies
+            .is_none()
+    );
+    let shared = "millrace.setCookies{secrets={'e5e973e5a6b2a43f48e7dc849e37bfcf'}}";
+    let first = config(shared);
+    let kept = |text| {
+        let second = reload(text, Some(&first)).unwrap();
+        Arc::ptr_eq(
+            first.authority.cookies.as_ref().unwrap(),
+            second.authority.cookies.as_ref().unwrap(),
+        )
+    };
+    assert_eq!((kept(shared), kept("")), (true, false));
+}

@@ -11,6 +11,8 @@ use zone::answer::Zones;
 pub struct ZonePools {
     /// By a zone's number; empty where none names a pool.
     of_zone: Vec<Box<[PoolId]>>,
+    /// All of them, each once.
+    all: Vec<PoolId>,
 }
 
 impl ZonePools {
@@ -19,14 +21,17 @@ impl ZonePools {
         named: impl IntoIterator<Item = (Name<'z>, &'z [PoolId])>,
         zones: &Zones,
     ) -> ZonePools {
-        let mut of_zone = Vec::new();
+        let mut of_zone: Vec<Box<[PoolId]>> = Vec::new();
         for (apex, pools) in named.into_iter().filter(|(_, pools)| !pools.is_empty()) {
             if let Some(number) = zones.number_of(apex) {
                 of_zone.resize_with(zones.count(), || Box::from([PoolId::DEFAULT]));
                 of_zone[number] = pools.into();
             }
         }
-        ZonePools { of_zone }
+        let mut all = of_zone.concat();
+        all.sort_unstable();
+        all.dedup();
+        ZonePools { of_zone, all }
     }
 
     /// Whether any zone serves this pool; where there are zones at all.
@@ -34,7 +39,7 @@ impl ZonePools {
     pub fn has(&self, pool: PoolId) -> bool {
         match self.of_zone.is_empty() {
             true => pool == PoolId::DEFAULT,
-            false => self.of_zone.iter().any(|pools| pools.contains(&pool)),
+            false => self.all.contains(&pool),
         }
     }
 

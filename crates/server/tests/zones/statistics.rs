@@ -1,93 +1,13 @@
 //! Statistics of zones as scripts and graphs get them: packaging/knotc, packaging/munin/millrace_zones and
 //! packaging/grafana/millrace-zones.json, against a daemon on loopback.
 
+use crate::daemon::Daemon;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
-use std::time::{Duration, Instant};
-use wire::codes::{class, qtype};
-use wire::message::{QueryFlags, write_query};
-use wire::name::NameBuf;
-
-const ZONE: &str = "@ 300 SOA ns hostmaster 7 3600 600 86400 60\n@ 300 NS ns\nns 300 A 192.0.2.1\n";
-
-/// A daemon that serves a zone, and its folder; it ends with this.
-struct Daemon {
-    process: Child,
-    folder: tempfile::TempDir,
-    dns: SocketAddr,
-    web: SocketAddr,
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// An address that nobody has at this moment.
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback");
-    listener.local_addr().expect("it is bound")
-}
+use std::process::{Command, Output};
+use wire::codes::qtype;
 
 impl Daemon {
-    fn start() -> Daemon {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (dns, web) = (free(), free());
-        let text = format!(
-            "addLocal('{dns}')\nsetACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
-             setWebserverConfig{{statsRequireAuthentication=false}}\n\
-             millrace.addZone{{name='example.com.', file='zone', statistics=true}}\n\
-             millrace.addZone{{name='example.org.', file='zone'}}\n\
-             millrace.setResponseRateLimit{{rate=1000}}\n"
-        );
-        fs::write(folder.path().join("millrace.conf"), text).expect("a file");
-        fs::write(folder.path().join("zone"), ZONE).expect("a file");
-        let process = Command::new(env!("CARGO_BIN_EXE_millrace"))
-            .args(["--supervised", "-C"])
-            .arg(folder.path().join("millrace.conf"))
-            .arg("--control")
-            .arg(folder.path().join("control"))
-            .spawn()
-            .expect("the daemon starts");
-        Daemon {
-            process,
-            folder,
-            dns,
-            web,
-        }
-    }
-
-    fn control(&self) -> PathBuf {
-        self.folder.path().join("control")
-    }
-
-    /// Asks until there is an answer: the daemon may be starting. How often it asked.
-    fn ask(&self, name: &str, qtype: u16) {
-        let name: NameBuf = name.parse().expect("a name");
-        let mut query = [0; 300];
-        let question = (name.as_name(), qtype, class::IN);
-        let length = write_query(&mut query, 1, question, QueryFlags::default());
-        let query = &query[..length.expect("300 octets do")];
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        socket.connect(self.dns).expect("an address of loopback");
-        let wait = Some(Duration::from_millis(200));
-        socket.set_read_timeout(wait).expect("a time");
-        let until = Instant::now() + Duration::from_secs(20);
-        while Instant::now() < until {
-            // Until the daemon has its socket the kernel refuses.
-            let sent = socket.send(query);
-            if sent.is_ok() && socket.recv(&mut [0; 1_500]).is_ok() {
-                return;
-            }
-        }
-        panic!("no answer within 20 s");
-    }
-
     /// What one of our scripts prints about this daemon.
     fn script(&self, path: &str, words: &[&str]) -> String {
         let control = self.control();
@@ -98,15 +18,6 @@ impl Daemon {
             .output()
             .expect("the script is executable");
         success(output)
-    }
-
-    fn metrics(&self) -> String {
-        let mut stream = TcpStream::connect(self.web).expect("the web server listens");
-        let request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
-        stream.write_all(request.as_bytes()).expect("it reads");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).expect("it answers");
-        text
     }
 }
 
@@ -132,7 +43,7 @@ fn value(text: &str, name: &str) -> Option<u64> {
 
 #[test]
 fn scripts_and_graphs_read_what_the_daemon_counts() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::start("millrace.setResponseRateLimit{rate=1000}\n");
     for (name, qtype) in [
         ("ns.example.com.", qtype::A),
         ("nx.example.com.", qtype::A),

@@ -1,0 +1,112 @@
+//! A daemon on loopback that serves zones, and questions to it.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+use wire::codes::class;
+use wire::message::{QueryFlags, write_query};
+use wire::name::NameBuf;
+
+pub(crate) const ZONE: &str =
+    "@ 300 SOA ns hostmaster 7 3600 600 86400 60\n@ 300 NS ns\nns 300 A 192.0.2.1\n";
+
+/// A daemon that serves a zone, and its folder; it ends with this.
+pub(crate) struct Daemon {
+    process: Child,
+    folder: tempfile::TempDir,
+    pub(crate) dns: SocketAddr,
+    web: SocketAddr,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An address that nobody has at this moment.
+pub(crate) fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback");
+    listener.local_addr().expect("it is bound")
+}
+
+impl Daemon {
+    /// With these lines more in its configuration.
+    pub(crate) fn start(more: &str) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (dns, web) = (free(), free());
+        let text = format!(
+            "addLocal('{dns}')\nsetACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
+             setWebserverConfig{{statsRequireAuthentication=false}}\n\
+             millrace.addZone{{name='example.com.', file='zone', statistics=true}}\n\
+             millrace.addZone{{name='example.org.', file='zone'}}\n"
+        );
+        fs::write(folder.path().join("millrace.conf"), text + more).expect("a file");
+        fs::write(folder.path().join("zone"), ZONE).expect("a file");
+        let process = Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .args(["--supervised", "-C"])
+            .arg(folder.path().join("millrace.conf"))
+            .arg("--control")
+            .arg(folder.path().join("control"))
+            .spawn()
+            .expect("the daemon starts");
+        Daemon {
+            process,
+            folder,
+            dns,
+            web,
+        }
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
+        self.folder.path().join("control")
+    }
+
+    /// Asks for a name; see [`ask`].
+    pub(crate) fn ask(&self, name: &str, qtype: u16) {
+        ask(self.dns, &query(name, qtype));
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        let mut stream = TcpStream::connect(self.web).expect("the web server listens");
+        let request = "GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n";
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("it answers");
+        text
+    }
+}
+
+/// A query in class IN, without EDNS.
+pub(crate) fn query(name: &str, qtype: u16) -> Vec<u8> {
+    let name: NameBuf = name.parse().expect("a name");
+    let mut query = vec![0; 300];
+    let question = (name.as_name(), qtype, class::IN);
+    let length = write_query(&mut query, 1, question, QueryFlags::default());
+    query.truncate(length.expect("300 octets do"));
+    query
+}
+
+/// Asks until there is an answer: whoever is asked may be starting.
+pub(crate) fn ask(server: SocketAddr, query: &[u8]) -> Vec<u8> {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    socket.connect(server).expect("an address of loopback");
+    let wait = Some(Duration::from_millis(200));
+    socket.set_read_timeout(wait).expect("a time");
+    let until = Instant::now() + Duration::from_secs(20);
+    let mut answer = vec![0; 4_096];
+    while Instant::now() < until {
+        // Until the server has its socket the kernel refuses.
+        if socket.send(query).is_ok()
+            && let Ok(length) = socket.recv(&mut answer)
+        {
+            answer.truncate(length);
+            return answer;
+        }
+    }
+    panic!("no answer from {server} within 20 s");
+}
