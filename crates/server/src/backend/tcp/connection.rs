@@ -260,12 +260,18 @@ impl Task {
     /// Waits for the last answers of a connection that is retired.
     async fn linger(&self) -> Broken {
         let began = Instant::now();
-        while !self.waiting().is_empty()
-            && began.elapsed() < self.server.options.tcp_receive_timeout
-        {
+        let patience = self.server.options.tcp_receive_timeout;
+        while began.elapsed() < patience && self.is_waited_for() {
             tokio::time::sleep(LINGER_STEP).await;
         }
         Broken::Receiving
+    }
+
+    /// Whether anybody is still there for the answers that are out.
+    fn is_waited_for(&self) -> bool {
+        let mut waiting = self.waiting();
+        waiting.retain(|_, waiting| !waiting.answered.is_closed());
+        !waiting.is_empty()
     }
 
     /// Gives a query an ID and writes it, behind its length, into `bytes`. `None`: who asked has gone.

@@ -207,23 +207,16 @@ async fn on(
     server: &Arc<Server>,
     question: &Question,
 ) -> Result<connection::Answered, Attempt> {
-    let connection = place.connection();
-    let Some(mut reply) = connection.ask(question).await else {
-        return Err(Attempt::Broken(connection.broken()));
-    };
+    let connection = Arc::clone(place.connection());
+    let broken = || Attempt::Broken(connection.broken());
+    let mut reply = connection.ask(question).await.ok_or_else(broken)?;
     // Until it is sent, the time-outs of connecting and sending are the connection's own.
-    if reply.sent().await.is_none() {
-        return Err(Attempt::Broken(connection.broken()));
-    }
-    match timeout(server.options.tcp_receive_timeout, reply.answered()).await {
-        Ok(Some(answered)) => Ok(answered),
-        Ok(None) => Err(Attempt::Broken(connection.broken())),
-        Err(_) => {
-            // Who is silent once will hardly answer the next.
-            server.tcp_pool.retire(connection);
-            Err(Attempt::TimedOut)
-        }
-    }
+    reply.sent().await.ok_or_else(broken)?;
+    let answered = timeout(server.options.tcp_receive_timeout, reply.answered()).await;
+    let answered = answered.map_err(|_| Attempt::TimedOut)?;
+    let answered = answered.ok_or_else(broken)?;
+    place.answered();
+    Ok(answered)
 }
 
 fn count_failure(shared: &Shared, server: &Server, failure: Failure) -> Failure {

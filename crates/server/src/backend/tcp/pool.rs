@@ -6,6 +6,7 @@ use crate::runtime::Shared;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// One lock per query over TCP, held for a walk over the connections.
 #[derive(Default)]
@@ -18,10 +19,12 @@ struct Kept {
     idle_maximum: usize,
 }
 
-/// A query's place on a connection, free again when dropped.
+/// A query's place on a connection, free again when dropped. Whoever drops it without an answer (it came too late, or the
+/// client has gone) leaves a connection whose backend may be stuck: it gets no more queries.
 pub(super) struct Place {
     connection: Arc<Connection>,
     kept: Arc<Mutex<Kept>>,
+    is_answered: bool,
 }
 
 impl Pool {
@@ -39,7 +42,8 @@ impl Pool {
     pub(super) fn connect(&self, shared: &Arc<Shared>, server: &Arc<Server>) -> Place {
         let tuning = &shared.config().tuning.tcp;
         let in_flight = server.options.tcp_in_flight;
-        let idle = tuning.downstream_idle_timeout;
+        // The first query comes a moment later.
+        let idle = tuning.downstream_idle_timeout.max(IDLE_AT_LEAST);
         let connection = Connection::start(shared, server, in_flight, idle);
         let connection = Arc::new(connection);
         let place = self.take(&connection);
@@ -54,33 +58,37 @@ impl Pool {
         Place {
             connection: Arc::clone(connection),
             kept: Arc::clone(&self.0),
+            is_answered: false,
         }
     }
-
-    /// No more queries for this one.
-    pub(super) fn retire(&self, connection: &Arc<Connection>) {
-        let mut kept = lock(&self.0);
-        kept.connections
-            .retain(|other| !Arc::ptr_eq(other, connection));
-    }
 }
+
+/// A connection without a query stays for so long at least.
+const IDLE_AT_LEAST: Duration = Duration::from_millis(100);
 
 impl Place {
     pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
+    }
+
+    /// The answer has come.
+    pub(super) fn answered(mut self) {
+        self.is_answered = true;
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let is_idle = self.connection.load.fetch_sub(1, Relaxed) == 1;
-        if is_idle {
-            let mut kept = lock(&self.kept);
-            let idle = |one: &&Arc<Connection>| one.load.load(Relaxed) == 0;
-            if kept.connections.iter().filter(idle).count() > kept.idle_maximum {
-                kept.connections
-                    .retain(|other| !Arc::ptr_eq(other, &self.connection));
-            }
+        if self.is_answered && !is_idle {
+            return;
+        }
+        let mut kept = lock(&self.kept);
+        let idle = |one: &&Arc<Connection>| one.load.load(Relaxed) == 0;
+        let is_enough = kept.connections.iter().filter(idle).count() > kept.idle_maximum;
+        if is_enough || !self.is_answered {
+            kept.connections
+                .retain(|other| !Arc::ptr_eq(other, &self.connection));
         }
     }
 }

@@ -219,6 +219,12 @@ async fn a_query_that_is_dropped_is_no_longer_outstanding() {
         _ = seen.recv() => {}
     }
     assert_eq!(scene.server().outstanding.get(), 0);
+    let closed = async {
+        while scene.server().tcp.connections.load(Relaxed) > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(Duration::from_secs(2), closed).await.unwrap();
 }
 
 #[tokio::test]
