@@ -5,11 +5,27 @@
 
 mod sys;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// `count` words of zero; their pages take no memory until they are touched.
 pub fn zeroed(count: usize) -> Box<[AtomicU64]> {
     sys::zeroed(count)
+}
+
+/// The same where memory may be short: `None` when the allocator has nothing, or [`let_grow`] has forbidden to take more.
+pub fn try_zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
+    match MAY_GROW.load(Relaxed) {
+        true => sys::try_zeroed(count),
+        false => None,
+    }
+}
+
+/// Whether what can do with the memory it has may take more: the one answer of the whole process, for there is one memory.
+static MAY_GROW: AtomicBool = AtomicBool::new(true);
+
+/// Allows or forbids [`try_zeroed`]; whether that is another answer than before.
+pub fn let_grow(may: bool) -> bool {
+    MAY_GROW.swap(may, Relaxed) != may
 }
 
 /// Words in a cache line of 64 bytes.

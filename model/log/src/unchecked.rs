@@ -13,8 +13,8 @@ mod sync {
         }
     }
 
-    pub(super) fn zeroed(count: usize) -> Box<[AtomicU64]> {
-        (0..count).map(|_| AtomicU64::new(0)).collect()
+    pub(super) fn try_zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
+        Some((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 }
 #[path = "../../../crates/server/src/pipeline/cache/log.rs"]

@@ -337,7 +337,6 @@ mod tests {
             cache: None,
             policy,
             position: Arc::default(),
-            chooser: None,
             hedging: Arc::default(),
         }
     }

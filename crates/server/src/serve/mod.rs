@@ -15,6 +15,7 @@
 //! in flight get their answers, everything is closed.
 
 mod edit;
+mod memory;
 mod overview;
 mod reload;
 mod services;
@@ -40,6 +41,7 @@ use crate::network::helper::Helper;
 use crate::network::steering::Steering;
 use crate::notify;
 use crate::worker::Order;
+use memory::Memory;
 use overview::Overview;
 use reload::Reloading;
 use services::Services;
@@ -142,6 +144,7 @@ pub struct Daemon {
     /// When to look after programs and queues again.
     next_look: Instant,
     events: Receiver<Event>,
+    memory: Memory,
     /// The socket of our own commands, for the next process.
     estate: Option<Estate>,
     /// The process that is to take over, while it starts.
@@ -171,6 +174,7 @@ impl Daemon {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_after();
+                    self.memory.look();
                     self.lua.maintain();
                     self.apply_edits_of_callbacks();
                     self.retired.retain(|config| Arc::strong_count(config) > 1);

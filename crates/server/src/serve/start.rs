@@ -1,5 +1,6 @@
 //! From a command line to a daemon that serves.
 
+use super::memory::Memory;
 use super::overview::Overview;
 use super::services::{Doors, Services};
 use super::steer::Needs;
@@ -213,6 +214,7 @@ impl Daemon {
             lua,
             next_look: Instant::now(),
             events,
+            memory: Memory::find(),
             estate,
             successor: None,
             predecessor: legacy.predecessor.take(),

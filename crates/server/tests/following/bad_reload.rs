@@ -5,7 +5,7 @@ use crate::rig::{REFUSED, Rig};
 use std::net::UdpSocket;
 
 const ADDRESS: &str = "192.0.2.1:53";
-const OTHER: &str = "198.51.100.1:53";
+const OTHER: &str = "192.0.2.1:5353";
 
 fn configuration(more: &str) -> String {
     format!("addLocal(\"{ADDRESS}\", {{xdp=true}})\n{more}{REFUSED}")
@@ -30,7 +30,7 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
         ("getServer(7):setDown()\n", "attempt to index a nil value"),
         (
             &in_use,
-            "cannot serve 198.51.100.1:53: Address already in use",
+            "cannot serve 192.0.2.1:5353: Address already in use",
         ),
     ] {
         rig.write(&configuration(bad));

@@ -90,6 +90,10 @@ fn the_daemon_has_no_capability_and_the_helper_few() {
         Capability::CAP_SYS_RESOURCE,
         Capability::CAP_PERFMON,
         Capability::CAP_BPF,
+        // For the process of a restart.
+        Capability::CAP_SETUID,
+        Capability::CAP_SETGID,
+        Capability::CAP_CHOWN,
     ];
     // What this test does not have, it could not give.
     let own = caps::read(None, CapSet::Permitted).expect("capabilities");

@@ -3,6 +3,7 @@
 use nix::unistd::Pid;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -70,6 +71,9 @@ impl Rig {
             program: program.to_owned(),
         };
         let folder = tempfile::tempdir().expect("a folder");
+        // The daemon may be somebody else than root.
+        let everybody = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(folder.path(), everybody).expect("to open the folder");
         let mut server = Server::start(&subject, &lab, (configuration, by), folder.path())
             .expect("the daemon to start");
         let control = folder.path().join("control");

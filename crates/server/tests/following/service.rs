@@ -3,6 +3,7 @@
 
 use crate::rig::{REFUSED, Rig, ask};
 use crate::stalled::Held;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
@@ -230,4 +231,102 @@ fn a_restart_by_hand_over_tells_which_process_is_the_main_one() {
     assert!(!manager.is_told("STOPPING=1", Duration::from_secs(1)));
     crate::restart::end(process);
     manager.awaits("STOPPING=1");
+}
+
+/// What the unit leaves the service, in setpriv's words: `+net_admin,+net_raw`.
+fn unit_capabilities() -> String {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/systemd/millrace.service"
+    );
+    let unit = fs::read_to_string(unit).expect("the unit");
+    let mut lines = unit.lines();
+    let line = lines.find_map(|line| line.strip_prefix("AmbientCapabilities="));
+    let names = line.expect("capabilities").split(' ');
+    let names = names.map(|name| format!("+{}", name.to_lowercase().replace("cap_", "")));
+    names.collect::<Vec<_>>().join(",")
+}
+
+#[test]
+fn the_units_user_limits_and_capabilities_are_enough_to_serve_and_to_restart() {
+    let Some(lab) = lab("unit") else { return };
+    let mut capabilities = unit_capabilities();
+    // LimitMEMLOCK=infinity, which not every machine lets a test have: the capability stands for it.
+    if getrlimit(Resource::RLIMIT_MEMLOCK).expect("a limit").1 != RLIM_INFINITY {
+        capabilities += ",+ipc_lock";
+    }
+    let words = format!(
+        "setpriv --no-new-privs --reuid=65534 --regid=65534 --clear-groups \
+         --inh-caps=-all,{capabilities} --ambient-caps=-all,{capabilities} --bounding-set=-all,{capabilities}"
+    );
+    let by = StartedBy {
+        command: words.split_whitespace().map(str::to_owned).collect(),
+        denied: Vec::new(),
+    };
+    let mut rig = Rig::start_by(lab, &configuration(), &by);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    assert_eq!(rig.metric("millrace_helper_alive", &[]), 1.0);
+    let process = crate::restart::restarted(&mut rig);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
+    assert!(status.contains("CapPrm:\t0000000000000000"), "{status}");
+    assert!(
+        status.contains("Uid:\t65534\t65534\t65534\t65534"),
+        "{status}"
+    );
+    crate::restart::end(process);
+}
+
+/// A cgroup of cgroup v1, removed when it is dropped and empty.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn make(controller: &str, name: &str) -> Option<Cgroup> {
+        let folder = Path::new("/sys/fs/cgroup").join(controller).join(name);
+        match fs::create_dir_all(&folder) {
+            Ok(()) => Some(Cgroup(folder)),
+            Err(error) => {
+                println!("SKIP: no cgroup v1 of {controller}: {error}");
+                None
+            }
+        }
+    }
+
+    fn set(&self, file: &str, value: &str) {
+        fs::write(self.0.join(file), value).expect("to set what the cgroup may");
+    }
+
+    /// Starts what follows in this cgroup.
+    fn starts(&self) -> StartedBy {
+        let script = format!("echo $$ >{}/cgroup.procs; exec \"$@\"", self.0.display());
+        let words = ["sh", "-c", &script, "sh"];
+        StartedBy {
+            command: words.map(str::to_owned).to_vec(),
+            denied: Vec::new(),
+        }
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn f28_a_cpuset_of_one_processor_serves_four_queues() {
+    let Some(lab) = Rig::lab("cpuset", Topology::FourQueues) else {
+        return;
+    };
+    let Some(cgroup) = Cgroup::make("cpuset", "millrace-service-cpuset") else {
+        return;
+    };
+    cgroup.set("cpuset.cpus", "0");
+    cgroup.set("cpuset.mems", "0");
+    let rig = Rig::start_by(lab, &configuration(), &cgroup.starts());
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    for _ in 0..100 {
+        assert!(rig.asks(ADDRESS, Duration::from_secs(1)));
+    }
+    rig.server.stop().expect("a good end");
 }

@@ -158,16 +158,16 @@ const CHANGES: &[&str] = &[
     // Client access control, PROXY protocol in
     "setProxyProtocolACL",
     // Load-balancing policy control
-    "setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
+    "newServerPolicy setServerPolicyLua setPoolServerPolicyLua setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
     // Selectors
-    "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
+    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
      HTTPPathRule HTTPPathRegexRule HTTPHeaderRule ProxyProtocolValueRule",
     // Actions on queries
-    "SpoofSVCAction LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
+    "SpoofSVCAction LuaAction LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
      HTTPStatusAction SetMacAddrAction MacAddrAction",
     // Actions on responses
-    "LuaFFIResponseAction LuaFFIPerThreadResponseAction",
+    "LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction",
     // Dynamic blocks
     "dynBlockRulesGroup addDynamicBlock addDynBlocks exceedQRate exceedQTypeRate exceedNXDOMAINs exceedServFails
      exceedRespByterate addDynBlockSMT statNodeRespRing",
@@ -237,14 +237,17 @@ const OBSERVES: &[&str] = &[
 /// `false` asks for what is done anyway.
 const UNLESS_FALSE: [&str; 3] = ["truncateTC", "fixupCase", "setAllowEmptyResponse"];
 
-/// Actions that copy or log queries; the ECS and PROXY ones
+/// Actions that copy, log or mark queries; the marks are for selectors that are not there, and the ECS and PROXY ones
 /// have nothing to say without useClientSubnet and useProxyProtocol.
-const OBSERVING_ACTIONS: [&str; 13] = [
+const OBSERVING_ACTIONS: [&str; 16] = [
     "DnstapLogAction",
     "RemoteLogAction",
     "SNMPTrapAction",
     "SetTraceAction",
     "TeeAction",
+    "SetTagAction",
+    "TagAction",
+    "UnsetTagAction",
     "SetDisableECSAction",
     "DisableECSAction",
     "SetECSOverrideAction",
@@ -255,10 +258,13 @@ const OBSERVING_ACTIONS: [&str; 13] = [
     "SetAdditionalProxyProtocolValueAction",
 ];
 
-const OBSERVING_RESPONSE_ACTIONS: [&str; 3] = [
+const OBSERVING_RESPONSE_ACTIONS: [&str; 6] = [
     "DnstapLogResponseAction",
     "RemoteLogResponseAction",
     "SNMPTrapResponseAction",
+    "SetTagResponseAction",
+    "TagResponseAction",
+    "UnsetTagResponseAction",
 ];
 
 /// Chains that are not there.

@@ -263,7 +263,7 @@ impl Helper {
     /// There is no such program, or no process for it.
     pub fn start_successor(&self, end: &OwnedFd) -> Result<i32> {
         if self.process().is_none() {
-            return Ok(self.program.start(end.try_clone().map_err(started)?)?);
+            return self.program.start(end.try_clone().map_err(started)?);
         }
         match self.ask(&Request::StartSuccessor, &[end.as_fd()])?.0 {
             Reply::Started { process } => Ok(process),

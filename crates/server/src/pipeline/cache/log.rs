@@ -12,7 +12,7 @@
 //! A writer may be stopped in the middle for longer than a round takes: its words would then fall into somebody else's
 //! record. So each segment counts its writers, and nobody enters it for another round while one is there.
 
-use super::sync::{AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, fence, zeroed};
+use super::sync::{AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, fence, try_zeroed};
 use std::ops::Deref;
 
 /// Words of a segment. A record lies in one.
@@ -25,6 +25,8 @@ pub(super) struct Log {
     segments: Box<[Segment]>,
     /// Where the next record will be: words that were ever given out, the first not used.
     head: AtomicU64,
+    /// What gives the words of a segment, or nothing.
+    grow: fn(usize) -> Option<Box<[AtomicU64]>>,
 }
 
 #[derive(Default)]
@@ -66,6 +68,7 @@ impl Log {
         Log {
             segments: (0..segments).map(|_| Segment::default()).collect(),
             head: AtomicU64::new(1),
+            grow: try_zeroed,
         }
     }
 
@@ -125,22 +128,44 @@ impl Log {
                 Ordering::Acquire,
             );
             match moved {
-                Ok(_) => return Some(self.room(position, count as usize, writing)),
+                Ok(_) => return self.room(position, count as usize, writing),
                 Err(now) => head = now,
             }
         }
         None
     }
 
-    fn room<'l>(&'l self, position: u64, count: usize, writing: Writing<'l>) -> Room<'l> {
+    /// `None` when there is no memory for its segment: what was reserved there is lost, as if it were overwritten.
+    fn room<'l>(&'l self, position: u64, count: usize, writing: Writing<'l>) -> Option<Room<'l>> {
         // Whoever sees one of the words that will be written sees the moved head as well.
         fence(Ordering::Release);
         let words = &self.segment(position).words;
-        let words = words.get_or_init(|| zeroed(SEGMENT as usize));
-        Room {
+        let words = match words.get() {
+            Some(words) => words,
+            None => {
+                let Some(new) = (self.grow)(SEGMENT as usize) else {
+                    self.skip_round(position);
+                    return None;
+                };
+                words.get_or_init(|| new)
+            }
+        };
+        Some(Room {
             position,
             words: &words[(position & (SEGMENT - 1)) as usize..][..count],
             _writing: writing,
+        })
+    }
+}
+
+impl Log {
+    /// There is no memory at this position: goes on where the ring begins, within the segments that there are. What lies in them
+    /// is not lost by this: it is less than a round away still.
+    #[cold]
+    fn skip_round(&self, position: u64) {
+        if self.segments[0].words.get().is_some() {
+            let next = (position | (self.capacity() - 1)) + 1;
+            self.head.fetch_max(next, Ordering::AcqRel);
         }
     }
 }
@@ -148,6 +173,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn records_never_cross_segments_and_get_lost_after_a_round() {
@@ -165,6 +191,24 @@ mod tests {
         assert!(log.distance(first) > log.capacity());
         assert!(log.distance(second) <= log.capacity());
         assert!(reserve(SEGMENT as usize + 1).is_none());
+    }
+
+    #[test]
+    fn without_memory_the_ring_is_as_long_as_what_there_is() {
+        thread_local!(static MAY_GROW: Cell<bool> = const { Cell::new(true) });
+        let mut log = Log::new(4 << 20);
+        log.grow = |count| MAY_GROW.get().then(|| try_zeroed(count)).flatten();
+        let whole = SEGMENT as usize;
+        let first = log.reserve(whole - 1).unwrap().position;
+        let second = log.reserve(whole).unwrap().position;
+        MAY_GROW.set(false);
+        assert!(log.reserve(10).is_none(), "the third segment is not there");
+        assert!(log.distance(first) <= log.capacity());
+        assert!(log.distance(second) <= log.capacity());
+        let third = log.reserve(10).map(|room| room.position);
+        assert_eq!(third, Some(log.capacity()), "the ring begins anew");
+        assert!(log.distance(first) > log.capacity());
+        assert!(log.distance(second) <= log.capacity());
     }
 
     #[test]

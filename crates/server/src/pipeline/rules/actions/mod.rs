@@ -8,4 +8,3 @@ pub mod remember;
 pub mod response;
 pub mod route;
 pub mod spoof;
-pub mod tags;

@@ -7,4 +7,3 @@ pub mod name;
 pub mod pool;
 pub mod random;
 pub mod rate;
-pub mod tags;
