@@ -1,6 +1,6 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units simulation tests models scenarios offload dialect fuzz kernels once)
+stages=(format lints style build units tests models scenarios offload dialect fuzz kernels packaging once)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -12,11 +12,6 @@ stage_units() {
     cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
         cargo test --workspace --quiet --doc
 }
-# Rings, time, netlink and backends by seeds: crates/server/src/simulation.
-stage_simulation() {
-    SIMULATION_SEEDS=10000 cargo test --package millrace --lib --quiet simulation -- --show-output
-}
-
 # The scenarios have stages of their own, with the optimised program.
 stage_tests() { cargo test --workspace --quiet --no-fail-fast --test '*' --exclude testnet -- --show-output; }
 # Interleavings: packages of their own, for loom's dependencies are built for nothing else.
@@ -31,6 +26,7 @@ stage_offload() { target/quick/lab scenarios --door xdp --offload; }
 stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }
 stage_fuzz() { fuzz/gate.sh; }
 stage_kernels() { tests/kernels/run; }
+stage_packaging() { tests/packaging/run target/quick/millrace; }
 stage_once() { ./dev run --once; }
 
 # run_stages NAME...: runs them all, whatever fails, and closes with the sums.
@@ -72,6 +68,7 @@ run_stage() {
 count_log() {
     read -r stage_passed stage_failed stage_skipped < <(awk -v status="$2" '
         /^test result:/ { passed += $4; failed += $6; found = 1 }
+        /^packaging: / { passed += $2; found = 1 }
         /^scenarios: / {
             for (i = 2; i < NF; i++) {
                 if ($(i + 1) ~ /^passed/) passed += $i
