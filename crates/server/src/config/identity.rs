@@ -22,9 +22,11 @@ pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
         let old = old_servers.take(server);
         keep_server(server, old, &mut next_server);
     }
-    if let Some(previous) = previous {
+    // Rules of a Spec that was edited have what they had; a new one that reads as an old one is another rule.
+    if let Some(previous) = previous.filter(|_| !spec.is_derived) {
         keep_chains(&mut spec.chains, previous);
     }
+    spec.is_derived = true;
     next_server
 }
 

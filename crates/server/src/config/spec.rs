@@ -59,6 +59,8 @@ pub struct Spec {
     pub zones: ZoneSpecs,
     /// What the operator should know of this file, once.
     pub remarks: Vec<Remark>,
+    /// A configuration was derived of it: its live objects are here.
+    pub is_derived: bool,
     /// How often Lua functions have written to it.
     pub edits: u64,
     next_server_key: u64,
@@ -207,6 +209,7 @@ impl Spec {
             capabilities: Vec::new(),
             zones: ZoneSpecs::default(),
             remarks: Vec::new(),
+            is_derived: false,
             edits: 0,
             next_server_key: 0,
             rules_created: 0,

@@ -211,7 +211,7 @@ const OBSERVES: &[&str] = &[
     // Dynamic blocks: there are none
     "showDynBlocks clearDynBlocks getDynamicBlocks getDynamicBlocksSMT setDynBlocksAction setDynBlocksPurgeInterval",
     // Web server, API, metrics export
-    "registerWebHandler showWebserverConfig snmpAgent sendCustomTrap",
+    "registerWebHandler snmpAgent sendCustomTrap",
     // Inspection
     "topTimeouts setRingBuffersOptions getRingEntries setRingBuffersLockRetries getRingBuffersSamplingRate
      requestDoHStatesDump requestTCPStatesDump clearQueryCounters getQueryCounters setQueryCountFilter

@@ -2,7 +2,7 @@
 
 use super::objects::netmask_group;
 use super::options::Options;
-use super::{define, spec, wrong};
+use super::{console, define, spec, wrong};
 use crate::config::addresses;
 use crate::config::secret::{DEFAULT_WORK_FACTOR, Hash, Secret};
 use crate::config::web::{ApiWrites, WebSpec};
@@ -13,6 +13,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "showWebserverConfig", |lua, ()| {
+        let web = spec(lua)?.web.clone();
+        console::say(lua, shown(&web));
+        Ok(())
+    })?;
     // What follows the address is how files before 1.6 wrote setWebserverConfig.
     define(
         lua,
@@ -62,6 +67,56 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             Ok(hash.map_err(|error| wrong(error.to_string()))?.to_string())
         },
     )
+}
+
+/// dnsdist's lines; neither password nor key.
+fn shown(web: &WebSpec) -> String {
+    let options = &web.options;
+    let yes = |is: bool| if is { "yes" } else { "no" };
+    let set = |secret: &Option<Secret>| if secret.is_some() { "set" } else { "unset" };
+    let acl: Vec<String> = web.acl.iter().map(Netmask::to_string).collect();
+    let headers = options
+        .headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+    let headers: Vec<String> = headers.collect();
+    let directory = options.api.directory.as_ref();
+    [
+        "Current web server configuration:".to_owned(),
+        format!("ACL: {}", acl.join(", ")),
+        format!(
+            "Custom headers: {}",
+            if headers.is_empty() {
+                "None".to_owned()
+            } else {
+                headers.join(", ")
+            }
+        ),
+        format!(
+            "API requires authentication: {}",
+            yes(options.api_requires_authentication)
+        ),
+        format!(
+            "Dashboard requires authentication: {}",
+            yes(options.dashboard_requires_authentication)
+        ),
+        format!(
+            "Statistics require authentication: {}",
+            yes(options.stats_require_authentication)
+        ),
+        format!("Password: {}", set(&options.password)),
+        format!("API key: {}", set(&options.api_key)),
+        format!("API writable: {}", yes(options.api.allowed)),
+        format!(
+            "API configuration directory: {}",
+            directory.map_or_else(String::new, |path| path.display().to_string())
+        ),
+        format!(
+            "Maximum concurrent connections: {}",
+            options.maximum_connections
+        ),
+    ]
+    .join("\n")
 }
 
 type Arguments = (

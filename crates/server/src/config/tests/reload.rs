@@ -2,6 +2,7 @@
 
 use super::examples::CONFIGURATION_D;
 use super::*;
+use crate::counters::Lane;
 
 #[test]
 fn the_command_line_stands_over_the_file() {
@@ -238,4 +239,34 @@ fn an_edit_at_run_time_finds_its_objects() {
     assert!(Arc::ptr_eq(&old.rules[3].matches, &new.rules[0].matches));
     assert_eq!(new.servers.len(), 2);
     assert!(new.pool(new.pool_names.find("other").unwrap()).is_some());
+}
+
+#[test]
+fn an_edit_takes_nothing_from_a_rule_that_reads_the_same() {
+    let state = state("addAction('a.example', DropAction())", None).unwrap();
+    let first = state.derive(None).unwrap();
+    first.rules[0].matches.count(Lane::SHARED);
+    let answer = state.command("addAction('a.example', DropAction()) mvRuleToTop()");
+    assert_eq!((answer.text.as_str(), answer.edited), ("", true));
+    let second = state.derive(Some(&first)).unwrap();
+    assert_ne!(second.rules[0].uuid, first.rules[0].uuid);
+    assert_eq!(second.rules[1].uuid, first.rules[0].uuid);
+    let matches = second.rules.iter().map(|rule| rule.matches.sum());
+    assert_eq!(matches.collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_server_that_an_edit_leaves_alone_stays_the_same() {
+    let state = state("newServer('192.0.2.1') newServer('192.0.2.2')", None).unwrap();
+    let first = state.derive(None).unwrap();
+    state.command("getServer(0):setDown() getServer(1).weight = 5 newServer('192.0.2.1')");
+    let second = state.derive(Some(&first)).unwrap();
+    assert!(Arc::ptr_eq(&first.servers[0], &second.servers[0]));
+    assert_eq!(second.servers[1].options.weight, 5);
+    let numbers: Vec<_> = second
+        .servers
+        .iter()
+        .map(|server| server.number.0)
+        .collect();
+    assert_eq!(numbers, [0, 2, 3]);
 }

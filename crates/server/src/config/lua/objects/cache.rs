@@ -1,14 +1,24 @@
 //! PacketCache.
 
-use super::super::spec;
-use super::name::AnyName;
+use super::super::{console, spec, wrong};
+use super::address::{AnyAddress, ComboAddress};
+use super::name::{AnyName, DnsName};
 use super::object;
 use crate::clock::Now;
 use crate::config::spec::CacheKey;
-use crate::pipeline::cache::PacketCache;
-use mlua::{FromLua, Lua, Table, UserData, UserDataMethods, Value};
+use crate::counters::Sharded;
+use crate::pipeline::cache::{CacheCounts, Entry, PacketCache};
+use crate::pipeline::query::Protocol;
+use data_encoding::BASE64;
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use wire::codes::qtype;
+use wire::message::{Header, Record, Records, Section, parse_response};
 
 /// What newPacketCache returns: the name of an entry of the Spec.
 #[derive(Clone, Copy)]
@@ -29,7 +39,7 @@ impl CacheObject {
     /// Entries now, and at most.
     fn fill(self, lua: &Lua) -> mlua::Result<(usize, usize)> {
         let entries = self.live(lua)?.map_or(0, |cache| cache.len());
-        Ok((entries, spec(lua)?.cache(self.0).options.maximum_entries))
+        Ok((entries, spec(lua)?.cache_options(self.0).maximum_entries))
     }
 }
 
@@ -61,12 +71,123 @@ impl UserData for CacheObject {
         methods.add_method("isFull", |lua, cache, ()| {
             cache.fill(lua).map(|(entries, maximum)| entries >= maximum)
         });
-        methods.add_method("toString", |lua, cache, ()| {
-            let (entries, maximum) = cache.fill(lua)?;
-            Ok(format!("Packet cache: {entries}/{maximum} entries"))
+        methods.add_method("toString", |lua, cache, ()| text(*cache, lua));
+        methods.add_meta_method(MetaMethod::ToString, |lua, cache, ()| text(*cache, lua));
+        methods.add_method("printStats", |lua, cache, ()| {
+            console::say(lua, format!("Entries: {}", text(*cache, lua)?));
+            let live = cache.live(lua)?;
+            for (title, count) in COUNTS {
+                let count = live.as_ref().map_or(0, |cache| count(cache.counts()).sum());
+                console::say(lua, format!("{title}: {count}"));
+            }
+            Ok(())
         });
+        methods.add_method("dump", |lua, cache, (path, raw): (String, Option<bool>)| {
+            let live = cache.live(lua)?;
+            let records = dump(live.as_deref(), &path, raw.unwrap_or(false))
+                .map_err(|error| wrong(format!("{path}: cannot be written: {error}")))?;
+            console::say(lua, format!("Dumped {records} records"));
+            Ok(())
+        });
+        methods.add_method("getAddressListByDomain", |lua, cache, name: AnyName| {
+            let live = cache.live(lua)?;
+            let found = entries(live.as_deref()).filter(|entry| entry.name == name.0);
+            let addresses: BTreeSet<IpAddr> = found.flat_map(|entry| addresses(&entry)).collect();
+            let addresses = addresses.into_iter();
+            Ok(addresses
+                .map(|address| ComboAddress(SocketAddr::new(address, 0)))
+                .collect::<Vec<_>>())
+        });
+        methods.add_method(
+            "getDomainListByAddress",
+            |lua, cache, address: AnyAddress| {
+                let live = cache.live(lua)?;
+                let found = entries(live.as_deref())
+                    .filter(|entry| addresses(entry).contains(&address.0.ip()));
+                let mut names: Vec<_> = found.map(|entry| entry.name).collect();
+                names.sort_by_key(ToString::to_string);
+                names.dedup();
+                Ok(names.into_iter().map(DnsName).collect::<Vec<_>>())
+            },
+        );
         methods.add_method("getStats", |lua, cache, ()| stats(*cache, lua));
     }
+}
+
+/// `3/1000`.
+fn text(cache: CacheObject, lua: &Lua) -> mlua::Result<String> {
+    let (entries, maximum) = cache.fill(lua)?;
+    Ok(format!("{entries}/{maximum}"))
+}
+
+/// What printStats shows, in dnsdist's order.
+const COUNTS: [(&str, fn(&CacheCounts) -> &Sharded); 8] = [
+    ("Hits", |counts| &counts.hits),
+    ("Misses", |counts| &counts.misses),
+    ("Deferred inserts", |counts| &counts.deferred_inserts),
+    ("Deferred lookups", |counts| &counts.deferred_lookups),
+    ("Lookup Collisions", |counts| &counts.lookup_collisions),
+    ("Insert Collisions", |counts| &counts.insert_collisions),
+    ("TTL Too Shorts", |counts| &counts.ttl_too_shorts),
+    ("Cleanup Count", |counts| &counts.cleanups),
+];
+
+fn entries(cache: Option<&PacketCache>) -> impl Iterator<Item = Entry> {
+    cache
+        .into_iter()
+        .flat_map(|cache| cache.entries(Now::read()))
+}
+
+/// One line an entry, into a new file: what is there is not overwritten. How many.
+fn dump(cache: Option<&PacketCache>, path: &str, raw: bool) -> std::io::Result<usize> {
+    let mut file = BufWriter::new(File::create_new(path)?);
+    writeln!(file, "; dnsdist's packet cache dump follows\n;")?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or_default().as_secs();
+    let mut records = 0;
+    for entry in entries(cache) {
+        let header = Header::read(&entry.response).unwrap_or_default();
+        let qtype = qtype::name(entry.qtype).map(str::to_owned);
+        let response = match raw {
+            true => format!(", packet {}", BASE64.encode(&entry.response)),
+            false => String::new(),
+        };
+        writeln!(
+            file,
+            "{} {} {} ; rcode {}, length {}, received over UDP {}, added {}{response}",
+            entry.name,
+            entry.left,
+            qtype.unwrap_or_else(|| format!("TYPE{}", entry.qtype)),
+            header.flags() & 15,
+            entry.response.len(),
+            u8::from(entry.protocol == Protocol::Udp),
+            now.saturating_sub(entry.age.into()),
+        )?;
+        records += 1;
+    }
+    file.flush()?;
+    Ok(records)
+}
+
+/// In the A and AAAA records of the answer section.
+fn addresses(entry: &Entry) -> BTreeSet<IpAddr> {
+    let message = &entry.response;
+    let Ok(parts) = parse_response(message) else {
+        return BTreeSet::new();
+    };
+    let header = Header::read(message).unwrap_or_default();
+    let records = Records::new(message, parts.question_end, &header).flatten();
+    let records = records.filter(|record| record.section == Section::Answer);
+    let address = |record: Record| match record.rtype {
+        qtype::A => <[u8; 4]>::try_from(record.rdata(message))
+            .ok()
+            .map(IpAddr::from),
+        qtype::AAAA => <[u8; 16]>::try_from(record.rdata(message))
+            .ok()
+            .map(IpAddr::from),
+        _ => None,
+    };
+    records.filter_map(address).collect()
 }
 
 /// The manual's names.
@@ -77,6 +198,7 @@ fn stats(object: CacheObject, lua: &Lua) -> mlua::Result<Table> {
     };
     let counts = cache.counts();
     table.raw_set("entries", cache.len())?;
+    table.raw_set("maxEntries", cache.options().maximum_entries)?;
     for (name, count) in [
         ("hits", &counts.hits),
         ("misses", &counts.misses),
