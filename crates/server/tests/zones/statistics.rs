@@ -121,10 +121,11 @@ fn munin(daemon: &Daemon) {
             .expect("a number")
     };
     assert!(value("udp4") >= 4);
-    assert_eq!(
-        fields.iter().map(|field| value(field)).count(),
-        values.lines().count()
-    );
+    fields
+        .iter()
+        .copied()
+        .for_each(|field| assert!(value(field) < u64::MAX));
+    assert_eq!(fields.len(), values.lines().count());
     assert!(
         fields
             .iter()

@@ -71,7 +71,7 @@ fn secret(text: &str) -> mlua::Result<Secret> {
     })
 }
 
-/// Answers a second to one network, of one kind: what Knot's manual has in its example.
+/// Kinds of answers to networks that are remembered unless the file says otherwise: 8 MiB, taken as it fills.
 const BUCKETS: usize = 1 << 19;
 /// 1 GiB.
 const BUCKETS_MAX: usize = 1 << 26;
