@@ -1,6 +1,6 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units tests models scenarios offload dialect fuzz kernels packaging once)
+stages=(format lints style build units simulation tests models scenarios offload dialect fuzz kernels packaging once)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -12,6 +12,11 @@ stage_units() {
     cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
         cargo test --workspace --quiet --doc
 }
+# Rings, time, netlink and backends by seeds: crates/server/src/simulation.
+stage_simulation() {
+    SIMULATION_SEEDS=10000 cargo test --package millrace --lib --quiet simulation -- --show-output
+}
+
 # The scenarios have stages of their own, with the optimised program.
 stage_tests() { cargo test --workspace --quiet --no-fail-fast --test '*' --exclude testnet -- --show-output; }
 # Interleavings: packages of their own, for loom's dependencies are built for nothing else.

@@ -19,6 +19,8 @@ pub mod querylog;
 pub mod random;
 pub mod runtime;
 pub mod serve;
+#[cfg(test)]
+mod simulation;
 pub mod stop;
 pub mod words;
 pub mod worker;

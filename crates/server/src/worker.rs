@@ -206,9 +206,7 @@ impl Worker {
     pub fn run(mut self) {
         let mut since_poll = 0;
         while !self.is_done() {
-            self.now = Now::read();
-            let more = self.serve_devices() > 0;
-            self.unsent = self.outlets.flush(&self.shard);
+            let more = self.serve_rings(Now::read()) > 0;
             since_poll += 1;
             if !more || since_poll >= BATCHES_PER_POLL {
                 since_poll = 0;
@@ -216,10 +214,23 @@ impl Worker {
                     self.unsent = self.outlets.flush(&self.shard);
                 }
             }
-            self.hedge();
-            self.keep_house();
+            self.do_chores();
         }
         self.outlets.flush(&self.shard);
+    }
+
+    /// One batch of every device, and what came of it sent; how many frames.
+    fn serve_rings(&mut self, now: Now) -> usize {
+        self.now = now;
+        let count = self.serve_devices();
+        self.unsent = self.outlets.flush(&self.shard);
+        count
+    }
+
+    /// What is due.
+    fn do_chores(&mut self) {
+        self.hedge();
+        self.keep_house();
     }
 
     /// Runs `work` with what the pipeline may use, the time being now.
@@ -506,6 +517,29 @@ impl Worker {
             }
         }
         Ok(())
+    }
+}
+
+/// For simulations: a turn at a moment that they choose, without sockets and without waiting.
+#[cfg(test)]
+impl Worker {
+    /// With random numbers that repeat.
+    pub(crate) fn seeded(mut self, seed: u64) -> Worker {
+        self.random = Random::from_seed(seed);
+        self
+    }
+
+    pub(crate) fn turn(&mut self, now: Now) {
+        self.serve_rings(now);
+        self.do_chores();
+    }
+
+    pub(crate) fn devices(&self) -> &crate::frontend::devices::Devices {
+        &self.outlets.devices
+    }
+
+    pub(crate) fn devices_mut(&mut self) -> &mut crate::frontend::devices::Devices {
+        &mut self.outlets.devices
     }
 }
 

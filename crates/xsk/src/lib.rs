@@ -30,6 +30,8 @@ mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod settle;
+#[cfg(any(test, feature = "simulation"))]
+pub mod simulated;
 mod socket;
 mod spread;
 mod sync;

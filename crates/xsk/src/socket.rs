@@ -248,16 +248,7 @@ impl Socket {
         options.rings.check()?;
         // Joining comes first: it decides whether this socket registers the UMEM, which must precede bind, while rings
         // must be mapped before bind (EBUSY afterwards, before Linux 6.4).
-        let number = umem.ledger().open_socket().ok_or_else(|| {
-            Error::Invalid(format!(
-                "this UMEM has {SOCKETS} sockets already: one worker cannot have more"
-            ))
-        })?;
-        let membership = Membership {
-            ledger: umem.ledger().clone(),
-            number,
-            zero_copy: false,
-        };
+        let membership = Membership::of(umem)?;
         let descriptor = Arc::new(descriptor);
         make_rings(descriptor.as_fd(), &options.rings)?;
         let mut socket = Socket::map(descriptor, membership, interface, queue, &options.rings)?;
@@ -303,6 +294,33 @@ impl Socket {
             membership,
             interface,
             queue,
+            budget: COPY_BUDGET,
+            owed: true,
+            drained: true,
+            counters: Counters::default(),
+        })
+    }
+
+    /// A socket over rings (RX and TX, fill and completion) whose other ends are simulated.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn over(
+        (rx, tx): (
+            Consumer<MappedRing<libc::xdp_desc>>,
+            Producer<MappedRing<libc::xdp_desc>>,
+        ),
+        (fill, completion): (Producer<MappedRing<u64>>, Consumer<MappedRing<u64>>),
+        descriptor: Arc<OwnedFd>,
+        umem: &Umem,
+    ) -> Result<Socket> {
+        Ok(Socket {
+            rx,
+            tx,
+            fill,
+            completion,
+            descriptor,
+            membership: Membership::of(umem)?,
+            interface: 0,
+            queue: 0,
             budget: COPY_BUDGET,
             owed: true,
             drained: true,
@@ -640,6 +658,21 @@ struct Membership {
     ledger: Arc<Ledger>,
     number: u8,
     zero_copy: bool,
+}
+
+impl Membership {
+    fn of(umem: &Umem) -> Result<Membership> {
+        let number = umem.ledger().open_socket().ok_or_else(|| {
+            Error::Invalid(format!(
+                "this UMEM has {SOCKETS} sockets already: one worker cannot have more"
+            ))
+        })?;
+        Ok(Membership {
+            ledger: umem.ledger().clone(),
+            number,
+            zero_copy: false,
+        })
+    }
 }
 
 impl Drop for Membership {

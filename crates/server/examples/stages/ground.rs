@@ -49,6 +49,8 @@ pub(crate) enum Scene {
     Refused,
     /// Configuration d: the second rule's suffix.
     Blocked,
+    /// The same below a name as deep as names get: 127 labels, 255 octets. F10: none may take 5 µs.
+    Deep,
     /// Configuration d: the cache has the answer. 1,000 names in turn.
     Hit,
     /// Configuration d: the cache has no answer, the query goes to the backend, its answer comes, is kept and goes to the
@@ -59,9 +61,10 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    pub(crate) const ALL: [(&str, Scene); 5] = [
+    pub(crate) const ALL: [(&str, Scene); 6] = [
         ("refused", Scene::Refused),
         ("blocked", Scene::Blocked),
+        ("deep", Scene::Deep),
         ("hit", Scene::Hit),
         ("forward", Scene::Forward),
         ("authority", Scene::Authority),
@@ -70,7 +73,7 @@ impl Scene {
     fn configuration(self) -> &'static str {
         match self {
             Scene::Refused => REFUSE,
-            Scene::Blocked | Scene::Hit | Scene::Forward => BALANCE,
+            Scene::Blocked | Scene::Deep | Scene::Hit | Scene::Forward => BALANCE,
             Scene::Authority => SERVE,
         }
     }
@@ -132,6 +135,7 @@ impl Ground {
         self.queries = match self.scene {
             Scene::Refused => vec![query(b"\x03www\x07example\x03com\x00")],
             Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
+            Scene::Deep => vec![query(&deep())],
             Scene::Hit | Scene::Forward | Scene::Authority => {
                 (0..NAMES as u32).map(numbered).collect()
             }
@@ -262,6 +266,7 @@ fn configuration(text: &str) -> Config {
     let state = Arc::new(state);
     let config = state.derive(None);
     let mut config = config.unwrap_or_else(|error| panic!("{error}"));
+    config.count_traffic(1, None);
     let (local, _) = state.edit(|spec| Local::load(&spec.zones, &Local::default()));
     config.local = Arc::new(local);
     if !config.local.is_empty() {
@@ -293,6 +298,13 @@ fn query(name: &[u8]) -> Vec<u8> {
     let length = write_query(&mut buffer, 0x1234, question, flags).expect("300 bytes do");
     buffer.truncate(length);
     buffer
+}
+
+/// 255 octets, the last 17 of which are blocked.example.
+fn deep() -> Vec<u8> {
+    let mut name = b"\x01a".repeat(119);
+    name.extend_from_slice(b"\x07blocked\x07example\x00");
+    name
 }
 
 /// A query for a name of its own: eight hexadecimal digits under example.com.

@@ -56,6 +56,7 @@ pub(crate) fn pool(name: &str, servers: &[Arc<Server>]) -> Arc<Pool> {
         policy: Policy::default(),
         circle: Circle::default(),
         position: Arc::default(),
+        chooser: None,
         hedging: Arc::default(),
     })
 }

@@ -337,6 +337,7 @@ mod tests {
             cache: None,
             policy,
             position: Arc::default(),
+            chooser: None,
             hedging: Arc::default(),
         }
     }

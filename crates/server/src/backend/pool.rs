@@ -4,6 +4,7 @@ use super::policy::{Circle, Policy};
 use super::server::Server;
 use super::several::Hedging;
 use crate::pipeline::cache::PacketCache;
+use crate::pipeline::route::Chooser;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -15,6 +16,8 @@ pub struct Pool {
     pub cache: Option<Arc<PacketCache>>,
     /// The pool's own policy, or the default one.
     pub policy: Policy,
+    /// In place of `policy`.
+    pub chooser: Option<Arc<dyn Chooser>>,
     /// chashed's; empty for the other policies.
     pub circle: Circle,
     /// roundrobin's position; lives on over a reload.

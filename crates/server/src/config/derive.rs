@@ -187,13 +187,17 @@ fn pools(
         let old = previous.and_then(|previous| previous.pool(PoolId(number)));
         let number = usize::from(number);
         pools.resize(pools.len().max(number + 1), None);
-        let policy = pool.policy.unwrap_or(spec.policy);
+        let (policy, chooser) = match (pool.policy, &pool.chooser) {
+            (None, None) => (spec.policy, spec.chooser.clone()),
+            (own, chooser) => (own.unwrap_or_default(), chooser.clone()),
+        };
         pools[number] = Some(Arc::new(Pool {
             name: name.clone(),
             circle: Circle::new(policy, &members, &spec.tuning.policies),
             servers: members,
             cache: pool.cache.and_then(|key| spec.live_cache(key)),
             policy,
+            chooser,
             position: old.map(|old| Arc::clone(&old.position)).unwrap_or_default(),
             hedging: old.map(|old| Arc::clone(&old.hedging)).unwrap_or_default(),
         }));

@@ -16,6 +16,7 @@ use crate::control::metrics::custom::CustomMetrics;
 use crate::log;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::cache::PacketCache;
+use crate::pipeline::route::Chooser;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ pub struct Spec {
     pub caches: Vec<CacheSpec>,
     /// setServerPolicy.
     pub policy: Policy,
+    /// setServerPolicyLua: in place of `policy`.
+    pub chooser: Option<Arc<dyn Chooser>>,
     pub tuning: Tuning,
     /// setStructuredLogging, setVerbose.
     pub logging: log::Settings,
@@ -160,6 +163,8 @@ pub struct PoolSpec {
     pub cache: Option<CacheKey>,
     /// The pool's own policy; without one, that of setServerPolicy.
     pub policy: Option<Policy>,
+    /// setPoolServerPolicyLua: in place of `policy`.
+    pub chooser: Option<Arc<dyn Chooser>>,
 }
 
 /// A line for the operator.
@@ -197,6 +202,7 @@ impl Spec {
             pools: BTreeMap::from([(String::new(), PoolSpec::default())]),
             caches: Vec::new(),
             policy: Policy::default(),
+            chooser: None,
             tuning: Tuning::default(),
             logging: log::Settings::DEFAULT,
             log_instance: false,

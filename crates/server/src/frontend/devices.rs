@@ -169,6 +169,22 @@ impl Devices {
         Ok(opened)
     }
 
+    /// A queue that is there already, because it is simulated.
+    #[cfg(test)]
+    pub(crate) fn adopt(&mut self, device: u8, socket: Socket, facts: Facts) {
+        let queue = Queue {
+            socket,
+            heartbeat: None,
+            mac: facts.mac,
+            accept_partial: facts.accept_partial,
+            mtu: facts.mtu,
+            fill: 0,
+            partial_checksums: 0,
+            rows: Arc::default(),
+        };
+        self.insert(device, queue);
+    }
+
     /// Frames for the first queue of a worker that had none.
     fn make_room(&mut self, memory: Option<&OwnedFd>) -> xsk::Result<()> {
         let wanted = RingSizes::default().frames();

@@ -1,6 +1,7 @@
 //! What a few queries carry along to their answers, because rules said so: most carry nothing, and pay a comparison for it.
 
 use super::query::Query;
+use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::codes::edns_option;
 use wire::edit;
@@ -17,6 +18,9 @@ pub struct Marks {
     pub subnet_added: bool,
 }
 
+/// The marks that rules and functions of the configuration put on a query, for later rules.
+pub type Tags = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
 /// What rules want of the answer to one query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extras {
@@ -30,6 +34,26 @@ pub struct Extras {
     pub clear_errors: bool,
     /// DelayAction: the answer waits so long, over UDP.
     pub delay: Duration,
+    /// SetTagAction, `dq:setTag`.
+    pub tags: Tags,
+    /// `dq.deviceID` and its like, by name.
+    pub identities: BTreeMap<&'static str, String>,
+    /// `dq:changeName`: the question is the configuration's to put back.
+    pub renamed: bool,
+    pub restart: Restart,
+    /// The answer is one from the cache whose time is over.
+    pub is_stale: bool,
+}
+
+/// `dq:setRestartable` and `dr:restart`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Restart {
+    /// It may be asked again.
+    pub is_allowed: bool,
+    /// It is to be: the response is discarded.
+    pub is_wanted: bool,
+    /// How often it was.
+    pub count: u16,
 }
 
 /// An extended DNS error (RFC 8914 §2).
@@ -48,6 +72,11 @@ pub struct ExtendedError {
 const EXTENDED_ERROR: u16 = edns_option::EXTENDEDERROR;
 
 impl Extras {
+    /// Sets a tag, whatever it was before.
+    pub fn set_tag(&mut self, key: &[u8], value: &[u8]) {
+        self.tags.insert(key.into(), value.into());
+    }
+
     /// Adds an error; `clear`: in place of all others.
     pub fn add_error(&mut self, error: ExtendedError, clear: bool) {
         if clear {

@@ -135,6 +135,7 @@ fn finish<'c>(
     let mut response = Response {
         view,
         server: Some(waiting.server),
+        asked: waiting.sent,
         client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
         maximum_returned_ttl: None,
     };
@@ -261,7 +262,10 @@ fn insert_question(
 /// ID, RD, CD and the name's case as the client sent them.
 fn restore(waiting: &Waiting, answer: &mut Query<'_>) {
     let asked = waiting.parts.question(&waiting.query);
-    answer.message[HEADER_LENGTH..][..asked.len()].copy_from_slice(asked);
+    // A name that the configuration changed is the configuration's to put back.
+    if !waiting.extras.as_ref().is_some_and(|extras| extras.renamed) {
+        answer.message[HEADER_LENGTH..][..asked.len()].copy_from_slice(asked);
+    }
     let id = u16::from_be_bytes([waiting.query[0], waiting.query[1]]);
     make_theirs(answer.message, id, waiting.client_flags);
 }
@@ -275,7 +279,7 @@ pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
     });
 }
 
-pub(super) fn edit_header(message: &mut [u8], edit: impl FnOnce(&mut Header)) {
+pub fn edit_header(message: &mut [u8], edit: impl FnOnce(&mut Header)) {
     if let Some(mut header) = Header::read(message) {
         edit(&mut header);
         header.write(message).expect("it was just read from there");
@@ -375,6 +379,7 @@ fn take_through(
     let mut response = Response {
         view,
         server: None,
+        asked: env.now,
         client_edns,
         maximum_returned_ttl: None,
     };

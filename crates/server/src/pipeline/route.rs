@@ -5,15 +5,27 @@ use super::query::{Query, Way};
 use super::{Env, Forward, HandOver, HandOverReason, Verdict, authority, respond};
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::Choice;
+use crate::backend::pool::Pool;
 use crate::backend::several::Opening;
 use crate::config::Config;
 use crate::counters::Counter;
 use wire::codes::rcode;
 
+/// A policy of the configuration's own.
+pub trait Chooser: Send + Sync {
+    /// The place among those of `pool` of the server to ask; `None`: there is none.
+    fn choose(&self, pool: &Pool, query: &Query<'_>, env: &Env<'_>) -> Option<usize>;
+    fn name(&self) -> &str;
+}
+
 /// Chooses a server of the query's pool and opens an exchange with it.
 pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let config: &'c Config = env.config;
     let Some((pool, server)) = config.pool(query.pool).and_then(|pool| {
+        if let Some(chooser) = &pool.chooser {
+            let place = chooser.choose(pool, query, env)?;
+            return Some((pool, pool.servers.get(place)?));
+        }
         let mut choice = Choice {
             now: env.now,
             random: env.random,

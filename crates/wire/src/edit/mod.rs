@@ -7,6 +7,8 @@
 mod names;
 mod options;
 mod records;
+mod rename;
 
 pub use options::{remove_opt, remove_options, set_option};
 pub use records::{NewRecord, append_record, without_types};
+pub use rename::rename;

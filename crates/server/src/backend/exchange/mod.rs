@@ -148,6 +148,14 @@ impl Exchanges {
         Share::new(worker)
     }
 
+    /// With IDs of so few bits that keys meet; and perhaps with the fault that keys are used again at once.
+    #[cfg(test)]
+    pub(crate) fn narrowed(mut self, id_bits: u32, without_quarantine: bool) -> Exchanges {
+        self.id_mask = (1 << id_bits) - 1;
+        self.without_quarantine = without_quarantine;
+        self
+    }
+
     /// The servers whose queries are in the table.
     pub fn servers(&self) -> &Servers {
         &self.servers

@@ -380,6 +380,7 @@ fn with_policy(policy: Policy, servers: Vec<ServerOptions>) -> (Arc<Shared>, Box
         cache: None,
         policy,
         circle: Default::default(),
+        chooser: None,
         position: Arc::default(),
         hedging: Arc::default(),
     }));

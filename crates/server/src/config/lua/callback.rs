@@ -19,6 +19,12 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// For a query. A fifth of what the kernel program waits before it takes a worker for stalled.
+    pub(super) const QUERY: Limit = Limit {
+        time: Duration::from_millis(20),
+        rest: Duration::from_secs(1),
+    };
+
     /// For the control thread. Queries that need the state wait meanwhile.
     pub(super) const CONTROL: Limit = Limit {
         time: Duration::from_millis(500),
@@ -52,6 +58,10 @@ impl Callback {
             told: AtomicU64::new(0),
             untold: AtomicU64::new(0),
         }
+    }
+
+    pub(super) fn function(&self) -> Function {
+        self.function.clone()
     }
 
     /// Has `act` call the function behind the lock of `state`, which is the one that it came from. `None`: it failed,

@@ -158,16 +158,16 @@ const CHANGES: &[&str] = &[
     // Client access control, PROXY protocol in
     "setProxyProtocolACL",
     // Load-balancing policy control
-    "newServerPolicy setServerPolicyLua setPoolServerPolicyLua setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
+    "setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
     // Selectors
-    "TagRule LuaRule LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
+    "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
      HTTPPathRule HTTPPathRegexRule HTTPHeaderRule ProxyProtocolValueRule",
     // Actions on queries
-    "SpoofSVCAction LuaAction LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
+    "SpoofSVCAction LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
      HTTPStatusAction SetMacAddrAction MacAddrAction",
     // Actions on responses
-    "LuaResponseAction LuaFFIResponseAction LuaFFIPerThreadResponseAction",
+    "LuaFFIResponseAction LuaFFIPerThreadResponseAction",
     // Dynamic blocks
     "dynBlockRulesGroup addDynamicBlock addDynBlocks exceedQRate exceedQTypeRate exceedNXDOMAINs exceedServFails
      exceedRespByterate addDynBlockSMT statNodeRespRing",
@@ -237,17 +237,14 @@ const OBSERVES: &[&str] = &[
 /// `false` asks for what is done anyway.
 const UNLESS_FALSE: [&str; 3] = ["truncateTC", "fixupCase", "setAllowEmptyResponse"];
 
-/// Actions that copy, log or mark queries; the marks are for selectors that are not there, and the ECS and PROXY ones
+/// Actions that copy or log queries; the ECS and PROXY ones
 /// have nothing to say without useClientSubnet and useProxyProtocol.
-const OBSERVING_ACTIONS: [&str; 16] = [
+const OBSERVING_ACTIONS: [&str; 13] = [
     "DnstapLogAction",
     "RemoteLogAction",
     "SNMPTrapAction",
     "SetTraceAction",
     "TeeAction",
-    "SetTagAction",
-    "TagAction",
-    "UnsetTagAction",
     "SetDisableECSAction",
     "DisableECSAction",
     "SetECSOverrideAction",
@@ -258,13 +255,10 @@ const OBSERVING_ACTIONS: [&str; 16] = [
     "SetAdditionalProxyProtocolValueAction",
 ];
 
-const OBSERVING_RESPONSE_ACTIONS: [&str; 6] = [
+const OBSERVING_RESPONSE_ACTIONS: [&str; 3] = [
     "DnstapLogResponseAction",
     "RemoteLogResponseAction",
     "SNMPTrapResponseAction",
-    "SetTagResponseAction",
-    "TagResponseAction",
-    "UnsetTagResponseAction",
 ];
 
 /// Chains that are not there.

@@ -20,6 +20,7 @@ mod objects;
 mod options;
 mod place;
 mod policies;
+mod query;
 mod remember;
 mod response_actions;
 mod rules;
@@ -28,6 +29,7 @@ mod selectors;
 mod servers;
 mod spoof;
 pub mod state;
+mod tags;
 #[cfg(test)]
 pub(super) mod tests;
 mod tuning;
@@ -53,6 +55,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     logging::register(lua)?;
     metrics::register(lua)?;
     policies::register(lua)?;
+    query::register(lua)?;
     remember::register(lua)?;
     response_actions::register(lua)?;
     rules::register(lua)?;
@@ -60,6 +63,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     selectors::register(lua)?;
     servers::register(lua)?;
     spoof::register(lua)?;
+    tags::register(lua)?;
     tuning::register(lua)?;
     web::register(lua)?;
     zones::register(lua)?;

@@ -1,16 +1,24 @@
 //! Policies: which server of a pool is asked.
 
+use super::objects::server::ServerObject;
 use super::objects::{object, pool};
+use super::query::{LuaPolicy, run_built_in};
 use super::{define, spec, wrong};
 use crate::backend::policy::Policy;
-use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
+use crate::pipeline::route::Chooser;
+use mlua::{
+    AnyUserData, FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value,
+};
+use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     for (name, policy) in Policy::ALL {
-        lua.globals().raw_set(name, PolicyObject(policy))?;
+        lua.globals().raw_set(name, PolicyObject::BuiltIn(policy))?;
     }
     define(lua, "setServerPolicy", |lua, policy: PolicyObject| {
-        spec(lua)?.policy = policy.0;
+        let mut spec = spec(lua)?;
+        spec.policy = policy.built_in().unwrap_or_default();
+        spec.chooser = policy.chooser();
         Ok(())
     })?;
     define(
@@ -18,28 +26,71 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         "setPoolServerPolicy",
         |lua, (policy, name): (PolicyObject, String)| {
             pool::make(lua, &name)?;
-            spec(lua)?.pool(&name).policy = Some(policy.0);
+            let mut spec = spec(lua)?;
+            let pool = spec.pool(&name);
+            pool.policy = policy.built_in();
+            pool.chooser = policy.chooser();
             Ok(())
         },
     )
 }
 
-/// What the globals named after policies hold.
-#[derive(Clone, Copy)]
-struct PolicyObject(Policy);
+/// What the globals named after policies hold, and what newServerPolicy makes.
+#[derive(Clone)]
+pub(super) enum PolicyObject {
+    BuiltIn(Policy),
+    Function(Arc<LuaPolicy>),
+}
+
+impl PolicyObject {
+    fn built_in(&self) -> Option<Policy> {
+        match self {
+            PolicyObject::BuiltIn(policy) => Some(*policy),
+            PolicyObject::Function(_) => None,
+        }
+    }
+
+    fn chooser(&self) -> Option<Arc<dyn Chooser>> {
+        match self {
+            PolicyObject::BuiltIn(_) => None,
+            PolicyObject::Function(policy) => Some(Arc::clone(policy) as Arc<dyn Chooser>),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            PolicyObject::BuiltIn(policy) => policy.name().to_owned(),
+            PolicyObject::Function(policy) => policy.name().to_owned(),
+        }
+    }
+}
 
 /// `race(2)`: of all servers that are up, two are asked at once.
-fn limited(policy: Policy, servers: i64) -> mlua::Result<PolicyObject> {
+fn limited(policy: &PolicyObject, servers: i64) -> mlua::Result<PolicyObject> {
     let width = u8::try_from(servers).ok().filter(|width| *width >= 2);
-    match (policy, width) {
-        (Policy::Race { .. }, Some(width)) => Ok(PolicyObject(Policy::Race { width })),
-        (Policy::Race { .. }, None) => Err(wrong(format!(
+    match (policy.built_in(), width) {
+        (Some(Policy::Race { .. }), Some(width)) => {
+            Ok(PolicyObject::BuiltIn(Policy::Race { width }))
+        }
+        (Some(Policy::Race { .. }), None) => Err(wrong(format!(
             "race({servers}): a number of servers from 2 to 255 expected"
         ))),
         _ => Err(wrong(format!(
             "{}: a policy, not a function: only race takes a number of servers",
             policy.name()
         ))),
+    }
+}
+
+/// `leastOutstanding.policy(servers, dq)`, for functions that choose among policies.
+fn function_of(lua: &Lua, policy: &PolicyObject) -> mlua::Result<mlua::Function> {
+    match policy.clone() {
+        PolicyObject::BuiltIn(policy) => lua.create_function(
+            move |lua, (servers, dq): (Vec<ServerObject>, AnyUserData)| {
+                run_built_in(lua, policy, servers, &dq)
+            },
+        ),
+        PolicyObject::Function(policy) => Ok(policy.function()),
     }
 }
 
@@ -51,14 +102,19 @@ impl FromLua for PolicyObject {
 
 impl UserData for PolicyObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        fields.add_field_method_get("name", |_, policy| Ok(policy.0.name()));
+        fields.add_field_method_get("name", |_, policy| Ok(policy.name()));
+        fields.add_field_method_get("isLua", |_, policy| Ok(policy.built_in().is_none()));
+        for name in ["isFFI", "isPerThread"] {
+            fields.add_field_method_get(name, |_, _| Ok(false));
+        }
+        fields.add_field_method_get("policy", |lua, policy| function_of(lua, policy));
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("toString", |_, policy, ()| Ok(policy.0.name()));
-        methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.0.name()));
+        methods.add_method("toString", |_, policy, ()| Ok(policy.name()));
+        methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.name()));
         methods.add_meta_method(MetaMethod::Call, |_, policy, servers: i64| {
-            limited(policy.0, servers)
+            limited(policy, servers)
         });
     }
 }

@@ -78,11 +78,13 @@ fn run(lua: &Lua, file: &Path) -> mlua::Result<()> {
     place::run(lua, &path, &text)
 }
 
-/// dnsdist's timespec.
 fn current_time(lua: &Lua) -> mlua::Result<Table> {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    timespec(lua, SystemTime::now())
+}
+
+/// A moment, in dnsdist's timespec.
+pub(super) fn timespec(lua: &Lua, moment: SystemTime) -> mlua::Result<Table> {
+    let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = lua.create_table()?;
     time.raw_set("tv_sec", since.as_secs())?;
     time.raw_set("tv_nsec", since.subsec_nanos())?;

@@ -32,6 +32,7 @@ pub(super) fn scene(change: impl FnOnce(&mut CacheOptions)) -> (Scene, Arc<Packe
         ))],
         cache: Some(Arc::clone(&cache)),
         policy: Default::default(),
+        chooser: None,
         hedging: Default::default(),
         circle: Default::default(),
         position: Arc::default(),

@@ -2,6 +2,7 @@
 
 use super::{RuleOf, Selector};
 use crate::backend::server::ServerId;
+use crate::clock::Now;
 use crate::pipeline::Env;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Query;
@@ -13,6 +14,8 @@ pub struct Response<'m> {
     pub view: Query<'m>,
     /// Whose it is; `None`: made or found here.
     pub server: Option<ServerId>,
+    /// When its query was.
+    pub asked: Now,
     /// Its client knows EDNS.
     pub client_edns: bool,
     /// TTLs above this many seconds are lowered to it, after the cache has kept them as they were.

@@ -8,3 +8,4 @@ pub mod remember;
 pub mod response;
 pub mod route;
 pub mod spoof;
+pub mod tags;

@@ -7,3 +7,4 @@ pub mod name;
 pub mod pool;
 pub mod random;
 pub mod rate;
+pub mod tags;

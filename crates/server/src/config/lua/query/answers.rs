@@ -1,0 +1,155 @@
+//! Answers that functions make: `dq:spoof`, `dq:setNegativeAndAdditionalSOA`, and the actions of the same names.
+
+use super::super::wrong;
+use super::subject::Subject;
+use std::net::IpAddr;
+use wire::answer::{EdnsPolicy, OptFields, append_opt, with_rcode};
+use wire::codes::{class, qtype, rcode};
+use wire::edit::{NewRecord, append_record};
+use wire::message::{OPT_LENGTH, Section};
+use wire::name::NameBuf;
+
+/// Seconds that spoofed records may be kept: dnsdist's default.
+const TTL: u32 = 60;
+
+/// The SOA record of a negative answer.
+pub(super) struct Soa {
+    pub(super) zone: NameBuf,
+    /// Seconds.
+    pub(super) ttl: u32,
+    pub(super) mname: NameBuf,
+    pub(super) rname: NameBuf,
+    /// Serial, refresh, retry, expire, minimum.
+    pub(super) numbers: [u32; 5],
+}
+
+/// The query becomes an answer with those of the addresses that it asks for; where there are none it stays as it is, as with
+/// SpoofAction.
+pub(super) fn spoof_addresses(subject: &mut Subject, addresses: &[IpAddr]) -> mlua::Result<()> {
+    let asked = subject.parts.qtype;
+    let records = addresses.iter().filter_map(|address| {
+        let (rtype, data) = match address {
+            IpAddr::V4(address) => (qtype::A, address.octets().to_vec()),
+            IpAddr::V6(address) => (qtype::AAAA, address.octets().to_vec()),
+        };
+        (asked == rtype || asked == qtype::ANY).then_some((rtype, data))
+    });
+    let records: Vec<_> = records.collect();
+    if records.is_empty() {
+        return Ok(());
+    }
+    answer(subject, rcode::NOERROR, |message| message.answers(&records))
+}
+
+/// The query becomes an answer with these data of the type asked for; `type_for_any` in place of ANY.
+pub(super) fn spoof_raw(
+    subject: &mut Subject,
+    data: &[Vec<u8>],
+    type_for_any: Option<u16>,
+) -> mlua::Result<()> {
+    let rtype = match (subject.parts.qtype, type_for_any) {
+        (qtype::ANY, Some(rtype)) => rtype,
+        (rtype, _) => rtype,
+    };
+    let records: Vec<_> = data.iter().map(|data| (rtype, data.clone())).collect();
+    answer(subject, rcode::NOERROR, |message| message.answers(&records))
+}
+
+/// The query becomes an answer with an alias.
+pub(super) fn spoof_alias(subject: &mut Subject, name: &NameBuf) -> mlua::Result<()> {
+    let data = name.as_name().as_bytes().to_vec();
+    answer(subject, rcode::NOERROR, |message| {
+        message.answers(&[(qtype::CNAME, data)])
+    })
+}
+
+/// The query becomes a negative answer with an SOA record in its additional section, as the manual says.
+pub(super) fn negative(subject: &mut Subject, nxdomain: bool, soa: &Soa) -> mlua::Result<()> {
+    let code = match nxdomain {
+        true => rcode::NXDOMAIN,
+        false => rcode::NOERROR,
+    };
+    let mut data = [&soa.mname, &soa.rname]
+        .map(|name| name.as_name().as_bytes().to_vec())
+        .concat();
+    data.extend(soa.numbers.iter().flat_map(|number| number.to_be_bytes()));
+    answer(subject, code, |message| {
+        message.append(&NewRecord {
+            section: Section::Additional,
+            owner: Some(soa.zone.as_name()),
+            rtype: qtype::SOA,
+            class: class::IN,
+            ttl: soa.ttl,
+            rdata: &data,
+        })
+    })
+}
+
+/// An answer that grows.
+struct Growing {
+    buffer: Vec<u8>,
+    length: usize,
+    qclass: u16,
+}
+
+impl Growing {
+    fn append(&mut self, record: &NewRecord<'_>) -> Option<()> {
+        self.length = append_record(&mut self.buffer, self.length, record)?;
+        Some(())
+    }
+
+    /// Records of the name asked for.
+    fn answers(&mut self, records: &[(u16, Vec<u8>)]) -> Option<()> {
+        records.iter().try_for_each(|(rtype, data)| {
+            self.append(&NewRecord {
+                section: Section::Answer,
+                owner: None,
+                rtype: *rtype,
+                class: self.qclass,
+                ttl: TTL,
+                rdata: data,
+            })
+        })
+    }
+}
+
+/// Makes the query an answer with what `fill` puts into it, and an OPT record where the client sent one.
+fn answer(
+    subject: &mut Subject,
+    code: u16,
+    fill: impl FnOnce(&mut Growing) -> Option<()>,
+) -> mlua::Result<()> {
+    let parts = subject.parts;
+    let mut buffer = subject.message[..parts.end.into()].to_vec();
+    let length = with_rcode(&mut buffer, &parts, code, EdnsPolicy::Omit);
+    buffer.resize(subject.room, 0);
+    let mut growing = Growing {
+        buffer,
+        length,
+        qclass: parts.qclass,
+    };
+    let fits = fill(&mut growing).is_some();
+    let Growing {
+        mut buffer,
+        mut length,
+        ..
+    } = growing;
+    if let (Some(size), Some(edns)) = (subject.own_payload_size, parts.edns)
+        && length + OPT_LENGTH <= buffer.len()
+    {
+        let fields = OptFields {
+            payload_size: size,
+            extended_rcode: 0,
+            dnssec_ok: edns.dnssec_ok,
+        };
+        length = append_opt(&mut buffer, length, fields, &[]);
+    }
+    buffer.truncate(length);
+    if !(fits && subject.replace(buffer)) {
+        return Err(wrong(format!(
+            "the answer has no room in a message of at most {} bytes",
+            subject.room
+        )));
+    }
+    Ok(())
+}

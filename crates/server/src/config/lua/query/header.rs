@@ -1,0 +1,58 @@
+//! DNSHeader: `dq.dh`.
+
+use super::subject::{Live, Shared, with};
+use mlua::{UserData, UserDataMethods};
+use wire::message::Header;
+
+/// The header of what `dq` or `dr` looks at.
+pub(super) struct DnsHeader(pub(super) Shared);
+
+impl Live for DnsHeader {
+    fn subject(&self) -> &Shared {
+        &self.0
+    }
+}
+
+type Get = fn(&Header) -> bool;
+type Set = fn(&mut Header, bool);
+
+const GETTERS: [(&str, Get); 7] = [
+    ("getAA", |header| header.aa()),
+    ("getAD", |header| header.ad()),
+    ("getCD", |header| header.cd()),
+    ("getQR", |header| header.qr()),
+    ("getRA", |header| header.ra()),
+    ("getRD", |header| header.rd()),
+    ("getTC", |header| header.tc()),
+];
+
+const SETTERS: [(&str, Set); 7] = [
+    ("setAA", |header, on| header.set_aa(on)),
+    ("setAD", |header, on| header.set_ad(on)),
+    ("setCD", |header, on| header.set_cd(on)),
+    ("setQR", |header, on| header.set_qr(on)),
+    ("setRA", |header, on| header.set_ra(on)),
+    ("setRD", |header, on| header.set_rd(on)),
+    ("setTC", |header, on| header.set_tc(on)),
+];
+
+impl UserData for DnsHeader {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        for (name, get) in GETTERS {
+            methods.add_method(name, move |lua, header, ()| {
+                with(lua, header, |subject| Ok(get(&subject.header())))
+            });
+        }
+        for (name, set) in SETTERS {
+            methods.add_method(name, move |lua, header, on: bool| {
+                with(lua, header, |subject| {
+                    subject.edit_header(|header| set(header, on));
+                    Ok(())
+                })
+            });
+        }
+        methods.add_method("getID", |lua, header, ()| {
+            with(lua, header, |subject| Ok(subject.header().id()))
+        });
+    }
+}

@@ -1,0 +1,286 @@
+//! What `dq` and `dr` have in common: attributes and methods on the message, its tags and who sent it.
+
+use super::super::objects::address::ComboAddress;
+use super::super::objects::name::{AnyName, DnsName};
+use super::super::runtime::timespec;
+use super::super::{spec, wrong};
+use super::names;
+use super::options::{self, EdnsOptionView};
+use super::subject::{Live, Subject, with};
+use crate::clock::Now;
+use crate::config::pools::PoolId;
+use crate::pipeline::extras::{ExtendedError, Tags};
+use crate::pipeline::query::Protocol;
+use mlua::{
+    FromLua, IntoLua, LuaString, MultiValue, Table, UserDataFields, UserDataMethods, Value,
+};
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+use wire::name::NameBuf;
+
+pub(super) fn add_fields<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
+    facts(fields);
+    decisions(fields);
+    senders(fields);
+}
+
+fn get<T, F, R>(
+    fields: &mut F,
+    name: &'static str,
+    look: impl Fn(&mut Subject) -> R + Send + 'static,
+) where
+    T: Live + 'static,
+    F: UserDataFields<T>,
+    R: IntoLua,
+{
+    fields.add_field_method_get(name, move |lua, object| {
+        with(lua, object, |subject| Ok(look(subject)))
+    });
+}
+
+fn set<T, F, A>(
+    fields: &mut F,
+    name: &'static str,
+    change: impl Fn(&mut Subject, A) + Send + 'static,
+) where
+    T: Live + 'static,
+    F: UserDataFields<T>,
+    A: FromLua,
+{
+    fields.add_field_method_set(name, move |lua, object, value: A| {
+        with(lua, object, |subject| {
+            change(subject, value);
+            Ok(())
+        })
+    });
+}
+
+fn facts<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
+    get(fields, "localaddr", |subject| {
+        ComboAddress(subject.destination)
+    });
+    get(fields, "remoteaddr", |subject| ComboAddress(subject.client));
+    get(fields, "qname", |subject| {
+        DnsName(NameBuf::from(subject.name()))
+    });
+    get(fields, "qtype", |subject| subject.parts.qtype);
+    get(fields, "qclass", |subject| subject.parts.qclass);
+    get(fields, "opcode", |subject| subject.header().opcode());
+    get(fields, "len", |subject| subject.message.len());
+    get(fields, "size", |subject| subject.room);
+    get(fields, "tcp", |subject| subject.protocol == Protocol::Tcp);
+    get(fields, "rcode", |subject| subject.header().rcode());
+    set(fields, "rcode", |subject, rcode: u8| {
+        subject.edit_header(|header| header.set_rcode(rcode & 15));
+    });
+}
+
+fn decisions<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
+    get(fields, "skipCache", |subject| subject.skip_cache);
+    set(fields, "skipCache", |subject, skip: bool| {
+        subject.skip_cache = skip;
+    });
+    fields.add_field_method_get("pool", |lua, object| {
+        let pool = with(lua, object, |subject| Ok(subject.pool))?;
+        Ok(spec(lua)?.pool_names.name(pool).to_owned())
+    });
+    fields.add_field_method_set("pool", |lua, object, name: String| {
+        let pool: PoolId = super::super::objects::pool::number(lua, &name)?;
+        with(lua, object, |subject| {
+            subject.pool = pool;
+            Ok(())
+        })
+    });
+}
+
+/// For protobuf messages, which are not there yet.
+fn senders<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
+    for name in ["deviceID", "deviceName", "requestorID"] {
+        get(fields, name, move |subject| {
+            let extras = subject.extras.as_ref();
+            extras
+                .and_then(|extras| extras.identities.get(name).cloned())
+                .unwrap_or_default()
+        });
+        set(fields, name, move |subject, value: String| {
+            subject.extras().identities.insert(name, value);
+        });
+    }
+}
+
+pub(super) fn add_methods<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    content(methods);
+    edns(methods);
+    tags(methods);
+    times(methods);
+    doors(methods);
+}
+
+fn content<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    methods.add_method("getContent", |lua, object, ()| {
+        with(lua, object, |subject| lua.create_string(&subject.message))
+    });
+    methods.add_method("setContent", |lua, object, content: LuaString| {
+        with(lua, object, |subject| {
+            let mut message = content.as_bytes().to_vec();
+            if let (Some(id), Some(mine)) = (message.get_mut(..2), subject.message.get(..2)) {
+                id.copy_from_slice(mine);
+            }
+            let (length, room) = (message.len(), subject.room);
+            // Its name may be another than the cache and the client expect.
+            subject.skip_cache = true;
+            match subject.replace(message) {
+                true => Ok(()),
+                false => Err(wrong(format!(
+                    "setContent: a DNS message with one question and at most {room} bytes expected, got {length} bytes"
+                ))),
+            }
+        })
+    });
+    methods.add_method("getTrailingData", |lua, object, ()| {
+        with(lua, object, |subject| {
+            let end = usize::from(subject.parts.end);
+            lua.create_string(subject.message.get(end..).unwrap_or_default())
+        })
+    });
+    methods.add_method("setTrailingData", |lua, object, tail: LuaString| {
+        with(lua, object, |subject| {
+            let mut message = subject.message[..subject.parts.end.into()].to_vec();
+            message.extend_from_slice(&tail.as_bytes());
+            Ok(subject.replace(message))
+        })
+    });
+    methods.add_method("changeName", |lua, object, name: AnyName| {
+        with(lua, object, |subject| {
+            Ok(names::change(subject, name.0.as_name()))
+        })
+    });
+}
+
+fn edns<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    methods.add_method("getDO", |lua, object, ()| {
+        with(lua, object, |subject| {
+            Ok(subject.parts.edns.is_some_and(|edns| edns.dnssec_ok))
+        })
+    });
+    methods.add_method("getEDNSOptions", |lua, object, ()| {
+        let views = with(lua, object, |subject| Ok(EdnsOptionView::all(subject)))?;
+        lua.create_table_from(views)
+    });
+    methods.add_method(
+        "setEDNSOption",
+        |lua, object, (code, value): (u16, LuaString)| {
+            with(lua, object, |subject| {
+                options::set(subject, code, &value.as_bytes())
+            })
+        },
+    );
+    methods.add_method(
+        "setExtendedDNSError",
+        |lua, object, (code, text, clear): (u16, Option<LuaString>, Option<bool>)| {
+            with(lua, object, |subject| {
+                let text = text
+                    .map(|text| text.as_bytes().to_vec())
+                    .unwrap_or_default();
+                let error = ExtendedError {
+                    code,
+                    text: text.into(),
+                };
+                subject.extras().add_error(error, clear.unwrap_or(false));
+                Ok(())
+            })
+        },
+    );
+}
+
+fn tags<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    methods.add_method("getTag", |lua, object, key: LuaString| {
+        with(lua, object, |subject| {
+            let tags = subject.extras.as_ref().map(|extras| &extras.tags);
+            let value = tags.and_then(|tags| tags.get(&key.as_bytes()[..]));
+            lua.create_string(value.map_or(&[][..], |value| value))
+        })
+    });
+    methods.add_method("getTagArray", |lua, object, ()| {
+        let tags: Tags = with(lua, object, |subject| {
+            let extras = subject.extras.as_ref();
+            Ok(extras.map(|extras| extras.tags.clone()).unwrap_or_default())
+        })?;
+        let table = lua.create_table()?;
+        for (key, value) in &tags {
+            table.raw_set(lua.create_string(key)?, lua.create_string(value)?)?;
+        }
+        Ok(table)
+    });
+    methods.add_method(
+        "setTag",
+        |lua, object, (key, value): (LuaString, LuaString)| {
+            with(lua, object, |subject| {
+                subject.extras().set_tag(&key.as_bytes(), &value.as_bytes());
+                Ok(())
+            })
+        },
+    );
+    methods.add_method(
+        "setTagArray",
+        |lua, object, tags: BTreeMap<String, String>| {
+            with(lua, object, |subject| {
+                for (key, value) in &tags {
+                    subject.extras().set_tag(key.as_bytes(), value.as_bytes());
+                }
+                Ok(())
+            })
+        },
+    );
+    methods.add_method("unsetTag", |lua, object, key: LuaString| {
+        with(lua, object, |subject| {
+            if let Some(extras) = &mut subject.extras {
+                extras.tags.remove(&key.as_bytes()[..]);
+            }
+            Ok(())
+        })
+    });
+}
+
+fn times<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    methods.add_method("getElapsedUs", |lua, object, ()| {
+        let received = with(lua, object, |subject| Ok(subject.received))?;
+        Ok(Now::read().since(received).as_secs_f64() * 1e6)
+    });
+    methods.add_method("getQueryTime", |lua, object, ()| -> mlua::Result<Table> {
+        let received = with(lua, object, |subject| Ok(subject.received))?;
+        timespec(lua, SystemTime::now() - Now::read().since(received))
+    });
+}
+
+/// Doors that are not there yet, and what only they have.
+fn doors<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    methods.add_method("getProtocol", |lua, object, ()| {
+        with(lua, object, |subject| {
+            Ok(match subject.protocol {
+                Protocol::Udp => "Do53 UDP",
+                Protocol::Tcp => "Do53 TCP",
+            })
+        })
+    });
+    // No listener is bound to an interface by name, no query is traced.
+    for name in ["getIncomingInterface", "getTraceID", "getSpanID"] {
+        methods.add_method(name, |lua, object, ()| with(lua, object, |_| Ok("")));
+    }
+    // For SNMP and protobuf messages, which are not there yet.
+    for name in ["sendTrap", "setMetaKey"] {
+        methods.add_method(name, |lua, object, _: MultiValue| {
+            with(lua, object, |_| Ok(()))
+        });
+    }
+    methods.add_method(
+        "suspend",
+        |lua, object, _: MultiValue| -> mlua::Result<Value> {
+            with(lua, object, |_| {
+                Err(wrong(
+                    "suspend is not in millrace yet: take it out to go without",
+                ))
+            })
+        },
+    );
+}

@@ -1,0 +1,193 @@
+//! Policies in Lua: a function of the pool's servers and of `dq` says who is asked.
+
+use super::super::callback::{Callback, Limit};
+use super::super::objects::object as object_in;
+use super::super::objects::server::ServerObject;
+use super::super::{spec, wrong};
+use super::object;
+use super::question::Question;
+use super::subject::{Subject, with};
+use crate::backend::policy::{Choice, Circle, Policy};
+use crate::backend::pool::Pool;
+use crate::backend::server::Server;
+use crate::clock::Now;
+use crate::config::spec::ServerKey;
+use crate::pipeline::Env;
+use crate::pipeline::query::Query;
+use crate::pipeline::route::Chooser;
+use crate::random::Random;
+use mlua::{AnyUserData, Function, Lua, Table, Value};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use wire::name::NameBuf;
+
+/// What newServerPolicy makes.
+pub(in super::super) struct LuaPolicy {
+    pub(super) name: String,
+    pub(super) callback: Callback,
+}
+
+impl LuaPolicy {
+    pub(in super::super) fn function(&self) -> Function {
+        self.callback.function()
+    }
+}
+
+impl Chooser for LuaPolicy {
+    fn choose(&self, pool: &Pool, query: &Query<'_>, env: &Env<'_>) -> Option<usize> {
+        let state = env.config.lua.as_ref()?;
+        let chosen = self
+            .callback
+            .call(state, env.now, Limit::QUERY, |lua, function| {
+                let servers = Servers::of(lua, pool, env.config.generation)?;
+                let object = object(lua, |objects| &objects.query)?;
+                let chosen = Subject::show(&object.subject, query, env, || {
+                    function.call::<Value>((&servers.table, &object.value))
+                })?;
+                servers.place(&chosen)
+            });
+        chosen.flatten().filter(|place| *place < pool.servers.len())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The servers of a pool, as functions see them: made once for each pool and configuration.
+#[derive(Clone)]
+struct Servers {
+    generation: u64,
+    table: Table,
+    keys: Arc<[ServerKey]>,
+}
+
+/// Those of a state, by the pool's name.
+type Tables = HashMap<String, Servers>;
+
+impl Servers {
+    fn of(lua: &Lua, pool: &Pool, generation: u64) -> mlua::Result<Servers> {
+        let known = lua
+            .app_data_ref::<Tables>()
+            .and_then(|tables| tables.get(&pool.name).cloned());
+        if let Some(known) = known.filter(|known| known.generation == generation) {
+            return Ok(known);
+        }
+        let made = Servers::make(lua, pool, generation)?;
+        if let Some(mut tables) = lua.app_data_mut::<Tables>() {
+            tables.insert(pool.name.clone(), made.clone());
+        }
+        Ok(made)
+    }
+
+    fn make(lua: &Lua, pool: &Pool, generation: u64) -> mlua::Result<Servers> {
+        let keys = pool.servers.iter().map(|server| key_of(lua, server));
+        let keys = keys.collect::<mlua::Result<Vec<_>>>()?;
+        let objects = keys.iter().map(|key| ServerObject(*key));
+        Ok(Servers {
+            generation,
+            table: lua.create_sequence_from(objects)?,
+            keys: keys.into(),
+        })
+    }
+
+    /// The place of what a function returned: since 2.1 a number counted from 1, before a Server; nil is nobody.
+    fn place(&self, chosen: &Value) -> mlua::Result<Option<usize>> {
+        let number = match chosen {
+            Value::Nil => return Ok(None),
+            Value::Integer(number) => *number,
+            Value::Number(number) => *number as i64,
+            server => {
+                let server: ServerObject =
+                    object_in(server, "the number of a server in the table, or a Server")?;
+                return Ok(self.keys.iter().position(|key| *key == server.0));
+            }
+        };
+        let place = usize::try_from(number - 1).ok();
+        match place.filter(|place| *place < self.keys.len()) {
+            Some(place) => Ok(Some(place)),
+            None => Err(wrong(format!(
+                "{number} is no server: there are {}, counted from 1",
+                self.keys.len()
+            ))),
+        }
+    }
+}
+
+fn key_of(lua: &Lua, server: &Arc<Server>) -> mlua::Result<ServerKey> {
+    let spec = spec(lua)?;
+    let entry = spec.servers.iter().find(|entry| {
+        let live = entry.live.as_ref();
+        live.is_some_and(|live| live.number == server.number)
+    });
+    entry
+        .map(|entry| entry.key)
+        .ok_or_else(|| wrong("a server of this pool was removed meanwhile"))
+}
+
+/// What built-in policies remember between the calls that functions make.
+struct BuiltIn {
+    random: Random,
+    position: Arc<AtomicU64>,
+}
+
+pub(super) fn register(lua: &Lua) {
+    lua.set_app_data(Tables::new());
+    if let Ok(random) = Random::from_kernel() {
+        lua.set_app_data(BuiltIn {
+            random,
+            position: Arc::default(),
+        });
+    }
+}
+
+/// `leastOutstanding.policy(servers, dq)`: the Server that the built-in policy chooses.
+pub(in super::super) fn run_built_in(
+    lua: &Lua,
+    policy: Policy,
+    servers: Vec<ServerObject>,
+    dq: &AnyUserData,
+) -> mlua::Result<Option<ServerObject>> {
+    let question = dq.borrow::<Question>()?;
+    let name = with(lua, &*question, |subject| Ok(NameBuf::from(subject.name())))?;
+    let (live, tuning) = {
+        let spec = spec(lua)?;
+        let live: Vec<_> = servers
+            .into_iter()
+            .filter_map(|server| {
+                let mut entries = spec.servers.iter();
+                let entry = entries.find(|entry| entry.key == server.0)?;
+                Some((server, Arc::clone(entry.live.as_ref()?)))
+            })
+            .collect();
+        (live, spec.tuning.policies.clone())
+    };
+    let mut built_in = lua
+        .app_data_mut::<BuiltIn>()
+        .ok_or_else(|| wrong("the kernel gave no random numbers"))?;
+    let members: Vec<_> = live.iter().map(|(_, server)| Arc::clone(server)).collect();
+    let pool = Pool {
+        name: String::new(),
+        circle: Circle::new(policy, &members, &tuning),
+        servers: members,
+        cache: None,
+        policy,
+        chooser: None,
+        position: Arc::clone(&built_in.position),
+        hedging: Arc::default(),
+    };
+    let mut choice = Choice {
+        now: Now::read(),
+        random: &mut built_in.random,
+        tuning: &tuning,
+        name: name.as_name(),
+    };
+    let chosen = policy.choose(&pool, &mut choice);
+    let place = chosen.and_then(|chosen| {
+        pool.servers
+            .iter()
+            .position(|server| Arc::ptr_eq(server, chosen))
+    });
+    Ok(place.map(|place| live[place].0))
+}

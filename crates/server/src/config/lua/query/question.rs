@@ -1,0 +1,130 @@
+//! DNSQuestion: `dq`.
+
+use super::super::objects::address::ComboAddress;
+use super::super::objects::name::AnyName;
+use super::super::wrong;
+use super::answers::{self, Soa};
+use super::messages;
+use super::subject::{Live, Shared, with};
+use mlua::{MultiValue, Table, UserData, UserDataFields, UserDataMethods, Value};
+
+/// What functions on queries are given.
+pub(super) struct Question(pub(super) Shared);
+
+impl Live for Question {
+    fn subject(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl UserData for Question {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        messages::add_fields(fields);
+        fields.add_field_method_get("dh", |lua, _| {
+            Ok(super::object(lua, |objects| &objects.query)?.header)
+        });
+        fields.add_field_method_get("tempFailureTTL", |lua, object| {
+            with(lua, object, |subject| {
+                let extras = subject.extras.as_ref();
+                Ok(extras.and_then(|extras| extras.temporary_failure_ttl))
+            })
+        });
+        fields.add_field_method_set("tempFailureTTL", |lua, object, ttl: Option<u32>| {
+            with(lua, object, |subject| {
+                subject.extras().temporary_failure_ttl = ttl;
+                Ok(())
+            })
+        });
+    }
+
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        messages::add_methods(methods);
+        made_here(methods);
+        over_https(methods);
+        methods.add_method("setRestartable", |lua, object, ()| {
+            with(lua, object, |subject| {
+                subject.extras().restart.is_allowed = true;
+                Ok(true)
+            })
+        });
+    }
+}
+
+fn made_here<M: UserDataMethods<Question>>(methods: &mut M) {
+    methods.add_method(
+        "spoof",
+        |lua, object, (data, type_for_any): (Value, Option<u16>)| {
+            with(lua, object, |subject| match spoofed(&data)? {
+                Spoofed::Addresses(addresses) => answers::spoof_addresses(subject, &addresses),
+                Spoofed::Raw(data) => answers::spoof_raw(subject, &data, type_for_any),
+            })
+        },
+    );
+    methods.add_method(
+        "setNegativeAndAdditionalSOA",
+        |lua, object, (nxd, zone, ttl, mname, rname, numbers): SoaArguments| {
+            let [serial, refresh, retry, expire, minimum] = numbers_of(numbers)?;
+            let soa = Soa {
+                zone: zone.0,
+                ttl,
+                mname: mname.0,
+                rname: rname.0,
+                numbers: [serial, refresh, retry, expire, minimum],
+            };
+            with(lua, object, |subject| answers::negative(subject, nxd, &soa))
+        },
+    );
+}
+
+type SoaArguments = (bool, AnyName, u32, AnyName, AnyName, mlua::Variadic<u32>);
+
+fn numbers_of(numbers: mlua::Variadic<u32>) -> mlua::Result<[u32; 5]> {
+    <[u32; 5]>::try_from(&numbers[..])
+        .map_err(|_| wrong("serial, refresh, retry, expire and minimum expected"))
+}
+
+enum Spoofed {
+    Addresses(Vec<std::net::IpAddr>),
+    Raw(Vec<Vec<u8>>),
+}
+
+/// An address or a text, or a table of either.
+fn spoofed(data: &Value) -> mlua::Result<Spoofed> {
+    let values: Vec<Value> = match data {
+        Value::Table(table) => table.sequence_values().collect::<mlua::Result<_>>()?,
+        value => vec![value.clone()],
+    };
+    let raw = values.iter().map(|value| match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    });
+    if let Some(raw) = raw.collect() {
+        return Ok(Spoofed::Raw(raw));
+    }
+    let addresses = values.iter().map(|value| {
+        let address: ComboAddress =
+            super::super::objects::object(value, "a ComboAddress or a string of octets")?;
+        Ok(address.0.ip())
+    });
+    Ok(Spoofed::Addresses(addresses.collect::<mlua::Result<_>>()?))
+}
+
+/// What only DNS over HTTPS and TLS have: empty for all others.
+fn over_https<M: UserDataMethods<Question>>(methods: &mut M) {
+    for name in [
+        "getHTTPHost",
+        "getHTTPPath",
+        "getHTTPQueryString",
+        "getHTTPScheme",
+        "getServerNameIndication",
+    ] {
+        methods.add_method(name, |lua, object, ()| with(lua, object, |_| Ok("")));
+    }
+    methods.add_method("getHTTPHeaders", |lua, object, ()| -> mlua::Result<Table> {
+        with(lua, object, |_| Ok(()))?;
+        lua.create_table()
+    });
+    methods.add_method("setHTTPResponse", |lua, object, _: MultiValue| {
+        with(lua, object, |_| Ok(()))
+    });
+}

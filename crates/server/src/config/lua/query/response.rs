@@ -1,0 +1,122 @@
+//! DNSResponse: `dr`.
+
+use super::super::objects::server::ServerObject;
+use super::super::{spec, wrong};
+use super::messages;
+use super::subject::{Live, Shared, Subject, with};
+use mlua::{Function, Lua, UserData, UserDataFields, UserDataMethods};
+use wire::codes::qtype;
+use wire::message::{Records, Section};
+
+/// What functions on responses are given.
+pub(super) struct DnsResponse(pub(super) Shared);
+
+impl Live for DnsResponse {
+    fn subject(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl UserData for DnsResponse {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        messages::add_fields(fields);
+        fields.add_field_method_get("dh", |lua, _| {
+            Ok(super::object(lua, |objects| &objects.response)?.header)
+        });
+    }
+
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        messages::add_methods(methods);
+        methods.add_method("editTTLs", |lua, object, edit: Function| {
+            edit_ttls(lua, object, &edit)
+        });
+        methods.add_method("getSelectedBackend", |lua, object, ()| {
+            let server = with(lua, object, |subject| Ok(subject.server))?;
+            let spec = spec(lua)?;
+            let entry = spec.servers.iter().find(|entry| {
+                let live = entry.live.as_ref();
+                server.is_some() && live.map(|live| live.number) == server
+            });
+            Ok(entry.map(|entry| ServerObject(entry.key)))
+        });
+        methods.add_method("getStaleCacheHit", |lua, object, ()| {
+            with(lua, object, |subject| {
+                Ok(subject
+                    .extras
+                    .as_ref()
+                    .is_some_and(|extras| extras.is_stale))
+            })
+        });
+        methods.add_method("getRestartCount", |lua, object, ()| {
+            with(lua, object, |subject| {
+                let extras = subject.extras.as_ref();
+                Ok(extras.map_or(0, |extras| extras.restart.count))
+            })
+        });
+        methods.add_method("restart", |lua, object, ()| {
+            with(lua, object, |subject| restart(subject))
+        });
+    }
+}
+
+fn restart(subject: &mut Subject) -> mlua::Result<()> {
+    let restart = &mut subject.extras().restart;
+    if !restart.is_allowed {
+        return Err(wrong(
+            "restart: the query was not made restartable by dq:setRestartable()",
+        ));
+    }
+    restart.is_wanted = true;
+    Ok(())
+}
+
+/// Where the TTL of a record is, and what the function is told of it.
+struct Ttl {
+    place: usize,
+    section: u8,
+    class: u16,
+    rtype: u16,
+    /// Seconds.
+    ttl: u32,
+}
+
+/// "Setting this TTL to 0 leaves it unchanged." The function may look at the response meanwhile.
+fn edit_ttls(lua: &Lua, object: &DnsResponse, edit: &Function) -> mlua::Result<()> {
+    let ttls = with(lua, object, |subject| Ok(ttls(subject)))?;
+    let mut edited = Vec::with_capacity(ttls.len());
+    for found in &ttls {
+        let told = (found.section, found.class, found.rtype, found.ttl);
+        let ttl: u32 = edit.call(told)?;
+        if ttl != 0 && ttl != found.ttl {
+            edited.push((found.place, ttl));
+        }
+    }
+    with(lua, object, |subject| {
+        subject.write_ttls(&edited);
+        Ok(())
+    })
+}
+
+fn ttls(subject: &Subject) -> Vec<Ttl> {
+    let records = Records::new(
+        &subject.message,
+        subject.parts.question_end,
+        &subject.header(),
+    );
+    let records = records.filter_map(Result::ok);
+    // The TTL of an OPT record is none (RFC 6891 §6.1.3).
+    let records = records.filter(|record| record.rtype != qtype::OPT);
+    records
+        .map(|record| Ttl {
+            place: record.ttl_start.into(),
+            section: match record.section {
+                Section::Answer => 1,
+                Section::Authority => 2,
+                Section::Additional => 3,
+            },
+            class: record.class,
+            rtype: record.rtype,
+            ttl: record.ttl,
+        })
+        .collect()
+}

@@ -1,0 +1,277 @@
+//! What `dq` and `dr` look at: a copy of a query or response, and of what was decided about it.
+
+use super::super::{place, wrong};
+use crate::backend::server::ServerId;
+use crate::clock::Now;
+use crate::config::Tuning;
+use crate::config::pools::PoolId;
+use crate::pipeline::Env;
+use crate::pipeline::extras::{Extras, Marks};
+use crate::pipeline::query::{Protocol, Query};
+use mlua::Lua;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use wire::message::{Header, QueryParts, parse_query, parse_response};
+use wire::name::Name;
+
+/// The query or response of the call that runs.
+pub(super) struct Subject {
+    /// What functions call it.
+    name: &'static str,
+    /// A call runs.
+    live: bool,
+    /// All of the message, what trails it included.
+    pub(super) message: Vec<u8>,
+    /// The message is not the one that came.
+    changed: bool,
+    /// Where its parts are.
+    pub(super) parts: QueryParts,
+    /// Octets that the message may have: those of its buffer.
+    pub(super) room: usize,
+    /// Where the client is.
+    pub(super) client: SocketAddr,
+    pub(super) destination: SocketAddr,
+    pub(super) protocol: Protocol,
+    pub(super) pool: PoolId,
+    pub(super) skip_cache: bool,
+    pub(super) marks: Marks,
+    pub(super) extras: Option<Box<Extras>>,
+    pub(super) received: Now,
+    /// Whose response it is.
+    pub(super) server: Option<ServerId>,
+    /// The UDP payload size in octets of an OPT record of ours; `None`: answers of ours have none.
+    pub(super) own_payload_size: Option<u16>,
+}
+
+/// Where a query or response comes from.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    /// When the client did.
+    pub(super) asked: Now,
+    /// Whose response it is.
+    pub(super) server: Option<ServerId>,
+}
+
+impl Origin {
+    /// Of a query that has just come.
+    pub(super) fn query(env: &Env<'_>) -> Origin {
+        Origin {
+            asked: env.now,
+            server: None,
+        }
+    }
+}
+
+/// Behind a lock for the language's sake: whoever gets here has the state's.
+pub(super) type Shared = Arc<Mutex<Subject>>;
+
+/// What an object of Lua's looks at.
+pub(super) trait Live {
+    fn subject(&self) -> &Shared;
+}
+
+/// Does something with what `object` looks at.
+///
+/// # Errors
+/// That of `act`, with the line that called; and that the call of the object has ended.
+pub(super) fn with<R>(
+    lua: &Lua,
+    object: &impl Live,
+    act: impl FnOnce(&mut Subject) -> mlua::Result<R>,
+) -> mlua::Result<R> {
+    let mut subject = lock(object.subject());
+    let result = match subject.live {
+        true => act(&mut subject),
+        false => Err(ended(subject.name)),
+    };
+    drop(subject);
+    result.map_err(|error| {
+        wrong(format!(
+            "{}: {}",
+            place::caller(lua),
+            place::text_of(&error)
+        ))
+    })
+}
+
+fn ended(name: &str) -> mlua::Error {
+    wrong(format!(
+        "this {name} belongs to a call that has ended: keep what is needed of it in variables"
+    ))
+}
+
+fn lock(subject: &Shared) -> std::sync::MutexGuard<'_, Subject> {
+    subject.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Subject {
+    /// One that looks at nothing yet.
+    pub(super) fn shared(name: &'static str) -> Shared {
+        let nobody = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Arc::new(Mutex::new(Subject {
+            name,
+            live: false,
+            message: Vec::new(),
+            changed: false,
+            parts: QueryParts {
+                qname_length: 1,
+                labels: 0,
+                qtype: 0,
+                qclass: 0,
+                question_end: 0,
+                end: 0,
+                edns: None,
+            },
+            room: 0,
+            client: nobody,
+            destination: nobody,
+            protocol: Protocol::Udp,
+            pool: PoolId::DEFAULT,
+            skip_cache: false,
+            marks: Marks::default(),
+            extras: None,
+            received: Now::default(),
+            server: None,
+            own_payload_size: None,
+        }))
+    }
+
+    /// Looks at `query` while `act` runs, and puts into it what has changed, whatever `act` came to.
+    pub(super) fn lend<R>(
+        shared: &Shared,
+        query: &mut Query<'_>,
+        origin: Origin,
+        env: &Env<'_>,
+        act: impl FnOnce() -> R,
+    ) -> R {
+        let mut subject = lock(shared);
+        subject.copy(query, origin, env);
+        subject.extras = query.extras.take();
+        drop(subject);
+        let result = act();
+        lock(shared).unload(query);
+        result
+    }
+
+    /// Looks at `query` while `act` runs; what changes is not kept.
+    pub(super) fn show<R>(
+        shared: &Shared,
+        query: &Query<'_>,
+        env: &Env<'_>,
+        act: impl FnOnce() -> R,
+    ) -> R {
+        let mut subject = lock(shared);
+        subject.copy(query, Origin::query(env), env);
+        subject.extras.clone_from(&query.extras);
+        drop(subject);
+        let result = act();
+        lock(shared).live = false;
+        result
+    }
+
+    /// Changes what a call looks at that has not ended.
+    pub(super) fn change(
+        shared: &Shared,
+        change: &dyn Fn(&mut Subject) -> mlua::Result<()>,
+    ) -> mlua::Result<()> {
+        change(&mut lock(shared))
+    }
+
+    fn copy(&mut self, query: &Query<'_>, origin: Origin, env: &Env<'_>) {
+        self.live = true;
+        self.message.clear();
+        self.message.extend_from_slice(query.bytes());
+        self.changed = false;
+        self.parts = query.parts;
+        self.room = query.message.len();
+        self.client = query.client;
+        self.destination = query.destination;
+        self.protocol = query.protocol;
+        self.pool = query.pool;
+        self.skip_cache = query.skip_cache;
+        self.marks = query.marks;
+        self.received = origin.asked;
+        self.server = origin.server;
+        self.own_payload_size = own_payload_size(&env.config.tuning);
+    }
+
+    fn unload(&mut self, query: &mut Query<'_>) {
+        self.live = false;
+        query.pool = self.pool;
+        query.skip_cache = self.skip_cache;
+        query.marks = self.marks;
+        query.extras = self.extras.take();
+        if self.changed {
+            let room = &mut query.message[..self.message.len()];
+            room.copy_from_slice(&self.message);
+            query.length = self.message.len();
+            query.parts = self.parts;
+        }
+    }
+
+    pub(super) fn header(&self) -> Header {
+        Header::read(&self.message).unwrap_or_default()
+    }
+
+    pub(super) fn edit_header(&mut self, edit: impl FnOnce(&mut Header)) {
+        let mut header = self.header();
+        edit(&mut header);
+        self.changed |= header.write(&mut self.message).is_some();
+    }
+
+    /// Writes TTLs, in seconds, to their places.
+    pub(super) fn write_ttls(&mut self, ttls: &[(usize, u32)]) {
+        for (place, ttl) in ttls {
+            if let Some(field) = self.message.get_mut(*place..place + 4) {
+                field.copy_from_slice(&ttl.to_be_bytes());
+                self.changed = true;
+            }
+        }
+    }
+
+    pub(super) fn name(&self) -> Name<'_> {
+        self.parts.qname(&self.message)
+    }
+
+    /// What travels with the query.
+    pub(super) fn extras(&mut self) -> &mut Extras {
+        self.extras.get_or_insert_default()
+    }
+
+    /// Takes `message` in place of the one there is. False, and nothing has changed: it is no DNS message with one
+    /// question, or its buffer has no room for it.
+    pub(super) fn replace(&mut self, message: Vec<u8>) -> bool {
+        let Some(parts) = parts_of(&message).filter(|_| message.len() <= self.room) else {
+            return false;
+        };
+        self.message = message;
+        self.parts = parts;
+        self.changed = true;
+        true
+    }
+}
+
+fn own_payload_size(tuning: &Tuning) -> Option<u16> {
+    tuning
+        .edns_in_self_generated
+        .then_some(tuning.payload_size_self_generated)
+}
+
+/// Where the parts of a query are, or of a response.
+fn parts_of(message: &[u8]) -> Option<QueryParts> {
+    let header = Header::read(message)?;
+    if !header.qr() {
+        return parse_query(message).ok();
+    }
+    let parts = parse_response(message).ok()?;
+    let question = parts.question?;
+    Some(QueryParts {
+        qname_length: question.qname_length,
+        labels: question.labels,
+        qtype: question.qtype,
+        qclass: question.qclass,
+        question_end: question.end,
+        end: parts.end,
+        edns: parts.edns,
+    })
+}

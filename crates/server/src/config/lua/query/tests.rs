@@ -1,0 +1,427 @@
+//! Functions of the configuration on queries and responses, without sockets.
+
+use crate::clock::Now;
+use crate::config::LuaState;
+use crate::config::pools::PoolNames;
+use crate::config::spec::{Purpose, Spec};
+use crate::counters::Counter;
+use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::Protocol;
+use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use wire::codes::qtype;
+use wire::message::{Header, Records, parse_response};
+
+/// Queries to this configuration.
+fn scene(text: &str) -> Scene {
+    let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+    let text = format!("setACL('0.0.0.0/0') {text}");
+    let ran = state.run("test.conf", text.as_bytes());
+    ran.unwrap_or_else(|error| panic!("{error}"));
+    let config = Arc::new(state).derive(None).unwrap();
+    let mut scene = Scene::default();
+    scene.config = Arc::new(config);
+    scene
+}
+
+fn lua(scene: &Scene) -> &Arc<LuaState> {
+    scene.config.lua.as_ref().unwrap()
+}
+
+/// How many calls failed.
+fn errors(scene: &Scene) -> u64 {
+    lua(scene).counts.errors.load(Relaxed)
+}
+
+/// Runs a text in the state, as the console does.
+fn check(scene: &Scene, text: &str) {
+    lua(scene)
+        .run("check", text.as_bytes())
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn answer(scene: &mut Scene, message: &[u8]) -> Vec<u8> {
+    match scene.ask(message) {
+        Reply::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The answer to a query for www.example. A, after a function with this text.
+fn answer_by(body: &str) -> Vec<u8> {
+    let text = format!("addAction(AllRule(), LuaAction(function(dq) {body} end))");
+    let mut scene = scene(&text);
+    let answer = answer(&mut scene, &query("www.example.", qtype::A));
+    assert_eq!(errors(&scene), 0, "{body}");
+    answer
+}
+
+/// Type, TTL and data of the records.
+fn records(answer: &[u8]) -> Vec<(u16, u32, Vec<u8>)> {
+    let parts = parse_response(answer).unwrap();
+    let header = Header::read(answer).unwrap();
+    Records::new(answer, parts.question_end, &header)
+        .map(|record| record.unwrap())
+        .map(|record| (record.rtype, record.ttl, record.rdata(answer).to_vec()))
+        .collect()
+}
+
+#[test]
+fn attributes_are_those_of_the_query() {
+    let mut scene = scene(
+        r#"addAction(AllRule(), LuaAction(function(dq)
+             assert(dq.qname:toString() == "wWw.example.", dq.qname:toString())
+             assert(dq.qtype == DNSQType.AAAA and dq.qclass == DNSClass.IN)
+             assert(dq.opcode == DNSOpcode.Query and dq.rcode == 0)
+             assert(dq.remoteaddr:toStringWithPort() == "192.0.2.9:4242")
+             assert(dq.localaddr:toStringWithPort() == "192.0.2.1:53")
+             assert(dq.tcp == false and dq.skipCache == false and dq.pool == "")
+             assert(dq.len == #dq:getContent() and dq.size >= dq.len)
+             assert(dq.tempFailureTTL == nil)
+             assert(dq:getDO() == false and dq:getProtocol() == "Do53 UDP")
+             assert(dq:getServerNameIndication() == "" and dq:getHTTPPath() == "")
+             assert(next(dq:getHTTPHeaders()) == nil and dq:getIncomingInterface() == "")
+             assert(dq.deviceID == "" and dq.deviceName == "" and dq.requestorID == "")
+             dq.deviceID = "d" assert(dq.deviceID == "d")
+             assert(dq:getTrailingData() == "tail")
+             assert(dq:getElapsedUs() >= 0 and dq:getQueryTime().tv_sec > 1e9)
+             dq:sendTrap("reason")
+             local dh = dq.dh
+             assert(dh:getRD() and not dh:getCD() and not dh:getAA() and not dh:getAD())
+             assert(not dh:getRA() and not dh:getTC() and dh:getID() == 0x1234)
+             local count = 0
+             for code, view in pairs(dq:getEDNSOptions()) do
+               assert(code == EDNSOptionCode.COOKIE and view:count() == 2)
+               assert(view:getValues()[1] == "\0a" and view:getValues()[2] == "")
+               count = count + 1
+             end
+             assert(count == 1)
+             return DNSAction.Refused
+           end))"#,
+    );
+    let mut message = query_with_edns("wWw.example.", qtype::AAAA, Some(1_232));
+    let options = b"\x00\x0a\x00\x02\x00a\x00\x0a\x00\x00";
+    let end = message.len();
+    message[end - 1] = options.len() as u8;
+    message.extend_from_slice(options);
+    message.extend_from_slice(b"tail");
+    assert_eq!(answer(&mut scene, &message)[3] & 15, 5);
+    assert_eq!(errors(&scene), 0);
+    assert_eq!(scene.counted(Counter::RuleRefused), 1);
+    scene.protocol = Protocol::Tcp;
+    scene.ask(&message);
+    assert_eq!(errors(&scene), 1, "dq.tcp");
+}
+
+#[test]
+fn what_is_returned_decides() {
+    for (body, flags) in [
+        ("return DNSAction.Nxdomain", [0x81, 0x83]),
+        ("return DNSAction.Refused", [0x81, 0x85]),
+        ("return DNSAction.ServFail, 'why'", [0x81, 0x82]),
+        ("return DNSAction.Truncate", [0x83, 0x80]),
+        (
+            "dq.dh:setQR(true) dq.dh:setAA(true) return DNSAction.HeaderModify",
+            [0x85, 0x00],
+        ),
+        (
+            "dq.dh:setQR(true) dq.rcode = DNSRCode.NOTIMP return DNSAction.None",
+            [0x81, 0x04],
+        ),
+    ] {
+        assert_eq!(answer_by(body)[2..4], flags, "{body}");
+    }
+    let asked = query("www.example.", qtype::A);
+    for (returned, reply) in [
+        ("DNSAction.Drop", Reply::Drop(DropReason::Rule)),
+        // No server is there.
+        ("DNSAction.Allow", Reply::Drop(DropReason::NoServer)),
+        ("DNSAction.None", Reply::Drop(DropReason::Acl)),
+        ("DNSAction.NoOp", Reply::Drop(DropReason::Acl)),
+        ("DNSAction.Pool, 'other'", Reply::Drop(DropReason::NoServer)),
+    ] {
+        let mut scene = scene(&format!(
+            "addAction(AllRule(), LuaAction(function() return {returned} end)) addAction(AllRule(), DropAction())"
+        ));
+        let reply = match reply {
+            Reply::Drop(DropReason::Acl) => Reply::Drop(DropReason::Rule),
+            other => other,
+        };
+        assert_eq!(scene.ask(&asked), reply, "{returned}");
+        assert_eq!(errors(&scene), 0, "{returned}");
+    }
+}
+
+#[test]
+fn answers_are_spoofed() {
+    let address = (qtype::A, 60, vec![192, 0, 2, 1]);
+    let other = (qtype::A, 60, vec![192, 0, 2, 2]);
+    let alias = (qtype::CNAME, 60, b"\x01a\x07example\x00".to_vec());
+    for (body, expected) in [
+        ("return DNSAction.Spoof, '192.0.2.1'", vec![address.clone()]),
+        ("return DNSAction.Spoof, 'a.example'", vec![alias]),
+        (
+            r"return DNSAction.SpoofRaw, '\192\0\2\1'",
+            vec![address.clone()],
+        ),
+        (
+            "dq:spoof(newCA('192.0.2.1')) return DNSAction.HeaderModify",
+            vec![address.clone()],
+        ),
+        (
+            "dq:spoof({newCA('192.0.2.1'), newCA('192.0.2.2')}) return DNSAction.Allow",
+            vec![address.clone(), other.clone()],
+        ),
+        (
+            r"dq:spoof({'\192\0\2\1', '\192\0\2\2'}) return DNSAction.None",
+            vec![address, other],
+        ),
+    ] {
+        let answer = answer_by(body);
+        assert_eq!(answer[2] & 0x80, 0x80, "{body}");
+        assert_eq!(records(&answer), expected, "{body}");
+    }
+}
+
+#[test]
+fn a_negative_answer_has_its_soa() {
+    let answer = answer_by(
+        "dq:setNegativeAndAdditionalSOA(true, 'example', 300, 'ns.example', 'mail.example', 1, 2, 3, 4, 5) return DNSAction.Allow",
+    );
+    assert_eq!(answer[2..4], [0x81, 0x83]);
+    let [(rtype, ttl, data)] = &records(&answer)[..] else {
+        panic!("one record")
+    };
+    assert_eq!((*rtype, *ttl), (qtype::SOA, 300));
+    assert!(data.ends_with(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5]));
+}
+
+#[test]
+fn later_rules_see_what_a_function_changed() {
+    for (change, rule) in [
+        ("dq.dh:setRD(false)", "NotRule(RDRule())"),
+        ("dq:setTag('k', 'v')", "TagRule('k', 'v')"),
+        (
+            "dq:setTagArray({k='v'})",
+            "LuaRule(function(dq) return dq:getTag('k') == 'v' and dq:getTagArray().k == 'v' end)",
+        ),
+        (
+            "dq.skipCache = true",
+            "LuaRule(function(dq) return dq.skipCache end)",
+        ),
+        (
+            "dq.pool = 'p'",
+            "LuaRule(function(dq) return dq.pool == 'p' end)",
+        ),
+        (
+            "dq.tempFailureTTL = 7",
+            "LuaRule(function(dq) return dq.tempFailureTTL == 7 end)",
+        ),
+        (
+            "assert(dq:changeName(newDNSName('other.test')))",
+            "QNameRule('other.test')",
+        ),
+        ("assert(dq:setTrailingData('tail'))", "TrailingDataRule()"),
+        (
+            "dq:setEDNSOption(EDNSOptionCode.COOKIE, 'abcdefgh')",
+            "EDNSOptionRule(EDNSOptionCode.COOKIE)",
+        ),
+        (
+            r"dq:setContent('\0\0\1\0\0\1\0\0\0\0\0\0\0\0\16\0\1')",
+            "QTypeRule(DNSQType.TXT)",
+        ),
+        ("return DNSAction.NoRecurse", "NotRule(RDRule())"),
+    ] {
+        let mut scene = scene(&format!(
+            "addAction(AllRule(), LuaAction(function(dq) {change} return DNSAction.None end)) addAction({rule}, RCodeAction(DNSRCode.REFUSED))"
+        ).replace("return DNSAction.NoRecurse return", "do return DNSAction.NoRecurse end return"));
+        let answer = answer(&mut scene, &query("www.example.", qtype::A));
+        assert_eq!(
+            (answer[3] & 15, &answer[..2]),
+            (5, &[0x12, 0x34][..]),
+            "{change}"
+        );
+        assert_eq!(errors(&scene), 0, "{change}");
+    }
+}
+
+#[test]
+fn what_fails_is_servfail_and_no_match() {
+    for body in [
+        "error('no')",
+        "return nil",
+        "return 'Drop'",
+        "return 99",
+        "return DNSAction.Spoof",
+        "dq.nothing.more = 1",
+        "dq:setContent('short')",
+        "dq:suspend(1, 2, 3)",
+    ] {
+        let mut scene = scene(&format!(
+            "addAction(LuaRule(function(dq) {body} end), DropAction()) addAction(AllRule(), LuaAction(function(dq) {body} end))"
+        ).replace("LuaRule(function(dq) return 'Drop'", "LuaRule(function(dq) error()").replace("LuaRule(function(dq) return 99", "LuaRule(function(dq) error()").replace("LuaRule(function(dq) return DNSAction.Spoof", "LuaRule(function(dq) error()"));
+        let answer = answer(&mut scene, &query("a.", qtype::A));
+        assert_eq!(answer[3] & 15, 2, "{body}");
+        assert!(errors(&scene) >= 1, "{body}");
+        assert_eq!(scene.counted(Counter::RuleServfail), 1);
+    }
+}
+
+#[test]
+fn a_function_that_loops_is_stopped_and_rests() {
+    let mut scene = scene(
+        "addAction(QNameRule('loop.'), LuaAction(function(dq) while true do end end)) addAction(AllRule(), LuaAction(function(dq) return DNSAction.Refused end))",
+    );
+    scene.now = Now::read();
+    let loops = query("loop.", qtype::A);
+    assert_eq!(answer(&mut scene, &loops)[3] & 15, 2);
+    assert_eq!(answer(&mut scene, &loops)[3] & 15, 2);
+    assert_eq!(answer(&mut scene, &query("a.", qtype::A))[3] & 15, 5);
+    let counts = &lua(&scene).counts;
+    let counted = [
+        &counts.calls,
+        &counts.errors,
+        &counts.stopped,
+        &counts.skipped,
+    ];
+    // The scene's time stands still: the second call comes within the rest.
+    assert_eq!(counted.map(|count| count.load(Relaxed)), [2, 1, 1, 1]);
+}
+
+#[test]
+fn an_object_is_dead_after_its_call() {
+    let mut scene = scene(
+        r#"addAction(AllRule(), LuaAction(function(dq) kept, header = dq, dq.dh return DNSAction.Refused end))
+           addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr)
+             assert(not pcall(function() return kept.qname end))
+             answered = dr
+             return DNSResponseAction.None
+           end))"#,
+    );
+    answer(&mut scene, &query("a.", qtype::A));
+    assert_eq!(errors(&scene), 0);
+    for use_of_it in [
+        "kept.qname",
+        "header:getRD()",
+        "answered.rcode",
+        "kept:getTag('k')",
+    ] {
+        let text = format!(
+            "local ok, why = pcall(function() return {use_of_it} end) assert(not ok and tostring(why):find('belongs to a call that has ended'), tostring(why))"
+        );
+        check(&scene, &text);
+    }
+}
+
+#[test]
+fn functions_share_what_the_file_holds() {
+    let mut scene = scene(
+        "local count = 0 addAction(AllRule(), LuaAction(function() count = count + 1 return DNSAction.Refused end)) function seen() return count end",
+    );
+    for _ in 0..3 {
+        answer(&mut scene, &query("a.", qtype::A));
+    }
+    check(&scene, "assert(seen() == 3)");
+}
+
+#[test]
+fn functions_on_responses() {
+    let spoofs = r"addAction(AllRule(), LuaAction(function(dq) dq:setTag('k', 'v') dq:spoof({'\192\0\2\1', '\192\0\2\2'}) return DNSAction.Allow end)) ";
+    let after = |body: &str| {
+        let mut scene = scene(&format!(
+            "{spoofs} addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) {body} end))"
+        ));
+        let reply = scene.ask(&query("www.example.", qtype::A));
+        assert_eq!(errors(&scene), 0, "{body}");
+        reply
+    };
+    let answer_after = |body: &str| match after(body) {
+        Reply::Answer(answer) => answer,
+        other => panic!("{other:?}"),
+    };
+    let ttls =
+        |answer: &[u8]| -> Vec<u32> { records(answer).iter().map(|record| record.1).collect() };
+    let edited = answer_after(
+        r#"local calls = 0
+           dr:editTTLs(function(section, qclass, qtype, ttl)
+             assert(section == DNSSection.Answer and qclass == DNSClass.IN and qtype == DNSQType.A and ttl == 60)
+             assert(dr.qtype == DNSQType.A)
+             calls = calls + 1
+             return calls == 1 and 7 or 0
+           end)
+           assert(calls == 2 and dr:getTag("k") == "v" and dr:getSelectedBackend() == nil)
+           assert(dr.rcode == 0 and dr.dh:getRA() and not dr:getStaleCacheHit() and dr:getRestartCount() == 0)
+           return DNSResponseAction.None"#,
+    );
+    assert_eq!(ttls(&edited), [7, 60]);
+    let failed = answer_after("return DNSResponseAction.ServFail");
+    assert_eq!((failed[3] & 15, ttls(&failed).len()), (2, 2));
+    assert_eq!(
+        after("return DNSResponseAction.Drop"),
+        Reply::Drop(DropReason::ResponseRule)
+    );
+    let renamed =
+        answer_after("assert(dr:changeName(newDNSName('b.'))) return DNSResponseAction.Allow");
+    assert_eq!(renamed[12..15], *b"\x01b\x00");
+    assert_eq!(ttls(&renamed), [60, 60]);
+    let mut erring = scene(&format!(
+        "{spoofs} addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) dr:restart() end))"
+    ));
+    assert_eq!(answer(&mut erring, &query("a.", qtype::A))[3] & 15, 2);
+    assert_eq!(errors(&erring), 1);
+}
+
+#[test]
+fn policies_return_a_place_or_a_server() {
+    for (body, expected) in [
+        ("return 2", Some(1)),
+        ("return servers[2]", Some(1)),
+        ("return nil", None),
+        ("return 3", None),
+        ("return 'x'", None),
+        (
+            "for at, server in ipairs(servers) do if server.name == 'b' and server:isUp() and server.weight == 7 and server.order == 1 and server:getOutstanding() == 0 then return at end end",
+            Some(1),
+        ),
+        (
+            "return dq.qname == newDNSName('www.example') and 1 or 2",
+            Some(0),
+        ),
+        ("return leastOutstanding.policy({servers[2]}, dq)", Some(1)),
+        ("return roundrobin.policy(servers, dq)", Some(0)),
+    ] {
+        for set in [
+            "setServerPolicyLua('mine', choose)",
+            "setPoolServerPolicyLua('mine', choose, '')",
+            "setServerPolicy(newServerPolicy('mine', choose))",
+            "setPoolServerPolicy(newServerPolicy('mine', choose), '')",
+        ] {
+            let mut scene = scene(&format!(
+                "newServer({{address='192.0.2.2', name='a', healthCheckMode='up'}}) newServer({{address='192.0.2.3', name='b', weight=7, order=1, healthCheckMode='up'}}) function choose(servers, dq) {body} end {set}"
+            ));
+            let config = Arc::clone(&scene.config);
+            let pool = config.pool(crate::config::pools::PoolId::DEFAULT).unwrap();
+            let chooser = pool.chooser.as_ref().unwrap();
+            assert_eq!(chooser.name(), "mine");
+            let chosen = scene.examine(&query("www.example.", qtype::A), |query, env| {
+                [(); 2].map(|()| chooser.choose(pool, query, env))
+            });
+            assert_eq!(chosen[0], expected, "{set} {body}");
+            if !body.contains("roundrobin") {
+                assert_eq!(chosen[1], expected, "{set} {body}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_configuration_without_functions_never_takes_the_lock() {
+    let mut scene =
+        scene("addAction('a', SetTagAction('k', 'v')) addAction(TagRule('k'), RCodeAction(5))");
+    let before = lua(&scene).counts.locks.load(Relaxed);
+    for name in ["a.", "b."] {
+        scene.ask(&query(name, qtype::A));
+    }
+    assert_eq!(lua(&scene).counts.locks.load(Relaxed), before);
+}

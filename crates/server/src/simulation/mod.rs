@@ -1,0 +1,125 @@
+//! Workers, rings, exchanges and reloads in a world without a kernel: time, frames, backends and routes do what a seed says.
+//!
+//! Real here: [`Worker`](crate::worker::Worker), its devices and rings, the pipeline, the exchange table, the cache, reloads.
+//! Simulated: the kernel's end of the rings ([`xsk::simulated`]), the clock, the clients, the backend, what netlink would tell.
+//! A seed gives the same run every time: a failure names it.
+//!
+//! Checked by name: I1, I2, I3, I6, I7, I8, I9. I4 and I5 are the kernel program's (crates/xsk/tests/verdicts). Faults that
+//! were planted ([`Fault`]) must be found: they show that the checks see.
+
+mod backend;
+mod clients;
+mod ground;
+mod world;
+
+use ground::Ground;
+use std::fmt;
+use world::World;
+
+/// An invariant that does not hold.
+#[derive(Debug)]
+struct Violation {
+    invariant: &'static str,
+    what: String,
+}
+
+impl Violation {
+    fn new(invariant: &'static str, what: impl Into<String>) -> Violation {
+        let what = what.into();
+        Violation { invariant, what }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.what)
+    }
+}
+
+type Checked = Result<(), Violation>;
+
+/// What is wrong on purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// A frame that nobody gives back.
+    LostFrame,
+    /// A chunk that the kernel gives back twice.
+    DoubleFree,
+    /// A port and ID are used again at once, so that a late answer finds another query.
+    NoQuarantine,
+}
+
+/// Things that happen in a run, before it comes to rest.
+const STEPS: usize = 60;
+
+/// Seeds beside the other unit tests; `SIMULATION_SEEDS` says otherwise (10,000 in `./dev test`), `SIMULATION_FIRST` where to
+/// start.
+const SEEDS: u64 = 100;
+
+fn number(name: &str, otherwise: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(otherwise, |text| text.parse().expect("a number"))
+}
+
+/// Runs seeds until one fails; that one, and what it broke.
+fn first_violation(seeds: std::ops::Range<u64>, fault: Fault) -> Option<(u64, Violation)> {
+    ground::with(|ground: &Ground| {
+        seeds.into_iter().find_map(|seed| {
+            let violation = World::new(ground, seed, fault).run(STEPS).err()?;
+            Some((seed, violation))
+        })
+    })
+    .flatten()
+}
+
+/// The same over all processors, every one with seeds of its own.
+fn first_violation_of_all(seeds: std::ops::Range<u64>) -> Option<(u64, Violation)> {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let share = (seeds.end - seeds.start).div_ceil(processors);
+    std::thread::scope(|scope| {
+        let starts = seeds.clone().step_by(share.max(1) as usize);
+        let threads: Vec<_> = starts
+            .map(|start| start..seeds.end.min(start + share))
+            .map(|part| scope.spawn(|| first_violation(part, Fault::None)))
+            .collect();
+        let violations = threads.into_iter().map(|thread| thread.join());
+        violations
+            .filter_map(|found| found.expect("no panic"))
+            .next()
+    })
+}
+
+#[test]
+fn no_seed_breaks_an_invariant() {
+    let first = number("SIMULATION_FIRST", 0);
+    let seeds = first..first + number("SIMULATION_SEEDS", SEEDS);
+    if let Some((seed, violation)) = first_violation_of_all(seeds) {
+        panic!("SIMULATION_FIRST={seed} SIMULATION_SEEDS=1 shows it: {violation}");
+    }
+}
+
+/// The invariant that a planted fault breaks.
+fn found(fault: Fault) -> Option<&'static str> {
+    if !ground::can_be() {
+        return None;
+    }
+    let (_, violation) =
+        first_violation(0..500, fault).unwrap_or_else(|| panic!("500 seeds do not see {fault:?}"));
+    Some(violation.invariant)
+}
+
+#[test]
+fn a_lost_frame_is_found() {
+    assert!(matches!(found(Fault::LostFrame), None | Some("I3")));
+}
+
+#[test]
+fn a_double_free_is_found() {
+    assert!(matches!(found(Fault::DoubleFree), None | Some("I3")));
+}
+
+#[test]
+fn a_late_answer_in_a_slot_that_is_used_again_is_found() {
+    assert!(matches!(found(Fault::NoQuarantine), None | Some("I1")));
+}
