@@ -40,20 +40,6 @@ pub struct Extras {
     pub identities: BTreeMap<&'static str, String>,
     /// `dq:changeName`: the question is the configuration's to put back.
     pub renamed: bool,
-    pub restart: Restart,
-    /// The answer is one from the cache whose time is over.
-    pub is_stale: bool,
-}
-
-/// `dq:setRestartable` and `dr:restart`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Restart {
-    /// It may be asked again.
-    pub is_allowed: bool,
-    /// It is to be: the response is discarded.
-    pub is_wanted: bool,
-    /// How often it was.
-    pub count: u16,
 }
 
 /// An extended DNS error (RFC 8914 §2).
