@@ -1,5 +1,10 @@
-//! `millrace zone check FILE NAME` and `millrace zone print FILE NAME`: a zone file read as the server reads it.
+//! `millrace zone check FILE NAME` and `millrace zone print FILE NAME`: a zone file read as the server reads it. The other
+//! words are for the running instance: see [`ask`].
 
+mod ask;
+mod bar;
+
+use crate::control::protocol::{DEFAULT_PATH, Request};
 use crate::local::{self, Progress};
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
@@ -8,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use wire::name::NameBuf;
 
-/// Zone files
+/// Zone files, and zones of the running instance
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "millrace zone")]
 pub(super) struct ZoneArguments {
@@ -22,6 +27,23 @@ enum Word {
     Check(Which),
     /// Print a zone's records, one a line, names in canonical order
     Print(Which),
+    /// Say how zones are: serial, timers, what was done last
+    Status(Names),
+    /// Read files that have changed, ask primaries whether theirs are newer
+    Reload(Names),
+    /// Transfer whole zones from their primaries, whatever the serial
+    Retransfer(Names),
+    /// Tell secondaries which serial there is
+    Notify(Names),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+struct Names {
+    /// Zones; none: all
+    names: Vec<String>,
+    /// Where the instance's control socket is
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_PATH)]
+    control: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
@@ -42,20 +64,37 @@ impl ZoneArguments {
     }
 
     pub(super) fn run(&self) -> ExitCode {
-        let (Word::Check(which) | Word::Print(which)) = &self.command;
-        let read = match local::read(which.name.as_name(), &which.file, &Progress::default()) {
-            Ok(read) => read,
-            Err(errors) => {
-                errors.iter().for_each(|error| eprintln!("{error}"));
-                return ExitCode::FAILURE;
-            }
-        };
-        // Whoever closed our standard output does not want to read on.
-        let _ = match &self.command {
-            Word::Check(which) => check(which, &read),
-            Word::Print(_) => print(&read),
-        };
-        ExitCode::SUCCESS
+        match &self.command {
+            Word::Check(which) => of_file(which, |read| check(which, read)),
+            Word::Print(which) => of_file(which, print),
+            Word::Status(names) => ask::status(&names.control, &names.names),
+            Word::Reload(names) => ask::begin(&names.control, &names.names, |zones| {
+                Request::ZoneReload { zones }
+            }),
+            Word::Retransfer(names) => ask::begin(&names.control, &names.names, |zones| {
+                Request::ZoneRetransfer { zones }
+            }),
+            Word::Notify(names) => ask::begin(&names.control, &names.names, |zones| {
+                Request::ZoneNotify { zones }
+            }),
+        }
+    }
+}
+
+/// Reads the file, with a bar where somebody watches, and does something with it.
+fn of_file(which: &Which, act: impl FnOnce(&local::ReadZone) -> io::Result<()>) -> ExitCode {
+    let progress = Progress::default();
+    let reading = || local::read(which.name.as_name(), &which.file, &progress);
+    match bar::shown(&progress, reading) {
+        Ok(read) => {
+            // Whoever closed our standard output does not want to read on.
+            let _ = act(&read);
+            ExitCode::SUCCESS
+        }
+        Err(errors) => {
+            errors.iter().for_each(|error| eprintln!("{error}"));
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -101,5 +140,17 @@ mod tests {
         assert_eq!(read.command, Word::Check(Which { file, name }));
         assert!(ZoneArguments::read(&words("zone print example.zone")).is_err());
         assert!(ZoneArguments::read(&words("zone print example.zone a..b")).is_err());
+    }
+
+    #[test]
+    fn other_words_take_names_or_none() {
+        let read = |line| ZoneArguments::read(&words(line)).unwrap().command;
+        let names = |names: &[&str], control: &str| Names {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            control: control.into(),
+        };
+        assert_eq!(read("zone status"), Word::Status(names(&[], DEFAULT_PATH)));
+        let expected = Word::Retransfer(names(&["a.", "b."], "/tmp/c"));
+        assert_eq!(read("zone retransfer a. b. --control /tmp/c"), expected);
     }
 }

@@ -53,6 +53,30 @@ pub enum Request {
     /// What AF_XDP receives and sends; the reply is followed by a pcapng stream that ends with the connection.
     #[serde(rename = "mirror")]
     Mirror(MirrorRequest),
+    /// One [`crate::local::ZoneStatus`] each, of these zones or of all; the same of the others.
+    #[serde(rename = "zone status")]
+    ZoneStatus {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    /// Begins to read files that have changed, and to ask primaries; one [`crate::local::Begun`] each.
+    #[serde(rename = "zone reload")]
+    ZoneReload {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    /// Begins to transfer whole zones, whatever their serial.
+    #[serde(rename = "zone retransfer")]
+    ZoneRetransfer {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    /// Begins to tell secondaries.
+    #[serde(rename = "zone notify")]
+    ZoneNotify {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
 }
 
 /// A query that nobody has sent: see [`crate::pipeline::explain`].
@@ -81,7 +105,7 @@ pub struct MirrorRequest {
 }
 
 /// The commands, as an error names them.
-pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror";
+pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror, zone status, zone reload, zone retransfer, zone notify";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -162,5 +186,22 @@ mod tests {
         let form =
             format!(r#"a request looks like {{"command":"stats"}}: one of {COMMANDS} expected"#);
         assert_eq!(parse("[1]").unwrap_err(), form);
+    }
+
+    #[test]
+    fn zones_are_named_or_all_are_meant() {
+        let zones = vec!["a.".to_owned()];
+        for (line, request) in [
+            (
+                r#"{"command":"zone status"}"#,
+                Request::ZoneStatus { zones: Vec::new() },
+            ),
+            (
+                r#"{"command":"zone reload","zones":["a."]}"#,
+                Request::ZoneReload { zones },
+            ),
+        ] {
+            assert_eq!(parse(line), Ok(request));
+        }
     }
 }

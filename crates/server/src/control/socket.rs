@@ -9,12 +9,14 @@ use super::protocol::{ExplainRequest, REQUEST_MAX, Reply, Request, TRANSFER, nam
 use crate::clock::Now;
 use crate::commands::{self, xdp};
 use crate::frontend::tap::Tap;
+use crate::local::{Local, Order};
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::explain::{Supposed, explain};
 use crate::random::Random;
 use crate::stop::Stop;
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::unistd::Gid;
+use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -341,6 +343,12 @@ impl Desk {
             Request::Reload => lines(self.commands.reload()),
             Request::Restart => lines(self.commands.restart()),
             Request::Explain(asked) => lines(self.explain(&asked)),
+            Request::ZoneStatus { zones } => lines(self.local().status(&zones)),
+            Request::ZoneReload { zones } => lines(self.local().begin(&zones, &Order::Reload)),
+            Request::ZoneRetransfer { zones } => {
+                lines(self.local().begin(&zones, &Order::Retransfer))
+            }
+            Request::ZoneNotify { zones } => lines(self.local().begin(&zones, &Order::Notify)),
             // Answered by a stream: see `answer`.
             Request::Mirror(_) => Reply::Error("a mirror is a connection of its own".to_owned()),
         }
@@ -362,6 +370,10 @@ impl Desk {
         explain(&self.metrics.config(), &supposed, Now::read(), &mut random)
     }
 
+    fn local(&self) -> Arc<Local> {
+        Arc::clone(&self.metrics.config().local)
+    }
+
     fn statistics(&self) -> Map<String, Json> {
         let statistics = self.metrics.statistics().into_iter();
         statistics
@@ -370,7 +382,7 @@ impl Desk {
     }
 }
 
-fn lines(outcome: Result<Vec<String>, String>) -> Reply {
+fn lines<T: Serialize>(outcome: Result<Vec<T>, String>) -> Reply {
     match outcome {
         Ok(lines) => Reply::of(lines),
         Err(reason) => Reply::Error(reason),

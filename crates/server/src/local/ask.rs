@@ -14,7 +14,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 use wire::codes::{QtypeText, qtype, rcode};
 use wire::message::{
-    Header, MESSAGE_LENGTH_MAX, Records, Section, parse_response, question_matches,
+    HEADER_LENGTH, Header, MESSAGE_LENGTH_MAX, Records, Section, parse_response, question_matches,
 };
 use wire::name::{NAME_LENGTH_MAX, Name, compressed};
 use zone::record::Record;
@@ -167,11 +167,17 @@ async fn answer(
         if !is_answer(message, request) {
             continue;
         }
-        let length = match &mut session {
-            Some(session) => session.verify(message, seconds_now())?,
-            None => length,
+        let Some(session) = &mut session else {
+            return Ok(message.to_vec());
         };
-        return Ok(buffer[..length].to_vec());
+        let length = session.verify(message, seconds_now())?;
+        let mut answer = message[..length].to_vec();
+        // The signature was cut off, and is counted no more.
+        if let Some(mut header) = Header::read(&answer) {
+            header.set_additional_count(header.additional_count().saturating_sub(1));
+            answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+        }
+        return Ok(answer);
     }
 }
 
@@ -195,7 +201,9 @@ fn soa_serial(answer: &[u8], apex: Name<'_>) -> Option<u32> {
     if header.rcode() != 0 || !header.aa() {
         return None;
     }
-    let start = parts.question.map_or(12, |question| question.end);
+    let start = parts
+        .question
+        .map_or(HEADER_LENGTH as u16, |question| question.end);
     let mut records = Records::new(answer, start, &header).flatten();
     let is_soa = |record: &wire::message::Record| {
         let mut buffer = [0; NAME_LENGTH_MAX];

@@ -1,14 +1,8 @@
-//! For tests: zones in text, settings, a primary by script.
+//! For tests: zones in text.
 
-use super::live::Live;
-use super::settings::{Peer, ZoneSettings};
-use crate::local::acl::{Acl, Action, Entry};
-use std::net::SocketAddr;
-use std::sync::Arc;
 use wire::name::NameBuf;
 use zone::file::{Opener, Reader, Settings};
 use zone::record::Record;
-use zone::tsig::{Algorithm, Key};
 use zone::zone::Zone;
 
 pub(super) fn apex() -> NameBuf {
@@ -39,31 +33,4 @@ pub(super) fn zone(serial: u32, lines: &str) -> Zone {
 /// What a zone holds, one record a line.
 pub(super) fn listed(zone: &Zone) -> Vec<String> {
     zone.records().map(|record| record.to_string()).collect()
-}
-
-pub(super) fn key(algorithm: Algorithm) -> Arc<Key> {
-    let name: NameBuf = "k.".parse().expect("a name");
-    Arc::new(Key::new(name.as_name(), algorithm, b"secret of a test"))
-}
-
-/// A secondary of the primary at `address`.
-pub(super) fn secondary(address: SocketAddr, key: Option<Arc<Key>>) -> ZoneSettings {
-    ZoneSettings {
-        primaries: vec![Peer { address, key }],
-        ..ZoneSettings::new(apex())
-    }
-}
-
-/// Everybody may, with this key or without any.
-pub(super) fn everybody(action: Action, key: Option<&Key>) -> Acl {
-    let entry = Entry {
-        action,
-        network: "0.0.0.0/0".parse().expect("a network"),
-        key: key.map(|key| key.name().to_owned()),
-    };
-    [entry].into_iter().collect()
-}
-
-pub(super) fn live() -> Arc<Live> {
-    Arc::new(Live::new(&apex()))
 }

@@ -28,22 +28,25 @@ pub(super) fn all(local: &Local) -> Vec<Line> {
     let next = AtomicUsize::new(0);
     let said: Vec<Mutex<Vec<Line>>> = needed.iter().map(|_| Mutex::default()).collect();
     let finished = (Mutex::new(0), Condvar::new());
-    thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let place = next.fetch_add(1, Relaxed);
-                    let Some((live, settings)) = needed.get(place) else {
-                        break;
-                    };
-                    let lines = live.load(settings, local.state_directory());
-                    *said[place].lock().unwrap_or_else(PoisonError::into_inner) = lines;
-                    *finished.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-                    finished.1.notify_all();
-                }
-            });
+    let load = || {
+        loop {
+            let place = next.fetch_add(1, Relaxed);
+            let Some((live, settings)) = needed.get(place) else {
+                break;
+            };
+            let lines = live.load(settings, local.state_directory());
+            *said[place].lock().unwrap_or_else(PoisonError::into_inner) = lines;
+            *finished.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            finished.1.notify_all();
         }
+    };
+    thread::scope(|scope| {
+        let loading: Vec<_> = (0..threads).map(|_| scope.spawn(load)).collect();
         say_progress(&needed, &finished);
+        for thread in loading {
+            // A panic has been said by then; its zone is not loaded.
+            let _ = thread.join();
+        }
     });
     let lines = said
         .into_iter()

@@ -2,8 +2,11 @@
 
 use super::live::{Live, State, seconds_now};
 use super::settings::ZoneSettings;
+use super::{Local, Order};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
+use wire::name::NameBuf;
 
 /// One zone, now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +72,55 @@ impl ZoneStatus {
         }
     }
 }
+
+impl Local {
+    /// How these zones are, or all.
+    ///
+    /// # Errors
+    /// A name that is none, or not served.
+    pub fn status(&self, names: &[String]) -> Result<Vec<ZoneStatus>, String> {
+        let picked = self.picked(names)?;
+        let status = |(live, settings): &Picked<'_>| ZoneStatus::of(live, settings);
+        Ok(picked.iter().map(status).collect())
+    }
+
+    /// Gives an order to these zones, or to all.
+    ///
+    /// # Errors
+    /// A name that is none, or not served.
+    pub fn begin(&self, names: &[String], order: &Order) -> Result<Vec<Begun>, String> {
+        let give = |(live, _): &Picked<'_>| {
+            let works = live.state().works + 1;
+            match live.orders.try_send(order.clone()) {
+                Ok(()) => Ok(Begun {
+                    name: live.apex.to_string(),
+                    works,
+                }),
+                Err(_) => Err(format!(
+                    "zone {}: it has more orders than it can follow: try again",
+                    live.apex
+                )),
+            }
+        };
+        self.picked(names)?.iter().map(give).collect()
+    }
+
+    fn picked(&self, names: &[String]) -> Result<Vec<Picked<'_>>, String> {
+        if names.is_empty() {
+            return Ok(self.iter().collect());
+        }
+        let find = |text: &String| {
+            let name: NameBuf = text.parse().map_err(|error| format!("'{text}': {error}"))?;
+            self.find(name.as_name()).ok_or_else(|| {
+                format!("zone {name} is not served: `millrace zone status` lists those that are")
+            })
+        };
+        names.iter().map(find).collect()
+    }
+}
+
+/// A zone that is meant.
+type Picked<'l> = (&'l Arc<Live>, &'l Arc<ZoneSettings>);
 
 /// One line, without the line's end.
 impl fmt::Display for ZoneStatus {

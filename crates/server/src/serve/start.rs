@@ -44,7 +44,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use xsk::Pulses;
 
 /// Why the daemon does not start.
@@ -128,6 +128,7 @@ impl Daemon {
         let mut config = lua.derive(None)?;
         let (local, lines) = lua.edit(|spec| Local::load(&spec.zones, &Local::default()));
         lines.iter().for_each(local::Line::log);
+        until_alone();
         config.local = Arc::new(local);
         privileges::raise_memlock();
         let mut devices = network::Devices::default();
@@ -231,6 +232,16 @@ pub(super) fn helper() -> Helper {
         );
         Helper::none()
     })
+}
+
+/// Waits until the threads that loaded zones are gone: one that was joined may be in the kernel's list for a moment more, and
+/// capabilities are given away by that list.
+fn until_alone() {
+    let begun = Instant::now();
+    let threads = || std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    while threads() > 1 && begun.elapsed() < Duration::from_secs(1) {
+        std::thread::yield_now();
+    }
 }
 
 /// Without a word of the kernel's there is no AF_XDP.
