@@ -35,8 +35,8 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 
 /// The policy of a pool, or the default one.
 fn policy_name(spec: &Spec, pool: Option<&PoolSpec>) -> String {
-    let own = pool.and_then(|pool| pool.policy.clone());
-    own.unwrap_or_else(|| spec.policy.clone()).name().to_owned()
+    let own = pool.and_then(|pool| pool.policy);
+    own.unwrap_or(spec.policy).name().to_owned()
 }
 
 // ---------------------------------------------------------------------------------------------- showServers

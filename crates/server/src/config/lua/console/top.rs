@@ -146,7 +146,7 @@ fn last_labels(name: &NameBuf, labels: Option<usize>) -> String {
         return name.to_string();
     };
     let mut suffixes = name.suffixes();
-    let found = suffixes.find(|suffix| usize::from(suffix.labels_count()) <= labels);
+    let found = suffixes.find(|suffix| suffix.labels_count() <= labels);
     found.map_or_else(|| ".".to_owned(), |suffix| suffix.to_string())
 }
 

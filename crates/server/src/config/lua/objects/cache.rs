@@ -120,8 +120,11 @@ fn text(cache: CacheObject, lua: &Lua) -> mlua::Result<String> {
     Ok(format!("{entries}/{maximum}"))
 }
 
+/// A title and its count.
+type Count = (&'static str, fn(&CacheCounts) -> &Sharded);
+
 /// What printStats shows, in dnsdist's order.
-const COUNTS: [(&str, fn(&CacheCounts) -> &Sharded); 8] = [
+const COUNTS: [Count; 8] = [
     ("Hits", |counts| &counts.hits),
     ("Misses", |counts| &counts.misses),
     ("Deferred inserts", |counts| &counts.deferred_inserts),
