@@ -16,7 +16,7 @@
 
 mod sinks;
 
-pub use sinks::{Facility, open_verbose};
+pub use sinks::Facility;
 
 use std::borrow::Cow;
 use std::fmt::{Display, Write as _};

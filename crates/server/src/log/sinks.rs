@@ -77,10 +77,7 @@ pub(super) fn to_verbose_file(settings: &Settings, line: &str) -> bool {
 }
 
 /// Opens the file of setVerboseLogDestination: lines are added to what is there.
-///
-/// # Errors
-/// What the kernel says.
-pub fn open_verbose(path: &Path) -> std::io::Result<File> {
+fn open_verbose(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
 }
 

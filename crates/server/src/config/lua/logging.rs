@@ -2,7 +2,6 @@
 
 use super::options::{Options, shown};
 use super::{define, spec, wrong};
-use crate::config::spec::Purpose;
 use crate::log::{self, Facility, Priority, Shape, Times};
 use mlua::{FromLua, Lua, Table, Value};
 use std::path::PathBuf;
@@ -37,12 +36,17 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         Ok(())
     })?;
     define(lua, "setVerboseLogDestination", |lua, path: PathBuf| {
-        let mut spec = spec(lua)?;
-        if spec.purpose == Purpose::Serve {
-            let open = log::open_verbose(&path);
-            open.map_err(|error| wrong(format!("{}: {error}", path.display())))?;
+        // The file is opened when there is something to write.
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        if folder.is_some_and(|folder| !folder.is_dir()) {
+            let path = path.display();
+            return Err(wrong(format!(
+                "{path}: a file in a folder that exists expected"
+            )));
         }
-        spec.logging.outlets.verbose_file = Some(path);
+        spec(lua)?.logging.outlets.verbose_file = Some(path);
         Ok(())
     })
 }

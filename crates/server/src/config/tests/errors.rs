@@ -178,7 +178,7 @@ fn faults_are_collected_with_their_places() {
 #[test]
 fn what_only_observes_loads_and_is_remarked_once() {
     let state = state(
-        "for i=1,3 do addLocal('192.0.2.1', {reusePort=true, cpus={i}}) end setSyslogFacility('x')\n\
+        "for i=1,3 do addLocal('192.0.2.1', {reusePort=true, cpus={i}}) end snmpAgent(true)\n\
          addAction(AllRule(), TeeAction('192.0.2.9')) newServer{address='192.0.2.1', sockets=4, nosuch=1}",
         None,
     )
@@ -206,7 +206,7 @@ fn what_only_observes_loads_and_is_remarked_once() {
         said,
         [
             no_effect("1", "addLocal: cpus"),
-            no_effect("1", "setSyslogFacility"),
+            no_effect("1", "snmpAgent"),
             no_effect("2", "TeeAction"),
             no_effect("2", "newServer: sockets"),
             (
