@@ -94,9 +94,9 @@ pub fn late_after(slowest: Duration) -> Duration {
 
 /// A pool's allowance of second queries: lives on over a reload.
 ///
-/// Each query earns a twentieth of one. A query that is late costs a whole one, granted or not: when more than one in
-/// twenty is late, no single server is slow but all are, and more queries would make it worse. Then nothing is granted
-/// until fewer are.
+/// Each query earns a twentieth of one. A query that is late costs a whole one, and half of one where it is not granted:
+/// when more than one in ten is late, no single server is slow but all are, and more queries would make it worse. Then
+/// nothing is granted until fewer are.
 #[derive(Debug, Default)]
 pub struct Hedging(AtomicI64);
 
@@ -117,7 +117,13 @@ impl Hedging {
 
     /// A query is late: whether a second server may be asked.
     pub fn spend(&self) -> bool {
-        let charge = |balance: i64| Some((balance - EARNINGS_OF_ONE).max(-BALANCE_MAX));
+        let charge = |balance: i64| {
+            let cost = match balance >= EARNINGS_OF_ONE {
+                true => EARNINGS_OF_ONE,
+                false => EARNINGS_OF_ONE / 2,
+            };
+            Some((balance - cost).max(-BALANCE_MAX))
+        };
         let before = self.0.fetch_update(Relaxed, Relaxed, charge);
         before.unwrap_or_else(|balance| balance) >= EARNINGS_OF_ONE
     }
