@@ -22,6 +22,8 @@ pub(crate) fn options(address: &str) -> ServerOptions {
         tcp_send_timeout: Duration::from_secs(30),
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
+        use_client_subnet: false,
+        disable_zero_scope: false,
         tcp_in_flight: 1,
         source: None,
         health: HealthOptions {

@@ -32,6 +32,10 @@ pub struct ServerOptions {
     pub tcp_send_timeout: Duration,
     pub tcp_receive_timeout: Duration,
     pub tcp_only: bool,
+    /// useClientSubnet: queries say from what network they come.
+    pub use_client_subnet: bool,
+    /// disableZeroScope: no answer of its is kept for all networks.
+    pub disable_zero_scope: bool,
     /// maxInFlight: queries on one TCP connection at a time, at least 1.
     pub tcp_in_flight: usize,
     /// `source`: an address.

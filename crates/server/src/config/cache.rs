@@ -21,6 +21,8 @@ pub struct CacheOptions {
     pub dont_age: bool,
     /// keepStaleData: nothing is removed while a pool of the cache has no server that is up.
     pub keep_stale_data: bool,
+    /// parseECS: answers for all networks are kept once.
+    pub parse_subnet: bool,
     /// cookieHashing: EDNS cookies are a part of the key.
     pub cookie_hashing: bool,
     /// skipOptions: EDNS options that are no part of the key; the cookie is in here unless `cookie_hashing`.
@@ -42,6 +44,7 @@ impl CacheOptions {
             truncated_ttl: 0,
             dont_age: false,
             keep_stale_data: false,
+            parse_subnet: false,
             cookie_hashing: false,
             skip_options: vec![
                 wire::codes::edns_option::COOKIE,

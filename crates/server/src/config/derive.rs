@@ -44,6 +44,9 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
             .iter()
             .map(|server| server.options.health.mode)
             .collect(),
+        uses_subnets: servers
+            .iter()
+            .any(|server| server.options.use_client_subnet),
         servers,
         next_server,
         listeners,

@@ -40,6 +40,7 @@ use crate::pipeline::authority::Authority;
 #[cfg(doc)]
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::{Chains, Rule};
+use crate::pipeline::subnet::SubnetTuning;
 use console::Console;
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
@@ -69,6 +70,8 @@ pub struct Config {
     /// What passes each listener, by the same order and by [`Protocol`]; none before [`Config::count_traffic`].
     pub traffic: Vec<[Arc<Traffic>; 2]>,
     pub tuning: Tuning,
+    /// Some server has useClientSubnet.
+    pub uses_subnets: bool,
     pub webserver: Option<Webserver>,
     /// setServerID; empty when not given.
     pub server_id: String,
@@ -201,6 +204,8 @@ pub struct Tuning {
     /// setRingBuffersSize: entries of each ring, over all workers.
     pub ring_entries: usize,
     pub policies: PolicyTuning,
+    /// What servers with useClientSubnet are told.
+    pub subnets: SubnetTuning,
 }
 
 /// Limits of TCP clients and of connections to backends.
@@ -266,6 +271,7 @@ impl Default for Tuning {
             },
             ring_entries: 10_000,
             policies: PolicyTuning::default(),
+            subnets: SubnetTuning::default(),
         }
     }
 }

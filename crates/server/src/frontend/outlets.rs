@@ -40,7 +40,7 @@ impl Outlets {
                 );
             }
             Verdict::Forward(forward) => {
-                let message = &arrival.message[..arrival.length];
+                let message = &arrival.message[..forward.length];
                 self.send_legs(message, env);
                 self.forward(&forward, message, env);
             }

@@ -164,7 +164,6 @@ fn query(
         room: udp::QUERY_ROOM,
     };
     let verdict = pipeline::run(&mut arrival, env);
-    let length = arrival.length;
     match verdict {
         Verdict::Answer(length) => {
             let headers = packet.reply_headers();
@@ -172,8 +171,8 @@ fn query(
         }
         Verdict::Forward(out) => {
             // Before the frame leaves, and its bytes with it.
-            send_legs(&frame, start..start + length, outlets, env);
-            forward(frame, start, length, &out, outlets, env);
+            send_legs(&frame, start..start + out.length, outlets, env);
+            forward(frame, start, &out, outlets, env);
         }
         Verdict::HandOver(hand_over) => {
             if !outlets
@@ -205,15 +204,8 @@ fn send_legs(frame: &Frame, message: Range<usize>, outlets: &mut Outlets, env: &
 }
 
 /// Sends the query in `frame` to its backend: in place where a ring of ours leads there, else by the port's kernel socket.
-fn forward(
-    frame: Frame,
-    start: usize,
-    length: usize,
-    out: &Forward<'_>,
-    outlets: &mut Outlets,
-    env: &Env<'_>,
-) {
-    let address = out.server.options.address;
+fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets, env: &Env<'_>) {
+    let (address, length) = (out.server.options.address, out.length);
     if let Some((device, next_hop)) = out.server.xsk.get()
         && let Some(queue) = outlets.devices.queue(device)
         && length <= queue.room(address.is_ipv4())

@@ -129,6 +129,8 @@ pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
         tcp_send_timeout: Duration::from_secs(30),
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
+        use_client_subnet: false,
+        disable_zero_scope: false,
         tcp_in_flight: 1,
         source: None,
         health,

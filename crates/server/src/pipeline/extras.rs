@@ -1,6 +1,7 @@
 //! What a few queries carry along to their answers, because rules said so: most carry nothing, and pay a comparison for it.
 
 use super::query::Query;
+use super::subnet::SubnetWishes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::codes::edns_option;
@@ -16,6 +17,8 @@ pub struct Marks {
     pub edns_added: bool,
     /// The client subnet option.
     pub subnet_added: bool,
+    /// The cache may keep the answer for all networks, if it says that it is for all.
+    pub zero_scope: bool,
 }
 
 /// The marks that rules and functions of the configuration put on a query, for later rules.
@@ -32,6 +35,7 @@ pub struct Extras {
     pub errors: Vec<ExtendedError>,
     /// Errors that the answer has already are taken out.
     pub clear_errors: bool,
+    pub subnet: SubnetWishes,
     /// DelayAction: the answer waits so long, over UDP.
     pub delay: Duration,
     /// SetTagAction, `dq:setTag`.

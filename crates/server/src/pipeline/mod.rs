@@ -17,6 +17,7 @@ pub mod route;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod scene;
+pub mod subnet;
 pub mod zone_traffic;
 
 use crate::backend::Forwarder;
@@ -33,7 +34,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
-pub const STAGES: [&str; 6] = ["acl", "parse", "rules", "authority", "cache", "route"];
+pub const STAGES: [&str; 7] = [
+    "acl",
+    "parse",
+    "rules",
+    "authority",
+    "subnet",
+    "cache",
+    "route",
+];
 
 /// What a stage may use beside the query itself: one per worker and batch.
 pub struct Env<'c> {
@@ -78,6 +87,8 @@ pub enum Verdict<'c> {
 #[derive(Debug)]
 pub struct Forward<'c> {
     pub server: &'c Arc<Server>,
+    /// The query is so many bytes at the front of the buffer: rules may have changed its length.
+    pub length: usize,
     /// The backend port it must leave from.
     pub port: Port,
 }
@@ -217,7 +228,7 @@ pub fn resume<'c>(
     query.extras = extras;
     let verdict = authority::answer(&mut query, env)
         .or_else(|| cache::answer(&mut query, env))
-        .unwrap_or_else(|| route::choose(&mut query, env));
+        .unwrap_or_else(|| route::choose(&mut query, None, env));
     if let Verdict::Drop(reason) = &verdict {
         env.shard.count_drop(*reason);
     }
@@ -251,11 +262,16 @@ fn stages<'c>(
         return verdict;
     }
     follow.reached(4, Some(&query));
+    let picked = match subnet::add(&mut query, env) {
+        Ok(picked) => picked,
+        Err(verdict) => return verdict,
+    };
+    follow.reached(5, Some(&query));
     if let Some(verdict) = cache::answer(&mut query, env) {
         return verdict;
     }
-    follow.reached(5, Some(&query));
-    route::choose(&mut query, env)
+    follow.reached(6, Some(&query));
+    route::choose(&mut query, picked, env)
 }
 
 #[cfg(test)]

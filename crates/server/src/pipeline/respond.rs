@@ -7,7 +7,7 @@ use super::query::{Protocol, Query, Way};
 use super::rings::Answered;
 use super::rules::actions::response::cap_ttls;
 use super::rules::response::{self, Response, ResponseRule};
-use super::{Env, HandOver, HandOverReason, Verdict};
+use super::{Env, HandOver, HandOverReason, Verdict, subnet};
 use crate::backend::exchange::Waiting;
 use crate::backend::several::Opening;
 use crate::config::{Config, Tuning};
@@ -140,10 +140,11 @@ fn finish<'c>(
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.response, &mut response, env)?;
+    let is_for_all = subnet::is_for_all(waiting.marks, &response.view);
     if waiting.marks != Marks::default() {
         extras::take_out_marked(&mut response.view);
     }
-    keep(waiting, parts, &mut response, env)?;
+    keep(waiting, (parts, is_for_all), &mut response, env)?;
     finish_rules(&mut response, env);
     let mut answer = response.view;
     waiting.extras = answer.extras.take();
@@ -157,8 +158,8 @@ fn finish<'c>(
 
 /// Puts the response into the pool's cache, if it has one and takes it.
 fn keep<'c>(
-    waiting: &Waiting,
-    parts: &ResponseParts,
+    waiting: &mut Waiting,
+    (parts, is_for_all): (&ResponseParts, bool),
     response: &mut Response<'_>,
     env: &mut Env<'c>,
 ) -> Result<(), DropReason> {
@@ -179,6 +180,12 @@ fn keep<'c>(
             parse_response(response.view.bytes()).map_err(|_| DropReason::ResponseMalformed)?
         }
     };
+    if is_for_all
+        && cache.options().parse_subnet
+        && let Some(parts) = subnet::take_out(waiting)
+    {
+        waiting.parts = parts;
+    }
     let asked = Asked {
         query: waiting.message(),
         parts: &waiting.parts,

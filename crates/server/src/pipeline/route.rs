@@ -6,9 +6,12 @@ use super::{Env, Forward, HandOver, HandOverReason, Verdict, authority, respond}
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::Choice;
 use crate::backend::pool::Pool;
+use crate::backend::server::Server;
 use crate::backend::several::Opening;
 use crate::config::Config;
+use crate::config::pools::PoolId;
 use crate::counters::Counter;
+use std::sync::Arc;
 use wire::codes::rcode;
 
 /// A policy of the configuration's own.
@@ -18,22 +21,50 @@ pub trait Chooser: Send + Sync {
     fn name(&self) -> &str;
 }
 
-/// Chooses a server of the query's pool and opens an exchange with it.
-pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+/// A server that the policy has chosen.
+#[derive(Clone, Copy)]
+pub struct Picked<'c> {
+    id: PoolId,
+    pool: &'c Arc<Pool>,
+    pub server: &'c Arc<Server>,
+}
+
+/// Has the policy of the query's pool choose a server.
+#[inline]
+pub fn pick<'c>(query: &Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
     let config: &'c Config = env.config;
-    let Some((pool, server)) = config.pool(query.pool).and_then(|pool| {
-        if let Some(chooser) = &pool.chooser {
-            let place = chooser.choose(pool, query, env)?;
-            return Some((pool, pool.servers.get(place)?));
-        }
-        let mut choice = Choice {
-            now: env.now,
-            random: env.random,
-            tuning: &config.tuning.policies,
-            name: query.name(),
-        };
-        Some((pool, pool.policy.choose(pool, &mut choice)?))
-    }) else {
+    let pool = config.pool(query.pool)?;
+    let picked = |server| Picked {
+        id: query.pool,
+        pool,
+        server,
+    };
+    if let Some(chooser) = &pool.chooser {
+        let place = chooser.choose(pool, query, env)?;
+        return pool.servers.get(place).map(picked);
+    }
+    let mut choice = Choice {
+        now: env.now,
+        random: env.random,
+        tuning: &config.tuning.policies,
+        name: query.name(),
+    };
+    pool.policy.choose(pool, &mut choice).map(picked)
+}
+
+/// Opens an exchange with the server that was picked, or with one that is chosen now.
+pub fn choose<'c>(
+    query: &mut Query<'_>,
+    picked: Option<Picked<'c>>,
+    env: &mut Env<'c>,
+) -> Verdict<'c> {
+    let config: &'c Config = env.config;
+    // Rules on what the cache has not may have chosen another pool since.
+    let picked = match picked {
+        Some(picked) if picked.id == query.pool => Some(picked),
+        _ => pick(query, env),
+    };
+    let Some(Picked { pool, server, .. }) = picked else {
         env.shard.count(Counter::NoPolicy);
         return no_server(query, env);
     };
@@ -61,7 +92,11 @@ pub fn choose<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         port.map(|port| (server, port))
     };
     match opened {
-        Ok((server, port)) => Verdict::Forward(Forward { server, port }),
+        Ok((server, port)) => Verdict::Forward(Forward {
+            server,
+            length: query.length,
+            port,
+        }),
         Err(OpenError::QueryTooLong) => hand_over(HandOverReason::LongQuery, query),
         Err(OpenError::Full) => Verdict::Drop(DropReason::ExchangesFull),
         Err(OpenError::NoPort) => {

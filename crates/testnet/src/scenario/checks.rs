@@ -77,11 +77,19 @@ impl Run<'_> {
     /// I7: what the rules saw is what the backend gets, octet by octet after the ID.
     fn check_backends(&self) -> Outcome<()> {
         let asked = self.clients.asked();
+        let mut made_seen = HashSet::new();
         for backend in &self.backends {
             backend.check_all_expected()?;
             for seen in backend.seen() {
                 let same = |octets: &[u8]| octets.get(2..) == seen.octets.get(2..);
-                if !asked.iter().any(|asked| same(&asked.octets)) {
+                let made = self
+                    .scenario
+                    .made
+                    .iter()
+                    .position(|made| seen.octets.get(2..) == Some(made));
+                if let Some(made) = made {
+                    made_seen.insert(made);
+                } else if !asked.iter().any(|asked| same(&asked.octets)) {
                     let hex = dns::hex_of_octets(&seen.octets);
                     let text =
                         format!("backend {} got {hex}, which no client sent", backend.name());
@@ -89,7 +97,13 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(())
+        match (0..self.scenario.made.len()).find(|made| !made_seen.contains(made)) {
+            None => Ok(()),
+            Some(made) => Err(Failure::new(format!(
+                "no backend got {}",
+                dns::hex_of_octets(&self.scenario.made[made])
+            ))),
+        }
     }
 
     /// The run's queries really came by AF_XDP, as many as clients sent over UDP, and went on by it to

@@ -30,6 +30,8 @@ pub struct Scenario {
     pub start: StartedBy,
     /// The clients' checksum offload is on: partial checksums (F41).
     pub offload: bool,
+    /// Queries that backends must get, without their IDs, though no client sent them: rules and options made them so.
+    pub made: Vec<Vec<u8>>,
     /// Nobody can say which queries AF_XDP gets: the hash of the flow decides.
     pub mixed_paths: bool,
     /// Configurations with the door each is for; `None` is for both.

@@ -59,6 +59,7 @@ impl Reader {
             listen: SocketAddr::new(SERVER_V4, 53),
             start: StartedBy::default(),
             offload: false,
+            made: Vec::new(),
             mixed_paths: false,
             configurations: Vec::new(),
             backends: Vec::new(),
@@ -197,6 +198,7 @@ impl Reader {
             }
             ["gap", word] => scenario.gaps.push((subject(word)?, value.to_owned())),
             ["start"] => scenario.start = start(&scenario.path, value)?,
+            ["made"] => scenario.made.push(crate::dns::octets_of_hex(value)?),
             ["offload"] => scenario.offload = word_is("on", value)?,
             ["paths"] => scenario.mixed_paths = word_is("mixed", value)?,
             ["listen"] => scenario.listen = socket_address(value)?,

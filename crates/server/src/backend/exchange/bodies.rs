@@ -68,6 +68,7 @@ const FLAGS_SHIFT: u32 = 56;
 const EDNS_ADDED: u64 = 1 << 16;
 const SUBNET_ADDED: u64 = 1 << 17;
 const HAS_EXTRAS: u64 = 1 << 18;
+const ZERO_SCOPE: u64 = 1 << 19;
 
 /// All bodies.
 pub(super) struct Bodies {
@@ -156,6 +157,7 @@ impl Body<'_> {
         let scope = u64::from(scope(query.destination)) << 32;
         let marks = flag(query.marks.edns_added, EDNS_ADDED)
             | flag(query.marks.subnet_added, SUBNET_ADDED)
+            | flag(query.marks.zero_scope, ZERO_SCOPE)
             | flag(query.extras.is_some(), HAS_EXTRAS);
         self.store(
             DESTINATION_SCOPE,
@@ -292,6 +294,7 @@ impl Body<'_> {
         waiting.marks = Marks {
             edns_added: tail & EDNS_ADDED != 0,
             subnet_added: tail & SUBNET_ADDED != 0,
+            zero_scope: tail & ZERO_SCOPE != 0,
         };
         waiting.parts = words_to_parts([PARTS, PARTS + 1, PARTS + 2].map(|word| self.load(word)));
         waiting.query_length = usize::from(length).min(QUERY_ROOM);
@@ -459,7 +462,7 @@ mod tests {
             let name = wire::name::Name::parse(b"\x03www\x07eXample\x00").expect("a name");
             let length = wire::message::write_query(&mut message, 77, (name, 1, 1), flags).expect("room");
             let parts = wire::message::parse_query(&message[..length]).expect("a query");
-            let marks = Marks { edns_added, subnet_added };
+            let marks = Marks { edns_added, subnet_added, zero_scope: subnet_added };
             let query = Query {
                 message: &mut message,
                 length,

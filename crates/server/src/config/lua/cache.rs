@@ -69,6 +69,7 @@ fn from_table(entries: usize, mut options: Options<'_>) -> mlua::Result<CacheOpt
     for (name, field) in [
         ("dontAge", &mut cache.dont_age),
         ("keepStaleData", &mut cache.keep_stale_data),
+        ("parseECS", &mut cache.parse_subnet),
         ("cookieHashing", &mut cache.cookie_hashing),
     ] {
         *field = options.flag(name)?.unwrap_or(*field);
@@ -78,12 +79,7 @@ fn from_table(entries: usize, mut options: Options<'_>) -> mlua::Result<CacheOpt
     }
     cache.skip_options = skip_options(cache.skip_options, &mut options, cache.cookie_hashing)?;
     options.not_yet(&["shuffle"])?;
-    options.no_effect_yet(&[
-        "deferrableInsertLock",
-        "numberOfShards",
-        "parseECS",
-        "payloadRanks",
-    ])?;
+    options.no_effect_yet(&["deferrableInsertLock", "numberOfShards", "payloadRanks"])?;
     options.finish()?;
     Ok(cache)
 }
@@ -121,7 +117,7 @@ fn from_list(
         Option<bool>,
     );
     let mut cache = CacheOptions::new(entries);
-    let (minimum, failure, stale, dont_age, _shards, _deferrable, negative, _parse_ecs) =
+    let (minimum, failure, stale, dont_age, _shards, _deferrable, negative, parse_ecs) =
         lua.unpack_multi::<Rest>(rest)?;
     cache.maximum_ttl = u32::from_lua(maximum_ttl, lua)?;
     cache.minimum_ttl = minimum.unwrap_or(cache.minimum_ttl);
@@ -129,5 +125,6 @@ fn from_list(
     cache.stale_ttl = stale.unwrap_or(cache.stale_ttl);
     cache.dont_age = dont_age.unwrap_or(cache.dont_age);
     cache.maximum_negative_ttl = negative.unwrap_or(cache.maximum_negative_ttl);
+    cache.parse_subnet = parse_ecs.unwrap_or(false);
     Ok(cache)
 }

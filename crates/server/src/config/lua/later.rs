@@ -164,7 +164,7 @@ const CHANGES: &[&str] = &[
     "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
      HTTPPathRule HTTPPathRegexRule HTTPHeaderRule ProxyProtocolValueRule",
     // Actions on queries
-    "SpoofSVCAction LuaFFIAction LuaFFIPerThreadAction SetECSAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
+    "SpoofSVCAction LuaFFIAction LuaFFIPerThreadAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
      HTTPStatusAction SetMacAddrAction MacAddrAction",
     // Actions on responses
     "LuaFFIResponseAction LuaFFIPerThreadResponseAction",
@@ -197,8 +197,8 @@ const OBSERVES: &[&str] = &[
      showDOHResponseCodes loadTLSEngine loadTLSProvider setTicketsKeyAddedHook setTCPFastOpenKey",
     // PROXY protocol in: without setProxyProtocolACL nobody may speak it
     "setProxyProtocolApplyACLToProxiedClients setProxyProtocolMaximumPayloadSize",
-    // Backends and pools; the ECS ones have nothing to say without useClientSubnet
-    "setECSOverride setECSSourcePrefixV4 setECSSourcePrefixV6 setVerboseHealthChecks
+    // Backends and pools
+    "setVerboseHealthChecks
      getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
     // Packet cache
@@ -237,20 +237,13 @@ const OBSERVES: &[&str] = &[
 /// `false` asks for what is done anyway.
 const UNLESS_FALSE: [&str; 3] = ["truncateTC", "fixupCase", "setAllowEmptyResponse"];
 
-/// Actions that copy or log queries; the ECS and PROXY ones
-/// have nothing to say without useClientSubnet and useProxyProtocol.
-const OBSERVING_ACTIONS: [&str; 13] = [
+/// Actions that copy or log queries; the PROXY ones have nothing to say without useProxyProtocol.
+const OBSERVING_ACTIONS: [&str; 7] = [
     "DnstapLogAction",
     "RemoteLogAction",
     "SNMPTrapAction",
     "SetTraceAction",
     "TeeAction",
-    "SetDisableECSAction",
-    "DisableECSAction",
-    "SetECSOverrideAction",
-    "ECSOverrideAction",
-    "SetECSPrefixLengthAction",
-    "ECSPrefixLengthAction",
     "SetProxyProtocolValuesAction",
     "SetAdditionalProxyProtocolValueAction",
 ];

@@ -29,6 +29,7 @@ mod selectors;
 mod servers;
 mod spoof;
 pub mod state;
+mod subnets;
 mod tags;
 #[cfg(test)]
 pub(super) mod tests;
@@ -63,6 +64,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     selectors::register(lua)?;
     servers::register(lua)?;
     spoof::register(lua)?;
+    subnets::register(lua)?;
     tags::register(lua)?;
     tuning::register(lua)?;
     web::register(lua)?;

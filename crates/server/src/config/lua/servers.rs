@@ -194,6 +194,8 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
         server.tcp_receive_timeout = timeout;
     }
     server.tcp_only = options.flag("tcpOnly")?.unwrap_or(false);
+    server.use_client_subnet = options.flag("useClientSubnet")?.unwrap_or(false);
+    server.disable_zero_scope = options.flag("disableZeroScope")?.unwrap_or(false);
     // dnsdist: 0, the default, is one after the other.
     let in_flight = options.number("maxInFlight", "a number of queries below 65536")?;
     server.tcp_in_flight = in_flight.map_or(1, |number: u16| usize::from(number).max(1));
@@ -318,7 +320,7 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
 
 /// The options that nobody of the above has read.
 fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
-    options.not_yet(&["dohPath", "tls", "useClientSubnet", "useProxyProtocol"])?;
+    options.not_yet(&["dohPath", "tls", "useProxyProtocol"])?;
     options.no_effect_yet(&[
         "autoUpgrade",
         "autoUpgradeDoHKey",
@@ -343,9 +345,8 @@ fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
         "subjectAddr",
         "subjectName",
         "validateCertificates",
-        // Nor these without `dohPath`, `useClientSubnet`, `useProxyProtocol` and the lazy mode.
+        // Nor these without `dohPath`, `useProxyProtocol` and the lazy mode.
         "addXForwardedHeaders",
-        "disableZeroScope",
         "lazyHealthCheckFailedInterval",
         "lazyHealthCheckMaxBackOff",
         "lazyHealthCheckMinSampleCount",

@@ -26,6 +26,7 @@ pub use moving::FORM;
 use super::query::{Protocol, Query};
 use super::rules;
 use super::{Env, HandOver, HandOverReason, Verdict, respond};
+use crate::backend::pool::Pool;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::cache::CacheOptions;
@@ -360,6 +361,33 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
     let config: &'c Config = env.config;
     let pool = config.pool(query.pool)?;
     let cache = pool.cache.as_ref()?;
+    if let Some(verdict) = hit(cache, pool, query, env) {
+        return Some(verdict);
+    }
+    env.shard.count(Counter::CacheMisses);
+    cache.counts.misses.count(env.shard.lane);
+    rules::apply_chain(&config.chains.cache_miss, query, env)
+}
+
+/// What the pool's cache has for this query whatever network it comes from, where it has `parseECS`.
+pub fn answer_for_all<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+    let config: &'c Config = env.config;
+    let pool = config.pool(query.pool).filter(|_| !query.skip_cache)?;
+    let cache = pool.cache.as_ref()?;
+    match cache.options.parse_subnet {
+        true => hit(cache, pool, query, env),
+        false => None,
+    }
+}
+
+#[inline(always)]
+fn hit<'c>(
+    cache: &PacketCache,
+    pool: &Pool,
+    query: &mut Query<'_>,
+    env: &mut Env<'c>,
+) -> Option<Verdict<'c>> {
+    let config: &'c Config = env.config;
     let stale = || match pool.servers.iter().any(|server| server.state.is_up()) {
         true => 0,
         false => config.tuning.stale_cache_entries_ttl,
@@ -372,11 +400,7 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
             return Some(Verdict::HandOver(HandOver::of(query, reason, None)));
         }
         Some(Served::TooLong) => respond::truncated(query, env),
-        None => {
-            env.shard.count(Counter::CacheMisses);
-            cache.counts.misses.count(env.shard.lane);
-            return rules::apply_chain(&config.chains.cache_miss, query, env);
-        }
+        None => return None,
     };
     env.shard.count(Counter::CacheHits);
     cache.counts.hits.count(env.shard.lane);

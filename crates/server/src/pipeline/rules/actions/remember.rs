@@ -4,6 +4,7 @@ use crate::pipeline::Env;
 use crate::pipeline::extras::ExtendedError;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
+use ipnet::IpNet;
 use std::time::Duration;
 use wire::edit;
 use wire::message::EdnsOption;
@@ -97,6 +98,43 @@ impl Action for SetEDNSOptionAction {
 
     fn describe(&self) -> String {
         format!("add EDNS Option ({})", self.code)
+    }
+}
+
+/// SetECSAction and its relatives: what a server with useClientSubnet is told.
+pub enum SubnetAction {
+    /// `SetECSAction(v4 [, v6])`: these networks, for clients over IPv4 and IPv6.
+    Networks(IpNet, IpNet),
+    /// `SetDisableECSAction()`.
+    Disable,
+    /// `SetECSOverrideAction(override)`.
+    Override(bool),
+    /// `SetECSPrefixLengthAction(v4, v6)`, in bits.
+    Prefixes(u8, u8),
+}
+
+impl Action for SubnetAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        let wishes = &mut query.extras().subnet;
+        match *self {
+            SubnetAction::Networks(v4, v6) => wishes.networks = Some((v4, v6)),
+            SubnetAction::Disable => wishes.disabled = true,
+            SubnetAction::Override(overrides) => wishes.override_existing = Some(overrides),
+            SubnetAction::Prefixes(v4, v6) => wishes.prefixes = Some((v4, v6)),
+        }
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            SubnetAction::Networks(v4, v6) if v4 == v6 => format!("set ECS to {v4}"),
+            SubnetAction::Networks(v4, v6) => format!("set ECS to {v4} (v4), {v6} (v6)"),
+            SubnetAction::Disable => "disable ECS".to_owned(),
+            SubnetAction::Override(overrides) => {
+                format!("set ECS override to {}", u8::from(*overrides))
+            }
+            SubnetAction::Prefixes(v4, v6) => format!("set ECS prefix length to {v4}/{v6}"),
+        }
     }
 }
 
