@@ -158,75 +158,78 @@ const CONFIGURATION: &str = r#"
     greeting = "hello"
 "#;
 
+/// Commands, and what is in their answers.
+const SHOWN: &[(&str, &str)] = &[
+    ("showVersion()", "dnsdist (millrace "),
+    ("greeting", "hello\n"),
+    (
+        "showServers()",
+        "0   one                  127.0.0.1:9                    DOWN ",
+    ),
+    (
+        "showServers()",
+        "1   127.0.0.2:9          127.0.0.2:9                      UP ",
+    ),
+    (
+        "showRules()",
+        "0   refuser                                1 qname in refused.example.",
+    ),
+    (
+        "showRules({truncateRuleWidth=5})",
+        "1                                          0 (qtyp ",
+    ),
+    (
+        "topRules(1)",
+        "0   refuser                                1 ",
+    ),
+    ("getRule('refuser'):getSelector():getMatches()", "1\n"),
+    (
+        "showPools()",
+        "                                       0/1000     leastOutstanding one 127.0.0.1:9, ",
+    ),
+    ("showBinds()", " UDP                   1\n"),
+    ("getBindCount()", "2\n"),
+    ("showServerPolicy()", "leastOutstanding\n"),
+    (
+        "topQueries()",
+        "   1  www.refused.example.                        1 100.0%\n",
+    ),
+    (
+        "topClients()",
+        "   1  127.0.0.1                                   1 100.0%\n",
+    ),
+    (
+        "grepq('refused.example')",
+        " www.refused.example.      A               RD    Question\n",
+    ),
+    ("showResponseLatency()", "No traffic yet.\n"),
+    (
+        "dumpStats()",
+        "acl-drops                          \t          0 ",
+    ),
+    ("getStatisticsCounters()['self-answered']", "1\n"),
+    ("showTCPStats()", "Frontends:\n"),
+    ("showWebserverConfig()", "ACL: 127.0.0.1/32, ::1/128\n"),
+    ("pc:printStats()", "Entries: 0/1000\n"),
+    ("getServer(0)", "one\n"),
+    ("help('showACL')", "showACL(): "),
+    ("makeKey()", "setKey(\""),
+    ("testCrypto()", "Everything is ok!\n"),
+    (
+        "addLocal('127.0.0.1:1')",
+        "Error: addLocal: cannot be used at runtime",
+    ),
+    (
+        "nonsense()",
+        "Error: console:1: attempt to call global 'nonsense'",
+    ),
+];
+
 #[test]
 fn commands_show_what_there_is() {
     let instance = Instance::start(OURS, CONFIGURATION);
     assert_eq!(instance.rcode("www.refused.example"), Some(5));
-    for (command, expected) in [
-        ("showVersion()", "dnsdist (millrace "),
-        ("greeting", "hello\n"),
-        (
-            "showServers()",
-            "0   one                  127.0.0.1:9                    DOWN ",
-        ),
-        (
-            "showServers()",
-            "1   127.0.0.2:9          127.0.0.2:9                      UP ",
-        ),
-        (
-            "showRules()",
-            "0   refuser                                1 qname in refused.example.",
-        ),
-        (
-            "showRules({truncateRuleWidth=5})",
-            "1                                          0 (qtyp ",
-        ),
-        (
-            "topRules(1)",
-            "0   refuser                                1 ",
-        ),
-        ("getRule('refuser'):getSelector():getMatches()", "1\n"),
-        (
-            "showPools()",
-            "                                       0/1000     leastOutstanding one 127.0.0.1:9, ",
-        ),
-        ("showBinds()", " UDP                   1\n"),
-        ("getBindCount()", "2\n"),
-        ("showServerPolicy()", "leastOutstanding\n"),
-        (
-            "topQueries()",
-            "   1  www.refused.example.                        1 100.0%\n",
-        ),
-        (
-            "topClients()",
-            "   1  127.0.0.1                                   1 100.0%\n",
-        ),
-        (
-            "grepq('refused.example')",
-            " www.refused.example.      A               RD    Question\n",
-        ),
-        ("showResponseLatency()", "No traffic yet.\n"),
-        (
-            "dumpStats()",
-            "acl-drops                          \t          0 ",
-        ),
-        ("getStatisticsCounters()['self-answered']", "1\n"),
-        ("showTCPStats()", "Frontends:\n"),
-        ("showWebserverConfig()", "ACL: 127.0.0.1/32, ::1/128\n"),
-        ("pc:printStats()", "Entries: 0/1000\n"),
-        ("getServer(0)", "one\n"),
-        ("help('showACL')", "showACL(): "),
-        ("makeKey()", "setKey(\""),
-        ("testCrypto()", "Everything is ok!\n"),
-        (
-            "addLocal('127.0.0.1:1')",
-            "Error: addLocal: cannot be used at runtime",
-        ),
-        (
-            "nonsense()",
-            "Error: console:1: attempt to call global 'nonsense'",
-        ),
-    ] {
+    for (command, expected) in SHOWN {
         let answer = instance.ask(command);
         assert!(answer.contains(expected), "{command}:\n{answer}");
     }

@@ -138,6 +138,7 @@ fn until_serial(port: u16, wanted: u32, who: &str, log: impl Fn() -> String) {
             "{who} never had serial {wanted}:\n{}",
             log()
         );
+        // tidy: somebody else's server tells by no event that it has a zone.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -13,12 +13,12 @@ use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks, say_why};
 use crate::config::spec::Purpose;
-use crate::config::{Config, ConfigError, Listener, Webserver, Xdp};
+use crate::config::{Config, ConfigError, Listener, LuaState, Webserver, Xdp};
 use crate::control::console;
 use crate::control::listening::Listening;
 use crate::control::metrics::Metrics;
 use crate::control::protocol::DEFAULT_PATH;
-use crate::control::socket::{self, ControlSocket};
+use crate::control::socket::{self, ControlSocket, Estate};
 use crate::control::web;
 use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
@@ -119,52 +119,26 @@ impl Daemon {
         helper: Helper,
         legacy: &mut Legacy,
     ) -> Result<Daemon, StartError> {
-        let helper = Arc::new(helper);
-        let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
-        lua.edit(|spec| {
-            log::set(arguments.log_settings(spec.log_settings()));
-            say_remarks(spec);
-        });
-        let mut config = lua.derive(None)?;
-        let (local, lines) = lua.edit(|spec| Local::load(&spec.zones, &Local::default()));
-        lines.iter().for_each(local::Line::log);
-        until_alone();
-        config.local = Arc::new(local);
-        privileges::raise_memlock();
-        let mut devices = network::Devices::default();
-        let plan = first_plan(&config, &mut devices);
-        let steering = match &mut legacy.predecessor {
-            None => attached(&plan, config.tuning.keep_xdp),
-            Some(predecessor) => {
-                predecessor.load_programs(&plan);
-                Steering::default()
-            }
-        };
-        let steering = Arc::new(Mutex::new(steering));
-        let workers = workers::count(&plan, &config);
-        let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
-        let console = config.console.address;
-        let (hand_over, handed) = handover::queue();
-        let instance = Arc::new(instance(config, workers, &steering, hand_over, legacy)?);
-        legacy.fill_caches(&instance.config.load());
-        let open = open_part(&plan, &lock(&steering));
-        let (rings, queues) = match &legacy.predecessor {
-            None => rings(workers, &open, &steering)?,
-            // Frames for all queues; they are bound when the process before this one has left them.
-            Some(_) => rings(workers, &plan, &steering)?,
-        };
-        if legacy.predecessor.is_none() {
-            say_what_is_missing(&plan, &queues);
-        }
-        take_traffic(&open, &steering);
-        instance
-            .impossible_sources
-            .store(Arc::new(plan.impossible_sources.clone()));
-        let doors = doors(&arguments, webserver.as_ref(), console, legacy)?;
-        let estate = doors.control.as_ref().map(ControlSocket::estate);
-        legacy.close_unused(&instance.config.load().listeners);
-        give_privileges_away(&arguments, &capabilities, &instance.config.load())?;
+        let (lua, config) = load(&arguments)?;
+        let ground = ground(&arguments, config, legacy)?;
+        Daemon::on(ground, arguments, Arc::new(helper), lua, legacy)
+    }
 
+    /// Threads on what is prepared; from here on there are no privileges.
+    fn on(
+        ground: Ground,
+        arguments: ServeArguments,
+        helper: Arc<Helper>,
+        lua: Arc<LuaState>,
+        legacy: &mut Legacy,
+    ) -> Result<Daemon, StartError> {
+        let Ground {
+            devices,
+            plan,
+            steering,
+            instance,
+            ..
+        } = ground;
         let (sender, events) = channel();
         let services = Services::new(&instance, &sender)
             .map_err(system("starting the asynchronous runtime"))?;
@@ -173,7 +147,7 @@ impl Daemon {
         let overview = Arc::new(Overview {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
-            queues: Mutex::new(queues),
+            queues: Mutex::new(ground.queues),
             changes: Changes::default(),
             helper: Arc::clone(&helper.counts),
             reins: OnceLock::new(),
@@ -185,14 +159,11 @@ impl Daemon {
         lua.serve(&metrics);
         services.check(&instance.config.load().servers);
         services
-            .open(doors, &overview, &metrics, handed, &sender)
+            .open(ground.doors, &overview, &metrics, ground.handed, &sender)
             .map_err(system("starting services"))?;
         let keeper = services.keeper(&sender);
         keeper.follow(&instance.config.load().local);
-        let workers = start_all(rings, &instance)?;
-        let reins: Vec<_> = workers.iter().map(|worker| worker.reins.clone()).collect();
-        watchdog::start(reins.clone()).map_err(system("starting the watchdog"))?;
-        overview.reins.get_or_init(|| reins);
+        let workers = start_all(ground.rings, &overview)?;
         enter(&overview);
         Ok(Daemon {
             arguments,
@@ -216,12 +187,94 @@ impl Daemon {
             next_look: Instant::now(),
             events,
             memory: Memory::find(),
-            estate,
+            estate: ground.estate,
             successor: None,
             predecessor: legacy.predecessor.take(),
             has_left: false,
         })
     }
+}
+
+/// The configuration, its zones read.
+fn load(arguments: &ServeArguments) -> Result<(Arc<LuaState>, Config), StartError> {
+    let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
+    lua.edit(|spec| {
+        log::set(arguments.log_settings(spec.log_settings()));
+        say_remarks(spec);
+    });
+    let mut config = lua.derive(None)?;
+    let (local, lines) = lua.edit(|spec| Local::load(&spec.zones, &Local::default()));
+    lines.iter().for_each(local::Line::log);
+    until_alone();
+    config.local = Arc::new(local);
+    Ok((lua, config))
+}
+
+/// What is made while there are privileges.
+struct Ground {
+    devices: network::Devices,
+    plan: Plan,
+    steering: Arc<Mutex<Steering>>,
+    instance: Arc<Instance>,
+    /// Of every worker.
+    rings: Vec<Devices>,
+    /// Those that are bound.
+    queues: Vec<BoundQueue>,
+    doors: Doors,
+    handed: handover::Receiver,
+    estate: Option<Estate>,
+}
+
+fn ground(
+    arguments: &ServeArguments,
+    config: Config,
+    legacy: &mut Legacy,
+) -> Result<Ground, StartError> {
+    privileges::raise_memlock();
+    let mut devices = network::Devices::default();
+    let plan = first_plan(&config, &mut devices);
+    let steering = match &mut legacy.predecessor {
+        None => attached(&plan, config.tuning.keep_xdp),
+        Some(predecessor) => {
+            predecessor.load_programs(&plan);
+            Steering::default()
+        }
+    };
+    let steering = Arc::new(Mutex::new(steering));
+    let workers = workers::count(&plan, &config);
+    let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
+    let console = config.console.address;
+    let (hand_over, handed) = handover::queue();
+    let instance = Arc::new(instance(config, workers, &steering, hand_over, legacy)?);
+    legacy.fill_caches(&instance.config.load());
+    let open = open_part(&plan, &lock(&steering));
+    let (rings, queues) = match &legacy.predecessor {
+        None => rings(workers, &open, &steering)?,
+        // Frames for all queues; they are bound when the process before this one has left them.
+        Some(_) => rings(workers, &plan, &steering)?,
+    };
+    if legacy.predecessor.is_none() {
+        say_what_is_missing(&plan, &queues);
+    }
+    take_traffic(&open, &steering);
+    instance
+        .impossible_sources
+        .store(Arc::new(plan.impossible_sources.clone()));
+    let doors = doors(arguments, webserver.as_ref(), console, legacy)?;
+    let estate = doors.control.as_ref().map(ControlSocket::estate);
+    legacy.close_unused(&instance.config.load().listeners);
+    give_privileges_away(arguments, &capabilities, &instance.config.load())?;
+    Ok(Ground {
+        devices,
+        plan,
+        steering,
+        instance,
+        rings,
+        queues,
+        doors,
+        handed,
+        estate,
+    })
 }
 
 /// The privileged helper process, if it can be had.
@@ -281,15 +334,17 @@ fn doors(
     })
 }
 
-fn start_all(
-    rings: Vec<Devices>,
-    instance: &Arc<Instance>,
-) -> Result<Vec<RunningWorker>, StartError> {
+/// All workers, and who watches them.
+fn start_all(rings: Vec<Devices>, overview: &Overview) -> Result<Vec<RunningWorker>, StartError> {
     let rings = rings.into_iter().enumerate();
-    let workers = rings.map(|(number, rings)| workers::start(number, rings, instance));
-    workers
+    let workers: Vec<RunningWorker> = rings
+        .map(|(number, rings)| workers::start(number, rings, &overview.instance))
         .collect::<io::Result<_>>()
-        .map_err(system("starting a worker"))
+        .map_err(system("starting a worker"))?;
+    let reins: Vec<_> = workers.iter().map(|worker| worker.reins.clone()).collect();
+    watchdog::start(reins.clone()).map_err(system("starting the watchdog"))?;
+    overview.reins.get_or_init(|| reins);
+    Ok(workers)
 }
 
 /// The control socket. A path that the command line names must be ours; the usual one may belong to another instance, or

@@ -262,10 +262,15 @@ fn a_successor_that_dies_half_way_is_no_loss() {
     end(process);
 }
 
+/// Set where the next test has this one started in the place of the new program.
+const IS_SUCCESSOR: &str = "MILLRACE_TEST_IS_SUCCESSOR";
+
 /// A successor that takes what it is given, has the old process leave its queues, and ends.
 #[test]
-#[ignore = "the next test has it started in the place of the new program"]
 fn successor_that_ends_when_the_queues_are_left() {
+    if std::env::var_os(IS_SUCCESSOR).is_none() {
+        return;
+    }
     let end = std::io::stdin().as_raw_fd();
     send(end, br#"{"says":"ready"}"#, MsgFlags::empty()).expect("to be ready");
     let mut octets = [0; 4_096];
@@ -293,7 +298,7 @@ fn a_successor_that_dies_after_the_queues_were_left_is_no_loss() {
     let test = std::env::current_exe().expect("this test");
     let name = "restart::successor_that_ends_when_the_queues_are_left";
     let script = format!(
-        "#!/bin/sh\nexec {} --ignored --exact {name}\n",
+        "#!/bin/sh\nexport {IS_SUCCESSOR}=1\nexec {} --exact {name}\n",
         test.display()
     );
     std::fs::remove_file(&program).expect("to remove the old version");

@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn what_pointed_at_a_record_that_is_left_out_keeps_its_name() {
         let message = Composed::response("example.com", qtype::MX);
-        let target = message.octets.len() as u16 + 14 | 0xc000;
+        let target = 0xc000 | (message.octets.len() as u16 + 14);
         let message = message
             .record(
                 Section::Answer,

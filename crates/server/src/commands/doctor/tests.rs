@@ -65,9 +65,12 @@ fn nothing_is_wrong_with_a_sound_machine() {
     assert_eq!(wrong(&silent), Vec::<&str>::new());
 }
 
+/// A check, and what makes it find something.
+type Planted<T> = (&'static str, fn(&mut T));
+
 #[test]
 fn a_wrong_value_of_the_machine_is_found() {
-    let planted: [(&str, fn(&mut Facts)); 9] = [
+    let planted: [Planted<Facts>; 9] = [
         ("kernel", |facts| {
             facts.kernel = "5.4.0-42-generic".to_owned()
         }),
@@ -95,7 +98,7 @@ fn a_wrong_value_of_the_machine_is_found() {
 
 #[test]
 fn a_wrong_value_of_an_interface_is_found() {
-    let planted: [(&str, fn(&mut Interface)); 10] = [
+    let planted: [Planted<Interface>; 10] = [
         ("queues", |interface| interface.queues = 2),
         ("queues", |interface| interface.queues = 8),
         ("receive ring", |interface| {
@@ -140,55 +143,58 @@ fn write(root: &Path, path: &str, text: &str) {
     fs::write(file, text).unwrap();
 }
 
+/// Of a machine, by path.
+const FILES: &[(&str, &str)] = &[
+    ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),
+    ("sys/kernel/btf/vmlinux", ""),
+    (
+        "proc/mounts",
+        "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw 0 0\n",
+    ),
+    ("proc/sys/net/core/bpf_jit_enable", "1\n"),
+    (
+        "proc/self/limits",
+        "Limit  Soft  Hard  Units\nMax locked memory         65536  65536  bytes\n",
+    ),
+    ("proc/4242/comm", "millrace\n"),
+    (
+        "proc/4242/limits",
+        "Max locked memory         unlimited  unlimited  bytes\n",
+    ),
+    (
+        "proc/cpuinfo",
+        "processor\t: 0\nmodel\t: x\n\nprocessor\t: 1\n",
+    ),
+    (
+        "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
+        "powersave\n",
+    ),
+    (
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "always [madvise] never\n",
+    ),
+    (
+        "proc/meminfo",
+        "MemTotal: 1 kB\nHugePages_Total:      64\nHugePages_Free:       60\n",
+    ),
+    ("proc/sys/net/ipv4/conf/all/arp_ignore", "1\n"),
+    ("proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
+    ("proc/sys/net/ipv4/conf/ens3f0/rp_filter", "1\n"),
+    (
+        "proc/interrupts",
+        " 24:  1 2  PCI-MSI ens3f0-TxRx-0\n 25:  1 2  PCI-MSI ens3f0-TxRx-1\n 26: 1 2 PCI-MSI ens3f01-TxRx-0\n",
+    ),
+    ("proc/irq/24/smp_affinity_list", "0-1\n"),
+    ("proc/irq/24/effective_affinity_list", "1\n"),
+    ("proc/irq/25/smp_affinity_list", "0-1\n"),
+    ("sys/class/net/ens3f0/device/numa_node", "1\n"),
+];
+
 #[test]
 fn facts_are_read_from_files() {
     let folder = TempDir::new().unwrap();
     let root = folder.path();
-    for (path, text) in [
-        ("proc/sys/kernel/osrelease", "6.1.0-18-amd64\n"),
-        ("sys/kernel/btf/vmlinux", ""),
-        (
-            "proc/mounts",
-            "proc /proc proc rw 0 0\nbpf /sys/fs/bpf bpf rw 0 0\n",
-        ),
-        ("proc/sys/net/core/bpf_jit_enable", "1\n"),
-        (
-            "proc/self/limits",
-            "Limit  Soft  Hard  Units\nMax locked memory         65536  65536  bytes\n",
-        ),
-        ("proc/4242/comm", "millrace\n"),
-        (
-            "proc/4242/limits",
-            "Max locked memory         unlimited  unlimited  bytes\n",
-        ),
-        (
-            "proc/cpuinfo",
-            "processor\t: 0\nmodel\t: x\n\nprocessor\t: 1\n",
-        ),
-        (
-            "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-            "powersave\n",
-        ),
-        (
-            "sys/kernel/mm/transparent_hugepage/enabled",
-            "always [madvise] never\n",
-        ),
-        (
-            "proc/meminfo",
-            "MemTotal: 1 kB\nHugePages_Total:      64\nHugePages_Free:       60\n",
-        ),
-        ("proc/sys/net/ipv4/conf/all/arp_ignore", "1\n"),
-        ("proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
-        ("proc/sys/net/ipv4/conf/ens3f0/rp_filter", "1\n"),
-        (
-            "proc/interrupts",
-            " 24:  1 2  PCI-MSI ens3f0-TxRx-0\n 25:  1 2  PCI-MSI ens3f0-TxRx-1\n 26: 1 2 PCI-MSI ens3f01-TxRx-0\n",
-        ),
-        ("proc/irq/24/smp_affinity_list", "0-1\n"),
-        ("proc/irq/24/effective_affinity_list", "1\n"),
-        ("proc/irq/25/smp_affinity_list", "0-1\n"),
-        ("sys/class/net/ens3f0/device/numa_node", "1\n"),
-    ] {
+    for (path, text) in FILES {
         write(root, path, text);
     }
     let facts = Facts::of_machine(&Root(root));

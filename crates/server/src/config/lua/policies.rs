@@ -107,7 +107,7 @@ impl UserData for PolicyObject {
         for name in ["isFFI", "isPerThread"] {
             fields.add_field_method_get(name, |_, _| Ok(false));
         }
-        fields.add_field_method_get("policy", |lua, policy| function_of(lua, policy));
+        fields.add_field_method_get("policy", function_of);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
