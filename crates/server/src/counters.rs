@@ -219,7 +219,10 @@ pub struct Traffic(Box<[TrafficLine]>);
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct TrafficLine([AtomicU64; 3]);
+struct TrafficLine([AtomicU64; 4]);
+
+/// Where queries are counted that were answered at once: one addition for the query and its response.
+const ANSWERED: usize = 3;
 
 impl Traffic {
     /// For so many shards.
@@ -238,18 +241,24 @@ impl Traffic {
     #[inline]
     pub fn count_query(&self, is_answered: bool, shard: &Shard) {
         if let Some(line) = self.0.get(shard.index) {
-            shard.writers.bump(&line.0[Passage::Query as usize], 1);
-            let answers = u64::from(is_answered);
-            shard
-                .writers
-                .bump(&line.0[Passage::Response as usize], answers);
+            let passage = match is_answered {
+                true => ANSWERED,
+                false => Passage::Query as usize,
+            };
+            shard.writers.bump(&line.0[passage], 1);
         }
     }
 
     /// What the shard with this number has counted.
     pub fn get(&self, passage: Passage, shard: usize) -> u64 {
-        let line = self.0.get(shard);
-        line.map_or(0, |line| line.0[passage as usize].load(Relaxed))
+        let Some(TrafficLine(cells)) = self.0.get(shard) else {
+            return 0;
+        };
+        let answered = match passage {
+            Passage::Query | Passage::Response => cells[ANSWERED].load(Relaxed),
+            Passage::Noncompliant => 0,
+        };
+        cells[passage as usize].load(Relaxed) + answered
     }
 }
 

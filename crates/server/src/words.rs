@@ -58,6 +58,17 @@ impl Lines {
         let from = self.start + first * LINE;
         &self.words[from..from + count * LINE]
     }
+
+    /// The `COUNT` words from line `first` on: of an array it is known that each is there.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[inline]
+    pub fn array<const COUNT: usize>(&self, first: usize) -> &[AtomicU64; COUNT] {
+        let words = self.words.get(self.start + first * LINE..);
+        let words = words.and_then(|words| words.first_chunk());
+        words.expect("lines that there are")
+    }
 }
 
 /// How many words hold `bytes` bytes.
@@ -77,7 +88,12 @@ pub fn store(words: &[AtomicU64], bytes: &[u8]) {
         word.store(u64::from_le_bytes(*chunk), Relaxed);
     }
     if !rest.is_empty() {
-        behind[0].store(partial(rest), Relaxed);
+        // The last eight bytes are read at once where there are so many: those before `rest` are shifted out.
+        let last = match bytes.last_chunk::<8>() {
+            Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
+            None => partial(rest),
+        };
+        behind[0].store(last, Relaxed);
     }
 }
 

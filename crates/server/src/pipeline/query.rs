@@ -163,6 +163,8 @@ impl<'m> Query<'m> {
     /// The "parse" stage: a well-formed query, or the verdict on what is none.
     ///
     /// An EDNS version above 0 is no error here: rules (`EDNSVersionRule`) and backends decide what becomes of it.
+    // In place of being moved twice.
+    #[inline(always)]
     pub fn parse<'c>(
         arrival: &'m mut Arrival<'_>,
         env: &Env<'_>,

@@ -146,13 +146,13 @@ fn finish<'c>(
     }
     keep(waiting, (parts, is_for_all), &mut response, env)?;
     finish_rules(&mut response, env);
-    let mut answer = response.view;
+    let answer = &mut response.view;
     waiting.extras = answer.extras.take();
-    restore(waiting, &mut answer);
+    restore(waiting, answer);
     if answer.length > waiting.limit {
         answer.length = wire::answer::truncate_response(answer.message, answer.length);
     }
-    count_forwarded(waiting, &answer, env);
+    count_forwarded(waiting, answer, env);
     Ok(answer.length)
 }
 

@@ -189,12 +189,11 @@ fn facts(query: &Query<'_>) -> u64 {
 
 #[inline]
 fn address_words(address: IpAddr) -> [u64; 2] {
-    let address = match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    };
-    let number = u128::from(address);
-    [(number >> 64) as u64, number as u64]
+    match address {
+        // RFC 4291 §2.5.5.2: as IPv6, an IPv4 address follows 80 zero bits and 16 ones.
+        IpAddr::V4(address) => [0, 0xffff << 32 | u64::from(address.to_bits())],
+        IpAddr::V6(address) => [(address.to_bits() >> 64) as u64, address.to_bits() as u64],
+    }
 }
 
 /// A copy of an entry with its sequence; `None` while it is written or if it never was.

@@ -1,7 +1,6 @@
 //! Walks the records of a message (RFC 1035 §4.1.3) without following pointers: linear in the message's length.
 
 use super::header::Header;
-use crate::bytes::{u16_at, u32_at};
 use crate::name::compressed;
 
 /// The sections behind the question.
@@ -62,6 +61,7 @@ pub struct Records<'m> {
 
 impl<'m> Records<'m> {
     /// Walks from `start`, the end of the question, as many records as the header counts.
+    #[inline]
     #[must_use]
     pub fn new(message: &'m [u8], start: u16, header: &Header) -> Records<'m> {
         Records {
@@ -98,9 +98,18 @@ impl<'m> Records<'m> {
     #[inline]
     fn record(&mut self, section: Section) -> Option<Record> {
         let fixed = compressed::skip(self.message, self.at).ok()?;
-        let rdata_start = fixed + 10;
-        let length = u16_at(self.message, fixed + 8)?;
-        let rdata_end = rdata_start + usize::from(length);
+        let fields: &[u8; 10] = self.message.get(fixed..)?.first_chunk()?;
+        let [
+            type_high,
+            type_low,
+            class_high,
+            class_low,
+            ttl @ ..,
+            length_high,
+            length_low,
+        ] = *fields;
+        let rdata_start = fixed + fields.len();
+        let rdata_end = rdata_start + usize::from(u16::from_be_bytes([length_high, length_low]));
         if rdata_end > self.message.len() {
             return None;
         }
@@ -109,9 +118,9 @@ impl<'m> Records<'m> {
         Some(Record {
             section,
             owner_start,
-            rtype: u16_at(self.message, fixed)?,
-            class: u16_at(self.message, fixed + 2)?,
-            ttl: u32_at(self.message, fixed + 4)?,
+            rtype: u16::from_be_bytes([type_high, type_low]),
+            class: u16::from_be_bytes([class_high, class_low]),
+            ttl: u32::from_be_bytes(ttl),
             ttl_start: (fixed + 4) as u16,
             rdata_start: rdata_start as u16,
             rdata_end: rdata_end as u16,

@@ -3,7 +3,6 @@
 use super::edns::{EdnsParts, EdnsSearch};
 use super::header::{HEADER_LENGTH, Header};
 use super::records::Records;
-use crate::bytes::u16_at;
 use crate::name::{self, Name, NameError};
 use std::fmt;
 
@@ -28,11 +27,14 @@ impl QuestionParts {
     pub(super) fn parse(message: &[u8]) -> Result<QuestionParts, NameError> {
         let (length, labels) = name::measure(&message[HEADER_LENGTH..])?;
         let fields = HEADER_LENGTH + length;
+        let [type_high, type_low, class_high, class_low] = *message[fields..]
+            .first_chunk()
+            .ok_or(NameError::Truncated)?;
         Ok(QuestionParts {
             qname_length: length as u16,
             labels,
-            qtype: u16_at(message, fields).ok_or(NameError::Truncated)?,
-            qclass: u16_at(message, fields + 2).ok_or(NameError::Truncated)?,
+            qtype: u16::from_be_bytes([type_high, type_low]),
+            qclass: u16::from_be_bytes([class_high, class_low]),
             end: (fields + 4) as u16,
         })
     }

@@ -83,19 +83,21 @@ impl Bodies {
     }
 
     pub(super) fn get(&self, body: u32) -> Body<'_> {
-        Body(self.lines.get(body as usize * BODY_LINES, BODY_LINES))
+        Body(self.lines.array(body as usize * BODY_LINES))
     }
 }
 
 /// The words of one body.
 #[derive(Clone, Copy)]
-pub(super) struct Body<'b>(&'b [AtomicU64]);
+pub(super) struct Body<'b>(&'b [AtomicU64; BODY_LINES * LINE]);
 
 impl Body<'_> {
+    #[inline]
     fn load(&self, word: usize) -> u64 {
         self.0[word].load(Relaxed)
     }
 
+    #[inline]
     fn store(&self, word: usize, value: u64) {
         self.0[word].store(value, Relaxed);
     }

@@ -57,6 +57,9 @@ const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
 pub(super) const BODIES_MAX: usize = 1 << VALUE_BITS;
 
 impl Entry {
+    /// What an entry is until it is used first.
+    const EMPTY: Entry = Entry(0);
+
     fn new(key: Key, value: u64, state: State) -> Entry {
         Entry(u64::from(key.0) << 32 | (value & VALUE_MASK) << 2 | state as u64)
     }
@@ -176,7 +179,7 @@ impl Entries {
 
     fn word(&self, place: Place) -> &AtomicU64 {
         let index = place.0 as usize;
-        &self.lines.get(index / LINE, 1)[index % LINE]
+        &self.lines.array::<LINE>(index / LINE)[index % LINE]
     }
 
     pub(super) fn get(&self, place: Place) -> Entry {
@@ -187,7 +190,7 @@ impl Entries {
     pub(super) fn find(&self, key: Key) -> impl Iterator<Item = (Place, Entry)> {
         let bucket = self.bucket_of(key);
         self.lines
-            .get(bucket, 1)
+            .array::<LINE>(bucket)
             .iter()
             .enumerate()
             .map(move |(index, word)| {
@@ -229,27 +232,28 @@ impl Entries {
         quarantine: Quarantine,
         now: Now,
     ) -> Result<(usize, Entry), Refused> {
-        let mut best: Option<(u64, usize, Entry)> = None;
-        for (index, word) in self.lines.get(bucket, 1).iter().enumerate() {
+        // Above any age.
+        const EMPTY: u64 = VALUE_MASK + 2;
+        let (mut highest, mut victim) = (0, None);
+        for (index, word) in self.lines.array::<LINE>(bucket).iter().enumerate() {
             let entry = Entry(word.load(Relaxed));
-            let own = entry.key() == key && entry.state() != State::Empty;
-            if !quarantine.is_over(entry, now) {
-                if own {
-                    return Err(Refused::KeyInUse);
+            // Most are empty while few queries are in flight.
+            let rank = if entry == Entry::EMPTY {
+                EMPTY
+            } else {
+                let own = entry.key() == key;
+                match quarantine.is_over(entry, now) {
+                    true if own => u64::MAX,
+                    true => entry.age(now) + 1,
+                    false if own => return Err(Refused::KeyInUse),
+                    false => continue,
                 }
-                continue;
-            }
-            let rank = match entry.state() {
-                _ if own => u64::MAX,
-                State::Empty => VALUE_MASK + 1,
-                _ => entry.age(now),
             };
-            if best.is_none_or(|(highest, ..)| rank > highest) {
-                best = Some((rank, index, entry));
+            if rank > highest {
+                (highest, victim) = (rank, Some((index, entry)));
             }
         }
-        let (_, index, entry) = best.ok_or(Refused::BucketFull)?;
-        Ok((index, entry))
+        victim.ok_or(Refused::BucketFull)
     }
 
     /// Ends the waiting `entry` at `place`; false when somebody else has.

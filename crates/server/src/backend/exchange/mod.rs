@@ -343,20 +343,20 @@ impl Exchanges {
             return Err(DropReason::ResponseMismatch);
         }
         body.read(waiting);
-        self.read_extras(entry.body(), waiting);
+        if body.has_extras() {
+            self.read_extras(entry.body(), waiting);
+        }
         Ok(())
     }
 
     /// Gives `waiting`, which the body was read into, the extras of its query. Only for whoever won the entry. Those of a race
     /// stay for its other legs.
+    #[cold]
     fn read_extras(&self, body: u32, waiting: &mut Waiting) {
-        let words = self.bodies.get(body);
-        if words.has_extras() {
-            waiting.extras = match waiting.is_leg {
-                true => self.extras.copy(words.first_leg()),
-                false => self.extras.take(body),
-            };
-        }
+        waiting.extras = match waiting.is_leg {
+            true => self.extras.copy(self.bodies.get(body).first_leg()),
+            false => self.extras.take(body),
+        };
     }
 
     /// To be called before the body is free.
@@ -465,7 +465,9 @@ impl Exchanges {
             return false;
         }
         words.read(waiting);
-        self.read_extras(body, waiting);
+        if words.has_extras() {
+            self.read_extras(body, waiting);
+        }
         true
     }
 
