@@ -90,7 +90,10 @@ fn every_example_is_good() {
 #[test]
 fn what_only_observes_is_not_mentioned_by_a_check() {
     let words = ["--structured-logging-backend", "systemd-journal"];
-    let (output, _) = check("setKey('x') addLocal('127.0.0.1:5399', {cpus={1}})", &words);
+    let (output, _) = check(
+        "setVerboseHealthChecks(true) addLocal('127.0.0.1:5399', {cpus={1}})",
+        &words,
+    );
     assert_eq!(text(&output.stderr).lines().count(), 1);
     assert_eq!(output.status.code(), Some(0));
 }
