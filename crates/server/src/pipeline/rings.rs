@@ -1,7 +1,7 @@
 //! Rings of recent queries and responses, as dnsdist keeps them: what `topQueries`, `topClients` and `grepq` read.
 //!
 //! Each worker writes its own rings, one entry after the other, without a lock; whoever reads copies entries out and
-//! takes only those that no writer touched meanwhile. On by default, so the cost counts: about 60 instructions an entry.
+//! takes only those that no writer touched meanwhile. On by default, so the cost counts.
 
 use super::query::{Protocol, Query};
 use crate::backend::server::ServerId;
