@@ -34,7 +34,8 @@ impl Sniffer {
             .client()
             .run(|| PacketSocket::open(TO_SERVER))?
             .during("watching the clients' interface")?;
-        setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20))
+        // What clients send is seen too, and waits here with the rest: a flood of 50,000 frames takes some 40 MB.
+        setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20))
             .during("enlarging the watcher's buffer")?;
         Ok(Self { socket })
     }
