@@ -2,7 +2,9 @@
 
 use super::clients::{OUR_MAC, SERIAL_OPTION, frame_of};
 use super::{Checked, Violation};
+use crate::clock::Now;
 use crate::random::Random;
+use std::time::Duration;
 use wire::frame::{Headers, Mac, Packet};
 use wire::message::HEADER_LENGTH;
 
@@ -10,6 +12,7 @@ pub(super) const MAC: Mac = [2, 0, 0, 0, 0, 3];
 
 /// A query that came.
 struct Pending {
+    since: Now,
     packet: Packet,
     message: Vec<u8>,
 }
@@ -21,11 +24,15 @@ pub(super) struct Backend {
 
 impl Backend {
     /// A frame that left towards us.
-    pub(super) fn receive(&mut self, frame: &[u8]) -> Checked {
+    pub(super) fn receive(&mut self, frame: &[u8], now: Now) -> Checked {
         let packet = Packet::parse(frame, false)
             .map_err(|error| Violation::new("I2", format!("a bad frame: {}", error.name())))?;
         let message = packet.payload(frame).to_vec();
-        self.pending.push(Pending { packet, message });
+        self.pending.push(Pending {
+            since: now,
+            packet,
+            message,
+        });
         Ok(())
     }
 
@@ -53,6 +60,11 @@ impl Backend {
     pub(super) fn answer_all(&mut self) -> Vec<Vec<u8>> {
         let pending = self.pending.drain(..);
         pending.map(|pending| pending.answer()).collect()
+    }
+
+    pub(super) fn forget_older(&mut self, now: Now, oldest: Duration) {
+        self.pending
+            .retain(|pending| now.since(pending.since) < oldest);
     }
 
     pub(super) fn forget_all(&mut self) {

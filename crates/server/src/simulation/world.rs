@@ -20,6 +20,7 @@ use crate::random::Random;
 use crate::worker::Worker;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
+use std::time::Duration;
 use xsk::simulated::Kernel;
 use xsk::{RingSizes, Umem};
 
@@ -36,6 +37,9 @@ const CLIENTS: u8 = 0;
 const BACKENDS: u8 = 1;
 
 const MILLISECOND: u64 = 1_000_000;
+
+/// A query times out after 2 s, and its key is kept back for twice as long: later than this no answer comes.
+const OLDEST: Duration = Duration::from_secs(5);
 
 /// setMaxUDPOutstanding would be more: few, so that they run out.
 const OUTSTANDING: u32 = 16;
@@ -107,10 +111,7 @@ impl<'g> World<'g> {
             11..=13 => self.send(number, 4)?,
             14 => self.complete(number),
             15..=16 => self.answer(),
-            17 => {
-                let milliseconds = [1, 20, 400, 2_500][self.random.below(4) as usize];
-                self.now = Now(self.now.0 + milliseconds * MILLISECOND);
-            }
+            17 => self.wait()?,
             18 => self.reload(),
             _ => self.reroute(),
         }
@@ -147,7 +148,7 @@ impl<'g> World<'g> {
                 let Some(frame) = kernel.send() else { break };
                 match device {
                     CLIENTS => self.clients.receive(&frame)?,
-                    _ => self.backend.receive(&frame)?,
+                    _ => self.backend.receive(&frame, self.now)?,
                 }
             }
         }
@@ -175,6 +176,21 @@ impl<'g> World<'g> {
             // Lost where the ring is full, as in life.
             self.parties[worker].kernels[usize::from(BACKENDS)].receive(frame);
         }
+    }
+
+    /// Time passes. What was sent comes soon or never: nothing lies in a ring for long, and the backend answers nothing that
+    /// is older than what a key is kept back for.
+    fn wait(&mut self) -> Checked {
+        let milliseconds = [1, 20, 400, 2_500][self.random.below(4) as usize];
+        if milliseconds > 1 {
+            for worker in (0..WORKERS).chain(0..WORKERS) {
+                self.turn(worker);
+                self.send(worker, usize::MAX)?;
+            }
+        }
+        self.now = Now(self.now.0 + milliseconds * MILLISECOND);
+        self.backend.forget_older(self.now, OLDEST);
+        Ok(())
     }
 
     fn reload(&mut self) {
