@@ -109,6 +109,7 @@ impl Bench {
         };
         response.truncate(read.end.into());
         let asked = Asked {
+            failure_ttl: None,
             query,
             parts: &parts,
             protocol,

@@ -317,6 +317,8 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         pool: PoolId(2),
         skip_cache: false,
         client_flags: 0,
+        marks: Default::default(),
+        extras: None,
     }
 }
 
