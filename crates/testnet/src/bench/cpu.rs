@@ -67,8 +67,8 @@ impl Snapshot {
             used.system += spent(2);
             used.softirq += spent(5) + spent(6);
             used.steal += spent(7);
-            used.cores
-                .push(spent(0) + spent(1) + spent(2) + spent(5) + spent(6));
+            let idle = spent(3) + spent(4);
+            used.cores.push((used.wall - idle - spent(7)).max(0.0));
         }
         for (process, now) in &self.processes {
             let then = before.processes.get(process).copied().unwrap_or(0);
@@ -162,23 +162,28 @@ fn parent_in(stat: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn cores_are_read_and_subtracted() {
         let then = "cpu  9 9 9 9\ncpu0 100 0 50 1000 0 0 10 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n";
         let now =
-            "cpu  9 9 9 9\ncpu0 300 0 150 1000 0 5 15 20 0 0\ncpu1 0 100 0 900 0 0 0 0\nintr 5\n";
-        let at = Instant::now();
-        let snapshot = |text, ticks| Snapshot {
+            "cpu  9 9 9 9\ncpu0 300 0 150 1080 10 5 15 20 0 0\ncpu1 0 100 0 300 0 0 0 0\nintr 5\n";
+        let start = Instant::now();
+        let snapshot = |text, ticks, at| Snapshot {
             at,
             cores: cores_in(text),
             processes: BTreeMap::from([(7, ticks)]),
         };
-        let used = snapshot(now, 250).since(&snapshot(then, 100));
+        let end = start + Duration::from_millis(4_200);
+        let used = snapshot(now, 250, end).since(&snapshot(then, 100, start));
         assert_eq!((used.user, used.system), (3.0, 1.0));
         assert!((used.softirq - 0.1).abs() < 1e-9 && (used.steal - 0.2).abs() < 1e-9);
         assert!((used.cores[0] - 3.1).abs() < 1e-9 && used.cores.len() == 2);
+        // Ticks saw one second of it; the idle time tells of more.
+        assert!((used.cores[1] - 1.2).abs() < 1e-9);
         assert_eq!(used.processes[&7], 1.5);
         assert_eq!(used.by_others(), 2.5);
     }
