@@ -1,10 +1,12 @@
 //! The console from outside: an instance on loopback, our client, and dnsdist's where it is installed.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use testnet::loopback::own_address;
 
 const KEY: &str = "MXNeLFWHUe4363BBKrY06cAsH8NWNb+Se2eXU5+Bb74=";
 
@@ -19,19 +21,13 @@ struct Instance {
     dns: SocketAddr,
 }
 
-/// An address of loopback that nobody has at this moment.
-fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
-    listener.local_addr().expect("it was bound")
-}
-
 const OURS: &str = env!("CARGO_BIN_EXE_millrace");
 
 impl Instance {
     /// `program` under `configuration`, with a listener and a console.
     fn start(program: &'static str, configuration: &str) -> Instance {
         let folder = tempfile::tempdir().expect("a folder");
-        let (dns, console) = (free(), free());
+        let (dns, console) = (own_address(), own_address());
         let text = format!(
             "addLocal('{dns}') controlSocket('{console}') setKey('{KEY}') setSecurityPollSuffix('')\n{configuration}"
         );
@@ -334,7 +330,7 @@ fn a_client_without_the_key_or_without_a_server_says_why() {
         text(&other)
     );
     assert_eq!(other.status.code(), Some(1));
-    let nobody = free().to_string();
+    let nobody = own_address().to_string();
     let output = Command::new(OURS)
         .arg("-C")
         .arg(instance.file())

@@ -23,6 +23,7 @@ pub mod frame;
 pub mod kernel_counters;
 pub mod lab;
 pub mod ledger;
+pub mod loopback;
 pub mod metrics;
 pub mod namespace;
 pub mod process;

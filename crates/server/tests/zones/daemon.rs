@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
+
+use testnet::loopback::own_address;
 use wire::codes::class;
 use wire::message::{QueryFlags, write_query};
 use wire::name::NameBuf;
@@ -28,17 +30,11 @@ impl Drop for Daemon {
     }
 }
 
-/// An address that nobody has at this moment.
-pub(crate) fn free() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback");
-    listener.local_addr().expect("it is bound")
-}
-
 impl Daemon {
     /// With these lines more in its configuration.
     pub(crate) fn start(more: &str) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
-        let (dns, web) = (free(), free());
+        let (dns, web) = (own_address(), own_address());
         let text = format!(
             "addLocal('{dns}')\nsetACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
              setWebserverConfig{{statsRequireAuthentication=false}}\n\

@@ -1,10 +1,11 @@
 //! What EDNS and class CHAOS get from us is what they get from Knot DNS: options, response codes, flags. And cookies of
 //! either are believed by the other, as by any two servers of one address (RFC 9018).
 
-use crate::daemon::{Daemon, ZONE, ask, free, query};
+use crate::daemon::{Daemon, ZONE, ask, query};
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use testnet::loopback::own_address;
 use wire::codes::{edns_option, opcode, qtype, rcode};
 use wire::message::{Header, parse_response};
 
@@ -27,7 +28,7 @@ impl Drop for Knot {
 /// `None` where it is not installed. `module`: what is loaded for all zones.
 fn knot(module: &str) -> Option<Knot> {
     let folder = tempfile::tempdir().expect("a folder");
-    let address = free();
+    let address = own_address();
     let path = folder.path().display();
     let module = match module {
         "" => String::new(),

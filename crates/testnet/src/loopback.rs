@@ -1,0 +1,32 @@
+//! Addresses of loopback that nobody else has.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Below the ports that the kernel gives to clients, so that no client has it by chance.
+const PORT: u16 = 5_300;
+
+/// An address and port that no other test has, of 127.64.0.0/10: 6 bits count the calls, 16 are the process's number. (A port
+/// of 127.0.0.1 that the kernel gave and that was let go again may be somebody's a moment later.)
+pub fn own_address() -> SocketAddr {
+    static CALLS: AtomicU8 = AtomicU8::new(0);
+    let process = std::process::id().to_be_bytes();
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let address = Ipv4Addr::new(127, 64 | (call & 63), process[2], process[3]);
+    SocketAddr::from((address, PORT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_gives_another_and_a_server_can_have_it() {
+        let addresses = [own_address(), own_address()];
+        assert_ne!(addresses[0], addresses[1]);
+        for address in addresses {
+            let _tcp = std::net::TcpListener::bind(address).expect("nobody has it");
+            let _udp = std::net::UdpSocket::bind(address).expect("nobody has it");
+        }
+    }
+}
