@@ -36,6 +36,7 @@ pub const LINE: usize = 8;
 /// ```text
 ///  words[0 .. start] unused │ line 0: 8 words │ line 1: 8 words │ …
 /// ```
+#[derive(Debug, Default)]
 pub struct Lines {
     words: Box<[AtomicU64]>,
     /// Words before the first line: the allocator aligns to 16 bytes only (asking for more would touch every page).
@@ -68,6 +69,12 @@ impl Lines {
         let words = self.words.get(self.start + first * LINE..);
         let words = words.and_then(|words| words.first_chunk());
         words.expect("lines that there are")
+    }
+
+    /// Asks the processor for line `number`, which will be written soon.
+    #[inline]
+    pub fn prefetch(&self, number: usize) {
+        sys::prefetch(&self.words, self.start + number * LINE);
     }
 }
 

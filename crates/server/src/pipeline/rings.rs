@@ -7,7 +7,7 @@ use super::query::{Protocol, Query};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::counters::Writers;
-use crate::words;
+use crate::words::{self, LINE, Lines};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use wire::message::HEADER_LENGTH;
@@ -95,12 +95,17 @@ const ANSWERED: usize = 5;
 const SHAPE: usize = 6;
 const NAME: usize = 8;
 
+/// Cache lines of an entry. An entry with a name of up to 64 bytes touches the first two.
+const ENTRY_LINES: usize = ENTRY / LINE;
+const _: () = assert!(ENTRY.is_multiple_of(LINE));
+
 #[derive(Debug, Default)]
 struct Ring {
-    words: Box<[AtomicU64]>,
+    lines: Lines,
+    entries: usize,
     /// How many entries were begun.
     begun: AtomicU64,
-    /// Where a single writer's next entry starts: it divides nothing.
+    /// A single writer's next entry: it divides nothing.
     next: AtomicUsize,
     writers: Writers,
 }
@@ -108,7 +113,8 @@ struct Ring {
 impl Ring {
     fn new(entries: usize, writers: Writers) -> Ring {
         Ring {
-            words: words::zeroed(entries * ENTRY),
+            lines: Lines::zeroed(entries * ENTRY_LINES),
+            entries,
             begun: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             writers,
@@ -143,25 +149,26 @@ impl Ring {
         if self.writers == Writers::Many {
             return self.begin_shared();
         }
-        let start = self.next.load(Ordering::Relaxed);
-        let entry = self.words.get(start..)?.first_chunk()?;
-        let behind = start + ENTRY;
-        let next = if behind == self.words.len() {
-            0
-        } else {
-            behind
-        };
+        if self.entries == 0 {
+            return None;
+        }
+        let number = self.next.load(Ordering::Relaxed);
+        let entry = self.lines.array(number * ENTRY_LINES);
+        let behind = number + 1;
+        let next = if behind == self.entries { 0 } else { behind };
         self.next.store(next, Ordering::Relaxed);
+        // The ring is larger than the caches: the next entry comes while this query is answered.
+        self.lines.prefetch(next * ENTRY_LINES);
+        self.lines.prefetch(next * ENTRY_LINES + 1);
         let sequence = 2 * self.writers.bump(&self.begun, 1) + 1;
         entry[SEQUENCE].store(sequence, Ordering::Relaxed);
         Some((entry, sequence))
     }
 
     fn begin_shared(&self) -> Option<(&[AtomicU64; ENTRY], u64)> {
-        let capacity = (self.words.len() / ENTRY) as u64;
         let number = self.writers.bump(&self.begun, 1);
-        let start = number.checked_rem(capacity)? as usize * ENTRY;
-        let entry: &[AtomicU64; ENTRY] = self.words.get(start..)?.first_chunk()?;
+        let place = number.checked_rem(self.entries as u64)? as usize;
+        let entry: &[AtomicU64; ENTRY] = self.lines.array(place * ENTRY_LINES);
         let sequence = 2 * number + 1;
         let place = &entry[SEQUENCE];
         let whole = place.load(Ordering::Relaxed) & !1;
@@ -171,7 +178,8 @@ impl Ring {
 
     /// What is whole, in the order in which it was begun.
     fn entries(&self, responses: bool) -> Vec<Entry> {
-        let entries = self.words.chunks_exact(ENTRY);
+        let words = self.lines.get(0, self.entries * ENTRY_LINES);
+        let entries = words.chunks_exact(ENTRY);
         let mut found: Vec<(u64, Entry)> =
             entries.filter_map(|entry| read(entry, responses)).collect();
         found.sort_unstable_by_key(|(sequence, _)| *sequence);
