@@ -14,8 +14,8 @@ packages_test=(git dnsdist valgrind bind9-utils nsd qemu-system-x86 cpio xz-util
 # Two packages have one; where initramfs-tools has brought its own, the other would remove it.
 command -v busybox >/dev/null || packages_test+=(busybox-static)
 # shellcheck disable=SC2034
-# To compare: other servers, another closed loop, taskset.
-packages_bench=(dnsdist nsd dnsperf util-linux)
+# To compare: other servers, what signs zones, another closed loop, taskset.
+packages_bench=(dnsdist nsd knot-dnssecutils dnsperf util-linux)
 
 policy=/usr/sbin/policy-rc.d
 policy_mark='# put here by millrace ./dev for the time of one installation'

@@ -1,7 +1,8 @@
 //! The limit of user space, on our own crate: a bare AF_XDP echo, one thread, in place: swap, set QR, send.
 //!
-//! `echo -o OBJECT -i IF [-q QUEUE]` answers DNS queries to port 53 with themselves until it is killed; OBJECT is a compiled
-//! bench/yardsticks/steer.bpf.c.
+//! `echo -o OBJECT -i IF [-q QUEUE] [-l OCTETS]` answers DNS queries to port 53 with themselves until it is killed; OBJECT
+//! is a compiled bench/yardsticks/steer.bpf.c. With `-l` the answers to queries over IPv4 are messages of so many octets, as a
+//! server's would be: the query and one record more, whose data are what lies in the chunk.
 
 mod bare;
 
@@ -18,7 +19,15 @@ struct Arguments {
     object: String,
     interface: String,
     queue: u32,
+    /// Octets of each answer's message; 0: as many as the query has.
+    length: usize,
 }
+
+/// Ethernet, IPv4 without options, UDP.
+const HEADERS_LENGTH: usize = 14 + 20 + 8;
+
+/// Octets of the record that fills an answer, before its data: the root's, of a private type (RFC 6895 §3.1).
+const FILLER: [u8; 9] = [0, 0xff, 0, 0, 1, 0, 0, 0, 0];
 
 fn main() {
     if let Err(error) = echo(&arguments()) {
@@ -36,6 +45,7 @@ fn arguments() -> Arguments {
             "-o" => found.object = value,
             "-i" => found.interface = value,
             "-q" => found.queue = value.parse().unwrap_or_else(|_| usage()),
+            "-l" => found.length = value.parse().unwrap_or_else(|_| usage()),
             _ => usage(),
         }
     }
@@ -46,7 +56,7 @@ fn arguments() -> Arguments {
 }
 
 fn usage() -> ! {
-    eprintln!("usage: echo -o OBJECT -i INTERFACE [-q QUEUE]");
+    eprintln!("usage: echo -o OBJECT -i INTERFACE [-q QUEUE] [-l OCTETS]");
     exit(2);
 }
 
@@ -69,7 +79,7 @@ fn echo(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         socket.refill(&mut umem);
         let taken = socket.receive(&mut umem, &mut batch);
         for received in batch.drain() {
-            answer(&mut umem, &mut socket, received);
+            answer(&mut umem, &mut socket, received, arguments.length);
         }
         let flushed = socket.flush();
         if taken == 0 {
@@ -92,16 +102,17 @@ fn wait(socket: &Socket, flushed: Flushed) {
     );
 }
 
-fn answer(umem: &mut Umem, socket: &mut Socket, received: Received) {
+fn answer(umem: &mut Umem, socket: &mut Socket, received: Received, wanted: usize) {
     let Received {
         frame,
         start,
         length,
     } = received;
-    let octets = &mut umem.chunk_mut(&frame)[start as usize..(start + length) as usize];
+    let chunk = &mut umem.chunk_mut(&frame)[start as usize..];
     // An answer is not answered: two echoes would never stop.
-    let sent = if turn(octets) {
-        socket.send(frame, start, length)
+    let sent = if turn(&mut chunk[..length as usize]) {
+        let length = lengthen(chunk, length as usize, HEADERS_LENGTH + wanted);
+        socket.send(frame, start, length as u32)
     } else {
         Err(frame)
     };
@@ -127,6 +138,35 @@ fn turn(frame: &mut [u8]) -> bool {
     swap(&mut frame[udp..udp + 4], 2);
     set_qr(&mut frame[udp..]);
     true
+}
+
+/// Makes a frame over IPv4 `wanted` octets long, if that is long enough for another record; how long it is then. It has no
+/// UDP checksum any more, which over IPv4 it need not have (RFC 768), and knotd's have none either.
+fn lengthen(chunk: &mut [u8], length: usize, wanted: usize) -> usize {
+    let filler_end = length + FILLER.len() + 2;
+    if chunk[12..14] != [8, 0] || wanted < filler_end || wanted > chunk.len() {
+        return length;
+    }
+    chunk[length..length + FILLER.len()].copy_from_slice(&FILLER);
+    put(chunk, filler_end - 2, wanted - filler_end);
+    let additionals = HEADERS_LENGTH + 10;
+    put(chunk, additionals, usize::from(chunk[additionals + 1]) + 1);
+    let (total, sum) = (16, 24);
+    let word = |chunk: &[u8], at| u32::from(u16::from_be_bytes([chunk[at], chunk[at + 1]]));
+    // RFC 1624: HC' = ~(~HC + ~m + m').
+    let old = (!word(chunk, sum) & 0xffff) + (!word(chunk, total) & 0xffff);
+    put(chunk, total, wanted - 14);
+    let new = old + word(chunk, total);
+    let folded = (new & 0xffff) + (new >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    put(chunk, sum, !folded as usize & 0xffff);
+    put(chunk, 38, wanted - 34);
+    put(chunk, 40, 0);
+    wanted
+}
+
+fn put(octets: &mut [u8], at: usize, value: usize) {
+    octets[at..at + 2].copy_from_slice(&(value as u16).to_be_bytes());
 }
 
 /// Exchanges two neighbours of this length.

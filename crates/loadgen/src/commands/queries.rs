@@ -3,7 +3,7 @@
 use super::parse;
 use crate::failure::{During, Outcome};
 use crate::queries::made_up::{Shape, random, zipf};
-use crate::queries::{Writer, capture, zone};
+use crate::queries::{Edns, Writer, capture, zone};
 use clap::{ArgGroup, Parser};
 use std::ffi::OsString;
 use std::fs::File;
@@ -38,6 +38,12 @@ struct Command {
     /// With --random and --zipf: the domain of the names
     #[arg(long, value_name = "NAME", default_value = "example.com")]
     suffix: String,
+    /// With --random and --zipf: what the first label of each name begins with
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prefix: String,
+    /// With --random and --zipf: with EDNS and the flag DO
+    #[arg(long)]
+    dnssec_ok: bool,
     /// With --random and --zipf: types, each as often as any other
     #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "A", value_parser = qtype)]
     qtypes: Vec<u16>,
@@ -80,6 +86,12 @@ impl Command {
         let mut writer = Writer::new(out, self.binary);
         let shape = Shape {
             suffix: self.suffix.trim_end_matches('.').to_owned(),
+            prefix: self.prefix.clone(),
+            edns: if self.dnssec_ok {
+                Edns::DnssecOk
+            } else {
+                Edns::None
+            },
             qtypes: self.qtypes.clone(),
             seed: self.seed,
         };
@@ -124,6 +136,9 @@ mod tests {
         let some = lines("--random 9 --type TXT --suffix flood.test.").unwrap();
         assert_eq!(some.len(), 9);
         assert!(some.iter().all(|line| line.ends_with(".flood.test. TXT")));
+        let signed = lines("--random 9 --prefix www --dnssec-ok").unwrap();
+        let shaped = |line: &String| line.starts_with("www") && line.ends_with(".example.com. A D");
+        assert!(signed.iter().all(shaped), "{signed:?}");
         assert_eq!(lines("--zipf 4").unwrap().len(), 400);
         assert_eq!(lines("--zipf 4 --count 7").unwrap().len(), 7);
         assert_eq!(lines("--random 1 --suffix .").unwrap().len(), 1);

@@ -1,6 +1,6 @@
 //! Queries that are made up: names that all differ, or few names of which some are asked far more often than others.
 
-use super::{Asked, Writer};
+use super::{Asked, Edns, Writer};
 use crate::failure::{During, Outcome};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
@@ -12,6 +12,9 @@ use wire::name::NameBuf;
 pub struct Shape {
     /// Names are in this domain; without the dot at its end for the root.
     pub suffix: String,
+    /// The first label of each name begins with this.
+    pub prefix: String,
+    pub edns: Edns,
     /// Types, each as often as any other.
     pub qtypes: Vec<u16>,
     /// The same seed makes the same queries.
@@ -23,12 +26,16 @@ const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 impl Shape {
     fn name(&self, label: &str) -> Outcome<NameBuf> {
-        let name = format!("{label}.{}", self.suffix);
+        let name = format!("{}{label}.{}", self.prefix, self.suffix);
         name.parse().during(format!("making the name {name}"))
     }
 
-    fn qtype(&self, random: &mut impl Rng) -> u16 {
-        self.qtypes[random.next_u32() as usize % self.qtypes.len()]
+    fn asked(&self, label: &str, random: &mut impl Rng) -> Outcome<Asked> {
+        Ok(Asked {
+            name: self.name(label)?,
+            qtype: self.qtypes[random.next_u32() as usize % self.qtypes.len()],
+            edns: self.edns,
+        })
     }
 }
 
@@ -43,9 +50,7 @@ pub fn random(count: u64, shape: &Shape, writer: &mut Writer<impl Write>) -> Out
     let start = random.next_u64();
     for number in 0..count {
         let scattered = number.wrapping_mul(factor).wrapping_add(start);
-        let name = shape.name(&label(scattered))?;
-        let qtype = shape.qtype(&mut random);
-        writer.write(&Asked::new(name, qtype))?;
+        writer.write(&shape.asked(&label(scattered), &mut random)?)?;
     }
     Ok(())
 }
@@ -63,10 +68,7 @@ pub fn zipf(
 ) -> Outcome<()> {
     let mut random = ChaCha12Rng::seed_from_u64(shape.seed);
     let all = (0..names)
-        .map(|rank| {
-            let name = shape.name(&format!("name{rank}"))?;
-            Ok(Asked::new(name, shape.qtype(&mut random)))
-        })
+        .map(|rank| shape.asked(&format!("name{rank}"), &mut random))
         .collect::<Outcome<Vec<_>>>()?;
     let mut sum = 0.0;
     let sums: Vec<f64> = (1..=names)
@@ -102,6 +104,8 @@ mod tests {
     fn shape() -> Shape {
         Shape {
             suffix: "flood.example".to_owned(),
+            prefix: String::new(),
+            edns: Edns::None,
             qtypes: vec![1, 28],
             seed: 7,
         }

@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use super::client::Client;
 use super::cpu::descendants;
 use super::generator::{Generator, Load, Manner, Shot};
-use super::plan::{Contender, Library, Measure, Scenario};
+use super::plan::{Contender, Library, Measure, Scenario, ZonePlan};
 use super::record::{Missing, Record};
 use super::stage::{Cpus, Places, Running, Stage, named};
 use super::witness::{Seen, Witness};
+use super::zones::{self, Expected};
 use crate::{Failure, Outcome};
 
 /// How a run is made.
@@ -37,6 +38,17 @@ pub(super) struct Settings {
 
 /// How long a server may take to give its first answer.
 const START: Duration = Duration::from_secs(15);
+
+/// The same with a zone to load first, of a million signed names at the most.
+const START_WITH_ZONE: Duration = Duration::from_secs(180);
+
+/// What is asked before it is measured, to see that answers are right.
+const CHECK: Load = Load {
+    rate: 2_000,
+    time: Duration::from_millis(500),
+};
+/// A negative answer is shorter where one NSEC3 record proves two things.
+const LENGTH_TOLERANCE: f64 = 0.01;
 
 /// A run is disturbed when others used more than this part of one core.
 const OTHERS: f64 = 0.03;
@@ -73,6 +85,8 @@ pub(super) struct Contest<'c> {
     stage: Option<Stage>,
     client: Client,
     queries: PathBuf,
+    /// What answers must say, if the scenario says it.
+    expected: Option<Expected>,
     /// By contender: the R99 that was found last, to start near by, and the most answered a second.
     last: BTreeMap<String, f64>,
 }
@@ -86,7 +100,7 @@ impl<'c> Contest<'c> {
     ) -> Outcome<Contest<'c>> {
         let (places, cpus) = (&settings.places, settings.cpus);
         let build = || Stage::build(&settings.prefix, scenario, library, places, cpus);
-        let (stage, client) = match settings.remote {
+        let (mut stage, client) = match settings.remote {
             Some(target) => (None, Client::before(target)),
             None => {
                 let stage = build()?;
@@ -99,6 +113,10 @@ impl<'c> Contest<'c> {
             |stage| stage.folder().join("queries.txt"),
         );
         make_queries(&places.built, &scenario.queries, &queries)?;
+        let expected = match (&mut stage, &scenario.zone) {
+            (Some(stage), Some(plan)) => give_zone(stage, scenario, plan, places)?,
+            _ => None,
+        };
         Ok(Contest {
             scenario,
             library,
@@ -106,6 +124,7 @@ impl<'c> Contest<'c> {
             stage,
             client,
             queries,
+            expected,
             last: BTreeMap::new(),
         })
     }
@@ -158,8 +177,10 @@ impl<'c> Contest<'c> {
         };
         let stage = self.stage.as_ref();
         let mut running = stage.map(|stage| stage.start(contender)).transpose()?;
-        let generator = self.generator(contender);
+        let expected = self.expected.as_ref().filter(|_| !contender.yardstick);
+        let generator = self.generator(contender, expected.map(|files| &files.rcode));
         self.await_answers(running.as_mut())?;
+        self.check_answers(contender, expected.map(|files| &files.records))?;
         let witness = Witness::start(&self.client, WITNESS_NAME)?;
         // Some servers answer from a child of theirs.
         let process = running.as_ref().and_then(Running::process_id);
@@ -177,24 +198,56 @@ impl<'c> Contest<'c> {
         Ok(record)
     }
 
-    fn generator(&self, contender: &Contender) -> Generator {
-        Generator::new(
-            contender.generator,
-            &self.settings.places.built,
-            &self.queries,
-            &contender.options,
-        )
+    fn generator(&self, contender: &Contender, expected: Option<&PathBuf>) -> Generator {
+        let mut options = contender.options.clone();
+        if let Some(path) = expected {
+            options.extend(["--expect".to_owned(), path.display().to_string()]);
+        }
+        let built = &self.settings.places.built;
+        Generator::new(contender.generator, built, &self.queries, &options)
+    }
+
+    /// Floodgate, whoever the contenders' generators are.
+    fn floodgate(&self, expected: Option<&PathBuf>) -> Generator {
+        let contender = Contender {
+            generator: Default::default(),
+            options: Vec::new(),
+            ..self.scenario.contenders[0].clone()
+        };
+        self.generator(&contender, expected)
+    }
+
+    /// Fails if answers are not what the scenario says that they are: in response codes, in addresses, in length.
+    fn check_answers(&self, contender: &Contender, expected: Option<&PathBuf>) -> Outcome<()> {
+        let Some(answers) = &self.scenario.answers else {
+            return Ok(());
+        };
+        let shot = self
+            .floodgate(expected)
+            .shoot(&self.client, CHECK, Manner::Plain, &[])?;
+        let own = &shot.details["floodgate"];
+        let octets = own["answer_octets"].as_f64().unwrap_or(0.0) / shot.right.max(1.0);
+        let is_length = (octets / f64::from(answers.octets) - 1.0).abs() < LENGTH_TOLERANCE;
+        let is_right = own["wrong"]
+            .as_object()
+            .is_some_and(serde_json::Map::is_empty);
+        if is_right && is_length && shot.right > 0.0 {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "{}: answers of {octets:.1} octets, where {} and {} octets belong: {own}",
+            contender.name, answers.rcode, answers.octets
+        )))
     }
 
     /// Asks slowly until something is answered: then everything is attached, and the backend is known to be up.
     fn await_answers(&self, mut running: Option<&mut Running<'_>>) -> Outcome<()> {
         let started = Instant::now();
-        let floodgate = Contender {
-            generator: Default::default(),
-            options: Vec::new(),
-            ..self.scenario.contenders[0].clone()
+        let patience = match &self.scenario.zone {
+            Some(_) => START_WITH_ZONE,
+            None => START,
         };
-        let generator = self.generator(&floodgate);
+        let generator = self.floodgate(None);
         let load = Load {
             rate: 100,
             time: Duration::from_millis(200),
@@ -207,10 +260,10 @@ impl<'c> Contest<'c> {
             if shot.right - failures.unwrap_or(0.0) > 0.0 {
                 return Ok(());
             }
-            if started.elapsed() > START {
+            if started.elapsed() > patience {
                 return Err(Failure::new(format!(
                     "no answer within {} s",
-                    START.as_secs()
+                    patience.as_secs()
                 )));
             }
         }
@@ -422,6 +475,21 @@ fn disturbance(shot: &Shot) -> Option<String> {
         ));
     }
     (steal > STEAL).then(|| format!("the hypervisor took {:.0}% of a core", steal * 100.0))
+}
+
+/// Makes the scenario's zone for its servers; what answers must say.
+fn give_zone(
+    stage: &mut Stage,
+    scenario: &Scenario,
+    plan: &ZonePlan,
+    places: &Places,
+) -> Outcome<Option<Expected>> {
+    let queries = |options: &[String], path: &Path| make_queries(&places.built, options, path);
+    let file = zones::file(&places.zones, plan, queries)?;
+    stage.set_zone(&file);
+    let answers = scenario.answers.as_ref();
+    let write = |answers| zones::expected(stage.folder(), &file, answers);
+    answers.map(write).transpose()
 }
 
 fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {

@@ -19,6 +19,7 @@ mod report;
 mod results;
 mod stage;
 mod witness;
+mod zones;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
   --as NAME       with --remote: which of the scenario's contenders it is
   --scale X       multiplies every rate: to try the bench out on a busy machine (1)
   --results PATH  where results go (bench/results/DATE)
-  --built PATH    where cargo has built the programs";
+  --built PATH    where cargo has built the programs
+  --bench PATH    another folder of scenarios, servers and configurations than this tree's";
 
 /// What the command line asks for.
 struct Command {
@@ -60,20 +62,20 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let library = Library::ours();
-    let outcome = library.scenarios().and_then(|scenarios| {
+    let outcome = library(words).and_then(|(library, words)| {
+        let scenarios = library.scenarios()?;
         if words == ["list"] {
             for scenario in &scenarios {
                 println!("{:<14} {}", scenario.name, scenario.title);
             }
             return Ok(());
         }
-        if let [word, folder] = words
+        if let [word, folder] = &words[..]
             && word == "report"
         {
             return report_again(folder, &scenarios);
         }
-        let command = Command::parse(prefix, &library, words)?;
+        let command = Command::parse(prefix, &library, &words)?;
         let mut chosen = choose(&command.scenarios, scenarios)?;
         command.leave_one(&mut chosen)?;
         measure(&command, &library, &chosen)
@@ -85,6 +87,19 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The scenarios that `--bench` names, or the project's own; and the words without it.
+fn library(words: &[String]) -> Outcome<(Library, Vec<String>)> {
+    let mut words = words.to_vec();
+    let Some(place) = words.iter().position(|word| word == "--bench") else {
+        return Ok((Library::ours(), words));
+    };
+    let option: Vec<String> = words.drain(place..words.len().min(place + 2)).collect();
+    let [_, folder] = &option[..] else {
+        return Err(Failure::new(USAGE));
+    };
+    Ok((Library::at(Path::new(folder))?, words))
 }
 
 impl Command {
@@ -106,6 +121,7 @@ impl Command {
                 places: Places {
                     built: built.unwrap_or_else(|| target.join("release")),
                     yardsticks: target.join("yardsticks"),
+                    zones: target.join("bench/zones"),
                 },
                 remote: None,
             },
@@ -298,6 +314,18 @@ mod tests {
         command.contender = Some("millrace, sockets".to_owned());
         command.leave_one(&mut scenarios).unwrap();
         assert_eq!(scenarios[0].contenders.len(), 1);
+    }
+
+    #[test]
+    fn scenarios_may_be_somewhere_else() {
+        let words = ["list", "--bench", "/nonexistent"].map(str::to_owned);
+        assert!(library(&words).is_err());
+        assert!(library(&words[1..2]).is_err());
+        let (library, rest) = library(&[words[0].clone()]).unwrap();
+        assert_eq!(
+            (library.folder(), rest.len()),
+            (Library::ours().folder(), 1)
+        );
     }
 
     #[test]

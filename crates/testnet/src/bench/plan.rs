@@ -31,6 +31,10 @@ pub(super) struct Scenario {
     pub queries: Vec<String>,
     /// The server in the backend's namespace, if there is one.
     pub backend: Option<String>,
+    /// The zone that its servers have; several numbers of names make as many scenarios of one file.
+    pub zone: Option<ZonePlan>,
+    /// What every answer must be, of servers too.
+    pub answers: Option<Answers>,
     /// What is measured of every contender, in this order.
     pub measures: Vec<Measure>,
     /// The contender that the others are compared with.
@@ -45,6 +49,27 @@ pub(super) struct Scenario {
     pub overload_rate: Option<u32>,
     /// Who takes part, in the order of the tables.
     pub contenders: Vec<Contender>,
+}
+
+/// A zone that is made for a scenario: see [`super::zones`].
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ZonePlan {
+    /// How many names have an address. `$NAMES` stands for it in the options that make queries.
+    pub names: Vec<u64>,
+    /// With ECDSA P-256 and NSEC3, iterations 0, no salt.
+    #[serde(default)]
+    pub signed: bool,
+}
+
+/// What every answer must be.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Answers {
+    /// As floodgate's `--expect` writes it. A yardstick's is not looked at.
+    pub rcode: String,
+    /// Octets of the message.
+    pub octets: u32,
 }
 
 fn last() -> u32 {
@@ -121,6 +146,9 @@ pub(super) struct Contender {
     /// More options of the generator.
     #[serde(default)]
     pub options: Vec<String>,
+    /// More arguments of the server.
+    #[serde(default)]
+    pub arguments: Vec<String>,
     /// Which of the scenario's measures are made of it, where not all are.
     pub measures: Option<Vec<Measure>>,
     /// Whether its server says that it is no DNS server but a limit.
@@ -187,6 +215,46 @@ pub(super) struct Library {
     folder: PathBuf,
 }
 
+impl Scenario {
+    /// As many scenarios as its zone has sizes.
+    fn of_each_size(self) -> Vec<Scenario> {
+        let Some(zone) = &self.zone else {
+            return vec![self];
+        };
+        let of_size = |&names: &u64| {
+            let mut one = self.clone();
+            one.name = format!("{}-{}", self.name, short(names));
+            one.title = format!("{}, {} names", self.title, grouped(names));
+            for option in &mut one.queries {
+                *option = option.replace("$NAMES", &names.to_string());
+            }
+            one.zone = Some(ZonePlan {
+                names: vec![names],
+                ..zone.clone()
+            });
+            one
+        };
+        zone.names.iter().map(of_size).collect()
+    }
+}
+
+/// 10000: 10k.
+fn short(number: u64) -> String {
+    match number {
+        number if number > 0 && number % 1_000_000 == 0 => format!("{}m", number / 1_000_000),
+        number if number > 0 && number % 1_000 == 0 => format!("{}k", number / 1_000),
+        number => number.to_string(),
+    }
+}
+
+/// 10000: 10,000.
+fn grouped(number: u64) -> String {
+    match number {
+        0..1_000 => number.to_string(),
+        number => format!("{},{:03}", grouped(number / 1_000), number % 1_000),
+    }
+}
+
 impl Contender {
     /// Whether a measure is made of it.
     pub(super) fn takes_part_in(&self, measure: Measure) -> bool {
@@ -202,6 +270,12 @@ impl Library {
         Library {
             folder: folder.canonicalize().unwrap_or(folder),
         }
+    }
+
+    /// Another one.
+    pub(super) fn at(folder: &Path) -> Outcome<Library> {
+        let folder = folder.canonicalize().during(folder.display())?;
+        Ok(Library { folder })
     }
 
     /// Where it is.
@@ -220,7 +294,7 @@ impl Library {
                 .extension()
                 .is_some_and(|extension| extension == "toml")
             {
-                scenarios.push(self.scenario(&path)?);
+                scenarios.extend(self.scenario(&path)?.of_each_size());
             }
         }
         scenarios.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
@@ -290,6 +364,19 @@ mod tests {
             ];
             assert_eq!(ways.into_iter().filter(|way| *way).count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn a_zone_of_two_sizes_makes_two_scenarios() {
+        let text = "title = \"Zone\"\nqueries = [\"--random\", \"$NAMES\"]\nmeasures = []\ncontenders = []\n\
+            [zone]\nnames = [10000, 1000000]\nsigned = true\n";
+        let mut scenario: Scenario = toml::from_str(text).unwrap();
+        scenario.name = "zone".to_owned();
+        let both = scenario.of_each_size();
+        let names: Vec<&str> = both.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["zone-10k", "zone-1m"]);
+        assert_eq!(both[1].title, "Zone, 1,000,000 names");
+        assert_eq!(both[0].queries, ["--random", "10000"]);
     }
 
     #[test]

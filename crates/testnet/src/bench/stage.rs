@@ -47,6 +47,8 @@ pub(super) struct Places {
     pub built: PathBuf,
     /// What `make -C bench/yardsticks` builds.
     pub yardsticks: PathBuf,
+    /// Where zones are made, and kept for the next run.
+    pub zones: PathBuf,
 }
 
 /// A lab with as many queues as a scenario wants.
@@ -55,6 +57,8 @@ pub(super) struct Stage {
     library: Library,
     places: Places,
     cpus: Cpus,
+    /// The file of the scenario's zone.
+    zone: Option<PathBuf>,
 }
 
 /// A server that runs, and what is attached for it.
@@ -87,9 +91,15 @@ impl Stage {
             library: library.clone(),
             places: places.clone(),
             cpus,
+            zone: None,
         };
         stage.set_queues(scenario.queues)?;
         Ok(stage)
+    }
+
+    /// Servers are to have this zone.
+    pub(super) fn set_zone(&mut self, file: &Path) {
+        self.zone = Some(file.to_owned());
     }
 
     /// Where its queries come from.
@@ -117,13 +127,14 @@ impl Stage {
     pub(super) fn start_backend(&self, name: &str) -> Outcome<Running<'_>> {
         let server = self.library.server(name)?;
         let mut running = self.running();
-        self.start_server(&mut running, &server, None, self.lab.backend(), TO_SERVER)?;
+        self.start_server(&mut running, &server, None, (self.lab.backend(), TO_SERVER))?;
         Ok(running)
     }
 
     /// Starts a contender's server.
     pub(super) fn start(&self, contender: &Contender) -> Outcome<Running<'_>> {
-        let server = self.library.server(&contender.server)?;
+        let mut server = self.library.server(&contender.server)?;
+        server.arguments.extend_from_slice(&contender.arguments);
         let configuration = contender
             .configuration
             .as_ref()
@@ -139,8 +150,7 @@ impl Stage {
             &mut running,
             &server,
             path,
-            self.lab.server(),
-            SERVER_CLIENTS,
+            (self.lab.server(), SERVER_CLIENTS),
         )?;
         Ok(running)
     }
@@ -158,8 +168,7 @@ impl Stage {
         running: &mut Running<'s>,
         server: &Server,
         configuration: Option<&Path>,
-        namespace: Namespace,
-        interface: &str,
+        (namespace, interface): (Namespace, &str),
     ) -> Outcome<()> {
         if let Some(object) = &server.attach {
             let object = PathBuf::from(self.fill(object, configuration));
@@ -258,6 +267,7 @@ impl Stage {
         let configuration =
             configuration.map_or_else(String::new, |path| path.display().to_string());
         let folder = self.folder().display().to_string();
+        let zone = self.zone.as_deref().unwrap_or(Path::new(""));
         text.replace("$BACKEND_INTERFACE", SERVER_BACKENDS)
             .replace("$BACKEND_MAC", BACKEND_MAC)
             .replace("$BACKEND_ADDRESS", BACKEND)
@@ -265,6 +275,7 @@ impl Stage {
             .replace("$INTERFACE", SERVER_CLIENTS)
             .replace("$ADDRESS", &SERVER_V4.to_string())
             .replace("$CONFIGURATION", &configuration)
+            .replace("$ZONE", &zone.display().to_string())
             .replace("$YARDSTICKS", &self.places.yardsticks.display().to_string())
             .replace("$BUILT", &self.places.built.display().to_string())
             .replace("$FOLDER", &folder)
