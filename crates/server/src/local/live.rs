@@ -3,6 +3,7 @@
 
 use super::progress::Progress;
 use super::read::{self, ReadZone};
+use super::room::Room;
 use super::settings::ZoneSettings;
 use super::store::{Facts, Store};
 use super::task::Order;
@@ -28,6 +29,8 @@ pub struct Live {
     pub apex: NameBuf,
     /// What is answered from; `None`: not loaded, or expired.
     served: ArcSwapOption<Zone>,
+    /// The newest version, served or expired. Beside `work`, so that whoever looks at it does not wait for a load.
+    held: ArcSwapOption<Zone>,
     /// Held while the zone is read, built or written.
     work: Mutex<Work>,
     /// Held for moments.
@@ -40,8 +43,6 @@ pub struct Live {
 
 #[derive(Default)]
 struct Work {
-    /// The newest version, served or expired.
-    held: Option<Arc<Zone>>,
     /// The files that it was made of, as they were; empty where it was made of none.
     stamps: Vec<Stamp>,
     /// `None` before the first time that something is to be kept.
@@ -56,6 +57,8 @@ pub(super) struct State {
     /// Of a secondary; seconds since 1970.
     pub(super) timers: Option<Timers>,
     pub(super) is_expired: bool,
+    /// The start has left it for later.
+    pub(super) is_awaited: bool,
     /// What is done now: "loading", "transferring".
     pub(super) work: Option<&'static str>,
     /// Works that were finished since the start.
@@ -79,6 +82,7 @@ impl Live {
         Live {
             apex: apex.clone(),
             served: ArcSwapOption::empty(),
+            held: ArcSwapOption::empty(),
             work: Mutex::default(),
             state: Mutex::default(),
             progress: Progress::default(),
@@ -126,7 +130,7 @@ impl Live {
     /// Whether [`Live::load`] would have something to do.
     pub(super) fn needs_load(&self, settings: &ZoneSettings) -> bool {
         let work = lock(&self.work);
-        match (settings.is_secondary(), &work.held) {
+        match (settings.is_secondary(), self.held()) {
             (_, None) => true,
             (true, Some(_)) => false,
             (false, Some(_)) => !is_unchanged(&work.stamps),
@@ -134,17 +138,31 @@ impl Live {
     }
 
     /// Reads the zone: of a primary its file, if that has changed; of a secondary what was kept of it, if it is not there
-    /// yet. A zone that cannot be read stays as it was. Lines for the operator, what went wrong first.
-    pub(super) fn load(&self, settings: &ZoneSettings, state_directory: &Path) -> Vec<Line> {
+    /// yet. A zone that cannot be read stays as it was; one that does not fit in `room` is awaited, see
+    /// [`Live::is_awaited`]. Lines for the operator, what went wrong first.
+    pub(super) fn load(
+        &self,
+        settings: &ZoneSettings,
+        state_directory: &Path,
+        room: &Room,
+    ) -> Vec<Line> {
         if !self.needs_load(settings) {
             return Vec::new();
         }
         self.begin("loading");
         let mut work = lock(&self.work);
         let lines = match (settings.is_secondary(), &settings.file) {
-            (true, _) => self.load_kept(&mut work, settings, state_directory),
-            (false, Some(file)) => self.load_file(&mut work, file, settings, state_directory),
-            (false, None) => Vec::new(),
+            (true, _) => self.load_kept(&mut work, settings, state_directory, room),
+            (false, Some(file)) => {
+                self.load_file(&mut work, file, settings, (state_directory, room))
+            }
+            (false, None) => Some(Vec::new()),
+        };
+        drop(work);
+        let Some(lines) = lines else {
+            self.progress.begin(0);
+            self.change_state(|state| (state.is_awaited, state.work) = (true, None));
+            return Vec::new();
         };
         let first = lines.first();
         self.end(
@@ -154,23 +172,29 @@ impl Live {
         lines
     }
 
+    /// Whether a start has left the zone for later, once: who asks has to load it.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.change_state(|state| std::mem::take(&mut state.is_awaited))
+    }
+
+    /// `None`: there is no room for it now.
     fn load_file(
         &self,
         work: &mut Work,
         file: &Path,
         settings: &ZoneSettings,
-        state_directory: &Path,
-    ) -> Vec<Line> {
+        (state_directory, room): (&Path, &Room),
+    ) -> Option<Vec<Line>> {
         let ReadZone {
             zone,
             warnings,
             stamps,
-        } = match read::read(self.apex.as_name(), file, &self.progress) {
-            Ok(read) => read,
+        } = match read::read_within(self.apex.as_name(), file, &self.progress, room) {
+            Ok(read) => read?,
             Err(errors) => {
                 // Without stamps, so that the next reload tries again.
                 work.stamps.clear();
-                return self.unread(work, errors);
+                return Some(self.unread(errors));
             }
         };
         let mut lines = vec![Line::info(format!(
@@ -183,12 +207,12 @@ impl Live {
         lines.extend(said.map(|warning| Line::info(format!("zone {}: {warning}", self.apex))));
         work.stamps = stamps;
         work.is_unkept = settings.is_kept();
-        if let Some(old) = work.held.take() {
+        if let Some(old) = self.held() {
             lines.extend(self.keep(work, Some(&old), &zone, settings, state_directory));
         }
-        self.serve(work, Arc::new(zone));
+        self.serve(Arc::new(zone));
         self.change_state(|state| (state.timers, state.is_expired) = (None, false));
-        lines
+        Some(lines)
     }
 
     /// Keeps what was read at the start from a file: not before whoever started us has given his privileges away, whose
@@ -199,7 +223,7 @@ impl Live {
         state_directory: &Path,
     ) -> Option<Line> {
         let mut work = lock(&self.work);
-        let zone = work.held.clone()?;
+        let zone = self.held()?;
         self.keep(&mut work, None, &zone, settings, state_directory)
     }
 
@@ -220,8 +244,8 @@ impl Live {
     }
 
     /// What is said where the zone cannot be read.
-    fn unread(&self, work: &Work, errors: Vec<String>) -> Vec<Line> {
-        let outcome = match &work.held {
+    fn unread(&self, errors: Vec<String>) -> Vec<Line> {
+        let outcome = match self.held() {
             Some(old) => format!("serial {} serves on", old.soa().serial),
             None => "answered with SERVFAIL".to_owned(),
         };
@@ -234,49 +258,47 @@ impl Live {
         work: &mut Work,
         settings: &ZoneSettings,
         state_directory: &Path,
-    ) -> Vec<Line> {
+        room: &Room,
+    ) -> Option<Vec<Line>> {
         let store = work.store(self, settings, state_directory);
+        if !room.holds_octets(store.snapshot_octets()) {
+            return None;
+        }
         let (zone, refreshed) = match store.load() {
             Ok(Some(zone)) => (zone, store.facts().refreshed),
-            Ok(None) => return self.load_seed(work, settings),
+            Ok(None) => return self.load_seed(settings, room),
             Err(error) => {
                 let line = format!("zone {}: {error}; asked from its primaries anew", self.apex);
-                return vec![Line::error(line)];
+                return Some(vec![Line::error(line)]);
             }
         };
-        vec![self.take_up(work, settings, zone, refreshed)]
+        Some(vec![self.take_up(settings, zone, refreshed)])
     }
 
     /// A secondary that never was one may begin with a file of a former server's.
-    fn load_seed(&self, work: &mut Work, settings: &ZoneSettings) -> Vec<Line> {
+    fn load_seed(&self, settings: &ZoneSettings, room: &Room) -> Option<Vec<Line>> {
         let Some(file) = settings.file.as_ref().filter(|file| file.exists()) else {
-            return Vec::new();
+            return Some(Vec::new());
         };
-        let read = match read::read(self.apex.as_name(), file, &self.progress) {
-            Ok(read) => read,
-            Err(errors) => return self.unread(work, errors),
+        let read = match read::read_within(self.apex.as_name(), file, &self.progress, room) {
+            Ok(read) => read?,
+            Err(errors) => return Some(self.unread(errors)),
         };
         let modified = read.stamps.first().and_then(|stamp| stamp.modified);
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let refreshed = since.map_or(0, |since| since.as_secs());
-        vec![self.take_up(work, settings, read.zone, refreshed)]
+        Some(vec![self.take_up(settings, read.zone, refreshed)])
     }
 
     /// A secondary's zone of a former life serves, unless it has expired meanwhile.
-    fn take_up(
-        &self,
-        work: &mut Work,
-        settings: &ZoneSettings,
-        zone: Zone,
-        refreshed: u64,
-    ) -> Line {
+    fn take_up(&self, settings: &ZoneSettings, zone: Zone, refreshed: u64) -> Line {
         let timers = Timers::new(refreshed);
         let soa = zone.soa();
         let is_expired = seconds_now() >= timers.expires(soa, &settings.times);
         let records = zone.records_count();
-        work.held = Some(Arc::new(zone));
+        self.held.store(Some(Arc::new(zone)));
         if !is_expired {
-            self.served.store(work.held.clone());
+            self.served.store(self.held());
         }
         self.change_state(|state| {
             (state.timers, state.is_expired) = (Some(timers), is_expired);
@@ -299,7 +321,7 @@ impl Live {
 
     /// The newest version, served or expired.
     pub(super) fn held(&self) -> Option<Arc<Zone>> {
-        lock(&self.work).held.clone()
+        self.held.load_full()
     }
 
     /// Takes a whole zone that a primary sent. `forced`: even where its serial is not newer.
@@ -313,14 +335,14 @@ impl Live {
         state_directory: &Path,
     ) -> (Installed, Option<String>) {
         let mut work = lock(&self.work);
-        let old = work.held.clone();
+        let old = self.held();
         let is_newer = |old: &Arc<Zone>| serial::is_newer(zone.soa().serial, old.soa().serial);
         if let Some(old) = old.as_ref().filter(|old| !forced && !is_newer(old)) {
             return (Installed::Older(old.soa().serial), None);
         }
         let store = work.store(self, settings, state_directory);
         let kept = store.commit(old.as_deref(), &zone, None);
-        self.installed(&mut work, zone, kept)
+        self.installed(zone, kept)
     }
 
     /// Carries out changes that a primary sent.
@@ -334,32 +356,28 @@ impl Live {
         state_directory: &Path,
     ) -> Result<(Installed, Option<String>), String> {
         let mut work = lock(&self.work);
-        let old = work
-            .held
-            .clone()
-            .ok_or("changes of a zone that is not there")?;
+        let old = self.held().ok_or("changes of a zone that is not there")?;
         let (zone, _) = apply::apply(&old, changes).map_err(|error| error.to_string())?;
         let store = work.store(self, settings, state_directory);
         let kept = store.commit(Some(&old), &zone, Some(changes));
-        Ok(self.installed(&mut work, zone, kept))
+        Ok(self.installed(zone, kept))
     }
 
     fn installed(
         &self,
-        work: &mut Work,
         zone: Zone,
         kept: Result<(), super::store::StoreError>,
     ) -> (Installed, Option<String>) {
         let zone = Arc::new(zone);
-        self.serve(work, Arc::clone(&zone));
+        self.serve(Arc::clone(&zone));
         let lost = kept.err().map(|error| {
             format!("{error}: after a restart an older serial serves until the primary is asked")
         });
         (Installed::Newer(zone), lost)
     }
 
-    fn serve(&self, work: &mut Work, zone: Arc<Zone>) {
-        work.held = Some(Arc::clone(&zone));
+    fn serve(&self, zone: Arc<Zone>) {
+        self.held.store(Some(Arc::clone(&zone)));
         self.served.store(Some(zone));
     }
 
@@ -371,7 +389,7 @@ impl Live {
     ) -> Option<String> {
         let now = seconds_now();
         let mut work = lock(&self.work);
-        self.served.store(work.held.clone());
+        self.served.store(self.held());
         self.change_state(|state| {
             let timers = state.timers.get_or_insert_with(|| Timers::new(now));
             timers.succeeded(now);

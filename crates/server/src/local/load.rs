@@ -1,5 +1,6 @@
 //! Zones are loaded several at a time, and it is said how far that has come.
 
+use super::room::Room;
 use super::{Line, Live, Local, ZoneSettings};
 use crate::log;
 use std::sync::atomic::AtomicUsize;
@@ -12,14 +13,18 @@ use std::time::Duration;
 const THREADS_MAX: usize = 8;
 
 /// How often it is said how far loading has come. What is faster says nothing.
-const SAY_AFTER: Duration = Duration::from_secs(3);
+pub(super) const SAY_AFTER: Duration = Duration::from_secs(3);
 
-/// Loads all zones that need it; what they say, in their order.
-pub(super) fn all(local: &Local) -> Vec<Line> {
-    let needed: Vec<_> = local
+/// Loads all zones that need it, as far as there is room, files that are short first; what they say, in that order.
+pub(super) fn all(local: &Local, room: &Room) -> Vec<Line> {
+    let mut needed: Vec<_> = local
         .iter()
         .filter(|(live, settings)| live.needs_load(settings))
         .collect();
+    needed.sort_by_cached_key(|(_, settings)| {
+        let file = settings.file.as_deref().map(std::fs::metadata);
+        file.and_then(Result::ok).map_or(0, |file| file.len())
+    });
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = needed.len().min(cores).min(THREADS_MAX);
     if threads == 0 {
@@ -34,7 +39,7 @@ pub(super) fn all(local: &Local) -> Vec<Line> {
             let Some((live, settings)) = needed.get(place) else {
                 break;
             };
-            let lines = live.load(settings, local.state_directory());
+            let lines = live.load(settings, local.state_directory(), room);
             *said[place].lock().unwrap_or_else(PoisonError::into_inner) = lines;
             *finished.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             finished.1.notify_all();

@@ -17,6 +17,7 @@ mod live;
 mod load;
 mod progress;
 mod read;
+mod room;
 mod settings;
 mod status;
 mod store;
@@ -34,6 +35,7 @@ pub use task::{Keeper, Order};
 
 use crate::config::zones::ZoneSpecs;
 use crate::log;
+use room::Room;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,6 +75,16 @@ impl Local {
     /// zone that cannot be read stays as it was; one that never was there is not loaded, and answered with SERVFAIL. The
     /// second value are lines for the operator, what went wrong first. Takes as long as the largest zone does.
     pub fn load(specs: &ZoneSpecs, previous: &Local) -> (Local, Vec<Line>) {
+        Local::load_within(specs, previous, &Room::WHOLE)
+    }
+
+    /// The same for a start that nobody serves beside: large zones are left to their tasks ([`Keeper::follow`]), and
+    /// answered with SERVFAIL until they are there. The others are there when this returns.
+    pub fn load_early(specs: &ZoneSpecs) -> (Local, Vec<Line>) {
+        Local::load_within(specs, &Local::default(), &Room::early())
+    }
+
+    fn load_within(specs: &ZoneSpecs, previous: &Local, room: &Room) -> (Local, Vec<Line>) {
         let entry = |spec: &crate::config::zones::ZoneSpec| {
             let apex = &spec.settings.apex;
             let live = previous.live(apex.as_name()).cloned();
@@ -87,7 +99,7 @@ impl Local {
             keys: specs.keys.clone(),
             state_directory: specs.state_directory(),
         };
-        let mut lines = load::all(&local);
+        let mut lines = load::all(&local, room);
         lines.sort_by_key(|line| !line.is_error);
         local.zones = local.current();
         (local, lines)

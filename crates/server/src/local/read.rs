@@ -1,5 +1,6 @@
 //! Reads a zone file and those it includes.
 
+use super::room::Room;
 use super::{Progress, Stamp};
 use std::cell::RefCell;
 use std::fs::{File, Metadata};
@@ -27,17 +28,26 @@ pub struct ReadZone {
 /// # Errors
 /// What is wrong with it, at most twenty lines, each with its place.
 pub fn read(apex: Name<'_>, file: &Path, progress: &Progress) -> Result<ReadZone, Vec<String>> {
+    let read = read_within(apex, file, progress, &Room::WHOLE)?;
+    Ok(read.expect("there is room for everything"))
+}
+
+/// The same; nothing where it does not fit in `room`.
+pub(super) fn read_within(
+    apex: Name<'_>,
+    file: &Path,
+    progress: &Progress,
+    room: &Room,
+) -> Result<Option<ReadZone>, Vec<String>> {
     let path = file.display().to_string();
     let unreadable = |error: io::Error| vec![format!("{path}: cannot be read: {error}")];
     let stamps = Rc::new(RefCell::new(Vec::new()));
     let octets = open(file, &stamps).map_err(unreadable)?;
-    progress.begin(
-        stamps
-            .borrow()
-            .iter()
-            .map(|stamp: &Stamp| stamp.length)
-            .sum(),
-    );
+    let length = stamps.borrow().iter().map(Stamp::octets).sum();
+    if !room.holds_octets(length) {
+        return Ok(None);
+    }
+    progress.begin(length);
     let octets = Counted { octets, progress };
     let folder = file.parent().unwrap_or(Path::new("")).to_owned();
     let seen = Rc::clone(&stamps);
@@ -46,13 +56,17 @@ pub fn read(apex: Name<'_>, file: &Path, progress: &Progress) -> Result<ReadZone
         Ok(Box::new(Counted { octets, progress }) as Box<dyn Read>)
     });
     let mut reader = Reader::new(&path, octets, opener, Settings::new(apex));
-    let (zone, warnings) = build(apex, &path, &mut reader)?;
+    let Some(builder) = gather(apex, &mut reader, room)? else {
+        return Ok(None);
+    };
     drop(reader);
-    Ok(ReadZone {
+    let built = builder.finish();
+    let (zone, warnings) = built.map_err(|error| vec![format!("{path}: {error}")])?;
+    Ok(Some(ReadZone {
         zone,
         warnings,
         stamps: stamps.take(),
-    })
+    }))
 }
 
 /// A file whose octets are counted as they are read.
@@ -69,19 +83,24 @@ impl Read for Counted<'_> {
     }
 }
 
-fn build(
+/// All records; nothing where they do not fit in `room`.
+fn gather(
     apex: Name<'_>,
-    path: &str,
     reader: &mut Reader<'_>,
-) -> Result<(Zone, Vec<Warning>), Vec<String>> {
+    room: &Room,
+) -> Result<Option<ZoneBuilder>, Vec<String>> {
     let mut builder = ZoneBuilder::new(apex);
     let mut errors = Vec::new();
-    loop {
+    for taken in 1.. {
         let pushed = match reader.read() {
             None => break,
             Some(Err(error)) => {
                 errors.push(error.to_string());
                 Ok(())
+            }
+            Some(Ok(_)) if !room.take() => {
+                room.give(taken);
+                return Ok(None);
             }
             Some(Ok(record)) => builder.push(record),
         };
@@ -95,9 +114,7 @@ fn build(
     if !errors.is_empty() {
         return Err(errors);
     }
-    builder
-        .finish()
-        .map_err(|error| vec![format!("{path}: {error}")])
+    Ok(Some(builder))
 }
 
 fn open(path: &Path, stamps: &RefCell<Vec<Stamp>>) -> io::Result<File> {
@@ -124,6 +141,10 @@ fn within(folder: &Path, name: &str) -> io::Result<PathBuf> {
 }
 
 impl Stamp {
+    fn octets(&self) -> u64 {
+        self.length
+    }
+
     fn new(path: &Path, metadata: &Metadata) -> Stamp {
         Stamp {
             path: path.to_owned(),

@@ -42,6 +42,7 @@ impl ZoneStatus {
         let State {
             timers,
             is_expired,
+            is_awaited,
             work,
             works,
             said,
@@ -63,7 +64,9 @@ impl ZoneStatus {
             expires_in: timers
                 .zip(soa)
                 .map(|(timers, soa)| until(timers.expires(soa, times))),
-            work: work.map(str::to_owned),
+            work: work
+                .or(is_awaited.then_some("waiting to be loaded"))
+                .map(str::to_owned),
             done,
             total,
             works,
@@ -144,6 +147,11 @@ impl fmt::Display for ZoneStatus {
         }
         if let Some(work) = &self.work {
             write!(f, ", {work}")?;
+            if self.total > 0 {
+                let megabytes = |octets: u64| octets as f64 / 1e6;
+                let (done, total) = (megabytes(self.done), megabytes(self.total));
+                write!(f, ", {done:.1} of {total:.1} MB")?;
+            }
         }
         if !self.said.is_empty() {
             write!(f, "; last: {}", self.said)?;

@@ -103,6 +103,11 @@ impl Store {
         self.limit == limit && self.snapshot.parent() == Some(directory)
     }
 
+    /// How long the snapshot is; 0 where there is none.
+    pub(super) fn snapshot_octets(&self) -> u64 {
+        fs::metadata(&self.snapshot).map_or(0, |file| file.len())
+    }
+
     /// The zone as it was committed last; `None` where there is none.
     ///
     /// # Errors

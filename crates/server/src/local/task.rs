@@ -2,6 +2,8 @@
 
 use super::ask::{self, AskError, Received};
 use super::live::{Installed, Live, seconds_now};
+use super::load::SAY_AFTER;
+use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::timers::Timers;
 use super::{Line, Local, tell};
@@ -12,11 +14,12 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::available_parallelism;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use wire::name::NameBuf;
 use zone::zone::ZoneBuilder;
 
@@ -51,6 +54,8 @@ struct Shared {
     /// It was asked for, and has not begun.
     is_asked: AtomicBool,
     transfers: Semaphore,
+    /// One place a core for zones that are loaded after the start.
+    loading: Semaphore,
 }
 
 impl Keeper {
@@ -63,6 +68,7 @@ impl Keeper {
                 ask: Box::new(publish),
                 is_asked: AtomicBool::new(false),
                 transfers: Semaphore::new(TRANSFERS),
+                loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
             }),
             tasks: Mutex::default(),
         }
@@ -136,6 +142,7 @@ impl Follower {
             self.live
                 .change_state(|state| *state.timers.get_or_insert(known));
         }
+        self.load_first().await;
         self.keep_first().await;
         self.tell();
         loop {
@@ -148,6 +155,30 @@ impl Follower {
                 () = moment(wake) => self.tick().await,
             }
         }
+    }
+
+    /// Loads what the start has left for later, and says how far that has come.
+    async fn load_first(&self) {
+        if !self.live.is_awaited() {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        // The semaphore is never closed.
+        let _place = shared.loading.acquire().await;
+        let (live, settings, state) = self.shares();
+        let mut load = spawn_blocking(move || live.load(&settings, &state, &Room::WHOLE));
+        let lines = loop {
+            tokio::select! {
+                lines = &mut load => break lines.unwrap_or_default(),
+                () = sleep(SAY_AFTER) => {
+                    let (done, total) = self.live.progress.read();
+                    let (done, total) = (done / 1_000_000, total / 1_000_000);
+                    log::info!("zone {}: loading, {done} of {total} MB read", self.live.apex);
+                }
+            }
+        };
+        lines.iter().for_each(Line::log);
+        self.shared.publish();
     }
 
     async fn keep_first(&self) {
@@ -268,7 +299,7 @@ impl Follower {
             if !live.needs_load(&settings) {
                 live.end(false, "the file has not changed".to_owned());
             }
-            live.load(&settings, &state)
+            live.load(&settings, &state, &Room::WHOLE)
         });
         let lines: Vec<Line> = lines.await.unwrap_or_default();
         lines.iter().for_each(Line::log);

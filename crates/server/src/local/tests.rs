@@ -58,3 +58,50 @@ fn many_zones_are_loaded_at_a_time_and_one_that_is_none_is_not_loaded() {
     let expected = (0..40).map(|number| (number != 13).then_some(number));
     assert_eq!(serials, expected.collect::<Vec<_>>());
 }
+
+#[test]
+fn a_start_leaves_large_zones_to_their_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = ZoneSpecs::default();
+    let many = "$GENERATE 1-300 host-$ A 192.0.2.1";
+    for (name, lines) in [("large.example.", many), ("small.example.", "")] {
+        let file = folder.path().join(name);
+        fs::write(&file, text(5, lines)).unwrap();
+        specs.list.append(&mut ZoneSpecs::of_file(name, &file).list);
+    }
+    let (local, lines) = Local::load_within(&specs, &Local::default(), &Room::of(100));
+    assert_eq!(
+        lines[0].text,
+        "zone small.example.: serial 5, 3 records loaded"
+    );
+    let is_served = |local: &Local| {
+        local
+            .zones()
+            .iter()
+            .map(|(_, zone)| zone.is_some())
+            .collect()
+    };
+    let served: Vec<bool> = is_served(&local);
+    assert_eq!(served, [false, true]);
+    let status = local.status(&[]).unwrap();
+    assert!(
+        status[0]
+            .to_string()
+            .ends_with("SERVFAIL, waiting to be loaded"),
+        "{}",
+        status[0]
+    );
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (published, publish) = std::sync::mpsc::channel();
+    let keeper = Keeper::new(runtime.handle().clone(), move || {
+        published.send(()).unwrap()
+    });
+    keeper.follow(&local);
+    publish
+        .recv_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
+    let served: Vec<bool> = is_served(&local.anew());
+    assert_eq!(served, [true, true]);
+    // What was left is loaded once.
+    assert!(local.iter().all(|(live, _)| !live.is_awaited()));
+}

@@ -119,7 +119,7 @@ impl Daemon {
         helper: Helper,
         legacy: &mut Legacy,
     ) -> Result<Daemon, StartError> {
-        let (lua, config) = load(&arguments)?;
+        let (lua, config) = load(&arguments, legacy.predecessor.is_some())?;
         let ground = ground(&arguments, config, legacy)?;
         Daemon::on(ground, arguments, Arc::new(helper), lua, legacy)
     }
@@ -195,15 +195,19 @@ impl Daemon {
     }
 }
 
-/// The configuration, its zones read.
-fn load(arguments: &ServeArguments) -> Result<(Arc<LuaState>, Config), StartError> {
+/// The configuration, its zones read: when no other process serves, the small ones.
+fn load(arguments: &ServeArguments, succeeds: bool) -> Result<(Arc<LuaState>, Config), StartError> {
     let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
     lua.edit(|spec| {
         log::set(arguments.log_settings(spec.log_settings()));
         say_remarks(spec);
     });
     let mut config = lua.derive(None)?;
-    let (local, lines) = lua.edit(|spec| Local::load(&spec.zones, &Local::default()));
+    // Where a process serves already, it does so until everything is there.
+    let (local, lines) = lua.edit(|spec| match succeeds {
+        true => Local::load(&spec.zones, &Local::default()),
+        false => Local::load_early(&spec.zones),
+    });
     lines.iter().for_each(local::Line::log);
     until_alone();
     config.local = Arc::new(local);

@@ -33,7 +33,15 @@ impl Drop for Daemon {
 impl Daemon {
     /// With these lines more in its configuration.
     pub(crate) fn start(more: &str) -> Daemon {
+        Daemon::start_with(more, &[])
+    }
+
+    /// The same, with these files and what is in them.
+    pub(crate) fn start_with(more: &str, files: &[(&str, &str)]) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).expect("a file");
+        }
         let (dns, web) = (own_address(), own_address());
         let text = format!(
             "addLocal('{dns}')\nsetACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
@@ -60,6 +68,14 @@ impl Daemon {
 
     pub(crate) fn control(&self) -> PathBuf {
         self.folder.path().join("control")
+    }
+
+    /// What `millrace` says of these words to the running instance.
+    pub(crate) fn say(&self, words: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        command.args(words).arg("--control").arg(self.control());
+        let output = command.output().expect("the program starts");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Asks for a name; see [`ask`].
