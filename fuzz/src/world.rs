@@ -259,6 +259,7 @@ impl World {
     fn query(&mut self, chunk: &mut [u8; CHUNK], start: usize, packet: &Packet) {
         let length = usize::from(packet.payload_length);
         let asked = chunk[start..start + length].to_vec();
+        let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             message: &mut chunk[start..],
             length,
@@ -272,6 +273,7 @@ impl World {
             },
             listener: 0,
             room: QUERY_ROOM,
+            outgrown: &mut outgrown,
         };
         let drops = self.drops();
         let is_response = Header::read(&asked).is_some_and(|header| header.qr());

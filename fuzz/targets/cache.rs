@@ -142,6 +142,7 @@ impl Bench {
         let (pool, _) = cached_pool();
         let mut buffer = message.to_vec();
         buffer.resize(message.len().max(4_096), 0);
+        let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             room: buffer.len(),
             message: &mut buffer,
@@ -151,6 +152,7 @@ impl Bench {
             protocol,
             way: Way::Stream,
             listener: 0,
+            outgrown: &mut outgrown,
         };
         let answered = self.world.with_env(|env| {
             let mut query = Query::parse(&mut arrival, env).ok()?;

@@ -79,7 +79,7 @@ struct Roomless {
 impl Roomless {
     fn copy(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>) -> Roomless {
         let found = hand_over.found;
-        let bytes = &arrival.message[..found.length];
+        let bytes = arrival.bytes(found.length);
         let ends = (arrival.client, arrival.destination);
         let door = (arrival.protocol, arrival.way);
         Roomless {
@@ -113,7 +113,7 @@ impl Sender {
             place.send(Handed::Answer(Parcel {
                 destination: arrival.destination,
                 client: arrival.client,
-                message: arrival.message[..hand_over.found.length].into(),
+                message: arrival.bytes(hand_over.found.length).into(),
                 delay: hand_over.delay(),
             }));
             return true;
@@ -132,7 +132,7 @@ impl Sender {
         place.send(Handed::Query(Box::new(Asked {
             config: Arc::clone(config),
             server: Arc::clone(server),
-            query: arrival.message[..hand_over.found.length].into(),
+            query: arrival.bytes(hand_over.found.length).into(),
             found: without_frame(hand_over.found, arrival.protocol),
             extras: hand_over.extras.clone(),
             client: arrival.client,
@@ -381,6 +381,7 @@ mod tests {
             protocol: Protocol::Udp,
             way: Way::Socket { listener: 0 },
             listener: 0,
+            outgrown: &mut Vec::new(),
         };
         sender.push(&hand_over, &arrival, &config)
     }

@@ -22,5 +22,6 @@ pub mod serve;
 #[cfg(test)]
 mod simulation;
 pub mod stop;
+pub mod tee;
 pub mod words;
 pub mod worker;

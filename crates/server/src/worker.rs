@@ -378,15 +378,16 @@ impl Worker {
         }
         self.last_housekeeping = now;
         let (exchanges, waiting) = (&self.instance.exchanges, &mut self.inlets.waiting);
-        // Of races: no server had more than an error to say. Without races nothing is allocated.
-        let mut errors = Vec::new();
+        // Of races: no server had more than an error to say. Without races and timeout rules nothing is allocated.
+        let mut over = Vec::new();
+        let has_rules = !self.config.load().chains.timeout.is_empty();
         exchanges.expire(&mut self.share, now, &self.shard, waiting, |waiting| {
-            if waiting.held_rcode != 0 {
-                errors.push(waiting.clone());
+            if waiting.held_rcode != 0 || has_rules {
+                over.push(waiting.clone());
             }
         });
-        for mut waiting in errors {
-            self.with_env(|_, outlets, env| outlets.answer_with_error(&mut waiting, env));
+        for mut waiting in over {
+            self.with_env(|_, outlets, env| outlets.time_out(&mut waiting, env));
         }
         self.outlets.devices.publish_kernel();
     }

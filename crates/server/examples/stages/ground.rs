@@ -230,6 +230,7 @@ impl Ground {
 
     fn ask<T>(&mut self, query: &[u8], look: impl FnOnce(&Verdict<'_>, &[u8]) -> T) -> T {
         self.frame[..query.len()].copy_from_slice(query);
+        let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             message: &mut self.frame,
             length: query.len(),
@@ -239,6 +240,7 @@ impl Ground {
             way: Way::Socket { listener: 0 },
             listener: 0,
             room: ROOM,
+            outgrown: &mut outgrown,
         };
         let mut env = Env {
             config: &self.config,

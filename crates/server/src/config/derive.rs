@@ -73,6 +73,8 @@ fn chains(specs: &ChainSpecs) -> Chains {
         cache_hit: rules(&specs.cache_hit),
         cache_inserted: rules(&specs.cache_inserted),
         self_answered: rules(&specs.self_answered),
+        timeout: rules(&specs.timeout),
+        xfr: rules(&specs.xfr),
     }
 }
 

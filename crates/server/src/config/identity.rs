@@ -172,6 +172,8 @@ fn keep_chains(specs: &mut ChainSpecs, previous: &Config) {
         &previous.chains.self_answered,
         describe,
     );
+    keep_rules(&mut specs.timeout, &previous.chains.timeout, describe);
+    keep_rules(&mut specs.xfr, &previous.chains.xfr, describe);
 }
 
 fn keep_rules<A: ?Sized>(

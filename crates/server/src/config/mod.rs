@@ -206,6 +206,10 @@ pub struct Tuning {
     pub policies: PolicyTuning,
     /// What servers with useClientSubnet are told.
     pub subnets: SubnetTuning,
+    /// setAllowEmptyResponse: NOERROR and NXDOMAIN without a question are answers.
+    pub allow_empty_responses: bool,
+    /// truncateTC: what a server truncated is cut down to its question.
+    pub truncate_tc: bool,
 }
 
 /// Limits of TCP clients and of connections to backends.
@@ -272,6 +276,8 @@ impl Default for Tuning {
             ring_entries: 10_000,
             policies: PolicyTuning::default(),
             subnets: SubnetTuning::default(),
+            allow_empty_responses: false,
+            truncate_tc: false,
         }
     }
 }

@@ -109,6 +109,10 @@ pub struct ChainSpecs {
     pub cache_inserted: Vec<RuleSpec<dyn ResponseAction>>,
     /// addSelfAnsweredResponseAction.
     pub self_answered: Vec<RuleSpec<dyn ResponseAction>>,
+    /// addTimeoutResponseAction.
+    pub timeout: Vec<RuleSpec<dyn ResponseAction>>,
+    /// addXFRResponseAction.
+    pub xfr: Vec<RuleSpec<dyn ResponseAction>>,
 }
 
 /// One rule of a chain.

@@ -11,6 +11,7 @@ use crate::counters::Shard;
 use crate::instance::Instance;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
+use crate::pipeline::restart::{self, Again};
 use crate::pipeline::{Env, Forward, HandOver, Verdict, respond};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -36,11 +37,11 @@ impl Outlets {
                     arrival.way,
                     arrival.destination,
                     arrival.client,
-                    &arrival.message[..length],
+                    arrival.bytes(length),
                 );
             }
             Verdict::Forward(forward) => {
-                let message = &arrival.message[..forward.length];
+                let message = arrival.bytes(forward.length);
                 self.send_legs(message, env);
                 self.forward(&forward, message, env);
             }
@@ -122,9 +123,40 @@ impl Outlets {
         }
         let mut message = [0; QUERY_ROOM];
         match respond::held_error(waiting, &mut message, env) {
-            Ok(length) => self.answer_waiting(waiting, &message[..length], env),
+            Ok(length) => self.answer_waiting(waiting, waiting.answer(&message, length), env),
             Err(reason) => env.shard.count_drop(reason),
         }
+    }
+
+    /// What becomes of a query whose response was not taken, for `reason`.
+    #[inline]
+    pub fn refuse(&mut self, reason: DropReason, waiting: &mut Waiting, env: &mut Env<'_>) {
+        env.shard.count_drop(reason);
+        if reason == DropReason::ResponseRestarted
+            && let Some(again) = restart::again(waiting)
+        {
+            self.ask_again(again, env);
+        }
+    }
+
+    /// A query that no server answered in time.
+    #[cold]
+    pub fn time_out(&mut self, waiting: &mut Waiting, env: &mut Env<'_>) {
+        if waiting.held_rcode != 0 {
+            self.answer_with_error(waiting, env);
+        } else if let Some(again) = restart::timed_out(waiting, env) {
+            self.ask_again(again, env);
+        }
+    }
+
+    #[cold]
+    fn ask_again(&mut self, mut again: Again, env: &mut Env<'_>) {
+        let verdict = restart::run(&mut again, env);
+        let arrival = again.query.as_arrival();
+        if matches!(verdict, Verdict::Answer(_)) {
+            respond::count_sent(arrival.destination, env);
+        }
+        self.settle(verdict, &arrival, env);
     }
 
     /// Sends a query to its backend by the backend port's kernel socket.

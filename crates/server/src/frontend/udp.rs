@@ -34,6 +34,7 @@ pub fn queries(
             continue;
         };
         let destination = datagram.local.unwrap_or(sockets.address.ip());
+        let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             room: datagram.buffer.len(),
             message: datagram.buffer,
@@ -45,6 +46,7 @@ pub fn queries(
                 listener: sockets.number,
             },
             listener: listener.unwrap_or(NO_LISTENER),
+            outgrown: &mut outgrown,
         };
         let verdict = pipeline::run(&mut arrival, env);
         outlets.settle(verdict, &arrival, env);
@@ -68,8 +70,10 @@ pub fn responses(
         };
         let (message, length) = (datagram.buffer, datagram.length);
         match respond::accept(port.local(), datagram.peer, message, length, waiting, env) {
-            Ok(length) => outlets.answer_waiting(waiting, &message[..length], env),
-            Err(reason) => env.shard.count_drop(reason),
+            Ok(length) => {
+                outlets.answer_waiting(waiting, waiting.answer(message, length), env);
+            }
+            Err(reason) => outlets.refuse(reason, waiting, env),
         }
     }
     count

@@ -152,6 +152,7 @@ fn query(
         client_mac: packet.source_mac,
         our_mac: packet.destination_mac,
     };
+    let mut outgrown = Vec::new();
     let mut arrival = Arrival {
         message: &mut outlets.devices.umem().chunk_mut(&frame)[start..],
         length: usize::from(packet.payload_length),
@@ -162,8 +163,25 @@ fn query(
         listener,
         // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
         room: udp::QUERY_ROOM,
+        outgrown: &mut outgrown,
     };
     let verdict = pipeline::run(&mut arrival, env);
+    if !arrival.outgrown.is_empty() {
+        // Away from the frame, which is free then.
+        let arrival = Arrival {
+            message: &mut outgrown,
+            length: 0,
+            client: packet.source,
+            destination: packet.destination,
+            protocol: Protocol::Udp,
+            way,
+            listener,
+            room: udp::QUERY_ROOM,
+            outgrown: &mut Vec::new(),
+        };
+        outlets.settle(verdict, &arrival, env);
+        return outlets.devices.umem().give(frame);
+    }
     match verdict {
         Verdict::Answer(length) => {
             let headers = packet.reply_headers();
@@ -254,6 +272,11 @@ fn response(
     let length = usize::from(packet.payload_length);
     let (local, remote) = (packet.destination, packet.source);
     match respond::accept(local, remote, message, length, waiting, env) {
+        Ok(length) if !waiting.outgrown.is_empty() => {
+            outlets.count_xsk_response(waiting, env);
+            outlets.devices.umem().give(frame);
+            outlets.answer_waiting(waiting, &waiting.outgrown[..length], env);
+        }
         Ok(length) => {
             outlets.count_xsk_response(waiting, env);
             let message = start..start + length;
@@ -280,12 +303,13 @@ fn response(
             }
         }
         Err(reason) => {
-            env.shard.count_drop(reason);
-            if matches!(reason, DropReason::ResponseLost | DropReason::ResponseHeld) {
+            use DropReason::{ResponseHeld, ResponseLost, ResponseRestarted};
+            if matches!(reason, ResponseLost | ResponseHeld | ResponseRestarted) {
                 // It came all the same.
                 outlets.count_xsk_response(waiting, env);
             }
             outlets.devices.umem().give(frame);
+            outlets.refuse(reason, waiting, env);
         }
     }
 }

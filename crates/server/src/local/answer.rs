@@ -67,7 +67,7 @@ impl Asked {
         Asked {
             extras: hand_over.extras.clone(),
             config: Arc::clone(config),
-            message: arrival.message[..found.length].into(),
+            message: arrival.bytes(found.length).into(),
             found,
             client: arrival.client,
             destination: arrival.destination,

@@ -72,6 +72,33 @@ pub(super) async fn read(handle: &mut rtnetlink::Handle) -> io::Result<Vec<Neigh
     Ok(neighbours.collect())
 }
 
+/// The Ethernet address of a neighbour, as the kernel knows it now. Blocks for some milliseconds.
+///
+/// # Errors
+/// When there is no netlink.
+pub fn ethernet_address(address: IpAddr) -> io::Result<Option<Mac>> {
+    // A thread of its own: the caller's may belong to a runtime already, which takes no second one.
+    let asking = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
+        runtime.block_on(async {
+            let (connection, mut handle, _) = rtnetlink::new_connection()?;
+            let connection = tokio::spawn(connection);
+            let neighbours = read(&mut handle).await;
+            connection.abort();
+            neighbours
+        })
+    });
+    let neighbours = asking
+        .join()
+        .map_err(|_| io::Error::other("the thread that asks the kernel ended"))??;
+    let mut known = neighbours
+        .iter()
+        .filter(|neighbour| neighbour.address == address);
+    Ok(known.find_map(|neighbour| neighbour.mac))
+}
+
 /// The port to which [`knock`] sends: discard (RFC 863). Who has no such service answers with an ICMP error at most.
 const DISCARD: u16 = 9;
 

@@ -32,7 +32,11 @@ impl Composition {
     /// Puts a record behind what there is; sections in their order. One that has no room makes the answer a truncated one.
     pub fn add(&mut self, query: &mut Query<'_>, record: &NewRecord<'_>) {
         let limit = self.limit.min(query.message.len());
-        match append_record(&mut query.message[..limit], self.length, record) {
+        let mut longer = append_record(&mut query.message[..limit], self.length, record);
+        if longer.is_none() && limit < self.limit && query.grow(self.limit) {
+            longer = append_record(&mut query.message[..self.limit], self.length, record);
+        }
+        match longer {
             Some(length) => self.length = length,
             None => self.is_cut = true,
         }
@@ -63,11 +67,54 @@ fn has_opt(query: &Query<'_>, env: &Env<'_>) -> bool {
     env.config.tuning.edns_in_self_generated && query.knows_edns()
 }
 
-/// Replaces the answer by `packet`, as far as there is room; the ID is the query's. The answer's length in bytes.
+/// Replaces the answer by `packet`, as far as a message can be long; the ID is the query's. The answer's length in bytes.
 pub fn replace(query: &mut Query<'_>, packet: &[u8]) -> usize {
     let id = query.header().id();
+    query.grow(packet.len());
     let length = packet.len().min(query.message.len());
     query.message[..length].copy_from_slice(&packet[..length]);
     respond::edit_header(query.message, |header| header.set_id(id));
     length
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::pipeline::rules::Action;
+    use crate::pipeline::rules::actions::spoof::{SpoofOptions, SpoofPacketAction, SpoofRawAction};
+    use crate::pipeline::rules::selectors::logic::AllRule;
+    use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
+    use wire::codes::qtype;
+
+    /// The answer of a door whose buffer has so many bytes, while its kernel socket could send 4,096.
+    fn answered(frame: usize, action: impl Action + 'static, message: &[u8]) -> Vec<u8> {
+        let mut scene = Scene::with_rule(AllRule, action);
+        (scene.frame, scene.room) = (frame, 4_096);
+        scene.change(|config| config.tuning.payload_size_self_generated = 4_096);
+        match scene.ask(message) {
+            Reply::Answer(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn i10_an_answer_that_outgrows_its_frame_is_the_same() {
+        let texts = || SpoofRawAction {
+            data: vec![Box::from([1; 251]); 8],
+            type_for_any: None,
+            options: SpoofOptions::default(),
+        };
+        let message = query_with_edns("a.", qtype::TXT, Some(4_096));
+        let whole = answered(4_096, texts(), &message);
+        assert_eq!(whole.len(), 19 + 8 * 263 + 11);
+        assert_eq!(answered(1_700, texts(), &message), whole);
+        let packet = || SpoofPacketAction::new(&answer_to(&message, 0, &[60; 120])).unwrap();
+        let whole = answered(4_096, packet(), &message);
+        assert_eq!(whole.len(), 19 + 120 * 16);
+        assert_eq!(answered(1_700, packet(), &message), whole);
+        // More than the client takes: truncated, on both.
+        let short = query("a.", qtype::TXT);
+        let cut = answered(4_096, packet(), &short);
+        assert_eq!((cut[2] & 2, cut.len()), (2, 19));
+        assert_eq!(answered(1_700, packet(), &short), cut);
+    }
 }

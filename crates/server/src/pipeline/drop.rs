@@ -48,13 +48,15 @@ pub enum DropReason {
     ResponseHeld,
     /// A response action said so.
     ResponseRule,
+    /// A rule discarded it to ask again (`dr:restart`).
+    ResponseRestarted,
     /// An answer from a zone above millrace.setResponseRateLimit.
     ResponseRate,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 23] = [
+    pub const ALL: [DropReason; 24] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -77,6 +79,7 @@ impl DropReason {
         DropReason::ResponseLost,
         DropReason::ResponseHeld,
         DropReason::ResponseRule,
+        DropReason::ResponseRestarted,
         DropReason::ResponseRate,
     ];
 
@@ -105,6 +108,7 @@ impl DropReason {
             DropReason::ResponseLost => "response-lost",
             DropReason::ResponseHeld => "response-held",
             DropReason::ResponseRule => "response-rule",
+            DropReason::ResponseRestarted => "response-restarted",
             DropReason::ResponseRate => "response-rate",
         }
     }

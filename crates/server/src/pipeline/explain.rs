@@ -63,6 +63,7 @@ pub fn explain(
         true => (Protocol::Tcp, "TCP"),
         false => (Protocol::Udp, "UDP"),
     };
+    let mut outgrown = Vec::new();
     let mut arrival = Arrival {
         message: &mut buffer,
         length,
@@ -72,6 +73,7 @@ pub fn explain(
         way: Way::Stream,
         listener: NO_LISTENER,
         room: ROOM,
+        outgrown: &mut outgrown,
     };
     let within_qps = within_qps(config, now);
     let mut env = Env {
@@ -94,7 +96,7 @@ pub fn explain(
     );
     lines.stages(&trail, &rehearsed, &shard);
     match verdict {
-        Verdict::Answer(length) => lines.answer(&arrival.message[..length]),
+        Verdict::Answer(length) => lines.answer(arrival.bytes(length)),
         Verdict::Drop(reason) => lines.say("verdict", format!("dropped: {}", reason.name())),
         Verdict::Forward(forward) => lines.server(forward.server, &trail, &rehearsed),
         Verdict::HandOver(hand_over) => match hand_over.server {

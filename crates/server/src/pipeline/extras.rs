@@ -1,6 +1,7 @@
 //! What a few queries carry along to their answers, because rules said so: most carry nothing, and pay a comparison for it.
 
 use super::query::Query;
+use super::restart::Restart;
 use super::subnet::SubnetWishes;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct Extras {
     pub identities: BTreeMap<&'static str, String>,
     /// `dq:changeName`: the question is the configuration's to put back.
     pub renamed: bool,
+    /// `dq:setRestartable`.
+    pub restart: Option<Box<Restart>>,
 }
 
 /// An extended DNS error (RFC 8914 §2).
@@ -65,6 +68,11 @@ impl Extras {
     /// Sets a tag, whatever it was before.
     pub fn set_tag(&mut self, key: &[u8], value: &[u8]) {
         self.tags.insert(key.into(), value.into());
+    }
+
+    /// Whether `dr:restart` was called.
+    pub fn wants_restart(&self) -> bool {
+        self.restart.as_ref().is_some_and(|restart| restart.wanted)
     }
 
     /// Adds an error; `clear`: in place of all others.
@@ -101,6 +109,7 @@ pub(super) fn add_errors(answer: &mut Query<'_>, extras: &Extras, payload_size: 
             code: EXTENDED_ERROR,
             value: &value,
         };
+        answer.grow(length + edit::option_room(&value));
         let changed = edit::set_option(
             answer.message,
             (question_end, length),

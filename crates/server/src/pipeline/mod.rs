@@ -12,12 +12,14 @@ pub mod explain;
 pub mod extras;
 pub mod query;
 pub mod respond;
+pub mod restart;
 pub mod rings;
 pub mod route;
 pub mod rules;
 #[cfg(test)]
 pub(crate) mod scene;
 pub mod subnet;
+pub mod xfr;
 pub mod zone_traffic;
 
 use crate::backend::Forwarder;

@@ -36,6 +36,9 @@ pub enum Way {
 /// No place of a listener.
 pub const NO_LISTENER: u16 = u16::MAX;
 
+/// The longest DNS message, in bytes: TCP's length field has two octets (RFC 1035 §4.2.2).
+pub const MESSAGE_MAX: usize = 65_535;
+
 /// A message that a frontend received, before anybody looked at it.
 pub struct Arrival<'m> {
     /// The room for the message and for its answer: the query at the front, `length` bytes of it.
@@ -51,12 +54,25 @@ pub struct Arrival<'m> {
     /// The longest answer that this door can carry, in bytes. It may be more than `message.len()`: what a frame has no room
     /// for, the kernel socket beside it carries.
     pub room: usize,
+    /// Where a query or answer goes on that `message` has no room for, see [`Query::grow`]; empty before.
+    pub outgrown: &'m mut Vec<u8>,
+}
+
+impl Arrival<'_> {
+    /// The first `length` bytes of what a verdict tells of, wherever it lies.
+    pub fn bytes(&self, length: usize) -> &[u8] {
+        match self.outgrown.is_empty() {
+            true => &self.message[..length],
+            false => &self.outgrown[..length],
+        }
+    }
 }
 
 /// An [`Arrival`] that owns its bytes: for doors whose buffers are not theirs to keep, or which wait.
 #[derive(Debug)]
 pub struct OwnedQuery {
     message: Box<[u8]>,
+    outgrown: Vec<u8>,
     length: usize,
     pub client: SocketAddr,
     pub destination: SocketAddr,
@@ -76,6 +92,7 @@ impl OwnedQuery {
         message[..query.len()].copy_from_slice(query);
         OwnedQuery {
             message,
+            outgrown: Vec::new(),
             length: query.len(),
             client,
             destination,
@@ -95,12 +112,16 @@ impl OwnedQuery {
             protocol: self.protocol,
             way: self.way,
             listener: NO_LISTENER,
+            outgrown: &mut self.outgrown,
         }
     }
 
     /// The first `length` bytes of the buffer: the query, or the answer that a verdict tells of.
     pub fn bytes(&self, length: usize) -> &[u8] {
-        &self.message[..length]
+        match self.outgrown.is_empty() {
+            true => &self.message[..length],
+            false => &self.outgrown[..length],
+        }
     }
 }
 
@@ -123,6 +144,8 @@ pub struct Query<'m> {
     pub marks: Marks,
     /// What rules want of the answer; most queries have none.
     pub extras: Option<Box<Extras>>,
+    /// Where it goes on when it outgrows `message`; `None`: it has, or must not.
+    pub spare: Option<&'m mut Vec<u8>>,
 }
 
 /// What the stages found out and decided about a query, without its bytes: what whoever takes it over needs.
@@ -157,6 +180,7 @@ impl<'m> Query<'m> {
             marks: found.marks,
             extras: None,
             message: arrival.message,
+            spare: Some(arrival.outgrown),
         }
     }
 
@@ -196,6 +220,7 @@ impl<'m> Query<'m> {
             marks: Marks::default(),
             extras: None,
             message: arrival.message,
+            spare: Some(arrival.outgrown),
         })
     }
 
@@ -218,6 +243,29 @@ impl<'m> Query<'m> {
             client_flags: self.client_flags,
             marks: self.marks,
         }
+    }
+
+    /// Makes room for `needed` bytes. A frame has less than what its client may be told, so a message that outgrows its buffer
+    /// goes on in memory of its own, which the door sends by its kernel socket: both doors give the same answers
+    /// (invariant I10). False: no DNS message is so long, and nothing has changed.
+    #[inline]
+    pub fn grow(&mut self, needed: usize) -> bool {
+        needed <= self.message.len() || self.outgrow(needed)
+    }
+
+    #[cold]
+    fn outgrow(&mut self, needed: usize) -> bool {
+        if needed > MESSAGE_MAX {
+            return false;
+        }
+        let Some(spare) = self.spare.take() else {
+            return false;
+        };
+        // Once for all: it does not grow again.
+        spare.resize(MESSAGE_MAX, 0);
+        spare[..self.message.len()].copy_from_slice(self.message);
+        self.message = spare;
+        true
     }
 
     /// What rules want of the answer, to be added to.

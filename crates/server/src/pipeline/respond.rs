@@ -36,9 +36,14 @@ pub fn accept(
     };
     let received = &message[..length];
     let exchanges = forwarder.exchanges;
-    let taken = exchanges.take(local, remote, received, env.now, env.shard, waiting);
+    let (ends, tuning) = ((local, remote), &env.config.tuning);
+    let allow_empty = tuning.allow_empty_responses;
+    let taken = exchanges.take_with(ends, received, allow_empty, env.now, env.shard, waiting);
     let parts = taken.inspect_err(|reason| count_noncompliant(*reason, env.shard))?;
-    let length = finish(waiting, &parts, message, env)?;
+    let length = match tuning.truncate_tc {
+        true => cut_truncated(waiting, parts, message, env)?,
+        false => finish(waiting, &parts, message, env)?,
+    };
     count_sent(waiting.destination, env);
     Ok(length)
 }
@@ -105,7 +110,10 @@ pub fn response(
         count_noncompliant(DropReason::ResponseMalformed, env.shard);
         return Err(DropReason::ResponseMalformed);
     };
-    finish(waiting, &parts, message, env)
+    match env.config.tuning.truncate_tc {
+        true => cut_truncated(waiting, parts, message, env),
+        false => finish(waiting, &parts, message, env),
+    }
 }
 
 fn count_noncompliant(reason: DropReason, shard: &Shard) {
@@ -115,6 +123,31 @@ fn count_noncompliant(reason: DropReason, shard: &Shard) {
     ) {
         shard.count(Counter::NoncompliantResponses);
     }
+}
+
+/// truncateTC: "truncate TC=1 answers so they are actually empty". Then as [`finish`].
+#[cold]
+fn cut_truncated(
+    waiting: &mut Waiting,
+    parts: ResponseParts,
+    message: &mut [u8],
+    env: &mut Env<'_>,
+) -> Result<usize, DropReason> {
+    let is_cut = Header::read(message).is_some_and(|header| header.tc());
+    let parts = match parts.question.filter(|_| is_cut) {
+        Some(question) => {
+            // The OPT record goes too: "turning this on breaks compatibility with RFC 6891".
+            edit_header(message, |header| {
+                header.set_answer_count(0);
+                header.set_authority_count(0);
+                header.set_additional_count(0);
+            });
+            let cut = &message[..question.end.into()];
+            parse_response(cut).map_err(|_| DropReason::ResponseMalformed)?
+        }
+        None => parts,
+    };
+    finish(waiting, &parts, message, env)
 }
 
 /// Rules, cache, then everything that makes the response this client's. What trails the last record is cut off.
@@ -130,8 +163,10 @@ fn finish<'c>(
     }
     let config: &'c Config = env.config;
     let extras = waiting.extras.take();
+    let mut outgrown = std::mem::take(&mut waiting.outgrown);
+    outgrown.clear();
     let mut view = view(waiting, parts, message)?;
-    view.extras = extras;
+    (view.extras, view.spare) = (extras, Some(&mut outgrown));
     let mut response = Response {
         view,
         server: Some(waiting.server),
@@ -140,6 +175,13 @@ fn finish<'c>(
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.response, &mut response, env)?;
+    let extras = response.view.extras.as_ref();
+    if extras.is_some_and(|extras| extras.wants_restart()) {
+        let view = response.view;
+        (waiting.pool, waiting.skip_cache) = (view.pool, view.skip_cache);
+        waiting.extras = view.extras;
+        return Err(DropReason::ResponseRestarted);
+    }
     let is_for_all = subnet::is_for_all(waiting.marks, &response.view);
     if waiting.marks != Marks::default() {
         extras::take_out_marked(&mut response.view);
@@ -153,7 +195,9 @@ fn finish<'c>(
         answer.length = wire::answer::truncate_response(answer.message, answer.length);
     }
     count_forwarded(waiting, answer, env);
-    Ok(answer.length)
+    let length = answer.length;
+    waiting.outgrown = outgrown;
+    Ok(length)
 }
 
 /// Puts the response into the pool's cache, if it has one and takes it.
@@ -214,14 +258,24 @@ fn view<'m>(
         Some(_) => return Err(DropReason::ResponseMismatch),
         None => insert_question(waiting, parts, message).ok_or(DropReason::ResponseMalformed)?,
     };
-    Ok(Query {
+    let parts = QueryParts {
+        end,
+        edns,
+        ..waiting.parts
+    };
+    Ok(as_query(waiting, message, parts))
+}
+
+/// What lies in `message`, with what was decided about the query.
+pub(super) fn as_query<'m>(
+    waiting: &Waiting,
+    message: &'m mut [u8],
+    parts: QueryParts,
+) -> Query<'m> {
+    Query {
         message,
-        length: end.into(),
-        parts: QueryParts {
-            end,
-            edns,
-            ..waiting.parts
-        },
+        length: parts.end.into(),
+        parts,
         client: waiting.client,
         destination: waiting.destination,
         protocol: match waiting.way {
@@ -235,7 +289,8 @@ fn view<'m>(
         client_flags: waiting.client_flags,
         marks: waiting.marks,
         extras: None,
-    })
+        spare: None,
+    }
 }
 
 /// Gives the question to a response without one, which error responses may be: every answer repeats what was asked
@@ -371,16 +426,17 @@ fn take_through(
     let Ok(parts) = parse_response(query.bytes()) else {
         return Err(DropReason::ResponseMalformed);
     };
-    let mut extras = query.extras.take();
+    let extras = query.extras.take();
     let client_edns = query.knows_edns();
     let view = Query {
-        message: &mut *query.message,
+        message: std::mem::take(&mut query.message),
+        spare: query.spare.take(),
         parts: QueryParts {
             end: parts.end,
             edns: parts.edns,
             ..query.parts
         },
-        extras: extras.take(),
+        extras,
         ..*query
     };
     let mut response = Response {
@@ -392,7 +448,9 @@ fn take_through(
     };
     response::apply(chain, &mut response, env)?;
     finish_rules(&mut response, env);
-    (query.length, query.extras) = (response.view.length, response.view.extras.take());
+    let view = response.view;
+    (query.message, query.spare) = (view.message, view.spare);
+    (query.length, query.extras) = (view.length, view.extras);
     Ok(())
 }
 

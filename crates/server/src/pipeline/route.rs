@@ -77,8 +77,9 @@ pub fn choose<'c>(
     if server.options.tcp_only {
         return hand_over(HandOverReason::TcpOnlyBackend, query);
     }
+    // The asynchronous runtime has streams alone.
     let Some(forwarder) = &mut env.forwarder else {
-        return Verdict::Drop(DropReason::ExchangesFull);
+        return hand_over(HandOverReason::Stream, query);
     };
     let opened = if pool.policy.asks_several() {
         let opening = Opening {

@@ -28,6 +28,8 @@ pub(crate) struct Scene {
     pub(crate) protocol: Protocol,
     /// Bytes.
     pub(crate) room: usize,
+    /// What the buffer has at most, in bytes: a frame may have less than the room.
+    pub(crate) frame: usize,
     random: Random,
     pub(crate) shard: Shard,
     pub(crate) exchanges: Exchanges,
@@ -61,6 +63,7 @@ impl Default for Scene {
             destination: "192.0.2.1:53".parse().unwrap(),
             protocol: Protocol::Udp,
             room: 1_472,
+            frame: usize::MAX,
             random,
             shard: Shard::new(0, Writers::One, Rings::new(16, 16, Writers::One)),
             share: exchanges.share(0),
@@ -99,7 +102,7 @@ impl Scene {
     /// Takes a message through all stages.
     pub(crate) fn ask(&mut self, message: &[u8]) -> Reply {
         self.with(message, |arrival, env| match run(arrival, env) {
-            Verdict::Answer(length) => Reply::Answer(arrival.message[..length].to_vec()),
+            Verdict::Answer(length) => Reply::Answer(arrival.bytes(length).to_vec()),
             Verdict::Forward(forward) => Reply::Forward(forward.server.number),
             Verdict::HandOver(hand_over) => Reply::HandOver(hand_over.reason),
             Verdict::Drop(reason) => Reply::Drop(reason),
@@ -138,8 +141,9 @@ impl Scene {
         message: &[u8],
         look: impl FnOnce(&mut Arrival<'_>, &mut Env<'_>) -> T,
     ) -> T {
-        let mut buffer = vec![0; self.room.max(message.len())];
+        let mut buffer = vec![0; self.room.min(self.frame).max(message.len())];
         buffer[..message.len()].copy_from_slice(message);
+        let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             message: &mut buffer,
             length: message.len(),
@@ -149,6 +153,7 @@ impl Scene {
             way: Way::Socket { listener: 0 },
             listener: 0,
             room: self.room,
+            outgrown: &mut outgrown,
         };
         let mut departures = self.ports.depart();
         let mut env = Env {

@@ -105,6 +105,11 @@ fn has_option(query: &Query<'_>) -> bool {
     })
 }
 
+/// The option that says who `client` is, where no rule says otherwise.
+pub fn said_of(client: IpAddr, tuning: &SubnetTuning) -> Vec<u8> {
+    value(network(client, tuning, &SubnetWishes::default()))
+}
+
 fn network(client: IpAddr, tuning: &SubnetTuning, wishes: &SubnetWishes) -> IpNet {
     if let Some((v4, v6)) = wishes.networks {
         return if client.is_ipv4() { v4 } else { v6 };

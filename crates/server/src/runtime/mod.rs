@@ -14,7 +14,8 @@ use crate::local::answer;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Way};
-use crate::pipeline::{self, Env, HandOverReason, Verdict, respond};
+use crate::pipeline::restart::{self, Again};
+use crate::pipeline::{self, Env, HandOverReason, Verdict, respond, xfr};
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use memory::Memory;
@@ -91,6 +92,47 @@ pub struct Asked {
     pub since: Now,
 }
 
+/// Why a response gives no answer.
+pub enum NoAnswer {
+    Dropped(DropReason),
+    /// A rule wants the query asked again.
+    Again(Box<Again>),
+}
+
+type Decided = Result<(Arc<Server>, Found, Option<Box<Extras>>), Decision>;
+
+/// Whom a verdict wants asked over TCP, or what else it is.
+fn decided(verdict: Verdict<'_>) -> Decided {
+    match verdict {
+        Verdict::Answer(length) => Err(Decision::Answer(length)),
+        Verdict::Drop(reason) => Err(Decision::Drop(reason)),
+        Verdict::HandOver(hand_over) => hand_over
+            .server
+            .map(|server| (Arc::clone(server), hand_over.found, hand_over.extras))
+            .ok_or(Decision::Drop(DropReason::NoServer)),
+        // Only what came in a datagram goes out in one.
+        Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
+    }
+}
+
+fn asking(decided: Decided, query: &OwnedQuery, config: &Arc<Config>) -> Decision {
+    let (server, found, extras) = match decided {
+        Ok(decided) => decided,
+        Err(decision) => return decision,
+    };
+    Decision::Ask(Box::new(Asked {
+        server,
+        query: query.bytes(found.length).into(),
+        found,
+        extras,
+        client: query.client,
+        destination: query.destination,
+        way: query.way,
+        since: Now::read(),
+        config: Arc::clone(config),
+    }))
+}
+
 thread_local! {
     static RANDOM: RefCell<Random> =
         RefCell::new(Random::from_kernel().expect("getrandom(2) cannot fail once the system has started"));
@@ -129,33 +171,13 @@ impl Shared {
                 env.shard.count(Counter::LatencyTcpCount);
                 Err(Decision::Answer(length))
             }
-            Verdict::Drop(reason) => Err(Decision::Drop(reason)),
             Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Zone => {
                 let asked = answer::Asked::copy(&hand_over, hand_over.found, &arrival, &config);
                 Err(Decision::Zone(Box::new(asked)))
             }
-            Verdict::HandOver(hand_over) => hand_over
-                .server
-                .map(|server| (Arc::clone(server), hand_over.found, hand_over.extras))
-                .ok_or(Decision::Drop(DropReason::NoServer)),
-            // Only what came in a datagram goes out in one.
-            Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
+            verdict => decided(verdict),
         });
-        let (server, found, extras) = match decided {
-            Ok(decided) => decided,
-            Err(decision) => return decision,
-        };
-        Decision::Ask(Box::new(Asked {
-            server,
-            query: query.bytes(found.length).into(),
-            found,
-            extras,
-            client: query.client,
-            destination: query.destination,
-            way: query.way,
-            since: Now::read(),
-            config,
-        }))
+        asking(decided, query, &config)
     }
 
     /// Takes a query on whose answer in the cache had no room in its frame; the answer's length in bytes, and how long it
@@ -192,20 +214,64 @@ impl Shared {
         &self,
         asked: &Asked,
         server: &Server,
-        message: &mut [u8],
+        message: &mut Vec<u8>,
         length: usize,
-    ) -> Result<(usize, Duration), DropReason> {
+    ) -> Result<(usize, Duration), NoAnswer> {
         let mut waiting = asked.waiting(server);
         let answer = self.with_env(&asked.config, |env| {
             let length = respond::response(&mut waiting, message, length, env)?;
             Ok((length, waiting.delay()))
         });
+        if !waiting.outgrown.is_empty() {
+            *message = std::mem::take(&mut waiting.outgrown);
+        }
         if answer.is_ok() && asked.way == Way::Stream {
             let latency = Now::read().since(asked.since).as_micros() as u64;
             self.shard.count(Counter::LatencyTcpCount);
             self.shard.add(Counter::LatencyTcpSumMicroseconds, latency);
         }
-        answer.inspect_err(|reason: &DropReason| self.shard.count_drop(*reason))
+        answer.map_err(|reason: DropReason| {
+            self.shard.count_drop(reason);
+            match restart::again(&mut waiting) {
+                Some(again) if reason == DropReason::ResponseRestarted => {
+                    NoAnswer::Again(Box::new(again))
+                }
+                _ => NoAnswer::Dropped(reason),
+            }
+        })
+    }
+
+    /// Rules on a query that `server` did not answer.
+    pub fn timed_out(&self, asked: &Asked, server: &Server) -> Option<Box<Again>> {
+        let mut waiting = asked.waiting(server);
+        let again = self.with_env(&asked.config, |env| restart::timed_out(&mut waiting, env));
+        again.map(Box::new)
+    }
+
+    /// Takes a query through the pipeline that is to be asked again.
+    pub fn decide_again(&self, again: &mut Again, config: &Arc<Config>) -> Decision {
+        let decided = self.with_env(config, |env| decided(restart::run(again, env)));
+        asking(decided, &again.query, config)
+    }
+
+    /// Rules on a message of a transfer.
+    ///
+    /// # Errors
+    /// A rule dropped it: the transfer ends. Who passes it counts that.
+    pub fn transferred(
+        &self,
+        asked: &Asked,
+        server: &Server,
+        message: &mut Vec<u8>,
+    ) -> Result<(), DropReason> {
+        let mut waiting = asked.waiting(server);
+        let judged = self.with_env(&asked.config, |env| xfr::judge(&mut waiting, message, env));
+        let length = judged?;
+        if !waiting.outgrown.is_empty() {
+            *message = std::mem::take(&mut waiting.outgrown);
+        }
+        message.truncate(length);
+        Ok(())
     }
 
     /// Counts an answer over UDP that the runtime has sent.
@@ -260,6 +326,7 @@ impl Asked {
             query,
             query_length: length,
             parts: self.found.parts,
+            outgrown: Vec::new(),
         })
     }
 }

@@ -9,6 +9,6 @@ mod options;
 mod records;
 mod rename;
 
-pub use options::{remove_opt, remove_options, set_option};
+pub use options::{option_room, remove_opt, remove_options, set_option};
 pub use records::{NewRecord, append_record, without_types};
 pub use rename::rename;

@@ -47,6 +47,11 @@ pub fn set_option(
     Some((length, edns))
 }
 
+/// Octets by which [`set_option`] makes a message longer at most, with this value.
+pub fn option_room(value: &[u8]) -> usize {
+    OPT_LENGTH + 4 + value.len()
+}
+
 /// Takes the options with this code out of the message of `length` octets. Returns the new length and where the OPT record
 /// is now.
 pub fn remove_options(

@@ -479,6 +479,7 @@ mod tests {
                 client_flags,
                 marks,
                 extras: None,
+                spare: None,
             };
             let server = super::super::tests::server(5, "192.0.2.7:53");
             let port = Port { pool: 0, socket: 3, number: 40_000, source: "192.0.2.1".parse().expect("an address") };

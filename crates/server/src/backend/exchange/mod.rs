@@ -291,6 +291,24 @@ impl Exchanges {
         shard: &Shard,
         waiting: &mut Waiting,
     ) -> Result<ResponseParts, DropReason> {
+        let ends = (local, remote);
+        self.take_with(ends, message, false, now, shard, waiting)
+    }
+
+    /// The same; `allow_empty`: a response without question, records and error is taken too (setAllowEmptyResponse).
+    ///
+    /// # Errors
+    /// Why it is dropped; nothing has ended.
+    #[inline]
+    pub fn take_with(
+        &self,
+        (local, remote): (SocketAddr, SocketAddr),
+        message: &[u8],
+        allow_empty: bool,
+        now: Now,
+        shard: &Shard,
+        waiting: &mut Waiting,
+    ) -> Result<ResponseParts, DropReason> {
         let header = Header::read(message).ok_or(DropReason::ResponseMalformed)?;
         let key = Key::new(local.port(), header.id());
         let mut reason = DropReason::ResponseUnexpected;
@@ -301,6 +319,9 @@ impl Exchanges {
             }
             let body = self.bodies.get(entry.body());
             let found = check(&body, local.ip(), remote, message).and_then(|parts| {
+                if !allow_empty && is_empty(&parts) {
+                    return Err(DropReason::ResponseMismatch);
+                }
                 self.end_answered(place, entry, now, waiting, |body| {
                     body.is_between(local.ip(), remote) && repeats_question(body, message, &parts)
                 })?;
@@ -507,7 +528,7 @@ fn check(
 fn repeats_question(body: &Body<'_>, message: &[u8], parts: &ResponseParts) -> bool {
     match parts.question {
         Some(_) => body.asks_for(message),
-        None => is_bare_error(parts),
+        None => is_bare(parts),
     }
 }
 
@@ -517,15 +538,23 @@ const BARE_ERROR_MAX: u16 = 512;
 /// An error without a question, and without records but EDNS: old servers send it, and those that could not parse the
 /// query. It counts as an answer, as it does with dnsdist, or FORMERR and NOTIMP would be time-outs.
 pub(super) fn is_bare_error(parts: &ResponseParts) -> bool {
-    let is_error = parts.rcode != rcode::NOERROR && parts.rcode != rcode::NXDOMAIN;
+    !is_empty(parts) && is_bare(parts)
+}
+
+/// What setAllowEmptyResponse is about, of responses without a question: "a NoError or NXDomain rcode".
+pub fn is_empty(parts: &ResponseParts) -> bool {
+    parts.question.is_none() && matches!(parts.rcode, rcode::NOERROR | rcode::NXDOMAIN)
+}
+
+/// Whether a response has neither question nor records.
+pub(super) fn is_bare(parts: &ResponseParts) -> bool {
     let counts = [
         parts.answer_count,
         parts.authority_count,
         parts.additional_count,
     ];
     let records: u32 = counts.map(u32::from).iter().sum();
-    is_error
-        && parts.question.is_none()
+    parts.question.is_none()
         && records == u32::from(parts.edns.is_some())
         && parts.end <= BARE_ERROR_MAX
 }

@@ -147,6 +147,7 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         skip_cache: false,
         marks: Default::default(),
         extras: None,
+        spare: None,
         client_flags: 0,
     }
 }

@@ -35,6 +35,8 @@ pub struct Waiting {
     pub query: [u8; QUERY_ROOM],
     pub query_length: usize,
     pub parts: QueryParts,
+    /// The answer, when it has outgrown the buffer that the response came in; empty else.
+    pub outgrown: Vec<u8>,
 }
 
 impl Waiting {
@@ -66,6 +68,15 @@ impl Waiting {
                 end: 0,
                 edns: None,
             },
+            outgrown: Vec::new(),
+        }
+    }
+
+    /// The answer made of the response in `message`: so many bytes of that, or of what it has outgrown it into.
+    pub fn answer<'m>(&'m self, message: &'m [u8], length: usize) -> &'m [u8] {
+        match self.outgrown.is_empty() {
+            true => &message[..length],
+            false => &self.outgrown[..length],
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) struct Question {
     pub(super) message: Arc<[u8]>,
     /// Name, type and class.
     place: Range<usize>,
+    /// See [`Exchanges::take_with`](crate::backend::exchange::Exchanges::take_with).
+    pub(super) allow_empty: bool,
 }
 
 impl Question {
@@ -44,10 +46,11 @@ impl Question {
         Question {
             message: Arc::from(&*asked.query),
             place: start..start + asked.question().len(),
+            allow_empty: asked.config.tuning.allow_empty_responses,
         }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.message[self.place.clone()]
     }
 }
@@ -330,7 +333,7 @@ impl Task {
         let waiting = all
             .get(&header.id())
             .ok_or(DropReason::ResponseUnexpected)?;
-        check(&message, waiting.question.bytes())?;
+        check(&message, &waiting.question)?;
         if let Some(waiting) = all.remove(&header.id()) {
             // A client that has gone needs no answer.
             let _ = waiting.answered.send(Answered {

@@ -13,12 +13,13 @@ pub mod transfer;
 
 pub use pool::Pool;
 
-use super::exchange::is_bare_error;
+use super::exchange::{is_bare, is_empty};
 use super::server::Server;
 use crate::clock::Now;
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::restart::Again;
 use crate::runtime::memory::Hold;
-use crate::runtime::{Asked, Shared};
+use crate::runtime::{Asked, Decision, NoAnswer, Shared};
 use connection::{Broken, Question};
 use pool::Place;
 use std::sync::Arc;
@@ -100,6 +101,50 @@ struct Reply {
 /// # Errors
 /// Why there is none; everything is counted.
 pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result<Answer, Failure> {
+    let mut asked_again: Option<Box<Asked>> = None;
+    loop {
+        let asked = asked_again.as_deref().unwrap_or(asked);
+        let mut again = match ask_once(shared, asked, hold).await {
+            Ok(answer) => return Ok(answer),
+            Err(Ended::Again(again)) => again,
+            Err(Ended::Failed(failure)) => match failure {
+                Failure::Dropped(_) => return Err(failure),
+                Failure::Connection | Failure::Timeout => {
+                    shared.timed_out(asked, &asked.server).ok_or(failure)?
+                }
+            },
+        };
+        match shared.decide_again(&mut again, &asked.config) {
+            Decision::Ask(next) => asked_again = Some(next),
+            Decision::Answer(length) => {
+                let message = again.query.bytes(length).to_vec();
+                // It was made here: there is room for the client's query already.
+                let _ = hold.set(message.len());
+                return Ok(Answer {
+                    message,
+                    delay: Duration::ZERO,
+                });
+            }
+            Decision::Zone(_) => return Err(Failure::Dropped(DropReason::NoServer)),
+            Decision::Drop(reason) => return Err(Failure::Dropped(reason)),
+        }
+    }
+}
+
+/// Why one asking gave no answer.
+enum Ended {
+    Failed(Failure),
+    /// A rule wants the query asked again.
+    Again(Box<Again>),
+}
+
+impl From<Failure> for Ended {
+    fn from(failure: Failure) -> Ended {
+        Ended::Failed(failure)
+    }
+}
+
+async fn ask_once(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result<Answer, Ended> {
     let question = Question::of(asked);
     let pool = asked.config.pool(asked.found.pool);
     let reply = match pool.filter(|pool| pool.policy.asks_several()) {
@@ -116,7 +161,10 @@ pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result
     // An error without question gets the client's.
     message.resize(length + asked.question().len(), 0);
     let answer = shared.answer(asked, &server, &mut message, length);
-    let (length, delay) = answer.map_err(Failure::Dropped)?;
+    let (length, delay) = answer.map_err(|none| match none {
+        NoAnswer::Dropped(reason) => Ended::Failed(Failure::Dropped(reason)),
+        NoAnswer::Again(again) => Ended::Again(again),
+    })?;
     message.truncate(length);
     // No more than is held already but for a question.
     let _ = hold.set(message.len());
@@ -254,11 +302,11 @@ impl Drop for InFlight<'_> {
 }
 
 /// Whether a message, whose ID is right, answers this question.
-fn check(message: &[u8], question: &[u8]) -> Result<(), DropReason> {
+fn check(message: &[u8], question: &Question) -> Result<(), DropReason> {
     let parts = parse_response(message).map_err(|_| DropReason::ResponseMalformed)?;
     let answers = match parts.question {
-        Some(_) => question_matches(message, question),
-        None => is_bare_error(&parts),
+        Some(_) => question_matches(message, question.bytes()),
+        None => is_bare(&parts) && (question.allow_empty || !is_empty(&parts)),
     };
     if answers {
         Ok(())

@@ -77,6 +77,10 @@ async fn pass_all(
         let is_last = progress.is_last(&message);
         server.responses.count(shared.shard.lane);
         message[..2].copy_from_slice(&asked.query[..2]);
+        if !asked.config.chains.xfr.is_empty() {
+            let judged = shared.transferred(asked, server, &mut message);
+            judged.map_err(Failure::Dropped)?;
+        }
         if !sink.take(message, hold).await || is_last {
             return Ok(());
         }

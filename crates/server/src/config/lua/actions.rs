@@ -1,8 +1,8 @@
 //! Actions on queries, by the functions that make them.
 
-use super::define;
 use super::objects::{object, pool};
 use super::options::Options;
+use super::{console, define};
 use crate::pipeline::rules::Action;
 use crate::pipeline::rules::actions::answer::{AnswerFlags, ERCodeAction, RCodeAction, TCAction};
 use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
@@ -129,6 +129,15 @@ impl UserData for ActionObject {
         methods.add_method("toString", |_, action, ()| Ok(action.0.describe()));
         methods.add_method("reload", |_, action, ()| {
             action.0.reload();
+            Ok(())
+        });
+        methods.add_method("getStats", |lua, action, ()| {
+            lua.create_table_from(action.0.statistics())
+        });
+        methods.add_method("printStats", |lua, action, ()| {
+            for (name, count) in action.0.statistics() {
+                console::say(lua, format!("{name}\t{count}"));
+            }
             Ok(())
         });
         methods.add_meta_method(MetaMethod::ToString, |_, action, ()| {

@@ -1,6 +1,8 @@
 //! What the system's interfaces have, for files that make listeners of it.
 
+use super::objects::address::AnyAddress;
 use super::{define, wrong};
+use crate::network::neighbours;
 use ipnet::IpNet;
 use mlua::Lua;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
@@ -8,6 +10,13 @@ use nix::sys::socket::SockaddrStorage;
 use std::net::IpAddr;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    // "as a raw binary string. An empty string is returned if no matching entry has been found."
+    define(lua, "getMACAddress", |lua, address: AnyAddress| {
+        let known = neighbours::ethernet_address(address.0.ip());
+        let known = known.map_err(|error| wrong(format!("the kernel does not tell: {error}")))?;
+        let octets = known.map(|address| address.to_vec());
+        lua.create_string(octets.unwrap_or_default())
+    })?;
     define(lua, "getListOfNetworkInterfaces", |_, ()| {
         let mut names: Vec<String> = entries()?.map(|entry| entry.interface_name).collect();
         names.sort_unstable();

@@ -5,16 +5,14 @@
 //! function is built, its name moves from here to the file of its theme.
 
 use super::actions::made;
-use super::objects::object;
 use super::response_actions::ResponseActionObject;
-use super::selectors::AnySelector;
 use super::{console, define, place, spec};
 use crate::config::spec::{Remark, RemarkKind};
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
 use crate::pipeline::rules::{Action, Outcome};
-use mlua::{Lua, MultiValue, UserData, Value};
+use mlua::{Lua, MultiValue, UserData};
 use std::fmt;
 use std::sync::Arc;
 
@@ -26,13 +24,6 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     }
     for name in OBSERVES.iter().flat_map(|names| names.split_whitespace()) {
         define(lua, name, move |lua, _: MultiValue| no_effect(lua, name))?;
-    }
-    for name in UNLESS_FALSE {
-        define(
-            lua,
-            name,
-            |_, wanted: bool| if wanted { Err(not_yet(name)) } else { Ok(()) },
-        )?;
     }
     for name in OBSERVING_ACTIONS {
         define(lua, name, move |lua, _: MultiValue| {
@@ -51,8 +42,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 /// The names that are an error.
 #[cfg(test)]
 pub(super) fn changing() -> impl Iterator<Item = &'static str> {
-    let names = CHANGES.iter().flat_map(|names| names.split_whitespace());
-    names.chain(UNLESS_FALSE)
+    CHANGES.iter().flat_map(|names| names.split_whitespace())
 }
 
 /// The names that load and do nothing.
@@ -65,25 +55,13 @@ pub(super) fn observing() -> impl Iterator<Item = &'static str> {
         .chain(OBSERVING_RESPONSE_ACTIONS)
 }
 
-/// Chains that are not there may hold what only observes.
 fn response_rules(lua: &Lua) -> mlua::Result<()> {
     for name in OBSERVING_RESPONSE_ACTIONS {
         define(lua, name, move |lua, _: MultiValue| {
             no_effect(lua, name)?;
             Ok(ResponseActionObject {
                 action: Arc::new(Observing(name)),
-                observes: true,
             })
-        })?;
-    }
-    for name in RESPONSE_CHAINS {
-        define(lua, name, move |_, (_, action): (AnySelector, Value)| {
-            let action: ResponseActionObject = object(&action, "an action on responses")?;
-            if action.observes {
-                Ok(())
-            } else {
-                Err(not_yet(name))
-            }
         })?;
     }
     Ok(())
@@ -164,7 +142,7 @@ const CHANGES: &[&str] = &[
     "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
      HTTPPathRule HTTPPathRegexRule HTTPHeaderRule ProxyProtocolValueRule",
     // Actions on queries
-    "SpoofSVCAction LuaFFIAction LuaFFIPerThreadAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
+    "LuaFFIAction LuaFFIPerThreadAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
      HTTPStatusAction SetMacAddrAction MacAddrAction",
     // Actions on responses
     "LuaFFIResponseAction LuaFFIPerThreadResponseAction",
@@ -177,12 +155,11 @@ const CHANGES: &[&str] = &[
     // Key-value stores
     "newCDBKVStore newLMDBKVStore KeyValueLookupKeyQName KeyValueLookupKeySourceIP KeyValueLookupKeySuffix
      KeyValueLookupKeyTag",
-    // Data types that only the functions above take
-    "newSVCRecordParameters newDNSPacketOverlay parseARecord parseAAAARecord parseAddressRecord
-     parseCNAMERecord makeIPCipherKey",
+    // Data types
+    "makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
     "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
-     getAddressInfo getMACAddress 
+     getAddressInfo
      getAsynchronousObject newNetworkEndpoint newNetworkListener",
     // DNSCrypt
     "addDNSCryptBind",
@@ -203,11 +180,8 @@ const OBSERVES: &[&str] = &[
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
     // Packet cache
     "setCacheCleaningDelay setCacheCleaningPercentage",
-    // Rule chains: what changes chains that are empty
+    // Rule chains
     "benchRule",
-    "clearTimeoutResponseRules getTimeoutResponseRule getTopTimeoutResponseRule mvTimeoutResponseRule
-     mvTimeoutResponseRuleToTop rmTimeoutResponseRule showTimeoutResponseRules topTimeoutResponseRules",
-    "mvXFRResponseRule mvXFRResponseRuleToTop rmXFRResponseRule showXFRResponseRules",
     // Dynamic blocks: there are none
     "showDynBlocks clearDynBlocks getDynamicBlocks getDynamicBlocksSMT setDynBlocksAction setDynBlocksPurgeInterval",
     // Web server, API, metrics export
@@ -234,16 +208,12 @@ const OBSERVES: &[&str] = &[
      getDNSCryptBind getDNSCryptBindCount",
 ];
 
-/// `false` asks for what is done anyway.
-const UNLESS_FALSE: [&str; 3] = ["truncateTC", "fixupCase", "setAllowEmptyResponse"];
-
 /// Actions that copy or log queries; the PROXY ones have nothing to say without useProxyProtocol.
-const OBSERVING_ACTIONS: [&str; 7] = [
+const OBSERVING_ACTIONS: [&str; 6] = [
     "DnstapLogAction",
     "RemoteLogAction",
     "SNMPTrapAction",
     "SetTraceAction",
-    "TeeAction",
     "SetProxyProtocolValuesAction",
     "SetAdditionalProxyProtocolValueAction",
 ];
@@ -253,9 +223,6 @@ const OBSERVING_RESPONSE_ACTIONS: [&str; 3] = [
     "RemoteLogResponseAction",
     "SNMPTrapResponseAction",
 ];
-
-/// Chains that are not there.
-const RESPONSE_CHAINS: [&str; 2] = ["addTimeoutResponseAction", "addXFRResponseAction"];
 
 const OBSERVING_OBJECTS: [&str; 3] = [
     "newRemoteLogger",

@@ -30,7 +30,9 @@ mod servers;
 mod spoof;
 pub mod state;
 mod subnets;
+mod svc;
 mod tags;
+mod tee;
 #[cfg(test)]
 pub(super) mod tests;
 mod tuning;
@@ -65,7 +67,9 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     servers::register(lua)?;
     spoof::register(lua)?;
     subnets::register(lua)?;
+    svc::register(lua)?;
     tags::register(lua)?;
+    tee::register(lua)?;
     tuning::register(lua)?;
     web::register(lua)?;
     zones::register(lua)?;

@@ -1,7 +1,7 @@
 //! Actions that say something of an answer to come, change EDNS, or write lines.
 
 use super::actions::made;
-use super::response_actions::{ResponseActionObject, response_made};
+use super::response_actions::response_made;
 use super::selectors::Qtype;
 use super::{define, wrong};
 use crate::pipeline::extras::ExtendedError;
@@ -17,7 +17,6 @@ use crate::pipeline::rules::actions::response::{
 use crate::querylog::{LogOptions, QueryLog};
 use mlua::{FromLua, Lua, LuaString, Value};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -164,19 +163,14 @@ fn logs(lua: &Lua) -> mlua::Result<()> {
         lua,
         "LogResponseAction",
         |_, (file, append, buffered, verbose_only, timestamps): ResponseWishes| {
-            // Chains that are not there may hold it.
-            let log = LogResponseAction(QueryLog::new(LogOptions {
+            response_made(LogResponseAction(QueryLog::new(LogOptions {
                 binary: false,
                 file: file_of(file)?,
                 append: append.unwrap_or(false),
                 buffered: buffered.unwrap_or(true),
                 verbose_only: verbose_only.unwrap_or(true),
                 timestamps: timestamps.unwrap_or(false),
-            }));
-            Ok(ResponseActionObject {
-                action: Arc::new(log),
-                observes: true,
-            })
+            })))
         },
     )
 }

@@ -75,8 +75,6 @@ fn limit(
 #[derive(Clone)]
 pub(super) struct ResponseActionObject {
     pub(super) action: Arc<dyn ResponseAction>,
-    /// It has no effect on responses: chains that are not there yet may hold it.
-    pub(super) observes: bool,
 }
 
 pub(super) fn response_made(
@@ -84,7 +82,6 @@ pub(super) fn response_made(
 ) -> mlua::Result<ResponseActionObject> {
     Ok(ResponseActionObject {
         action: Arc::new(action),
-        observes: false,
     })
 }
 

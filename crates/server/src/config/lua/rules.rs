@@ -16,7 +16,14 @@ use std::sync::Arc;
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     QUERY.register(lua)?;
     CACHE_MISS.register(lua)?;
-    for chain in [RESPONSE, CACHE_HIT, CACHE_INSERTED, SELF_ANSWERED] {
+    for chain in [
+        RESPONSE,
+        CACHE_HIT,
+        CACHE_INSERTED,
+        SELF_ANSWERED,
+        TIMEOUT,
+        XFR,
+    ] {
         chain.register(lua)?;
     }
     whole_chain(lua)
@@ -26,7 +33,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 struct Chain<A: ?Sized> {
     add: &'static str,
     remove: &'static str,
-    clear: &'static str,
+    clear: Option<&'static str>,
     shift: &'static str,
     shift_to_top: &'static str,
     /// What that was called before 1.6, where there was such a time.
@@ -37,7 +44,7 @@ struct Chain<A: ?Sized> {
 const QUERY: Chain<dyn Action> = Chain {
     add: "addAction",
     remove: "rmRule",
-    clear: "clearRules",
+    clear: Some("clearRules"),
     shift: "mvRule",
     shift_to_top: "mvRuleToTop",
     shift_to_top_before: Some("topRule"),
@@ -47,7 +54,7 @@ const QUERY: Chain<dyn Action> = Chain {
 const CACHE_MISS: Chain<dyn Action> = Chain {
     add: "addCacheMissAction",
     remove: "rmCacheMissRule",
-    clear: "clearCacheMissRules",
+    clear: Some("clearCacheMissRules"),
     shift: "mvCacheMissRule",
     shift_to_top: "mvCacheMissRuleToTop",
     shift_to_top_before: None,
@@ -57,7 +64,7 @@ const CACHE_MISS: Chain<dyn Action> = Chain {
 const RESPONSE: Chain<dyn ResponseAction> = Chain {
     add: "addResponseAction",
     remove: "rmResponseRule",
-    clear: "clearResponseRules",
+    clear: Some("clearResponseRules"),
     shift: "mvResponseRule",
     shift_to_top: "mvResponseRuleToTop",
     shift_to_top_before: Some("topResponseRule"),
@@ -67,7 +74,7 @@ const RESPONSE: Chain<dyn ResponseAction> = Chain {
 const CACHE_HIT: Chain<dyn ResponseAction> = Chain {
     add: "addCacheHitResponseAction",
     remove: "rmCacheHitResponseRule",
-    clear: "clearCacheHitResponseRules",
+    clear: Some("clearCacheHitResponseRules"),
     shift: "mvCacheHitResponseRule",
     shift_to_top: "mvCacheHitResponseRuleToTop",
     shift_to_top_before: Some("topCacheHitResponseRule"),
@@ -77,7 +84,7 @@ const CACHE_HIT: Chain<dyn ResponseAction> = Chain {
 const CACHE_INSERTED: Chain<dyn ResponseAction> = Chain {
     add: "addCacheInsertedResponseAction",
     remove: "rmCacheInsertedResponseRule",
-    clear: "clearCacheInsertedResponseRules",
+    clear: Some("clearCacheInsertedResponseRules"),
     shift: "mvCacheInsertedResponseRule",
     shift_to_top: "mvCacheInsertedResponseRuleToTop",
     shift_to_top_before: None,
@@ -87,11 +94,31 @@ const CACHE_INSERTED: Chain<dyn ResponseAction> = Chain {
 const SELF_ANSWERED: Chain<dyn ResponseAction> = Chain {
     add: "addSelfAnsweredResponseAction",
     remove: "rmSelfAnsweredResponseRule",
-    clear: "clearSelfAnsweredResponseRules",
+    clear: Some("clearSelfAnsweredResponseRules"),
     shift: "mvSelfAnsweredResponseRule",
     shift_to_top: "mvSelfAnsweredResponseRuleToTop",
     shift_to_top_before: Some("topSelfAnsweredResponseRule"),
     rules: |spec| &mut spec.chains.self_answered,
+};
+
+const TIMEOUT: Chain<dyn ResponseAction> = Chain {
+    add: "addTimeoutResponseAction",
+    remove: "rmTimeoutResponseRule",
+    clear: Some("clearTimeoutResponseRules"),
+    shift: "mvTimeoutResponseRule",
+    shift_to_top: "mvTimeoutResponseRuleToTop",
+    shift_to_top_before: None,
+    rules: |spec| &mut spec.chains.timeout,
+};
+
+const XFR: Chain<dyn ResponseAction> = Chain {
+    add: "addXFRResponseAction",
+    remove: "rmXFRResponseRule",
+    clear: None,
+    shift: "mvXFRResponseRule",
+    shift_to_top: "mvXFRResponseRuleToTop",
+    shift_to_top_before: None,
+    rules: |spec| &mut spec.chains.xfr,
 };
 
 impl<A: InChain + ?Sized> Chain<A> {
@@ -121,10 +148,12 @@ impl<A: InChain + ?Sized> Chain<A> {
             rules.remove(at);
             Ok(())
         })?;
-        define(lua, clear, move |lua, ()| {
-            rules(&mut *spec(lua)?).clear();
-            Ok(())
-        })?;
+        if let Some(clear) = clear {
+            define(lua, clear, move |lua, ()| {
+                rules(&mut *spec(lua)?).clear();
+                Ok(())
+            })?;
+        }
         define(lua, shift, move |lua, (from, to)| {
             move_rule(rules(&mut *spec(lua)?), from, to)
         })?;

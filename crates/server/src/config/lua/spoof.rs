@@ -106,7 +106,7 @@ fn spoof_raw(lua: &Lua, (data, table): (Value, Option<Table>)) -> mlua::Result<A
 }
 
 /// `aa`, `ad`, `ra` and `ttl`.
-fn spoof_options(options: &mut Options<'_>) -> mlua::Result<SpoofOptions> {
+pub(super) fn spoof_options(options: &mut Options<'_>) -> mlua::Result<SpoofOptions> {
     let default = SpoofOptions::default();
     Ok(SpoofOptions {
         flags: answer_flags_of(options)?,

@@ -54,6 +54,12 @@ fn answers(lua: &Lua) -> mlua::Result<()> {
     setting(lua, "setStaleCacheEntriesTTL", |tuning, seconds| {
         tuning.stale_cache_entries_ttl = seconds
     })?;
+    setting(lua, "setAllowEmptyResponse", |tuning, allow| {
+        tuning.allow_empty_responses = allow
+    })?;
+    setting(lua, "truncateTC", |tuning, cut| tuning.truncate_tc = cut)?;
+    // Every answer has the question as its client wrote it (I2).
+    define(lua, "fixupCase", |_, _: bool| Ok(()))?;
     setting(lua, "setAddEDNSToSelfGeneratedResponses", |tuning, add| {
         tuning.edns_in_self_generated = add
     })?;

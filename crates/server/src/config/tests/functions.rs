@@ -97,7 +97,13 @@ fn chains_on_responses() {
            addCacheMissAction(AllRule(), AllowAction())
            addSelfAnsweredResponseAction(AllRule(), AllowResponseAction())
            addCacheInsertedResponseAction(AllRule(), LogResponseAction())
-           addXFRResponseAction(AllRule(), LogResponseAction())"#,
+           addTimeoutResponseAction(AllRule(), AllowResponseAction(), {name="a"})
+           addTimeoutResponseAction("b", DropResponseAction(), {name="b"})
+           mvTimeoutResponseRuleToTop()
+           assert(getTimeoutResponseRule("b"):getSelector():getMatches() == 0)
+           addXFRResponseAction(AllRule(), DropResponseAction(), {name="x"})
+           addXFRResponseAction(AllRule(), LogResponseAction())
+           rmXFRResponseRule("x")"#,
     );
     let chains = &config.chains;
     assert_eq!(
@@ -109,10 +115,12 @@ fn chains_on_responses() {
         (
             chains.cache_miss.len(),
             chains.self_answered.len(),
-            chains.cache_inserted.len()
+            chains.cache_inserted.len(),
+            chains.xfr.len()
         ),
-        (1, 1, 1)
+        (1, 1, 1, 1)
     );
+    assert_eq!(chains.timeout[0].name, "b");
 }
 
 #[test]

@@ -297,6 +297,8 @@ pub fn rules(text: &mut Text, config: &Config) {
         &chains.cache_hit,
         &chains.cache_inserted,
         &chains.self_answered,
+        &chains.timeout,
+        &chains.xfr,
     ];
     let queries = config.rules.iter().chain(&chains.cache_miss).map(hits);
     let all: Vec<_> = queries

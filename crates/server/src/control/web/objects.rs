@@ -87,7 +87,7 @@ pub(super) fn settings(config: &Config) -> Vec<Value> {
     let tuning = &config.tuning;
     vec![
         setting("acl", acl(config)),
-        setting("allow-empty-response", false),
+        setting("allow-empty-response", tuning.allow_empty_responses),
         setting("control-socket", control_socket(config)),
         setting("ecs-override", false),
         setting("ecs-source-prefix-v4", 24),
@@ -98,7 +98,7 @@ pub(super) fn settings(config: &Config) -> Vec<Value> {
         setting("stale-cache-entries-ttl", tuning.stale_cache_entries_ttl),
         setting("tcp-recv-timeout", tuning.tcp.receive_timeout.as_secs()),
         setting("tcp-send-timeout", tuning.tcp.send_timeout.as_secs()),
-        setting("truncate-tc", false),
+        setting("truncate-tc", tuning.truncate_tc),
         setting("verbose", log::settings().verbose),
         setting("verbose-health-checks", false),
     ]
@@ -319,7 +319,11 @@ fn rules(chain: &[Rule]) -> Vec<Value> {
     let rules = chain.iter().enumerate();
     let rules = rules.map(|(id, rule)| {
         let mut fields = rule_object(rule, rule.action.describe(), id);
-        fields.insert("action-stats".to_owned(), json!({}));
+        let statistics = rule.action.statistics().into_iter();
+        let statistics: Map<_, _> = statistics
+            .map(|(name, count)| (name.to_owned(), count.into()))
+            .collect();
+        fields.insert("action-stats".to_owned(), statistics.into());
         Value::Object(fields)
     });
     rules.collect()

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 /// Decides whether a rule's action is taken.
 pub trait Selector: Send + Sync {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool;
+    /// The functions of `LuaRule` may change the query; no other selector does.
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool;
     /// What `showRules()` prints.
     fn describe(&self) -> String;
 }
@@ -28,6 +29,10 @@ pub trait Action: Send + Sync {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome;
     /// What the Lua method `reload` does, for actions that have one.
     fn reload(&self) {}
+    /// What the Lua method `getStats` returns, for actions that count.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
     /// What `showRules()` prints.
     fn describe(&self) -> String;
 }
@@ -58,6 +63,10 @@ pub struct Chains {
     pub cache_inserted: Vec<ResponseRule>,
     /// addSelfAnsweredResponseAction: what a rule answered.
     pub self_answered: Vec<ResponseRule>,
+    /// addTimeoutResponseAction: queries that no backend answered in time.
+    pub timeout: Vec<ResponseRule>,
+    /// addXFRResponseAction: messages of transfers from backends.
+    pub xfr: Vec<ResponseRule>,
 }
 
 /// A rule on queries.

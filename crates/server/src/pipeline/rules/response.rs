@@ -64,7 +64,7 @@ pub fn apply(
     env: &mut Env<'_>,
 ) -> Result<(), DropReason> {
     for rule in chain {
-        if !rule.selector.matches(&response.view, env) {
+        if !rule.selector.matches(&mut response.view, env) {
             continue;
         }
         rule.matches.count(env.shard.lane);

@@ -15,7 +15,14 @@ use std::sync::Arc;
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     query(lua)?;
     cache_miss(lua)?;
-    for chain in [RESPONSE, CACHE_HIT, CACHE_INSERTED, SELF_ANSWERED] {
+    for chain in [
+        RESPONSE,
+        CACHE_HIT,
+        CACHE_INSERTED,
+        SELF_ANSWERED,
+        TIMEOUT,
+        XFR,
+    ] {
         chain.register(lua)?;
     }
     Ok(())
@@ -24,7 +31,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 /// The functions that look at a chain, whose actions are `A`.
 struct Looked<A: ?Sized> {
     show: &'static str,
-    get: &'static str,
+    get: Option<&'static str>,
     top: Option<&'static str>,
     get_top: Option<&'static str>,
     rules: fn(&Spec) -> &Vec<RuleSpec<A>>,
@@ -33,7 +40,7 @@ struct Looked<A: ?Sized> {
 fn query(lua: &Lua) -> mlua::Result<()> {
     let chain = Looked::<dyn Action> {
         show: "showRules",
-        get: "getRule",
+        get: Some("getRule"),
         top: Some("topRules"),
         get_top: Some("getTopRules"),
         rules: |spec| &spec.chains.query,
@@ -45,7 +52,7 @@ fn query(lua: &Lua) -> mlua::Result<()> {
 fn cache_miss(lua: &Lua) -> mlua::Result<()> {
     let chain = Looked::<dyn Action> {
         show: "showCacheMissRules",
-        get: "getCacheMissRule",
+        get: Some("getCacheMissRule"),
         top: None,
         get_top: None,
         rules: |spec| &spec.chains.cache_miss,
@@ -56,7 +63,7 @@ fn cache_miss(lua: &Lua) -> mlua::Result<()> {
 
 const RESPONSE: Looked<dyn ResponseAction> = Looked {
     show: "showResponseRules",
-    get: "getResponseRule",
+    get: Some("getResponseRule"),
     top: Some("topResponseRules"),
     get_top: Some("getTopResponseRules"),
     rules: |spec| &spec.chains.response,
@@ -64,7 +71,7 @@ const RESPONSE: Looked<dyn ResponseAction> = Looked {
 
 const CACHE_HIT: Looked<dyn ResponseAction> = Looked {
     show: "showCacheHitResponseRules",
-    get: "getCacheHitResponseRule",
+    get: Some("getCacheHitResponseRule"),
     top: Some("topCacheHitResponseRules"),
     get_top: Some("getTopCacheHitResponseRules"),
     rules: |spec| &spec.chains.cache_hit,
@@ -72,7 +79,7 @@ const CACHE_HIT: Looked<dyn ResponseAction> = Looked {
 
 const CACHE_INSERTED: Looked<dyn ResponseAction> = Looked {
     show: "showCacheInsertedResponseRules",
-    get: "getCacheInsertedResponseRule",
+    get: Some("getCacheInsertedResponseRule"),
     top: Some("topCacheInsertedResponseRules"),
     get_top: Some("getTopCacheInsertedResponseRules"),
     rules: |spec| &spec.chains.cache_inserted,
@@ -80,10 +87,26 @@ const CACHE_INSERTED: Looked<dyn ResponseAction> = Looked {
 
 const SELF_ANSWERED: Looked<dyn ResponseAction> = Looked {
     show: "showSelfAnsweredResponseRules",
-    get: "getSelfAnsweredResponseRule",
+    get: Some("getSelfAnsweredResponseRule"),
     top: Some("topSelfAnsweredResponseRules"),
     get_top: Some("getTopSelfAnsweredRules"),
     rules: |spec| &spec.chains.self_answered,
+};
+
+const TIMEOUT: Looked<dyn ResponseAction> = Looked {
+    show: "showTimeoutResponseRules",
+    get: Some("getTimeoutResponseRule"),
+    top: Some("topTimeoutResponseRules"),
+    get_top: Some("getTopTimeoutResponseRule"),
+    rules: |spec| &spec.chains.timeout,
+};
+
+const XFR: Looked<dyn ResponseAction> = Looked {
+    show: "showXFRResponseRules",
+    get: None,
+    top: None,
+    get_top: None,
+    rules: |spec| &spec.chains.xfr,
 };
 
 /// How many rules top functions tell of, when nobody says.
@@ -97,12 +120,14 @@ impl<A: Shown + ?Sized> Looked<A> {
             let rules: Vec<_> = numbered(rules(&*spec(lua)?)).collect();
             look.show(lua, &rules)
         })?;
-        define(lua, self.get, move |lua, which: Value| {
-            let spec = spec(lua)?;
-            let rules = rules(&spec);
-            let found = position(rules, &which).ok();
-            Ok(found.map(|at| RuleObject(rules[at].rule.clone())))
-        })?;
+        if let Some(get) = self.get {
+            define(lua, get, move |lua, which: Value| {
+                let spec = spec(lua)?;
+                let rules = rules(&spec);
+                let found = position(rules, &which).ok();
+                Ok(found.map(|at| RuleObject(rules[at].rule.clone())))
+            })?;
+        }
         if let Some(top) = self.top {
             define(
                 lua,
@@ -240,11 +265,7 @@ impl Shown for dyn ResponseAction {
     }
 
     fn object(action: Arc<dyn ResponseAction>, lua: &Lua) -> mlua::Result<Value> {
-        ResponseActionObject {
-            action,
-            observes: false,
-        }
-        .into_lua(lua)
+        ResponseActionObject { action }.into_lua(lua)
     }
 }
 

@@ -7,6 +7,7 @@ pub(super) mod name;
 pub(super) mod name_set;
 pub(super) mod netmask;
 pub(super) mod netmask_group;
+mod overlay;
 pub(super) mod pool;
 pub(super) mod server;
 pub(super) mod suffixes;
@@ -22,6 +23,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     name_set::register(lua)?;
     netmask::register(lua)?;
     netmask_group::register(lua)?;
+    overlay::register(lua)?;
     pool::register(lua)?;
     timed_set::register(lua)?;
     suffixes::register(lua)

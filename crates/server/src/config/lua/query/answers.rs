@@ -2,6 +2,7 @@
 
 use super::super::wrong;
 use super::subject::Subject;
+use crate::pipeline::query::MESSAGE_MAX;
 use std::net::IpAddr;
 use wire::answer::{EdnsPolicy, OptFields, append_opt, with_rcode};
 use wire::codes::{class, qtype, rcode};
@@ -11,6 +12,9 @@ use wire::name::NameBuf;
 
 /// Seconds that spoofed records may be kept: dnsdist's default.
 const TTL: u32 = 60;
+
+/// Octets of a record without its data: a name, type, class, TTL and length (RFC 1035 §4.1.3).
+const RECORD_MAX: usize = 255 + 10;
 
 /// The SOA record of a negative answer.
 pub(super) struct Soa {
@@ -94,6 +98,8 @@ struct Growing {
 
 impl Growing {
     fn append(&mut self, record: &NewRecord<'_>) -> Option<()> {
+        let longest = self.length + RECORD_MAX + record.rdata.len();
+        self.buffer.resize(longest.max(self.buffer.len()), 0);
         self.length = append_record(&mut self.buffer, self.length, record)?;
         Some(())
     }
@@ -122,7 +128,6 @@ fn answer(
     let parts = subject.parts;
     let mut buffer = subject.message[..parts.end.into()].to_vec();
     let length = with_rcode(&mut buffer, &parts, code, EdnsPolicy::Omit);
-    buffer.resize(subject.room, 0);
     let mut growing = Growing {
         buffer,
         length,
@@ -134,9 +139,8 @@ fn answer(
         mut length,
         ..
     } = growing;
-    if let (Some(size), Some(edns)) = (subject.own_payload_size, parts.edns)
-        && length + OPT_LENGTH <= buffer.len()
-    {
+    buffer.resize(length + OPT_LENGTH, 0);
+    if let (Some(size), Some(edns)) = (subject.own_payload_size, parts.edns) {
         let fields = OptFields {
             payload_size: size,
             extended_rcode: 0,
@@ -147,8 +151,7 @@ fn answer(
     buffer.truncate(length);
     if !(fits && subject.replace(buffer)) {
         return Err(wrong(format!(
-            "the answer has no room in a message of at most {} bytes",
-            subject.room
+            "the answer has no room in a message of at most {MESSAGE_MAX} bytes"
         )));
     }
     Ok(())

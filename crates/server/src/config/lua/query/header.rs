@@ -1,7 +1,8 @@
 //! DNSHeader: `dq.dh`.
 
+use super::super::objects::object;
 use super::subject::{Live, Shared, with};
-use mlua::{UserData, UserDataMethods};
+use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
 use wire::message::Header;
 
 /// The header of what `dq` or `dr` looks at.
@@ -54,5 +55,30 @@ impl UserData for DnsHeader {
         methods.add_method("getID", |lua, header, ()| {
             with(lua, header, |subject| Ok(subject.header().id()))
         });
+    }
+}
+
+/// A header of its own: that of a DNSPacketOverlay.
+#[derive(Clone)]
+pub(in super::super) struct DnsHeaderCopy(pub(in super::super) Header);
+
+impl FromLua for DnsHeaderCopy {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<DnsHeaderCopy> {
+        object(&value, "what getHeader returns")
+    }
+}
+
+impl UserData for DnsHeaderCopy {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        for (name, get) in GETTERS {
+            methods.add_method(name, move |_, header, ()| Ok(get(&header.0)));
+        }
+        for (name, set) in SETTERS {
+            methods.add_method_mut(name, move |_, header, on: bool| {
+                set(&mut header.0, on);
+                Ok(())
+            });
+        }
+        methods.add_method("getID", |_, header, ()| Ok(header.0.id()));
     }
 }

@@ -4,19 +4,23 @@ use super::super::objects::address::ComboAddress;
 use super::super::objects::name::{AnyName, DnsName};
 use super::super::runtime::timespec;
 use super::super::{spec, wrong};
+use super::header::DnsHeaderCopy;
 use super::names;
 use super::options::{self, EdnsOptionView};
 use super::subject::{Live, Subject, with};
 use crate::clock::Now;
 use crate::config::pools::PoolId;
 use crate::pipeline::extras::{ExtendedError, Tags};
-use crate::pipeline::query::Protocol;
+use crate::pipeline::query::{MESSAGE_MAX, Protocol};
 use mlua::{
     FromLua, IntoLua, LuaString, MultiValue, Table, UserDataFields, UserDataMethods, Value,
 };
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 use wire::name::NameBuf;
+
+/// What `dq.size` says over UDP, in bytes: dnsdist's default buffer.
+const DATAGRAM_ROOM: usize = 4_096;
 
 pub(super) fn add_fields<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     facts(fields);
@@ -67,7 +71,11 @@ fn facts<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     get(fields, "qclass", |subject| subject.parts.qclass);
     get(fields, "opcode", |subject| subject.header().opcode());
     get(fields, "len", |subject| subject.message.len());
-    get(fields, "size", |subject| subject.room);
+    // The same over all doors, whatever the buffer is.
+    get(fields, "size", |subject| match subject.protocol {
+        Protocol::Udp => subject.message.len().max(DATAGRAM_ROOM),
+        Protocol::Tcp => MESSAGE_MAX,
+    });
     get(fields, "tcp", |subject| subject.protocol == Protocol::Tcp);
     get(fields, "rcode", |subject| subject.header().rcode());
     set(fields, "rcode", |subject, rcode: u8| {
@@ -109,11 +117,26 @@ fn senders<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
 }
 
 pub(super) fn add_methods<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    header(methods);
     content(methods);
     edns(methods);
     tags(methods);
     times(methods);
     doors(methods);
+}
+
+/// A header that is the function's own, as `dh` is not.
+fn header<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    methods.add_method("getHeader", |lua, object, ()| {
+        with(lua, object, |subject| Ok(DnsHeaderCopy(subject.header())))
+    });
+    // What is counted in the message, and whose it is, the message itself says.
+    methods.add_method("setHeader", |lua, object, header: DnsHeaderCopy| {
+        with(lua, object, |subject| {
+            subject.edit_header(|mine| mine.set_flags(header.0.flags()));
+            Ok(true)
+        })
+    });
 }
 
 fn content<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
@@ -126,13 +149,13 @@ fn content<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             if let (Some(id), Some(mine)) = (message.get_mut(..2), subject.message.get(..2)) {
                 id.copy_from_slice(mine);
             }
-            let (length, room) = (message.len(), subject.room);
+            let length = message.len();
             // Its name may be another than the cache and the client expect.
             subject.skip_cache = true;
             match subject.replace(message) {
                 true => Ok(()),
                 false => Err(wrong(format!(
-                    "setContent: a DNS message with one question and at most {room} bytes expected, got {length} bytes"
+                    "setContent: a DNS message with one question and at most {MESSAGE_MAX} bytes expected, got {length} bytes"
                 ))),
             }
         })
@@ -175,6 +198,12 @@ fn edns<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             })
         },
     );
+    methods.add_method("removeEDNSOption", |lua, object, code: u16| {
+        with(lua, object, |subject| {
+            options::remove(subject, code);
+            Ok(())
+        })
+    });
     methods.add_method(
         "setExtendedDNSError",
         |lua, object, (code, text, clear): (u16, Option<LuaString>, Option<bool>)| {
@@ -186,7 +215,7 @@ fn edns<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
                     code,
                     text: text.into(),
                 };
-                subject.extras().add_error(error, clear.unwrap_or(false));
+                subject.extras().add_error(error, clear.unwrap_or(true));
                 Ok(())
             })
         },

@@ -23,6 +23,7 @@ mod subject;
 mod tests;
 mod verdicts;
 
+pub(super) use header::DnsHeaderCopy;
 pub(super) use policy::{LuaPolicy, run_built_in};
 
 use mlua::{AnyUserData, Lua};

@@ -2,6 +2,7 @@
 
 use super::super::wrong;
 use super::subject::Subject;
+use crate::pipeline::query::MESSAGE_MAX;
 use mlua::{UserData, UserDataMethods};
 use std::collections::BTreeMap;
 use wire::edit;
@@ -55,7 +56,7 @@ pub(super) fn set(subject: &mut Subject, code: u16, value: &[u8]) -> mlua::Resul
             edit::remove_options(&mut message, (question_end, length), found, code);
         (length, edns) = (shorter, Some(left));
     }
-    message.resize(subject.room.max(length), 0);
+    message.resize(length + edit::option_room(value), 0);
     let option = EdnsOption { code, value };
     let places = (question_end, length);
     let done = edit::set_option(&mut message, places, edns, option, PAYLOAD_SIZE);
@@ -66,11 +67,25 @@ pub(super) fn set(subject: &mut Subject, code: u16, value: &[u8]) -> mlua::Resul
     });
     if !fits {
         return Err(wrong(format!(
-            "setEDNSOption: no room for an option of {} bytes in a message of at most {}",
+            "setEDNSOption: no room for an option of {} bytes in a message of at most {MESSAGE_MAX}",
             value.len(),
-            subject.room
         )));
     }
     subject.marks.edns_added |= before.is_none();
     Ok(())
+}
+
+/// Takes the options with this code out of the message.
+pub(super) fn remove(subject: &mut Subject, code: u16) {
+    let Some(edns) = subject.parts.edns else {
+        return;
+    };
+    let end = usize::from(subject.parts.end);
+    let mut message = subject.message[..end].to_vec();
+    let places = (subject.parts.question_end, end);
+    let (length, _) = edit::remove_options(&mut message, places, edns, code);
+    message.truncate(length);
+    message.extend_from_slice(&subject.message[end..]);
+    // It was one before, and is shorter now.
+    subject.replace(message);
 }

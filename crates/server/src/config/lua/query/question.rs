@@ -6,6 +6,7 @@ use super::super::wrong;
 use super::answers::{self, Soa};
 use super::messages;
 use super::subject::{Live, Shared, with};
+use crate::pipeline::restart::Restart;
 use mlua::{MultiValue, Table, UserData, UserDataFields, UserDataMethods, Value};
 
 /// What functions on queries are given.
@@ -41,9 +42,18 @@ impl UserData for Question {
         messages::add_methods(methods);
         made_here(methods);
         over_https(methods);
-        // Whatever asks for a restart is refused: see `dr:restart`.
         methods.add_method("setRestartable", |lua, object, ()| {
-            with(lua, object, |_| Ok(()))
+            with(lua, object, |subject| {
+                let restart = Restart {
+                    query: subject.message.as_slice().into(),
+                    parts: subject.parts,
+                    marks: subject.marks,
+                    times: 0,
+                    wanted: false,
+                };
+                subject.extras().restart = Some(Box::new(restart));
+                Ok(true)
+            })
         });
         proxied(methods);
     }

@@ -1,9 +1,10 @@
 //! DNSResponse: `dr`.
 
 use super::super::objects::server::ServerObject;
-use super::super::{spec, wrong};
+use super::super::spec;
 use super::messages;
 use super::subject::{Live, Shared, Subject, with};
+use crate::pipeline::restart::RESTARTS_MAX;
 use mlua::{Function, Lua, UserData, UserDataFields, UserDataMethods};
 use wire::codes::qtype;
 use wire::message::{Records, Section};
@@ -44,16 +45,33 @@ impl UserData for DnsResponse {
             with(lua, object, |_| Ok(false))
         });
         methods.add_method("getRestartCount", |lua, object, ()| {
-            with(lua, object, |_| Ok(0))
+            with(lua, object, |subject| Ok(restarts(subject)))
         });
-        methods.add_method("restart", |lua, object, ()| -> mlua::Result<()> {
-            with(lua, object, |_| {
-                Err(wrong(
-                    "restart is not in millrace yet: the query would not be asked again; take it out to go without",
-                ))
-            })
+        methods.add_method("restart", |lua, object, ()| {
+            with(lua, object, |subject| Ok(restart(subject)))
         });
     }
+}
+
+/// "Discard the received response and restart the processing of the query." False: nobody made it restartable, it is no
+/// response of a server, or it was asked again often enough.
+fn restart(subject: &mut Subject) -> bool {
+    let is_of_server = subject.server.is_some();
+    let restart = subject.extras.as_mut();
+    let restart = restart.and_then(|extras| extras.restart.as_mut());
+    match restart.filter(|restart| is_of_server && restart.times < RESTARTS_MAX) {
+        Some(restart) => {
+            restart.wanted = true;
+            true
+        }
+        None => false,
+    }
+}
+
+fn restarts(subject: &Subject) -> u16 {
+    let restart = subject.extras.as_ref();
+    let restart = restart.and_then(|extras| extras.restart.as_ref());
+    restart.map_or(0, |restart| restart.times)
 }
 
 /// Where the TTL of a record is, and what the function is told of it.

@@ -7,7 +7,7 @@ use crate::config::Tuning;
 use crate::config::pools::PoolId;
 use crate::pipeline::Env;
 use crate::pipeline::extras::{Extras, Marks};
-use crate::pipeline::query::{Protocol, Query};
+use crate::pipeline::query::{MESSAGE_MAX, Protocol, Query};
 use mlua::Lua;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,8 +26,6 @@ pub(super) struct Subject {
     changed: bool,
     /// Where its parts are.
     pub(super) parts: QueryParts,
-    /// Octets that the message may have: those of its buffer.
-    pub(super) room: usize,
     /// Where the client is.
     pub(super) client: SocketAddr,
     pub(super) destination: SocketAddr,
@@ -122,7 +120,6 @@ impl Subject {
                 end: 0,
                 edns: None,
             },
-            room: 0,
             client: nobody,
             destination: nobody,
             protocol: Protocol::Udp,
@@ -183,7 +180,6 @@ impl Subject {
         self.message.extend_from_slice(query.bytes());
         self.changed = false;
         self.parts = query.parts;
-        self.room = query.message.len();
         self.client = query.client;
         self.destination = query.destination;
         self.protocol = query.protocol;
@@ -202,8 +198,10 @@ impl Subject {
         query.marks = self.marks;
         query.extras = self.extras.take();
         if self.changed {
-            let room = &mut query.message[..self.message.len()];
-            room.copy_from_slice(&self.message);
+            let length = self.message.len();
+            // No longer than that: `replace` sees to it.
+            query.grow(length);
+            query.message[..length].copy_from_slice(&self.message);
             query.length = self.message.len();
             query.parts = self.parts;
         }
@@ -239,9 +237,9 @@ impl Subject {
     }
 
     /// Takes `message` in place of the one there is. False, and nothing has changed: it is no DNS message with one
-    /// question, or its buffer has no room for it.
+    /// question, or longer than such a message can be.
     pub(super) fn replace(&mut self, message: Vec<u8>) -> bool {
-        let Some(parts) = parts_of(&message).filter(|_| message.len() <= self.room) else {
+        let Some(parts) = parts_of(&message).filter(|_| message.len() <= MESSAGE_MAX) else {
             return false;
         };
         self.message = message;

@@ -87,6 +87,10 @@ fn attributes_are_those_of_the_query() {
              assert(dq:getTrailingData() == "tail")
              assert(dq:getElapsedUs() >= 0 and dq:getQueryTime().tv_sec > 1e9)
              dq:sendTrap("reason")
+             local own = dq:getHeader()
+             own:setCD(true) assert(not dq.dh:getCD())
+             dq:setHeader(own) assert(dq.dh:getCD() and dq.dh:getID() == 0x1234)
+             own:setCD(false) dq:setHeader(own)
              local dh = dq.dh
              assert(dh:getRD() and not dh:getCD() and not dh:getAA() and not dh:getAD())
              assert(not dh:getRA() and not dh:getTC() and dh:getID() == 0x1234)
@@ -97,6 +101,9 @@ fn attributes_are_those_of_the_query() {
                count = count + 1
              end
              assert(count == 1)
+             local before = dq.len
+             dq:removeEDNSOption(EDNSOptionCode.COOKIE)
+             assert(next(dq:getEDNSOptions()) == nil and dq.len == before - 10 and dq:getTrailingData() == "tail")
              return DNSAction.Refused
            end))"#,
     );
@@ -366,8 +373,9 @@ fn functions_on_responses() {
     assert_eq!(renamed[12..15], *b"\x01b\x00");
     assert_eq!(ttls(&renamed), [60, 60]);
     let mut erring = scene(&format!(
-        "{spoofs} addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) dr:restart() end))"
+        "{spoofs} addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) assert(dr:restart() == false) end))"
     ));
+    // It returns no DNSResponseAction.
     assert_eq!(answer(&mut erring, &query("a.", qtype::A))[3] & 15, 2);
     assert_eq!(errors(&erring), 1);
 }

@@ -193,12 +193,12 @@ fn grant(wish: Wish, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
 pub(super) struct LuaRule(pub(super) Callback);
 
 impl Selector for LuaRule {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let config = env.config;
         let matches = config.lua.as_ref().and_then(|state| {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.query)?;
-                Subject::show(&object.subject, query, env, || {
+                Subject::lend(&object.subject, query, Origin::query(env), env, || {
                     let matches: Value = function.call(&object.value)?;
                     Ok(!matches!(matches, Value::Nil | Value::Boolean(false)))
                 })

@@ -8,4 +8,6 @@ pub mod remember;
 pub mod response;
 pub mod route;
 pub mod spoof;
+pub mod svc;
 pub mod tags;
+pub mod tee;

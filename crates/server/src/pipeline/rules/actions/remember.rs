@@ -153,6 +153,7 @@ pub(crate) fn set_option(query: &mut Query<'_>, code: u16, value: &[u8]) -> bool
         (length, edns) = (shorter, Some(left));
     }
     let option = EdnsOption { code, value };
+    query.grow(length + edit::option_room(value));
     let changed = edit::set_option(
         query.message,
         (question_end, length),

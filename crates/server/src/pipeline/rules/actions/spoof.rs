@@ -116,7 +116,7 @@ fn record(rtype: u16, ttl: u32, rdata: &[u8]) -> NewRecord<'_> {
     }
 }
 
-fn finish(
+pub(super) fn finish(
     composition: Composition,
     query: &mut Query<'_>,
     env: &Env<'_>,

@@ -28,7 +28,7 @@ pub struct NetmaskGroupRule {
 }
 
 impl Selector for NetmaskGroupRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let address = match self.side {
             Side::Source => query.client,
             Side::Destination => query.destination,
@@ -52,7 +52,7 @@ impl Selector for NetmaskGroupRule {
 pub struct DSTPortRule(pub u16);
 
 impl Selector for DSTPortRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.destination.port() == self.0
     }
 
@@ -65,7 +65,7 @@ impl Selector for DSTPortRule {
 pub struct TCPRule(pub bool);
 
 impl Selector for TCPRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         (query.protocol == Protocol::Tcp) == self.0
     }
 
@@ -90,7 +90,7 @@ pub const INCOMING_PROTOCOLS: [&str; 8] = [
 ];
 
 impl Selector for IncomingProtocolRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let name = match query.protocol {
             Protocol::Udp => "DoUDP",
             Protocol::Tcp => "DoTCP",
@@ -107,7 +107,7 @@ impl Selector for IncomingProtocolRule {
 pub struct SNIRule(pub String);
 
 impl Selector for SNIRule {
-    fn matches(&self, _: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         false
     }
 
@@ -144,7 +144,7 @@ impl TimedIPSetRule {
 }
 
 impl Selector for TimedIPSetRule {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let set = self.0.read().unwrap_or_else(PoisonError::into_inner);
         set.get(&query.client.ip())
             .is_some_and(|until| *until > env.now)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub struct AllRule;
 
 impl Selector for AllRule {
-    fn matches(&self, _: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         true
     }
 
@@ -22,7 +22,7 @@ impl Selector for AllRule {
 pub struct AndRule(pub Vec<Arc<dyn Selector>>);
 
 impl Selector for AndRule {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         self.0.iter().all(|selector| selector.matches(query, env))
     }
 
@@ -35,7 +35,7 @@ impl Selector for AndRule {
 pub struct OrRule(pub Vec<Arc<dyn Selector>>);
 
 impl Selector for OrRule {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         self.0.iter().any(|selector| selector.matches(query, env))
     }
 
@@ -56,7 +56,7 @@ fn joined(selectors: &[Arc<dyn Selector>], word: &str) -> String {
 pub struct NotRule(pub Arc<dyn Selector>);
 
 impl Selector for NotRule {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         !self.0.matches(query, env)
     }
 

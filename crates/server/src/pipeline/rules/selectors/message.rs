@@ -10,7 +10,7 @@ use wire::message::{Header, Records, Section};
 pub struct QTypeRule(pub u16);
 
 impl Selector for QTypeRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.parts.qtype == self.0
     }
 
@@ -23,7 +23,7 @@ impl Selector for QTypeRule {
 pub struct QClassRule(pub u16);
 
 impl Selector for QClassRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.parts.qclass == self.0
     }
 
@@ -36,7 +36,7 @@ impl Selector for QClassRule {
 pub struct OpcodeRule(pub u8);
 
 impl Selector for OpcodeRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.header().opcode() == self.0
     }
 
@@ -49,7 +49,7 @@ impl Selector for OpcodeRule {
 pub struct RDRule;
 
 impl Selector for RDRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.header().rd()
     }
 
@@ -62,7 +62,7 @@ impl Selector for RDRule {
 pub struct DNSSECRule;
 
 impl Selector for DNSSECRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.parts.edns.is_some_and(|edns| edns.dnssec_ok)
     }
 
@@ -75,7 +75,7 @@ impl Selector for DNSSECRule {
 pub struct EDNSVersionRule(pub u8);
 
 impl Selector for EDNSVersionRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.parts.edns.is_some_and(|edns| edns.version > self.0)
     }
 
@@ -88,7 +88,7 @@ impl Selector for EDNSVersionRule {
 pub struct EDNSOptionRule(pub u16);
 
 impl Selector for EDNSOptionRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let Some(edns) = query.parts.edns else {
             return false;
         };
@@ -105,7 +105,7 @@ impl Selector for EDNSOptionRule {
 pub struct RCodeRule(pub u8);
 
 impl Selector for RCodeRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.header().rcode() == self.0
     }
 
@@ -118,7 +118,7 @@ impl Selector for RCodeRule {
 pub struct ERCodeRule(pub u16);
 
 impl Selector for ERCodeRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let upper = query.parts.edns.map_or(0, |edns| edns.extended_rcode);
         (u16::from(upper) << 4 | u16::from(query.header().rcode())) == self.0
     }
@@ -202,7 +202,7 @@ impl CountedSection {
 }
 
 impl Selector for RecordsCountRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         (self.minimum..=self.maximum).contains(&self.section.count(&query.header()))
     }
 
@@ -236,7 +236,7 @@ impl RecordsTypeCountRule {
 }
 
 impl Selector for RecordsTypeCountRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         (self.minimum.into()..=self.maximum.into()).contains(&self.count(query))
     }
 
@@ -251,7 +251,7 @@ impl Selector for RecordsTypeCountRule {
 pub struct TrailingDataRule;
 
 impl Selector for TrailingDataRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         query.length > query.parts.end.into()
     }
 
@@ -298,7 +298,7 @@ pub struct PayloadSizeRule {
 }
 
 impl Selector for PayloadSizeRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let (length, size) = (query.length, usize::from(self.size));
         match self.comparison {
             Comparison::Equal => length == size,

@@ -12,7 +12,7 @@ use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 pub struct QNameRule(pub NameBuf);
 
 impl Selector for QNameRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         self.0 == query.name()
     }
 
@@ -29,7 +29,7 @@ pub struct QNameSuffixRule {
 }
 
 impl Selector for QNameSuffixRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         self.suffixes.matches(&query.name(), query.parts.labels)
     }
 
@@ -48,7 +48,7 @@ impl Selector for QNameSuffixRule {
 pub struct QNameSetRule(pub Arc<NameSet>);
 
 impl Selector for QNameSetRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         self.0.contains(&query.name())
     }
 
@@ -64,7 +64,7 @@ pub struct QNameLabelsCountRule {
 }
 
 impl Selector for QNameLabelsCountRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         !(self.minimum..=self.maximum).contains(&query.parts.labels.into())
     }
 
@@ -81,7 +81,7 @@ pub struct QNameWireLengthRule {
 }
 
 impl Selector for QNameWireLengthRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         !(self.minimum..=self.maximum).contains(&query.parts.qname_length.into())
     }
 
@@ -107,7 +107,7 @@ impl RegexRule {
 }
 
 impl Selector for RegexRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let mut text = [0; TEXT_LENGTH_MAX];
         self.0.is_match(write_text(&query.name(), &mut text))
     }

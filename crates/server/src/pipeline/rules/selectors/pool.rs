@@ -12,7 +12,7 @@ pub struct PoolAvailableRule {
 }
 
 impl Selector for PoolAvailableRule {
-    fn matches(&self, _: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let pool = env.config.pool(self.pool);
         pool.is_some_and(|pool| pool.servers.iter().any(|server| server.state.is_up()))
     }
@@ -30,7 +30,7 @@ pub struct PoolOutstandingRule {
 }
 
 impl Selector for PoolOutstandingRule {
-    fn matches(&self, _: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let servers = env
             .config
             .pool(self.pool)

@@ -20,7 +20,7 @@ impl ProbaRule {
 }
 
 impl Selector for ProbaRule {
-    fn matches(&self, _: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         u64::from(env.random.next_u32()) < self.below
     }
 

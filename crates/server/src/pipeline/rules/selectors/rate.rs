@@ -24,7 +24,7 @@ impl MaxQPSRule {
 }
 
 impl Selector for MaxQPSRule {
-    fn matches(&self, _: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         self.bucket.take_in(self.rate, env)
     }
 
@@ -61,7 +61,7 @@ impl MaxQPSIPRule {
 }
 
 impl Selector for MaxQPSIPRule {
-    fn matches(&self, query: &Query<'_>, env: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let network = self.prefixes.network(query.client.ip());
         !self.networks.take_in(network, self.rate, env)
     }

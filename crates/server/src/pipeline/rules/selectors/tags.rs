@@ -11,7 +11,7 @@ pub struct TagRule {
 }
 
 impl Selector for TagRule {
-    fn matches(&self, query: &Query<'_>, _: &mut Env<'_>) -> bool {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let tags = query.extras.as_ref().map(|extras| &extras.tags);
         let found = tags.and_then(|tags| tags.get(&self.name));
         match (&self.value, found) {

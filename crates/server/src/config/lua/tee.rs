@@ -1,0 +1,36 @@
+//! TeeAction.
+
+use super::actions::made;
+use super::define;
+use super::objects::address::AnyAddress;
+use crate::pipeline::rules::actions::tee::TeeAction;
+use crate::tee::{Tee, TeeOptions};
+use mlua::Lua;
+use std::net::SocketAddr;
+
+/// The port of a server whose address has none.
+const PORT: u16 = 53;
+
+type Arguments = (AnyAddress, Option<bool>, Option<AnyAddress>, Option<bool>);
+
+pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
+    define(
+        lua,
+        "TeeAction",
+        |_, (remote, add_subnet, local, add_proxy_protocol): Arguments| {
+            let AnyAddress(remote) = remote;
+            let port = if remote.port() == 0 {
+                PORT
+            } else {
+                remote.port()
+            };
+            let local = local.map(|local| local.0.ip());
+            made(TeeAction(Tee::new(TeeOptions {
+                remote: SocketAddr::new(remote.ip(), port),
+                add_subnet: add_subnet.unwrap_or(false),
+                local,
+                add_proxy_protocol: add_proxy_protocol.unwrap_or(false),
+            })))
+        },
+    )
+}

@@ -1,0 +1,113 @@
+//! Queries that are asked again (`dq:setRestartable`, `dr:restart`), and the rules on queries that nobody answered in time.
+
+use super::extras::{Extras, Marks};
+use super::query::{Found, OwnedQuery, Protocol, Query, Way};
+use super::rules::response::{self, Response};
+use super::{Env, Verdict, authority, cache, respond, route, subnet};
+use crate::backend::exchange::Waiting;
+use wire::message::QueryParts;
+
+/// How often one query is asked again at most: a function that always wants it would never end (I6).
+pub const RESTARTS_MAX: u16 = 10;
+
+/// Room for an answer over UDP, in bytes.
+const DATAGRAM_ROOM: usize = 4_096;
+
+/// `dq:setRestartable()`: "keep a copy of the initial query around so that we can send it a second time if needed".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restart {
+    pub query: Box<[u8]>,
+    pub parts: QueryParts,
+    pub marks: Marks,
+    /// How often it was asked again.
+    pub times: u16,
+    /// `dr:restart()`: it is to be asked again.
+    pub wanted: bool,
+}
+
+/// A query on its way to be asked again: rules have seen it.
+pub struct Again {
+    pub query: OwnedQuery,
+    found: Found,
+    extras: Option<Box<Extras>>,
+}
+
+/// The query to ask again, when a rule wanted that.
+pub fn again(waiting: &mut Waiting) -> Option<Again> {
+    let mut extras = waiting.extras.take()?;
+    let restart = extras.restart.as_mut().filter(|restart| restart.wanted)?;
+    (restart.wanted, restart.times) = (false, restart.times + 1);
+    let found = Found {
+        length: restart.query.len(),
+        parts: restart.parts,
+        limit: waiting.limit,
+        pool: waiting.pool,
+        skip_cache: waiting.skip_cache,
+        client_flags: waiting.client_flags,
+        marks: restart.marks,
+    };
+    let (protocol, room) = match waiting.way {
+        Way::Stream => (Protocol::Tcp, waiting.limit),
+        Way::Xsk { .. } | Way::Socket { .. } => (Protocol::Udp, DATAGRAM_ROOM),
+    };
+    let ends = (waiting.client, waiting.destination);
+    Some(Again {
+        query: OwnedQuery::copy(&restart.query, room, ends, (protocol, waiting.way)),
+        found,
+        extras: Some(extras),
+    })
+}
+
+/// Asks again: from the zones on.
+pub fn run<'c>(again: &mut Again, env: &mut Env<'c>) -> Verdict<'c> {
+    let mut arrival = again.query.as_arrival();
+    let mut query = Query::resume(&mut arrival, &again.found);
+    query.extras = again.extras.take();
+    let verdict = stages(&mut query, env);
+    match &verdict {
+        Verdict::Drop(reason) => env.shard.count_drop(*reason),
+        Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
+        Verdict::Answer(_) | Verdict::Forward(_) => {}
+    }
+    verdict
+}
+
+fn stages<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+    if let Some(verdict) = authority::answer(query, env) {
+        return verdict;
+    }
+    let picked = match subnet::add(query, env) {
+        Ok(picked) => picked,
+        Err(verdict) => return verdict,
+    };
+    if let Some(verdict) = cache::answer(query, env) {
+        return verdict;
+    }
+    route::choose(query, picked, env)
+}
+
+/// addTimeoutResponseAction: "timeout triggered from timer expiration or I/O error". The rules see the query; what they
+/// make of it goes to nobody, but they may have it asked again.
+pub fn timed_out(waiting: &mut Waiting, env: &mut Env<'_>) -> Option<Again> {
+    let config = env.config;
+    if config.chains.timeout.is_empty() {
+        return None;
+    }
+    let mut message = waiting.query;
+    let extras = waiting.extras.take();
+    let mut view = respond::as_query(waiting, &mut message, waiting.parts);
+    (view.length, view.extras) = (waiting.query_length, extras);
+    let mut response = Response {
+        view,
+        server: Some(waiting.server),
+        asked: waiting.sent,
+        client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
+        maximum_returned_ttl: None,
+    };
+    let applied = response::apply(&config.chains.timeout, &mut response, env);
+    let view = response.view;
+    (waiting.pool, waiting.skip_cache) = (view.pool, view.skip_cache);
+    waiting.extras = view.extras;
+    applied.ok()?;
+    again(waiting)
+}

@@ -1,0 +1,26 @@
+//! TeeAction: what happens to copies of queries is somebody else's.
+
+use crate::pipeline::Env;
+use crate::pipeline::query::Query;
+use crate::pipeline::rules::{Action, Outcome};
+use crate::tee::Tee;
+
+/// `TeeAction(remote [, addECS [, local [, addProxyProtocol]]])`: "Send copy of query to `remote`, keep stats on responses."
+pub struct TeeAction(pub Tee);
+
+impl Action for TeeAction {
+    fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
+        if !env.is_rehearsal() {
+            self.0.copy(query, env.config.tuning.subnets);
+        }
+        Outcome::Continue
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        self.0.statistics()
+    }
+
+    fn describe(&self) -> String {
+        format!("tee to {}", self.0.options().remote)
+    }
+}
