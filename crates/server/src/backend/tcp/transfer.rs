@@ -178,6 +178,12 @@ impl Following {
 mod tests {
     use super::*;
     use crate::backend::tcp::tests::scene_for;
+    use crate::pipeline::rules::actions::response::{
+        DropResponseAction, SetReducedTTLResponseAction,
+    };
+    use crate::pipeline::rules::response::ResponseRule;
+    use crate::pipeline::rules::selectors::logic::AllRule;
+    use crate::pipeline::rules::selectors::message::{CountedSection, RecordsCountRule};
     use crate::runtime::fixture::{backend, read, response, write};
     use wire::name::NameBuf;
 
@@ -217,7 +223,13 @@ mod tests {
         message
     }
 
-    async fn transfer(messages: &'static [(&'static [&'static str], bool)]) -> (Vec<usize>, bool) {
+    type Script = &'static [(&'static [&'static str], bool)];
+
+    async fn transfer(messages: Script) -> (Vec<usize>, bool) {
+        transfer_by(messages, Vec::new()).await
+    }
+
+    async fn transfer_by(messages: Script, rules: Vec<ResponseRule>) -> (Vec<usize>, bool) {
         let address = backend(move |mut stream| async move {
             let query = read(&mut stream).await.unwrap();
             for (records, with_question) in messages {
@@ -227,7 +239,8 @@ mod tests {
             let _ = read(&mut stream).await;
         });
         let name: NameBuf = "example.".parse().unwrap();
-        let (shared, asked) = scene_for(address.await, &name.to_string(), qtype::AXFR);
+        let (shared, mut asked) = scene_for(address.await, &name.to_string(), qtype::AXFR);
+        Arc::make_mut(&mut asked.config).chains.xfr = rules;
         let mut gathered = Gathered(Vec::new());
         let passed = pass(&shared, &asked, &mut gathered).await;
         assert_eq!(asked.server.outstanding.get(), 0);
@@ -246,6 +259,29 @@ mod tests {
             (&["A", "SOA"], false),
         ]);
         assert_eq!(whole.await, (vec![2, 3, 2], true));
+    }
+
+    #[tokio::test]
+    async fn rules_see_each_message_and_may_end_the_transfer() {
+        let script: Script = &[
+            (&["SOA", "A"], true),
+            (&["A", "A", "A"], false),
+            (&["A", "SOA"], false),
+        ];
+        let three = || RecordsCountRule {
+            section: CountedSection::from_number(1).unwrap(),
+            minimum: 3,
+            maximum: 3,
+        };
+        let count = ResponseRule::new(AllRule, SetReducedTTLResponseAction { percentage: 50 });
+        let matches = Arc::clone(&count.matches);
+        assert_eq!(
+            transfer_by(script, vec![count]).await,
+            (vec![2, 3, 2], true)
+        );
+        assert_eq!(matches.sum(), 3);
+        let ends = ResponseRule::new(three(), DropResponseAction);
+        assert_eq!(transfer_by(script, vec![ends]).await, (vec![2], false));
     }
 
     #[tokio::test]

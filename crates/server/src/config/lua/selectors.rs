@@ -80,12 +80,12 @@ fn names(lua: &Lua) -> mlua::Result<()> {
         made(QNameWireLengthRule { minimum, maximum })
     })?;
     // Our RegexRule is linear in its input as RE2 is, with the same syntax.
-    for name in ["RegexRule", "RE2Rule"] {
-        define(lua, name, |_, expression: String| {
-            made(RegexRule::new(&expression).map_err(|error| wrong(error.to_string()))?)
-        })?;
-    }
-    Ok(())
+    define(lua, "RegexRule", |_, expression: String| {
+        made(RegexRule::new(&expression).map_err(|error| wrong(error.to_string()))?)
+    })?;
+    define(lua, "RE2Rule", |_, expression: String| {
+        made(RegexRule::whole(&expression).map_err(|error| wrong(error.to_string()))?)
+    })
 }
 
 fn clients(lua: &Lua) -> mlua::Result<()> {

@@ -93,27 +93,46 @@ impl Selector for QNameWireLengthRule {
 
 /// `RegexRule(regex)`: the name as text, without its last dot, in any case. Linear in the name's length, whatever the
 /// expression.
-pub struct RegexRule(Regex);
+pub struct RegexRule {
+    regex: Regex,
+    shown: String,
+}
 
 impl RegexRule {
     /// # Errors
     /// What is wrong with the expression, or that it takes too much memory (10 MB).
     pub fn new(expression: &str) -> Result<RegexRule, regex::Error> {
-        let regex = RegexBuilder::new(expression)
-            .case_insensitive(true)
-            .build()?;
-        Ok(RegexRule(regex))
+        Ok(RegexRule {
+            regex: compiled(expression)?,
+            shown: format!("Regex: {expression}"),
+        })
     }
+
+    /// `RE2Rule(regex)`: "this rule requires a full match of the query name".
+    ///
+    /// # Errors
+    /// As [`RegexRule::new`].
+    pub fn whole(expression: &str) -> Result<RegexRule, regex::Error> {
+        Ok(RegexRule {
+            regex: compiled(&format!("^(?:{expression})$"))?,
+            shown: format!("RE2 match: {expression}"),
+        })
+    }
+}
+
+fn compiled(expression: &str) -> Result<Regex, regex::Error> {
+    let mut builder = RegexBuilder::new(expression);
+    builder.case_insensitive(true).build()
 }
 
 impl Selector for RegexRule {
     fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let mut text = [0; TEXT_LENGTH_MAX];
-        self.0.is_match(write_text(&query.name(), &mut text))
+        self.regex.is_match(write_text(&query.name(), &mut text))
     }
 
     fn describe(&self) -> String {
-        format!("Regex: {}", self.0.as_str())
+        self.shown.clone()
     }
 }
 
@@ -215,5 +234,16 @@ mod tests {
             r"\000\255."
         ));
         assert!(RegexRule::new("(?=a)").is_err(), "no look-around");
+        let whole = RegexRule::whole("b|powerdns").unwrap();
+        assert!(matches(&whole, "PowerDNS."));
+        for other in [
+            "prefixpowerdns.",
+            "sub.powerdns.",
+            "powerdnssuffix.",
+            "powerdns.tld.",
+        ] {
+            assert!(!matches(&whole, other), "{other}");
+        }
+        assert_eq!(whole.describe(), "RE2 match: b|powerdns");
     }
 }
