@@ -150,7 +150,8 @@ fn ask(zones: &Zones, question: Question) {
 fn judge(zones: &Zones, question: &Question, answered: &Answered, octets: &[u8]) {
     let message = Message::from_octets(octets).expect("a header");
     assert!(message.header().qr() && message.header().tc() == answered.truncated);
-    let (_, answers, authority, additional) = message.sections().expect("domain reads the sections");
+    let (_, answers, authority, additional) =
+        message.sections().expect("domain reads the sections");
     let mut proofs = 0;
     for section in [answers, authority, additional] {
         for record in section {

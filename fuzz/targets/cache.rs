@@ -115,7 +115,13 @@ impl Bench {
             protocol,
         };
         let (_, cache) = cached_pool();
-        if !cache.insert(asked, &response, &read, self.world.now(), Lane::new(0, Writers::One)) {
+        if !cache.insert(
+            asked,
+            &response,
+            &read,
+            self.world.now(),
+            Lane::new(0, Writers::One),
+        ) {
             return;
         }
         let alike = alike(query, protocol).expect("what is kept is a query");

@@ -319,6 +319,7 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         client_flags: 0,
         marks: Default::default(),
         extras: None,
+        spare: None,
     }
 }
 
