@@ -30,6 +30,7 @@ pub mod process;
 pub mod resolvers;
 pub mod scenario;
 pub mod sniffer;
+pub mod soak;
 pub mod subject;
 pub mod sys;
 pub mod tour;

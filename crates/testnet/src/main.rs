@@ -6,9 +6,9 @@ use testnet::lab::{self, Lab, Plan, Topology};
 use testnet::metrics::{Metrics, Row};
 use testnet::scenario::suite::Suite;
 use testnet::subject::Subject;
-use testnet::{During, Failure, Outcome, bench, resolvers, tour};
+use testnet::{During, Failure, Outcome, bench, resolvers, soak, tour};
 
-const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | bench | resolvers ADDRESS | scenarios [OPTION|WORD]...
+const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metrics [WORD]... | run [--once] | bench | resolvers ADDRESS | soak [OPTION|WORD]... | scenarios [OPTION|WORD]...
   up      three network namespaces joined by veth pairs; they stay until `down`
   down    removes them, and what a killed run left
   shell   a shell in one of them (server, unless said otherwise)
@@ -16,6 +16,8 @@ const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metr
   run     what `./dev run` does: lab, backend, server, a few queries, until Ctrl-C or `--once`
   bench   what `./dev bench` does: servers and yardsticks measured; `bench --help` says how
   resolvers ADDRESS   four scripted resolvers on ports 5301 to 5304, for a bench
+  soak    the server under load for 20 minutes while faults come and go; only those whose name holds a WORD, if any is given
+          --seed N   --minutes N | --seconds N   --rate N   queries a second; `flood`, `restarts`: other loads, without faults
   scenarios   runs tests/scenarios, those whose path holds a WORD if any is given
           --door sockets|xdp  one door instead of all   --jobs N  labs at once (default: one per CPU)
           --offload  with the clients' checksum offload on   --folder PATH  other scenarios
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["run"] => return run(&prefix, false),
         ["run", "--once"] => return run(&prefix, true),
         ["bench", ..] => return bench::run(&format!("{prefix}-bench"), &arguments[1..]),
+        ["soak", rest @ ..] => return soaked(&prefix, rest),
         ["scenarios", rest @ ..] => return scenarios(&prefix, rest),
         ["up"] => up(&prefix),
         ["down"] => down(&prefix),
@@ -106,6 +109,11 @@ fn scenarios(prefix: &str, words: &[&str]) -> ExitCode {
     let suite = subject()
         .and_then(|subject| Suite::from_words(subject, &format!("{prefix}-scenarios"), words));
     or_say(suite.map(|suite| suite.run()))
+}
+
+fn soaked(prefix: &str, words: &[&str]) -> ExitCode {
+    let run = |subject| soak::run(&format!("{prefix}-soak"), &subject, words);
+    or_say(subject().and_then(run))
 }
 
 fn or_say(outcome: Outcome<ExitCode>) -> ExitCode {

@@ -251,6 +251,11 @@ impl Server {
         self.process.until(within, what, is_so)
     }
 
+    /// Its number, for whoever looks at /proc.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> Outcome<()> {
         self.process.signal(signal)

@@ -3,9 +3,11 @@
 
 #![allow(unsafe_code)] // this file is one of those that may: each block says why it is sound
 
+use std::ffi::CString;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::SigSet;
@@ -220,6 +222,99 @@ fn deny_here(what: Denied) -> io::Result<()> {
     };
     check(result as isize).map(drop)
 }
+
+// ------------------------------------------------------------------------------------------------------ XDP programs
+
+// Commands of bpf(2) and what they take: linux/bpf.h.
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_OBJ_GET: libc::c_long = 7;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_LINK_DETACH: libc::c_long = 34;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_XDP: u32 = 37;
+
+#[repr(C)]
+struct Pinned {
+    path: u64,
+    descriptor: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+struct ToLoad {
+    kind: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+}
+
+#[repr(C)]
+struct ToAttach {
+    program: u32,
+    interface: u32,
+    place: u32,
+    flags: u32,
+}
+
+/// Takes an XDP program off its interface by the link that is pinned at `path`, as an operator may.
+pub fn detach_link(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_encoded_bytes())?;
+    let pinned = Pinned {
+        path: path.as_ptr() as u64,
+        descriptor: 0,
+        flags: 0,
+    };
+    // SAFETY: `pinned` names `path`, which ends with 0 and outlives the call; the kernel reads both.
+    let link = unsafe { bpf(BPF_OBJ_GET, &pinned) }?;
+    let link = link.as_raw_fd() as u32;
+    // SAFETY: the attribute is the link's descriptor alone.
+    let detached = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_LINK_DETACH,
+            &raw const link,
+            size_of::<u32>(),
+        )
+    };
+    check(detached as isize).map(drop)
+}
+
+/// Attaches an XDP program that passes everything: somebody else's. It stays until the descriptor is closed.
+pub fn attach_passing_program(interface: &str) -> io::Result<OwnedFd> {
+    // r0 = XDP_PASS; exit
+    let code: [u64; 2] = [0x0000_0002_0000_00b7, 0x95];
+    let to_load = ToLoad {
+        kind: BPF_PROG_TYPE_XDP,
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+    };
+    // SAFETY: `to_load` names `code` and a constant text, which outlive the call; the kernel reads them.
+    let program = unsafe { bpf(BPF_PROG_LOAD, &to_load) }?;
+    let to_attach = ToAttach {
+        program: program.as_raw_fd() as u32,
+        interface: nix::net::if_::if_nametoindex(interface)?,
+        place: BPF_XDP,
+        flags: 0,
+    };
+    // SAFETY: four integers.
+    unsafe { bpf(BPF_LINK_CREATE, &to_attach) }
+}
+
+/// Calls bpf(2) with a command that gives a descriptor.
+///
+/// # Safety
+/// `attribute` is what the command takes, or its beginning, and what it points to lives.
+unsafe fn bpf<T>(command: libc::c_long, attribute: &T) -> io::Result<OwnedFd> {
+    let attribute: *const T = attribute;
+    // SAFETY: as the caller says; the size is the attribute's own, and the kernel takes the rest as 0.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attribute, size_of::<T>()) };
+    let descriptor = check(result as isize)?;
+    // SAFETY: the kernel has just returned this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
+}
+
+// ------------------------------------------------------------------------------------------------------------ helpers
 
 fn empty_link_address() -> libc::sockaddr_ll {
     // SAFETY: sockaddr_ll is integers and an array of octets: all zeroes is a value of it.

@@ -3,7 +3,7 @@
 
 mod answering;
 mod backend;
-mod checks;
+pub(crate) mod checks;
 mod client;
 mod expect;
 mod model;

@@ -1,0 +1,82 @@
+//! Restarts by hand-over at the highest rate, up to 100,000 queries a second, at which this machine loses none without one: none
+//! is lost. Rules and the cache answer; that answers in flight come from the old process is seen at a lower rate (crates/server/
+//! tests/following/restart.rs).
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::WARM_UP;
+use super::ground::Ground;
+use super::load::Totals;
+use crate::subject::Subject;
+use crate::{Failure, Outcome};
+
+/// Where the search for a rate begins; each that loses is followed by one of seven tenths.
+const HIGHEST: u32 = 100_000;
+const LOWEST: u32 = 1_000;
+
+/// How long a rate is held in the search, and before, between and after the restarts.
+const HELD: Duration = Duration::from_secs(2);
+const RESTARTS: usize = 3;
+
+/// Runs it.
+pub(super) fn run(prefix: &str, subject: &Subject) -> Outcome<ExitCode> {
+    let mut ground = Ground::prepare(prefix, subject, LOWEST)?;
+    ground.daemon.watch_for(WARM_UP)?;
+    ground.await_af_xdp()?;
+    ground.load.leave_backends_out()?;
+    let rate = lossless_rate(&mut ground)?;
+    let totals = restarted(&mut ground, rate)?;
+    let name = format!("{RESTARTS} restarts at {rate} queries a second");
+    if !is_lossless(&totals) {
+        let text = format!("{name}: {totals:?}\n{}", ground.last_lines());
+        return Err(Failure::new(text));
+    }
+    println!("{name}: {} asked, 0 lost", totals.sent);
+    ground.check_kernels()?;
+    ground.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn lossless_rate(ground: &mut Ground) -> Outcome<u32> {
+    let mut rate = HIGHEST;
+    while rate >= LOWEST {
+        let totals = held(ground, rate, |ground| ground.daemon.watch_for(HELD))?;
+        if is_lossless(&totals) {
+            return Ok(rate);
+        }
+        println!("without a restart, {rate} queries a second: {totals:?}");
+        rate = rate / 10 * 7;
+    }
+    Err(Failure::new("this machine loses queries at every rate"))
+}
+
+fn restarted(ground: &mut Ground, rate: u32) -> Outcome<Totals> {
+    held(ground, rate, |ground| {
+        for _ in 0..RESTARTS {
+            ground.daemon.watch_for(HELD)?;
+            ground.daemon.hand_over(&ground.lab)?;
+        }
+        ground.daemon.watch_for(HELD)
+    })
+}
+
+/// What came of a load at this rate while something was done.
+fn held(
+    ground: &mut Ground,
+    rate: u32,
+    work: impl FnOnce(&mut Ground) -> Outcome<()>,
+) -> Outcome<Totals> {
+    ground.load.stop()?;
+    ground.load.totals = Totals::default();
+    ground.load.rate = rate;
+    ground.load.start(&ground.lab)?;
+    let done = work(ground);
+    ground.load.stop()?;
+    done?;
+    Ok(ground.load.totals.clone())
+}
+
+fn is_lossless(totals: &Totals) -> bool {
+    totals.sent > 0 && totals.right == totals.sent && totals.not_sent == 0 && totals.duplicate == 0
+}

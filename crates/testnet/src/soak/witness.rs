@@ -1,0 +1,381 @@
+//! An ordinary client beside the load: kernel sockets, UDP from a new port each time and a TCP connection each time, every answer
+//! compared, and every query remembered until the soak has judged it.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::backend::ADDRESS;
+use crate::dns::{Answer, Query};
+use crate::lab::{Lab, SERVER_V4, SERVER_V6};
+use crate::{Failure, Outcome};
+
+/// Time between two queries over UDP, and between two over TCP.
+const EVERY_UDP: Duration = Duration::from_millis(10);
+const EVERY_TCP: Duration = Duration::from_millis(100);
+
+/// A query without an answer for so long is lost; a second answer is looked for as long.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const REFUSED: u16 = 5;
+
+/// What became of one query.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub at: Instant,
+    pub what: String,
+    pub fate: Fate,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fate {
+    Waiting,
+    Answered(Duration),
+    Lost,
+    /// Its own kernel could not send it: no route, or no link. Lost as well, where service is to be normal.
+    NotSent,
+    /// A wrong answer, or a second one: never allowed.
+    Wrong(String),
+}
+
+/// Who asks, and what has become of it.
+pub(super) struct Witness {
+    asked: Arc<Mutex<Vec<Asked>>>,
+    end: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// A list that both sides write to.
+#[derive(Clone)]
+struct Book(Arc<Mutex<Vec<Asked>>>);
+
+impl Witness {
+    pub(super) fn start(lab: &Lab) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let end = Arc::new(AtomicBool::new(false));
+        let inside = |work: fn(&Book, &AtomicBool)| {
+            let (client, book, end) = (lab.client(), Book(Arc::clone(&asked)), Arc::clone(&end));
+            std::thread::spawn(move || {
+                client
+                    .run(|| work(&book, &end))
+                    .expect("the clients' namespace");
+            })
+        };
+        let threads = vec![inside(ask_by_udp), inside(ask_by_tcp)];
+        Self {
+            asked,
+            end,
+            threads,
+        }
+    }
+
+    /// Queries of this time, all of which have met their fate. A wrong answer, whenever it came, is a failure.
+    pub(super) fn between(&self, from: Instant, to: Instant) -> Outcome<Vec<Asked>> {
+        let deadline = to + 3 * PATIENCE;
+        loop {
+            let (wrong, chosen) = self.look(from, to);
+            if let Some(asked) = wrong {
+                return Err(Failure::new(format!("{}: {:?}", asked.what, asked.fate)));
+            }
+            let waiting = |asked: &Asked| asked.fate == Fate::Waiting;
+            if !chosen.iter().any(waiting) {
+                return Ok(chosen);
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::new("the witness itself hangs"));
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// Forgets what was asked before.
+    pub(super) fn forget_before(&self, moment: Instant) {
+        lock(&self.asked).retain(|asked| asked.at >= moment || asked.fate == Fate::Waiting);
+    }
+
+    fn look(&self, from: Instant, to: Instant) -> (Option<Asked>, Vec<Asked>) {
+        let asked = lock(&self.asked);
+        let is_wrong = |asked: &&Asked| matches!(asked.fate, Fate::Wrong(_));
+        let wrong = asked.iter().find(is_wrong).cloned();
+        let chosen = asked
+            .iter()
+            .filter(|asked| asked.at >= from && asked.at < to);
+        (wrong, chosen.cloned().collect())
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.end.store(true, Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How many of them were not answered, and one of those.
+pub(super) fn lost(asked: &[Asked]) -> Option<(usize, &Asked)> {
+    let answered = |asked: &&Asked| matches!(asked.fate, Fate::Answered(_));
+    let mut lost = asked.iter().filter(|asked| !answered(asked));
+    let first = lost.next()?;
+    Some((1 + lost.count(), first))
+}
+
+/// The time within which so many of a hundred were answered.
+pub(super) fn percentile(asked: &[Asked], of_a_hundred: usize) -> Duration {
+    let times = asked.iter().filter_map(|asked| match asked.fate {
+        Fate::Answered(time) => Some(time),
+        _ => None,
+    });
+    let mut times: Vec<Duration> = times.collect();
+    times.sort_unstable();
+    let place = (times.len() * of_a_hundred / 100).min(times.len().saturating_sub(1));
+    times.get(place).copied().unwrap_or_default()
+}
+
+fn lock(asked: &Mutex<Vec<Asked>>) -> MutexGuard<'_, Vec<Asked>> {
+    asked
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Book {
+    /// Enters a query that is about to be sent; a time that nobody else has is its place.
+    fn open(&self, what: String) -> Instant {
+        let mut book = lock(&self.0);
+        let at = Instant::now();
+        book.push(Asked {
+            at,
+            what,
+            fate: Fate::Waiting,
+        });
+        at
+    }
+
+    fn close(&self, at: Instant, fate: Fate) {
+        let mut book = lock(&self.0);
+        if let Some(asked) = book.iter_mut().rev().find(|asked| asked.at == at) {
+            asked.fate = fate;
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------ what is asked
+
+/// A query, and what its answer must say.
+struct Question {
+    name: String,
+    octets: Vec<u8>,
+    rcode: u16,
+}
+
+/// By turns what a rule answers, what the cache has, and what only a backend knows.
+fn question(number: u64, way: &str) -> Question {
+    let (name, rcode) = match number % 3 {
+        0 => (format!("{way}{number}.refused.example."), REFUSED),
+        1 => (format!("{way}{}.cached.example.", number % 50), 0),
+        _ => (format!("{way}{number}.fresh.example."), 0),
+    };
+    let mut query = Query::new(&name, "A").expect("a good name");
+    query.id = number as u16;
+    Question {
+        octets: query.octets(),
+        name,
+        rcode,
+    }
+}
+
+impl Question {
+    fn judge(&self, answer: &[u8], time: Duration) -> Fate {
+        match self.fault(answer) {
+            None => Fate::Answered(time),
+            Some(fault) => Fate::Wrong(fault),
+        }
+    }
+
+    fn fault(&self, octets: &[u8]) -> Option<String> {
+        let answer = match Answer::read(octets) {
+            Ok(answer) => answer,
+            Err(failure) => return Some(failure.to_string()),
+        };
+        let question = self.octets.get(crate::dns::HEADER_OCTETS..);
+        let is_ours =
+            octets[..2] == self.octets[..2] && Some(answer.question.as_slice()) == question;
+        let says =
+            answer.rcode == self.rcode && (self.rcode == REFUSED || octets.ends_with(&ADDRESS));
+        (!is_ours || !says).then(|| answer.summary())
+    }
+}
+
+/// IPv4 and IPv6 by turns.
+fn server(number: u64) -> SocketAddr {
+    let address = if number.is_multiple_of(2) {
+        SERVER_V4
+    } else {
+        SERVER_V6
+    };
+    (address, 53).into()
+}
+
+// ------------------------------------------------------------------------------------------------------------------ UDP
+
+/// A query over UDP whose answer, or second answer, may come.
+struct InFlight {
+    socket: UdpSocket,
+    question: Question,
+    at: Instant,
+    is_answered: bool,
+}
+
+fn ask_by_udp(book: &Book, end: &AtomicBool) {
+    let mut flights: VecDeque<InFlight> = VecDeque::new();
+    let mut next = Instant::now();
+    let mut number = 0;
+    while !end.load(Relaxed) {
+        if Instant::now() >= next {
+            flights.extend(send(book, number));
+            number += 1;
+            next = (next + EVERY_UDP).max(Instant::now());
+        }
+        wait_for_any(&flights, next);
+        flights.iter_mut().for_each(|flight| flight.collect(book));
+        while let Some(first) = flights.front()
+            && first.at.elapsed() > PATIENCE
+        {
+            flights.pop_front().expect("there is one").close(book);
+        }
+    }
+}
+
+fn send(book: &Book, number: u64) -> Option<InFlight> {
+    let (question, to) = (question(number, "u"), server(number));
+    let at = book.open(format!("{} over UDP to {to}", question.name));
+    let sent = || {
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(to)?;
+        socket.send(&question.octets)?;
+        Ok::<_, std::io::Error>(socket)
+    };
+    match sent() {
+        Ok(socket) => Some(InFlight {
+            socket,
+            question,
+            at,
+            is_answered: false,
+        }),
+        Err(_) => {
+            book.close(at, Fate::NotSent);
+            None
+        }
+    }
+}
+
+/// Until something has come or the next query is due.
+fn wait_for_any(flights: &VecDeque<InFlight>, next: Instant) {
+    let mut sockets: Vec<PollFd<'_>> = flights
+        .iter()
+        .map(|flight| PollFd::new(flight.socket.as_fd(), PollFlags::POLLIN))
+        .collect();
+    let left = next.saturating_duration_since(Instant::now());
+    let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+    // Interrupted: the loop looks again.
+    let _ = poll(&mut sockets, timeout);
+}
+
+impl InFlight {
+    fn collect(&mut self, book: &Book) {
+        let mut octets = [0; 1_500];
+        // An error is an ICMP message: not an answer, and the wait goes on.
+        while let Ok(length) = self.socket.recv(&mut octets) {
+            let fate = match self.is_answered {
+                false => self.question.judge(&octets[..length], self.at.elapsed()),
+                true => Fate::Wrong("a second answer".to_owned()),
+            };
+            self.is_answered = true;
+            book.close(self.at, fate);
+        }
+    }
+
+    fn close(self, book: &Book) {
+        if !self.is_answered {
+            book.close(self.at, Fate::Lost);
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------------------------------------ TCP
+
+fn ask_by_tcp(book: &Book, end: &AtomicBool) {
+    let mut number = 0;
+    while !end.load(Relaxed) {
+        let (question, to) = (question(number, "t"), server(number / 3));
+        let at = book.open(format!("{} over TCP to {to}", question.name));
+        let fate = match converse(&question, to, at) {
+            Ok(answer) => question.judge(&answer, at.elapsed()),
+            Err(_) => Fate::Lost,
+        };
+        book.close(at, fate);
+        number += 1;
+        std::thread::park_timeout(EVERY_TCP.saturating_sub(at.elapsed()));
+    }
+}
+
+fn converse(question: &Question, to: SocketAddr, began: Instant) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    let left = PATIENCE.saturating_sub(began.elapsed());
+    stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+    let length = (question.octets.len() as u16).to_be_bytes();
+    stream.write_all(&[length.as_slice(), &question.octets].concat())?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length)?;
+    let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(milliseconds: &[u64]) -> Vec<Asked> {
+        let one = |&time: &u64| Asked {
+            at: Instant::now(),
+            what: time.to_string(),
+            fate: match time {
+                0 => Fate::Lost,
+                time => Fate::Answered(Duration::from_millis(time)),
+            },
+        };
+        milliseconds.iter().map(one).collect()
+    }
+
+    #[test]
+    fn the_lost_are_counted_and_the_answered_sorted() {
+        assert!(lost(&asked(&[1, 2])).is_none());
+        let all = asked(&[3, 0, 1, 0]);
+        let (count, first) = lost(&all).expect("two were lost");
+        assert_eq!((count, first.what.as_str()), (2, "0"));
+        assert_eq!(percentile(&all, 99), Duration::from_millis(3));
+        assert_eq!(percentile(&[], 99), Duration::ZERO);
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_wrong() {
+        let (ours, other) = (question(0, "u"), question(3, "u"));
+        let mut answer = ours.octets.clone();
+        (answer[2], answer[3]) = (0x81, 0x85);
+        assert_eq!(ours.fault(&answer), None);
+        assert!(other.fault(&answer).is_some());
+        answer[3] = 0x82;
+        assert!(ours.fault(&answer).is_some(), "SERVFAIL");
+    }
+}
