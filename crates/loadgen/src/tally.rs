@@ -111,6 +111,27 @@ impl Tally {
         sum
     }
 
+    /// What was added since `before`, an earlier look at the same counts. The longest answer is that of the whole run.
+    pub fn since(&self, before: &Tally) -> Tally {
+        let mut since = self.clone();
+        since.sent -= before.sent;
+        since.sent_octets -= before.sent_octets;
+        since.skipped -= before.skipped;
+        since.right -= before.right;
+        since.late -= before.late;
+        since.duplicate -= before.duplicate;
+        since.case_changed -= before.case_changed;
+        since.truncated -= before.truncated;
+        since.answer_octets -= before.answer_octets;
+        subtract_each(&mut since.wrong, &before.wrong);
+        subtract_each(&mut since.by_rcode, &before.by_rcode);
+        since
+            .latency
+            .subtract(&before.latency)
+            .expect("counts only grow, and all histograms have the same bounds");
+        since
+    }
+
     /// Adds what another thread has counted.
     pub fn add(&mut self, other: &Tally) {
         self.sent += other.sent;
@@ -137,6 +158,12 @@ fn add_each(to: &mut [u64], from: &[u64]) {
     }
 }
 
+fn subtract_each(from: &mut [u64], what: &[u64]) {
+    for (from, what) in from.iter_mut().zip(what) {
+        *from -= what;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +175,22 @@ mod tests {
             case_changed: false,
             length: 100 + rcode,
         }
+    }
+
+    #[test]
+    fn what_a_period_added_is_told_apart() {
+        let mut tally = Tally::default();
+        tally.sent = 1;
+        tally.count_right(&answer(5), 9_000);
+        let before = tally.clone();
+        tally.sent = 4;
+        tally.count_right(&answer(0), 1_000);
+        tally.count_wrong(Fault::NeverAsked);
+        let since = tally.since(&before);
+        assert_eq!((since.sent, since.right, since.wrong_total()), (3, 1, 1));
+        assert_eq!(since.rcodes().collect::<Vec<_>>(), [(Some(0), 1)]);
+        assert_eq!((since.latency.len(), since.latency.max()), (1, 1_000));
+        assert_eq!(since.since(&since).answers(), 0);
     }
 
     #[test]

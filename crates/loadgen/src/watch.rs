@@ -35,8 +35,21 @@ impl Show {
     }
 }
 
-/// Prints statistics in between: what was counted since the run's start, and how long that is.
-pub type Print = Box<dyn FnMut(&Tally, Duration)>;
+/// Prints statistics in between: what was counted in a part of the run.
+pub type Print = Box<dyn FnMut(&Tally, Part)>;
+
+/// A part of a run; both times since its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub since: Duration,
+    pub until: Duration,
+}
+
+impl Part {
+    pub fn length(self) -> Duration {
+        self.until - self.since
+    }
+}
 
 /// Signals, progress line and statistics in between.
 pub struct Watch {
@@ -53,7 +66,9 @@ struct Run {
     started: Instant,
     duration: Duration,
     shown: Instant,
+    /// When statistics were printed last because it was time, and what was counted then.
     printed: Instant,
+    counted: Tally,
     last: Tally,
     live: Option<Live>,
 }
@@ -83,7 +98,8 @@ impl Watch {
         })
     }
 
-    /// Prints statistics on SIGUSR1, and every `period` where one is given.
+    /// Prints statistics on SIGUSR1: those of the run so far; and every `period` where one is given: what was counted in
+    /// it ("only metrics collected in the given period", kxdpgun's manual).
     pub fn print_statistics(&mut self, print: Print, period: Option<Duration>) {
         self.statistics = Some((print, period));
     }
@@ -99,6 +115,7 @@ impl Watch {
             duration,
             shown: now,
             printed: now,
+            counted: Tally::default(),
             last: Tally::default(),
             live: (self.show == Show::Live).then(|| Live::new(what, lane)),
         });
@@ -127,10 +144,16 @@ impl Watch {
         };
         let now = Instant::now();
         if let Some((print, period)) = &mut self.statistics {
-            let due = period.is_some_and(|period| now - run.printed >= period);
-            if due || asked {
-                print(&Tally::sum(&each()), now - run.started);
-                run.printed = now;
+            if asked {
+                let until = now - run.started;
+                let so_far = Part {
+                    since: Duration::ZERO,
+                    until,
+                };
+                print(&Tally::sum(&each()), so_far);
+            }
+            if period.is_some_and(|period| now - run.printed >= period) {
+                run.print_part(Tally::sum(&each()), now, print);
             }
         }
         match self.show {
@@ -170,6 +193,16 @@ impl Drop for Watch {
 }
 
 impl Run {
+    /// Prints what was counted since the last time.
+    fn print_part(&mut self, tally: Tally, now: Instant, print: &mut Print) {
+        let part = Part {
+            since: self.printed - self.started,
+            until: now - self.started,
+        };
+        print(&tally.since(&self.counted), part);
+        (self.printed, self.counted) = (now, tally);
+    }
+
     fn show_screen(&mut self, tallies: Vec<Tally>, now: Instant) {
         let elapsed = now - self.started;
         let times = (elapsed, self.duration.saturating_sub(elapsed));

@@ -1,21 +1,23 @@
-//! `floodgate sockets`: dnsperf's command line (its manual, version 2.10).
+//! `floodgate sockets`: dnsperf's command line (its manual, versions 2.10 to 2.14), and what it lacks.
 
 use super::parse;
-use super::values::{rate, seconds};
+use super::values::{rate, seconds, sources};
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
 use crate::questions::{EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::report::json::RunId;
 use crate::report::{self, Way, csv, dnsperf, say};
+use crate::shape::Shape;
 use crate::sockets::{Plan, Transport, measure};
 use crate::tally::Tally;
-use crate::watch::{Show, Watch};
+use crate::watch::{Part, Show, Watch};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use xsk::Sources;
 
 /// Octets of answer that queries with EDNS ask for, as dnsperf has it.
 const PAYLOAD_SIZE: u16 = 4096;
@@ -24,9 +26,9 @@ const PAYLOAD_SIZE: u16 = 4096;
 #[derive(Debug, Parser)]
 #[command(name = "floodgate sockets", version, args_override_self = true)]
 pub(super) struct Command {
-    /// The server: an address, or a name that has one
-    #[arg(short = 's', value_name = "SERVER", default_value = "127.0.0.1")]
-    server: String,
+    /// The server: an address, or a name that has one; several, each behind a -s of its own, are asked evenly
+    #[arg(short = 's', value_name = "SERVER", default_value = "127.0.0.1", action = clap::ArgAction::Append)]
+    servers: Vec<String>,
     /// The server's port
     #[arg(short = 'p', value_name = "PORT", default_value_t = 53, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -42,9 +44,9 @@ pub(super) struct Command {
     /// Go through the file so often; once without -l
     #[arg(short = 'n', value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
-    /// Sockets to send from
-    #[arg(short = 'c', value_name = "CLIENTS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65535))]
-    clients: u32,
+    /// Sockets to send from, at least one for each server [default: that]
+    #[arg(short = 'c', value_name = "CLIENTS", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    clients: Option<u32>,
     /// Threads; no more than clients
     #[arg(short = 'T', value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
@@ -66,6 +68,15 @@ pub(super) struct Command {
     /// All queries have this EDNS option
     #[arg(short = 'E', value_name = "CODE:HEX", value_parser = EdnsOption::from_text, conflicts_with = "binary")]
     edns_option: Option<EdnsOption>,
+    /// A client's cookie in every query, 16 hexadecimal digits
+    #[arg(long, value_name = "HEX", value_parser = EdnsOption::cookie, conflicts_with = "binary")]
+    cookie: Option<EdnsOption>,
+    /// A client subnet in every query
+    #[arg(long, value_name = "NETWORK", value_parser = EdnsOption::client_subnet, conflicts_with = "binary")]
+    ecs: Option<EdnsOption>,
+    /// How the rate changes, with -Q and -l: constant, ramp:FROM, burst:SECONDS,PART, sine:SECONDS,DEPTH
+    #[arg(long, value_name = "SHAPE", default_value = "constant", value_parser = Shape::from_text)]
+    shape: Shape,
     /// Print answers a second, every so many seconds
     #[arg(short = 'S', value_name = "SECONDS", value_parser = seconds)]
     interval: Option<Duration>,
@@ -75,9 +86,9 @@ pub(super) struct Command {
     /// inet, inet6 or any
     #[arg(short = 'f', value_enum, default_value = "any")]
     family: FamilyWord,
-    /// Send from this address
-    #[arg(short = 'a', value_name = "ADDRESS")]
-    local_address: Option<IpAddr>,
+    /// Send from this address, or each client from the next one of this network
+    #[arg(short = 'a', value_name = "ADDRESS[/PREFIX]", value_parser = sources)]
+    local: Option<Sources>,
     /// Send from this port, and each further client from the next
     #[arg(short = 'x', value_name = "PORT", default_value_t = 0)]
     local_port: u16,
@@ -90,7 +101,7 @@ pub(super) struct Command {
     /// Complaints go to standard output
     #[arg(short = 'W')]
     warnings_to_stdout: bool,
-    /// num-queries-per-conn=NUMBER, suppress=MESSAGE[,MESSAGE]
+    /// num-queries-per-conn=NUMBER, latency-histogram, verbose-interval-stats, suppress=MESSAGE[,MESSAGE]
     #[arg(short = 'O', value_name = "OPTION=VALUE")]
     options: Vec<String>,
     /// No progress line
@@ -141,6 +152,7 @@ impl Command {
         let show = Show::of(self.quiet || self.verbose, self.live);
         let mut watch = Watch::new(show)?;
         let plan = self.plan()?;
+        let long = LongOptions::read(&self.options)?;
         let mut questions = Questions::read(&self.datafile, self.question_format())?;
         if let Some(path) = &self.expect {
             questions.expect(&Expectations::read(path)?)?;
@@ -154,10 +166,10 @@ impl Command {
             .collect();
         let command_line = format!("{name} {}", words.join(" "));
         let until = dnsperf::stopping(plan.limit, plan.runs);
-        say(&dnsperf::status(&command_line, plan.server, &until));
-        self.print_in_between(&mut watch);
+        say(&dnsperf::status(&command_line, &plan.servers, &until));
+        self.print_in_between(&mut watch, long.verbose_interval_stats);
         let measurement = measure(&plan, &questions, &mut watch)?;
-        say(&dnsperf::measurement(&measurement));
+        say(&dnsperf::measurement(&measurement, long.latency_histogram));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -178,8 +190,7 @@ impl Command {
         if self.json {
             say(&id.header(&way, self.timeout, self.interval));
             let lines = id.clone();
-            let print =
-                move |tally: &Tally, elapsed: Duration| say(&lines.periodic(tally, elapsed));
+            let print = move |tally: &Tally, part: Part| say(&lines.periodic(tally, part));
             watch.print_statistics(Box::new(print), self.interval);
         }
         let result = measure(plan, questions, watch)?.of_all_threads();
@@ -192,21 +203,35 @@ impl Command {
     }
 
     fn plan(&self) -> Outcome<Plan> {
+        let servers = self.resolve_all()?;
+        let clients = self.clients.map_or(servers.len(), |clients| clients as usize);
+        if clients < servers.len() {
+            return Err(Failure::new(format!(
+                "-c {clients}: fewer sockets than servers, each of which needs one: at least {}",
+                servers.len()
+            )));
+        }
+        if self.shape != Shape::Constant && (self.rate.is_none() || self.limit.is_none()) {
+            return Err(Failure::new(
+                "--shape needs a rate and a time: -Q QUERIES -l SECONDS",
+            ));
+        }
         Ok(Plan {
-            server: self.resolve()?,
+            servers,
             transport: match self.mode {
                 ModeWord::Udp => Transport::Udp,
                 ModeWord::Tcp => Transport::Tcp,
             },
-            clients: self.clients as usize,
-            threads: self.threads.min(self.clients) as usize,
+            clients,
+            threads: clients.min(self.threads as usize),
             outstanding: self.outstanding as usize,
             rate: self.rate,
+            shape: self.shape,
             timeout: self.timeout,
             limit: self.limit,
             runs: self.runs.or(self.limit.is_none().then_some(1)),
-            queries_per_connection: self.queries_per_connection()?,
-            local_address: self.local_address,
+            queries_per_connection: LongOptions::read(&self.options)?.queries_per_connection,
+            local: self.local,
             local_port: self.local_port,
             buffer_size: self.buffer.map(|kilobytes| kilobytes as usize * 1024),
             verbose: self.verbose,
@@ -223,44 +248,35 @@ impl Command {
             dnssec_ok: self.dnssec_ok,
             edns_options: Vec::new(),
         };
-        if let Some(option) = &self.edns_option {
+        let options = [&self.edns_option, &self.cookie, &self.ecs];
+        for option in options.into_iter().flatten() {
             style.add_option(option);
         }
         QuestionFormat::Text(style)
     }
 
-    /// The extended options: one means something here, one is for messages that we do not print.
-    fn queries_per_connection(&self) -> Outcome<Option<u64>> {
-        let mut limit = None;
-        for option in &self.options {
-            match option.split_once('=') {
-                Some(("num-queries-per-conn", number)) => {
-                    let number = number.parse().ok().filter(|number| *number > 0);
-                    limit = Some(number.ok_or_else(|| {
-                        Failure::new(format!("-O {option}: must be a number above 0"))
-                    })?);
-                }
-                Some(("suppress", _)) => {}
-                _ => {
-                    return Err(Failure::new(format!(
-                        "-O {option}: expected num-queries-per-conn=NUMBER or suppress=MESSAGE"
-                    )));
-                }
-            }
+    fn resolve_all(&self) -> Outcome<Vec<SocketAddr>> {
+        let servers = self.servers.iter().map(|server| self.resolve(server));
+        let servers = servers.collect::<Outcome<Vec<_>>>()?;
+        match servers.iter().find(|one| one.is_ipv4() != servers[0].is_ipv4()) {
+            None => Ok(servers),
+            Some(other) => Err(Failure::new(format!(
+                "{} and {} are of different versions of IP: run one after the other, or choose with -f",
+                servers[0].ip(),
+                other.ip()
+            ))),
         }
-        Ok(limit)
     }
 
     /// The server's first address of the family that is wanted.
-    fn resolve(&self) -> Outcome<SocketAddr> {
-        let (server, family) = (&self.server, self.family);
-        let mut found = (server.as_str(), self.port)
+    fn resolve(&self, server: &str) -> Outcome<SocketAddr> {
+        let mut found = (server, self.port)
             .to_socket_addrs()
             .during(format!("looking up the server {server}"))?;
-        let wanted = |address: &SocketAddr| match family {
+        let wanted = |address: &SocketAddr| match self.family {
             FamilyWord::Any => self
-                .local_address
-                .is_none_or(|local| local.is_ipv4() == address.is_ipv4()),
+                .local
+                .is_none_or(|local| local.address.is_ipv4() == address.is_ipv4()),
             FamilyWord::Inet => address.is_ipv4(),
             FamilyWord::Inet6 => address.is_ipv6(),
         };
@@ -271,13 +287,51 @@ impl Command {
         })
     }
 
-    fn print_in_between(&self, watch: &mut Watch) {
-        let (mut answers, mut at) = (0, Duration::ZERO);
-        let print = move |tally: &Tally, elapsed: Duration| {
-            say(&dnsperf::interval(tally.right - answers, elapsed - at));
-            (answers, at) = (tally.right, elapsed);
+    fn print_in_between(&self, watch: &mut Watch, verbose: bool) {
+        let print = move |tally: &Tally, part: Part| {
+            say(&dnsperf::interval(tally, part));
+            if verbose {
+                say(&dnsperf::statistics(tally, part.length()));
+            }
         };
         watch.print_statistics(Box::new(print), self.interval);
+    }
+}
+
+/// dnsperf's extended options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LongOptions {
+    queries_per_connection: Option<u64>,
+    latency_histogram: bool,
+    verbose_interval_stats: bool,
+}
+
+impl LongOptions {
+    /// Reads `-O OPTION=VALUE`, the last of each kind counting. Some are about messages that we do not print, or about how
+    /// dnsperf waits.
+    fn read(options: &[String]) -> Outcome<LongOptions> {
+        let mut read = LongOptions::default();
+        for option in options {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            match (name, value) {
+                ("num-queries-per-conn", number) => {
+                    let number = number.parse().ok().filter(|number| *number > 0);
+                    read.queries_per_connection = Some(number.ok_or_else(|| {
+                        Failure::new(format!("-O {option}: must be a number above 0"))
+                    })?);
+                }
+                ("latency-histogram", "") => read.latency_histogram = true,
+                ("verbose-interval-stats", "") => read.verbose_interval_stats = true,
+                ("suppress" | "qps-threshold-wait", value) if !value.is_empty() => {}
+                _ => {
+                    return Err(Failure::new(format!(
+                        "-O {option}: expected num-queries-per-conn=NUMBER, latency-histogram, verbose-interval-stats, \
+                         suppress=MESSAGE or qps-threshold-wait=NUMBER"
+                    )));
+                }
+            }
+        }
+        Ok(read)
     }
 }
 
@@ -298,7 +352,7 @@ mod tests {
     #[test]
     fn published_command_lines_parse() {
         let plan = plan("-s 192.0.2.1 -p 5300 -d uniq.txt -c 500 -T 16").unwrap();
-        assert_eq!(plan.server, "192.0.2.1:5300".parse().unwrap());
+        assert_eq!(plan.servers, ["192.0.2.1:5300".parse().unwrap()]);
         assert_eq!(
             (plan.clients, plan.threads, plan.outstanding),
             (500, 16, 100)
@@ -306,10 +360,21 @@ mod tests {
         assert_eq!((plan.limit, plan.runs), (None, Some(1)));
         for line in [
             "-s 192.0.2.1 -d f -l 10 -Q 1000 -t 2 -e -D -S 1 -m tcp -O num-queries-per-conn=5",
+            "-s 127.0.0.1 -d f -l 5 -S 1 -O latency-histogram -O verbose-interval-stats -O qps-threshold-wait=0",
             "-s ::1 -d f -n 3 -q 1000 -a ::1 -x 20000 -b 512 -v -W -f inet6 -O suppress=timeouts,congestion",
         ] {
             parsed(line).unwrap().plan().unwrap();
         }
+    }
+
+    #[test]
+    fn several_servers_have_a_socket_each_at_least() {
+        let several = plan("-s 192.0.2.1 -s 192.0.2.2 -s 192.0.2.3 -p 5300").unwrap();
+        let addresses: Vec<_> = several.servers.iter().map(SocketAddr::ip).collect();
+        assert_eq!(addresses.len(), 3);
+        assert_eq!((several.clients, several.threads), (3, 1));
+        assert_eq!(plan("-s ::1 -s ::2 -c 9").unwrap().clients, 9);
+        assert_eq!(plan("").unwrap().servers, ["127.0.0.1:53".parse().unwrap()]);
     }
 
     #[test]
@@ -330,6 +395,10 @@ mod tests {
             ("-O doh-method=GET", "expected num-queries-per-conn=NUMBER"),
             ("-O num-queries-per-conn=0", "must be a number above 0"),
             ("-s 127.0.0.1 -f inet6", "no address of the family"),
+            ("-s 127.0.0.1 -s ::1", "different versions of IP"),
+            ("-s 192.0.2.1 -s 192.0.2.2 -c 1", "at least 2"),
+            ("--shape ramp:0", "-Q QUERIES -l SECONDS"),
+            ("-a 127.0.0.1/33", "must be 0 to 32"),
             ("-c 0", "1..=65535"),
             ("-B -e", "cannot be used with"),
             ("-t never", "must be a number of seconds"),

@@ -10,7 +10,8 @@ use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
 use crate::report::{Format, Transport, Way, csv, say, text};
 use crate::shape::Shape;
-use crate::watch::{Show, Watch};
+use crate::tally::Tally;
+use crate::watch::{Part, Show, Watch};
 use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, sleep_precisely};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
@@ -73,12 +74,13 @@ pub(super) struct Command {
     /// Tag frames with this VLAN
     #[arg(short = 'v', long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     vlan: Option<u16>,
-    /// Largest answer over UDP that queries with EDNS ask for, in octets
+    /// Largest answer over UDP that queries with EDNS ask for, in octets: 512 to 4096 (edns=SIZE in the file: any)
     #[arg(
         short = 'e',
         long = "edns-size",
         value_name = "SIZE",
-        default_value_t = 1232
+        default_value_t = 1232,
+        value_parser = clap::value_parser!(u16).range(512..=4096)
     )]
     edns_size: u16,
     /// A client's cookie in every query, 16 hexadecimal digits
@@ -96,7 +98,7 @@ pub(super) struct Command {
     /// Print results as CSV
     #[arg(long)]
     csv: bool,
-    /// Print statistics in between, every so many milliseconds (SIGUSR1 asks for them too)
+    /// Print statistics every so many milliseconds, of that time alone (SIGUSR1: of the run so far)
     #[arg(short = 'S', long = "stats-period", value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     stats_period: Option<u64>,
     /// No progress line
@@ -323,11 +325,11 @@ impl Command {
     fn print_in_between(&self, watch: &mut Watch, id: &RunId) {
         let period = self.stats_period.map(Duration::from_millis);
         let (json, id) = (self.json, id.clone());
-        let print = move |tally: &crate::tally::Tally, elapsed: Duration| {
+        let print = move |tally: &Tally, part: Part| {
             say(&if json {
-                id.periodic(tally, elapsed)
+                id.periodic(tally, part)
             } else {
-                text::periodic(tally, elapsed)
+                text::periodic(tally, part)
             });
         };
         watch.print_statistics(Box::new(print), period);

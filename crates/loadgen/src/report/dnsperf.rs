@@ -5,19 +5,23 @@ use super::{QUANTILES, Time, percent, quantile, rcode_text};
 use crate::judge::Fault;
 use crate::sockets::{Connections, End, Measurement};
 use crate::tally::Tally;
+use crate::watch::Part;
 use hdrhistogram::Histogram;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The lines before a run.
-pub fn status(command_line: &str, server: std::net::SocketAddr, until: &str) -> String {
+pub fn status(command_line: &str, servers: &[SocketAddr], until: &str) -> String {
+    let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
     format!(
         "floodgate {}, in the manner of dnsperf\n\n\
          [Status] Command line: {command_line}\n\
-         [Status] Sending queries (to {server})\n\
+         [Status] Sending queries (to {})\n\
          [Status] Started at: {}\n\
          [Status] {until}\n",
         env!("CARGO_PKG_VERSION"),
+        servers.join(", "),
         date(SystemTime::now()),
     )
 }
@@ -37,8 +41,8 @@ pub fn stopping(limit: Option<Duration>, runs: Option<u64>) -> String {
     }
 }
 
-/// One line of statistics in between: answers a second since the last one.
-pub fn interval(answers: u64, length: Duration) -> String {
+/// One line of statistics in between: answers a second in this part of the run.
+pub fn interval(tally: &Tally, part: Part) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -46,12 +50,21 @@ pub fn interval(answers: u64, length: Duration) -> String {
         "{}.{:06}: {:.6}\n",
         now.as_secs(),
         now.subsec_micros(),
-        answers as f64 / length.as_secs_f64()
+        tally.right as f64 / part.length().as_secs_f64()
     )
 }
 
-/// The result of a run.
-pub fn measurement(measurement: &Measurement) -> String {
+/// The block of a part of the run (`-O verbose-interval-stats`).
+pub fn statistics(tally: &Tally, length: Duration) -> String {
+    let mut out = String::from("Statistics:\n\n");
+    counts(&mut out, tally, 0);
+    sizes_and_rate(&mut out, tally, length);
+    latency(&mut out, &tally.latency);
+    out
+}
+
+/// The result of a run. `histogram`: with the counts of each bucket of latencies.
+pub fn measurement(measurement: &Measurement, histogram: bool) -> String {
     let mut out = String::new();
     let end = match measurement.end {
         End::TimeLimit => "time limit",
@@ -59,21 +72,27 @@ pub fn measurement(measurement: &Measurement) -> String {
         End::Interrupted => "interruption",
     };
     let _ = writeln!(out, "[Status] Testing complete ({end})\n\nStatistics:\n");
-    counts(&mut out, measurement);
-    sizes_and_rate(&mut out, measurement);
-    latency(&mut out, &measurement.tally.latency);
+    let tally = &measurement.tally;
+    counts(&mut out, tally, measurement.interrupted);
+    sizes_and_rate(&mut out, tally, measurement.duration);
+    latency(&mut out, &tally.latency);
+    if histogram {
+        buckets(&mut out, &tally.latency);
+    }
     if measurement.connections.attempts > 0 {
         connections(&mut out, &measurement.connections);
     }
-    judgement(&mut out, &measurement.tally);
+    judgement(&mut out, tally);
+    let overflowed = measurement.overflowed;
+    let _ = writeln!(out, "  answers lost on this side: {overflowed} to full buffers of sockets");
+    for limit in measurement.limits() {
+        let _ = writeln!(out, "\n{limit}");
+    }
     out
 }
 
-fn counts(out: &mut String, measurement: &Measurement) {
-    let tally = &measurement.tally;
-    let lost = tally
-        .sent
-        .saturating_sub(tally.right + measurement.interrupted);
+fn counts(out: &mut String, tally: &Tally, interrupted: u64) {
+    let lost = tally.sent.saturating_sub(tally.right + interrupted);
     let _ = writeln!(out, "  Queries sent:         {}", tally.sent);
     let mut line = |name: &str, count| {
         let _ = writeln!(
@@ -84,8 +103,8 @@ fn counts(out: &mut String, measurement: &Measurement) {
     };
     line("Queries completed:", tally.right);
     line("Queries lost:", lost);
-    if measurement.interrupted > 0 {
-        line("Queries interrupted:", measurement.interrupted);
+    if interrupted > 0 {
+        line("Queries interrupted:", interrupted);
     }
     let rcodes: Vec<String> = tally
         .rcodes()
@@ -97,10 +116,9 @@ fn counts(out: &mut String, measurement: &Measurement) {
     let _ = writeln!(out, "\n  Response codes:       {}", rcodes.join(", "));
 }
 
-fn sizes_and_rate(out: &mut String, measurement: &Measurement) {
-    let tally = &measurement.tally;
+fn sizes_and_rate(out: &mut String, tally: &Tally, duration: Duration) {
     let average = |octets: u64, count: u64| octets.checked_div(count).unwrap_or(0);
-    let seconds = measurement.duration.as_secs_f64();
+    let seconds = duration.as_secs_f64();
     let _ = writeln!(
         out,
         "  Average packet size:  request {}, response {}\n  \
@@ -128,6 +146,20 @@ fn latency(out: &mut String, latency: &Histogram<u64>) {
             "  Latency StdDev (s):   {:.6}",
             seconds(latency.stdev())
         );
+    }
+    let _ = writeln!(out);
+}
+
+/// Every bucket that has answers, in seconds.
+fn buckets(out: &mut String, latency: &Histogram<u64>) {
+    let _ = writeln!(out, "  Latency bucket (s)  : answer count");
+    for bucket in latency.iter_recorded() {
+        let (low, high) = (
+            latency.lowest_equivalent(bucket.value_iterated_to()),
+            bucket.value_iterated_to(),
+        );
+        let count = bucket.count_at_value();
+        let _ = writeln!(out, "  {:.9} - {:.9}: {count}", low as f64 / 1e9, high as f64 / 1e9);
     }
     let _ = writeln!(out);
 }
@@ -223,13 +255,17 @@ mod tests {
         };
         tally.count_right(&answer, 14_000);
         tally.count_right(&answer, 26_000);
-        let text = measurement(&Measurement {
+        let measured = Measurement {
             duration: Duration::from_secs(2),
             tally,
             interrupted: 1,
+            overflowed: 3,
+            busy: 0.5,
+            rate: Some(4.0),
             connections: Connections::default(),
             end: End::TimeLimit,
-        });
+        };
+        let text = super::measurement(&measured, true);
         let expected = "\
 [Status] Testing complete (time limit)
 
@@ -248,9 +284,28 @@ Statistics:
   Average Latency (s):  0.000020 (min 0.000014, max 0.000026)
   Latency StdDev (s):   0.000006
 
+  Latency bucket (s)  : answer count
+  0.000014000 - 0.000014007: 1
+  0.000026000 - 0.000026015: 1
+
 Answers:
 ";
         assert!(text.starts_with(expected), "{text}");
+        assert!(text.contains("answers lost on this side: 3 to full"), "{text}");
+        assert!(text.contains("The generator itself was the limit: 3 answers"), "{text}");
+        let busy = Measurement {
+            busy: 0.97,
+            ..measured.clone()
+        };
+        assert!(busy.limits()[0].contains("at work 97% of the time"));
+        let waited = Measurement {
+            overflowed: 0,
+            ..measured
+        };
+        assert_eq!(
+            waited.limits(),
+            ["2 queries a second were sent of 4 asked for: as many waited for their answers as may (-q)."]
+        );
     }
 
     #[test]

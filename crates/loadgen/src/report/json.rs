@@ -6,6 +6,7 @@ use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
 use crate::tally::Tally;
+use crate::watch::Part;
 use crate::xdp::Measurement;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -51,10 +52,11 @@ impl RunId {
         }))
     }
 
-    /// Statistics in between: `elapsed` since the run's start.
-    pub fn periodic(&self, tally: &Tally, elapsed: Duration) -> String {
+    /// Statistics in between, of a part of the run that ends now.
+    pub fn periodic(&self, tally: &Tally, part: Part) -> String {
         let until = SystemTime::now();
-        line(&self.statistics("stats_periodic", tally, until - elapsed, until))
+        let since = until - part.length();
+        line(&self.statistics("stats_periodic", tally, since, until))
     }
 
     /// The result of a run that has just ended.
@@ -225,7 +227,11 @@ mod tests {
         };
         tally.count_right(&answer, 1_000);
         tally.count_wrong(Fault::OtherQuestion);
-        let text = RunId::new(Transport::Udp).periodic(&tally, Duration::from_secs(1));
+        let part = Part {
+            since: Duration::from_secs(2),
+            until: Duration::from_secs(3),
+        };
+        let text = RunId::new(Transport::Udp).periodic(&tally, part);
         assert_eq!(text.lines().count(), 1);
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["type"], "stats_periodic");

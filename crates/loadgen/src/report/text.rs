@@ -5,6 +5,7 @@ use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
 use crate::tally::Tally;
+use crate::watch::Part;
 use crate::xdp::Measurement;
 use std::fmt::Write;
 use xsk::{AttachMode, BindMode};
@@ -172,17 +173,17 @@ fn losses(out: &mut String, measurement: &Measurement, drop: bool) {
     }
 }
 
-/// One line of statistics in between.
-pub fn periodic(tally: &Tally, elapsed: std::time::Duration) -> String {
+/// One line of statistics in between, of a part of the run.
+pub fn periodic(tally: &Tally, part: Part) -> String {
     format!(
-        "after {:.3} s: sent {}, right {}, wrong {}, duplicate {}, late {}, not answered yet {}, p99 {}\n",
-        elapsed.as_secs_f64(),
+        "{:.3} to {:.3} s: sent {}, right {}, wrong {}, duplicate {}, late {}, p99 {}\n",
+        part.since.as_secs_f64(),
+        part.until.as_secs_f64(),
         tally.sent,
         tally.right,
         tally.wrong_total(),
         tally.duplicate,
         tally.late,
-        tally.unanswered(),
         Time(quantile(tally, 0.99))
     )
 }

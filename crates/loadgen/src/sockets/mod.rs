@@ -17,15 +17,17 @@ pub use tcp::Connections;
 
 use crate::failure::Outcome;
 use crate::questions::Questions;
+use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::xdp::{LaneCounts, Losses};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use worker::{Run, Worker, lock};
+use xsk::Sources;
 
 /// By what queries go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,8 @@ pub enum Transport {
 /// Everything about a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    pub server: SocketAddr,
+    /// One at least, all of one version of IP; each has as many clients as any other, or one more.
+    pub servers: Vec<SocketAddr>,
     pub transport: Transport,
     /// Sockets, all threads together.
     pub clients: usize,
@@ -46,6 +49,8 @@ pub struct Plan {
     pub outstanding: usize,
     /// Queries a second, all threads together; none: as fast as answers come.
     pub rate: Option<f64>,
+    /// How the rate changes until the time is over.
+    pub shape: Shape,
     /// A query without an answer for so long is given up.
     pub timeout: Duration,
     /// Send for so long.
@@ -54,13 +59,21 @@ pub struct Plan {
     pub runs: Option<u64>,
     /// Queries by one TCP connection.
     pub queries_per_connection: Option<u64>,
-    pub local_address: Option<IpAddr>,
+    /// Each client sends from the next address of these.
+    pub local: Option<Sources>,
     /// The first client's port, the next one's is one higher; 0: as the kernel chooses.
     pub local_port: u16,
     /// Octets of the sockets' buffers.
     pub buffer_size: Option<usize>,
     /// Print a line for every query.
     pub verbose: bool,
+}
+
+impl Plan {
+    /// Whom a client asks.
+    fn server(&self, client: usize) -> SocketAddr {
+        self.servers[client % self.servers.len()]
+    }
 }
 
 /// What one run came to.
@@ -71,12 +84,54 @@ pub struct Measurement {
     pub tally: Tally,
     /// Queries that waited when somebody stopped the run.
     pub interrupted: u64,
+    /// Answers that found the buffer of their socket full.
+    pub overflowed: u64,
+    /// The part of their time that the threads had work for, from 0 to 1.
+    pub busy: f64,
+    /// The rate that was asked for, in queries a second.
+    pub rate: Option<f64>,
     /// TCP connections.
     pub connections: Connections,
     pub end: End,
 }
 
+/// Threads that have so little time left that more answers would not have let them send more.
+const BUSY: f64 = 0.95;
+
+/// The part of a rate that may be missing, since a run does not end with the last query's due time.
+const RATE_KEPT: f64 = 0.99;
+
 impl Measurement {
+    /// In words: what on our side or by our options kept the rate from being higher.
+    pub fn limits(&self) -> Vec<String> {
+        let mut limits = Vec::new();
+        if self.busy >= BUSY {
+            let percent = self.busy * 100.0;
+            limits.push(format!(
+                "The generator itself was the limit: its threads were at work {percent:.0}% of the time. Try more of them (-T), \
+                 on CPUs of their own."
+            ));
+        }
+        if self.overflowed > self.tally.sent / 1000 {
+            limits.push(format!(
+                "The generator itself was the limit: {} answers came and found its sockets' buffers full. Try larger ones (-b), \
+                 more sockets (-c), or fewer queries at once (-q).",
+                self.overflowed
+            ));
+        }
+        let reached = self.tally.sent as f64 / self.duration.as_secs_f64();
+        if let Some(rate) = self.rate
+            && self.end == End::TimeLimit
+            && reached < rate * RATE_KEPT
+            && limits.is_empty()
+        {
+            limits.push(format!(
+                "{reached:.0} queries a second were sent of {rate:.0} asked for: as many waited for their answers as may (-q)."
+            ));
+        }
+        limits
+    }
+
     /// The same as that of one lane, for what prints both.
     pub fn of_all_threads(self) -> crate::xdp::Measurement {
         crate::xdp::Measurement {
@@ -86,7 +141,10 @@ impl Measurement {
                 received: self.tally.answers(),
             }],
             tally: self.tally,
-            losses: Losses::default(),
+            losses: Losses {
+                rings_full: self.overflowed,
+                ..Losses::default()
+            },
         }
     }
 }
@@ -120,6 +178,8 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         total,
         working: AtomicUsize::new(plan.threads),
         interrupted: AtomicU64::new(0),
+        overflowed: AtomicU64::new(0),
+        cpu_time: AtomicU64::new(0),
         ended: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
@@ -132,7 +192,8 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         Transport::Udp => "UDP",
         Transport::Tcp => "TCP",
     };
-    let what = format!("{} over {transport} sockets", plan.server);
+    let servers: Vec<String> = plan.servers.iter().map(SocketAddr::to_string).collect();
+    let what = format!("{} over {transport} sockets", servers.join(", "));
     watch.start((&what, "thread"), plan.limit.unwrap_or_default());
     let results: Vec<Outcome<()>> = std::thread::scope(|scope| {
         let run = &run;
@@ -151,8 +212,12 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
     results.into_iter().collect::<Outcome<()>>()?;
     let sent_all = run.next.load(Ordering::Relaxed) >= total;
+    let whole = duration.as_nanos() as f64 * plan.threads as f64;
     Ok(Measurement {
         duration,
+        overflowed: run.overflowed.load(Ordering::Relaxed),
+        busy: run.cpu_time.load(Ordering::Relaxed) as f64 / whole.max(1.0),
+        rate: plan.rate,
         tally: Tally::sum(&each(&tallies)),
         interrupted: run.interrupted.load(Ordering::Relaxed),
         end: match (watch.is_stopped(), sent_all) {

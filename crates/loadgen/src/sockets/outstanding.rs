@@ -17,6 +17,8 @@ pub(super) struct Query {
     pub(super) client: u32,
     /// When it was sent, in nanoseconds since the start.
     pub(super) sent: u64,
+    /// When it was meant to be sent: earlier only where a rate is kept.
+    pub(super) intended: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl Outstanding {
                 question: 0,
                 client: 0,
                 sent: 0,
+                intended: 0,
             },
         };
         Outstanding {
@@ -164,6 +167,7 @@ mod tests {
             question,
             client: 0,
             sent,
+            intended: sent,
         }
     }
 

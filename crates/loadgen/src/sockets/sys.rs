@@ -151,6 +151,26 @@ impl Incoming {
     }
 }
 
+/// Datagrams that a socket threw away because its buffer was full, or because their checksum was wrong.
+pub(super) fn overflowed(socket: BorrowedFd<'_>) -> u64 {
+    /// `SK_MEMINFO_DROPS` (linux/sock_diag.h), the last of what is told.
+    const DROPS: usize = 8;
+    let mut told = [0_u32; DROPS + 1];
+    let mut length = size_of_val(&told) as libc::socklen_t;
+    // SAFETY: `told` and `length` live through the call, and `length` says how many octets of `told` may be written.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            told.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    // Linux tells since 4.12.
+    if result == 0 { told[DROPS].into() } else { 0 }
+}
+
 fn taken(returned: i32) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
@@ -160,6 +180,22 @@ mod tests {
     use super::*;
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
+
+    #[test]
+    fn what_a_full_buffer_threw_away_is_told() {
+        let (one, other) = (
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+            UdpSocket::bind("127.0.0.1:0").unwrap(),
+        );
+        nix::sys::socket::setsockopt(&other, nix::sys::socket::sockopt::RcvBuf, &1).unwrap();
+        for _ in 0..100 {
+            one.send_to(&[0; 500], other.local_addr().unwrap()).unwrap();
+        }
+        other.set_nonblocking(true).unwrap();
+        let kept = std::iter::from_fn(|| other.recv(&mut [0; 500]).ok()).count() as u64;
+        assert_eq!(overflowed(other.as_fd()) + kept, 100);
+        assert_eq!(overflowed(one.as_fd()), 0);
+    }
 
     #[test]
     fn messages_go_out_under_their_ids_and_come_back_whole() {

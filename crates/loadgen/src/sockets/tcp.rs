@@ -1,7 +1,7 @@
 //! Clients over TCP (RFC 1035 §4.2.2, RFC 7766): queries are pipelined, a connection that ends is made anew.
 
 use super::Plan;
-use super::transport::Transport;
+use super::transport::{Taker, Transport};
 use super::udp::local_address;
 use crate::failure::{During, Outcome};
 use hdrhistogram::Histogram;
@@ -122,7 +122,7 @@ impl<'r> TcpClients<'r> {
     }
 
     /// Reads, writes and, where the connection has just been made, notes how long that took.
-    fn serve(&mut self, number: usize, take: &mut dyn FnMut(&[u8])) {
+    fn serve(&mut self, number: usize, taker: &mut dyn Taker) {
         let client = &mut self.clients[number];
         if let (Some(asked), Some(stream)) = (client.asked, &client.stream) {
             match stream.take_error() {
@@ -135,7 +135,7 @@ impl<'r> TcpClients<'r> {
                 _ => client.stream = None,
             }
         }
-        if client.stream.is_some() && (client.write().is_err() || client.read(take).is_err()) {
+        if client.stream.is_some() && (client.write().is_err() || client.read(taker).is_err()) {
             client.stream = None;
         }
     }
@@ -169,7 +169,7 @@ impl Transport for TcpClients<'_> {
         Ok(count)
     }
 
-    fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> Outcome<()> {
+    fn receive(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()> {
         let timeout = EpollTimeout::try_from(limit).unwrap_or(EpollTimeout::MAX);
         let ready = match self.epoll.wait(&mut self.events, timeout) {
             Err(Errno::EINTR) => 0,
@@ -177,9 +177,14 @@ impl Transport for TcpClients<'_> {
         };
         for at in 0..ready {
             let client = self.events[at].data() as usize;
-            self.serve(client, take);
+            self.serve(client, taker);
         }
         Ok(())
+    }
+
+    /// None: whoever sends waits until there is room (RFC 9293 §3.8.6).
+    fn overflowed(&self) -> u64 {
+        0
     }
 }
 
@@ -216,7 +221,7 @@ impl Client {
     }
 
     /// Reads until there is no more, and hands out whole messages. The end of the connection is an error.
-    fn read(&mut self, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+    fn read(&mut self, taker: &mut dyn Taker) -> std::io::Result<()> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -228,7 +233,10 @@ impl Client {
                 .truncate(filled + result.as_ref().map_or(0, |count| *count));
             match result {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) => self.answers += hand_out(&mut self.read, take),
+                Ok(_) => {
+                    taker.come();
+                    self.answers += hand_out(&mut self.read, taker);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -237,14 +245,14 @@ impl Client {
 }
 
 /// Takes whole messages from the front of what was read; returns how many.
-fn hand_out(read: &mut Vec<u8>, take: &mut dyn FnMut(&[u8])) -> u64 {
+fn hand_out(read: &mut Vec<u8>, taker: &mut dyn Taker) -> u64 {
     let (mut at, mut count) = (0, 0);
     while let Some((length, rest)) = read[at..].split_first_chunk() {
         let length = usize::from(u16::from_be_bytes(*length));
         let Some(message) = rest.get(..length) else {
             break;
         };
-        take(message);
+        taker.take(message);
         count += 1;
         at += 2 + length;
     }
@@ -255,19 +263,20 @@ fn hand_out(read: &mut Vec<u8>, take: &mut dyn FnMut(&[u8])) -> u64 {
 /// A socket that is being connected, and does not block.
 fn start(plan: &Plan, client: usize) -> Outcome<TcpStream> {
     let local = local_address(plan, client)?;
-    let opening = || format!("connecting client {} to {}", client + 1, plan.server);
-    let family = match plan.server {
+    let server = plan.server(client);
+    let opening = || format!("connecting client {} to {server}", client + 1);
+    let family = match server {
         SocketAddr::V4(_) => AddressFamily::Inet,
         SocketAddr::V6(_) => AddressFamily::Inet6,
     };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let descriptor = socket(family, SockType::Stream, flags, None).during(opening())?;
     setsockopt(&descriptor, sockopt::TcpNoDelay, &true).during(opening())?;
-    if plan.local_address.is_some() || plan.local_port != 0 {
+    if plan.local.is_some() || plan.local_port != 0 {
         setsockopt(&descriptor, sockopt::ReuseAddr, &true).during(opening())?;
         bind(descriptor.as_raw_fd(), &SockaddrStorage::from(local)).during(opening())?;
     }
-    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(plan.server)) {
+    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(server)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(descriptor)),
         other => other
             .map(|()| unreachable!("handled above"))
@@ -287,20 +296,28 @@ mod tests {
 
     #[test]
     fn whole_messages_are_handed_out_and_the_rest_stays() {
+        #[derive(Default)]
+        struct Taken(Vec<Vec<u8>>);
+        impl Taker for Taken {
+            fn come(&mut self) {}
+            fn take(&mut self, message: &[u8]) {
+                self.0.push(message.to_vec());
+            }
+        }
         let mut read = b"\0\x02ab\0\0\0\x03cd".to_vec();
-        let mut taken = Vec::new();
+        let mut taken = Taken::default();
         assert_eq!(
-            hand_out(&mut read, &mut |message| taken.push(message.to_vec())),
+            hand_out(&mut read, &mut taken),
             2
         );
-        assert_eq!(taken, [&b"ab"[..], b""]);
+        assert_eq!(taken.0, [&b"ab"[..], b""]);
         assert_eq!(read, b"\0\x03cd");
         read.extend(b"e");
         assert_eq!(
-            hand_out(&mut read, &mut |message| taken.push(message.to_vec())),
+            hand_out(&mut read, &mut taken),
             1
         );
-        assert_eq!((taken[2].as_slice(), read.len()), (&b"cde"[..], 0));
+        assert_eq!((taken.0[2].as_slice(), read.len()), (&b"cde"[..], 0));
     }
 
     #[test]

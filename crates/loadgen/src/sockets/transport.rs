@@ -3,6 +3,15 @@
 use crate::failure::Outcome;
 use std::time::Duration;
 
+/// Who takes what has come.
+pub(super) trait Taker {
+    /// A system call has brought something just now: the messages that follow.
+    fn come(&mut self);
+
+    /// A message.
+    fn take(&mut self, message: &[u8]);
+}
+
 /// The clients of one thread. A client is a socket.
 pub(super) trait Transport: Send {
     /// Sends messages, each under its ID, as one client; returns how many were taken. None may be a socket that is full
@@ -12,9 +21,12 @@ pub(super) trait Transport: Send {
     /// What no waiting would mend.
     fn send(&mut self, client: usize, messages: &[(u16, &[u8])]) -> Outcome<usize>;
 
-    /// Hands every message that has come to `take`. Waits for at most `limit` for something to do.
+    /// Hands every message that has come to `taker`. Waits for at most `limit` for something to do.
     ///
     /// # Errors
     /// What no waiting would mend.
-    fn receive(&mut self, limit: Duration, take: &mut dyn FnMut(&[u8])) -> Outcome<()>;
+    fn receive(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()>;
+
+    /// Answers that came to this machine and found no room in a socket.
+    fn overflowed(&self) -> u64;
 }

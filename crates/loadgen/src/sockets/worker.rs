@@ -2,15 +2,17 @@
 
 use super::outstanding::{Found, Outstanding, Query};
 use super::sys::BATCH;
-use super::transport::Transport;
+use super::transport::{Taker, Transport};
 use super::{Plan, verbose};
 use crate::failure::Outcome;
 use crate::judge::{self, Fault};
 use crate::pace::{Due, Pace};
 use crate::questions::Questions;
+use crate::shape::Shape;
 use crate::tally::Tally;
+use nix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use wire::message::{HEADER_LENGTH, ResponseError};
@@ -30,6 +32,10 @@ pub(super) struct Run<'p> {
     pub(super) working: AtomicUsize,
     /// Queries that were sent and given up because somebody stopped the run.
     pub(super) interrupted: AtomicU64,
+    /// Answers that found no room in a socket.
+    pub(super) overflowed: AtomicU64,
+    /// What the threads took of their CPUs, in nanoseconds.
+    pub(super) cpu_time: AtomicU64,
     /// When the last thread was done, in nanoseconds since the start.
     pub(super) ended: AtomicU64,
     /// Stop at once.
@@ -64,6 +70,8 @@ pub(super) struct Worker<'r, T> {
     next_client: usize,
     /// Questions that are ours but could not be sent yet.
     backlog: VecDeque<u32>,
+    /// Queries that the rate allows, by when it meant each to be sent. Empty where there is no rate.
+    due: VecDeque<u64>,
 }
 
 impl<'r, T: Transport> Worker<'r, T> {
@@ -77,9 +85,13 @@ impl<'r, T: Transport> Worker<'r, T> {
         let threads = run.plan.threads;
         let limit = (run.plan.outstanding / threads).clamp(1, super::outstanding::OUTSTANDING_MAX);
         let pace = run.plan.rate.map(|rate| {
-            // Ten years: the run ends for other reasons.
+            // Ten years: the run ends for other reasons, and nothing is given up.
             let endless = Duration::from_secs(10 * 365 * 86_400);
-            Pace::new(rate / threads as f64, endless, 1, endless)
+            let duration = match run.plan.shape {
+                Shape::Constant => endless,
+                _ => run.plan.limit.unwrap_or(endless),
+            };
+            Pace::new(rate / threads as f64, duration, 1, endless).shaped(run.plan.shape)
         });
         Worker {
             run,
@@ -92,7 +104,8 @@ impl<'r, T: Transport> Worker<'r, T> {
             pace,
             outstanding: Outstanding::new(),
             next_client: 0,
-            backlog: VecDeque::new(),
+            backlog: VecDeque::with_capacity(BATCH),
+            due: VecDeque::with_capacity(BATCH),
         }
     }
 
@@ -106,6 +119,11 @@ impl<'r, T: Transport> Worker<'r, T> {
         self.run
             .interrupted
             .fetch_add(interrupted, Ordering::Relaxed);
+        let overflowed = self.transport.overflowed();
+        self.run.overflowed.fetch_add(overflowed, Ordering::Relaxed);
+        let cpu_time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Into::into);
+        let cpu_time = cpu_time.as_nanos() as u64;
+        self.run.cpu_time.fetch_add(cpu_time, Ordering::Relaxed);
         self.run.ended.fetch_max(self.run.now(), Ordering::Relaxed);
         self.run.working.fetch_sub(1, Ordering::Release);
         result
@@ -168,21 +186,19 @@ impl<'r, T: Transport> Worker<'r, T> {
         Ok(Idle::Full)
     }
 
-    /// How many of `wanted` queries the rate allows now, the backlog's among them; or when it allows the next one, in
-    /// nanoseconds since the start.
+    /// How many of `wanted` queries the rate allows now; or when it allows the next one, in nanoseconds since the start.
     fn allowed(&mut self, wanted: usize, now: u64) -> Result<usize, u64> {
         let Some(pace) = &mut self.pace else {
             return Ok(wanted);
         };
-        let mut allowed = self.backlog.len();
-        while allowed < wanted {
+        while self.due.len() < wanted {
             match pace.due(now) {
-                Due::Batch { .. } => allowed += 1,
-                Due::At(then) if allowed == 0 => return Err(then),
+                Due::Batch { intended, .. } => self.due.push_back(intended),
+                Due::At(then) if self.due.is_empty() => return Err(then),
                 _ => break,
             }
         }
-        Ok(allowed.min(wanted))
+        Ok(self.due.len().min(wanted))
     }
 
     /// Takes questions from the common store until `wanted` are here, if there are so many.
@@ -210,6 +226,7 @@ impl<'r, T: Transport> Worker<'r, T> {
                 question: *question,
                 client: client as u32,
                 sent: now,
+                intended: self.due.get(count).copied().unwrap_or(now),
             };
             let Some(id) = self.outstanding.enter(query) else {
                 break;
@@ -222,6 +239,7 @@ impl<'r, T: Transport> Worker<'r, T> {
             self.outstanding.withdraw(*id);
         }
         self.backlog.drain(..sent);
+        self.due.drain(..sent.min(self.due.len()));
         let octets: usize = messages[..sent]
             .iter()
             .map(|(_, message)| message.len())
@@ -235,13 +253,14 @@ impl<'r, T: Transport> Worker<'r, T> {
     // -- Receiving ----------------------------------------------------------------------------------------------------
 
     fn receive(&mut self, limit: Duration) -> Outcome<()> {
-        let (run, outstanding) = (self.run, &mut self.outstanding);
-        let mut guard = None;
-        let tally = self.tally;
-        self.transport.receive(limit, &mut |message| {
-            let tally = guard.get_or_insert_with(|| lock(tally));
-            count(run, outstanding, tally, message);
-        })
+        let mut counting = Counting {
+            run: self.run,
+            outstanding: &mut self.outstanding,
+            tally: self.tally,
+            locked: None,
+            now: 0,
+        };
+        self.transport.receive(limit, &mut counting)
     }
 
     /// Gives up what has waited for too long.
@@ -268,14 +287,42 @@ enum Idle {
     Done,
 }
 
-pub(super) fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
+pub(super) fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Judges and counts one message.
-fn count(run: &Run<'_>, outstanding: &mut Outstanding, tally: &mut Tally, message: &[u8]) {
+/// Judges and counts what comes.
+struct Counting<'w> {
+    run: &'w Run<'w>,
+    outstanding: &'w mut Outstanding,
+    tally: &'w Mutex<Tally>,
+    /// Locked once something has come.
+    locked: Option<MutexGuard<'w, Tally>>,
+    /// When the messages came that are taken now, in nanoseconds since the start. One look at the clock serves them all.
+    now: u64,
+}
+
+impl Taker for Counting<'_> {
+    fn come(&mut self) {
+        self.now = self.run.now();
+        self.locked.get_or_insert_with(|| lock(self.tally));
+    }
+
+    fn take(&mut self, message: &[u8]) {
+        let tally = self.locked.get_or_insert_with(|| lock(self.tally));
+        count(self.run, self.outstanding, tally, (message, self.now));
+    }
+}
+
+/// Judges and counts one message that came at `now`.
+fn count(
+    run: &Run<'_>,
+    outstanding: &mut Outstanding,
+    tally: &mut Tally,
+    (message, now): (&[u8], u64),
+) {
     let Some(header) = message.first_chunk::<HEADER_LENGTH>() else {
         return tally.count_wrong(Fault::Response(ResponseError::TooShort));
     };
@@ -295,7 +342,7 @@ fn count(run: &Run<'_>, outstanding: &mut Outstanding, tally: &mut Tally, messag
         Found::Waiting(query) => match check(&query) {
             Err(fault) => tally.count_wrong(fault),
             Ok(answer) => {
-                let latency = run.now().saturating_sub(query.sent);
+                let latency = now.saturating_sub(query.intended);
                 outstanding.answer(id);
                 tally.count_right(&answer, latency);
                 if run.plan.verbose {

@@ -36,7 +36,7 @@ pub struct Losses {
     pub large: u64,
     /// Answers on a queue without a socket of ours, which went to the kernel.
     pub elsewhere: u64,
-    /// Answers that found our rings full.
+    /// Answers that found our rings full, or the buffers of our sockets.
     pub rings_full: u64,
     /// Frames that our interface dropped, in either direction; everybody's frames.
     pub interface_rx: u64,

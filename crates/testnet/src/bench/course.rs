@@ -41,26 +41,25 @@ impl Course {
     /// Adds the curves that the generator's lines tell, and lets times count from its first query.
     pub(super) fn tell(&mut self, lines: &[Value]) {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-        let mut before = (0.0, [0.0; 3]);
+        let mut start = None;
         let periodic = lines.iter().filter(|line| line["type"] == "stats_periodic");
         for line in periodic {
-            let since = number(&line["since"]) / 1e9;
-            if self.told_at.is_empty() {
+            let (since, until) = (number(&line["since"]) / 1e9, number(&line["until"]) / 1e9);
+            let start = *start.get_or_insert_with(|| {
                 self.count_from(since);
-            }
+                since
+            });
             let own = &line["floodgate"];
             let counts = [&own["offered"], &line["queries"], &own["right"]].map(number);
-            let now = number(&line["until"]) / 1e9 - since;
-            let (then, seen) = std::mem::replace(&mut before, (now, counts));
-            if now <= then {
+            if until <= since {
                 continue;
             }
-            if counts[0] == seen[0] && counts[0] > 0.0 {
+            if counts[0] == 0.0 && !self.told_at.is_empty() {
                 // Everything is sent: what follows is a wait for the last answers.
                 break;
             }
-            let rate = |which: usize| ((counts[which] - seen[which]) / (now - then)).round();
-            self.told_at.push(thousandths(now));
+            let rate = |which: usize| (counts[which] / (until - since)).round();
+            self.told_at.push(thousandths(until - start));
             self.offered.push(rate(0));
             self.sent.push(rate(1));
             self.right.push(rate(2));
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_differences_and_times_count_from_the_first_query() {
+    fn rates_are_of_each_period_and_times_count_from_the_first_query() {
         let mut course = Course {
             at: vec![99.9, 100.4],
             user: vec![7.0, 1.0],
@@ -195,10 +194,10 @@ mod tests {
             ..Course::default()
         };
         let line = |until: f64, offered: u64| {
-            serde_json::json!({"type": "stats_periodic", "since": 100e9, "until": until * 1e9,
+            serde_json::json!({"type": "stats_periodic", "since": (until - 0.5) * 1e9, "until": until * 1e9,
                 "queries": offered, "floodgate": {"offered": offered, "right": offered / 2}})
         };
-        course.tell(&[line(100.5, 100), line(101.0, 300), line(101.5, 300)]);
+        course.tell(&[line(100.5, 100), line(101.0, 200), line(101.5, 0)]);
         assert_eq!((course.at, course.user), (vec![0.4], vec![1.0]));
         assert_eq!(course.told_at, [0.5, 1.0]);
         assert_eq!(course.offered, [200.0, 400.0]);
