@@ -179,8 +179,10 @@ mod tests {
 
     #[test]
     fn what_a_period_added_is_told_apart() {
-        let mut tally = Tally::default();
-        tally.sent = 1;
+        let mut tally = Tally {
+            sent: 1,
+            ..Tally::default()
+        };
         tally.count_right(&answer(5), 9_000);
         let before = tally.clone();
         tally.sent = 4;

@@ -170,6 +170,74 @@ fn a_file_is_gone_through_exactly_as_often_as_asked() {
     );
 }
 
+/// Starts a UDP server on an address of loopback; `None`: the port is taken there. It tells which clients asked how often.
+fn counting_server(address: SocketAddr) -> Option<std::sync::mpsc::Receiver<SocketAddr>> {
+    let socket = UdpSocket::bind(address).ok()?;
+    let (tell, told) = std::sync::mpsc::channel();
+    spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut buffer) {
+            buffer[2] |= 0x80;
+            socket.send_to(&buffer[..length], client).unwrap();
+            if tell.send(client).is_err() {
+                break;
+            }
+        }
+    });
+    Some(told)
+}
+
+#[test]
+fn several_servers_are_asked_evenly_from_the_addresses_of_a_network() {
+    // Two addresses with the same port: the first one's may be taken at the second.
+    let (port, first, second) = (20_000..21_000)
+        .find_map(|port| {
+            let first = counting_server(SocketAddr::from(([127, 0, 0, 1], port)))?;
+            let second = counting_server(SocketAddr::from(([127, 0, 0, 2], port)))?;
+            Some((port, first, second))
+        })
+        .unwrap();
+    let file = queries(120);
+    let line = format!(
+        "sockets -s 127.0.0.1 -s 127.0.0.2 -p {port} -d {} -c 6 -q 12 -t 30 -a 127.0.9.4/31",
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            &format!("[Status] Sending queries (to 127.0.0.1:{port}, 127.0.0.2:{port})"),
+            "Queries completed:    120 (100.00%)",
+            "answers lost on this side: 0 to full buffers of sockets",
+        ],
+    );
+    for (told, last_octet) in [(first, 4), (second, 5)] {
+        let clients: Vec<SocketAddr> = told.try_iter().collect();
+        // Whose turn it is changes with each socket, not with each query: a few more or less.
+        assert!((45..=75).contains(&clients.len()), "{}", clients.len());
+        let own =
+            |client: &SocketAddr| client.ip() == std::net::IpAddr::from([127, 0, 9, last_octet]);
+        assert!(clients.iter().all(own), "{clients:?}");
+    }
+}
+
+#[test]
+fn a_rate_that_cannot_be_kept_shows_in_latencies_and_is_said() {
+    let server = udp_server(&[Deed::Ignore]);
+    let file = queries(10);
+    let line = format!(
+        "-s 127.0.0.1 -p {} -d {} -l 0.6 -Q 1000 -q 1 -t 0.1 -O latency-histogram",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert!(text.contains("of 1000 asked for: as many waited"), "{text}");
+    assert!(
+        text.contains("Latency bucket (s)  : answer count"),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_rate_and_a_time_limit_are_kept() {
     let server = udp_server(&[Deed::Answer]);

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use crate::kept::Kept;
 use crate::sys::bpf;
 
@@ -140,8 +140,10 @@ fn link(program: &OwnedFd, interface: u32, mode: AttachMode) -> Result<Attached>
             Err(Error::ForeignProgram { interface, program })
         }
         Err(error) => {
-            let doing =
-                format!("attaching the kernel program to interface {interface} in {mode:?} mode");
+            let doing = format!(
+                "attaching the kernel program to interface {} in {mode:?} mode",
+                Named(interface)
+            );
             Err(Error::system(doing, error))
         }
     }

@@ -47,22 +47,37 @@ impl Error {
     }
 }
 
+/// An interface by its name, or by its index where it has gone.
+pub(crate) struct Named(pub(crate) u32);
+
+impl fmt::Display for Named {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match crate::sys::interface::name(self.0) {
+            Some(name) => out.write_str(&name.to_string_lossy()),
+            None => write!(out, "{}", self.0),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::ForeignProgram { interface, program } => write!(
                 out,
-                "interface {interface} already has an XDP program that is not ours (program id {program}); it is left \
-                 alone. Detach it (`ip link set dev ... xdp off`, or end its owner) to use AF_XDP here"
+                "interface {name} already has an XDP program that is not ours (program id {program}); it is left alone. \
+                 Detach it (`ip link set dev {name} xdp off`, or end its owner) to use AF_XDP here",
+                name = Named(*interface)
             ),
             Error::QueueBusy { interface, queue } => write!(
                 out,
-                "queue {queue} of interface {interface} is in use by another AF_XDP socket"
+                "queue {queue} of interface {} is in use by another AF_XDP socket",
+                Named(*interface)
             ),
             Error::ZeroCopyMismatch { interface, queue } => write!(
                 out,
-                "queue {queue} of interface {interface} cannot do zero-copy, but the worker's other sockets do and all \
-                 of a worker's sockets must agree: bind all in copy mode"
+                "queue {queue} of interface {} cannot do zero-copy, but the worker's other sockets do and all of a \
+                 worker's sockets must agree: bind all in copy mode",
+                Named(*interface)
             ),
             Error::StaleMaps {
                 interface,
@@ -70,9 +85,10 @@ impl fmt::Display for Error {
                 reason,
             } => write!(
                 out,
-                "{} is not used on interface {interface}: {reason}. Load the program that uses it there first, or leave \
-                 the path out to use our own program",
-                path.display()
+                "{} is not used on interface {}: {reason}. Load the program that uses it there first, or leave the path \
+                 out to use our own program",
+                path.display(),
+                Named(*interface)
             ),
             Error::NoInterface(name) => write!(out, "there is no network interface {name}"),
             Error::Invalid(what) => out.write_str(what),

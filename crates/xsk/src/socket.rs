@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Named, Result};
 use crate::ring::{Consumer, Producer};
 use crate::sys::memory::MappedRing;
 use crate::sys::socket as system;
@@ -373,8 +373,10 @@ impl Socket {
                 Err(error) => error,
             };
             if error.raw_os_error() != Some(libc::EBUSY) {
-                let doing =
-                    format!("binding an AF_XDP socket to queue {queue} of interface {interface}");
+                let doing = format!(
+                    "binding an AF_XDP socket to queue {queue} of interface {}",
+                    Named(interface)
+                );
                 return Err(Error::system(doing, error));
             }
             if started.elapsed() >= patience {

@@ -204,7 +204,9 @@ impl Command {
 
     fn plan(&self) -> Outcome<Plan> {
         let servers = self.resolve_all()?;
-        let clients = self.clients.map_or(servers.len(), |clients| clients as usize);
+        let clients = self
+            .clients
+            .map_or(servers.len(), |clients| clients as usize);
         if clients < servers.len() {
             return Err(Failure::new(format!(
                 "-c {clients}: fewer sockets than servers, each of which needs one: at least {}",
@@ -258,7 +260,10 @@ impl Command {
     fn resolve_all(&self) -> Outcome<Vec<SocketAddr>> {
         let servers = self.servers.iter().map(|server| self.resolve(server));
         let servers = servers.collect::<Outcome<Vec<_>>>()?;
-        match servers.iter().find(|one| one.is_ipv4() != servers[0].is_ipv4()) {
+        match servers
+            .iter()
+            .find(|one| one.is_ipv4() != servers[0].is_ipv4())
+        {
             None => Ok(servers),
             Some(other) => Err(Failure::new(format!(
                 "{} and {} are of different versions of IP: run one after the other, or choose with -f",

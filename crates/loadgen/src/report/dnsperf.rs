@@ -84,7 +84,10 @@ pub fn measurement(measurement: &Measurement, histogram: bool) -> String {
     }
     judgement(&mut out, tally);
     let overflowed = measurement.overflowed;
-    let _ = writeln!(out, "  answers lost on this side: {overflowed} to full buffers of sockets");
+    let _ = writeln!(
+        out,
+        "  answers lost on this side: {overflowed} to full buffers of sockets"
+    );
     for limit in measurement.limits() {
         let _ = writeln!(out, "\n{limit}");
     }
@@ -159,7 +162,12 @@ fn buckets(out: &mut String, latency: &Histogram<u64>) {
             bucket.value_iterated_to(),
         );
         let count = bucket.count_at_value();
-        let _ = writeln!(out, "  {:.9} - {:.9}: {count}", low as f64 / 1e9, high as f64 / 1e9);
+        let _ = writeln!(
+            out,
+            "  {:.9} - {:.9}: {count}",
+            low as f64 / 1e9,
+            high as f64 / 1e9
+        );
     }
     let _ = writeln!(out);
 }
@@ -291,8 +299,14 @@ Statistics:
 Answers:
 ";
         assert!(text.starts_with(expected), "{text}");
-        assert!(text.contains("answers lost on this side: 3 to full"), "{text}");
-        assert!(text.contains("The generator itself was the limit: 3 answers"), "{text}");
+        assert!(
+            text.contains("answers lost on this side: 3 to full"),
+            "{text}"
+        );
+        assert!(
+            text.contains("The generator itself was the limit: 3 answers"),
+            "{text}"
+        );
         let busy = Measurement {
             busy: 0.97,
             ..measured.clone()
@@ -304,7 +318,9 @@ Answers:
         };
         assert_eq!(
             waited.limits(),
-            ["2 queries a second were sent of 4 asked for: as many waited for their answers as may (-q)."]
+            [
+                "2 queries a second were sent of 4 asked for: as many waited for their answers as may (-q)."
+            ]
         );
     }
 

@@ -234,7 +234,7 @@ pub fn ramp(ramp: &Ramp) -> String {
     if ramp.generator_was_the_limit() {
         let _ = writeln!(
             out,
-            "The generator itself was the limit: the server may do more."
+            "The generator itself or --highest was the limit: the server may do more."
         );
     }
     out

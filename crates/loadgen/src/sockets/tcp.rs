@@ -306,17 +306,11 @@ mod tests {
         }
         let mut read = b"\0\x02ab\0\0\0\x03cd".to_vec();
         let mut taken = Taken::default();
-        assert_eq!(
-            hand_out(&mut read, &mut taken),
-            2
-        );
+        assert_eq!(hand_out(&mut read, &mut taken), 2);
         assert_eq!(taken.0, [&b"ab"[..], b""]);
         assert_eq!(read, b"\0\x03cd");
         read.extend(b"e");
-        assert_eq!(
-            hand_out(&mut read, &mut taken),
-            1
-        );
+        assert_eq!(hand_out(&mut read, &mut taken), 1);
         assert_eq!((taken.0[2].as_slice(), read.len()), (&b"cde"[..], 0));
     }
 

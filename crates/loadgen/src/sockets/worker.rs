@@ -12,8 +12,8 @@ use crate::shape::Shape;
 use crate::tally::Tally;
 use nix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::message::{HEADER_LENGTH, ResponseError};
 
@@ -121,7 +121,8 @@ impl<'r, T: Transport> Worker<'r, T> {
             .fetch_add(interrupted, Ordering::Relaxed);
         let overflowed = self.transport.overflowed();
         self.run.overflowed.fetch_add(overflowed, Ordering::Relaxed);
-        let cpu_time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Into::into);
+        let cpu_time =
+            clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Into::into);
         let cpu_time = cpu_time.as_nanos() as u64;
         self.run.cpu_time.fetch_add(cpu_time, Ordering::Relaxed);
         self.run.ended.fetch_max(self.run.now(), Ordering::Relaxed);

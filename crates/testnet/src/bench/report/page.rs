@@ -16,7 +16,8 @@ th, td { border: 1px solid #bbb; padding: 3px 6px; text-align: left; vertical-al
 .number { text-align: right } th { background: #eee }
 tr { break-inside: avoid }
 @page { size: A4 landscape; margin: 10mm }
-@media print { body { max-width: none; padding: 0 } h2, h3 { break-after: avoid } figure svg { max-height: 150mm } table { font-size: 10px } }
+@media print { body { max-width: none; padding: 0; font-size: 12px } h2, h3, h2 + p { break-after: avoid } h2 { margin-top: 20px }
+p { margin: 6px 0 } figure svg { max-height: 125mm } figcaption { font-size: 10px } table { font-size: 10px } }
 ";
 
 impl Report {
