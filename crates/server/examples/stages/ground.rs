@@ -1,6 +1,7 @@
 //! A worker's surroundings without a worker: configuration, exchanges, ports on loopback, one frame. What the counting
 //! harness (`main.rs` beside this file, tests/allocations.rs) takes queries through.
 
+use ipnet::{IpNet, Ipv4Net};
 use millrace::backend::Forwarder;
 use millrace::backend::exchange::{Exchanges, Share, Waiting};
 use millrace::backend::ports::Ports;
@@ -11,8 +12,14 @@ use millrace::config::load::{Overrides, load};
 use millrace::config::spec::Purpose;
 use millrace::counters::{Shard, Writers};
 use millrace::local::Local;
+use millrace::pipeline::acl::{Netmask, Netmasks};
 use millrace::pipeline::query::{Arrival, Protocol, Way};
 use millrace::pipeline::rings::Rings;
+use millrace::pipeline::rules::Rule;
+use millrace::pipeline::rules::actions::limit::DropAction;
+use millrace::pipeline::rules::names::SuffixSet;
+use millrace::pipeline::rules::selectors::client::{NetmaskGroupRule, Side};
+use millrace::pipeline::rules::selectors::name::QNameSuffixRule;
 use millrace::pipeline::{Env, Verdict, respond, run};
 use millrace::random::Random;
 use std::fmt::Write;
@@ -58,23 +65,43 @@ pub(crate) enum Scene {
     Forward,
     /// A zone of 1,000 names has the answer: one address.
     Authority,
+    /// As `Hit`, behind a rule of a million suffixes, none of which matches.
+    Suffixes,
+    /// As `Hit`, behind a rule of a million prefixes, none of which matches.
+    Prefixes,
 }
 
 impl Scene {
-    pub(crate) const ALL: [(&str, Scene); 6] = [
+    pub(crate) const ALL: [(&str, Scene); 8] = [
         ("refused", Scene::Refused),
         ("blocked", Scene::Blocked),
         ("deep", Scene::Deep),
         ("hit", Scene::Hit),
         ("forward", Scene::Forward),
         ("authority", Scene::Authority),
+        ("suffixes", Scene::Suffixes),
+        ("prefixes", Scene::Prefixes),
     ];
 
     fn configuration(self) -> &'static str {
         match self {
             Scene::Refused => REFUSE,
-            Scene::Blocked | Scene::Deep | Scene::Hit | Scene::Forward => BALANCE,
             Scene::Authority => SERVE,
+            _ => BALANCE,
+        }
+    }
+
+    /// Whether the cache has the answers.
+    fn hits(self) -> bool {
+        matches!(self, Scene::Hit | Scene::Suffixes | Scene::Prefixes)
+    }
+
+    /// A rule before all others.
+    fn first_rule(self) -> Option<Rule> {
+        match self {
+            Scene::Suffixes => Some(Rule::new(many_suffixes(), DropAction)),
+            Scene::Prefixes => Some(Rule::new(many_prefixes(), DropAction)),
+            _ => None,
         }
     }
 }
@@ -105,7 +132,8 @@ const NOW: Now = Now(1_000_000_000);
 impl Ground {
     /// Everything is allocated here, and everything that fills up as it is used is used once.
     pub(crate) fn new(scene: Scene) -> Ground {
-        let config = configuration(scene.configuration());
+        let mut config = configuration(scene.configuration());
+        config.rules.splice(0..0, scene.first_rule());
         let mut random = Random::from_seed(7);
         let servers = Arc::new(Servers::default());
         servers.publish(&config.servers);
@@ -136,11 +164,9 @@ impl Ground {
             Scene::Refused => vec![query(b"\x03www\x07example\x03com\x00")],
             Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
             Scene::Deep => vec![query(&deep())],
-            Scene::Hit | Scene::Forward | Scene::Authority => {
-                (0..NAMES as u32).map(numbered).collect()
-            }
+            _ => (0..NAMES as u32).map(numbered).collect(),
         };
-        if self.scene == Scene::Hit {
+        if self.scene.hits() {
             for number in 0..NAMES as u32 {
                 self.forward(&numbered(number));
             }
@@ -285,6 +311,41 @@ fn zone() -> String {
         let _ = writeln!(text, "{number:08x} 3600 A 192.0.2.1");
     }
     text
+}
+
+/// Entries of a large list.
+const MANY: u32 = 1_000_000;
+
+/// A million names of two labels and of three, as lists of what to block have them; what is asked has three.
+fn many_suffixes() -> QNameSuffixRule {
+    let mut suffixes = SuffixSet::default();
+    let mut insert = |name: &[u8]| suffixes.insert(&Name::parse(name).expect("a name"));
+    for number in 0..MANY / 2 {
+        let mut name = *b"\x03www\x0800000000\x07example\x00";
+        write_number(&mut name[5..13], number);
+        insert(&name);
+        insert(&name[4..]);
+    }
+    QNameSuffixRule {
+        suffixes: Arc::new(suffixes),
+        quiet: true,
+    }
+}
+
+/// A million networks, each a gap away from the next, around the client and not with it.
+fn many_prefixes() -> NetmaskGroupRule {
+    let network = |number: u32| {
+        // 2^32 / 1,000,000, rounded down to a /28 that leaves the client out.
+        let first = number * 4_288 + 64;
+        let network = Ipv4Net::new(first.into(), 28).expect("at most 32 bits");
+        Netmask::from(IpNet::V4(network))
+    };
+    let netmasks = (0..MANY).map(network).collect::<Netmasks>();
+    NetmaskGroupRule {
+        netmasks: Arc::new(netmasks),
+        side: Side::Source,
+        quiet: true,
+    }
 }
 
 /// A query with EDNS and RD, as resolvers and `dig` send them.

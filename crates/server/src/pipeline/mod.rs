@@ -11,6 +11,7 @@ pub mod drop;
 pub mod explain;
 pub mod extras;
 pub mod query;
+mod ranges;
 pub mod respond;
 pub mod restart;
 pub mod rings;

@@ -98,6 +98,7 @@ fn clients(lua: &Lua) -> mlua::Result<()> {
             } else {
                 Side::Destination
             };
+            netmasks.0.prepare();
             made(NetmaskGroupRule {
                 netmasks: netmasks.0,
                 side,
@@ -302,6 +303,7 @@ fn items(value: Value) -> mlua::Result<Vec<Value>> {
 }
 
 fn names_and_netmasks(names: SuffixSet, netmasks: Netmasks) -> Arc<dyn Selector> {
+    netmasks.prepare();
     let no_netmasks = netmasks.is_empty();
     let no_names = names.names().is_empty();
     let clients = NetmaskGroupRule {
