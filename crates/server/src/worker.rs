@@ -19,8 +19,10 @@ use crate::pipeline::{Env, respond};
 use crate::random::Random;
 use ::xsk::Heartbeat;
 use arc_swap::{ArcSwap, Cache};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::unistd::Pid;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -49,8 +51,9 @@ pub enum Order {
     Open(Box<Opening>, Outcome),
     /// The interface of the device with this number has changed.
     Change(u8, Facts),
-    /// The device with this number is gone, or needed no more: serve what is in its ring, then close its queue.
-    Close(u8),
+    /// The device with this number is gone, or a queue of it, or needed no more: serve what is in its ring, then close it;
+    /// without a number all queues of the device.
+    Close(u8, Option<u32>),
     /// Say that all orders before this one are carried out.
     Report(Sender<usize>),
     /// Tell how many frames each owner has, and how many there are.
@@ -59,6 +62,8 @@ pub enum Order {
     Tap(u8, Tap),
     /// Taps were closed.
     Untap,
+    /// Run on these processors from now on.
+    Pin(CpuSet),
     /// Look at the configuration again, so that the old one can be freed.
     Wake,
     /// Read no more queries, wait for the answers of those in flight until the moment given, then end.
@@ -262,11 +267,16 @@ impl Worker {
             return 0;
         }
         self.with_env(|inlets, outlets, env| {
-            (0..outlets.devices.count())
+            let mut count: usize = (0..outlets.devices.count())
                 .map(|device| {
                     xsk::serve(device, &mut inlets.batch, &mut inlets.waiting, outlets, env)
                 })
-                .sum()
+                .sum();
+            for place in 0..outlets.devices.count_of_further() {
+                let Inlets { batch, waiting, .. } = &mut *inlets;
+                count += xsk::serve_further(place, batch, waiting, outlets, env);
+            }
+            count
         })
     }
 
@@ -401,7 +411,7 @@ impl Worker {
                 Order::Unlisten(number) => self.unlisten(number),
                 Order::Open(opening, outcome) => outcome(self.open(*opening)),
                 Order::Change(device, facts) => self.outlets.devices.change(device, facts),
-                Order::Close(device) => self.close(device),
+                Order::Close(device, queue) => self.close(device, queue),
                 Order::Report(reply) => {
                     // Whoever asked may have given up.
                     let _ = reply.send(self.outlets.worker);
@@ -412,6 +422,7 @@ impl Worker {
                     let _ = reply.send((self.outlets.worker, census, frames));
                 }
                 Order::Tap(device, tap) => self.outlets.devices.tap(device, tap),
+                Order::Pin(processors) => self.pin(&processors),
                 Order::Untap => self.outlets.devices.untap(),
                 Order::Wake => {
                     self.config.load();
@@ -421,32 +432,42 @@ impl Worker {
         }
     }
 
+    fn pin(&self, processors: &CpuSet) {
+        if let Err(error) = sched_setaffinity(Pid::from_raw(0), processors) {
+            log::warn!(
+                "worker {} runs on any processor: those of cpus= are not to be had: {error}",
+                self.outlets.worker
+            );
+        }
+    }
+
     fn open(&mut self, opening: Opening) -> ::xsk::Result<Opened> {
-        let device = opening.device;
-        self.close(device);
+        let (device, queue) = (opening.device, opening.queue);
+        self.close(device, Some(queue));
         let opened = self.outlets.devices.open(opening)?;
-        if let Some(queue) = self.outlets.devices.queue(device) {
-            let watched = self.watch(&queue.socket, Token::Device);
+        if let Some(socket) = self.outlets.devices.socket(device, queue) {
+            let watched = self.watch(socket, Token::Device);
             watched.map_err(|error| ::xsk::Error::system("polling an AF_XDP socket", error))?;
         }
         Ok(opened)
     }
 
-    fn close(&mut self, device: u8) {
-        let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_device(device) > 0);
+    fn close(&mut self, device: u8, queue: Option<u32>) {
+        let mut open = self.outlets.devices.numbers(device);
+        open.retain(|number| queue.is_none_or(|queue| *number == queue));
+        if open.is_empty() {
+            return;
+        }
+        let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_devices() > 0);
         batches.for_each(drop);
         self.outlets.flush(&self.shard);
-        self.outlets.devices.finish(device);
-        if let Some(queue) = self.outlets.devices.remove(device) {
-            // Others have duplicates of it: closing ours would not do.
-            let _ = self.epoll.delete(&queue.socket);
+        for number in open {
+            self.outlets.devices.finish(device, number);
+            if let Some(queue) = self.outlets.devices.remove(device, number) {
+                // Others have duplicates of it: closing ours would not do.
+                let _ = self.epoll.delete(&queue.socket);
+            }
         }
-    }
-
-    fn serve_device(&mut self, device: u8) -> usize {
-        self.with_env(|inlets, outlets, env| {
-            xsk::serve(device, &mut inlets.batch, &mut inlets.waiting, outlets, env)
-        })
     }
 
     fn listen(&mut self, sockets: Arc<Sockets>) {
@@ -487,10 +508,8 @@ impl Worker {
     /// What comes from now on meets a closed port. Frames come no more: the queues have left the programs' maps.
     fn begin_to_stop(&mut self, until: Now) {
         self.stop = Some(until);
-        for device in 0..self.outlets.devices.count() {
-            let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_device(device) > 0);
-            batches.for_each(drop);
-        }
+        let batches = (0..BATCHES_LEFT).take_while(|_| self.serve_devices() > 0);
+        batches.for_each(drop);
         let numbers: Vec<u16> = self
             .inlets
             .listeners
@@ -512,12 +531,8 @@ impl Worker {
     }
 
     fn watch_devices(&self) -> io::Result<()> {
-        for device in 0..self.outlets.devices.count() {
-            if let Some(queue) = self.outlets.devices.queue(device) {
-                self.watch(&queue.socket, Token::Device)?;
-            }
-        }
-        Ok(())
+        let mut sockets = self.outlets.devices.sockets();
+        sockets.try_for_each(|socket| self.watch(socket, Token::Device))
     }
 }
 

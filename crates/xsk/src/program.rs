@@ -280,6 +280,31 @@ impl Program {
         self.put_on(attached.link())
     }
 
+    /// What [`renew`](Program::renew) needs, for a process that may.
+    ///
+    /// # Errors
+    /// Not attached, or no descriptors left.
+    pub fn ends(&self) -> Result<Vec<OwnedFd>> {
+        let (_, mut parts) = self.hand_over()?;
+        parts.truncate(LINK + 1);
+        Ok(parts)
+    }
+
+    /// Puts a program on its link once more, by way of another one, for which `ends` are those of [`ends`](Program::ends).
+    /// veth runs no program on queues that it got while it had one (`ethtool -L`; Linux 6.18), until it gets another. What
+    /// comes meanwhile goes to the kernel. Needs what [`load`](Program::load) needs.
+    ///
+    /// # Errors
+    /// Other descriptors, or the kernel refuses.
+    pub fn renew(ends: &[OwnedFd]) -> Result<()> {
+        let [program, link] = ends else {
+            return Err(Error::Invalid("not a program and its link".to_owned()));
+        };
+        Program::load()?.put_on(link)?;
+        bpf::update_link(link, program)
+            .map_err(|error| Error::system("giving a link its program again", error))
+    }
+
     fn put_on(&self, link: &OwnedFd) -> Result<()> {
         bpf::update_link(link, &self.program)
             .map_err(|error| Error::system("giving a link its program", error))

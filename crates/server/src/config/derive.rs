@@ -5,7 +5,7 @@ use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
 use super::spec::{ChainSpecs, ListenerSpec, RuleSpec, Spec};
-use super::{Config, Listener, Xdp, ZoneOptions, authority, defaults};
+use super::{Config, Listener, Pinning, Xdp, ZoneOptions, authority, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
@@ -98,6 +98,7 @@ fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
                 xdp: line.xdp.clone(),
                 tcp_listen_queue_size: line.tcp_listen_queue_size,
                 maximum_tcp_connections: line.maximum_tcp_connections,
+                pinning: vec![Pinning::of(line)],
             }),
         }
     }
@@ -115,6 +116,7 @@ fn default_listener() -> Listener {
         xdp: Xdp::Off,
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
         maximum_tcp_connections: 0,
+        pinning: vec![Pinning::default()],
     }
 }
 
@@ -129,6 +131,7 @@ fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault
         });
     }
     listener.sockets += 1;
+    listener.pinning.push(Pinning::of(line));
     listener.tcp_listen_queue_size = listener
         .tcp_listen_queue_size
         .max(line.tcp_listen_queue_size);

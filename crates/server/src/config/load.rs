@@ -100,5 +100,6 @@ fn plain_listener(address: SocketAddr) -> ListenerSpec {
         xdp: Xdp::Off,
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
         maximum_tcp_connections: 0,
+        cpus: Vec::new(),
     }
 }

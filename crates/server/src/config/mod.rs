@@ -12,6 +12,7 @@ pub mod error;
 mod identity;
 pub mod load;
 pub mod lua;
+mod pinning;
 pub mod place;
 pub mod pools;
 pub mod secret;
@@ -26,6 +27,7 @@ pub use derive::derive;
 pub use error::ConfigError;
 pub use load::{Overrides, load};
 pub use lua::state::LuaState;
+pub use pinning::{Pinning, processors_of};
 pub use web::Webserver;
 
 use crate::backend::policy::PolicyTuning;
@@ -154,6 +156,8 @@ pub struct Listener {
     pub tcp_listen_queue_size: u32,
     /// maxConcurrentTCPConnections; 0 is no limit.
     pub maximum_tcp_connections: usize,
+    /// cpus of each `addLocal` line.
+    pub pinning: Vec<Pinning>,
 }
 
 /// Where AF_XDP is wanted for a listener or a server.

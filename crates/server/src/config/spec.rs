@@ -92,6 +92,8 @@ pub struct ListenerSpec {
     pub tcp_listen_queue_size: u32,
     /// maxConcurrentTCPConnections; 0 is no limit.
     pub maximum_tcp_connections: usize,
+    /// cpus: processors by number.
+    pub cpus: Vec<usize>,
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.

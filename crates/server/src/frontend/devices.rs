@@ -1,4 +1,7 @@
 //! The AF_XDP side of one worker: its frames, and its queue of every device.
+//!
+//! A device may get more queues than there are workers (`ethtool -L`, an interface that comes): a worker receives from those
+//! too, and sends what came in them by its own queue of the device. All of its queues share its frames.
 
 use super::tap::{Mark, Tap};
 use crate::clock::Now;
@@ -54,7 +57,9 @@ pub struct Opening {
     pub heartbeat: Option<Heartbeat>,
     pub facts: Facts,
     pub rows: Arc<QueueRows>,
-    /// Memory for frames, registered with the descriptor already: for a worker that has no other queue.
+    /// How many frames a worker that has no other queue is to have.
+    pub frames: u32,
+    /// Memory for these, registered with the descriptor already.
     pub memory: Option<OwnedFd>,
     /// How long a busy queue may be waited for.
     pub patience: Duration,
@@ -72,6 +77,9 @@ const WAKE_UPS_LEFT: u32 = 1_000;
 
 /// Slots of a fill ring, at least: fewer would lose frames in every burst.
 const FILL_AT_LEAST: u32 = 256;
+
+/// Slots of the fill ring of a further queue of a device, at most: the frames of one queue are enough for ten.
+const FILL_OF_FURTHER: u32 = 1_024;
 
 /// What `/metrics` shows of one queue: written by its worker after each batch that had frames, read by anybody.
 #[derive(Debug, Default)]
@@ -99,6 +107,19 @@ impl Queue {
         self.mtu.saturating_sub(headers)
     }
 
+    #[inline]
+    fn receive(&mut self, umem: &mut Umem, batch: &mut xsk::Batch) -> usize {
+        self.socket.complete(umem);
+        let refilled = self.socket.refill(umem);
+        let count = self.socket.receive(umem, batch);
+        if (count > 0 || refilled.was_empty)
+            && let Some(heartbeat) = &self.heartbeat
+        {
+            heartbeat.beat();
+        }
+        count
+    }
+
     /// Somebody who reads keeps the worker from writing for a moment: then the next turn writes. No worker waits.
     fn publish(&self, kernel: Option<KernelCounters>) {
         if let Ok(mut counts) = self.rows.0.try_lock() {
@@ -116,8 +137,10 @@ pub struct Devices {
     umem: Umem,
     /// Frames that fill rings of open queues can hold.
     filled: u32,
-    /// By device number (network::devices).
+    /// By device number (network::devices): the queue that this worker sends by.
     queues: Vec<Option<Queue>>,
+    /// More queues of the same devices, by device number: received from, not sent by.
+    further: Vec<(u8, Queue)>,
     /// Who wants to see packets of a device.
     taps: Vec<(u8, Tap)>,
 }
@@ -128,18 +151,19 @@ impl Devices {
             umem,
             filled: 0,
             queues: Vec::new(),
+            further: Vec::new(),
             taps: Vec::new(),
         }
     }
 
-    /// Binds a queue of one more device. A worker that had none gets frames for it; one that has shares them.
+    /// Binds one more queue. A worker that had none gets frames for it; one that has shares them.
     ///
     /// # Errors
-    /// The queue is busy or gone, or there are too few frames left for another device.
+    /// The queue is busy or gone, or there are too few frames left for another one.
     pub fn open(&mut self, opening: Opening) -> xsk::Result<Opened> {
-        self.remove(opening.device);
-        self.make_room(opening.memory.as_ref())?;
-        let rings = self.rings()?;
+        self.remove(opening.device, opening.queue);
+        self.make_room(opening.frames, opening.memory.as_ref())?;
+        let rings = self.rings(opening.device)?;
         let options = Options {
             rings,
             mode: BindMode::Auto,
@@ -186,9 +210,8 @@ impl Devices {
     }
 
     /// Frames for the first queue of a worker that had none.
-    fn make_room(&mut self, memory: Option<&OwnedFd>) -> xsk::Result<()> {
-        let wanted = RingSizes::default().frames();
-        if self.queues.iter().any(Option::is_some) {
+    fn make_room(&mut self, wanted: u32, memory: Option<&OwnedFd>) -> xsk::Result<()> {
+        if self.all().next().is_some() {
             return Ok(());
         }
         match memory {
@@ -203,8 +226,11 @@ impl Devices {
 
     /// Ring sizes for one more queue. Its fill ring takes at most half of the frames that no other one can hold, so that
     /// some are always left to send with.
-    fn rings(&self) -> xsk::Result<RingSizes> {
-        let usual = RingSizes::default();
+    fn rings(&self, device: u8) -> xsk::Result<RingSizes> {
+        let mut usual = RingSizes::default();
+        if self.queue(device).is_some() {
+            usual.fill = FILL_OF_FURTHER;
+        }
         let half = self.umem.frames().saturating_sub(self.filled) / 2;
         if half < FILL_AT_LEAST {
             return Err(xsk::Error::Invalid(format!(
@@ -216,18 +242,69 @@ impl Devices {
         Ok(RingSizes { fill, ..usual })
     }
 
+    /// The lowest queue of a device is the one to send by: the worker's own, where it has it.
     fn insert(&mut self, device: u8, queue: Queue) {
-        let device = usize::from(device);
-        if self.queues.len() <= device {
-            self.queues.resize_with(device + 1, || None);
+        let place = usize::from(device);
+        if self.queues.len() <= place {
+            self.queues.resize_with(place + 1, || None);
         }
-        self.queues[device] = Some(queue);
+        let further = match &mut self.queues[place] {
+            Some(first) if first.socket.queue() < queue.socket.queue() => Some(queue),
+            first => first.replace(queue),
+        };
+        self.further.extend(further.map(|queue| (device, queue)));
     }
 
-    pub fn remove(&mut self, device: u8) -> Option<Queue> {
-        let queue = self.queues.get_mut(usize::from(device))?.take()?;
-        self.filled -= queue.fill;
-        Some(queue)
+    /// Gives up a queue of a device. Another one takes its place, if there is one.
+    pub fn remove(&mut self, device: u8, queue: u32) -> Option<Queue> {
+        let first = self.queues.get_mut(usize::from(device))?;
+        let removed = match first {
+            Some(own) if own.socket.queue() == queue => {
+                let removed = first.take();
+                let lowest = self.further.iter().enumerate();
+                let lowest = lowest.filter(|(_, (number, _))| *number == device);
+                let lowest = lowest.min_by_key(|(_, (_, queue))| queue.socket.queue());
+                let lowest = lowest.map(|(place, _)| place);
+                *first = lowest.map(|place| self.further.swap_remove(place).1);
+                removed?
+            }
+            _ => {
+                let is_it = |(number, further): &(u8, Queue)| {
+                    *number == device && further.socket.queue() == queue
+                };
+                let place = self.further.iter().position(is_it)?;
+                self.further.swap_remove(place).1
+            }
+        };
+        self.filled -= removed.fill;
+        Some(removed)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Queue> {
+        let further = self.further.iter().map(|(_, queue)| queue);
+        self.queues.iter().flatten().chain(further)
+    }
+
+    /// The numbers of the queues of a device that are open here.
+    pub fn numbers(&self, device: u8) -> Vec<u32> {
+        let further = self.further.iter().filter(|(number, _)| *number == device);
+        let further = further.map(|(_, queue)| queue);
+        let all = self.queue(device).into_iter().chain(further);
+        all.map(|queue| queue.socket.queue()).collect()
+    }
+
+    /// The socket of one queue.
+    pub fn socket(&self, device: u8, queue: u32) -> Option<&Socket> {
+        let further = self.further.iter().filter(|(number, _)| *number == device);
+        let further = further.map(|(_, queue)| queue);
+        let mut all = self.queue(device).into_iter().chain(further);
+        let found = all.find(|open| open.socket.queue() == queue);
+        found.map(|open| &open.socket)
+    }
+
+    /// All sockets, to be watched.
+    pub fn sockets(&self) -> impl Iterator<Item = &Socket> {
+        self.all().map(|queue| &queue.socket)
     }
 
     /// An interface has changed under its queue.
@@ -247,6 +324,12 @@ impl Devices {
         self.queues.get(usize::from(device))?.as_ref()
     }
 
+    /// How many queues there are beside the one of each device that is sent by.
+    #[inline]
+    pub fn count_of_further(&self) -> usize {
+        self.further.len()
+    }
+
     /// One more than the highest number of a device that has a queue here.
     pub fn count(&self) -> u8 {
         self.queues.len() as u8
@@ -258,8 +341,7 @@ impl Devices {
 
     /// All frames by owner, and how many there are: the sum must be that (invariant I3). Walks them all.
     pub fn census(&self) -> (xsk::Census, u32) {
-        let sockets = self.queues.iter().flatten().map(|queue| &queue.socket);
-        (self.umem.census(sockets), self.umem.frames())
+        (self.umem.census(self.sockets()), self.umem.frames())
     }
 
     /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.
@@ -271,15 +353,19 @@ impl Devices {
         else {
             return 0;
         };
-        queue.socket.complete(&mut self.umem);
-        let refilled = queue.socket.refill(&mut self.umem);
-        let count = queue.socket.receive(&mut self.umem, batch);
-        if (count > 0 || refilled.was_empty)
-            && let Some(heartbeat) = &queue.heartbeat
-        {
-            heartbeat.beat();
-        }
-        count
+        queue.receive(&mut self.umem, batch)
+    }
+
+    /// The same with the queue at a place among the further ones; its device and number, and how many frames.
+    #[cold]
+    pub fn receive_further(
+        &mut self,
+        place: usize,
+        batch: &mut xsk::Batch,
+    ) -> Option<(u8, u32, usize)> {
+        let (device, queue) = self.further.get_mut(place)?;
+        let count = queue.receive(&mut self.umem, batch);
+        Some((*device, queue.socket.queue(), count))
     }
 
     /// Sends the message that lies in `frame` at `start`, `length` bytes of it, with `headers` written in front. Gives the
@@ -360,17 +446,23 @@ impl Devices {
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
             queue.publish(None);
         }
+        for (_, queue) in &mut self.further {
+            // One that was sent by until a lower one came may have something left.
+            waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
+            queue.publish(None);
+        }
         waits
     }
 
-    /// Sends what is in the TX ring of a device and takes back what it has sent: what is sent by a driver itself is lost when
+    /// Sends what is in the TX ring of a queue and takes back what it has sent: what is sent by a driver itself is lost when
     /// its socket is closed before. A device that sends no more is not waited for.
-    pub fn finish(&mut self, device: u8) {
-        let Some(queue) = self
-            .queues
-            .get_mut(usize::from(device))
-            .and_then(Option::as_mut)
-        else {
+    pub fn finish(&mut self, device: u8, number: u32) {
+        let own = self.queues.get_mut(usize::from(device));
+        let own = own.and_then(Option::as_mut).into_iter();
+        let further = self.further.iter_mut();
+        let further = further.filter(|(owner, _)| *owner == device);
+        let mut all = own.chain(further.map(|(_, queue)| queue));
+        let Some(queue) = all.find(|queue| queue.socket.queue() == number) else {
             return;
         };
         for _ in 0..WAKE_UPS_LEFT {
@@ -399,13 +491,10 @@ impl Devices {
     }
 
     /// Copies a frame that was received, for those who want it.
-    pub fn show_received(&self, device: u8, frame: &[u8], mark: Mark, now: Now) {
-        let Some(queue) = self.queue(device) else {
-            return;
-        };
+    pub fn show_received(&self, (device, queue): (u8, u32), frame: &[u8], mark: Mark, now: Now) {
         for (_, tap) in self.taps.iter().filter(|(tapped, _)| *tapped == device) {
             if tap.wants(frame, true) {
-                tap.copy(frame, queue.socket.queue(), mark, now);
+                tap.copy(frame, queue, mark, now);
             }
         }
     }
@@ -428,7 +517,7 @@ impl Devices {
 
     /// Reads the kernel's own counters into the rows.
     pub fn publish_kernel(&self) {
-        for queue in self.queues.iter().flatten() {
+        for queue in self.all() {
             queue.publish(queue.socket.statistics().ok());
         }
     }

@@ -37,7 +37,33 @@ pub fn serve(
     }
     let impossible = outlets.instance.impossible_sources.load_full();
     if outlets.devices.is_tapped() {
-        return tapped(device, batch, &impossible, waiting, outlets, env);
+        let queue = outlets.devices.queue(device);
+        let queue = queue.map_or(0, |queue| queue.socket.queue());
+        return tapped((device, queue), batch, &impossible, waiting, outlets, env);
+    }
+    for received in batch.drain() {
+        one(device, received, &impossible, waiting, outlets, env);
+    }
+    count
+}
+
+/// The same for the queue at a place among those that this worker has beside its own.
+#[cold]
+#[inline(never)]
+pub fn serve_further(
+    place: usize,
+    batch: &mut Batch,
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) -> usize {
+    let received = outlets.devices.receive_further(place, batch);
+    let Some((device, queue, count @ 1..)) = received else {
+        return 0;
+    };
+    let impossible = outlets.instance.impossible_sources.load_full();
+    if outlets.devices.is_tapped() {
+        return tapped((device, queue), batch, &impossible, waiting, outlets, env);
     }
     for received in batch.drain() {
         one(device, received, &impossible, waiting, outlets, env);
@@ -49,7 +75,7 @@ pub fn serve(
 #[cold]
 #[inline(never)]
 fn tapped(
-    device: u8,
+    (device, queue): (u8, u32),
     batch: &mut Batch,
     impossible: &[IpAddr],
     waiting: &mut Waiting,
@@ -65,7 +91,9 @@ fn tapped(
         let before = Before::of(env.shard);
         one(device, received, impossible, waiting, outlets, env);
         let mark = before.mark(env.shard);
-        outlets.devices.show_received(device, &copy, mark, env.now);
+        outlets
+            .devices
+            .show_received((device, queue), &copy, mark, env.now);
     }
     count
 }

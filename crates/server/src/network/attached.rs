@@ -134,6 +134,14 @@ impl Attached {
         }
     }
 
+    /// Our program and its link, to be put on once more ([`Program::renew`]); in generic mode that is not needed.
+    pub fn ends(&self) -> xsk::Result<Option<Vec<OwnedFd>>> {
+        match self {
+            Attached::Ours(program) if self.is_native() => program.ends().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Tells our program the interface's own address; theirs looks at none.
     pub fn set_mac(&self, mac: wire::frame::Mac) {
         if let Attached::Ours(program) = self {

@@ -9,7 +9,7 @@ use super::plan::{BackendPair, Plan, PlannedDevice};
 use crate::commands::xdp::{DeviceStatus, ProgramStatus, QueueStatus, Status};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use xsk::Heartbeat;
 
 /// One device with its program.
@@ -59,6 +59,12 @@ impl Steering {
             steered.attached.set_mac(device.mac);
             steered.device = device.clone();
         }
+    }
+
+    /// What is needed to put a device's program on its link once more; see [`Attached::ends`].
+    pub fn ends(&self, device: u8) -> xsk::Result<Option<Vec<OwnedFd>>> {
+        let steered = self.devices.get(&device);
+        steered.map_or(Ok(None), |steered| steered.attached.ends())
     }
 
     pub fn devices(&self) -> impl Iterator<Item = &Steered> {

@@ -1,10 +1,11 @@
-//! How near this process is to the limit of its memory cgroup: at the limit the kernel ends it. What can do with less (packet
-//! caches) takes no more when it is near.
+//! How near this process is to the limit of its memory cgroup: at the limit the kernel ends it. What can do with less takes no
+//! more when it is near: packet caches do not grow, queues get fewer frames or are left to kernel sockets.
 
 use crate::log;
 use crate::words;
 use std::fs;
 use std::path::{Path, PathBuf};
+use xsk::{CHUNK, RingSizes};
 
 /// Bytes that must be left, at least: what comes within a second, when this is looked at again.
 const LEFT_AT_LEAST: u64 = 16 << 20;
@@ -20,32 +21,105 @@ struct Files {
     statistics: PathBuf,
 }
 
-/// The limit of this process's cgroup, if there is one to be read.
+/// A queue gets its usual frames, or this part of them where memory is tight, but not fewer.
+const FRAMES_PARTS: u32 = 8;
+
+/// The limits of this process's cgroup and those around it, as far as they can be read.
 #[derive(Debug, Default)]
-pub(super) struct Memory(Option<Files>);
+pub(super) struct Memory(Vec<Files>);
+
+/// So little memory is left that a queue's frames would not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TooLittle {
+    limit: PathBuf,
+    /// Bytes that could be taken.
+    left: u64,
+}
+
+impl TooLittle {
+    /// For the log: always the same words for the same limit.
+    pub(super) fn reason(&self) -> String {
+        format!(
+            "the limit of {} leaves too little memory for its frames",
+            self.limit.display()
+        )
+    }
+}
 
 impl Memory {
     /// Finds the cgroup once: a service stays in its own.
     pub(super) fn find() -> Memory {
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let files = places(&own).into_iter().find(|files| files.limit.exists());
-        Memory(files)
+        let places = places(&own).into_iter();
+        Memory(places.filter(|files| files.limit.exists()).collect())
     }
 
     /// Looks, and lets caches grow or not.
     pub(super) fn look(&self) {
-        let Some(files) = &self.0 else { return };
-        let may_grow = files.has_room().unwrap_or(true);
-        if words::let_grow(may_grow) {
-            match may_grow {
-                true => log::notice!("memory: there is room again, packet caches may grow"),
-                false => log::warn!(
+        let near = self.nearest().filter(|(_, left)| *left == 0);
+        if words::let_grow(near.is_none()) {
+            match near {
+                None => log::notice!("memory: there is room again, packet caches may grow"),
+                Some((files, _)) => log::warn!(
                     "memory: near the limit of {}: packet caches grow no more, new entries take the place of old ones",
                     files.limit.display()
                 ),
             }
         }
     }
+
+    /// The limit that is met first, and how many bytes may be taken until then. `None`: there is no limit.
+    fn nearest(&self) -> Option<(&Files, u64)> {
+        let lefts = self
+            .0
+            .iter()
+            .filter_map(|files| Some((files, files.left()?)));
+        lefts.min_by_key(|(_, left)| *left)
+    }
+
+    /// How many frames each of so many more queues may have; 0 for none of them at all.
+    ///
+    /// # Errors
+    /// Not even the least.
+    pub(super) fn frames(&self, queues: u64) -> Result<u32, TooLittle> {
+        match self.nearest() {
+            None => Ok(RingSizes::default().frames()),
+            Some((files, left)) => frames_within(left, queues).ok_or_else(|| TooLittle {
+                limit: files.limit.clone(),
+                left,
+            }),
+        }
+    }
+
+    /// The same at the start, where it is said in one line.
+    pub(super) fn frames_at_start(&self, queues: u64) -> Result<u32, TooLittle> {
+        let usual = RingSizes::default().frames();
+        let frames = self.frames(queues);
+        let all = queues * u64::from(usual) * CHUNK as u64;
+        match &frames {
+            Ok(frames) if *frames < usual => log::warn!(
+                "memory is tight: each of {queues} queues gets {frames} frames, usual are {usual} ({all} bytes for all)"
+            ),
+            Ok(_) => {}
+            Err(short) => log::warn!(
+                "no AF_XDP for now, kernel sockets serve: the frames of {queues} queues take {all} bytes, and the limit of {} leaves {}",
+                short.limit.display(),
+                short.left
+            ),
+        }
+        frames
+    }
+}
+
+/// The usual number of frames, or half of it so often that the queues' frames fit.
+fn frames_within(left: u64, queues: u64) -> Option<u32> {
+    let usual = RingSizes::default().frames();
+    let mut parts = std::iter::successors(Some(1), |parts| Some(parts * 2));
+    let mut sizes = parts
+        .by_ref()
+        .take_while(|parts| *parts <= FRAMES_PARTS)
+        .map(|parts| usual / parts);
+    sizes.find(|&frames| queues * u64::from(frames) * CHUNK as u64 <= left)
 }
 
 impl Files {
@@ -57,49 +131,55 @@ impl Files {
         }
     }
 
-    /// `None`: there is no limit.
-    fn has_room(&self) -> Option<bool> {
+    /// Bytes that may be taken; `None`: there is no limit.
+    fn left(&self) -> Option<u64> {
         let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
         let (limit, used) = (number(&self.limit)?, number(&self.used)?);
         let statistics = fs::read_to_string(&self.statistics).unwrap_or_default();
-        Some(is_enough(limit, used.saturating_sub(cached(&statistics))))
+        Some(to_take(limit, used.saturating_sub(cached(&statistics))))
     }
 }
 
-/// Where this process's cgroup is, by what /proc/self/cgroup says (cgroups(7)): "hierarchy-ID:controller-list:cgroup-path".
+/// Where this process's cgroup is, and those that it is in, by what /proc/self/cgroup says (cgroups(7)):
+/// "hierarchy-ID:controller-list:cgroup-path".
 fn places(own: &str) -> Vec<Files> {
     let line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
         let root = Path::new("/sys/fs/cgroup");
-        match controllers {
-            "" => Some(Files::at(
-                &root.join(path),
-                ["memory.max", "memory.current"],
-            )),
-            _ if controllers.split(',').any(|name| name == "memory") => Some(Files::at(
-                &root.join("memory").join(path),
+        let (root, names) = match controllers {
+            "" => (root.to_owned(), ["memory.max", "memory.current"]),
+            _ if controllers.split(',').any(|name| name == "memory") => (
+                root.join("memory"),
                 ["memory.limit_in_bytes", "memory.usage_in_bytes"],
-            )),
-            _ => None,
-        }
+            ),
+            _ => return None,
+        };
+        let folders = Path::new(path).ancestors().map(|part| root.join(part));
+        Some(
+            folders
+                .map(|folder| Files::at(&folder, names))
+                .collect::<Vec<_>>(),
+        )
     };
-    own.lines().filter_map(line).collect()
+    own.lines().filter_map(line).flatten().collect()
 }
 
-/// Bytes of files that the kernel keeps and would let go first.
+/// Bytes of files that the kernel keeps and would let go first, without those that are mapped: the program itself among them,
+/// which would be read from the disk again and again.
 fn cached(statistics: &str) -> u64 {
     let value = |name: &str| {
         let mut lines = statistics.lines();
-        lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        lines.find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
     };
-    value("total_inactive_file ")
-        .or_else(|| value("inactive_file "))
-        .unwrap_or(0)
+    let either = |one, other| value(one).or_else(|| value(other)).unwrap_or(0);
+    let inactive = either("total_inactive_file ", "inactive_file ");
+    inactive.saturating_sub(either("total_mapped_file ", "file_mapped "))
 }
 
-fn is_enough(limit: u64, used: u64) -> bool {
-    limit.saturating_sub(used) >= LEFT_AT_LEAST.max(limit / LEFT_PARTS)
+fn to_take(limit: u64, used: u64) -> u64 {
+    let left = limit.saturating_sub(used);
+    left.saturating_sub(LEFT_AT_LEAST.max(limit / LEFT_PARTS))
 }
 
 #[cfg(test)]
@@ -110,26 +190,42 @@ mod tests {
     fn the_cgroup_is_found_by_either_version() {
         let own = "4:memory:/system.slice/millrace.service\n1:name=systemd:/x\n0::/a/b\n";
         let found = places(own);
-        assert_eq!(found.len(), 2);
+        // With those around it.
+        assert_eq!(found.len(), 3 + 3);
         let v1 = "/sys/fs/cgroup/memory/system.slice/millrace.service/memory.limit_in_bytes";
         assert_eq!(found[0].limit, Path::new(v1));
-        assert_eq!(found[1].limit, Path::new("/sys/fs/cgroup/a/b/memory.max"));
+        assert_eq!(found[3].limit, Path::new("/sys/fs/cgroup/a/b/memory.max"));
+        assert_eq!(found[4].limit, Path::new("/sys/fs/cgroup/a/memory.max"));
     }
 
     #[test]
-    fn files_in_memory_do_not_count() {
-        let statistics = "cache 4096\ninactive_file 8192\ntotal_inactive_file 12288\n";
-        assert_eq!(cached(statistics), 12_288);
+    fn files_in_memory_do_not_count_unless_mapped() {
+        let statistics =
+            "cache 4096\ninactive_file 8192\ntotal_inactive_file 12288\ntotal_mapped_file 4096\n";
+        assert_eq!(cached(statistics), 8_192);
         assert_eq!(cached("anon 1\ninactive_file 8192\n"), 8_192);
+        // The program's own pages would come back at once.
+        assert_eq!(cached("file_mapped 9000\ninactive_file 8192\n"), 0);
         assert_eq!(cached(""), 0);
     }
 
     #[test]
     fn a_twentieth_or_16_mib_must_be_left() {
-        assert!(is_enough(1 << 30, 900 << 20));
-        assert!(!is_enough(1 << 30, 1_000 << 20));
-        assert!(is_enough(64 << 20, 48 << 20));
-        assert!(!is_enough(64 << 20, 49 << 20));
-        assert!(is_enough(u64::MAX, 1 << 40));
+        assert!(to_take(1 << 30, 900 << 20) > 0);
+        assert_eq!(to_take(1 << 30, 1_000 << 20), 0);
+        assert_eq!(to_take(64 << 20, 44 << 20), 4 << 20);
+        assert_eq!(to_take(64 << 20, 49 << 20), 0);
+        assert!(to_take(u64::MAX, 1 << 40) > 1 << 40);
+    }
+
+    #[test]
+    fn f28_queues_get_fewer_frames_and_at_last_none() {
+        let usual = RingSizes::default().frames();
+        let bytes = |frames: u32| 4 * u64::from(frames) * CHUNK as u64;
+        assert_eq!(frames_within(bytes(usual), 4), Some(usual));
+        assert_eq!(frames_within(bytes(usual) - 1, 4), Some(usual / 2));
+        assert_eq!(frames_within(bytes(usual / 8), 4), Some(usual / 8));
+        assert_eq!(frames_within(bytes(usual / 8) - 1, 4), None);
+        assert_eq!(frames_within(0, 0), Some(usual));
     }
 }

@@ -68,9 +68,10 @@ impl Overview {
         renamed.for_each(|queue| queue.interface.clone_from(&device.name));
     }
 
-    /// Whether the worker of this queue number has one bound.
-    pub(super) fn binds(&self, queue: u32) -> bool {
-        lock(&self.queues).iter().any(|bound| bound.queue == queue)
+    /// The numbers of all queues that are bound, of whatever device.
+    pub(super) fn bound_numbers(&self) -> Vec<u32> {
+        let queues = lock(&self.queues);
+        queues.iter().map(|bound| bound.queue).collect()
     }
 
     /// No queue is bound any more.

@@ -5,7 +5,7 @@
 //! closed after.
 
 use super::start::{bind_listener, prepare};
-use super::{Daemon, Event, ReloadOutcome};
+use super::{Daemon, Event, ReloadOutcome, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::zones::ZoneSpecs;
@@ -190,6 +190,9 @@ impl Daemon {
         for sockets in listeners.iter().skip(old.len()).flatten() {
             self.order(|| Order::Listen(Arc::clone(sockets)));
             self.services.accept(sockets);
+        }
+        for (number, worker) in self.workers.iter().enumerate() {
+            workers::pin(number, &worker.reins, &config);
         }
         let mut lines = self.plan_anew(&config);
         lines.extend(self.detach_unplanned());

@@ -1,6 +1,6 @@
 //! From a command line to a daemon that serves.
 
-use super::memory::Memory;
+use super::memory::{Memory, TooLittle};
 use super::overview::Overview;
 use super::services::{Doors, Services};
 use super::steer::Needs;
@@ -165,6 +165,7 @@ impl Daemon {
         keeper.follow(&instance.config.load().local);
         let workers = start_all(ground.rings, &overview)?;
         enter(&overview);
+        let needs = Needs::after(&plan, ground.too_little.as_ref());
         Ok(Daemon {
             arguments,
             instance,
@@ -180,13 +181,13 @@ impl Daemon {
             reloading: None,
             asked_again: Vec::new(),
             helper,
-            needs: Needs::default(),
+            needs,
             retired: Vec::new(),
             applied: lua.edit(|spec| spec.edits),
             lua,
             next_look: Instant::now(),
             events,
-            memory: Memory::find(),
+            memory: ground.memory,
             estate: ground.estate,
             successor: None,
             predecessor: legacy.predecessor.take(),
@@ -224,6 +225,9 @@ struct Ground {
     rings: Vec<Devices>,
     /// Those that are bound.
     queues: Vec<BoundQueue>,
+    memory: Memory,
+    /// For frames of queues.
+    too_little: Option<TooLittle>,
     doors: Doors,
     handed: handover::Receiver,
     estate: Option<Estate>,
@@ -252,12 +256,15 @@ fn ground(
     let instance = Arc::new(instance(config, workers, &steering, hand_over, legacy)?);
     legacy.fill_caches(&instance.config.load());
     let open = open_part(&plan, &lock(&steering));
-    let (rings, queues) = match &legacy.predecessor {
-        None => rings(workers, &open, &steering)?,
+    let memory = Memory::find();
+    let wanted = match &legacy.predecessor {
+        None => &open,
         // Frames for all queues; they are bound when the process before this one has left them.
-        Some(_) => rings(workers, &plan, &steering)?,
+        Some(_) => &plan,
     };
-    if legacy.predecessor.is_none() {
+    let frames = memory.frames_at_start(workers::queues(wanted));
+    let (rings, queues) = rings(workers, wanted, &steering, *frames.as_ref().unwrap_or(&0))?;
+    if legacy.predecessor.is_none() && frames.is_ok() {
         say_what_is_missing(&plan, &queues);
     }
     take_traffic(&open, &steering);
@@ -275,6 +282,8 @@ fn ground(
         instance,
         rings,
         queues,
+        memory,
+        too_little: frames.err(),
         doors,
         handed,
         estate,
@@ -648,18 +657,30 @@ fn shards(config: &Config, workers: usize) -> Box<[Arc<Shard>]> {
         .collect()
 }
 
-/// The frames and bound queues of each worker.
+/// The frames and bound queues of each worker, with so many frames for each queue. When there is no memory for a worker's, it and
+/// those after it have kernel sockets.
 fn rings(
     workers: usize,
     plan: &Plan,
     steering: &Mutex<Steering>,
+    mut frames: u32,
 ) -> Result<(Vec<Devices>, Vec<BoundQueue>), StartError> {
     let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ready = Vec::new();
-    let rings = (0..workers)
-        .map(|number| workers::devices(number, plan, &steering, &mut ready))
-        .collect::<xsk::Result<_>>()
-        .map_err(|error| StartError::System(format!("frames for AF_XDP: {error}")))?;
+    let mut rings = Vec::with_capacity(workers);
+    while rings.len() < workers {
+        match workers::devices(rings.len(), plan, &steering, frames, &mut ready) {
+            Ok(devices) => rings.push(devices),
+            Err(error) if frames > 0 => {
+                log::warn!(
+                    "no AF_XDP for worker {} and those after it, kernel sockets serve: {error}",
+                    rings.len()
+                );
+                frames = 0;
+            }
+            Err(error) => return Err(StartError::System(format!("frames for AF_XDP: {error}"))),
+        }
+    }
     Ok((rings, ready))
 }
 

@@ -11,6 +11,7 @@
 //! ([`OpenedQueue`]); only then does the queue enter its program's map. Until then, and whenever something is refused,
 //! kernel sockets serve.
 
+use super::memory::TooLittle;
 use super::start::{enter_queue, follow, lock, open_devices, planned, prepare, wants_xdp};
 use super::{Daemon, Event, workers};
 use crate::clock::Now;
@@ -27,8 +28,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use xsk::Umem;
 use xsk::nic::Nic;
-use xsk::{RingSizes, Umem};
 
 /// How long to wait before something that was refused is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -85,6 +86,19 @@ pub(super) struct Needs {
 }
 
 impl Needs {
+    /// After a start that had no memory for the frames of these queues, which has been said.
+    pub(super) fn after(plan: &Plan, too_little: Option<&TooLittle>) -> Needs {
+        let mut needs = Needs::default();
+        for planned in plan.devices.iter().filter(|_| too_little.is_some()) {
+            let device = planned.device.number;
+            for wish in &planned.queues {
+                let reason = too_little.map(TooLittle::reason).unwrap_or_default();
+                needs.refuse(Need::Queue(device, wish.number), AGAIN, &reason);
+            }
+        }
+        needs
+    }
+
     /// Whether it is to be tried now.
     fn is_due(&self, need: Need) -> bool {
         let is_opening = matches!(need, Need::Queue(device, queue) if self.opening.contains_key(&(device, queue)));
@@ -110,9 +124,9 @@ impl Needs {
         !self.opening.is_empty()
     }
 
-    /// Whether some device's queue of this number is being bound.
-    fn opens(&self, queue: u32) -> bool {
-        self.opening.keys().any(|(_, number)| *number == queue)
+    /// The numbers of the queues that are being bound, of whatever device.
+    fn opening_numbers(&self) -> impl Iterator<Item = u32> {
+        self.opening.keys().map(|(_, number)| *number)
     }
 
     /// Whether this is what is waited for.
@@ -185,10 +199,7 @@ impl Daemon {
         }
         let bound = self.overview.bound(device);
         let mut queues = planned.queues.iter().map(|wish| wish.number);
-        queues.any(|queue| {
-            let can_be = (queue as usize) < self.workers.len() && !bound.contains(&queue);
-            can_be && self.needs.is_due(Need::Queue(device, queue))
-        })
+        queues.any(|queue| !bound.contains(&queue) && self.needs.is_due(Need::Queue(device, queue)))
     }
 
     /// Addresses, links or routes have changed: what is ours may be another thing now.
@@ -310,11 +321,28 @@ impl Daemon {
         }
         steering.change(device);
         drop(steering);
+        if device.queues > old.queues && is_veth(device.interface) {
+            self.renew(device);
+        }
         self.overview.rename(device);
         let facts = workers::facts(device);
         self.order(|| Order::Change(device.number, facts));
         self.overview.changes.count(Change::InterfaceChanged);
         Some(difference(&old, device))
+    }
+
+    /// Has the program run on queues that the device has got.
+    fn renew(&self, device: &Device) {
+        let ends = lock(&self.steering).ends(device.number);
+        let renewed = match ends {
+            Ok(Some(ends)) => self.helper.renew(&ends).map_err(|error| error.to_string()),
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(reason) = renewed {
+            let name = &device.name;
+            log::warn!("{name}: its new queues are left to kernel sockets: {reason}");
+        }
     }
 
     /// Closes queues that the device has no more, or that nobody wants.
@@ -329,9 +357,8 @@ impl Daemon {
             lock(&self.steering).leave(device, queue);
             self.needs.forget_queue(device, queue);
             self.overview.forget(device, |number| number == queue);
-            if let Some(worker) = self.workers.get(queue as usize) {
-                worker.reins.order(Order::Close(device));
-            }
+            let worker = &self.workers[self.worker_of(queue)];
+            worker.reins.order(Order::Close(device, Some(queue)));
             self.overview.changes.count(Change::QueueClosed);
             lines.push(format!(
                 "queue {queue} of {} is closed",
@@ -360,14 +387,21 @@ impl Daemon {
         refused.collect()
     }
 
+    /// Whether the worker of this queue has another one, whose frames it would use.
+    fn has_frames(&self, queue: u32) -> bool {
+        let worker = self.worker_of(queue);
+        let bound = self.overview.bound_numbers().into_iter();
+        let mut taken = bound.chain(self.needs.opening_numbers());
+        taken.any(|number| self.worker_of(number) == worker)
+    }
+
     fn open(&mut self, device: &Device, queue: u32) -> Result<(), String> {
-        let worker = self.workers.get(queue as usize).ok_or_else(|| {
-            format!(
-                "there are {} workers, a restart makes one for each queue",
-                self.workers.len()
-            )
-        })?;
-        let memory = self.memory_for(queue).map_err(|error| error.to_string())?;
+        let worker = &self.workers[self.worker_of(queue)];
+        let frames = match self.has_frames(queue) {
+            true => 0,
+            false => self.memory.frames(1).map_err(|short| short.reason())?,
+        };
+        let memory = memory_for(frames).map_err(|error| error.to_string())?;
         let descriptor = self
             .helper
             .open_socket(device.interface, queue, memory.as_ref())
@@ -379,6 +413,7 @@ impl Daemon {
             None => Duration::ZERO,
         };
         let opening = Opening {
+            frames,
             memory,
             patience,
             ..opening
@@ -401,14 +436,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// Memory for the frames of the worker of this queue, where it has no other queue (whose frames it would use) and may not
-    /// lock memory itself: the helper registers it.
-    fn memory_for(&self, queue: u32) -> xsk::Result<Option<OwnedFd>> {
-        let has_another = self.overview.binds(queue) || self.needs.opens(queue);
-        if has_another || may_lock() {
-            return Ok(None);
-        }
-        Umem::shared_memory(RingSizes::default().frames()).map(Some)
+    /// Which worker serves a queue number: its own, or where there are more queues now than at the start (`ethtool -L`, an
+    /// interface that came) one that serves others too.
+    fn worker_of(&self, queue: u32) -> usize {
+        queue as usize % self.workers.len()
     }
 
     /// A worker has bound a queue: from now on it gets the queue's frames.
@@ -427,6 +458,14 @@ impl Daemon {
                 lock(&self.overview.queues).push(bound);
                 self.needs.forget_queue(opened.device, opened.queue);
                 self.overview.changes.count(Change::QueueOpened);
+                let worker = self.worker_of(opened.queue);
+                if worker != opened.queue as usize {
+                    log::notice!(
+                        "queue {} of {} has worker {worker}, which has another queue too: a restart makes one for each",
+                        opened.queue,
+                        device.name
+                    );
+                }
             }
             Err(error) => {
                 let line = self.refuse_queue(&device, opened.queue, &error.to_string());
@@ -513,8 +552,21 @@ impl Daemon {
         lock(&self.steering).detach(number);
         self.overview.forget(number, |_| true);
         self.needs.forget(number);
-        self.order(|| Order::Close(number));
+        self.order(|| Order::Close(number, None));
     }
+}
+
+/// Memory for so many frames, where there are to be any and this process may not lock memory itself: the helper registers it.
+fn memory_for(frames: u32) -> xsk::Result<Option<OwnedFd>> {
+    if frames == 0 || may_lock() {
+        return Ok(None);
+    }
+    Umem::shared_memory(frames).map(Some)
+}
+
+/// Whose new queues run no program by themselves.
+fn is_veth(interface: u32) -> bool {
+    Nic::by_index(interface).is_ok_and(|nic| nic.driver == "veth")
 }
 
 /// What is another thing than before, for the log.

@@ -1,14 +1,16 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
 use super::start::wants_xdp;
-use crate::config::Config;
+use crate::config::{Config, processors_of};
 use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;
 use crate::instance::Instance;
 use crate::log;
 use crate::network::steering::Steering;
 use crate::network::{Device, Plan, PlannedDevice};
-use crate::worker::{Reins, Worker};
+use crate::worker::{Order, Reins, Worker};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -48,36 +50,42 @@ pub(super) fn count(plan: &Plan, config: &Config) -> usize {
     queues.chain(sockets).chain(awaited).max().unwrap_or(1)
 }
 
-/// Bytes of frames that all workers take.
-pub(super) fn memory(plan: &Plan) -> u64 {
+/// How many queues a plan has.
+pub(super) fn queues(plan: &Plan) -> u64 {
     let queues = plan
         .devices
         .iter()
         .map(|planned| planned.queues.len() as u64);
-    queues.sum::<u64>() * u64::from(RingSizes::default().frames()) * xsk::CHUNK as u64
+    queues.sum()
 }
 
-/// The frames and rings of worker `number`. A queue that cannot be bound is one warning: kernel sockets serve it.
+/// Bytes of frames that all workers take.
+pub(super) fn memory(plan: &Plan) -> u64 {
+    queues(plan) * u64::from(RingSizes::default().frames()) * xsk::CHUNK as u64
+}
+
+/// The rings of worker `number`, with so many frames for each queue; with none it has no ring. A queue that cannot be bound is
+/// one warning: kernel sockets serve it.
 pub(super) fn devices(
     number: usize,
     plan: &Plan,
     steering: &Steering,
+    frames: u32,
     ready: &mut Vec<BoundQueue>,
 ) -> xsk::Result<Devices> {
     let mine = || {
         plan.devices.iter().filter(|planned| {
-            planned
-                .queues
-                .iter()
-                .any(|wish| wish.number as usize == number)
+            let mut queues = planned.queues.iter();
+            frames > 0 && queues.any(|wish| wish.number as usize == number)
         })
     };
     // A worker without a queue still has one frame, so that nothing asks whether there is a UMEM.
-    let frames = mine().count() as u32 * RingSizes::default().frames();
-    let mut devices = Devices::new(Umem::new(frames.max(1), UmemOptions::default())?);
+    let all = mine().count() as u32 * frames;
+    let mut devices = Devices::new(Umem::new(all.max(1), UmemOptions::default())?);
     let has_program = |planned: &&PlannedDevice| steering.device(planned.device.number).is_some();
     for planned in mine().filter(has_program) {
-        match bind(number as u32, planned, steering, &mut devices) {
+        let place = (number as u32, frames);
+        match bind(place, planned, steering, &mut devices) {
             Ok(entry) => ready.push(entry),
             Err(error) => log::warn!(
                 "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
@@ -92,13 +100,14 @@ pub(super) fn devices(
 const PATIENCE_AT_START: Duration = Duration::from_secs(1);
 
 fn bind(
-    queue: u32,
+    (queue, frames): (u32, u32),
     planned: &PlannedDevice,
     steering: &Steering,
     devices: &mut Devices,
 ) -> xsk::Result<BoundQueue> {
     let opening = Opening {
         patience: PATIENCE_AT_START,
+        frames,
         ..opening(queue, &planned.device, steering, Socket::open()?)?
     };
     let rows = Arc::clone(&opening.rows);
@@ -120,6 +129,7 @@ pub(super) fn opening(
         heartbeat: steering.heartbeat(device.number, queue)?,
         facts: facts(device),
         rows: Arc::default(),
+        frames: RingSizes::default().frames(),
         memory: None,
         patience: Duration::ZERO,
     })
@@ -151,6 +161,29 @@ pub(super) fn bound(
     }
 }
 
+/// Has a worker run where the configuration says, before anything else; where it says nothing, where this thread may.
+pub(super) fn pin(number: usize, reins: &Reins, config: &Config) {
+    let processors = processors_of(&config.listeners, number);
+    let set = match processors.is_empty() {
+        true => sched_getaffinity(Pid::from_raw(0)),
+        false => set_of(&processors),
+    };
+    match set {
+        Ok(set) => reins.order(Order::Pin(set)),
+        Err(error) => log::warn!(
+            "worker {number} runs on any processor: cpus={processors:?} is not a set of processors: {error}"
+        ),
+    }
+}
+
+fn set_of(processors: &[usize]) -> nix::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    processors
+        .iter()
+        .try_for_each(|&processor| set.set(processor))?;
+    Ok(set)
+}
+
 /// Starts a worker's thread.
 pub(super) fn start(
     number: usize,
@@ -164,6 +197,7 @@ pub(super) fn start(
         devices,
     };
     let (worker, reins) = Worker::new(outlets)?;
+    pin(number, &reins, &instance.config.load());
     let thread = std::thread::Builder::new()
         .name(format!("worker-{number}"))
         .spawn(move || worker.run())?;

@@ -1,7 +1,9 @@
 //! Interfaces that change, come and go.
 
-use crate::rig::{REFUSED, Rig};
-use testnet::lab::Topology;
+use crate::restart::{end, restarted};
+use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
+use std::time::Instant;
+use testnet::lab::{Lab, Topology};
 use testnet::namespace::{Namespace, run};
 
 const LISTEN: &str = "addLocal(\"192.0.2.1:53\", {xdp=true})\n";
@@ -10,10 +12,10 @@ const ADDRESS: &str = "192.0.2.1:53";
 /// Takes the interface towards clients away and brings another one of its name.
 const DELETE: &str = "link del enp1s0\n";
 
-fn create(rig: &Rig) {
+fn create(rig: &Rig, queues: u32) {
     let client = rig.lab.client();
     rig.ip(&format!(
-        "link add enp1s0 address 02:00:00:00:01:01 numtxqueues 2 numrxqueues 2 type veth peer name to-server netns {} address 02:00:00:00:01:64 numtxqueues 2 numrxqueues 2\n\
+        "link add enp1s0 address 02:00:00:00:01:01 numtxqueues {queues} numrxqueues {queues} type veth peer name to-server netns {} address 02:00:00:00:01:64 numtxqueues {queues} numrxqueues {queues}\n\
          link set enp1s0 up\naddress add 192.0.2.1/24 dev enp1s0\n",
         client.name()
     ));
@@ -71,11 +73,11 @@ fn deleted_and_made_anew() {
     let Some(mut rig) = rig("delete") else { return };
     rig.ip(DELETE);
     rig.says("enp1s0: the interface is gone: kernel sockets serve");
-    create(&rig);
+    create(&rig, 2);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     // At once, so that nobody sees that it was gone.
     rig.ip(DELETE);
-    create(&rig);
+    create(&rig, 2);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     assert_eq!(rig.changes("interface-gone"), 2.0);
     assert_eq!(rig.changes("attached"), 2.0);
@@ -107,37 +109,80 @@ fn down_and_up() {
     rig.server.stop().expect("a good end");
 }
 
+/// Sets how many queues there are: ours to receive from, and the clients' to send by, which must never be more.
+fn set_queues(lab: &Lab, count: &str) {
+    let set = |namespace: Namespace, interface, word| {
+        let set = namespace.run(|| run("ethtool", &["-L", interface, word, count]));
+        set.expect("the namespace").expect("ethtool");
+    };
+    let ours = || set(lab.server(), "enp1s0", "rx");
+    let theirs = || set(lab.client(), "to-server", "tx");
+    match count {
+        "4" => (ours(), theirs()),
+        _ => (theirs(), ours()),
+    };
+}
+
+/// Asks until a queue of each of these numbers has received something over AF_XDP.
+fn are_served_over_xdp(rig: &Rig, queues: &[&str]) {
+    let began = Instant::now();
+    let is_silent = |queue: &&&str| {
+        let labels = [("interface", "enp1s0"), ("queue", **queue)];
+        rig.metric("millrace_xsk_received", &labels) == 0.0
+    };
+    while let Some(silent) = queues.iter().find(is_silent) {
+        rig.is_served_again(ADDRESS);
+        assert!(
+            began.elapsed() < AF_XDP_AGAIN,
+            "queue {silent} is not served:\n{}",
+            rig.log()
+        );
+    }
+}
+
+/// Frames of a worker, whoever has them.
+fn owned_frames(rig: &Rig, worker: &str) -> f64 {
+    rig.metric("millrace_xsk_frames", &[("worker", worker)])
+}
+
 #[test]
-fn more_queues() {
+fn more_queues_than_workers() {
     let Some(lab) = Rig::lab("queues", Topology::FourQueues) else {
         return;
     };
-    let queues = |count: &'static str| {
-        let set = lab
-            .server()
-            .run(|| run("ethtool", &["-L", "enp1s0", "rx", count]));
-        set.expect("the namespace").expect("ethtool");
-    };
-    let peer = lab
-        .client()
-        .run(|| run("ethtool", &["-L", "to-server", "tx", "2"]));
-    peer.expect("the namespace").expect("ethtool");
-    queues("2");
-    let shared = LISTEN.replace("xdp", "reusePort=true, xdp");
-    // Three workers, for one queue more than there are.
-    let rig = Rig::start_in(lab, &(shared.repeat(3) + REFUSED));
-    rig.is_served_over_xdp(ADDRESS, "enp1s0");
-    let set = rig
-        .lab
-        .server()
-        .run(|| run("ethtool", &["-L", "enp1s0", "rx", "4"]));
-    set.expect("the namespace").expect("ethtool");
-    let mut rig = rig;
+    set_queues(&lab, "2");
+    let mut rig = Rig::start_in(lab, &(LISTEN.to_owned() + REFUSED));
+    are_served_over_xdp(&rig, &["0", "1"]);
+    set_queues(&rig.lab, "4");
     rig.says("enp1s0: it has 4 queues, had 2");
-    rig.says("queue 2 of enp1s0 is served over AF_XDP");
-    rig.says("queue 3 of enp1s0 is left to kernel sockets: there are 3 workers");
-    for _ in 0..20 {
-        rig.is_served_again(ADDRESS);
-    }
+    rig.says("queue 3 of enp1s0 has worker 1, which has another queue too");
+    are_served_over_xdp(&rig, &["0", "1", "2", "3"]);
+    // All of a worker's queues have its frames, and none is lost.
+    assert_eq!(
+        owned_frames(&rig, "1"),
+        rig.metric("millrace_xsk_umem_frames", &[("worker", "1")])
+    );
+    let said = rig.reload(&(LISTEN.to_owned() + REFUSED));
+    assert!(said.contains("configuration 2 serves"), "{said}");
+    are_served_over_xdp(&rig, &["0", "1", "2", "3"]);
+    // The next process has a worker for each.
+    restarted(&mut rig);
+    are_served_over_xdp(&rig, &["0", "1", "2", "3"]);
+    assert_eq!(
+        rig.metric("millrace_frames", &[("worker", "3"), ("owner", "pipeline")]),
+        0.0
+    );
+    assert_eq!(rig.log().matches("has worker 1, which").count(), 1);
+    end(rig.daemon());
+}
+
+#[test]
+fn an_interface_with_more_queues_than_workers_comes() {
+    let Some(mut rig) = rig("wider") else { return };
+    rig.ip(DELETE);
+    rig.says("enp1s0: the interface is gone: kernel sockets serve");
+    create(&rig, 4);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    are_served_over_xdp(&rig, &["0", "1", "2", "3"]);
     rig.server.stop().expect("a good end");
 }

@@ -9,6 +9,7 @@ mod interfaces;
 mod kept;
 mod looking;
 mod programs;
+mod resources;
 mod restart;
 mod rig;
 mod service;

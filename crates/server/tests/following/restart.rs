@@ -35,13 +35,13 @@ fn configuration(more: &str) -> String {
 }
 
 /// Asks at a fixed rate until it is told to end.
-struct Load {
+pub(crate) struct Load {
     end: Arc<AtomicBool>,
     asking: JoinHandle<(usize, usize)>,
 }
 
 impl Load {
-    fn start(rig: &Rig, name: &'static str) -> Load {
+    pub(crate) fn start(rig: &Rig, name: &'static str) -> Load {
         let end = Arc::new(AtomicBool::new(false));
         let (client, until) = (rig.lab.client(), Arc::clone(&end));
         let asking = std::thread::spawn(move || {
@@ -53,7 +53,7 @@ impl Load {
     }
 
     /// How many were asked; all must have been answered.
-    fn end(self) -> usize {
+    pub(crate) fn end(self) -> usize {
         self.end.store(true, Relaxed);
         let (asked, answered) = self.asking.join().expect("the client");
         assert_eq!(asked, answered, "{} lost", asked - answered);

@@ -7,7 +7,7 @@ use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::fs;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use testnet::dns::Query;
 
@@ -78,6 +78,83 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
     rig.server.stop().expect("a good end");
 }
 
+/// A Lua rule is stopped after 20 ms, and not called for a second (rules/lua-loop.scenario): others wait, and none is lost.
+#[test]
+fn a_rule_that_loops_costs_no_other_query() {
+    let loops = "addLocal(\"192.0.2.1:53\", {xdp=true})\n\
+                 addAction(\"loop.example.\", LuaAction(function(dq) while true do end end))\n"
+        .to_owned()
+        + REFUSED;
+    let Some(rig) = Rig::start("looping", &loops) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    let client = rig.lab.client();
+    let looping = std::thread::spawn(move || {
+        let query = Query::new("loop.example.", "A").expect("a query").octets();
+        let send = move || {
+            let began = Instant::now();
+            while began.elapsed() < HELD {
+                // From many ports: both workers get one.
+                let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+                socket.connect("192.0.2.1:53").expect("to connect");
+                socket.send(&query).expect("to send");
+                std::thread::park_timeout(EVERY * 10);
+            }
+        };
+        client.run(send).expect("the namespace");
+    });
+    let unanswered = send_for(&rig, HELD);
+    looping.join().expect("the client");
+    assert!(
+        rig.metric("millrace_lua_stopped", &[]) >= 2.0,
+        "{}",
+        rig.log()
+    );
+    assert!(unanswered.is_empty(), "{unanswered:?} lost");
+    rig.server.stop().expect("a good end");
+}
+
+/// Another daemon on the same address, ended when this is dropped.
+struct Second {
+    daemon: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Second {
+    fn start(rig: &Rig, configuration: &str) -> Second {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("second.lua");
+        fs::write(&file, "setACL(\"0.0.0.0/0\")\n".to_owned() + configuration)
+            .expect("a configuration");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        let control = folder.path().join("control");
+        command.arg("-C").arg(&file).arg("--control").arg(&control);
+        command.arg("--supervised").stdout(Stdio::null());
+        let daemon = rig.lab.server().spawn(&mut command, None);
+        let second = Second {
+            daemon: daemon.expect("a second daemon"),
+            _folder: folder,
+        };
+        let began = Instant::now();
+        while !control.exists() {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "no second daemon"
+            );
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        second
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
 #[test]
 fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     let listen = "addLocal(\"192.0.2.1:53\", {xdp=true, reusePort=true})\n".to_owned() + REFUSED;
@@ -86,28 +163,11 @@ fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     };
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     let first = rig.daemon();
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("second.lua");
-    fs::write(&file, "setACL(\"0.0.0.0/0\")\n".to_owned() + &listen).expect("a configuration");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
-    let control = folder.path().join("control");
-    command.arg("-C").arg(&file).arg("--control").arg(&control);
-    command.arg("--supervised").stdout(Stdio::null());
-    let second = rig.lab.server().spawn(&mut command, None);
-    let mut second = second.expect("a second daemon");
-    let began = Instant::now();
-    while !control.exists() {
-        assert!(
-            began.elapsed() < Duration::from_secs(20),
-            "no second daemon"
-        );
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    let second = Second::start(&rig, &listen);
     kill(first, Signal::SIGSTOP).expect("to stop it");
     let unanswered = send_for(&rig, HELD);
     kill(first, Signal::SIGCONT).expect("to let it go on");
-    second.kill().expect("to end the second one");
-    second.wait().expect("its end");
+    drop(second);
     let late = unanswered.iter().filter(|at| **at > NOTICED).count();
     assert!(
         late <= LATE,
@@ -115,6 +175,46 @@ fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     );
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     rig.server.stop().expect("a good end");
+}
+
+/// The rings and sockets of a killed process go with it: what comes from then on is the second one's, though the program may
+/// stay on the interface.
+fn killed(name: &str, first: &str) {
+    const LISTEN: &str = "addLocal(\"192.0.2.1:53\", {xdp=true, reusePort=true})\n";
+    let Some(rig) = Rig::start(name, &(first.to_owned() + LISTEN + REFUSED)) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    let by_sockets = LISTEN.replace("xdp=true, ", "") + REFUSED;
+    let second = Second::start(&rig, &by_sockets);
+    let first = rig.daemon();
+    let until_killed = Duration::from_millis(500);
+    let killer = std::thread::spawn(move || {
+        std::thread::park_timeout(until_killed);
+        kill(first, Signal::SIGKILL).expect("to kill it");
+    });
+    let unanswered = send_for(&rig, HELD);
+    killer.join().expect("the killer");
+    drop(second);
+    // What was in its buffers, and came while the kernel took it down (a debug build, a busy machine: some milliseconds).
+    let late = until_killed + NOTICED;
+    let lost_late = unanswered.iter().filter(|at| **at > late).count();
+    assert_eq!(lost_late, 0, "lost: {unanswered:?}");
+    assert!(
+        unanswered.iter().all(|at| *at + EVERY * 4 >= until_killed),
+        "lost before: {unanswered:?}"
+    );
+    println!("{} lost by the kill", unanswered.len());
+}
+
+#[test]
+fn a_killed_process_leaves_its_queries_to_the_second_one_at_once() {
+    killed("killed", "");
+}
+
+#[test]
+fn a_killed_process_leaves_its_queries_though_its_program_stays() {
+    killed("killed-kept", "millrace.setKeepXDP(true)\n");
 }
 
 /// When those queries were sent, after the beginning, that had no answer in the end.

@@ -49,7 +49,7 @@ const RX_RING_MIN: u32 = 1_024;
 
 /// All findings: of the machine, then of each interface.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
-    const MACHINE: [fn(&Facts) -> Finding; 9] = [
+    const MACHINE: [fn(&Facts) -> Finding; 10] = [
         kernel,
         btf,
         bpffs,
@@ -59,10 +59,11 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
         transparent_huge_pages,
         huge_pages,
         arp,
+        socket_polling,
     ];
     let mut findings: Vec<Finding> = MACHINE.iter().map(|check| check(facts)).collect();
     for interface in &facts.interfaces {
-        const OF_INTERFACE: [fn(&Interface, &Facts) -> Finding; 9] = [
+        const OF_INTERFACE: [fn(&Interface, &Facts) -> Finding; 10] = [
             channels,
             rx_ring,
             rss_udp4,
@@ -70,6 +71,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
             lro,
             tx_checksum,
             interrupts,
+            deferred_interrupts,
             reverse_path,
             other_program,
         ];
@@ -275,6 +277,18 @@ fn arp(facts: &Facts) -> Finding {
     )
 }
 
+/// net.core.busy_poll and busy_read have every program's poll() and read() spin, whatever it waits for.
+fn socket_polling(facts: &Facts) -> Finding {
+    const WHAT: &str = "busy polling of all sockets";
+    let (Some(poll), Some(read)) = (facts.busy_poll, facts.busy_read) else {
+        return finding(WHAT, "not told", Judgement::Unknown);
+    };
+    let value = format!("net.core.busy_poll {poll} µs, busy_read {read} µs");
+    let right = "0: a worker that waits for queries would burn its processor";
+    let command = "sysctl -w net.core.busy_poll=0 net.core.busy_read=0";
+    finding(WHAT, value, good_or(poll == 0 && read == 0, right, command))
+}
+
 // ---------------------------------------------------------------------------------------------------- interfaces
 
 /// One worker per queue: as many as there are processors, or as the card has.
@@ -445,6 +459,27 @@ fn interrupts(interface: &Interface, facts: &Facts) -> Finding {
         WHAT,
         value,
         good_or(single.len() >= wanted, right, command),
+    )
+}
+
+/// With either of them interrupts are held back for somebody who polls; millrace does not, so that frames would wait.
+fn deferred_interrupts(interface: &Interface, _: &Facts) -> Finding {
+    const WHAT: &str = "interrupts held back";
+    let (Some(times), Some(nanoseconds)) = (interface.defer_hard_irqs, interface.gro_flush_timeout)
+    else {
+        return of(interface, WHAT, "not told", Judgement::Unknown);
+    };
+    let folder = format!("/sys/class/net/{}", interface.name);
+    let command =
+        format!("echo 0 > {folder}/napi_defer_hard_irqs; echo 0 > {folder}/gro_flush_timeout");
+    let value = format!("napi_defer_hard_irqs {times}, gro_flush_timeout {nanoseconds} ns");
+    let right =
+        "both 0: they are for programs that poll, and a query waits for the time-out instead";
+    of(
+        interface,
+        WHAT,
+        value,
+        good_or(times == 0 && nanoseconds == 0, right, command),
     )
 }
 

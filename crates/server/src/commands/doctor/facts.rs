@@ -28,6 +28,9 @@ pub(super) struct Facts {
     pub(super) has_anycast: bool,
     pub(super) arp_ignore: Option<u64>,
     pub(super) arp_announce: Option<u64>,
+    /// net.core.busy_poll and busy_read, in microseconds.
+    pub(super) busy_poll: Option<u64>,
+    pub(super) busy_read: Option<u64>,
     pub(super) interfaces: Vec<Interface>,
 }
 
@@ -50,6 +53,9 @@ pub(super) struct Interface {
     pub(super) rp_filter: Option<u64>,
     /// The processors that handle each interrupt of a queue, as the kernel writes them: `2`, `0-3`.
     pub(super) affinities: Vec<String>,
+    /// How often an interrupt is left out, and after how many nanoseconds frames are looked for all the same.
+    pub(super) defer_hard_irqs: Option<u64>,
+    pub(super) gro_flush_timeout: Option<u64>,
     /// The id of a program that the running instance does not know.
     pub(super) foreign_program: Option<u32>,
     /// The file system's word: the machine's node that the card sits on; -1: there is but one.
@@ -121,6 +127,8 @@ impl Facts {
             has_anycast: false,
             arp_ignore: root.number("proc/sys/net/ipv4/conf/all/arp_ignore"),
             arp_announce: root.number("proc/sys/net/ipv4/conf/all/arp_announce"),
+            busy_poll: root.number("proc/sys/net/core/busy_poll"),
+            busy_read: root.number("proc/sys/net/core/busy_read"),
             interfaces: Vec::new(),
         }
     }
@@ -202,6 +210,8 @@ impl Root<'_> {
             tuning: Tuning::read(name).unwrap_or_default(),
             rp_filter: rp_filter("all").max(rp_filter(name)),
             affinities: self.affinities(name),
+            defer_hard_irqs: self.number(&format!("sys/class/net/{name}/napi_defer_hard_irqs")),
+            gro_flush_timeout: self.number(&format!("sys/class/net/{name}/gro_flush_timeout")),
             foreign_program: program.filter(|_| !own_programs.iter().any(|own| own == name)),
             node: self
                 .text(&format!("sys/class/net/{name}/device/numa_node"))

@@ -22,6 +22,8 @@ fn sound() -> Facts {
         has_anycast: true,
         arp_ignore: Some(1),
         arp_announce: Some(2),
+        busy_poll: Some(0),
+        busy_read: Some(0),
         interfaces: vec![interface("ens3f0"), interface("ens3f1")],
     }
 }
@@ -41,6 +43,8 @@ fn interface(name: &str) -> Interface {
         },
         rp_filter: Some(2),
         affinities: ["0", "1", "2", "3"].map(str::to_owned).to_vec(),
+        defer_hard_irqs: Some(0),
+        gro_flush_timeout: Some(0),
         foreign_program: None,
         node: Some(0),
     }
@@ -70,7 +74,7 @@ type Planted<T> = (&'static str, fn(&mut T));
 
 #[test]
 fn a_wrong_value_of_the_machine_is_found() {
-    let planted: [Planted<Facts>; 9] = [
+    let planted: [Planted<Facts>; 11] = [
         ("kernel", |facts| {
             facts.kernel = "5.4.0-42-generic".to_owned()
         }),
@@ -88,6 +92,12 @@ fn a_wrong_value_of_the_machine_is_found() {
             facts.huge_pages = Pages { all: 64, free: 0 }
         }),
         ("ARP", |facts| facts.arp_announce = Some(0)),
+        ("busy polling of all sockets", |facts| {
+            facts.busy_poll = Some(50)
+        }),
+        ("busy polling of all sockets", |facts| {
+            facts.busy_read = Some(50)
+        }),
     ];
     for (what, plant) in planted {
         let mut facts = sound();
@@ -98,7 +108,7 @@ fn a_wrong_value_of_the_machine_is_found() {
 
 #[test]
 fn a_wrong_value_of_an_interface_is_found() {
-    let planted: [Planted<Interface>; 10] = [
+    let planted: [Planted<Interface>; 12] = [
         ("queues", |interface| interface.queues = 2),
         ("queues", |interface| interface.queues = 8),
         ("receive ring", |interface| {
@@ -116,6 +126,12 @@ fn a_wrong_value_of_an_interface_is_found() {
         }),
         ("interrupts", |interface| {
             interface.affinities[3] = "2".to_owned()
+        }),
+        ("interrupts held back", |interface| {
+            interface.defer_hard_irqs = Some(2)
+        }),
+        ("interrupts held back", |interface| {
+            interface.gro_flush_timeout = Some(200_000)
         }),
         ("rp_filter", |interface| interface.rp_filter = Some(1)),
         ("other XDP programs", |interface| {
@@ -188,6 +204,9 @@ const FILES: &[(&str, &str)] = &[
     ("proc/irq/24/effective_affinity_list", "1\n"),
     ("proc/irq/25/smp_affinity_list", "0-1\n"),
     ("sys/class/net/ens3f0/device/numa_node", "1\n"),
+    ("sys/class/net/ens3f0/napi_defer_hard_irqs", "2\n"),
+    ("sys/class/net/ens3f0/gro_flush_timeout", "200000\n"),
+    ("proc/sys/net/core/busy_poll", "50\n"),
 ];
 
 #[test]
@@ -209,6 +228,7 @@ fn facts_are_read_from_files() {
         transparent_huge_pages: Some("madvise".to_owned()),
         huge_pages: Pages { all: 64, free: 60 },
         arp_ignore: Some(1),
+        busy_poll: Some(50),
         ..Facts::default()
     };
     assert_eq!(facts, expected);
@@ -216,6 +236,8 @@ fn facts_are_read_from_files() {
     assert_eq!(interface.rp_filter, Some(1), "the stricter one");
     assert_eq!(interface.affinities, ["1", "0-1"]);
     assert_eq!(interface.node, Some(1));
+    assert_eq!(interface.defer_hard_irqs, Some(2));
+    assert_eq!(interface.gro_flush_timeout, Some(200_000));
     fs::remove_file(root.join("proc/4242/comm")).unwrap();
     assert_eq!(Facts::of_machine(&Root(root)).memlock, Some(65_536));
 }

@@ -43,10 +43,10 @@ fn listener(
                 "a number of connections below 2^32",
             )?
             .map_or(0, |number: u32| number as usize),
+        cpus: options.get("cpus")?.unwrap_or_default(),
     };
     options.not_yet(&["interface"])?;
     options.no_effect_yet(&[
-        "cpus",
         "doTCP",
         "enableProxyProtocol",
         "maxInFlight",

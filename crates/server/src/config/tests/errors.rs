@@ -170,7 +170,7 @@ fn faults_are_collected_with_their_places() {
 #[test]
 fn what_only_observes_loads_and_is_remarked_once() {
     let state = state(
-        "for i=1,3 do addLocal('192.0.2.1', {reusePort=true, cpus={i}}) end snmpAgent(true)\n\
+        "for i=1,3 do addLocal('192.0.2.1', {reusePort=true, doTCP=true}) end snmpAgent(true)\n\
          addAction(AllRule(), SNMPTrapAction('x')) newServer{address='192.0.2.1', sockets=4, nosuch=1}",
         None,
     )
@@ -197,7 +197,7 @@ fn what_only_observes_loads_and_is_remarked_once() {
     assert_eq!(
         said,
         [
-            no_effect("1", "addLocal: cpus"),
+            no_effect("1", "addLocal: doTCP"),
             no_effect("1", "snmpAgent"),
             no_effect("2", "SNMPTrapAction"),
             no_effect("2", "newServer: sockets"),

@@ -11,11 +11,20 @@ fn configuration_a() {
     let listener = Listener {
         sockets: 8,
         reuse_port: true,
+        pinning: vec![Pinning::default(); 8],
         ..plain(address("192.0.2.1:53"))
     };
     assert_eq!(config.listeners, [listener]);
     assert_eq!(config.rules[0].selector.describe(), "All");
     assert_eq!(config.rules[0].action.describe(), "set rcode 5");
+}
+
+/// Of a line whose newXsk has this queue.
+fn pinning(queue: u32) -> Pinning {
+    Pinning {
+        queue: Some(queue),
+        processors: Vec::new(),
+    }
 }
 
 #[test]
@@ -31,6 +40,7 @@ fn configuration_b() {
         sockets: 2,
         reuse_port: true,
         xdp: Xdp::Queues(vec![queue(0), queue(1)]),
+        pinning: [0, 1].map(pinning).to_vec(),
         ..plain(address("192.0.2.1:53"))
     };
     assert_eq!(config.listeners, [listener]);

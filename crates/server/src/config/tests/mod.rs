@@ -3,13 +3,14 @@
 mod errors;
 mod examples;
 mod functions;
+mod pinning;
 mod reload;
 
 use super::error::ConfigError;
 use super::lua::state::LuaState;
 use super::pools::{PoolId, PoolNames};
 use super::spec::{Purpose, RemarkKind, Spec};
-use super::{Config, Listener, Overrides, Xdp, XskQueue, defaults, derive, load};
+use super::{Config, Listener, Overrides, Pinning, Xdp, XskQueue, defaults, derive, load};
 use crate::backend::policy::Policy;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ fn plain(address: SocketAddr) -> Listener {
         xdp: Xdp::Off,
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
         maximum_tcp_connections: 0,
+        pinning: vec![Pinning::default()],
     }
 }
 

@@ -205,6 +205,20 @@ impl Helper {
         Ok((Program::take_over(handed, descriptors)?, how))
     }
 
+    /// Puts our program on its interface once more, for queues that it does not run on yet; `ends` are those of
+    /// [`Program::ends`].
+    ///
+    /// # Errors
+    /// The kernel refuses: the interface is gone.
+    pub fn renew(&self, ends: &[OwnedFd]) -> Result<()> {
+        if self.process().is_none() {
+            return Ok(Program::renew(ends)?);
+        }
+        let ends: Vec<_> = ends.iter().map(AsFd::as_fd).collect();
+        self.ask(&Request::Renew, &ends)?;
+        Ok(())
+    }
+
     /// An AF_XDP socket that is bound to nothing, for this queue of an interface (index); with `memory` for frames registered,
     /// if there is some (xsk::Umem::shared_memory).
     ///

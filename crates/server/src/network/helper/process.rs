@@ -123,6 +123,10 @@ fn fulfil(request: &Request, mut with: Vec<OwnedFd>, program: &OwnProgram) -> Do
     match *request {
         Request::Attach { interface, keep } => attach(interface, keep),
         Request::OpenSocket { interface, queue } => open(interface, queue, with.pop()),
+        Request::Renew => {
+            Program::renew(&with)?;
+            Ok((Reply::Done, Vec::new()))
+        }
         Request::Bind { address } => bind(one(&mut with)?, address),
         Request::Spread { workers } => spread(one(&mut with)?, workers),
         Request::StartSuccessor => start(one(&mut with)?, program),

@@ -18,6 +18,8 @@ pub enum Request {
     /// An AF_XDP socket for a queue of an interface (index), with the memory that comes with it registered for its frames,
     /// if some does. [`Reply::Done`] with the socket.
     OpenSocket { interface: u32, queue: u32 },
+    /// The program and link that come with it: to put the one on the other once more. [`Reply::Done`].
+    Renew,
     /// To bind the TCP or UDP socket that comes with it. [`Reply::Done`].
     Bind { address: SocketAddr },
     /// The program that spreads datagrams, reading the heartbeats that come with it. [`Reply::Done`] with its parts.

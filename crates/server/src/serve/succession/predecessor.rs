@@ -162,7 +162,7 @@ impl Daemon {
             .iter()
             .map(|planned| planned.device.number)
         {
-            self.order(|| Order::Close(device));
+            self.order(|| Order::Close(device, None));
             self.needs.forget(device);
         }
         self.await_workers();

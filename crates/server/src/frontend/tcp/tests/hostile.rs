@@ -192,6 +192,7 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
         xdp: crate::config::Xdp::Off,
         tcp_listen_queue_size: 10,
         maximum_tcp_connections: 2,
+        pinning: Vec::new(),
     });
     scene.frontend.shared.set_config(config);
     let mut clients = Vec::new();
