@@ -27,16 +27,39 @@ pub struct Foreign {
 impl Foreign {
     /// Opens the socket map at `path` and the destination maps beside it (else where dnsdist's loader pins them), if the
     /// program attached to this interface (index) uses them: stale pins outlive their loaders and would serve nothing.
+    /// Needs CAP_SYS_ADMIN, to look at that program.
     pub fn open(interface: u32, path: &Path) -> Result<Foreign> {
+        Foreign::of(Foreign::maps(interface, path)?)
+    }
+
+    /// The maps alone, for a process that may not look: [`Foreign::of`].
+    pub fn maps(interface: u32, path: &Path) -> Result<Vec<OwnedFd>> {
         let used = maps_on(interface, path)?;
         let folder = path
             .parent()
             .filter(|folder| folder.join("xsk-destinations-v4").exists());
         let folder = folder.unwrap_or(Path::new(DESTINATIONS_FOLDER));
+        Ok(vec![
+            open_used(interface, path, &used)?,
+            open_used(interface, &folder.join("xsk-destinations-v4"), &used)?,
+            open_used(interface, &folder.join("xsk-destinations-v6"), &used)?,
+        ])
+    }
+
+    /// The maps that [`Foreign::maps`] has found.
+    pub fn of(maps: Vec<OwnedFd>) -> Result<Foreign> {
+        let maps: [OwnedFd; 3] = maps.try_into().map_err(|maps: Vec<_>| {
+            Error::Invalid(format!(
+                "{} maps of somebody else's program, not 3",
+                maps.len()
+            ))
+        })?;
+        let failed = |error| Error::system("taking the maps of somebody else's program", error);
+        let [sockets, destinations_v4, destinations_v6] = maps.map(Map::new);
         Ok(Foreign {
-            sockets: open_used(interface, path, &used)?,
-            destinations_v4: open_used(interface, &folder.join("xsk-destinations-v4"), &used)?,
-            destinations_v6: open_used(interface, &folder.join("xsk-destinations-v6"), &used)?,
+            sockets: sockets.map_err(failed)?,
+            destinations_v4: destinations_v4.map_err(failed)?,
+            destinations_v6: destinations_v6.map_err(failed)?,
             entered: HashSet::new(),
             served: HashSet::new(),
         })
@@ -120,7 +143,7 @@ fn maps_on(interface: u32, path: &Path) -> Result<Vec<u32>> {
     bpf::program_maps(&bpf::program_by_id(id).map_err(failed)?).map_err(failed)
 }
 
-fn open_used(interface: u32, path: &Path, used: &[u32]) -> Result<Map> {
+fn open_used(interface: u32, path: &Path, used: &[u32]) -> Result<OwnedFd> {
     let failed = |error| Error::system(format!("opening the pinned map {}", path.display()), error);
     let descriptor: OwnedFd = bpf::pinned(path).map_err(failed)?;
     let facts = bpf::describe_map(&descriptor).map_err(failed)?;
@@ -131,7 +154,7 @@ fn open_used(interface: u32, path: &Path, used: &[u32]) -> Result<Map> {
             "the XDP program attached there uses other maps",
         ));
     }
-    Map::new(descriptor).map_err(failed)
+    Ok(descriptor)
 }
 
 fn stale(interface: u32, path: &Path, reason: &str) -> Error {

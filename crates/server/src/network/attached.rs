@@ -29,7 +29,7 @@ impl Attached {
                 format!("AF_XDP program attached in {mode}"),
             )),
             (Err(error), Some(path)) if error.is_busy() => {
-                let foreign = Foreign::open(interface, Path::new(path))?;
+                let foreign = helper.open_maps(interface, Path::new(path))?;
                 let line = format!(
                     "AF_XDP through the maps of somebody else's program ({path}): without heartbeat, a stalled daemon is not noticed"
                 );

@@ -183,6 +183,7 @@ impl Daemon {
         self.services.check(&config.servers);
 
         let old = self.instance.listeners.all();
+        let before = self.instance.config.load_full();
         self.instance.listeners.replace(listeners.clone());
         self.instance.config.store(Arc::clone(&config));
         config.take_effect();
@@ -192,7 +193,7 @@ impl Daemon {
             self.services.accept(sockets);
         }
         for (number, worker) in self.workers.iter().enumerate() {
-            workers::pin(number, &worker.reins, &config);
+            workers::pin(number, &worker.reins, &config, &before.listeners);
         }
         let mut lines = self.plan_anew(&config);
         lines.extend(self.detach_unplanned());

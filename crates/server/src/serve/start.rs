@@ -121,6 +121,9 @@ impl Daemon {
     ) -> Result<Daemon, StartError> {
         let (lua, config) = load(&arguments, legacy.predecessor.is_some())?;
         let ground = ground(&arguments, config, legacy)?;
+        if !uses_others_maps(&ground.instance.config.load()) {
+            helper.forgo();
+        }
         Daemon::on(ground, arguments, Arc::new(helper), lua, legacy)
     }
 
@@ -455,6 +458,14 @@ pub(super) fn wants_xdp(config: &Config) -> bool {
     let listeners = config.listeners.iter().map(|listener| &listener.xdp);
     let servers = config.servers.iter().map(|server| &server.options.xdp);
     listeners.chain(servers).any(|xdp| *xdp != Xdp::Off)
+}
+
+/// Whether a listener or a server names queues by newXsk, and with them the map of a program that may be somebody else's.
+fn uses_others_maps(config: &Config) -> bool {
+    let listeners = config.listeners.iter().map(|listener| &listener.xdp);
+    let servers = config.servers.iter().map(|server| &server.options.xdp);
+    let mut all = listeners.chain(servers);
+    all.any(|xdp| matches!(xdp, Xdp::Queues(_)))
 }
 
 /// The part of a plan whose devices have a program.

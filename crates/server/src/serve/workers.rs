@@ -1,7 +1,7 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
 use super::start::wants_xdp;
-use crate::config::{Config, processors_of};
+use crate::config::{Config, Listener, processors_of};
 use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;
 use crate::instance::Instance;
@@ -161,9 +161,13 @@ pub(super) fn bound(
     }
 }
 
-/// Has a worker run where the configuration says, before anything else; where it says nothing, where this thread may.
-pub(super) fn pin(number: usize, reins: &Reins, config: &Config) {
+/// Has a worker run where the configuration says, if that is something else than `before`; where it says nothing any more,
+/// where this thread may.
+pub(super) fn pin(number: usize, reins: &Reins, config: &Config, before: &[Listener]) {
     let processors = processors_of(&config.listeners, number);
+    if processors == processors_of(before, number) {
+        return;
+    }
     let set = match processors.is_empty() {
         true => sched_getaffinity(Pid::from_raw(0)),
         false => set_of(&processors),
@@ -197,7 +201,7 @@ pub(super) fn start(
         devices,
     };
     let (worker, reins) = Worker::new(outlets)?;
-    pin(number, &reins, &instance.config.load());
+    pin(number, &reins, &instance.config.load(), &[]);
     let thread = std::thread::Builder::new()
         .name(format!("worker-{number}"))
         .spawn(move || worker.run())?;

@@ -2,7 +2,11 @@
 
 use crate::rig::{REFUSED, Rig};
 use libbpf_rs::Link;
-use testnet::lab::Topology;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use testnet::lab::{Lab, Topology};
+use testnet::namespace::run;
 use xsk::nic::Nic;
 use xsk::{AttachMode, Program};
 
@@ -57,6 +61,77 @@ fn ours_taken_off_comes_back_and_anothers_is_left_alone() {
     drop(other);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     assert_eq!(rig.changes("program-gone"), 2.0);
+    rig.server.stop().expect("a good end");
+}
+
+/// Somebody else's program with maps in dnsdist's layout, on the interface towards clients; where its maps are pinned. `None`:
+/// there are no tools to make it.
+fn dnsdist_like(lab: &Lab) -> Option<PathBuf> {
+    let tools = ["clang", "bpftool"].into_iter();
+    let mut missing = tools.filter(|tool| Command::new(tool).arg("--version").output().is_err());
+    if let Some(tool) = missing.next() {
+        println!("SKIP: somebody else's program cannot be made: {tool} is not installed");
+        return None;
+    }
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../xsk/tests/veth/foreign.bpf.c"
+    );
+    let text = |path: PathBuf| path.to_str().expect("a path in UTF-8").to_owned();
+    let object = text(lab.ledger().folder().join("foreign.bpf.o"));
+    let (program, maps) = (lab.bpffs().join("foreign"), lab.bpffs().join("elsewhere"));
+    let (program, folder) = (text(program), text(maps.clone()));
+    let compile =
+        format!("-O2 -g -target bpf -I/usr/include/x86_64-linux-gnu -c {source} -o {object}");
+    let load = format!("prog load {object} {program} type xdp pinmaps {folder}");
+    let attach = format!("net attach xdpdrv pinned {program} dev enp1s0");
+    let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let run_line = |tool, line: String| {
+        let line = words(&line);
+        run(tool, &line.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    run_line("clang", compile).expect("to compile");
+    run_line("bpftool", load).expect("to load");
+    let attached = lab.server().run(|| run_line("bpftool", attach));
+    attached.expect("the namespace").expect("to attach");
+    Some(maps)
+}
+
+/// Puts the pins where dnsdist's loader has them.
+fn pin(lab: &Lab, maps: &Path) {
+    let folder = lab.bpffs().join("dnsdist");
+    fs::create_dir(&folder).expect("a folder");
+    let names = [
+        ("destinations_v4", "xsk-destinations-v4"),
+        ("destinations_v6", "xsk-destinations-v6"),
+        ("xskmap", "xskmap"),
+    ];
+    for (from, to) in names {
+        fs::rename(maps.join(from), folder.join(to)).expect("to move a pin");
+    }
+}
+
+/// What takes CAP_SYS_ADMIN is done by the helper, long after the daemon has none.
+#[test]
+fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
+    let Some(lab) = Rig::lab("maps", Topology::TwoInterfaces) else {
+        return;
+    };
+    let Some(maps) = dnsdist_like(&lab) else {
+        return;
+    };
+    let by_hand = "for i=0,1 do\n\
+                     local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
+                     addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
+                   end\n"
+    .to_owned()
+        + REFUSED;
+    let mut rig = Rig::start_in(lab, &by_hand);
+    rig.says("no AF_XDP on enp1s0, kernel sockets serve");
+    rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
+    pin(&rig.lab, &maps);
+    rig.says("AF_XDP through the maps of somebody else's program (/sys/fs/bpf/dnsdist/xskmap)");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }
 

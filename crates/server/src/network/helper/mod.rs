@@ -29,10 +29,11 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use successor::OwnProgram;
-use xsk::{Handed, Program, Pulses, Socket, Spread};
+use xsk::{Foreign, Handed, Program, Pulses, Socket, Spread};
 
 /// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
 const ANSWERS_WITHIN: i64 = 10;
@@ -203,6 +204,29 @@ impl Helper {
             kept,
         };
         Ok((Program::take_over(handed, descriptors)?, how))
+    }
+
+    /// The pinned maps of somebody else's program on an interface (index), if it uses the socket map at `path`.
+    ///
+    /// # Errors
+    /// It does not, or this takes CAP_SYS_ADMIN, which is not there: no newXsk was in the configuration at start.
+    pub fn open_maps(&self, interface: u32, path: &Path) -> Result<Foreign> {
+        if self.process().is_none() {
+            return Ok(Foreign::open(interface, path)?);
+        }
+        let path = path.to_owned();
+        let (_, maps) = self.ask(&Request::OpenMaps { interface, path }, &[])?;
+        Ok(Foreign::of(maps)?)
+    }
+
+    /// Nothing of somebody else's will be used.
+    pub fn forgo(&self) {
+        // Without a helper there is nothing to give up; one that cannot is as privileged as before.
+        if self.process().is_some()
+            && let Err(error) = self.ask(&Request::Forgo, &[])
+        {
+            log::warn!("the privileged helper process keeps CAP_SYS_ADMIN: {error}");
+        }
     }
 
     /// Puts our program on its interface once more, for queues that it does not run on yet; `ends` are those of

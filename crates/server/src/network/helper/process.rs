@@ -16,10 +16,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use xsk::nic::Nic;
-use xsk::{AttachMode, Program, Pulses, Socket, Spread};
+use xsk::{AttachMode, Foreign, Program, Pulses, Socket, Spread};
 
 /// What the helper keeps of what there is, and for what.
-const KEPT: [Capability; 10] = [
+const KEPT: [Capability; 11] = [
     // Programs on interfaces.
     Capability::CAP_NET_ADMIN,
     // Programs and maps.
@@ -37,7 +37,11 @@ const KEPT: [Capability; 10] = [
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,
     Capability::CAP_CHOWN,
+    MAPS,
 ];
+
+/// To look at somebody else's program, whose maps are used (newXsk). A configuration without that has it given up after the start.
+const MAPS: Capability = Capability::CAP_SYS_ADMIN;
 
 type Done = Result<(Reply, Vec<OwnedFd>), HelperError>;
 
@@ -127,6 +131,11 @@ fn fulfil(request: &Request, mut with: Vec<OwnedFd>, program: &OwnProgram) -> Do
             Program::renew(&with)?;
             Ok((Reply::Done, Vec::new()))
         }
+        Request::OpenMaps {
+            interface,
+            ref path,
+        } => Ok((Reply::Done, Foreign::maps(interface, path)?)),
+        Request::Forgo => forgo(),
         Request::Bind { address } => bind(one(&mut with)?, address),
         Request::Spread { workers } => spread(one(&mut with)?, workers),
         Request::StartSuccessor => start(one(&mut with)?, program),
@@ -212,6 +221,15 @@ fn check_socket(socket: &OwnedFd, address: SocketAddr) -> Result<(), HelperError
         )));
     }
     Ok(())
+}
+
+fn forgo() -> Done {
+    let sets = [CapSet::Effective, CapSet::Permitted];
+    let dropped = sets
+        .into_iter()
+        .try_for_each(|set| caps::drop(None, set, MAPS));
+    dropped.map_err(|error| refused(error.to_string()))?;
+    Ok((Reply::Done, Vec::new()))
 }
 
 fn spread(pulses: OwnedFd, workers: u32) -> Done {

@@ -20,6 +20,11 @@ pub enum Request {
     OpenSocket { interface: u32, queue: u32 },
     /// The program and link that come with it: to put the one on the other once more. [`Reply::Done`].
     Renew,
+    /// The pinned maps of somebody else's program on an interface (index), by the path of its socket map. [`Reply::Done`] with
+    /// them.
+    OpenMaps { interface: u32, path: PathBuf },
+    /// To give up what only [`Request::OpenMaps`] takes. [`Reply::Done`].
+    Forgo,
     /// To bind the TCP or UDP socket that comes with it. [`Reply::Done`].
     Bind { address: SocketAddr },
     /// The program that spreads datagrams, reading the heartbeats that come with it. [`Reply::Done`] with its parts.
