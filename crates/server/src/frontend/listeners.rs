@@ -342,6 +342,7 @@ mod tests {
             xdp: Xdp::Off,
             tcp_listen_queue_size: 128,
             maximum_tcp_connections: 0,
+            pinning: Vec::new(),
         }
     }
 

@@ -89,6 +89,7 @@ pub(super) fn listener(address: &str, xdp: Xdp) -> Listener {
         xdp,
         tcp_listen_queue_size: 10,
         maximum_tcp_connections: 0,
+        pinning: Vec::new(),
     }
 }
 

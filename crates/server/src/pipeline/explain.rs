@@ -403,6 +403,7 @@ mod tests {
                 xdp: Xdp::Off,
                 tcp_listen_queue_size: 0,
                 maximum_tcp_connections: 0,
+                pinning: Vec::new(),
             }],
             servers: servers.to_vec(),
             pools: vec![Some(Arc::new(pool))],
