@@ -254,5 +254,5 @@ fn this_machine_can_be_looked_at() {
         facts.processors >= 1 && !facts.kernel.is_empty(),
         "{facts:?}"
     );
-    assert_eq!(all(&facts).len(), 18);
+    assert_eq!(all(&facts).len(), 20);
 }
