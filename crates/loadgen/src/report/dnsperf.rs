@@ -307,21 +307,34 @@ Answers:
             text.contains("The generator itself was the limit: 3 answers"),
             "{text}"
         );
-        let busy = Measurement {
-            busy: 0.97,
-            ..measured.clone()
-        };
-        assert!(busy.limits()[0].contains("at work 97% of the time"));
-        let waited = Measurement {
+    }
+
+    #[test]
+    fn what_the_limit_was_is_said() {
+        let measured = Measurement {
+            duration: Duration::from_secs(2),
+            tally: Tally {
+                sent: 4,
+                ..Tally::default()
+            },
+            interrupted: 0,
             overflowed: 0,
-            ..measured
+            busy: 0.5,
+            rate: Some(4.0),
+            connections: Connections::default(),
+            end: End::TimeLimit,
         };
         assert_eq!(
-            waited.limits(),
+            measured.limits(),
             [
                 "2 queries a second were sent of 4 asked for: as many waited for their answers as may (-q)."
             ]
         );
+        let busy = Measurement {
+            busy: 0.97,
+            ..measured
+        };
+        assert!(busy.limits()[0].contains("at work 97% of the time"));
     }
 
     #[test]
