@@ -42,6 +42,18 @@ pub(crate) fn shared(config: Config) -> Arc<Shared> {
     Arc::new(Shared::new(Arc::new(ArcSwap::from_pointee(config)), shard))
 }
 
+/// Waits until `what` is so, for ten seconds at most: a counter gives nothing to await, so whoever else can run does.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let ten_seconds = std::time::Duration::from_secs(10);
+    let waited = tokio::time::timeout(ten_seconds, so).await;
+    assert!(waited.is_ok(), "not in ten seconds: {what}");
+}
+
 /// A backend on loopback: `serve` gets each connection.
 pub(crate) async fn backend<F>(serve: impl Fn(TcpStream) -> F + Send + 'static) -> SocketAddr
 where

@@ -9,7 +9,9 @@ use crate::counters::Counter;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
 use crate::pipeline::scene::query;
 use crate::runtime::Decision;
-use crate::runtime::fixture::{self, backend, config, framed, read, response, shared, write};
+use crate::runtime::fixture::{
+    self, backend, config, framed, read, response, shared, until, write,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -219,12 +221,8 @@ async fn a_query_that_is_dropped_is_no_longer_outstanding() {
         _ = seen.recv() => {}
     }
     assert_eq!(scene.server().outstanding.get(), 0);
-    let closed = async {
-        while scene.server().tcp.connections.load(Relaxed) > 0 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(2), closed).await.unwrap();
+    let open = || scene.server().tcp.connections.load(Relaxed);
+    until("its connection is closed", || open() == 0).await;
 }
 
 #[tokio::test]
@@ -346,13 +344,8 @@ async fn idle_connections_are_few_and_short() {
     assert_eq!(five, (true, true, true, true, true));
     assert_eq!(connections.load(Relaxed), 5, "one query each at a time");
     let open = || asked.server.tcp.connections.load(Relaxed);
-    let until = |count| async move {
-        while open() > count {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(2), until(2)).await.unwrap();
-    timeout(Duration::from_secs(2), until(0)).await.unwrap();
+    until("two are kept", || open() <= 2).await;
+    until("none is kept for long", || open() == 0).await;
 }
 
 // ---------------------------------------------------------------------------------------------- several servers
@@ -411,12 +404,8 @@ async fn the_first_good_answer_wins_over_tcp() {
     assert_eq!(sum(|server| server.extra_queries.sum()), 2);
     assert_eq!(shared.shard.drops(DropReason::ResponseHeld), 1);
     // The loser is counted when it answers.
-    let lost = async {
-        while shared.shard.drops(DropReason::ResponseLost) == 0 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(2), lost).await.unwrap();
+    let lost = || shared.shard.drops(DropReason::ResponseLost);
+    until("the loser has answered", || lost() > 0).await;
     assert_eq!(sum(|server| server.outstanding.get() as u64), 0);
 }
 

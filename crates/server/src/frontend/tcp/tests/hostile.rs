@@ -1,7 +1,7 @@
 //! Clients that want too much (F31): what they take is bounded, and the next one is served.
 
 use super::*;
-use crate::runtime::fixture::answering;
+use crate::runtime::fixture::{answering, until};
 
 /// More connections than may be: those there are stay, the others are closed; when they have been idle for long, there is
 /// room again.
@@ -16,23 +16,11 @@ async fn a_thousand_idle_connections_leave_room_again() {
     for _ in 0..1_000 {
         idle.push(scene.connect().await);
     }
-    let refused = async {
-        while scene.counters.figures().refused < 600 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(5), refused)
-        .await
-        .expect("600 of them find no place");
+    let figures = || scene.counters.figures();
+    until("600 of them find no place", || figures().refused >= 600).await;
     assert_eq!(scene.counters.figures().connections_maximum, 400);
-    let gone = async {
-        while scene.counters.figures().connections > 0 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(5), gone)
-        .await
-        .expect("the others are closed for their silence");
+    let silent = "the others are closed for their silence";
+    until(silent, || figures().connections == 0).await;
     let mut client = scene.connect().await;
     write(&mut client, &asking("refused.example.", 7)).await;
     assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(7));
@@ -123,15 +111,11 @@ async fn a_transfer_that_nobody_reads_is_cut_off() {
     let mut client = scene.connect().await;
     write(&mut client, &transfer(1)).await;
     let mut held = 0;
-    let cut_off = async {
-        while scene.counters.figures().died_sending_response == 0 {
-            held = held.max(scene.frontend.shared.memory.used());
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(10), cut_off)
-        .await
-        .expect("it is cut off");
+    until("it is cut off", || {
+        held = held.max(scene.frontend.shared.memory.used());
+        scene.counters.figures().died_sending_response > 0
+    })
+    .await;
     assert!(held < 400_000, "{held} bytes held for one slow reader");
     let mut other = scene.connect().await;
     write(&mut other, &asking("refused.example.", 2)).await;
