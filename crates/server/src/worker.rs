@@ -391,7 +391,9 @@ impl Worker {
         // Of races: no server had more than an error to say. Without races and timeout rules nothing is allocated.
         let mut over = Vec::new();
         let has_rules = !self.config.load().chains.timeout.is_empty();
-        exchanges.expire(&mut self.share, now, &self.shard, waiting, |waiting| {
+        let shard = &self.shard;
+        exchanges.expire(&mut self.share, now, shard, waiting, |waiting| {
+            respond::timed_out(waiting, now, shard);
             if waiting.held_rcode != 0 || has_rules {
                 over.push(waiting.clone());
             }

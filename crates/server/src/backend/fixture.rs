@@ -1,5 +1,6 @@
 //! For tests: servers and pools as `newServer(address)` makes them.
 
+use super::lazy::LazyOptions;
 use super::policy::{Circle, Policy};
 use super::pool::Pool;
 use super::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
@@ -24,7 +25,10 @@ pub(crate) fn options(address: &str) -> ServerOptions {
         tcp_only: false,
         use_client_subnet: false,
         disable_zero_scope: false,
+        reconnect_on_up: false,
         tcp_in_flight: 1,
+        tcp_maximum_connections: 0,
+        tcp_attempts: None,
         source: None,
         health: HealthOptions {
             mode: HealthMode::Up,
@@ -38,6 +42,9 @@ pub(crate) fn options(address: &str) -> ServerOptions {
             must_resolve: false,
             set_cd: false,
             over_tcp: false,
+            function: None,
+            is_lazy: false,
+            lazy: LazyOptions::default(),
         },
         xdp: Xdp::Off,
         mac: None,

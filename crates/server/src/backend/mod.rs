@@ -5,6 +5,7 @@ pub mod exchange;
 #[cfg(test)]
 pub(crate) mod fixture;
 pub mod health;
+pub mod lazy;
 pub mod policy;
 pub mod pool;
 pub mod ports;

@@ -1,10 +1,13 @@
 //! One backend: what the configuration says of it, and its live state, shared by all workers.
 
+use super::health::CheckFunction;
+use super::lazy::{LazyOptions, Sample};
 use super::quantile::Percentile95;
 use super::trust::XskTrust;
 use crate::clock::Now;
 use crate::config::Xdp;
-use crate::counters::Sharded;
+use crate::counters::{Lane, Sharded};
+use crate::pipeline::drop::DropReason;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -36,8 +39,14 @@ pub struct ServerOptions {
     pub use_client_subnet: bool,
     /// disableZeroScope: no answer of its is kept for all networks.
     pub disable_zero_scope: bool,
+    /// reconnectOnUp: when it is up again, nothing goes by connections of before.
+    pub reconnect_on_up: bool,
     /// maxInFlight: queries on one TCP connection at a time, at least 1.
     pub tcp_in_flight: usize,
+    /// maxConcurrentTCPConnections: connections to it at a time; 0 is no limit.
+    pub tcp_maximum_connections: usize,
+    /// retries: connections that are tried for one query. `None`: a new one where one that was kept has ended, no more.
+    pub tcp_attempts: Option<u32>,
     /// `source`: an address.
     pub source: Option<IpAddr>,
     pub health: HealthOptions,
@@ -63,6 +72,12 @@ pub struct HealthOptions {
     pub must_resolve: bool,
     pub set_cd: bool,
     pub over_tcp: bool,
+    /// checkFunction: has the last word on what a check asks.
+    pub function: Option<CheckFunction>,
+    /// healthCheckMode lazy, or setLazyAuto: checks begin when queries fail.
+    pub is_lazy: bool,
+    /// How then.
+    pub lazy: LazyOptions,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +121,11 @@ pub struct Server {
     pub timeouts: Sharded,
     pub send_errors: Sharded,
     pub nonmatching: Sharded,
+    /// Messages of its that are no DNS.
+    pub noncompliant: Sharded,
     pub health: Arc<HealthCounters>,
+    /// What became of the last queries; `None` but for lazy checks.
+    pub sample: Option<Box<Sample>>,
     /// firstAvailable's limit, and how much of it is used.
     rate: Option<Rate>,
     allowance: Bucket,
@@ -131,7 +150,9 @@ impl Server {
         let rate = (options.qps > 0).then(|| Rate::new(options.qps, options.qps));
         Server {
             number,
-            state: State::new(options.health.mode),
+            state: State::new(&options.health),
+            sample: (options.health.is_lazy)
+                .then(|| Box::new(Sample::new(options.health.lazy.clone()))),
             options,
             xsk: XskPath::default(),
             trust: XskTrust::default(),
@@ -142,6 +163,7 @@ impl Server {
             timeouts: Sharded::default(),
             send_errors: Sharded::default(),
             nonmatching: Sharded::default(),
+            noncompliant: Sharded::default(),
             health: Arc::default(),
             rate,
             allowance: Bucket::default(),
@@ -172,6 +194,7 @@ impl Server {
             timeouts: old.timeouts.clone(),
             send_errors: old.send_errors.clone(),
             nonmatching: old.nonmatching.clone(),
+            noncompliant: old.noncompliant.clone(),
             health: Arc::clone(&old.health),
             tcp: Arc::clone(&old.tcp),
             ..new
@@ -185,6 +208,32 @@ impl Server {
             return address.to_string();
         }
         format!("{name} ({address})")
+    }
+
+    /// Counts a message of its that nobody gets.
+    pub fn count_junk(&self, reason: DropReason, lane: Lane) {
+        match reason {
+            DropReason::ResponseMalformed => self.noncompliant.count(lane),
+            // It answers something, if late.
+            DropReason::ResponseLate => {}
+            _ => self.nonmatching.count(lane),
+        }
+    }
+
+    /// An answer of its has come: something for lazy checks.
+    #[inline]
+    pub fn note_answer(&self, code: u16) {
+        if let Some(sample) = &self.sample {
+            sample.answered(code);
+        }
+    }
+
+    /// A query that it did not answer, or did not get.
+    #[inline]
+    pub fn note_failure(&self) {
+        if let Some(sample) = &self.sample {
+            sample.failed();
+        }
     }
 
     /// Whether one more query is within `qps`; it is counted then.
@@ -287,10 +336,11 @@ pub struct State {
 }
 
 impl State {
-    fn new(mode: HealthMode) -> State {
+    /// Nothing is known yet; lazy checks take that for up.
+    fn new(health: &HealthOptions) -> State {
         State {
-            mode: AtomicU8::new(mode as u8),
-            up: AtomicU8::new(0),
+            mode: AtomicU8::new(health.mode as u8),
+            up: AtomicU8::new(u8::from(health.is_lazy)),
         }
     }
 

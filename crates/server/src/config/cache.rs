@@ -1,5 +1,7 @@
 //! What `newPacketCache` was given: the contract between the configuration and the packet cache.
 
+use std::time::Duration;
+
 /// Options of a packet cache, times in seconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheOptions {
@@ -51,6 +53,25 @@ impl CacheOptions {
                 wire::codes::edns_option::PADDING,
             ],
             maximum_entry_size: 4_096,
+        }
+    }
+}
+
+/// When caches are looked through for what has expired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cleaning {
+    /// setCacheCleaningDelay: how often; zero is never.
+    pub delay: Duration,
+    /// setCacheCleaningPercentage: how much of a cache is to be free then, if so much has expired.
+    pub percentage: u8,
+}
+
+impl Default for Cleaning {
+    /// dnsdist's defaults.
+    fn default() -> Cleaning {
+        Cleaning {
+            delay: Duration::from_secs(60),
+            percentage: 100,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Defaults of dnsdist (its manual: addLocal, setACL, setWebserverConfig, newServer).
 
+use crate::backend::lazy::LazyOptions;
 use crate::backend::server::{HealthMode, HealthOptions, ServerOptions};
 use crate::pipeline::acl::Netmask;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -62,7 +63,10 @@ pub(super) fn server(address: SocketAddr) -> ServerOptions {
         tcp_only: false,
         use_client_subnet: false,
         disable_zero_scope: false,
+        reconnect_on_up: false,
         tcp_in_flight: 1,
+        tcp_maximum_connections: 0,
+        tcp_attempts: None,
         source: None,
         health: HealthOptions {
             mode: HealthMode::Auto,
@@ -76,6 +80,9 @@ pub(super) fn server(address: SocketAddr) -> ServerOptions {
             must_resolve: false,
             set_cd: false,
             over_tcp: false,
+            function: None,
+            is_lazy: false,
+            lazy: LazyOptions::default(),
         },
         xdp: super::Xdp::Off,
         mac: None,

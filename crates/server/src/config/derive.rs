@@ -99,6 +99,7 @@ fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
                 tcp_listen_queue_size: line.tcp_listen_queue_size,
                 maximum_tcp_connections: line.maximum_tcp_connections,
                 pinning: vec![Pinning::of(line)],
+                tcp_in_flight: line.tcp_in_flight,
             }),
         }
     }
@@ -117,6 +118,7 @@ fn default_listener() -> Listener {
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
         maximum_tcp_connections: 0,
         pinning: vec![Pinning::default()],
+        tcp_in_flight: 0,
     }
 }
 
@@ -135,6 +137,7 @@ fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault
     listener.tcp_listen_queue_size = listener
         .tcp_listen_queue_size
         .max(line.tcp_listen_queue_size);
+    listener.tcp_in_flight = listener.tcp_in_flight.max(line.tcp_in_flight);
     // One line without a limit takes all that come.
     listener.maximum_tcp_connections = match (
         listener.maximum_tcp_connections,

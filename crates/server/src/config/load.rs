@@ -101,5 +101,6 @@ fn plain_listener(address: SocketAddr) -> ListenerSpec {
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
         maximum_tcp_connections: 0,
         cpus: Vec::new(),
+        tcp_in_flight: 0,
     }
 }

@@ -23,6 +23,7 @@ mod uuid;
 pub mod web;
 pub mod zones;
 
+pub use cache::Cleaning;
 pub use derive::derive;
 pub use error::ConfigError;
 pub use load::{Overrides, load};
@@ -41,6 +42,7 @@ use crate::pipeline::acl::Netmasks;
 use crate::pipeline::authority::Authority;
 #[cfg(doc)]
 use crate::pipeline::query::Protocol;
+use crate::pipeline::rings::RingOptions;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
 use console::Console;
@@ -158,6 +160,8 @@ pub struct Listener {
     pub maximum_tcp_connections: usize,
     /// cpus of each `addLocal` line.
     pub pinning: Vec<Pinning>,
+    /// maxInFlight: queries on a TCP connection at a time; 0 is as many as usual.
+    pub tcp_in_flight: usize,
 }
 
 /// Where AF_XDP is wanted for a listener or a server.
@@ -197,16 +201,20 @@ pub struct Tuning {
     pub drop_empty_queries: bool,
     /// setServFailWhenNoServer.
     pub servfail_when_no_server: bool,
+    /// setVerboseHealthChecks: checks that fail are logged.
+    pub verbose_health_checks: bool,
     /// setStaleCacheEntriesTTL, in seconds: when no server of a pool is up, its cache serves what expired no longer ago.
     pub stale_cache_entries_ttl: u32,
+    /// setCacheCleaningDelay, setCacheCleaningPercentage.
+    pub cleaning: Cleaning,
     /// setAddEDNSToSelfGeneratedResponses.
     pub edns_in_self_generated: bool,
     /// setPayloadSizeOnSelfGeneratedAnswers, in bytes.
     pub payload_size_self_generated: u16,
     /// setMaxTCPClientThreads … and its relatives: the limits of crate::frontend::tcp.
     pub tcp: TcpTuning,
-    /// setRingBuffersSize: entries of each ring, over all workers.
-    pub ring_entries: usize,
+    /// setRingBuffersSize, setRingBuffersOptions: taken at start.
+    pub rings: RingOptions,
     pub policies: PolicyTuning,
     /// What servers with useClientSubnet are told.
     pub subnets: SubnetTuning,
@@ -258,7 +266,9 @@ impl Default for Tuning {
             maximum_udp_outstanding: 65_535,
             drop_empty_queries: false,
             servfail_when_no_server: false,
+            verbose_health_checks: false,
             stale_cache_entries_ttl: 0,
+            cleaning: Cleaning::default(),
             edns_in_self_generated: true,
             payload_size_self_generated: 1_232,
             tcp: TcpTuning {
@@ -277,7 +287,7 @@ impl Default for Tuning {
                 maximum_cached_connections: 10,
                 downstream_idle_timeout: Duration::from_secs(300),
             },
-            ring_entries: 10_000,
+            rings: RingOptions::default(),
             policies: PolicyTuning::default(),
             subnets: SubnetTuning::default(),
             allow_empty_responses: false,

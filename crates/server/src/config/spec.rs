@@ -94,6 +94,8 @@ pub struct ListenerSpec {
     pub maximum_tcp_connections: usize,
     /// cpus: processors by number.
     pub cpus: Vec<usize>,
+    /// maxInFlight: queries on a TCP connection at a time; 0 is as many as usual.
+    pub tcp_in_flight: usize,
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.

@@ -3,6 +3,7 @@
 use super::secret::Secret;
 use crate::pipeline::acl::{Netmask, Netmasks};
 use axum::http::{HeaderName, HeaderValue};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -41,6 +42,8 @@ pub struct WebOptions {
     /// `maxConcurrentConnections`; 0 is no limit.
     pub maximum_connections: usize,
     pub api: ApiWrites,
+    /// registerWebHandler: paths of pages that functions of the configuration make.
+    pub pages: BTreeSet<String>,
 }
 
 /// `setAPIWritable(allow [, directory])`.
@@ -65,6 +68,7 @@ impl Default for WebOptions {
             add_instance_label: false,
             maximum_connections: 100,
             api: ApiWrites::default(),
+            pages: BTreeSet::new(),
         }
     }
 }

@@ -9,6 +9,7 @@
 
 mod admission;
 mod api;
+mod custom;
 mod objects;
 mod pages;
 

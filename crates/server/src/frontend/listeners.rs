@@ -343,6 +343,7 @@ mod tests {
             tcp_listen_queue_size: 128,
             maximum_tcp_connections: 0,
             pinning: Vec::new(),
+            tcp_in_flight: 0,
         }
     }
 

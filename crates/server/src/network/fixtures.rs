@@ -4,6 +4,7 @@ use super::addresses::LocalAddress;
 use super::links::{Link, LinkKind};
 use super::routes::{Destination, Route};
 use super::view::NetworkView;
+use crate::backend::lazy::LazyOptions;
 use crate::backend::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
 use crate::config::{Listener, Xdp, XskQueue};
 use std::net::IpAddr;
@@ -90,6 +91,7 @@ pub(super) fn listener(address: &str, xdp: Xdp) -> Listener {
         tcp_listen_queue_size: 10,
         maximum_tcp_connections: 0,
         pinning: Vec::new(),
+        tcp_in_flight: 0,
     }
 }
 
@@ -116,6 +118,9 @@ pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
         must_resolve: false,
         set_cd: false,
         over_tcp: false,
+        function: None,
+        is_lazy: false,
+        lazy: LazyOptions::default(),
     };
     let options = ServerOptions {
         address: address.parse().expect("an address and port"),
@@ -132,7 +137,10 @@ pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
         tcp_only: false,
         use_client_subnet: false,
         disable_zero_scope: false,
+        reconnect_on_up: false,
         tcp_in_flight: 1,
+        tcp_maximum_connections: 0,
+        tcp_attempts: None,
         source: None,
         health,
         xdp,

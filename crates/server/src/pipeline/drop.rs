@@ -34,6 +34,8 @@ pub enum DropReason {
     HandOverFull,
     /// TCP clients and backends asked over TCP hold as many bytes as they may.
     TcpMemoryFull,
+    /// The backend has as many TCP connections as maxConcurrentTCPConnections allows, and no place on them.
+    BackendConnections,
     /// A response matched no query that waits.
     ResponseUnexpected,
     /// A response for a query that waits, but from a wrong address or for another question.
@@ -56,7 +58,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 24] = [
+    pub const ALL: [DropReason; 25] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -72,6 +74,7 @@ impl DropReason {
         DropReason::RingFull,
         DropReason::HandOverFull,
         DropReason::TcpMemoryFull,
+        DropReason::BackendConnections,
         DropReason::ResponseUnexpected,
         DropReason::ResponseMismatch,
         DropReason::ResponseMalformed,
@@ -101,6 +104,7 @@ impl DropReason {
             DropReason::RingFull => "ring-full",
             DropReason::HandOverFull => "hand-over-full",
             DropReason::TcpMemoryFull => "tcp-memory-full",
+            DropReason::BackendConnections => "backend-connections",
             DropReason::ResponseUnexpected => "response-unexpected",
             DropReason::ResponseMismatch => "response-mismatch",
             DropReason::ResponseMalformed => "response-malformed",

@@ -404,6 +404,7 @@ mod tests {
                 tcp_listen_queue_size: 0,
                 maximum_tcp_connections: 0,
                 pinning: Vec::new(),
+                tcp_in_flight: 0,
             }],
             servers: servers.to_vec(),
             pools: vec![Some(Arc::new(pool))],

@@ -10,6 +10,7 @@ use super::rules::response::{self, Response, ResponseRule};
 use super::{Env, HandOver, HandOverReason, Verdict, subnet};
 use crate::backend::exchange::Waiting;
 use crate::backend::several::Opening;
+use crate::clock::Now;
 use crate::config::{Config, Tuning};
 use crate::counters::{Counter, Passage, Shard};
 use std::net::SocketAddr;
@@ -291,6 +292,14 @@ pub(super) fn as_query<'m>(
         extras: None,
         spare: None,
     }
+}
+
+/// No server has answered in time: topTimeouts tells of it.
+#[cold]
+pub fn timed_out(waiting: &Waiting, now: Now, shard: &Shard) {
+    let mut message = waiting.query;
+    let query = as_query(waiting, &mut message, waiting.parts);
+    shard.rings.record_timeout(&query, now, waiting.server);
 }
 
 /// Gives the question to a response without one, which error responses may be: every answer repeats what was asked

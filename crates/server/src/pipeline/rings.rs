@@ -13,6 +13,46 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use wire::message::HEADER_LENGTH;
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
+/// What setRingBuffersSize and setRingBuffersOptions said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RingOptions {
+    /// Entries of each ring, over all workers.
+    pub entries: usize,
+    /// recordQueries.
+    pub records_queries: bool,
+    /// recordResponses.
+    pub records_responses: bool,
+    /// samplingRate: one of so many is recorded; 0 and 1: all.
+    pub sampling_rate: u32,
+}
+
+impl Default for RingOptions {
+    /// dnsdist's defaults.
+    fn default() -> RingOptions {
+        RingOptions {
+            entries: 10_000,
+            records_queries: true,
+            records_responses: true,
+            sampling_rate: 0,
+        }
+    }
+}
+
+impl RingOptions {
+    /// The rings of one of so many workers.
+    pub fn rings(&self, workers: usize, writers: Writers) -> Rings {
+        let share = self.entries / workers;
+        let entries = |wanted| if wanted { share } else { 0 };
+        let (queries, responses) = (self.records_queries, self.records_responses);
+        let mut rings = Rings::new(entries(queries), entries(responses), writers);
+        for ring in [&mut rings.queries, &mut rings.responses] {
+            ring.one_of = self.sampling_rate.max(1);
+            ring.is_special |= ring.one_of > 1;
+        }
+        rings
+    }
+}
+
 /// Recent queries and responses of one thread, or of several that share.
 #[derive(Debug, Default)]
 pub struct Rings {
@@ -44,6 +84,18 @@ pub struct Answered {
     pub latency_microseconds: u32,
 }
 
+impl Answered {
+    /// In place of a latency: none came in time.
+    const NEVER: u32 = u32::MAX;
+}
+
+impl Entry {
+    fn is_timeout(&self) -> bool {
+        let latency = self.answered.map(|answered| answered.latency_microseconds);
+        latency == Some(Answered::NEVER)
+    }
+}
+
 impl Rings {
     /// Room for so many queries and so many responses; 0: they are not recorded.
     pub fn new(queries: usize, responses: usize, writers: Writers) -> Rings {
@@ -66,6 +118,17 @@ impl Rings {
         self.responses.record(response, now, server | latency);
     }
 
+    /// Remembers that `server` did not answer `query` in time.
+    #[cold]
+    pub fn record_timeout(&self, query: &Query<'_>, now: Now, server: ServerId) {
+        let latency_microseconds = Answered::NEVER;
+        let answered = Answered {
+            server,
+            latency_microseconds,
+        };
+        self.record_response(query, now, answered);
+    }
+
     /// Recent queries, the oldest first.
     pub fn queries(&self) -> Vec<Entry> {
         self.queries.entries(false)
@@ -73,7 +136,16 @@ impl Rings {
 
     /// Recent responses of backends, the oldest first.
     pub fn responses(&self) -> Vec<Entry> {
-        self.responses.entries(true)
+        let mut entries = self.responses.entries(true);
+        entries.retain(|entry| !entry.is_timeout());
+        entries
+    }
+
+    /// Queries that no backend answered in time, the oldest first. They share the room of the responses.
+    pub fn timeouts(&self) -> Vec<Entry> {
+        let mut entries = self.responses.entries(true);
+        entries.retain(Entry::is_timeout);
+        entries
     }
 }
 
@@ -108,6 +180,12 @@ struct Ring {
     /// A single writer's next entry: it divides nothing.
     next: AtomicUsize,
     writers: Writers,
+    /// Several write it, or not all is recorded: the slower way.
+    is_special: bool,
+    /// One of so many is recorded.
+    one_of: u32,
+    /// How many there were to record, where not all are.
+    offered: AtomicU64,
 }
 
 impl Ring {
@@ -118,6 +196,9 @@ impl Ring {
             begun: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             writers,
+            is_special: writers == Writers::Many,
+            one_of: 1,
+            offered: AtomicU64::new(0),
         }
     }
 
@@ -146,7 +227,7 @@ impl Ring {
     /// another writer is a whole round behind and still at that entry.
     #[inline]
     fn begin(&self) -> Option<(&[AtomicU64; ENTRY], u64)> {
-        if self.writers == Writers::Many {
+        if self.is_special {
             return self.begin_shared();
         }
         if self.entries == 0 {
@@ -166,6 +247,12 @@ impl Ring {
     }
 
     fn begin_shared(&self) -> Option<(&[AtomicU64; ENTRY], u64)> {
+        if self.one_of > 1 {
+            let before = self.writers.bump(&self.offered, 1);
+            if !before.is_multiple_of(self.one_of.into()) {
+                return None;
+            }
+        }
         let number = self.writers.bump(&self.begun, 1);
         let place = number.checked_rem(self.entries as u64)? as usize;
         let entry: &[AtomicU64; ENTRY] = self.lines.array(place * ENTRY_LINES);
@@ -304,6 +391,36 @@ mod tests {
         };
         assert_eq!(entry.answered, Some(answered));
         assert_eq!(entry.client, scene.client);
+    }
+
+    #[test]
+    fn one_of_so_many_is_recorded_where_that_is_wanted() {
+        let options = RingOptions {
+            entries: 20,
+            sampling_rate: 3,
+            records_responses: false,
+            ..RingOptions::default()
+        };
+        let rings = options.rings(2, Writers::One);
+        Scene::default().parse(&query("a.", qtype::A), |query| {
+            for moment in 0..10 {
+                rings.record_query(query, Now(moment));
+                rings.record_timeout(query, Now(moment), ServerId(1));
+            }
+        });
+        let times: Vec<u64> = rings.queries().iter().map(|entry| entry.time.0).collect();
+        assert_eq!(times, [0, 3, 6, 9]);
+        assert!(rings.timeouts().is_empty());
+    }
+
+    #[test]
+    fn a_query_that_was_not_answered_is_no_response() {
+        let rings = Rings::new(0, 2, Writers::One);
+        Scene::default().parse(&query("a.", qtype::A), |query| {
+            rings.record_timeout(query, Now(1), ServerId(7));
+        });
+        assert!(rings.responses().is_empty());
+        assert_eq!(names(&rings.timeouts()), ["a."]);
     }
 
     /// Two writers and a reader at once: what is read was written as it is.

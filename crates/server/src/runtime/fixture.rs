@@ -38,7 +38,11 @@ pub(crate) fn config(servers: Vec<ServerOptions>) -> Config {
 }
 
 pub(crate) fn shared(config: Config) -> Arc<Shared> {
-    let shard = Arc::new(Shard::new(0, Writers::Many, Rings::default()));
+    let shard = Arc::new(Shard::new(
+        0,
+        Writers::Many,
+        Rings::new(16, 16, Writers::Many),
+    ));
     Arc::new(Shared::new(Arc::new(ArcSwap::from_pointee(config)), shard))
 }
 

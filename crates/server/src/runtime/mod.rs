@@ -274,6 +274,12 @@ impl Shared {
         Ok(())
     }
 
+    /// Nobody has answered what was asked over TCP: topTimeouts tells of it.
+    pub fn remember_timeout(&self, asked: &Asked) {
+        let waiting = asked.waiting(&asked.server);
+        respond::timed_out(&waiting, Now::read(), &self.shard);
+    }
+
     /// Counts an answer over UDP that the runtime has sent.
     pub fn count_sent(&self, destination: SocketAddr) {
         self.with_env(&self.config(), |env| respond::count_sent(destination, env));

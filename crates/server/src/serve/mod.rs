@@ -40,6 +40,7 @@ use crate::network::follow::{Follower, Notice};
 use crate::network::helper::Helper;
 use crate::network::steering::Steering;
 use crate::notify;
+use crate::pipeline::cache::cleaning;
 use crate::worker::Order;
 use memory::Memory;
 use overview::Overview;
@@ -145,6 +146,8 @@ pub struct Daemon {
     next_look: Instant,
     events: Receiver<Event>,
     memory: Memory,
+    /// When caches were looked through last.
+    cleaned: Instant,
     /// The socket of our own commands, for the next process.
     estate: Option<Estate>,
     /// The process that is to take over, while it starts.
@@ -175,6 +178,7 @@ impl Daemon {
                 Err(RecvTimeoutError::Timeout) => {
                     self.look_after();
                     self.memory.look();
+                    self.clean_caches();
                     self.lua.maintain();
                     self.apply_edits_of_callbacks();
                     self.retired.retain(|config| Arc::strong_count(config) > 1);
@@ -185,6 +189,15 @@ impl Daemon {
         }
         self.stop();
         ExitCode::SUCCESS
+    }
+
+    fn clean_caches(&mut self) {
+        let config = self.instance.config.load();
+        let delay = config.tuning.cleaning.delay;
+        if !delay.is_zero() && self.cleaned.elapsed() >= delay {
+            self.cleaned = Instant::now();
+            cleaning::clean(&config, Now::read());
+        }
     }
 
     /// Does what an event asks for; whether it ends this process.

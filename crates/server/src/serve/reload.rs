@@ -180,7 +180,7 @@ impl Daemon {
             .iter()
             .for_each(|server| prepare(server, &self.instance.ports));
         self.instance.exchanges.servers().publish(&config.servers);
-        self.services.check(&config.servers);
+        self.services.check(&config);
 
         let old = self.instance.listeners.all();
         let before = self.instance.config.load_full();

@@ -5,7 +5,7 @@ use super::Event;
 use super::overview::Overview;
 use crate::backend::health::{Checks, OnChange};
 use crate::backend::ports::rotate_for_ever;
-use crate::backend::server::Server;
+use crate::config::Config;
 use crate::control::carbon;
 use crate::control::console;
 use crate::control::metrics::Metrics;
@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -72,10 +72,13 @@ impl Services {
 
     /// Probes servers that are new, once and all at the same time, and follows all of them from now on. Whoever waits
     /// here serves by what the first probes found.
-    pub(super) fn check(&self, servers: &[Arc<Server>]) {
-        self.runtime.block_on(self.checks.first_round(servers));
+    pub(super) fn check(&self, config: &Config) {
+        let functions = config.lua.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        self.checks.set_verbose(config.tuning.verbose_health_checks);
+        let first_round = self.checks.first_round(&config.servers, &functions);
+        self.runtime.block_on(first_round);
         let _inside = self.runtime.enter();
-        self.checks.follow(servers);
+        self.checks.follow(&config.servers, &functions);
     }
 
     /// What runs the tasks of zones.

@@ -34,7 +34,6 @@ use crate::network::helper::Helper;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
 use crate::network::{self, Changes, Device, NetworkView, Plan, plan};
-use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::fmt::Display;
@@ -160,7 +159,7 @@ impl Daemon {
         });
         let metrics = Arc::new(Metrics::new(Arc::clone(&overview) as Arc<_>));
         lua.serve(&metrics);
-        services.check(&instance.config.load().servers);
+        services.check(&instance.config.load());
         services
             .open(ground.doors, &overview, &metrics, ground.handed, &sender)
             .map_err(system("starting services"))?;
@@ -191,6 +190,7 @@ impl Daemon {
             next_look: Instant::now(),
             events,
             memory: ground.memory,
+            cleaned: Instant::now(),
             estate: ground.estate,
             successor: None,
             predecessor: legacy.predecessor.take(),
@@ -660,8 +660,7 @@ fn sockets_of(listener: &Listener, workers: usize) -> usize {
 
 /// One for each worker, and the asynchronous runtime's.
 fn shards(config: &Config, workers: usize) -> Box<[Arc<Shard>]> {
-    let share = config.tuning.ring_entries / workers;
-    let rings = |writers| Rings::new(share, share, writers);
+    let rings = |writers| config.tuning.rings.rings(workers, writers);
     let own = (0..workers).map(|number| Shard::new(number, Writers::One, rings(Writers::One)));
     own.chain([Shard::new(workers, Writers::Many, rings(Writers::Many))])
         .map(Arc::new)

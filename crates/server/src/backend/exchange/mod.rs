@@ -329,7 +329,7 @@ impl Exchanges {
             });
             match found {
                 Ok(parts) => {
-                    self.count_answer(waiting, now, shard);
+                    self.count_answer(waiting, parts.rcode, now, shard);
                     if waiting.is_leg {
                         self.leave_with_answer(entry.body(), parts.rcode, now, waiting)?;
                         return Ok(parts);
@@ -388,23 +388,22 @@ impl Exchanges {
         }
     }
 
-    fn count_answer(&self, waiting: &Waiting, now: Now, shard: &Shard) {
+    fn count_answer(&self, waiting: &Waiting, code: u16, now: Now, shard: &Shard) {
         self.servers.with(waiting.server, |server| {
             server.outstanding.leave();
             server.responses.count(shard.lane);
+            server.note_answer(code);
             server.record_latency(now.since(waiting.sent).as_micros() as u64);
         });
     }
 
-    /// The backend's own count of answers to something else: only those that really came from its address.
+    /// The backend's own counts of answers to something else, and of what is no DNS: only what really came from its address.
     fn count_junk(&self, body: &Body<'_>, remote: SocketAddr, reason: DropReason, shard: &Shard) {
-        if reason == DropReason::ResponseMismatch {
-            self.servers.with(body.server(), |server| {
-                if server.options.address == remote {
-                    server.nonmatching.count(shard.lane);
-                }
-            });
-        }
+        self.servers.with(body.server(), |server| {
+            if server.options.address == remote {
+                server.count_junk(reason, shard.lane);
+            }
+        });
     }
 
     /// Ends the exchange whose query, under the ID it was given, could not be sent.
@@ -424,6 +423,7 @@ impl Exchanges {
                 self.servers.with(server, |server| {
                     server.outstanding.leave();
                     server.send_errors.count(shard.lane);
+                    server.note_failure();
                 });
             }
         }
@@ -497,6 +497,7 @@ impl Exchanges {
         self.servers.with(server, |server| {
             server.outstanding.leave();
             server.timeouts.count(shard.lane);
+            server.note_failure();
         });
     }
 

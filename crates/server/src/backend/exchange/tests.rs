@@ -236,6 +236,7 @@ fn junk_from_the_right_address_ends_nothing() {
     }
     assert_eq!(bench.outstanding(), [1, 0]);
     assert_eq!(bench.servers[0].nonmatching.sum(), 5);
+    assert_eq!(bench.servers[0].noncompliant.sum(), 4);
     let mut shouted = good;
     shouted.make_ascii_uppercase();
     shouted[..2].copy_from_slice(&id.to_be_bytes());

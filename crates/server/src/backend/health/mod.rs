@@ -1,23 +1,31 @@
 //! Health checks: probes by kernel sockets, never over AF_XDP, with dnsdist's options and defaults.
 //!
 //! Each server has a task that probes it every `checkInterval` (give or take a twentieth, so that many servers are not
-//! probed in step). A probe has a fresh socket and a random ID, is not connected (ICMP tells it nothing), and waits through
-//! whatever does not answer it, up to `checkTimeout`: junk marks no server down (invariant I7). RFC 5452, section 9.1.
+//! probed in step; `course` has the lazy mode). A probe has a fresh socket and a random ID, is not connected (ICMP tells it
+//! nothing), and waits through whatever does not answer it, up to `checkTimeout`: junk marks no server down (invariant I7).
+//! RFC 5452, section 9.1.
 //!
 //! Before the first queries are served every server was probed once: [`Checks::first_round`].
 
+mod course;
 mod probe;
+mod shape;
+
+pub use shape::{Asked, CheckFunction, Shape};
 
 use super::ports::Ports;
-use super::server::{HealthMode, HealthOptions, Server, ServerId};
+use super::server::{HealthMode, Server, ServerId};
 use super::trust::{Judgement, XskTrust};
 use crate::clock::Now;
+use crate::config::LuaState;
 use crate::log;
 use crate::random::Random;
+use course::Course;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
@@ -28,6 +36,9 @@ const FIRST_ROUND: usize = 500;
 
 /// How long a source address is read from that no server is asked from any more: longer than any query waits.
 const DRAIN: Duration = Duration::from_secs(30);
+
+/// The state whose functions the servers name, as long as it lasts.
+pub type Functions = Weak<LuaState>;
 
 /// Servers with their tasks.
 type Followed = HashMap<ServerId, (Arc<Server>, AbortHandle)>;
@@ -43,6 +54,8 @@ pub struct Checks {
     random: Mutex<Random>,
     /// The task of each server that is followed.
     tasks: Mutex<Followed>,
+    /// setVerboseHealthChecks: checks that fail are logged as errors.
+    is_verbose: AtomicBool,
 }
 
 impl Checks {
@@ -53,24 +66,26 @@ impl Checks {
             on_change,
             random: Mutex::new(random),
             tasks: Mutex::default(),
+            is_verbose: AtomicBool::new(false),
         }
     }
 
     /// Opens the ports towards servers that are not followed yet, and probes each once, all at the same time: one check
     /// decides here, whatever `rise` and `maxCheckFailures` say. Takes the longest `checkTimeout` for 500 servers.
-    pub async fn first_round(self: &Arc<Checks>, servers: &[Arc<Server>]) {
+    pub async fn first_round(self: &Arc<Checks>, servers: &[Arc<Server>], functions: &Functions) {
         let known = |server: &&Arc<Server>| !self.lock_tasks().contains_key(&server.number);
         let places = Arc::new(Semaphore::new(FIRST_ROUND));
         let mut round = JoinSet::new();
         for server in servers.iter().filter(known).cloned() {
             let (checks, places) = (Arc::clone(self), Arc::clone(&places));
+            let functions = Weak::clone(functions);
             round.spawn(async move {
                 // The semaphore is never closed.
                 let _place = places.acquire().await;
-                if server.state.mode() != HealthMode::Auto {
+                if server.state.mode() != HealthMode::Auto || server.sample.is_some() {
                     return checks.find_source(&server);
                 }
-                let up = checks.check(&server).await;
+                let up = checks.check(&server, &functions).await;
                 server.state.set_checked(up);
                 checks.tell(&server, up);
             });
@@ -79,12 +94,13 @@ impl Checks {
     }
 
     /// Checks these servers from now on, and no others.
-    pub fn follow(self: &Arc<Checks>, servers: &[Arc<Server>]) {
+    pub fn follow(self: &Arc<Checks>, servers: &[Arc<Server>], functions: &Functions) {
         let mut tasks = self.lock_tasks();
         let mut old = std::mem::take(&mut *tasks);
         for server in servers {
             let task = old.remove(&server.number).unwrap_or_else(|| {
-                let task = tokio::spawn(Arc::clone(self).watch(Arc::clone(server)));
+                let watch = Arc::clone(self).watch(Arc::clone(server), Weak::clone(functions));
+                let task = tokio::spawn(watch);
                 (Arc::clone(server), task.abort_handle())
             });
             tasks.insert(server.number, task);
@@ -98,24 +114,38 @@ impl Checks {
     }
 
     /// One server's checks, for ever.
-    async fn watch(self: Arc<Checks>, server: Arc<Server>) {
-        let mut streak = Streak::default();
+    async fn watch(self: Arc<Checks>, server: Arc<Server>, functions: Functions) {
+        let mut course = Course::default();
         let mut share = self.below(1_000);
+        let mut checked = Instant::now();
         loop {
-            self.wait(&server, server.options.health.interval * share / 1_000)
-                .await;
+            let pause = Course::pause(&server, share);
+            self.wait(&server, pause, &functions).await;
             share = 950 + self.below(100);
-            if server.state.mode() != HealthMode::Auto {
+            let is_due = course.is_due(&server, checked.elapsed());
+            if server.state.mode() != HealthMode::Auto || !is_due {
                 self.find_source(&server);
                 continue;
             }
-            let success = self.check(&server).await;
-            let up = server.state.is_checked_up();
-            if let Some(up) = streak.judge(up, success, &server.options.health) {
-                server.state.set_checked(up);
-                self.tell(&server, up);
+            checked = Instant::now();
+            let success = self.check(&server, &functions).await;
+            if let Some(up) = course.judge(&server, success) {
+                self.change(&server, up);
             }
         }
+    }
+
+    fn change(&self, server: &Server, up: bool) {
+        if up && server.options.reconnect_on_up {
+            server.tcp_pool.clear();
+        }
+        server.state.set_checked(up);
+        self.tell(server, up);
+    }
+
+    /// setVerboseHealthChecks.
+    pub fn set_verbose(&self, is_verbose: bool) {
+        self.is_verbose.store(is_verbose, Relaxed);
     }
 
     fn tell(&self, server: &Server, up: bool) {
@@ -124,7 +154,7 @@ impl Checks {
     }
 
     /// Sleeps, but looks after the server's AF_XDP path meanwhile.
-    async fn wait(&self, server: &Server, time: Duration) {
+    async fn wait(&self, server: &Server, time: Duration, functions: &Functions) {
         let end = Instant::now() + time;
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -132,19 +162,19 @@ impl Checks {
                 return sleep(left).await;
             }
             sleep(left.min(XskTrust::TICK)).await;
-            self.judge_xsk(server).await;
+            self.judge_xsk(server, functions).await;
             if Instant::now() >= end {
                 return;
             }
         }
     }
 
-    async fn judge_xsk(&self, server: &Server) {
+    async fn judge_xsk(&self, server: &Server, functions: &Functions) {
         match server.trust.judge(Now::read()) {
             Judgement::Keep => {}
             Judgement::Resume => server.xsk.resume(),
             Judgement::Suspect => {
-                if self.check(server).await {
+                if self.check(server, functions).await {
                     server.xsk.suspend();
                     let pause = server.trust.suspend(Now::read()).as_secs();
                     log::warn!(
@@ -157,20 +187,29 @@ impl Checks {
     }
 
     /// One check: whether the server is well.
-    async fn check(&self, server: &Server) -> bool {
+    async fn check(&self, server: &Server, functions: &Functions) -> bool {
         let id = self.random().next_u32() as u16;
-        let result = match self.source_towards(server) {
-            Ok(source) => probe::ask(server, source, id).await,
-            Err(error) => Err(probe::Failure::Socket(error)),
+        let result = match (
+            probe::asked(server, id, functions),
+            self.source_towards(server),
+        ) {
+            (Ok(asked), Ok(source)) => probe::ask(server, source, &asked).await,
+            (Err(failure), _) => Err(failure),
+            (_, Err(error)) => Err(probe::Failure::Socket(error)),
         };
         if let Err(failure) = &result {
             failure.count(&server.health);
-            log::verbose!(
-                "Health check of {} failed: {failure}",
-                server.name_with_address()
-            );
+            self.tell_failure(server, failure);
         }
         result.is_ok()
+    }
+
+    fn tell_failure(&self, server: &Server, failure: &probe::Failure) {
+        let name = server.name_with_address();
+        match self.is_verbose.load(Relaxed) {
+            true => log::error!("Health check of {name} failed: {failure}"),
+            false => log::verbose!("Health check of {name} failed: {failure}"),
+        }
     }
 
     /// For a server that is not probed: queries need to know from where they leave all the same.
@@ -221,27 +260,6 @@ fn log_state(server: &Server, up: bool) {
         log::notice!("Marking downstream {name} as 'up'");
     } else {
         log::warn!("Marking downstream {name} as 'down'");
-    }
-}
-
-/// Checks of one kind in a row.
-#[derive(Debug, Default)]
-struct Streak {
-    failures: u32,
-    successes: u32,
-}
-
-impl Streak {
-    /// What a check's result makes of a server that is `up` or not; `None`: nothing new.
-    fn judge(&mut self, up: bool, success: bool, options: &HealthOptions) -> Option<bool> {
-        if success {
-            self.failures = 0;
-            self.successes = self.successes.saturating_add(1);
-            return (!up && self.successes >= options.rise).then_some(true);
-        }
-        self.successes = 0;
-        self.failures = self.failures.saturating_add(1);
-        (up && self.failures >= options.maximum_failures).then_some(false)
     }
 }
 

@@ -1,5 +1,6 @@
 //! One probe: a query of our own to one server, and what its answer says.
 
+use super::{Asked, Functions};
 use crate::backend::exchange::is_bare_error;
 use crate::backend::server::{HealthCounters, HealthOptions, Server};
 use std::fmt;
@@ -10,7 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 use wire::codes::rcode;
-use wire::message::{HEADER_LENGTH, QueryFlags, parse_response, question_matches, write_query};
+use wire::message::{
+    HEADER_LENGTH, Header, QueryFlags, parse_response, question_matches, write_query,
+};
 use wire::name::NameBuf;
 
 /// A query without EDNS: header, name of at most 255 bytes, type, class.
@@ -26,6 +29,8 @@ pub(super) enum Failure {
     Socket(io::Error),
     /// checkName is no name.
     Name(String),
+    /// checkFunction failed, and has said how.
+    Function,
     /// checkTimeout passed.
     NoAnswer,
     /// An answer that says no.
@@ -37,6 +42,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Socket(error) => write!(f, "{error}"),
             Failure::Name(text) => write!(f, "checkName: {text}"),
+            Failure::Function => f.write_str("checkFunction has failed"),
             Failure::NoAnswer => f.write_str("no answer within checkTimeout"),
             Failure::Rcode(code) => match rcode::name(*code) {
                 Some(name) => write!(f, "RCODE {name}"),
@@ -47,14 +53,14 @@ impl fmt::Display for Failure {
 }
 
 impl Failure {
-    /// Adds it to dnsdist's numbers. A checkName that is no name is none of their kinds.
+    /// Adds it to dnsdist's numbers. What kept it from being sent is none of their kinds.
     pub(super) fn count(&self, counters: &HealthCounters) {
         counters.failures.fetch_add(1, Relaxed);
         let kind = match self {
             Failure::Socket(_) => &counters.network,
             Failure::NoAnswer => &counters.timeout,
             Failure::Rcode(_) => &counters.invalid,
-            Failure::Name(_) => return,
+            Failure::Name(_) | Failure::Function => return,
         };
         kind.fetch_add(1, Relaxed);
     }
@@ -66,10 +72,39 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Asks `server` from `source`, under `id`.
-pub(super) async fn ask(server: &Server, source: SocketAddr, id: u16) -> Result<(), Failure> {
+/// What `server` is to be asked under `id`: its options say it, or the function that they name.
+pub(super) fn asked(server: &Server, id: u16, functions: &Functions) -> Result<Asked, Failure> {
+    let health = &server.options.health;
+    let asked = by_options(health, id)?;
+    let Some(function) = &health.function else {
+        return Ok(asked);
+    };
+    let shaped = functions
+        .upgrade()
+        .and_then(|state| function.0.shape(&asked, &state));
+    shaped.ok_or(Failure::Function)
+}
+
+fn by_options(health: &HealthOptions, id: u16) -> Result<Asked, Failure> {
+    let name: NameBuf = (health.name.parse())
+        .map_err(|error| Failure::Name(format!("{}: {error}", health.name)))?;
+    let mut header = Header::default();
+    header.set_id(id);
+    header.set_rd(true);
+    header.set_cd(health.set_cd);
+    header.set_question_count(1);
+    Ok(Asked {
+        name,
+        qtype: health.qtype,
+        qclass: health.qclass,
+        header,
+    })
+}
+
+/// Asks `server` from `source`.
+pub(super) async fn ask(server: &Server, source: SocketAddr, asked: &Asked) -> Result<(), Failure> {
     let options = &server.options;
-    let question = Question::new(&options.health, id)?;
+    let question = Question::new(asked)?;
     let answer = async {
         // The manual on checkTCP: "Always enabled for TCP-only … backends".
         if options.health.over_tcp || options.tcp_only {
@@ -105,20 +140,14 @@ struct Question {
 }
 
 impl Question {
-    fn new(options: &HealthOptions, id: u16) -> Result<Question, Failure> {
-        let name: NameBuf = options
-            .name
-            .parse()
-            .map_err(|error| Failure::Name(format!("{}: {error}", options.name)))?;
-        let flags = QueryFlags {
-            recursion_desired: true,
-            checking_disabled: options.set_cd,
-            ..QueryFlags::default()
-        };
+    fn new(asked: &Asked) -> Result<Question, Failure> {
         let mut framed = [0; 2 + QUERY_ROOM];
-        let asked = (name.as_name(), options.qtype, options.qclass);
-        let length = write_query(&mut framed[2..], id, asked, flags)
-            .ok_or_else(|| Failure::Name(format!("{}: too long", options.name)))?;
+        let too_long = || Failure::Name(format!("{}: too long", asked.name));
+        let (name, flags) = (asked.name.as_name(), QueryFlags::default());
+        let fields = (name, asked.qtype, asked.qclass);
+        let id = asked.header.id();
+        let length = write_query(&mut framed[2..], id, fields, flags).ok_or_else(too_long)?;
+        asked.header.write(&mut framed[2..]).ok_or_else(too_long)?;
         framed[..2].copy_from_slice(&(length as u16).to_be_bytes());
         Ok(Question { framed, length })
     }
@@ -194,16 +223,19 @@ mod tests {
     #[test]
     fn the_default_probe_is_dnsdists() {
         let options = fixture::options("192.0.2.7:53");
-        let question = Question::new(&options.health, 0x1234).expect("a name");
+        let question = |health: &HealthOptions, id| {
+            let asked = by_options(health, id).expect("a name");
+            Question::new(&asked).expect("room")
+        };
+        let plain = question(&options.health, 0x1234);
         assert_eq!(
-            question.message(),
+            plain.message(),
             b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x0croot-servers\x03net\x00\x00\x01\x00\x01",
             "RD, no EDNS"
         );
         let mut health = options.health;
         health.set_cd = true;
-        let question = Question::new(&health, 0).expect("a name");
-        assert_eq!(question.message()[2..4], [0x01, 0x10], "RD CD");
+        assert_eq!(question(&health, 0).message()[2..4], [0x01, 0x10], "RD CD");
     }
 
     #[test]
@@ -217,7 +249,7 @@ mod tests {
     fn a_name_that_is_none_is_said() {
         let mut health = fixture::options("192.0.2.7:53").health;
         health.name = "a..b".to_owned();
-        let failure = Question::new(&health, 1)
+        let failure = by_options(&health, 1)
             .err()
             .map(|failure| failure.to_string());
         assert!(failure.is_some_and(|text| text.starts_with("checkName: a..b: ")));

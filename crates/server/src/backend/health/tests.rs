@@ -111,7 +111,7 @@ async fn the_first_round_finds_out_who_is_up() {
     for (number, (script, _)) in (0..).zip(scripts) {
         servers.push(server(number, backend(script).await.0));
     }
-    checks().first_round(&servers).await;
+    checks().first_round(&servers, &Functions::new()).await;
     for (server, (_, up)) in servers.iter().zip(scripts) {
         assert_eq!(server.state.is_up(), up, "{}", server.number.0);
         assert!(server.ports.get().is_some());
@@ -126,7 +126,9 @@ async fn icmp_errors_end_no_probe() {
     let server = server(0, socket.local_addr().expect("bound"));
     drop(socket);
     let began = Instant::now();
-    let result = probe::ask(&server, "127.0.0.1:0".parse().expect("an address"), 1).await;
+    let source = "127.0.0.1:0".parse().expect("an address");
+    let asked = probe::asked(&server, 1, &Functions::new()).expect("a name");
+    let result = probe::ask(&server, source, &asked).await;
     assert!(matches!(result, Err(probe::Failure::NoAnswer)));
     assert!(began.elapsed() >= server.options.health.timeout);
 }
@@ -135,7 +137,9 @@ async fn icmp_errors_end_no_probe() {
 async fn a_server_that_is_forced_up_is_not_asked() {
     let (address, asked) = backend(well).await;
     let server = Arc::new(fixture::server(0, fixture::options(&address.to_string())));
-    checks().first_round(std::slice::from_ref(&server)).await;
+    checks()
+        .first_round(std::slice::from_ref(&server), &Functions::new())
+        .await;
     assert_eq!((asked.load(Relaxed), server.state.word()), (0, "UP"));
     assert!(
         server.ports.get().is_some(),
@@ -154,8 +158,8 @@ async fn a_server_goes_down_and_comes_back() {
     let server = server(0, backend(sometimes).await.0);
     let checks = checks();
     let servers = [Arc::clone(&server)];
-    checks.first_round(&servers).await;
-    checks.follow(&servers);
+    checks.first_round(&servers, &Functions::new()).await;
+    checks.follow(&servers, &Functions::new());
     assert_eq!(server.state.word(), "up");
     WELL.store(0, Relaxed);
     wait_for(&server, false).await;
@@ -167,7 +171,7 @@ async fn a_server_goes_down_and_comes_back() {
 async fn servers_that_are_gone_are_not_asked_any_more() {
     let (address, asked) = backend(well).await;
     let checks = checks();
-    checks.follow(&[server(0, address)]);
+    checks.follow(&[server(0, address)], &Functions::new());
     let twice = async {
         while asked.load(Relaxed) < 2 {
             tokio::task::yield_now().await;
@@ -176,7 +180,7 @@ async fn servers_that_are_gone_are_not_asked_any_more() {
     timeout(Duration::from_secs(10), twice)
         .await
         .expect("it is asked");
-    checks.follow(&[]);
+    checks.follow(&[], &Functions::new());
     assert!(checks.lock_tasks().is_empty());
 }
 
@@ -198,7 +202,9 @@ async fn a_server_is_checked_over_tcp_when_that_is_wanted() {
     options.health.mode = HealthMode::Auto;
     options.health.over_tcp = true;
     let server = Arc::new(fixture::server(0, options));
-    checks().first_round(std::slice::from_ref(&server)).await;
+    checks()
+        .first_round(std::slice::from_ref(&server), &Functions::new())
+        .await;
     assert!(server.state.is_up());
 }
 
@@ -208,8 +214,8 @@ async fn silence_over_xsk_while_probes_succeed_means_kernel_sockets() {
     server.xsk.set(1, [2, 0, 0, 0, 0, 1]);
     let checks = checks();
     let servers = [Arc::clone(&server)];
-    checks.first_round(&servers).await;
-    checks.follow(&servers);
+    checks.first_round(&servers, &Functions::new()).await;
+    checks.follow(&servers, &Functions::new());
     (0..100).for_each(|_| server.trust.count_sent(Lane::SHARED));
     let given_up = async {
         while server.xsk.get().is_some() {
@@ -223,25 +229,4 @@ async fn silence_over_xsk_while_probes_succeed_means_kernel_sockets() {
         (server.state.is_up(), server.trust.suspensions()),
         (true, 1)
     );
-}
-
-#[test]
-fn failures_and_successes_count_in_a_row() {
-    let mut options = fixture::options("192.0.2.7:53").health;
-    (options.maximum_failures, options.rise) = (3, 2);
-    let mut streak = Streak::default();
-    let mut up = true;
-    let mut seen = Vec::new();
-    for success in [
-        false, false, true, false, false, false, false, true, false, true, true,
-    ] {
-        if let Some(now) = streak.judge(up, success, &options) {
-            up = now;
-        }
-        seen.push(up);
-    }
-    let expected = [
-        true, true, true, true, true, false, false, false, false, false, true,
-    ];
-    assert_eq!(seen, expected);
 }

@@ -74,6 +74,11 @@ impl Broken {
     pub(super) fn may_be_age(self) -> bool {
         matches!(self, Broken::Sending | Broken::Receiving)
     }
+
+    /// Whether another connection may do better, without a long wait.
+    pub(super) fn may_be_retried(self) -> bool {
+        self.may_be_age() || self == Broken::Refused
+    }
 }
 
 /// An answer that belongs to its question, under an ID of the connection's.
@@ -321,7 +326,7 @@ impl Task {
                 return Broken::Receiving;
             }
             if let Err(reason) = self.deliver(message, hold) {
-                self.server.nonmatching.count(self.shared.shard.lane);
+                self.server.count_junk(reason, self.shared.shard.lane);
                 self.shared.shard.count_drop(reason);
             }
         }

@@ -44,6 +44,8 @@ pub struct Counters {
     pub new_connections: AtomicU64,
     /// Queries that went out on a connection that others had used before.
     pub reused_connections: AtomicU64,
+    /// Queries for which maxConcurrentTCPConnections left no connection.
+    pub too_many_connections: AtomicU64,
     /// All of ended connections together.
     pub microseconds: AtomicU64,
 }
@@ -148,9 +150,13 @@ async fn ask_once(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Resul
     let question = Question::of(asked);
     let pool = asked.config.pool(asked.found.pool);
     let reply = match pool.filter(|pool| pool.policy.asks_several()) {
-        Some(pool) => several::ask(shared, asked, pool, &question).await?,
-        None => ask_one(shared, &asked.server, &question, false).await?,
+        Some(pool) => several::ask(shared, asked, pool, &question).await,
+        None => ask_one(shared, &asked.server, &question, false).await,
     };
+    if let Err(Failure::Timeout) = &reply {
+        shared.remember_timeout(asked);
+    }
+    let reply = reply?;
     let Reply {
         mut message,
         hold: held,
@@ -195,6 +201,7 @@ async fn ask_one(
                 mut message, hold, ..
             } = answered;
             message[..2].copy_from_slice(&question.message[..2]);
+            server.note_answer(code_of(&message));
             Ok(Reply {
                 message,
                 hold,
@@ -218,9 +225,36 @@ async fn exchange(
             result => return result.map_err(|attempt| attempt.failure(server)),
         }
     }
-    let place = server.tcp_pool.connect(shared, server);
-    let result = on(place, server, question).await;
-    result.map_err(|attempt| attempt.failure(server))
+    on_new(shared, server, question).await
+}
+
+/// One query on a new connection, and on further ones where `retries` says so and no connection came about, or it ended
+/// before the answer. An answer that is late is waited for once.
+async fn on_new(
+    shared: &Arc<Shared>,
+    server: &Arc<Server>,
+    question: &Question,
+) -> Result<connection::Answered, Failure> {
+    let mut left = server.options.tcp_attempts.unwrap_or(1).max(1);
+    loop {
+        if is_full(server) {
+            count(&server.tcp.too_many_connections);
+            return Err(Failure::Dropped(DropReason::BackendConnections));
+        }
+        let place = server.tcp_pool.connect(shared, server);
+        left -= 1;
+        match on(place, server, question).await {
+            Err(Attempt::Broken(broken)) if left > 0 && broken.may_be_retried() => {}
+            result => return result.map_err(|attempt| attempt.failure(server)),
+        }
+    }
+}
+
+/// The manual on maxConcurrentTCPConnections: "When that limit is reached, queries routed to that backend that cannot be
+/// forwarded over an existing connection will be dropped."
+fn is_full(server: &Server) -> bool {
+    let maximum = server.options.tcp_maximum_connections;
+    maximum > 0 && server.tcp_pool.open() >= maximum
 }
 
 /// What became of a query on one connection, if no answer.
@@ -273,15 +307,23 @@ fn count_failure(shared: &Shared, server: &Server, failure: Failure) -> Failure 
         Failure::Connection => {
             count(&server.tcp.gave_up);
             server.send_errors.count(shared.shard.lane);
+            server.note_failure();
             shared.shard.count(Counter::DownstreamSendErrors);
         }
         Failure::Timeout => {
             server.timeouts.count(shared.shard.lane);
+            server.note_failure();
             shared.shard.count(Counter::DownstreamTimeouts);
         }
         Failure::Dropped(reason) => shared.shard.count_drop(reason),
     }
     failure
+}
+
+/// The RCODE of an answer that was checked, as far as the header has it.
+fn code_of(message: &[u8]) -> u16 {
+    let header = wire::message::Header::read(message);
+    header.map_or(0, |header| header.rcode().into())
 }
 
 /// A query in flight, for as long as this lives: a client that goes away ends it too.

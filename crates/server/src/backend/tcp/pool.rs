@@ -38,6 +38,18 @@ impl Pool {
         Some(self.take(found))
     }
 
+    /// How many connections take queries.
+    pub(super) fn open(&self) -> usize {
+        let kept = lock(&self.0);
+        let open = kept.connections.iter().filter(|one| one.is_open());
+        open.count()
+    }
+
+    /// Keeps none of those that there are: each ends with its last query.
+    pub(in crate::backend) fn clear(&self) {
+        lock(&self.0).connections.clear();
+    }
+
     /// A place on a new connection.
     pub(super) fn connect(&self, shared: &Arc<Shared>, server: &Arc<Server>) -> Place {
         let tuning = &shared.config().tuning.tcp;

@@ -1,5 +1,7 @@
 //! Backends by script on loopback (F17, F20).
 
+mod limits;
+
 use super::*;
 use crate::backend::policy::Policy;
 use crate::backend::pool::Pool as ServerPool;
@@ -102,7 +104,8 @@ async fn junk_does_not_end_the_wait() {
     });
     let scene = scene(address.await);
     assert!(scene.ask().await.is_ok());
-    assert_eq!(scene.server().nonmatching.sum(), 5);
+    assert_eq!(scene.server().nonmatching.sum(), 2);
+    assert_eq!(scene.server().noncompliant.sum(), 3);
     let drops = |reason| scene.shared.shard.drops(reason);
     assert_eq!(drops(DropReason::ResponseUnexpected), 1);
     assert_eq!(drops(DropReason::ResponseMismatch), 1);
@@ -181,6 +184,7 @@ async fn a_backend_that_hangs_costs_its_time_out() {
     assert_eq!(scene.ask().await, Err(Failure::Timeout));
     assert_eq!(began.elapsed().as_secs(), 3);
     assert_eq!(scene.server().timeouts.sum(), 1);
+    assert_eq!(scene.shared.shard.rings.timeouts().len(), 1);
     assert_eq!(scene.server().tcp.read_timeouts.load(Relaxed), 1);
     assert_eq!(scene.shared.shard.get(Counter::DownstreamTimeouts), 1);
 }

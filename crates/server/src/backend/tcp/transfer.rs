@@ -70,12 +70,13 @@ async fn pass_all(
         };
         if let Err(reason) = progress.check(&message, asked) {
             // Junk ends nothing (I7).
-            server.nonmatching.count(shared.shard.lane);
+            server.count_junk(reason, shared.shard.lane);
             shared.shard.count_drop(reason);
             continue;
         }
         let is_last = progress.is_last(&message);
         server.responses.count(shared.shard.lane);
+        server.note_answer(super::code_of(&message));
         message[..2].copy_from_slice(&asked.query[..2]);
         if !asked.config.chains.xfr.is_empty() {
             let judged = shared.transferred(asked, server, &mut message);

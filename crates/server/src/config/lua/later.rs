@@ -175,19 +175,16 @@ const OBSERVES: &[&str] = &[
     // PROXY protocol in: without setProxyProtocolACL nobody may speak it
     "setProxyProtocolApplyACLToProxiedClients setProxyProtocolMaximumPayloadSize",
     // Backends and pools
-    "setVerboseHealthChecks
-     getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
+    "getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
-    // Packet cache
-    "setCacheCleaningDelay setCacheCleaningPercentage",
     // Rule chains
     "benchRule",
     // Dynamic blocks: there are none
     "showDynBlocks clearDynBlocks getDynamicBlocks getDynamicBlocksSMT setDynBlocksAction setDynBlocksPurgeInterval",
     // Web server, API, metrics export
-    "registerWebHandler snmpAgent sendCustomTrap",
+    "snmpAgent sendCustomTrap",
     // Inspection
-    "topTimeouts setRingBuffersOptions getRingEntries setRingBuffersLockRetries getRingBuffersSamplingRate
+    "setRingBuffersLockRetries
      requestDoHStatesDump requestTCPStatesDump clearQueryCounters getQueryCounters setQueryCountFilter
      setQueryCount",
     // Logging and telemetry sinks

@@ -44,12 +44,14 @@ fn listener(
             )?
             .map_or(0, |number: u32| number as usize),
         cpus: options.get("cpus")?.unwrap_or_default(),
+        tcp_in_flight: options
+            .number("maxInFlight", "a number of queries below 65536")?
+            .map_or(0, |number: u16| number.into()),
     };
     options.not_yet(&["interface"])?;
     options.no_effect_yet(&[
         "doTCP",
         "enableProxyProtocol",
-        "maxInFlight",
         "tcpFastOpenQueueSize",
     ])?;
     options.finish()?;

@@ -10,6 +10,7 @@ mod chores;
 pub mod console;
 mod constants;
 mod ffi;
+mod health;
 mod interfaces;
 mod later;
 mod leash;
@@ -37,6 +38,7 @@ mod tee;
 pub(super) mod tests;
 mod tuning;
 mod web;
+pub mod web_handlers;
 mod xdp;
 mod zones;
 
@@ -72,6 +74,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     tee::register(lua)?;
     tuning::register(lua)?;
     web::register(lua)?;
+    web_handlers::register(lua)?;
     zones::register(lua)?;
     authority::register(lua)?;
     xdp::register(lua)?;

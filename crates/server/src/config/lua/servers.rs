@@ -1,19 +1,16 @@
 //! Backends: newServer and what finds or removes them.
 
 use super::listeners::{self, XskSocket};
-use super::objects::name::AnyName;
 use super::objects::pool;
 use super::objects::server::ServerObject;
 use super::options::{Options, shown};
-use super::selectors::Qtype;
-use super::{define, place, spec, wrong};
-use crate::backend::server::{HealthMode, HealthOptions, ServerOptions};
+use super::{define, health, place, spec, wrong};
+use crate::backend::server::ServerOptions;
 use crate::config::place::Place;
 use crate::config::spec::{ServerSpec, Spec};
 use crate::config::{Xdp, addresses, defaults};
 use mlua::{FromLua, Lua, Value};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newServer", new_server)?;
@@ -148,7 +145,7 @@ fn read(
         .or(qps)
         .unwrap_or(server.qps);
     read_transport(options, &mut server)?;
-    read_health(options, &mut server.health)?;
+    health::read(lua, options, &mut server.health)?;
     read_xdp(options, &mut server)?;
     skip_the_rest(options)?;
     Ok(Read {
@@ -195,10 +192,14 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
     }
     server.tcp_only = options.flag("tcpOnly")?.unwrap_or(false);
     server.use_client_subnet = options.flag("useClientSubnet")?.unwrap_or(false);
+    server.reconnect_on_up = options.flag("reconnectOnUp")?.unwrap_or(false);
     server.disable_zero_scope = options.flag("disableZeroScope")?.unwrap_or(false);
     // dnsdist: 0, the default, is one after the other.
     let in_flight = options.number("maxInFlight", "a number of queries below 65536")?;
     server.tcp_in_flight = in_flight.map_or(1, |number: u16| usize::from(number).max(1));
+    let connections = options.number("maxConcurrentTCPConnections", CONNECTIONS)?;
+    server.tcp_maximum_connections = connections.map_or(0, |number: u32| number as usize);
+    server.tcp_attempts = options.number("retries", "a number of connections")?;
     server.source = options
         .get::<String>("source")?
         .filter(|text| !text.is_empty())
@@ -207,63 +208,13 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
     Ok(())
 }
 
+const CONNECTIONS: &str = "a number of connections below 2^32";
+
 /// `192.0.2.2`; dnsdist also takes `eth0` and `192.0.2.2@eth0`.
 fn source(text: &str) -> mlua::Result<IpAddr> {
     text.parse().map_err(|_| {
         wrong(format!("source: '{text}' is not an address: interface names are not in millrace yet, they would change who is asked"))
     })
-}
-
-fn read_health(options: &mut Options<'_>, health: &mut HealthOptions) -> mlua::Result<()> {
-    if let Some(mode) = options.get::<String>("healthCheckMode")? {
-        health.mode = health_mode(&mode)?;
-    }
-    if let Some(name) = options.get::<AnyName>("checkName")? {
-        health.name = name.0.to_string();
-    }
-    if let Some(qtype) = options.get::<Qtype>("checkType")? {
-        health.qtype = qtype.0;
-    }
-    health.qclass = options
-        .number("checkClass", "a DNSClass")?
-        .unwrap_or(health.qclass);
-    read_check_limits(options, health)?;
-    health.must_resolve = options.flag("mustResolve")?.unwrap_or(false);
-    health.set_cd = options.flag("setCD")?.unwrap_or(false);
-    health.over_tcp = options.flag("checkTCP")?.unwrap_or(false);
-    options.not_yet(&["checkFunction"])
-}
-
-/// What setHealthCheckParams changes too.
-pub(super) fn read_check_limits(
-    options: &mut Options<'_>,
-    health: &mut HealthOptions,
-) -> mlua::Result<()> {
-    if let Some(interval) = options.seconds("checkInterval")? {
-        health.interval = interval.max(Duration::from_secs(1));
-    }
-    if let Some(milliseconds) = options.number("checkTimeout", "milliseconds")? {
-        health.timeout = Duration::from_millis(u32::into(milliseconds));
-    }
-    health.maximum_failures = options
-        .number("maxCheckFailures", "a number")?
-        .unwrap_or(health.maximum_failures);
-    health.rise = options.number("rise", "a number")?.unwrap_or(health.rise);
-    Ok(())
-}
-
-fn health_mode(text: &str) -> mlua::Result<HealthMode> {
-    match text.to_ascii_lowercase().as_str() {
-        "auto" => Ok(HealthMode::Auto),
-        "up" => Ok(HealthMode::Up),
-        "down" => Ok(HealthMode::Down),
-        "lazy" => Err(wrong(
-            "healthCheckMode: lazy is not in millrace yet: it would change who gets an answer; auto checks all the time",
-        )),
-        _ => Err(wrong(format!(
-            "healthCheckMode: auto, up or down expected, got {text}"
-        ))),
-    }
 }
 
 /// `xskSockets={…}`, `xskSocket=` as the page on AF_XDP writes, `xdp=` of ours, and `MACAddr=`.
@@ -329,9 +280,6 @@ fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
         "autoUpgradePool",
         "dscp",
         "ipBindAddrNoPort",
-        "maxConcurrentTCPConnections",
-        "reconnectOnUp",
-        "retries",
         "sockets",
         "tcpFastOpen",
         // Without `tls` these have nothing to say.
@@ -345,15 +293,8 @@ fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
         "subjectAddr",
         "subjectName",
         "validateCertificates",
-        // Nor these without `dohPath`, `useProxyProtocol` and the lazy mode.
+        // Nor these without `dohPath`, `useProxyProtocol` and `autoUpgrade`.
         "addXForwardedHeaders",
-        "lazyHealthCheckFailedInterval",
-        "lazyHealthCheckMaxBackOff",
-        "lazyHealthCheckMinSampleCount",
-        "lazyHealthCheckMode",
-        "lazyHealthCheckSampleSize",
-        "lazyHealthCheckThreshold",
-        "lazyHealthCheckUseExponentialBackOff",
         "lazyHealthCheckWhenUpgraded",
         "proxyProtocolAdvertiseTLS",
     ])

@@ -1,8 +1,9 @@
 //! Limits and time-outs.
 
+use super::options::Options;
 use super::{define, spec, wrong};
 use crate::config::Tuning;
-use mlua::{FromLua, Lua};
+use mlua::{FromLua, Lua, Table};
 use std::time::Duration;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -10,14 +11,44 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     policies(lua)?;
     udp(lua)?;
     tcp(lua)?;
-    define(lua, "setRingBuffersSize", |lua, entries: usize| {
-        if entries > RING_ENTRIES_MAX {
-            return Err(wrong(format!(
-                "{entries}: at most {RING_ENTRIES_MAX} entries expected"
-            )));
+    rings(lua)
+}
+
+fn rings(lua: &Lua) -> mlua::Result<()> {
+    define(
+        lua,
+        "setRingBuffersSize",
+        // There are as many rings as threads: a number of shards has nothing to say.
+        |lua, (entries, _shards): (usize, Option<u32>)| {
+            if entries > RING_ENTRIES_MAX {
+                return Err(wrong(format!(
+                    "{entries}: at most {RING_ENTRIES_MAX} entries expected"
+                )));
+            }
+            spec(lua)?.tuning.rings.entries = entries;
+            Ok(())
+        },
+    )?;
+    define(lua, "setRingBuffersOptions", |lua, table: Table| {
+        let mut options = Options::new(lua, "setRingBuffersOptions", Some(table));
+        let mut rings = spec(lua)?.tuning.rings.clone();
+        for (name, field) in [
+            ("recordQueries", &mut rings.records_queries),
+            ("recordResponses", &mut rings.records_responses),
+        ] {
+            *field = options.flag(name)?.unwrap_or(*field);
         }
-        spec(lua)?.tuning.ring_entries = entries;
+        rings.sampling_rate = options
+            .number("samplingRate", "one of how many")?
+            .unwrap_or(rings.sampling_rate);
+        // Nobody waits for a lock here.
+        options.skip("lockRetries");
+        options.finish()?;
+        spec(lua)?.tuning.rings = rings;
         Ok(())
+    })?;
+    define(lua, "getRingBuffersSamplingRate", |lua, ()| {
+        Ok(spec(lua)?.tuning.rings.sampling_rate)
     })
 }
 
@@ -45,11 +76,15 @@ fn seconds(lua: &Lua, name: &'static str, set: fn(&mut Tuning, Duration)) -> mlu
 }
 
 fn answers(lua: &Lua) -> mlua::Result<()> {
+    caches(lua)?;
     setting(lua, "setDropEmptyQueries", |tuning, drop| {
         tuning.drop_empty_queries = drop
     })?;
     setting(lua, "setServFailWhenNoServer", |tuning, servfail| {
         tuning.servfail_when_no_server = servfail
+    })?;
+    setting(lua, "setVerboseHealthChecks", |tuning, verbose| {
+        tuning.verbose_health_checks = verbose
     })?;
     setting(lua, "setStaleCacheEntriesTTL", |tuning, seconds| {
         tuning.stale_cache_entries_ttl = seconds
@@ -63,18 +98,25 @@ fn answers(lua: &Lua) -> mlua::Result<()> {
     setting(lua, "setAddEDNSToSelfGeneratedResponses", |tuning, add| {
         tuning.edns_in_self_generated = add
     })?;
-    define(
+    // RFC 6891, section 6.2.3: "Values lower than 512 MUST be treated as equal to 512."
+    setting(
         lua,
         "setPayloadSizeOnSelfGeneratedAnswers",
-        |lua, bytes: u16| {
-            // RFC 6891, section 6.2.3: "Values lower than 512 MUST be treated as equal to 512."
-            if bytes < 512 {
-                return Err(wrong(format!("{bytes} bytes: 512 or more expected")));
-            }
-            spec(lua)?.tuning.payload_size_self_generated = bytes;
-            Ok(())
-        },
+        |tuning, bytes: u16| tuning.payload_size_self_generated = bytes.max(512),
     )
+}
+
+fn caches(lua: &Lua) -> mlua::Result<()> {
+    seconds(lua, "setCacheCleaningDelay", |tuning, delay| {
+        tuning.cleaning.delay = delay
+    })?;
+    define(lua, "setCacheCleaningPercentage", |lua, percent: u8| {
+        if percent > 100 {
+            return Err(wrong(format!("{percent}: percent, 0 to 100, expected")));
+        }
+        spec(lua)?.tuning.cleaning.percentage = percent;
+        Ok(())
+    })
 }
 
 fn policies(lua: &Lua) -> mlua::Result<()> {

@@ -118,10 +118,6 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: newPacketCache: a number of entries from 1 to 4294967296 expected, got 0",
     ),
     (
-        "setPayloadSizeOnSelfGeneratedAnswers(100)",
-        "test.conf:1: setPayloadSizeOnSelfGeneratedAnswers: 100 bytes: 512 or more expected",
-    ),
-    (
         "\n\naddDynamicBlock('192.0.2.1', 'x')",
         "test.conf:3: addDynamicBlock is not in millrace yet: it would change an answer or who gets one; take it out to go without",
     ),

@@ -52,6 +52,7 @@ fn plain(address: SocketAddr) -> Listener {
         tcp_listen_queue_size: defaults::TCP_LISTEN_QUEUE_SIZE,
         maximum_tcp_connections: 0,
         pinning: vec![Pinning::default()],
+        tcp_in_flight: 0,
     }
 }
 

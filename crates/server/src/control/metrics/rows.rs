@@ -150,6 +150,7 @@ const SERVER: &[Family<ServerRow>] = columns! {
     Gauge "status" |server| server.state.is_up().into(), "1: queries are sent to this server, 0: not.";
     Counter "queries" |server| server.queries.sum().into(), "Queries sent to this server.";
     Counter "responses" |server| server.responses.sum().into(), "Responses of this server.";
+    Counter "noncompliantresponses" |server| server.noncompliant.sum().into(), "Messages of this server that were no DNS.";
     Counter "drops" |server| server.timeouts.sum().into(), "Queries that this server did not answer in time.";
     Gauge "latency" |server| milliseconds(server.latency()), "Average latency of this server, in milliseconds.";
     Gauge "tcplatency" |server| milliseconds(server.latency_tcp()), "Average latency of this server over TCP, in milliseconds.";
@@ -165,9 +166,12 @@ const SERVER: &[Family<ServerRow>] = columns! {
     Counter "tcpwritetimeouts" |server| plain(&server.tcp.write_timeouts), "Queries that the server did not take in time.";
     Gauge "tcpcurrentconnections" |server| plain(&server.tcp.connections), "Connections to this server now.";
     Counter "tcpmaxconcurrentconnections" |server| plain(&server.tcp.connections_maximum), "The most connections to this server at a time.";
+    Counter "tcptoomanyconcurrentconnections" |server| plain(&server.tcp.too_many_connections), "Queries for which maxConcurrentTCPConnections left no connection.";
     Counter "tcpnewconnections" |server| plain(&server.tcp.new_connections), "Connections made to this server.";
     Counter "tcpreusedconnections" |server| plain(&server.tcp.reused_connections), "Queries sent on a connection that was there already.";
     Gauge "tcpavgqueriesperconn" |server| Value::Real(server.tcp.queries_per_connection()), "Queries of a connection, on average.";
+    // Nothing is encrypted yet.
+    Counter "tlsresumptions" |_| 0_u64.into(), "TLS sessions with this server that were resumed.";
     Counter "healthcheckfailures" |server| plain(&server.health.failures), "Health checks that failed.";
     Counter "healthcheckfailuresparsing" |server| plain(&server.health.parsing), "Answers to health checks that were no DNS.";
     Counter "healthcheckfailurestimeout" |server| plain(&server.health.timeout), "Health checks that were not answered in time.";

@@ -34,7 +34,12 @@ pub(super) async fn admit(
 }
 
 /// Hashing takes its time, and others are served meanwhile.
-async fn opens(credentials: Credentials, area: Area, options: WebOptions, client: IpAddr) -> bool {
+pub(super) async fn opens(
+    credentials: Credentials,
+    area: Area,
+    options: WebOptions,
+    client: IpAddr,
+) -> bool {
     if !credentials.are_slow(&options) {
         return credentials.open(area, &options, client);
     }
@@ -43,7 +48,7 @@ async fn opens(credentials: Credentials, area: Area, options: WebOptions, client
 }
 
 /// Browsers are asked for a password where one would do.
-fn unauthorized(area: Area) -> Response {
+pub(super) fn unauthorized(area: Area) -> Response {
     let text = (StatusCode::UNAUTHORIZED, "Unauthorized\n");
     match area {
         Area::Api => text.into_response(),

@@ -2,6 +2,7 @@
 
 use super::admission::{admit, with_headers};
 use super::api;
+use super::custom;
 use crate::config::Config;
 use crate::config::web::WebOptions;
 use crate::control::metrics::Metrics;
@@ -45,6 +46,7 @@ pub(super) fn router(site: Site) -> Router {
         .merge(api::router())
         // Only around pages that there are: others are 404 for everybody.
         .route_layer(middleware::from_fn_with_state(site.clone(), admit))
+        .fallback(custom::page)
         .layer(middleware::from_fn_with_state(site.clone(), with_headers))
         .with_state(site)
 }

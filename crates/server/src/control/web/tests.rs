@@ -16,7 +16,7 @@ use crate::pipeline::rules::selectors::logic::AllRule;
 use crate::stop::Stopper;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-struct Server {
+pub(super) struct Server {
     standing: Arc<Standing>,
     address: SocketAddr,
     stopper: Stopper,
@@ -25,7 +25,11 @@ struct Server {
 
 /// Serves under this configuration, on a port of its own.
 async fn start(webserver: Webserver) -> Server {
-    let standing = Arc::new(Standing::with(config(webserver)));
+    start_with(config(webserver)).await
+}
+
+pub(super) async fn start_with(config: Config) -> Server {
+    let standing = Arc::new(Standing::with(config));
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let stopper = Stopper::default();
@@ -62,7 +66,7 @@ impl Server {
         answer
     }
 
-    async fn stop(self) {
+    pub(super) async fn stop(self) {
         self.stopper.stop();
         self.stopper.finished().await;
         self.task.await.unwrap();
@@ -104,7 +108,7 @@ const WITH_KEY: &str = "X-API-Key: key\r\n";
 
 impl Server {
     /// Status and body of the answer to a request with these header lines.
-    async fn request(&self, line: &str, headers: &str, body: &str) -> (u16, String) {
+    pub(super) async fn request(&self, line: &str, headers: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(
             "{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{headers}\r\n{body}"

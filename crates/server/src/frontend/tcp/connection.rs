@@ -37,6 +37,8 @@ pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) counters: Arc<Counters>,
     pub(super) tuning: TcpTuning,
+    /// Queries at a time: addLocal's maxInFlight, or [`IN_FLIGHT`].
+    pub(super) in_flight: usize,
     pub(super) client: SocketAddr,
     pub(super) destination: SocketAddr,
     pub(super) stop: Stop,
@@ -87,7 +89,7 @@ impl Connection {
 
     /// Reads and writes at once; how many queries there were. Queries still with backends end with this function.
     async fn exchange(&self, reader: OwnedReadHalf, writer: OwnedWriteHalf) -> u64 {
-        let (answers, outgoing) = mpsc::channel(IN_FLIGHT);
+        let (answers, outgoing) = mpsc::channel(self.in_flight);
         let ready = Ready {
             answers,
             failed: Arc::default(),
@@ -126,7 +128,7 @@ impl Connection {
         asking: &mut JoinSet<()>,
         queries: &mut u64,
     ) -> End {
-        let places = Arc::new(Semaphore::new(IN_FLIGHT));
+        let places = Arc::new(Semaphore::new(self.in_flight));
         let mut stop = self.stop.clone();
         let last = self.last_moment();
         loop {
@@ -177,7 +179,7 @@ impl Connection {
                 Ok(Ok([])) => return Err(End::Closed),
                 Ok(Ok(_)) => return Ok(place),
                 Ok(Err(_)) => return Err(End::Broken),
-                Err(_) if places.available_permits() + 1 < IN_FLIGHT => {}
+                Err(_) if places.available_permits() + 1 < self.in_flight => {}
                 Err(_) => return Err(End::ClientTimeout),
             }
         }

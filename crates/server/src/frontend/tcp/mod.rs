@@ -20,7 +20,7 @@ pub use counters::{Counters, Figures};
 use crate::clock::Now;
 use crate::runtime::Shared;
 use crate::stop::Stop;
-use connection::Connection;
+use connection::{Connection, IN_FLIGHT};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -96,7 +96,8 @@ fn begin(
     let config = frontend.shared.config();
     let mut tuning = config.tuning.tcp.clone();
     let listener = config.listener_of(destination).map(usize::from);
-    let limit = listener.map_or(0, |place| config.listeners[place].maximum_tcp_connections);
+    let listener = listener.map(|place| &config.listeners[place]);
+    let limit = listener.map_or(0, |listener| listener.maximum_tcp_connections);
     if limit > 0 && counters.figures().connections >= limit as u64 {
         Counters::count(&counters.refused);
         return;
@@ -114,6 +115,10 @@ fn begin(
         shared: Arc::clone(&frontend.shared),
         counters: Arc::clone(counters),
         tuning,
+        in_flight: match listener.map_or(0, |listener| listener.tcp_in_flight) {
+            0 => IN_FLIGHT,
+            wanted => wanted,
+        },
         client,
         destination,
         stop: stop.clone(),

@@ -9,6 +9,7 @@
 //! A writer that meets another one at the same slot or at the head of the log gives up and counts: what is not kept now is
 //! kept next time.
 
+pub mod cleaning;
 mod inspect;
 mod key;
 mod lifetime;

@@ -3,6 +3,7 @@
 
 mod binds;
 mod command;
+mod entries;
 mod help;
 mod json;
 mod queries;
@@ -27,6 +28,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     binds::register(lua)?;
     statistics::register(lua)?;
     queries::register(lua)?;
+    entries::register(lua)?;
     help::register(lua)
 }
 

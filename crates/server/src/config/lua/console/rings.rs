@@ -14,6 +14,11 @@ pub(super) fn responses(lua: &Lua) -> Vec<Entry> {
     read(lua, Rings::responses)
 }
 
+/// Queries that no backend answered in time, the oldest first.
+pub(super) fn timeouts(lua: &Lua) -> Vec<Entry> {
+    read(lua, Rings::timeouts)
+}
+
 fn read(lua: &Lua, ring: fn(&Rings) -> Vec<Entry>) -> Vec<Entry> {
     let shards = serving(lua).map(|metrics| metrics.running().shards());
     let shards = shards.unwrap_or_default();

@@ -47,7 +47,12 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         });
         ranking(&names(&entries, labels), top)
     };
-    both(lua, "topSlow", "getSlowResponses", slow)
+    both(lua, "topSlow", "getSlowResponses", slow)?;
+    type OfTimeouts = (Option<usize>, Option<usize>);
+    define(lua, "topTimeouts", |lua, (top, labels): OfTimeouts| {
+        show(lua, &ranking(&names(&rings::timeouts(lua), labels), top));
+        Ok(())
+    })
 }
 
 /// The function that shows a ranking, and the one that returns it.

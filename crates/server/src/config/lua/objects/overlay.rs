@@ -1,6 +1,6 @@
 //! DNSPacketOverlay and DNSRecord: a message that functions look into, and the functions that read a record's data.
 
-use super::super::query::DnsHeaderCopy;
+use super::super::query::OwnHeader;
 use super::super::{define, wrong};
 use super::address::ComboAddress;
 use super::name::DnsName;
@@ -101,7 +101,7 @@ impl UserData for PacketOverlay {
         fields.add_field_method_get("qname", |_, overlay| Ok(overlay.qname.clone()));
         fields.add_field_method_get("qtype", |_, overlay| Ok(overlay.qtype));
         fields.add_field_method_get("qclass", |_, overlay| Ok(overlay.qclass));
-        fields.add_field_method_get("dh", |_, overlay| Ok(DnsHeaderCopy(overlay.header)));
+        fields.add_field_method_get("dh", |_, overlay| Ok(OwnHeader::new(overlay.header)));
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

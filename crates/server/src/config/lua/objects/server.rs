@@ -1,7 +1,7 @@
 //! Server.
 
 use super::super::options::Options;
-use super::super::{servers, spec, wrong};
+use super::super::{health, servers, spec, wrong};
 use super::object;
 use crate::backend::server::{HealthMode, Server};
 use crate::config::spec::{ServerKey, ServerSpec, Spec};
@@ -135,27 +135,31 @@ fn states<M: UserDataMethods<ServerObject>>(methods: &mut M) {
     methods.add_method("isUp", |lua, server, ()| {
         server.live(lua, false, |server| server.state.is_up())
     });
-    methods.add_method("getHealthCheckMode", |_, _, ()| Ok("active"));
+    methods.add_method("getHealthCheckMode", |lua, server, ()| {
+        let is_lazy = server.read(lua, |server| server.options.health.is_lazy)?;
+        Ok(if is_lazy { "lazy" } else { "active" })
+    });
     methods.add_method("setUp", |lua, server, ()| {
         set_mode(*server, lua, HealthMode::Up, None)
     });
     methods.add_method("setDown", |lua, server, ()| {
         set_mode(*server, lua, HealthMode::Down, None)
     });
-    for auto in ["setAuto", "setActiveAuto"] {
-        methods.add_method(auto, |lua, server, up| {
+    methods.add_method("setAuto", |lua, server, up| {
+        set_mode(*server, lua, HealthMode::Auto, up)
+    });
+    for (auto, is_lazy) in [("setActiveAuto", false), ("setLazyAuto", true)] {
+        methods.add_method(auto, move |lua, server, up| {
+            server.written(lua, |server| server.options.health.is_lazy = is_lazy)?;
             set_mode(*server, lua, HealthMode::Auto, up)
         });
     }
-    methods.add_method("setLazyAuto", |_, _, _: Option<bool>| -> mlua::Result<()> {
-        Err(wrong("setLazyAuto is not in millrace yet: it would change who gets an answer; setAuto checks all the time"))
-    });
     methods.add_method(
         "setHealthCheckParams",
         |lua, server, table: Option<Table>| {
             let mut options = Options::new(lua, "setHealthCheckParams", table);
             let mut health = server.read(lua, |server| server.options.health.clone())?;
-            servers::read_check_limits(&mut options, &mut health)?;
+            health::read_check_limits(&mut options, &mut health)?;
             server.written(lua, |server| server.options.health = health)
         },
     );

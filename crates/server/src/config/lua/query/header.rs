@@ -3,6 +3,7 @@
 use super::super::objects::object;
 use super::subject::{Live, Shared, with};
 use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::message::Header;
 
 /// The header of what `dq` or `dr` looks at.
@@ -58,27 +59,41 @@ impl UserData for DnsHeader {
     }
 }
 
-/// A header of its own: that of a DNSPacketOverlay.
+/// A header of its own, which belongs to no message: a copy, that of a DNSPacketOverlay, of a check, of an entry of the rings.
 #[derive(Clone)]
-pub(in super::super) struct DnsHeaderCopy(pub(in super::super) Header);
+pub(in super::super) struct OwnHeader(Arc<Mutex<Header>>);
 
-impl FromLua for DnsHeaderCopy {
-    fn from_lua(value: Value, _: &Lua) -> mlua::Result<DnsHeaderCopy> {
+impl OwnHeader {
+    pub(in super::super) fn new(header: Header) -> OwnHeader {
+        OwnHeader(Arc::new(Mutex::new(header)))
+    }
+
+    pub(super) fn get(&self) -> Header {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Header> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FromLua for OwnHeader {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<OwnHeader> {
         object(&value, "what getHeader returns")
     }
 }
 
-impl UserData for DnsHeaderCopy {
+impl UserData for OwnHeader {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         for (name, get) in GETTERS {
-            methods.add_method(name, move |_, header, ()| Ok(get(&header.0)));
+            methods.add_method(name, move |_, header, ()| Ok(get(&header.get())));
         }
         for (name, set) in SETTERS {
-            methods.add_method_mut(name, move |_, header, on: bool| {
-                set(&mut header.0, on);
+            methods.add_method(name, move |_, header, on: bool| {
+                set(&mut header.lock(), on);
                 Ok(())
             });
         }
-        methods.add_method("getID", |_, header, ()| Ok(header.0.id()));
+        methods.add_method("getID", |_, header, ()| Ok(header.get().id()));
     }
 }

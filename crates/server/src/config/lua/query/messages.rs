@@ -4,7 +4,7 @@ use super::super::objects::address::ComboAddress;
 use super::super::objects::name::{AnyName, DnsName};
 use super::super::runtime::timespec;
 use super::super::{spec, wrong};
-use super::header::DnsHeaderCopy;
+use super::header::OwnHeader;
 use super::names;
 use super::options::{self, EdnsOptionView};
 use super::subject::{Live, Subject, with};
@@ -128,12 +128,12 @@ pub(super) fn add_methods<T: Live + 'static, M: UserDataMethods<T>>(methods: &mu
 /// A header that is the function's own, as `dh` is not.
 fn header<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     methods.add_method("getHeader", |lua, object, ()| {
-        with(lua, object, |subject| Ok(DnsHeaderCopy(subject.header())))
+        with(lua, object, |subject| Ok(OwnHeader::new(subject.header())))
     });
     // What is counted in the message, and whose it is, the message itself says.
-    methods.add_method("setHeader", |lua, object, header: DnsHeaderCopy| {
+    methods.add_method("setHeader", |lua, object, header: OwnHeader| {
         with(lua, object, |subject| {
-            subject.edit_header(|mine| mine.set_flags(header.0.flags()));
+            subject.edit_header(|mine| mine.set_flags(header.get().flags()));
             Ok(true)
         })
     });

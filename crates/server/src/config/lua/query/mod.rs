@@ -10,6 +10,7 @@
 //! each query in turn: a new object for each would cost more than the call.
 
 mod answers;
+mod check;
 mod functions;
 mod header;
 mod messages;
@@ -23,7 +24,8 @@ mod subject;
 mod tests;
 mod verdicts;
 
-pub(super) use header::DnsHeaderCopy;
+pub(super) use check::check_function;
+pub(super) use header::OwnHeader;
 pub(super) use policy::{LuaPolicy, run_built_in};
 
 use mlua::{AnyUserData, Lua};

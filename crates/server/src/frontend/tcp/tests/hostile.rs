@@ -177,6 +177,7 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
         tcp_listen_queue_size: 10,
         maximum_tcp_connections: 2,
         pinning: Vec::new(),
+        tcp_in_flight: 0,
     });
     scene.frontend.shared.set_config(config);
     let mut clients = Vec::new();

@@ -1,0 +1,79 @@
+//! retries and maxConcurrentTCPConnections of newServer, and what lazy checks learn over TCP.
+
+use super::*;
+
+/// A backend that closes the first `closed` connections when it has read a query.
+async fn closing(closed: usize) -> SocketAddr {
+    let count = Arc::new(AtomicUsize::new(0));
+    let serve = move |mut stream| {
+        let number = count.fetch_add(1, Relaxed);
+        async move {
+            let Some(query) = read(&mut stream).await else {
+                return;
+            };
+            if number >= closed {
+                write(&mut stream, &response(&query, 0)).await;
+            }
+        }
+    };
+    backend(serve).await
+}
+
+#[tokio::test]
+async fn a_query_is_tried_on_as_many_connections_as_retries_says() {
+    for (retries, closed, succeeds) in [(3, 2, true), (2, 2, false), (1, 0, true), (0, 0, true)] {
+        let scene = scene_with(ServerOptions {
+            tcp_attempts: Some(retries),
+            ..fixture::server(closing(closed).await)
+        });
+        assert_eq!(scene.ask().await.is_ok(), succeeds, "{retries} {closed}");
+        let made = scene.server().tcp.new_connections.load(Relaxed);
+        assert_eq!(made, u64::from(retries.max(1)));
+        assert_eq!(
+            scene.server().tcp.gave_up.load(Relaxed),
+            u64::from(!succeeds)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_query_without_a_place_on_so_many_connections_is_dropped() {
+    let (asked, mut seen) = tokio::sync::mpsc::channel(1);
+    let address = backend(move |mut stream| {
+        let asked = asked.clone();
+        async move {
+            read(&mut stream).await.unwrap();
+            asked.send(()).await.unwrap();
+            std::future::pending().await
+        }
+    });
+    let scene = scene_with(ServerOptions {
+        tcp_maximum_connections: 1,
+        ..fixture::server(address.await)
+    });
+    let second = async {
+        seen.recv().await.unwrap();
+        let mut hold = scene.shared.memory.hold();
+        let answer = ask(&scene.shared, &scene.asked, &mut hold).await;
+        answer.map(|answer| answer.message)
+    };
+    let dropped = Failure::Dropped(DropReason::BackendConnections);
+    tokio::select! {
+        _ = scene.ask() => panic!("nobody answers"),
+        answer = second => assert_eq!(answer, Err(dropped)),
+    }
+    let tcp = &scene.server().tcp;
+    assert_eq!(tcp.too_many_connections.load(Relaxed), 1);
+}
+
+#[tokio::test]
+async fn failures_over_tcp_make_a_lazy_server_suspect() {
+    for (closed, suspected) in [(0, false), (1, true)] {
+        let mut options = fixture::server(closing(closed).await);
+        options.health.is_lazy = true;
+        let scene = scene_with(options);
+        assert_eq!(scene.ask().await.is_err(), suspected);
+        let sample = scene.server().sample.as_ref().unwrap();
+        assert_eq!(sample.is_suspected(), suspected);
+    }
+}
