@@ -1,6 +1,7 @@
 //! What the runtime answers for zones of our own: transfers out (AXFR: RFC 5936; IXFR: RFC 1995), NOTIFY in (RFC 1996),
 //! and queries of any kind that are signed (RFC 8945). [`crate::pipeline::zone_traffic`] hands them over.
 
+mod opt;
 mod transfers;
 
 pub use transfers::{Messages, alone, transfer};
@@ -10,11 +11,14 @@ use super::live::seconds_now;
 use super::settings::ZoneSettings;
 use super::{Live, Order};
 use crate::config::Config;
+use crate::counters::Shard;
 use crate::log;
 use crate::pipeline::HandOver;
+use crate::pipeline::authority::statistics::Beside;
 use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
 use crate::runtime::Shared;
+use opt::Opt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::codes::{QtypeText, opcode, qtype, rcode};
@@ -48,12 +52,17 @@ pub struct Transfer {
     zone: Arc<Zone>,
     live: Arc<Live>,
     settings: Arc<ZoneSettings>,
-    state_directory: std::path::PathBuf,
+    state: Arc<super::StateDirectory>,
     id: u16,
     /// The serial that the client has, where it asked for changes.
     known: Option<u32>,
     session: Option<Session>,
+    opt: Option<Opt>,
     client: SocketAddr,
+    /// What is counted of it when it has ended.
+    beside: Beside,
+    config: Arc<Config>,
+    shard: Arc<Shard>,
 }
 
 impl Asked {
@@ -80,7 +89,7 @@ impl Asked {
     pub fn reply(&self, shared: &Shared) -> Option<Reply> {
         let key_of = |name: wire::name::Name<'_>| self.config.local.key(name);
         match verify_request(&self.message, key_of, seconds_now()) {
-            Err(refusal) => Some(Reply::Message(self.refused(*refusal))),
+            Err(refusal) => Some(Reply::Message(self.refused(*refusal, shared))),
             Ok(session) => {
                 let length = session
                     .as_ref()
@@ -91,7 +100,7 @@ impl Asked {
         }
     }
 
-    fn refused(&self, refusal: Refusal) -> Vec<u8> {
+    fn refused(&self, refusal: Refusal, shared: &Shared) -> Vec<u8> {
         log::verbose!(
             "{}: {} for {} is refused: {}",
             self.client,
@@ -99,12 +108,58 @@ impl Asked {
             self.found.parts.qname(&self.message),
             refusal.error
         );
-        let mut answer = self.bare(refusal.rcode());
+        let (code, signature_error) = (refusal.rcode(), refusal.tsig_error());
+        let mut answer = self.refusal(code);
         refusal.sign(&mut answer);
+        self.count(&answer, code, signature_error, shared);
         answer
     }
 
-    /// Header and question with this code.
+    /// Counts the query and its one answer, which has this code.
+    fn count(&self, answer: &[u8], code: u16, signature_error: Option<u16>, shared: &Shared) {
+        let beside = Beside {
+            response_octets: answer.len() as u64,
+            rcode: code,
+            signature_error,
+            ..self.beside()
+        };
+        let statistics = &self.config.authority.statistics;
+        statistics.count_beside(self.zone(), &beside, &shared.shard);
+    }
+
+    /// What there is to count before there is an answer.
+    fn beside(&self) -> Beside {
+        let edns = self.found.parts.edns;
+        Beside {
+            way: (self.protocol, self.way),
+            client: self.client,
+            third_octet: self.message[2],
+            kind: self.found.parts.qtype,
+            has_edns: edns.is_some(),
+            dnssec_ok: edns.is_some_and(|edns| edns.dnssec_ok),
+            request_octets: self.message.len() as u64,
+            response_octets: 0,
+            rcode: rcode::NOERROR,
+            signature_error: None,
+        }
+    }
+
+    /// The number of the zone that is asked for by its very name.
+    fn zone(&self) -> Option<usize> {
+        let name = self.found.parts.qname(&self.message);
+        self.config.local.zones().number_of(name)
+    }
+
+    /// An answer without records, with this code.
+    fn refusal(&self, code: u16) -> Vec<u8> {
+        let mut answer = self.bare(code);
+        if let Some(opt) = Opt::of(self) {
+            opt.append(&mut answer, code);
+        }
+        answer
+    }
+
+    /// Header and question with this code, whose upper bits are the OPT record's.
     fn bare(&self, code: u16) -> Vec<u8> {
         let mut answer = self.message[..self.found.parts.question_end.into()].to_vec();
         let asked = Header::read(&answer).unwrap_or_default();
@@ -113,7 +168,7 @@ impl Asked {
         header.set_qr(true);
         header.set_opcode(asked.opcode());
         header.set_rd(asked.rd());
-        header.set_rcode(code as u8);
+        header.set_rcode((code & 15) as u8);
         header.set_question_count(1);
         answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
         answer
@@ -121,26 +176,38 @@ impl Asked {
 
     fn judged(&self, request: &[u8], session: Option<Session>, shared: &Shared) -> Option<Reply> {
         let opcode = Header::read(request)?.opcode();
-        match (opcode, self.found.parts.qtype) {
-            (opcode::NOTIFY, _) => {
-                Some(self.signed(session, |session| self.notified(request, session)))
+        let is_newer = self.found.parts.edns.is_some_and(|edns| edns.version > 0);
+        let code = match (opcode, self.found.parts.qtype) {
+            // RFC 6891 §6.1.3: "If a responder does not implement the VERSION level of the request, then it MUST respond
+            // with RCODE=BADVERS."
+            _ if is_newer && self.config.tuning.edns_in_self_generated => rcode::BADVERS,
+            (opcode::NOTIFY, _) => self.notified(request, session.as_ref()),
+            (opcode::QUERY, qtype::AXFR | qtype::IXFR) => {
+                return Some(self.transfer(request, session, shared));
             }
-            (opcode::QUERY, qtype::AXFR | qtype::IXFR) => Some(self.transfer(request, session)),
-            (opcode::QUERY, _) => self.ordinary(request, session?, shared).map(Reply::Message),
-            _ => Some(self.signed(session, |_| self.bare(rcode::NOTIMP))),
-        }
+            (opcode::QUERY, _) => {
+                return self.ordinary(request, session?, shared).map(Reply::Message);
+            }
+            _ => rcode::NOTIMP,
+        };
+        Some(self.answered(session, code, shared))
     }
 
-    /// A message, signed where the request was.
-    fn signed(
-        &self,
-        mut session: Option<Session>,
-        message: impl FnOnce(Option<&Session>) -> Vec<u8>,
-    ) -> Reply {
-        let mut message = message(session.as_ref());
+    /// An answer without records, signed where the request was; counted.
+    fn answered(&self, mut session: Option<Session>, code: u16, shared: &Shared) -> Reply {
+        let mut message = self.refusal(code);
+        let is_notify =
+            Header::read(&message).is_some_and(|header| header.opcode() == opcode::NOTIFY);
+        if let Some(mut header) =
+            Header::read(&message).filter(|_| is_notify && code == rcode::NOERROR)
+        {
+            header.set_aa(true);
+            message[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+        }
         if let Some(session) = &mut session {
             session.sign(&mut message, seconds_now());
         }
+        self.count(&message, code, None, shared);
         Reply::Message(message)
     }
 
@@ -183,16 +250,16 @@ impl Asked {
         Err(rcode::REFUSED)
     }
 
-    /// RFC 1996 §4.7: the answer repeats the question.
-    fn notified(&self, request: &[u8], session: Option<&Session>) -> Vec<u8> {
+    /// Passes a NOTIFY on; the code of its answer, which repeats the question (RFC 1996 §4.7).
+    fn notified(&self, request: &[u8], session: Option<&Session>) -> u16 {
         if self.found.parts.qtype != qtype::SOA {
-            return self.bare(rcode::FORMERR);
+            return rcode::FORMERR;
         }
         let live = match self.permitted(Action::Notify, session) {
             Ok((live, settings)) if settings.is_secondary() => live,
             // RFC 1996 §3.10 leaves it open; a primary is told nothing.
-            Ok(_) => return self.bare(rcode::NOTAUTH),
-            Err(code) => return self.bare(code),
+            Ok(_) => return rcode::NOTAUTH,
+            Err(code) => return code,
         };
         let serial = parse_query(request)
             .ok()
@@ -203,17 +270,12 @@ impl Asked {
         };
         // Where the queue is full, its task will look at the primaries anyway.
         let _ = live.orders.try_send(order);
-        let mut answer = self.bare(rcode::NOERROR);
-        if let Some(mut header) = Header::read(&answer) {
-            header.set_aa(true);
-            answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
-        }
-        answer
+        rcode::NOERROR
     }
 
     /// A transfer out, or why not.
-    fn transfer(&self, request: &[u8], session: Option<Session>) -> Reply {
-        let refuse = |session, code| self.signed(session, |_| self.bare(code));
+    fn transfer(&self, request: &[u8], session: Option<Session>, shared: &Shared) -> Reply {
+        let refuse = |session, code| self.answered(session, code, shared);
         let (live, settings) = match self.permitted(Action::Transfer, session.as_ref()) {
             Ok(permitted) => permitted,
             Err(code) => return refuse(session, code),
@@ -234,11 +296,15 @@ impl Asked {
             zone,
             live: Arc::clone(live),
             settings: Arc::clone(settings),
-            state_directory: self.config.local.state_directory().to_owned(),
+            state: Arc::clone(self.config.local.state()),
             id: Header::read(request).map_or(0, |header| header.id()),
             known,
             session,
+            opt: Opt::of(self),
             client: self.client,
+            beside: self.beside(),
+            config: Arc::clone(&self.config),
+            shard: Arc::clone(&shared.shard),
         };
         match (self.protocol, is_incremental) {
             (Protocol::Tcp, _) => Reply::Transfer(Box::new(transfer)),

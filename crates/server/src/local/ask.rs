@@ -7,10 +7,10 @@ use super::progress::Progress;
 use super::settings::{Peer, TransferBounds};
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::time::timeout;
 use wire::codes::{QtypeText, qtype, rcode};
 use wire::message::{
@@ -49,6 +49,13 @@ pub(super) enum AskError {
     NoSoa(String),
     /// What came is no zone.
     Zone(String),
+    /// It has said that it has something newer, and sent this serial.
+    Older {
+        came: u32,
+        held: u32,
+    },
+    /// IXFR was of no use, and then AXFR.
+    Both(Box<[AskError; 2]>),
 }
 
 impl fmt::Display for AskError {
@@ -61,6 +68,11 @@ impl fmt::Display for AskError {
             AskError::Transfer(error) => write!(f, "{error}"),
             AskError::NoSoa(what) => write!(f, "no SOA record in its answer: {what}"),
             AskError::Zone(what) => write!(f, "what came is no zone: {what}"),
+            AskError::Older { came, held } => write!(
+                f,
+                "serial {came} came, which is not newer than {held}, though its SOA record promised so"
+            ),
+            AskError::Both(errors) => write!(f, "IXFR: {}; AXFR: {}", errors[0], errors[1]),
         }
     }
 }
@@ -114,7 +126,7 @@ pub(super) async fn exchange(
             .map(|key| sign_request(request, key, seconds_now()))
     };
     let unsigned = request.clone();
-    let socket = socket_towards(peer.address).await?;
+    let socket = socket_towards(peer).await?;
     let mut last = AskError::NoAnswer;
     for wait in tries {
         request.clone_from(&unsigned);
@@ -136,16 +148,32 @@ pub(super) async fn exchange(
     Err(last)
 }
 
-async fn socket_towards(address: SocketAddr) -> Result<UdpSocket, AskError> {
-    let any: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+/// Where messages to it come from.
+fn source_of(peer: &Peer) -> SocketAddr {
+    let any: IpAddr = match peer.address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind(any)
+    (peer.source.unwrap_or(any), 0).into()
+}
+
+async fn connect(peer: &Peer) -> io::Result<TcpStream> {
+    let socket = match peer.address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    if peer.source.is_some() {
+        socket.bind(source_of(peer))?;
+    }
+    socket.connect(peer.address).await
+}
+
+async fn socket_towards(peer: &Peer) -> Result<UdpSocket, AskError> {
+    let socket = UdpSocket::bind(source_of(peer))
         .await
         .map_err(system("no socket to ask with"))?;
     socket
-        .connect(address)
+        .connect(peer.address)
         .await
         .map_err(system("cannot be reached"))?;
     Ok(socket)
@@ -282,7 +310,7 @@ async fn receive(
         .key
         .as_ref()
         .map(|key| sign_request(&mut request, key, seconds_now()));
-    let connecting = timeout(CONNECT_WITHIN, TcpStream::connect(peer.address)).await;
+    let connecting = timeout(CONNECT_WITHIN, connect(peer)).await;
     let mut stream = connecting
         .map_err(|_| AskError::Slow("the connection", CONNECT_WITHIN))?
         .map_err(system("no connection"))?;

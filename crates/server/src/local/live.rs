@@ -8,9 +8,11 @@ use super::settings::ZoneSettings;
 use super::store::{Facts, Store};
 use super::task::Order;
 use super::timers::Timers;
-use super::{Line, Stamp};
+use super::{Line, Stamp, StateDirectory};
+use crate::clock::Now;
 use arc_swap::ArcSwapOption;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
@@ -35,6 +37,8 @@ pub struct Live {
     work: Mutex<Work>,
     /// Held for moments.
     state: Mutex<State>,
+    /// When the zone of a secondary expires, in seconds of [`Now`]; 0: it does not.
+    expires: AtomicU64,
     pub progress: Progress,
     pub orders: mpsc::Sender<Order>,
     /// Taken by the zone's task.
@@ -72,8 +76,8 @@ pub(super) struct State {
 pub(super) enum Installed {
     /// It serves.
     Newer(Arc<Zone>),
-    /// It is not newer than what serves; that serial.
-    Older(u32),
+    /// Its serial is not newer than that of what is held.
+    Older { came: u32, held: u32 },
 }
 
 impl Live {
@@ -85,6 +89,7 @@ impl Live {
             held: ArcSwapOption::empty(),
             work: Mutex::default(),
             state: Mutex::default(),
+            expires: AtomicU64::new(0),
             progress: Progress::default(),
             orders,
             received: Mutex::new(Some(received)),
@@ -94,6 +99,25 @@ impl Live {
     /// What is answered from.
     pub(super) fn served(&self) -> Option<Arc<Zone>> {
         self.served.load_full()
+    }
+
+    /// Seconds until it expires, `now` being those of [`Now`]; `None`: it does not, being a primary's.
+    pub(super) fn expires_in(&self, now: u64) -> Option<u32> {
+        let expires = self.expires.load(Relaxed);
+        let left = u32::try_from(expires.saturating_sub(now)).unwrap_or(u32::MAX);
+        (expires > 0).then_some(left)
+    }
+
+    /// Writes down when the zone expires, by these settings.
+    pub(super) fn note_expiry(&self, settings: &ZoneSettings) {
+        let timers = self.state().timers.filter(|_| settings.is_secondary());
+        let expires = self.served().zip(timers).map(|(zone, timers)| {
+            let left = timers
+                .expires(zone.soa(), &settings.times)
+                .saturating_sub(seconds_now());
+            (Now::read().seconds() + left).max(1)
+        });
+        self.expires.store(expires.unwrap_or(0), Relaxed);
     }
 
     /// The orders, for whoever asks first: the zone's task.
@@ -143,7 +167,7 @@ impl Live {
     pub(super) fn load(
         &self,
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
         room: &Room,
     ) -> Vec<Line> {
         if !self.needs_load(settings) {
@@ -152,10 +176,8 @@ impl Live {
         self.begin("loading");
         let mut work = lock(&self.work);
         let lines = match (settings.is_secondary(), &settings.file) {
-            (true, _) => self.load_kept(&mut work, settings, state_directory, room),
-            (false, Some(file)) => {
-                self.load_file(&mut work, file, settings, (state_directory, room))
-            }
+            (true, _) => self.load_kept(&mut work, settings, state, room),
+            (false, Some(file)) => self.load_file(&mut work, file, settings, (state, room)),
             (false, None) => Some(Vec::new()),
         };
         drop(work);
@@ -183,7 +205,7 @@ impl Live {
         work: &mut Work,
         file: &Path,
         settings: &ZoneSettings,
-        (state_directory, room): (&Path, &Room),
+        (state, room): (&Arc<StateDirectory>, &Room),
     ) -> Option<Vec<Line>> {
         let ReadZone {
             zone,
@@ -208,7 +230,7 @@ impl Live {
         work.stamps = stamps;
         work.is_unkept = settings.is_kept();
         if let Some(old) = self.held() {
-            lines.extend(self.keep(work, Some(&old), &zone, settings, state_directory));
+            lines.extend(self.keep(work, Some(&old), &zone, settings, state));
         }
         self.serve(Arc::new(zone));
         self.change_state(|state| (state.timers, state.is_expired) = (None, false));
@@ -220,11 +242,11 @@ impl Live {
     pub(super) fn keep_first(
         &self,
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
     ) -> Option<Line> {
         let mut work = lock(&self.work);
         let zone = self.held()?;
-        self.keep(&mut work, None, &zone, settings, state_directory)
+        self.keep(&mut work, None, &zone, settings, state)
     }
 
     fn keep(
@@ -233,13 +255,15 @@ impl Live {
         old: Option<&Zone>,
         zone: &Zone,
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
     ) -> Option<Line> {
-        if !std::mem::take(&mut work.is_unkept) {
+        // What another process keeps the zone in meanwhile: see Live::catch_up.
+        if !work.is_unkept || state.is_others() {
             return None;
         }
+        work.is_unkept = false;
         let stamps = work.stamps.clone();
-        let store = work.store(self, settings, state_directory);
+        let store = work.store(self, settings, state);
         keep_file(store, old, zone, &stamps, &self.apex)
     }
 
@@ -257,10 +281,10 @@ impl Live {
         &self,
         work: &mut Work,
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
         room: &Room,
     ) -> Option<Vec<Line>> {
-        let store = work.store(self, settings, state_directory);
+        let store = work.store(self, settings, state);
         if !room.holds_octets(store.snapshot_octets()) {
             return None;
         }
@@ -303,6 +327,7 @@ impl Live {
         self.change_state(|state| {
             (state.timers, state.is_expired) = (Some(timers), is_expired);
         });
+        self.note_expiry(settings);
         let expired = if is_expired {
             "; it has expired, and is answered with SERVFAIL until a primary confirms it"
         } else {
@@ -315,6 +340,37 @@ impl Live {
                 self.apex, soa.serial
             ),
         }
+    }
+
+    /// This process may write now, which another one did until then: what that one kept last serves where it is newer,
+    /// else what is held is kept. Lines for the operator.
+    pub(super) fn catch_up(
+        &self,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Option<Line> {
+        if !settings.is_kept() {
+            return None;
+        }
+        if !settings.is_secondary() {
+            return self.keep_first(settings, state);
+        }
+        let mut work = lock(&self.work);
+        let held = self.held();
+        let store = work.store(self, settings, state);
+        store.forget();
+        let (own, kept) = (held.as_ref().map(|zone| zone.soa().serial), store.serial());
+        let is_newer = kept.is_some_and(|kept| own.is_none_or(|own| serial::is_newer(kept, own)));
+        let written = match &held {
+            _ if is_newer => {
+                let (zone, refreshed) = (store.load().ok()??, store.facts().refreshed);
+                return Some(self.take_up(settings, zone, refreshed));
+            }
+            Some(held) if own != kept => store.commit(None, held, None),
+            _ => return None,
+        };
+        let error = written.err()?;
+        Some(Line::error(format!("zone {}: {error}", self.apex)))
     }
 
     // ---------------------------------------------------------------------------------------- new versions
@@ -332,15 +388,17 @@ impl Live {
         zone: Zone,
         forced: bool,
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
     ) -> (Installed, Option<String>) {
         let mut work = lock(&self.work);
         let old = self.held();
-        let is_newer = |old: &Arc<Zone>| serial::is_newer(zone.soa().serial, old.soa().serial);
+        let came = zone.soa().serial;
+        let is_newer = |old: &Arc<Zone>| serial::is_newer(came, old.soa().serial);
         if let Some(old) = old.as_ref().filter(|old| !forced && !is_newer(old)) {
-            return (Installed::Older(old.soa().serial), None);
+            let held = old.soa().serial;
+            return (Installed::Older { came, held }, None);
         }
-        let store = work.store(self, settings, state_directory);
+        let store = work.store(self, settings, state);
         let kept = store.commit(old.as_deref(), &zone, None);
         self.installed(zone, kept)
     }
@@ -353,12 +411,12 @@ impl Live {
         &self,
         changes: &[Change],
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
     ) -> Result<(Installed, Option<String>), String> {
         let mut work = lock(&self.work);
         let old = self.held().ok_or("changes of a zone that is not there")?;
         let (zone, _) = apply::apply(&old, changes).map_err(|error| error.to_string())?;
-        let store = work.store(self, settings, state_directory);
+        let store = work.store(self, settings, state);
         let kept = store.commit(Some(&old), &zone, Some(changes));
         Ok(self.installed(zone, kept))
     }
@@ -385,7 +443,7 @@ impl Live {
     pub(super) fn confirm(
         &self,
         settings: &ZoneSettings,
-        state_directory: &Path,
+        state: &Arc<StateDirectory>,
     ) -> Option<String> {
         let now = seconds_now();
         let mut work = lock(&self.work);
@@ -395,13 +453,12 @@ impl Live {
             timers.succeeded(now);
             state.is_expired = false;
         });
+        self.note_expiry(settings);
         let facts = Facts {
             refreshed: now,
             stamps: Vec::new(),
         };
-        let written = work
-            .store(self, settings, state_directory)
-            .write_facts(&facts);
+        let written = work.store(self, settings, state).write_facts(&facts);
         written.err().map(|error| error.to_string())
     }
 
@@ -414,10 +471,15 @@ impl Live {
 
 impl Work {
     /// The zone's files, where this configuration has them.
-    fn store(&mut self, live: &Live, settings: &ZoneSettings, directory: &Path) -> &mut Store {
-        let new = || Store::new(directory, &live.apex, settings.journal_octets);
+    fn store(
+        &mut self,
+        live: &Live,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> &mut Store {
+        let new = || Store::new(state, &live.apex, settings.journal_octets);
         let store = self.store.get_or_insert_with(new);
-        if !store.is_in(directory, settings.journal_octets) {
+        if !store.is_in(state, settings.journal_octets) {
             *store = new();
         }
         store

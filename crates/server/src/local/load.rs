@@ -39,7 +39,7 @@ pub(super) fn all(local: &Local, room: &Room) -> Vec<Line> {
             let Some((live, settings)) = needed.get(place) else {
                 break;
             };
-            let lines = live.load(settings, local.state_directory(), room);
+            let lines = live.load(settings, local.state(), room);
             *said[place].lock().unwrap_or_else(PoisonError::into_inner) = lines;
             *finished.0.lock().unwrap_or_else(PoisonError::into_inner) += 1;
             finished.1.notify_all();

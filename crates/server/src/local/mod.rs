@@ -19,6 +19,7 @@ mod progress;
 mod read;
 mod room;
 mod settings;
+mod state;
 mod status;
 mod store;
 mod task;
@@ -30,6 +31,7 @@ pub use live::Live;
 pub use progress::Progress;
 pub use read::{ReadZone, read};
 pub use settings::{Peer, TimeBounds, TransferBounds, ZoneSettings};
+pub use state::StateDirectory;
 pub use status::{Begun, ZoneStatus};
 pub use task::{Keeper, Order};
 
@@ -37,7 +39,7 @@ use crate::config::zones::ZoneSpecs;
 use crate::log;
 use room::Room;
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 use wire::name::Name;
@@ -51,7 +53,7 @@ pub struct Local {
     /// By the same numbers.
     entries: Vec<Entry>,
     keys: Vec<Arc<Key>>,
-    state_directory: PathBuf,
+    state: Arc<StateDirectory>,
 }
 
 #[derive(Clone)]
@@ -93,11 +95,16 @@ impl Local {
                 settings: Arc::clone(&spec.settings),
             }
         };
+        let path = specs.state_directory();
+        let state = match previous.state.path() == path {
+            true => Arc::clone(&previous.state),
+            false => Arc::new(StateDirectory::new(path)),
+        };
         let mut local = Local {
             zones: Zones::default(),
             entries: specs.list.iter().map(entry).collect(),
             keys: specs.keys.clone(),
-            state_directory: specs.state_directory(),
+            state,
         };
         let mut lines = load::all(&local, room);
         lines.sort_by_key(|line| !line.is_error);
@@ -111,7 +118,7 @@ impl Local {
             zones: self.current(),
             entries: self.entries.clone(),
             keys: self.keys.clone(),
-            state_directory: self.state_directory.clone(),
+            state: Arc::clone(&self.state),
         }
     }
 
@@ -135,14 +142,24 @@ impl Local {
     }
 
     /// Where zones and journals are kept.
-    pub fn state_directory(&self) -> &Path {
-        &self.state_directory
+    pub fn state(&self) -> &Arc<StateDirectory> {
+        &self.state
     }
 
     /// The zone with this apex, and its settings.
     pub fn find(&self, apex: Name<'_>) -> Option<(&Arc<Live>, &Arc<ZoneSettings>)> {
         let entry = self.entries.get(self.zones.number_of(apex)?)?;
         Some((&entry.live, &entry.settings))
+    }
+
+    /// How long a secondary that hears from this zone now may go on with it, in seconds; `now`: those of the clock that the
+    /// pipeline sees. `None`: it is not loaded.
+    pub fn expires_in(&self, number: usize, now: u64) -> Option<u32> {
+        let soa = self.zones.zone(number)?.soa();
+        let live = &self.entries.get(number)?.live;
+        // RFC 7314 §3: a primary answers with the EXPIRE field of its SOA record, a secondary with the time that is left until
+        // its own copy expires.
+        Some(live.expires_in(now).unwrap_or(soa.expire))
     }
 
     /// All of them.

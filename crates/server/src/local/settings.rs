@@ -1,7 +1,7 @@
 //! What the configuration says of one zone: a line of `millrace.addZone`, everything in it resolved.
 
 use super::acl::Acl;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,6 +30,8 @@ pub struct ZoneSettings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub address: SocketAddr,
+    /// The address of ours that messages to it come from; `None`: as the kernel's routes say.
+    pub source: Option<IpAddr>,
     /// What messages to it and from it are signed with.
     pub key: Option<Arc<Key>>,
 }

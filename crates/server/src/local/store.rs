@@ -12,13 +12,14 @@
 
 mod files;
 
-use super::Stamp;
+use super::{Stamp, StateDirectory};
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use wire::name::NameBuf;
 use zone::transfer::journal::{self, Checksum, Journal};
 use zone::transfer::{Change, apply, serial, snapshot};
@@ -30,14 +31,20 @@ const GATHERED: usize = 1 << 16;
 /// The files of one zone.
 pub(super) struct Store {
     apex: NameBuf,
+    state: Arc<StateDirectory>,
     directory: Directory,
     snapshot: PathBuf,
     journal: PathBuf,
     facts: PathBuf,
     /// How long the journal may get, in octets.
     limit: u64,
-    /// `None`: not looked at yet, or something went wrong, and the next commit writes everything anew.
+    /// `None`: not looked at yet, or something went wrong.
     kept: Option<Kept>,
+    /// What is in `kept` was seen while nobody else could write.
+    is_sure: bool,
+    /// Something went wrong while the journal was written: what of it is on the disk nobody knows (the kernel forgets what
+    /// an fsync could not write), and the next commit writes everything anew.
+    is_doubtful: bool,
 }
 
 /// What the files hold.
@@ -84,23 +91,42 @@ fn failed<E: fmt::Display>(what: &'static str, path: &Path) -> impl FnOnce(E) ->
 
 impl Store {
     /// The files of zone `apex` in `directory`; nothing is touched yet.
-    pub(super) fn new(directory: &Path, apex: &NameBuf, limit: u64) -> Store {
+    pub(super) fn new(state: &Arc<StateDirectory>, apex: &NameBuf, limit: u64) -> Store {
         let stem = files::stem(apex.as_name());
-        let file = |ending: &str| directory.join(format!("{stem}.{ending}"));
+        let file = |ending: &str| state.path().join(format!("{stem}.{ending}"));
         Store {
             apex: apex.clone(),
             snapshot: file("zone"),
             journal: file("journal"),
             facts: file("facts"),
-            directory: Directory::new(directory),
+            directory: Directory::new(state.path()),
+            state: Arc::clone(state),
             limit,
             kept: None,
+            is_sure: false,
+            is_doubtful: false,
         }
     }
 
     /// Whether it is what these settings ask for.
-    pub(super) fn is_in(&self, directory: &Path, limit: u64) -> bool {
-        self.limit == limit && self.snapshot.parent() == Some(directory)
+    pub(super) fn is_in(&self, state: &Arc<StateDirectory>, limit: u64) -> bool {
+        self.limit == limit && Arc::ptr_eq(&self.state, state)
+    }
+
+    /// Looks at the files anew: others may have written them.
+    pub(super) fn forget(&mut self) {
+        (self.kept, self.is_sure) = (None, false);
+    }
+
+    /// What [`StateDirectory::enter`] gives. What was seen before this process had the right may have changed.
+    fn enter(state: &StateDirectory) -> Result<impl Sized + '_, StoreError> {
+        state.enter().map_err(failed("written", state.path()))
+    }
+
+    fn be_sure(&mut self) {
+        if !std::mem::replace(&mut self.is_sure, true) {
+            self.kept = None;
+        }
     }
 
     /// How long the snapshot is; 0 where there is none.
@@ -181,13 +207,16 @@ impl Store {
     /// known. Only when this is done `new` is sure to survive.
     ///
     /// # Errors
-    /// What went wrong: the version kept before stays, and the next commit tries everything anew.
+    /// What went wrong: the version kept before stays, or this one, and the next commit tries everything anew.
     pub(super) fn commit(
         &mut self,
         old: Option<&Zone>,
         new: &Zone,
         changes: Option<&[Change]>,
     ) -> Result<(), StoreError> {
+        let state = Arc::clone(&self.state);
+        let _right = Store::enter(&state)?;
+        self.be_sure();
         let difference;
         let changes = match (changes, old) {
             (Some(changes), _) => changes,
@@ -200,8 +229,10 @@ impl Store {
         let kept = self.serial().and(self.kept);
         let first = changes.first().and_then(Change::serials);
         match (kept, first) {
-            (Some(kept), Some((from, _))) if kept.serial == from => self.append(kept, new, changes),
-            _ => self.rewrite(new),
+            (Some(kept), Some((from, _))) if kept.serial == from && !self.is_doubtful => {
+                self.append(kept, new, changes)
+            }
+            _ => self.rewrite_all(new),
         }
     }
 
@@ -216,16 +247,18 @@ impl Store {
         };
         for change in changes {
             let Some((entry, next)) = journal::entry(change, checksum) else {
-                return self.rewrite(new);
+                return self.rewrite_all(new);
             };
             octets.extend(entry);
             checksum = next;
         }
         if octets.len() as u64 > self.limit {
-            return self.rewrite(new);
+            return self.rewrite_all(new);
         }
         self.kept = None;
+        self.is_doubtful = true;
         let length = self.write_journal(&octets, place)?;
+        self.is_doubtful = false;
         let tail = Tail { length, checksum };
         self.kept = Some(Kept {
             serial: new.soa().serial,
@@ -297,6 +330,13 @@ impl Store {
     /// Keeps `new` and nothing of what was before. The journal goes before the snapshot that it does not belong to comes:
     /// between the two the older snapshot is recovered.
     pub(super) fn rewrite(&mut self, new: &Zone) -> Result<(), StoreError> {
+        let state = Arc::clone(&self.state);
+        let _right = Store::enter(&state)?;
+        self.be_sure();
+        self.rewrite_all(new)
+    }
+
+    fn rewrite_all(&mut self, new: &Zone) -> Result<(), StoreError> {
         self.kept = None;
         let written = self.snapshot_of(new)?;
         match fs::remove_file(&self.journal) {
@@ -309,6 +349,7 @@ impl Store {
             .sync()
             .map_err(failed("written", &self.journal))?;
         written.rename(&self.directory)?;
+        self.is_doubtful = false;
         self.kept = Some(Kept {
             serial: new.soa().serial,
             tail: None,
@@ -345,6 +386,7 @@ impl Store {
     /// # Errors
     /// The facts before stay.
     pub(super) fn write_facts(&self, facts: &Facts) -> Result<(), StoreError> {
+        let _right = Store::enter(&self.state)?;
         let octets = serde_json::to_vec(facts).map_err(failed("written", &self.facts))?;
         let mut fresh = Fresh::create(&self.facts, &self.directory)?;
         fresh.write(&octets)?;

@@ -6,11 +6,10 @@ use super::load::SAY_AFTER;
 use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::timers::Timers;
-use super::{Line, Local, tell};
+use super::{Line, Local, StateDirectory, tell};
 use crate::log;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,7 +29,9 @@ const TRANSFERS: usize = 16;
 #[derive(Debug, Clone)]
 pub enum Order {
     /// A configuration takes effect.
-    Settings(Arc<ZoneSettings>, PathBuf),
+    Settings(Arc<ZoneSettings>, Arc<StateDirectory>),
+    /// This process may write to the state directory, which another one has left.
+    MayWrite,
     /// A primary says that it has something new.
     Notified { from: IpAddr, serial: Option<u32> },
     /// `millrace zone reload`: the file is read if it has changed; primaries are asked.
@@ -92,7 +93,7 @@ impl Keeper {
             is_kept
         });
         for (live, settings) in local.iter() {
-            let state = local.state_directory().to_owned();
+            let state = Arc::clone(local.state());
             if let Some(orders) = live.take_orders() {
                 let follower = Follower {
                     live: Arc::clone(live),
@@ -113,6 +114,39 @@ impl Keeper {
                 }
             }
         }
+        self.await_state(local);
+    }
+
+    /// Where another process has the state directory, as the one before this one does in a restart: zones are kept when it
+    /// has left.
+    fn await_state(&self, local: &Local) {
+        let is_kept = local.iter().any(|(_, settings)| settings.is_kept());
+        if !is_kept || !local.state().is_to_be_awaited() {
+            return;
+        }
+        let state = Arc::clone(local.state());
+        log::notice!(
+            "{}: another process keeps its zones there; this one will when that one has left",
+            state.path().display()
+        );
+        let lives: Vec<_> = local.iter().map(|(live, _)| Arc::clone(live)).collect();
+        let wait = move || {
+            if state.wait() {
+                // A zone that is gone meanwhile takes no orders.
+                let tell = |live: &Arc<Live>| live.orders.blocking_send(Order::MayWrite);
+                lives.iter().for_each(|live| drop(tell(live)));
+            }
+        };
+        self.runtime.spawn_blocking(wait);
+    }
+
+    /// Leaves the zones to the process that has taken over.
+    pub fn leave(&self, local: &Local) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.drain().for_each(|(_, (_, task))| task.abort());
+        let state = Arc::clone(local.state());
+        // What is being written is waited for.
+        self.runtime.spawn_blocking(move || state.give());
     }
 }
 
@@ -128,7 +162,7 @@ impl Shared {
 struct Follower {
     live: Arc<Live>,
     settings: Arc<ZoneSettings>,
-    state: PathBuf,
+    state: Arc<StateDirectory>,
     shared: Arc<Shared>,
     telling: JoinSet<()>,
     /// The serial that secondaries were told last.
@@ -189,6 +223,16 @@ impl Follower {
         }
     }
 
+    async fn catch_up(&mut self) {
+        let (live, settings, state) = self.shares();
+        let line = spawn_blocking(move || live.catch_up(&settings, &state)).await;
+        if let Ok(Some(line)) = line {
+            line.log();
+        }
+        self.shared.publish();
+        self.tell();
+    }
+
     /// When the zone's times want something.
     fn wake(&self) -> Option<Instant> {
         let timers = self.live.state().timers?;
@@ -225,6 +269,7 @@ impl Follower {
     async fn obey(&mut self, order: Order) {
         match order {
             Order::Settings(settings, state) => self.change(settings, state),
+            Order::MayWrite => self.catch_up().await,
             Order::Notified { from, serial } => {
                 let held = self.live.held().map(|zone| zone.soa().serial);
                 // RFC 1996 §3.11 would ask for the SOA record even then; whoever says the serial has said it.
@@ -243,7 +288,7 @@ impl Follower {
         }
     }
 
-    fn change(&mut self, settings: Arc<ZoneSettings>, state: PathBuf) {
+    fn change(&mut self, settings: Arc<ZoneSettings>, state: Arc<StateDirectory>) {
         self.live
             .change_state(|live| match settings.is_secondary() {
                 true => {
@@ -251,6 +296,7 @@ impl Follower {
                 }
                 false => live.timers = None,
             });
+        self.live.note_expiry(&settings);
         if self.settings.notify != settings.notify {
             self.told = None;
         }
@@ -307,11 +353,11 @@ impl Follower {
         self.tell();
     }
 
-    fn shares(&self) -> (Arc<Live>, Arc<ZoneSettings>, PathBuf) {
+    fn shares(&self) -> (Arc<Live>, Arc<ZoneSettings>, Arc<StateDirectory>) {
         (
             Arc::clone(&self.live),
             Arc::clone(&self.settings),
-            self.state.clone(),
+            Arc::clone(&self.state),
         )
     }
 
@@ -370,7 +416,8 @@ impl Follower {
                     "zone {apex}: IXFR from {} is of no use, AXFR is asked for: {error}",
                     peer.address
                 );
-                self.fetch(peer, None, false).await
+                let whole = self.fetch(peer, None, false).await;
+                whole.map_err(|whole| AskError::Both(Box::new([error, whole])))
             }
             other => other,
         }
@@ -403,19 +450,18 @@ impl Follower {
         if let Some(lost) = lost {
             log::error!("zone {apex}: {lost}");
         }
-        Ok(match installed {
-            Installed::Older(serial) => format!("serial {serial} is not older than what came"),
-            Installed::Newer(zone) => {
-                let serial = zone.soa().serial;
-                let said = format!(
-                    "serial {serial} came by {} from {}",
-                    ask::kind_of(held),
-                    peer.address
-                );
-                log::info!("zone {apex}: {said}");
-                said
-            }
-        })
+        let zone = match installed {
+            Installed::Older { came, held } => return Err(AskError::Older { came, held }),
+            Installed::Newer(zone) => zone,
+        };
+        let said = format!(
+            "serial {} came by {} from {}",
+            zone.soa().serial,
+            ask::kind_of(held),
+            peer.address
+        );
+        log::info!("zone {apex}: {said}");
+        Ok(said)
     }
 
     /// Builds a zone that came, off the threads that serve.

@@ -217,7 +217,7 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
         truncated: answered.truncated,
         has_opt: false,
         error: None,
-        expire: wishes.expire(config.local.zones(), answered.zone),
+        expire: wishes.expire(&config.local, answered.zone),
     })
 }
 

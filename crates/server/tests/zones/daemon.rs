@@ -50,7 +50,9 @@ impl Daemon {
              millrace.addZone{{name='example.org.', file='zone'}}\n"
         );
         fs::write(folder.path().join("millrace.conf"), text + more).expect("a file");
-        fs::write(folder.path().join("zone"), ZONE).expect("a file");
+        let zone = files.iter().find(|(name, _)| *name == "zone");
+        let zone = zone.map_or(ZONE, |(_, text)| text);
+        fs::write(folder.path().join("zone"), zone).expect("a file");
         let process = Command::new(env!("CARGO_BIN_EXE_millrace"))
             .args(["--supervised", "-C"])
             .arg(folder.path().join("millrace.conf"))
@@ -121,4 +123,18 @@ pub(crate) fn ask(server: SocketAddr, query: &[u8]) -> Vec<u8> {
         }
     }
     panic!("no answer from {server} within 20 s");
+}
+
+/// The same over TCP.
+pub(crate) fn ask_stream(server: SocketAddr, query: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(server).expect("it listens");
+    let length = (query.len() as u16).to_be_bytes();
+    stream
+        .write_all(&[&length, query].concat())
+        .expect("it reads");
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).expect("an answer");
+    let mut answer = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut answer).expect("a whole answer");
+    answer
 }

@@ -89,8 +89,10 @@ impl TransferError {
                 *code,
                 rcode::FORMERR | rcode::NOTIMP | rcode::SERVFAIL | rcode::REFUSED
             ),
-            TransferError::Malformed(_) | TransferError::Record(_) => true,
-            TransferError::TooMuch(..) => false,
+            // Changes may be more than the zone that they lead to.
+            TransferError::Malformed(_) | TransferError::Record(_) | TransferError::TooMuch(..) => {
+                true
+            }
         }
     }
 }

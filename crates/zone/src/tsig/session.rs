@@ -363,15 +363,23 @@ impl Refusal {
         }
     }
 
+    /// The error that the answer's TSIG record says; `None`: the answer has no such record.
+    #[must_use]
+    pub const fn tsig_error(&self) -> Option<u16> {
+        match self.error {
+            TsigError::BadKey => Some(rcode::BADKEY),
+            TsigError::BadTime(_) => Some(rcode::BADTIME),
+            TsigError::BadTruncation => Some(rcode::BADTRUNC),
+            // BADSIG has the number of BADVERS.
+            TsigError::BadSignature => Some(rcode::BADVERS),
+            TsigError::Malformed | TsigError::Unsigned | TsigError::Peer(_) => None,
+        }
+    }
+
     /// Appends the TSIG record to the answer that refuses the request.
     pub fn sign(self, message: &mut Vec<u8>) {
-        let error = match self.error {
-            TsigError::BadKey => rcode::BADKEY,
-            TsigError::BadTime(_) => rcode::BADTIME,
-            TsigError::BadTruncation => rcode::BADTRUNC,
-            // BADSIG has the number of BADVERS.
-            TsigError::BadSignature => rcode::BADVERS,
-            TsigError::Malformed | TsigError::Unsigned | TsigError::Peer(_) => return,
+        let Some(error) = self.tsig_error() else {
+            return;
         };
         // RFC 8945 §5.2.3: "it SHOULD include the client's current time in the Time Signed field, the server's current time
         // (an unsigned 48-bit integer) in the Other Data field".

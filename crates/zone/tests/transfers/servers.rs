@@ -10,6 +10,21 @@ use tempfile::TempDir;
 /// The secret of key `k.`, which is hmac-sha256.
 pub(crate) const SECRET: &str = "bWlsbHJhY2UgdHJhbnNmZXIgdGVzdCBzZWNyZXQgIQ==";
 
+/// Keys with the same secret, each called as its algorithm is.
+pub(crate) const ALGORITHMS: [&str; 6] = [
+    "hmac-md5",
+    "hmac-sha1",
+    "hmac-sha224",
+    "hmac-sha256",
+    "hmac-sha384",
+    "hmac-sha512",
+];
+
+/// A piece of configuration per algorithm.
+fn of_all(piece: impl Fn(&str) -> String) -> String {
+    ALGORITHMS.iter().map(|name| piece(name)).collect()
+}
+
 /// What the server is for the zone.
 #[derive(Clone, Copy)]
 pub(crate) enum Role {
@@ -112,12 +127,15 @@ fn knot(port: u16, role: Role, folder: &Path) -> String {
             "    master: p\n    zonefile-load: none\n".to_owned(),
         ),
     };
+    let keys =
+        of_all(|name| format!("  - id: {name}.\n    algorithm: {name}\n    secret: {SECRET}\n"));
+    let allowed = of_all(|name| format!(", {name}."));
     format!(
         "server:\n    rundir: {folder}\n    listen: 127.0.0.1@{port}\n\
          log:\n  - target: stderr\n    any: info\n\
          database:\n    storage: {folder}\n\
-         key:\n  - id: k.\n    algorithm: hmac-sha256\n    secret: {SECRET}\n{remote}\
-         acl:\n  - id: a\n    address: 127.0.0.1\n    key: k.\n    action: [transfer]\n  - id: n\n    address: 127.0.0.1\n    action: [notify]\n\
+         key:\n  - id: k.\n    algorithm: hmac-sha256\n    secret: {SECRET}\n{keys}{remote}\
+         acl:\n  - id: a\n    address: 127.0.0.1\n    key: [k.{allowed}]\n    action: [transfer]\n  - id: n\n    address: 127.0.0.1\n    action: [notify]\n\
          zone:\n  - domain: example.com\n    storage: {folder}\n    file: example.com.zone\n    acl: [a, n]\n{zone}"
     )
 }
@@ -134,12 +152,16 @@ fn nsd(port: u16, role: Role, folder: &Path) -> String {
         Role::Primary => "example.com.zone",
         Role::Secondary(_) => "secondary.zone",
     };
+    let keys = of_all(|name| {
+        format!("key:\n  name: {name}.\n  algorithm: {name}\n  secret: \"{SECRET}\"\n")
+    });
+    let allowed = of_all(|name| format!("  provide-xfr: 127.0.0.1 {name}.\n"));
     format!(
         "server:\n  ip-address: 127.0.0.1@{port}\n  username: \"\"\n  zonesdir: \"{folder}\"\n  database: \"\"\n  pidfile: \"\"\n\
          \x20 xfrdfile: \"{folder}/xfrd\"\n  zonelistfile: \"{folder}/list\"\n  xfrdir: \"{folder}\"\n  verbosity: 2\n  server-count: 1\n  xfrd-reload-timeout: 0\n\
          remote-control:\n  control-enable: no\n\
          key:\n  name: k.\n  algorithm: hmac-sha256\n  secret: \"{SECRET}\"\n\
-         zone:\n  name: example.com\n  zonefile: {file}\n  provide-xfr: 127.0.0.1 k.\n{zone}"
+         {keys}zone:\n  name: example.com\n  zonefile: {file}\n  provide-xfr: 127.0.0.1 k.\n{allowed}{zone}"
     )
 }
 
@@ -151,10 +173,13 @@ fn named(port: u16, role: Role, folder: &Path) -> String {
             "type secondary; file \"secondary.zone\"; primaries {{ 127.0.0.1 port {primary} key k.; }}; allow-notify {{ 127.0.0.1; }};"
         ),
     };
+    let keys =
+        of_all(|name| format!("key {name}. {{ algorithm {name}; secret \"{SECRET}\"; }};\n"));
+    let allowed = of_all(|name| format!(" key {name}.;"));
     format!(
-        "key k. {{ algorithm hmac-sha256; secret \"{SECRET}\"; }};\n\
+        "{keys}key k. {{ algorithm hmac-sha256; secret \"{SECRET}\"; }};\n\
          controls {{ }};\n\
          options {{ directory \"{folder}\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; pid-file none; session-keyfile none; recursion no; notify no; dnssec-validation no; min-refresh-time 1; }};\n\
-         zone example.com {{ {zone} allow-transfer {{ key k.; }}; }};\n"
+         zone example.com {{ {zone} allow-transfer {{ key k.;{allowed} }}; }};\n"
     )
 }

@@ -42,6 +42,10 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:2: millrace.addZone: name: A. was added before: one zone has a name",
     ),
     (
+        "millrace.addZone{name='a.', primaries={{address='192.0.2.1', source='::1'}}}",
+        "test.conf:1: millrace.addZone: primaries[1]: source: an address of this host without a port expected, of the family of 192.0.2.1, got '::1'",
+    ),
+    (
         "newXsk({NIC_queue_id=0})",
         "test.conf:1: newXsk: ifName is missing: the name of an interface",
     ),

@@ -3,12 +3,18 @@
 
 use super::super::live::seconds_now;
 use super::super::store::Store;
+use super::opt::Opt;
 use super::{Session, Transfer, shown};
+use crate::config::Config;
+use crate::counters::Shard;
 use crate::log;
+use crate::pipeline::authority::statistics::Beside;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use wire::codes::qtype;
+use wire::codes::{class, qtype, rcode};
+use wire::message::Header;
+use wire::name::Name;
 use zone::transfer::outgoing::{self, MESSAGE_LENGTH};
 use zone::transfer::{AsRecord, Change, serial};
 use zone::zone::Zone;
@@ -42,9 +48,13 @@ impl Transfer {
         let zone = Arc::clone(&self.zone);
         let soa = zone.soa_record();
         let current = zone.soa().serial;
-        let mut session = self.session.take();
         let (id, client) = (self.id, self.client);
         let apex = shown(&zone);
+        let counting = Counting::of(&self, apex.as_name());
+        let mut closing = Closing {
+            session: self.session.take(),
+            opt: self.opt,
+        };
         // RFC 1995 §2: "If an IXFR query with the same or newer version number than that of the server is received, it is
         // replied to with a single SOA record of the server's current version".
         let is_newer = |known: &u32| serial::is_newer(current, *known);
@@ -57,7 +67,7 @@ impl Transfer {
         let (what, sent) = match changes {
             Some(changes) => {
                 let records = outgoing::ixfr(&soa, &changes);
-                let sent = pass(records, &zone, (id, qtype::IXFR), &mut session, &sink).await;
+                let sent = pass(records, &zone, (id, qtype::IXFR), &mut closing, &sink).await;
                 ("IXFR", sent)
             }
             // RFC 1995 §4: where the changes are not known, "the server should reply with an AXFR style response".
@@ -68,12 +78,14 @@ impl Transfer {
                     qtype::AXFR
                 };
                 let records = outgoing::axfr(&soa, zone.records().skip(1));
-                let sent = pass(records, &zone, (id, kind), &mut session, &sink).await;
+                let sent = pass(records, &zone, (id, kind), &mut closing, &sink).await;
                 ("AXFR", sent)
             }
         };
-        match sent {
-            Ok(octets) => log::info!(
+        let (octets, end) = sent;
+        counting.count(octets);
+        match end {
+            Ok(()) => log::info!(
                 "zone {apex}: serial {current} went by {what} to {client}, {octets} octets"
             ),
             Err(reason) => log::warn!("zone {apex}: {what} to {client} was broken off: {reason}"),
@@ -83,7 +95,7 @@ impl Transfer {
     /// The changes from what the client knows to this version, where the journal has them and they are less than the zone.
     fn changes(&self) -> Option<Vec<Change>> {
         let octets = self.settings.journal_octets;
-        let store = Store::new(&self.state_directory, &self.live.apex, octets);
+        let store = Store::new(&self.state, &self.live.apex, octets);
         let changes = store.changes(self.known?, self.zone.soa().serial)?;
         let count: usize = changes.iter().map(|change| change.records().count()).sum();
         (count as u64 <= self.zone.records_count()).then_some(changes)
@@ -98,9 +110,13 @@ impl Transfer {
             .known
             .is_some_and(|known| serial::is_newer(current, known));
         let changes = if is_behind { self.changes() } else { None };
-        let mut session = self.session.take();
-        let reserved = session.as_ref().map_or(0, Session::signature_length);
         let apex = shown(&self.zone);
+        let counting = Counting::of(&self, apex.as_name());
+        let mut closing = Closing {
+            session: self.session.take(),
+            opt: self.opt,
+        };
+        let reserved = closing.length();
         let pack = |changes: &[Change]| {
             let records = outgoing::ixfr(&soa, changes);
             let asked = (self.id, qtype::IXFR);
@@ -113,24 +129,89 @@ impl Transfer {
             is_whole.then_some(message)
         };
         let message = changes.and_then(|changes| pack(&changes));
-        let mut message = message.or_else(|| pack(&[])).unwrap_or_default();
-        if let Some(session) = &mut session {
-            session.sign(&mut message, seconds_now());
-        }
+        let message = message.or_else(|| pack(&[]));
+        let mut message = message.unwrap_or_else(|| truncated(self.id, apex.as_name()));
+        closing.close(&mut message);
+        counting.count(message.len() as u64);
         message
     }
 }
 
-/// Passes all messages on; how many octets they have.
+/// What answers over UDP where there is no room for the SOA record: come by TCP.
+fn truncated(id: u16, apex: Name<'_>) -> Vec<u8> {
+    let mut header = Header::default();
+    header.set_id(id);
+    header.set_qr(true);
+    header.set_tc(true);
+    header.set_question_count(1);
+    let mut message = header.as_bytes().to_vec();
+    message.extend(apex.as_bytes());
+    message.extend(qtype::IXFR.to_be_bytes());
+    message.extend(class::IN.to_be_bytes());
+    message
+}
+
+/// What is behind the records of every message.
+struct Closing {
+    session: Option<Session>,
+    opt: Option<Opt>,
+}
+
+impl Closing {
+    /// Octets of it.
+    fn length(&self) -> usize {
+        let signature = self.session.as_ref().map_or(0, Session::signature_length);
+        signature + Opt::length(self.opt)
+    }
+
+    fn close(&mut self, message: &mut Vec<u8>) {
+        if let Some(opt) = self.opt {
+            opt.append(message, rcode::NOERROR);
+        }
+        if let Some(session) = &mut self.session {
+            session.sign(message, seconds_now());
+        }
+    }
+}
+
+/// Counts a transfer when it has ended.
+struct Counting {
+    zone: Option<usize>,
+    beside: Beside,
+    config: Arc<Config>,
+    shard: Arc<Shard>,
+}
+
+impl Counting {
+    fn of(transfer: &Transfer, apex: Name<'_>) -> Counting {
+        Counting {
+            zone: transfer.config.local.zones().number_of(apex),
+            beside: transfer.beside,
+            config: Arc::clone(&transfer.config),
+            shard: Arc::clone(&transfer.shard),
+        }
+    }
+
+    fn count(self, octets: u64) {
+        let beside = Beside {
+            response_octets: octets,
+            ..self.beside
+        };
+        let statistics = &self.config.authority.statistics;
+        statistics.count_beside(self.zone, &beside, &self.shard);
+    }
+}
+
+/// Passes all messages on; how many octets they have, and why they are not all there are.
 async fn pass<R: AsRecord>(
     records: impl Iterator<Item = R>,
     zone: &Zone,
     asked: (u16, u16),
-    session: &mut Option<Session>,
+    closing: &mut Closing,
     sink: &Sink,
-) -> Result<u64, String> {
+) -> (u64, Result<(), String>) {
     let apex = zone.apex();
-    let reserved = session.as_ref().map_or(0, Session::signature_length);
+    let reserved = closing.length();
     let mut messages =
         outgoing::Messages::new(records, apex.as_name(), asked, MESSAGE_LENGTH, reserved);
     let mut octets = 0;
@@ -138,20 +219,18 @@ async fn pass<R: AsRecord>(
         let mut message = Vec::with_capacity(MESSAGE_LENGTH);
         match messages.next_message(&mut message) {
             Ok(true) => {}
-            Ok(false) => return Ok(octets),
+            Ok(false) => return (octets, Ok(())),
             Err(error) => {
                 let reason = error.to_string();
                 // Nobody takes it where the client is gone.
                 let _ = sink.send(Err(reason.clone())).await;
-                return Err(reason);
+                return (octets, Err(reason));
             }
         }
-        if let Some(session) = session {
-            session.sign(&mut message, seconds_now());
-        }
+        closing.close(&mut message);
         octets += message.len() as u64;
         if sink.send(Ok(message)).await.is_err() {
-            return Err("the client takes no more".to_owned());
+            return (octets, Err("the client takes no more".to_owned()));
         }
     }
 }

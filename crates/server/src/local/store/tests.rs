@@ -4,8 +4,26 @@ use tempfile::TempDir;
 
 const LIMIT: u64 = 1 << 20;
 
-fn store(folder: &TempDir) -> Store {
-    Store::new(&folder.path().join("state"), &apex(), LIMIT)
+/// A folder, and the right to write to `state` in it.
+struct Ground {
+    folder: TempDir,
+    state: Arc<StateDirectory>,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Arc::new(StateDirectory::new(folder.path().join("state")));
+        Ground { folder, state }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+fn store(ground: &Ground) -> Store {
+    Store::new(&ground.state, &apex(), LIMIT)
 }
 
 fn version(serial: u32) -> Zone {
@@ -25,13 +43,13 @@ fn committed(store: &mut Store, count: u32) {
     }
 }
 
-fn recovered(folder: &TempDir) -> Option<Zone> {
+fn recovered(folder: &Ground) -> Option<Zone> {
     store(folder).load().unwrap()
 }
 
 #[test]
 fn versions_are_recovered_and_changes_known() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Ground::new();
     assert!(recovered(&folder).is_none());
     let mut kept = store(&folder);
     committed(&mut kept, 4);
@@ -54,8 +72,8 @@ fn versions_are_recovered_and_changes_known() {
 
 #[test]
 fn a_journal_that_gets_too_long_loses_its_older_half() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut kept = Store::new(&folder.path().join("state"), &apex(), 4_000);
+    let folder = Ground::new();
+    let mut kept = Store::new(&folder.state, &apex(), 4_000);
     committed(&mut kept, 60);
     assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(60)));
     let length = fs::metadata(&kept.journal).unwrap().len();
@@ -65,7 +83,7 @@ fn a_journal_that_gets_too_long_loses_its_older_half() {
 
 #[test]
 fn f37_wherever_the_files_are_torn_a_committed_version_is_recovered() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Ground::new();
     let mut kept = store(&folder);
     committed(&mut kept, 3);
     let journal = fs::read(&kept.journal).unwrap();
@@ -96,7 +114,7 @@ fn f37_wherever_the_files_are_torn_a_committed_version_is_recovered() {
 
 #[test]
 fn f37_a_journal_of_another_life_is_not_applied() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Ground::new();
     let mut kept = store(&folder);
     committed(&mut kept, 3);
     let journal = fs::read(&kept.journal).unwrap();
@@ -108,7 +126,7 @@ fn f37_a_journal_of_another_life_is_not_applied() {
 #[test]
 fn f37_a_full_disk_costs_the_commit_and_nothing_else() {
     // A folder that a file stands in the way of: everything written fails.
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Ground::new();
     let mut kept = store(&folder);
     committed(&mut kept, 2);
     let state = folder.path().join("state");
@@ -127,7 +145,7 @@ fn f37_a_full_disk_costs_the_commit_and_nothing_else() {
 
 #[test]
 fn facts_are_kept() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Ground::new();
     let kept = store(&folder);
     assert_eq!(kept.facts(), Facts::default());
     let facts = Facts {
@@ -136,4 +154,42 @@ fn facts_are_kept() {
     };
     kept.write_facts(&facts).unwrap();
     assert_eq!(store(&folder).facts(), facts);
+}
+
+#[test]
+fn f37_what_another_process_kept_is_gone_on_from_not_written_over() {
+    let folder = Ground::new();
+    let mut older = store(&folder);
+    committed(&mut older, 2);
+    let next = Arc::new(StateDirectory::new(folder.path().join("state")));
+    let mut newer = Store::new(&next, &apex(), LIMIT);
+    assert_eq!(newer.load().unwrap().unwrap().soa().serial, 2);
+    let refused = newer.commit(Some(&version(2)), &version(3), None);
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("another process keeps its zones there"),
+        "{refused}"
+    );
+    older.commit(Some(&version(2)), &version(3), None).unwrap();
+    folder.state.give();
+    assert!(older.commit(Some(&version(3)), &version(4), None).is_err());
+    // What it saw before it had the right is not what is there.
+    newer.commit(Some(&version(3)), &version(4), None).unwrap();
+    assert_eq!(newer.changes(1, 4).unwrap().len(), 3);
+}
+
+#[test]
+fn f37_behind_a_journal_that_may_not_be_on_the_disk_everything_is_written_anew() {
+    let folder = Ground::new();
+    let mut kept = store(&folder);
+    committed(&mut kept, 2);
+    let aside = kept.journal.with_extension("aside");
+    fs::rename(&kept.journal, &aside).unwrap();
+    fs::create_dir(&kept.journal).unwrap();
+    assert!(kept.commit(Some(&version(2)), &version(3), None).is_err());
+    fs::remove_dir(&kept.journal).unwrap();
+    fs::rename(&aside, &kept.journal).unwrap();
+    kept.commit(Some(&version(2)), &version(3), None).unwrap();
+    assert!(!kept.journal.exists() && kept.changes(2, 3).is_none());
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(3)));
 }

@@ -6,13 +6,13 @@
 
 use super::{Authority, Reply};
 use crate::config::Config;
+use crate::local::Local;
 use crate::pipeline::query::Query;
 use crate::pipeline::{Env, respond};
 use wire::answer::{OPT_LENGTH, OptFields, append_opt};
 use wire::codes::{edns_option, qtype, rcode};
 use wire::cookie::{CLIENT_COOKIE_LENGTH, Cookie, SERVER_COOKIE_LENGTH};
 use wire::message::{EdnsOption, EdnsParts};
-use zone::answer::Zones;
 
 /// Octets of a whole cookie.
 const COOKIE_LENGTH: usize = CLIENT_COOKIE_LENGTH + SERVER_COOKIE_LENGTH;
@@ -25,7 +25,8 @@ const OPTIONS_MAX: usize = 4;
 #[derive(Default)]
 pub(super) struct Wishes {
     nsid: bool,
-    expire: bool,
+    /// When it was asked: seconds of the clock that the pipeline sees.
+    expire: Option<u64>,
     /// The cookie of the answer.
     cookie: Option<[u8; COOKIE_LENGTH]>,
     /// The client has shown that it gets what is sent to its address.
@@ -59,7 +60,9 @@ impl Wishes {
             match option.code {
                 edns_option::NSID => wishes.nsid = !authority.identity.is_empty(),
                 // RFC 7314 §3: it is for queries whose answer has the SOA record that starts the time.
-                edns_option::EXPIRE => wishes.expire = query.parts.qtype == qtype::SOA,
+                edns_option::EXPIRE => {
+                    wishes.expire = (query.parts.qtype == qtype::SOA).then(|| env.now.seconds());
+                }
                 // RFC 7873 §5.2: "In the event of multiple COOKIE options, only the first is considered".
                 edns_option::COOKIE if wishes.cookie.is_none() && !wishes.has_bad_cookie => {
                     wishes.read_cookie(option.value, query, env);
@@ -95,10 +98,8 @@ impl Wishes {
     /// What an EXPIRE option is answered with: how long a secondary that has just heard from this zone may go on with it,
     /// in seconds.
     #[inline]
-    pub(super) fn expire(&self, zones: &Zones, zone: usize) -> Option<u32> {
-        // RFC 7314 §3.1: a primary "SHOULD … return the value from the SOA EXPIRE field".
-        let zone = zones.zone(zone).filter(|_| self.expire)?;
-        Some(zone.soa().expire)
+    pub(super) fn expire(&self, local: &Local, zone: usize) -> Option<u32> {
+        local.expires_in(zone, self.expire?)
     }
 
     /// Octets to keep back for the OPT record of an answer with records.
@@ -110,7 +111,7 @@ impl Wishes {
         OPT_LENGTH
             + length(self.nsid, authority.identity.len())
             + length(self.cookie.is_some(), COOKIE_LENGTH)
-            + length(self.expire, 4)
+            + length(self.expire.is_some(), 4)
     }
 }
 

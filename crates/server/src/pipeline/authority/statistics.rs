@@ -13,9 +13,10 @@ use super::Reply;
 use crate::counters::Shard;
 use crate::pipeline::query::{Protocol, Query, Way};
 use crate::words;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use wire::codes::{QtypeText, opcode, qtype};
+use wire::codes::{QtypeText, opcode, qtype, rcode};
 use wire::message::HEADER_LENGTH;
 use wire::name::NameBuf;
 use zone::answer::Zones;
@@ -64,6 +65,7 @@ const RCODES: &[&str] = &[
     "NXRRSET",
     "NOTAUTH",
     "NOTZONE",
+    "BADSIG",
     "BADVERS",
     "BADKEY",
     "BADTIME",
@@ -74,6 +76,8 @@ const RCODES: &[&str] = &[
     "BADCOOKIE",
     "other",
 ];
+/// The place of BADSIG.
+const BADSIG: usize = 11;
 /// Types above this share a cell.
 const TYPE_MAX: usize = qtype::AMTRELAY as usize;
 /// Knot's: 0-15 … 272-287, 288-65535.
@@ -111,7 +115,7 @@ groups! {
     RESPONSE_BYTES "response-bytes" "response" 3, Names::List(RESPONSES), true, "Octets of messages from zones.";
     EDNS_PRESENCE "edns-presence" "message" 2, Names::List(EDNS), true, "Messages to and from zones that have an OPT record.";
     FLAG_PRESENCE "flag-presence" "flag" 2, Names::List(FLAGS), true, "Queries for zones with DO, answers with TC.";
-    RESPONSE_CODE "response-code" "rcode" 20, Names::List(RCODES), true, "Answers from zones by response code.";
+    RESPONSE_CODE "response-code" "rcode" 21, Names::List(RCODES), true, "Answers from zones by response code.";
     REPLY_NODATA "reply-nodata" "type" 3, Names::List(NO_DATA), true, "Answers from zones that a name has nothing of a type.";
     QUERY_TYPE "query-type" "type" TYPE_MAX + 2, Names::Types, false, "Queries for zones by type.";
     QUERY_SIZE "query-size" "octets" QUERY_SIZES, Names::Sizes, false, "Queries for zones by size.";
@@ -224,19 +228,20 @@ impl Statistics {
         length: Option<usize>,
         shard: &Shard,
     ) {
-        let number = reply.zone.and_then(|zone| self.of_zone.get(zone));
-        let block = self.blocks.get(usize::from(number.copied().unwrap_or(0)));
-        let Some(cells) = block.and_then(|block| block.cells.get(shard.index)) else {
+        let Some(cells) = self.cells(reply.zone, shard) else {
             return;
         };
         let count = |cell: usize, number: usize| shard.bump(&cells[cell], number as u64);
         let kind = query.parts.qtype;
-        let operation = operation(query);
-        count(PROTOCOL + protocol(query), 1);
+        let operation = operation(query.message[2], kind);
+        let way = (query.protocol, query.way);
+        count(PROTOCOL + protocol(way, query.client), 1);
         count(OPERATION + operation, 1);
         count(REQUEST_BYTES + operation.min(2), query.length);
-        count(QUERY_TYPE + usize::from(kind).min(TYPE_MAX + 1), 1);
-        count(QUERY_SIZE + (query.length / 16).min(QUERY_SIZES - 1), 1);
+        if operation == 0 {
+            count(QUERY_TYPE + usize::from(kind).min(TYPE_MAX + 1), 1);
+            count(QUERY_SIZE + (query.length / 16).min(QUERY_SIZES - 1), 1);
+        }
         if let Some(edns) = query.parts.edns {
             count(EDNS_PRESENCE, 1);
             count(FLAG_PRESENCE, edns.dnssec_ok.into());
@@ -246,7 +251,9 @@ impl Statistics {
         };
         count(RESPONSE_BYTES + usize::from(operation != 0) * 2, length);
         count(RESPONSE_CODE + response_code(reply.rcode), 1);
-        count(REPLY_SIZE + (length / 16).min(REPLY_SIZES - 1), 1);
+        if operation == 0 {
+            count(REPLY_SIZE + (length / 16).min(REPLY_SIZES - 1), 1);
+        }
         count(EDNS_PRESENCE + 1, reply.has_opt.into());
         count(FLAG_PRESENCE + 1, reply.truncated.into());
         if reply.no_data {
@@ -255,11 +262,68 @@ impl Statistics {
     }
 }
 
+impl Statistics {
+    /// The cells that this zone is counted in, or what is in none (`None`).
+    #[inline]
+    fn cells(&self, zone: Option<usize>, shard: &Shard) -> Option<&[AtomicU64; CELLS]> {
+        let number = zone.and_then(|zone| self.of_zone.get(zone));
+        let block = self.blocks.get(usize::from(number.copied().unwrap_or(0)))?;
+        block.cells.get(shard.index).map(|cells| &**cells)
+    }
+
+    /// Counts what was answered beside the packet path: once, however many messages answer it, and as Knot does without
+    /// its type and sizes.
+    pub fn count_beside(&self, zone: Option<usize>, beside: &Beside, shard: &Shard) {
+        let Some(cells) = self.cells(zone, shard) else {
+            return;
+        };
+        let count = |cell: usize, number: u64| shard.bump(&cells[cell], number);
+        let operation = operation(beside.third_octet, beside.kind);
+        count(PROTOCOL + protocol(beside.way, beside.client), 1);
+        count(OPERATION + operation, 1);
+        count(REQUEST_BYTES + operation.min(2), beside.request_octets);
+        count(EDNS_PRESENCE, beside.has_edns.into());
+        count(FLAG_PRESENCE, beside.dnssec_ok.into());
+        let response = match operation {
+            0 => 0,
+            3 | 4 => 1,
+            _ => 2,
+        };
+        count(RESPONSE_BYTES + response, beside.response_octets);
+        let code = match beside.signature_error {
+            // It has the number of BADVERS.
+            Some(rcode::BADVERS) => BADSIG,
+            Some(code) => response_code(code),
+            None => response_code(beside.rcode),
+        };
+        count(RESPONSE_CODE + code, 1);
+        count(EDNS_PRESENCE + 1, beside.has_edns.into());
+    }
+}
+
+/// A message that was answered beside the packet path: a transfer, NOTIFY, what was signed and is refused.
+#[derive(Debug, Clone, Copy)]
+pub struct Beside {
+    pub way: (Protocol, Way),
+    pub client: SocketAddr,
+    /// Of its header: the operation is in it.
+    pub third_octet: u8,
+    pub kind: u16,
+    pub has_edns: bool,
+    pub dnssec_ok: bool,
+    pub request_octets: u64,
+    /// Of all messages that answer it.
+    pub response_octets: u64,
+    pub rcode: u16,
+    /// What is said of its signature (RFC 8945 §3), where that is an error.
+    pub signature_error: Option<u16>,
+}
+
 /// The place in [`PROTOCOLS`].
 #[inline]
-fn protocol(query: &Query<'_>) -> usize {
-    let is_v6 = usize::from(query.client.is_ipv6());
-    match (query.protocol, query.way) {
+fn protocol(way: (Protocol, Way), client: SocketAddr) -> usize {
+    let is_v6 = usize::from(client.is_ipv6());
+    match way {
         (Protocol::Udp, Way::Xsk { .. }) => 4 + is_v6,
         (Protocol::Udp, _) => 2 * is_v6,
         (Protocol::Tcp, _) => 1 + 2 * is_v6,
@@ -268,8 +332,8 @@ fn protocol(query: &Query<'_>) -> usize {
 
 /// The place in [`OPERATIONS`]; of [`REQUESTS`] the first two are the same.
 #[inline]
-fn operation(query: &Query<'_>) -> usize {
-    match (query.message[2] >> 3 & 15, query.parts.qtype) {
+fn operation(third_octet: u8, kind: u16) -> usize {
+    match (third_octet >> 3 & 15, kind) {
         (opcode::QUERY, qtype::AXFR) => 3,
         (opcode::QUERY, qtype::IXFR) => 4,
         (opcode::QUERY, _) => 0,
@@ -284,7 +348,7 @@ fn operation(query: &Query<'_>) -> usize {
 fn response_code(code: u16) -> usize {
     match code {
         0..=10 => code.into(),
-        16..=23 => usize::from(code) - 5,
+        16..=23 => usize::from(code) - 4,
         _ => RCODES.len() - 1,
     }
 }
@@ -302,7 +366,6 @@ const _: () = assert!(HEADER_LENGTH == 12, "the opcode is in the third octet");
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::codes::rcode;
 
     #[test]
     fn every_cell_has_a_name_of_its_own() {
@@ -335,6 +398,8 @@ mod tests {
     fn codes_and_sizes_are_called_as_knot_calls_them() {
         assert_eq!(RCODES[response_code(rcode::BADVERS)], "BADVERS");
         assert_eq!(RCODES[response_code(rcode::BADCOOKIE)], "BADCOOKIE");
+        assert_eq!(RCODES[response_code(rcode::BADKEY)], "BADKEY");
+        assert_eq!(RCODES[BADSIG], "BADSIG");
         assert_eq!(RCODES[response_code(11)], "other");
         let sizes = |name| {
             let group = GROUPS.iter().find(|group| group.name == name).unwrap();

@@ -207,6 +207,7 @@ impl Daemon {
         if let Some(estate) = &self.estate {
             estate.give();
         }
+        self.keeper.leave(&self.instance.config.load().local);
         self.has_left = true;
         notify::main_process(successor.process);
         let (old, new) = (std::process::id(), successor.process);

@@ -8,6 +8,7 @@ use crate::local::{Acl, AclEntry, Action, Peer};
 use crate::pipeline::acl::Netmask;
 use ipnet::IpNet;
 use mlua::{Lua, Table, Value};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use wire::name::NameBuf;
 use zone::tsig::Key;
@@ -18,6 +19,7 @@ pub(super) fn peers(lua: &Lua, option: &str, value: Option<Value>) -> mlua::Resu
     let peer = |(place, value): (String, Value)| match value {
         Value::String(address) => Ok(Peer {
             address: address_of(&place, &address.to_string_lossy())?,
+            source: None,
             key: None,
         }),
         Value::Table(table) => peer(lua, &place, &table),
@@ -33,7 +35,7 @@ pub(super) fn peers(lua: &Lua, option: &str, value: Option<Value>) -> mlua::Resu
 }
 
 fn peer(lua: &Lua, place: &str, table: &Table) -> mlua::Result<Peer> {
-    only(place, table, &["address", "key"])?;
+    only(place, table, &["address", "key", "source"])?;
     let address = text(place, table, "address")?;
     let address = address.ok_or_else(|| {
         wrong(format!(
@@ -41,14 +43,30 @@ fn peer(lua: &Lua, place: &str, table: &Table) -> mlua::Result<Peer> {
         ))
     })?;
     let key = text(place, table, "key")?;
+    let address = address_of(place, &address)?;
+    let source = text(place, table, "source")?;
+    let source = source.map(|source| source_of(place, &source, address));
     Ok(Peer {
-        address: address_of(place, &address)?,
+        address,
+        source: source.transpose()?,
         key: key.map(|name| key_of(lua, place, &name)).transpose()?,
     })
 }
 
-fn address_of(place: &str, text: &str) -> mlua::Result<std::net::SocketAddr> {
+fn address_of(place: &str, text: &str) -> mlua::Result<SocketAddr> {
     with_port(text, DNS_PORT).map_err(|error| wrong(format!("{place}: address: {error}")))
+}
+
+/// An address of ours, of the same family as the peer's.
+fn source_of(place: &str, text: &str, peer: SocketAddr) -> mlua::Result<IpAddr> {
+    let source: Option<IpAddr> = text.parse().ok();
+    let source = source.filter(|source| source.is_ipv4() == peer.is_ipv4());
+    source.ok_or_else(|| {
+        wrong(format!(
+            "{place}: source: an address of this host without a port expected, of the family of {}, got '{text}'",
+            peer.ip()
+        ))
+    })
 }
 
 /// A key that was added before.

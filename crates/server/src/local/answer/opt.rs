@@ -1,0 +1,61 @@
+//! The OPT record of answers about zones that are made beside the packet path (RFC 6891), with an extended error (RFC 8914)
+//! where one is to be said.
+
+use super::Asked;
+use wire::answer::{OPT_LENGTH, OptFields, append_opt, opt_length};
+use wire::codes::{edns_option, extended_error, rcode};
+use wire::message::EdnsOption;
+
+/// What the OPT record says, whatever the answer is.
+#[derive(Clone, Copy)]
+pub(super) struct Opt {
+    payload_size: u16,
+    dnssec_ok: bool,
+}
+
+impl Opt {
+    /// RFC 6891 §6.1.1: "If an OPT record is present in a received request, compliant responders MUST include an OPT record
+    /// in their respective responses." §7: "Lack of presence of an OPT record in a request MUST be taken as an indication
+    /// that the requestor does not implement any part of this specification".
+    pub(super) fn of(asked: &Asked) -> Option<Opt> {
+        let tuning = &asked.config.tuning;
+        let edns = asked.found.parts.edns?;
+        tuning.edns_in_self_generated.then_some(Opt {
+            payload_size: tuning.payload_size_self_generated,
+            dnssec_ok: edns.dnssec_ok,
+        })
+    }
+
+    /// Octets of it in a message that says no error.
+    pub(super) fn length(opt: Option<Opt>) -> usize {
+        opt.map_or(0, |_| OPT_LENGTH)
+    }
+
+    /// Puts it behind a message that answers with this code.
+    pub(super) fn append(self, message: &mut Vec<u8>, code: u16) {
+        let error = error_of(code).map(u16::to_be_bytes);
+        let option = error.as_ref().map(|error| EdnsOption {
+            code: edns_option::EXTENDEDERROR,
+            value: error,
+        });
+        let fields = OptFields {
+            payload_size: self.payload_size,
+            extended_rcode: (code >> 4) as u8,
+            dnssec_ok: self.dnssec_ok,
+        };
+        let length = message.len();
+        message.resize(length + opt_length(option.as_slice()), 0);
+        append_opt(message, length, fields, option.as_slice());
+    }
+}
+
+/// What is said of a refusal besides its code.
+fn error_of(code: u16) -> Option<u16> {
+    match code {
+        rcode::REFUSED => Some(extended_error::PROHIBITED),
+        rcode::NOTAUTH => Some(extended_error::NOT_AUTHORITATIVE),
+        rcode::NOTIMP => Some(extended_error::NOT_SUPPORTED),
+        rcode::SERVFAIL => Some(extended_error::INVALID_DATA),
+        _ => None,
+    }
+}

@@ -1,0 +1,13 @@
+//! The daemon as a secondary and as a primary on loopback: of knotd, nsd and named, and of a primary that lies.
+
+mod daemon;
+mod disk;
+mod faults;
+mod files;
+mod notify;
+mod peers;
+mod primary;
+#[path = "../../../zone/tests/transfers/servers.rs"]
+mod servers;
+mod signatures;
+mod statistics;

@@ -1,0 +1,127 @@
+//! Signed transfers (RFC 8945): what is not signed as it must be leaves the old zone serving, and the line tells why; all
+//! algorithms, with kdig, knotd, nsd and named.
+
+use crate::daemon::{Millrace, asked, free_port, text};
+use crate::faults::{good, whole};
+use crate::primary::{Deed, Primary, Script, Sign};
+use crate::servers::{ALL, Role, SECRET};
+use std::process::Command;
+use wire::codes::rcode;
+use zone::tsig::Algorithm;
+
+#[test]
+fn transfers_that_are_not_signed_as_they_must_be_leave_the_old_zone() {
+    let primary = Primary::start(good(5));
+    let zone = format!(
+        "primaries={{{{address='127.0.0.1:{}', key='k.'}}}}",
+        primary.port
+    );
+    let ours = Millrace::start(free_port(), &zone);
+    ours.until_serial(5);
+    for (sign, reason) in [
+        (Sign::Never, "signature: no signature"),
+        (Sign::AllButTheLast, "signature: no signature"),
+        (Sign::WrongMac, "signature: BADSIG"),
+        (Sign::Late, "signature: BADTIME"),
+        (Sign::OtherKey, "signature: BADKEY"),
+    ] {
+        for ixfr in [Deed::Code(rcode::NOTIMP), whole(6)] {
+            primary.follow(Script {
+                sign,
+                ixfr,
+                ..good(6)
+            });
+            let said = ours.command(&["zone", "reload"]);
+            assert!(said.contains(reason), "{sign:?}: {said}");
+            assert_eq!(asked(ours.port), Some(5), "{sign:?}");
+        }
+    }
+    primary.follow(good(6));
+    let said = ours.command(&["zone", "reload"]);
+    assert!(said.contains("serial 6 came by AXFR"), "{said}");
+    assert_eq!(asked(ours.port), Some(6));
+}
+
+/// A line of configuration per algorithm: a key that is called as the algorithm is.
+fn keys() -> String {
+    let key = |algorithm: Algorithm| {
+        let name = algorithm.name();
+        format!("millrace.addKey{{name='{name}.', algorithm='{name}', secret='{SECRET}'}}\n")
+    };
+    Algorithm::ALL.map(key).concat()
+}
+
+#[test]
+fn every_algorithm_signs_what_comes_from_them() {
+    for kind in ALL {
+        let Some(primary) = kind.start(Role::Primary, &text(5)) else {
+            println!(
+                "SKIP: a server to transfer with is not installed: {}",
+                kind.program
+            );
+            continue;
+        };
+        let address = format!("127.0.0.1:{}", primary.port);
+        let zone = |key: &str| format!("primaries={{{{address='{address}', key='{key}'}}}}");
+        let ours = Millrace::start(free_port(), &zone("k."));
+        ours.until_serial(5);
+        for algorithm in Algorithm::ALL {
+            ours.configure_after(&keys(), &zone(&format!("{}.", algorithm.name())));
+            let said = ours.command(&["reload"]);
+            let name = algorithm.name();
+            let again = ours.command(&["zone", "retransfer"]);
+            let expected = format!("serial 5 came by AXFR from {address}");
+            assert!(
+                again.contains(&expected),
+                "{} {name}: {said}{again}",
+                kind.program
+            );
+        }
+    }
+}
+
+#[test]
+fn every_algorithm_signs_what_goes_to_kdig() {
+    let key = |algorithm: Algorithm| format!("'{}.'", algorithm.name());
+    let keys_allowed = Algorithm::ALL.map(key).join(", ");
+    let zone = format!("file='zone', acl={{action='transfer', key={{{keys_allowed}}}}}");
+    let ours = Millrace::start(free_port(), "file='zone'");
+    ours.until_serial(5);
+    ours.configure_after(&keys(), &zone);
+    ours.command(&["reload"]);
+    for algorithm in Algorithm::ALL {
+        for (kind, words) in [
+            ("AXFR", &[][..]),
+            ("IXFR=4", &[][..]),
+            ("IXFR=5", &["+notcp"][..]),
+            ("SOA", &["+dnssec"][..]),
+        ] {
+            let said = kdig(ours.port, algorithm, kind, words);
+            let Some(said) = said else {
+                println!("SKIP: kdig is not installed, so nobody verifies what we sign");
+                return;
+            };
+            let name = algorithm.name();
+            assert!(
+                said.contains("SOA\tns.example.com."),
+                "{name} {kind}: {said}"
+            );
+            assert!(said.contains("TSIG PSEUDOSECTION"), "{name} {kind}: {said}");
+            assert!(!said.contains("WARNING"), "{name} {kind}: {said}");
+            assert!(!said.contains("ERROR"), "{name} {kind}: {said}");
+        }
+    }
+}
+
+/// What it says, errors too; `None`: it is not installed.
+fn kdig(port: u16, algorithm: Algorithm, kind: &str, words: &[&str]) -> Option<String> {
+    let name = algorithm.name();
+    let output = Command::new("kdig")
+        .args(["@127.0.0.1", "-p", &port.to_string()])
+        .args(["-y", &format!("{name}:{name}.:{SECRET}")])
+        .args(["-q", "example.com.", "-t", kind])
+        .args(words)
+        .output()
+        .ok()?;
+    Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+}

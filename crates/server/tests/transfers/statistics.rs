@@ -1,0 +1,178 @@
+//! Transfers, NOTIFY and what else is answered beside the packet path are counted as Knot's module `stats` counts them:
+//! the same questions to both, the same lines.
+
+use crate::daemon::{Millrace, answer, free_port, text, until_serial};
+use crate::primary::apex;
+use crate::servers::SECRET;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use wire::codes::opcode;
+use zone::transfer::query;
+
+/// knotd with its module; it ends with this.
+struct Knot {
+    process: Child,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Drop for Knot {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Knot {
+    /// `None`: it is not installed.
+    fn start() -> Option<Knot> {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, port) = (folder.path().display(), free_port());
+        let counters: String = [
+            "request-protocol",
+            "server-operation",
+            "request-bytes",
+            "response-bytes",
+            "edns-presence",
+            "flag-presence",
+            "response-code",
+            "reply-nodata",
+            "query-type",
+            "query-size",
+            "reply-size",
+        ]
+        .map(|counter| format!("    {counter}: on\n"))
+        .concat();
+        let configuration = format!(
+            "server:\n    rundir: {path}\n    listen: 127.0.0.1@{port}\n    identity: \"\"\n\
+             database:\n    storage: {path}\nmod-stats:\n  - id: all\n{counters}\
+             acl:\n  - id: a\n    address: 127.0.0.1\n    action: [transfer, notify]\n\
+             template:\n  - id: default\n    storage: {path}\n    global-module: mod-stats/all\n\
+             zone:\n  - domain: example.com\n    file: zone\n    acl: a\n"
+        );
+        fs::write(folder.path().join("knot.conf"), configuration).unwrap();
+        fs::write(folder.path().join("zone"), text(5)).unwrap();
+        let process = Command::new("/usr/sbin/knotd")
+            .arg("--config")
+            .arg(folder.path().join("knot.conf"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        Some(Knot {
+            process,
+            folder,
+            port,
+        })
+    }
+
+    fn stats(&self) -> String {
+        let output = Command::new("/usr/sbin/knotc")
+            .arg("--socket")
+            .arg(self.folder.path().join("knot.sock"))
+            .arg("stats")
+            .output()
+            .unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// What both are asked.
+fn ask(port: u16) {
+    let apex = apex();
+    for opcode in [opcode::NOTIFY, opcode::STATUS] {
+        let mut message = query::soa(9, apex.as_name());
+        message[2] = opcode << 3;
+        assert!(answer(port, &message).is_some());
+    }
+    let wrong = format!("hmac-sha256:nobody.:{SECRET}");
+    for words in [
+        &["example.com", "AXFR"][..],
+        &["example.com", "AXFR", "+edns"],
+        &["example.com", "IXFR=5"],
+        &["example.com", "IXFR=5", "+notcp"],
+        &["example.org", "AXFR"],
+        &["example.com", "AXFR", "+notcp", "+ignore"],
+        &["ns.example.com", "A"],
+        &["ns.example.com", "A", "+tcp"],
+        &["ns.example.com", "AAAA", "+dnssec"],
+        &["ns.example.com", "TXT"],
+        &["nx.example.com", "A"],
+        &["www.example.net", "MX"],
+        &["example.com", "SOA", "-y", &wrong],
+    ] {
+        let asked = Command::new("kdig")
+            .args(["@127.0.0.1", "-p", &port.to_string(), "+retry=0"])
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        // Its status tells of refusals, too.
+        asked.unwrap();
+    }
+}
+
+/// Counters and values; of octets and sizes of answers the names alone, for messages are packed in other ways.
+fn lines(stats: &str) -> BTreeSet<String> {
+    let lines = stats.lines().filter(|line| line.starts_with("mod-stats."));
+    let known = |line: &str| {
+        let (name, value) = line.split_once(" = ").unwrap();
+        let is_packed = name.contains("response-bytes");
+        match (name.contains("reply-size"), is_packed) {
+            (true, _) => None,
+            (false, true) => Some(name.to_owned()),
+            (false, false) => Some(format!("{name} {value}")),
+        }
+    };
+    lines
+        .filter(|line| !line.ends_with(" = 0"))
+        .filter_map(known)
+        .collect()
+}
+
+#[test]
+fn transfers_and_notifies_are_counted_as_knot_counts_them() {
+    let is_there = |program: &str| Path::new("/usr").join(program).exists();
+    let knot = Knot::start().filter(|_| is_there("sbin/knotc") && is_there("bin/kdig"));
+    let Some(knot) = knot else {
+        println!("SKIP: knotd is not installed");
+        return;
+    };
+    let zone =
+        "file='zone', statistics=true, acl={action={'transfer', 'notify'}, address='127.0.0.1'}";
+    let ours = Millrace::start(free_port(), zone);
+
+    ours.until_serial(5);
+    until_serial(knot.port, 5, "knotd", String::new);
+    let (ours_before, knots_before) = (ours.command(&["stats"]), knot.stats());
+    ask(ours.port);
+    ask(knot.port);
+    let grown = |before: &str, after: &str| {
+        let value = |line: &str| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
+        let name = |line: &str| line.split(" = ").next().unwrap().to_owned();
+        let before: std::collections::HashMap<_, _> = before
+            .lines()
+            .filter(|line| line.starts_with("mod-"))
+            .map(|line| (name(line), value(line)))
+            .collect();
+        let lines = after.lines().filter(|line| line.starts_with("mod-"));
+        let grown = lines.map(|line| {
+            let was = before.get(&name(line)).copied().unwrap_or(0);
+            format!("{} = {}\n", name(line), value(line) - was)
+        });
+        grown.collect::<String>()
+    };
+    let mine = grown(&ours_before, &ours.command(&["stats"]));
+    let knots = grown(&knots_before, &knot.stats());
+    let (mine, knots) = (lines(&mine), lines(&knots));
+    let only: Vec<_> = mine.symmetric_difference(&knots).collect();
+    // RFC 1996 §3.10 leaves open what a primary says to NOTIFY: knotd NOERROR, we NOTAUTH.
+    let known = |line: &&&String| line.contains("response-code[NO");
+    let others: Vec<_> = only.iter().filter(|line| !known(line)).collect();
+    assert!(
+        others.is_empty(),
+        "{others:#?}\nours {mine:#?}\nknotd's {knots:#?}"
+    );
+}
