@@ -163,8 +163,9 @@ fn f37_an_fsync_that_fails_is_no_commit_and_the_next_version_is_written_whole() 
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-o"])
             .arg(&library)
-            .arg(source);
-        is_built = built.status().is_ok_and(|status| status.success());
+            .arg(source)
+            .status();
+        is_built = built.is_ok_and(|status| status.success());
         let preload = format!("LD_PRELOAD={}", library.display());
         let fails = format!("FSYNC_FAILS={}", folder.join("fails").display());
         if is_built {
