@@ -1,7 +1,7 @@
 //! Addresses of loopback that nobody else has.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 /// Below the ports that the kernel gives to clients, so that no client has it by chance.
 const PORT: u16 = 5_300;
@@ -14,6 +14,15 @@ pub fn own_address() -> SocketAddr {
     let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let address = Ipv4Addr::new(127, 64 | (call & 63), process[2], process[3]);
     SocketAddr::from((address, PORT))
+}
+
+/// A port of 127.0.0.1 that no other test has, for servers that listen to the addresses of interfaces alone (named). Below those
+/// that the kernel gives to clients.
+pub fn own_port() -> u16 {
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let number = (std::process::id() as u16).wrapping_mul(16);
+    10_000 + number.wrapping_add(call) % 20_000
 }
 
 #[cfg(test)]

@@ -137,12 +137,6 @@ fn spawn(folder: &Path, before: &[String]) -> Child {
         .unwrap()
 }
 
-/// A port that nobody has.
-pub(crate) fn free_port() -> u16 {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket.local_addr().unwrap().port()
-}
-
 /// The answer of the server on this port, if there is one soon.
 pub(crate) fn answer(port: u16, request: &[u8]) -> Option<Vec<u8>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

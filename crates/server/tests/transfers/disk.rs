@@ -1,6 +1,6 @@
 //! F37: whatever the disk does, no corrupt zone is served, and after a crash a committed serial is.
 
-use crate::daemon::{Millrace, asked, free_port, until};
+use crate::daemon::{Millrace, asked, until};
 use crate::faults::{good, has_mark};
 use crate::primary::{Deed, Primary, Script};
 use std::fs::{self, File};
@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
+use testnet::loopback::own_port;
 use zone::transfer::query;
 
 fn secondary_of(primary: &Primary) -> String {
@@ -114,7 +115,7 @@ impl Disk {
 fn f37_a_disk_that_is_full_or_read_only_costs_what_comes_meanwhile_and_no_more() {
     let primary = Primary::start(at(5));
     let mut disk = None;
-    let mut ours = Millrace::start_with(free_port(), &secondary_of(&primary), |folder| {
+    let mut ours = Millrace::start_with(own_port(), &secondary_of(&primary), |folder| {
         disk = Disk::mount(&folder.join("state"));
         disk.as_ref().map(Disk::words).unwrap_or_default()
     });
@@ -157,7 +158,7 @@ fn f37_a_disk_that_is_full_or_read_only_costs_what_comes_meanwhile_and_no_more()
 fn f37_an_fsync_that_fails_is_no_commit_and_the_next_version_is_written_whole() {
     let primary = Primary::start(at(5));
     let mut is_built = false;
-    let mut ours = Millrace::start_with(free_port(), &secondary_of(&primary), |folder| {
+    let mut ours = Millrace::start_with(own_port(), &secondary_of(&primary), |folder| {
         let library = folder.join("fsync.so");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/transfers/fsync.c");
         let built = Command::new("cc")
@@ -211,7 +212,7 @@ const KILLS: u32 = 10;
 #[test]
 fn f37_what_was_served_before_a_kill_is_served_after_it() {
     let primary = Primary::start(at(5));
-    let mut ours = Millrace::start(free_port(), &secondary_of(&primary));
+    let mut ours = Millrace::start(own_port(), &secondary_of(&primary));
     ours.until_serial(5);
     let (serial, is_over) = (AtomicU32::new(5), AtomicBool::new(false));
     let port = ours.port;
@@ -249,10 +250,10 @@ fn f37_what_was_served_before_a_kill_is_served_after_it() {
 #[test]
 fn two_processes_share_a_state_directory_and_one_of_them_writes() {
     let primary = Primary::start(at(5));
-    let mut older = Millrace::start(free_port(), &secondary_of(&primary));
+    let mut older = Millrace::start(own_port(), &secondary_of(&primary));
     older.until_serial(5);
     let state = older.folder.path().join("state");
-    let mut newer = Millrace::start_with(free_port(), &secondary_of(&primary), |folder| {
+    let mut newer = Millrace::start_with(own_port(), &secondary_of(&primary), |folder| {
         symlink(&state, folder.join("state")).unwrap();
         Vec::new()
     });

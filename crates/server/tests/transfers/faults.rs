@@ -1,8 +1,9 @@
 //! F34: what a primary that lies, is cut off or never ends sends leaves the old zone serving; then AXFR is tried, and the
 //! next good transfer is taken.
 
-use crate::daemon::{Millrace, answer, asked, free_port};
+use crate::daemon::{Millrace, answer, asked};
 use crate::primary::{Deed, Primary, Script, Sign, Then, records, soa};
+use testnet::loopback::own_port;
 use wire::codes::{class, qtype, rcode};
 use wire::message::{Header, QueryFlags, write_query};
 use wire::name::NameBuf;
@@ -160,7 +161,7 @@ fn secondary(primary: &Primary) -> Millrace {
         "primaries={{'127.0.0.1:{}'}}, maxSize={MOST}, transferTimeout=2",
         primary.port
     );
-    let ours = Millrace::start(free_port(), &zone);
+    let ours = Millrace::start(own_port(), &zone);
     ours.until_serial(5);
     ours
 }

@@ -1,11 +1,12 @@
 //! F35: a zone file with an error leaves the old zone serving, and the line says where the error is.
 
-use crate::daemon::{Millrace, asked, free_port, text};
+use crate::daemon::{Millrace, asked, text};
 use std::fs;
+use testnet::loopback::own_port;
 
 #[test]
 fn f35_a_bad_file_leaves_the_old_zone_and_the_line_says_where() {
-    let ours = Millrace::start(free_port(), "file='zone'");
+    let ours = Millrace::start(own_port(), "file='zone'");
     ours.until_serial(5);
     let file = ours.folder.path().join("zone");
     let long = format!("x TXT {}", "a".repeat(4_096));
@@ -16,14 +17,14 @@ fn f35_a_bad_file_leaves_the_old_zone_and_the_line_says_where() {
         ("$GENERATE 1-2147483648 h$ A 192.0.2.1", 11, ""),
         ("$INCLUDE ../secret", 10, ""),
         ("$INCLUDE again", 10, ""),
-        ("a\\25 A 192.0.2.1", 2, ""),
+        ("a\\25 A 192.0.2.1", 1, ""),
         ("www.example.net. A 192.0.2.1", 1, ""),
     ] {
         // 505 lines before it.
         fs::write(&file, format!("{}{line}\n", text(6))).unwrap();
         let said = ours.command(&["zone", "reload"]);
         let place = format!("zone:506:{column}: ");
-        let is_within = line == "$INCLUDE again" && said.contains("again:1:10: ");
+        let is_within = line == "$INCLUDE again" && said.contains("again:1:1: ");
         assert!(said.contains(&place) || is_within, "{line}: {said}");
         assert!(
             said.contains(what) && said.contains("serial 5 serves on"),

@@ -1,8 +1,9 @@
 //! Signed requests to the daemon, over UDP and TCP: NOTIFY, updates, transfers; and what of RFC 8945 refuses them.
 
-use crate::daemon::{Millrace, answer, answer_by_stream, free_port};
+use crate::daemon::{Millrace, answer, answer_by_stream};
 use crate::primary::{apex, key, now};
 use std::sync::Arc;
+use testnet::loopback::own_port;
 use wire::codes::{opcode, qtype, rcode};
 use wire::message::{Header, Records, parse_response};
 use zone::transfer::query;
@@ -56,11 +57,14 @@ fn code(answer: &[u8]) -> u16 {
     Header::read(answer).unwrap().rcode().into()
 }
 
+/// How a message goes to a port, and what comes back.
+type Ask = fn(u16, &[u8]) -> Option<Vec<u8>>;
+
 /// A secondary that only a message signed with `k.` may notify.
 fn secondary() -> Millrace {
     let zone = "primaries='127.0.0.2:1', acl={{action='notify', address='127.0.0.1', key='k.'}, \
                 {action='notify', address='127.0.0.0/8'}}";
-    let ours = Millrace::start(free_port(), zone);
+    let ours = Millrace::start(own_port(), zone);
     let plain = query::notify(1, apex().as_name(), None);
     crate::daemon::until(|| answer(ours.port, &plain).is_some(), || ours.log());
     ours
@@ -72,8 +76,7 @@ fn requests_are_verified_and_their_answers_signed_over_udp_and_tcp() {
     let notify = || query::notify(77, apex().as_name(), None);
     let mut update = query::soa(78, apex().as_name());
     update[2] = opcode::UPDATE << 3;
-    let ways: [(&str, fn(u16, &[u8]) -> Option<Vec<u8>>); 2] =
-        [("UDP", answer), ("TCP", answer_by_stream)];
+    let ways: [(&str, Ask); 2] = [("UDP", answer), ("TCP", answer_by_stream)];
     for (way, ask) in ways {
         let ask = |message: &[u8]| ask(ours.port, message).unwrap_or_else(|| panic!("{way}"));
         for (request, expected) in [

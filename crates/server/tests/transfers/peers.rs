@@ -1,9 +1,10 @@
 //! knotd, nsd and named: what they have comes and outlives both, what we have goes to them, and what changes goes by IXFR
 //! after a NOTIFY. Prints SKIP for a server that is not installed.
 
-use crate::daemon::{Millrace, free_port, text, until_serial};
+use crate::daemon::{Millrace, text, until_serial};
 use crate::servers::{ALL, Kind, Role};
 use std::fs;
+use testnet::loopback::own_port;
 
 fn skip(kind: &Kind) {
     println!(
@@ -21,7 +22,7 @@ fn what_they_have_comes_and_survives_both() {
         };
         let address = format!("127.0.0.1:{}", primary.port);
         let zone = format!("primaries={{{{address='{address}', key='k.'}}}}");
-        let mut ours = Millrace::start(free_port(), &zone);
+        let mut ours = Millrace::start(own_port(), &zone);
         until_serial(ours.port, 5, kind.program, || ours.log());
         let status = ours.command(&["zone", "status"]);
         assert!(
@@ -40,7 +41,7 @@ fn what_they_have_comes_and_survives_both() {
 #[test]
 fn what_we_have_goes_to_them_and_changes_by_ixfr() {
     for kind in ALL {
-        let port = free_port();
+        let port = own_port();
         let zone = "file='zone', acl={action='transfer', key='k.'}";
         let mut ours = Millrace::start(port, zone);
         until_serial(port, 5, "we", || ours.log());

@@ -1,11 +1,12 @@
 //! Signed transfers (RFC 8945): what is not signed as it must be leaves the old zone serving, and the line tells why; all
 //! algorithms, with kdig, knotd, nsd and named.
 
-use crate::daemon::{Millrace, asked, free_port, text};
+use crate::daemon::{Millrace, asked, text};
 use crate::faults::{good, whole};
 use crate::primary::{Deed, Primary, Script, Sign};
 use crate::servers::{ALL, Role, SECRET};
 use std::process::Command;
+use testnet::loopback::own_port;
 use wire::codes::rcode;
 use zone::tsig::Algorithm;
 
@@ -16,7 +17,7 @@ fn transfers_that_are_not_signed_as_they_must_be_leave_the_old_zone() {
         "primaries={{{{address='127.0.0.1:{}', key='k.'}}}}",
         primary.port
     );
-    let ours = Millrace::start(free_port(), &zone);
+    let ours = Millrace::start(own_port(), &zone);
     ours.until_serial(5);
     for (sign, reason) in [
         (Sign::Never, "signature: no signature"),
@@ -63,7 +64,7 @@ fn every_algorithm_signs_what_comes_from_them() {
         };
         let address = format!("127.0.0.1:{}", primary.port);
         let zone = |key: &str| format!("primaries={{{{address='{address}', key='{key}'}}}}");
-        let ours = Millrace::start(free_port(), &zone("k."));
+        let ours = Millrace::start(own_port(), &zone("k."));
         ours.until_serial(5);
         for algorithm in Algorithm::ALL {
             ours.configure_after(&keys(), &zone(&format!("{}.", algorithm.name())));
@@ -85,7 +86,7 @@ fn every_algorithm_signs_what_goes_to_kdig() {
     let key = |algorithm: Algorithm| format!("'{}.'", algorithm.name());
     let keys_allowed = Algorithm::ALL.map(key).join(", ");
     let zone = format!("file='zone', acl={{action='transfer', key={{{keys_allowed}}}}}");
-    let ours = Millrace::start(free_port(), "file='zone'");
+    let ours = Millrace::start(own_port(), "file='zone'");
     ours.until_serial(5);
     ours.configure_after(&keys(), &zone);
     ours.command(&["reload"]);
@@ -106,9 +107,11 @@ fn every_algorithm_signs_what_goes_to_kdig() {
                 said.contains("SOA\tns.example.com."),
                 "{name} {kind}: {said}"
             );
-            assert!(said.contains("TSIG PSEUDOSECTION"), "{name} {kind}: {said}");
-            assert!(!said.contains("WARNING"), "{name} {kind}: {said}");
-            assert!(!said.contains("ERROR"), "{name} {kind}: {said}");
+            // Of a transfer kdig shows the signature as the last record.
+            let is_signed = said.contains("TSIG PSEUDOSECTION") || said.contains("\tTSIG\t");
+            assert!(is_signed, "{name} {kind}: {said}");
+            assert!(!said.contains(";; WARNING"), "{name} {kind}: {said}");
+            assert!(!said.contains(";; ERROR"), "{name} {kind}: {said}");
         }
     }
 }

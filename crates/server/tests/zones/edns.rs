@@ -7,7 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use testnet::loopback::own_address;
+use testnet::loopback::{own_address, own_port};
 use wire::codes::{edns_option, qtype, rcode};
 use wire::message::{Header, parse_response};
 
@@ -71,7 +71,11 @@ impl Peer {
     /// `None` where it is not installed.
     fn start((name, words, configure): (&'static str, &[&str], Configure)) -> Option<Peer> {
         let folder = tempfile::tempdir().expect("a folder");
-        let address = own_address();
+        // named listens to addresses of interfaces alone.
+        let address = match name {
+            "named" => SocketAddr::from(([127, 0, 0, 1], own_port())),
+            _ => own_address(),
+        };
         fs::write(folder.path().join("zone"), zone()).expect("a file");
         let file = folder.path().join("configuration");
         fs::write(&file, configure(folder.path(), address)).expect("a file");

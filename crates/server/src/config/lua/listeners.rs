@@ -49,11 +49,7 @@ fn listener(
             .map_or(0, |number: u16| number.into()),
     };
     options.not_yet(&["interface"])?;
-    options.no_effect_yet(&[
-        "doTCP",
-        "enableProxyProtocol",
-        "tcpFastOpenQueueSize",
-    ])?;
+    options.no_effect_yet(&["doTCP", "enableProxyProtocol", "tcpFastOpenQueueSize"])?;
     options.finish()?;
     Ok(listener)
 }
