@@ -28,6 +28,11 @@ stage_models() {
 }
 stage_scenarios() { target/quick/lab scenarios; }
 stage_offload() { target/quick/lab scenarios --door xdp --offload; }
+# F40 in small, by hand: `./dev test soak`; SOAK_SECONDS=60 is shorter, SOAK_SEED repeats one.
+stage_soak() {
+    cargo build --quiet --profile quick --package millrace --package testnet --package floodgate &&
+        target/quick/lab soak --seconds "${SOAK_SECONDS:-1200}" ${SOAK_SEED:+--seed "$SOAK_SEED"}
+}
 stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }
 stage_fuzz() { fuzz/gate.sh; }
 stage_kernels() { tests/kernels/run; }

@@ -47,7 +47,7 @@ impl RingOptions {
         let mut rings = Rings::new(entries(queries), entries(responses), writers);
         for ring in [&mut rings.queries, &mut rings.responses] {
             ring.one_of = self.sampling_rate.max(1);
-            ring.is_special |= ring.one_of > 1;
+            ring.is_plain &= ring.one_of == 1;
         }
         rings
     }
@@ -175,13 +175,15 @@ const _: () = assert!(ENTRY.is_multiple_of(LINE));
 struct Ring {
     lines: Lines,
     entries: usize,
+    /// The number of lines of all entries.
+    end: usize,
     /// How many entries were begun.
     begun: AtomicU64,
-    /// A single writer's next entry: it divides nothing.
+    /// The line where a single writer's next entry starts: it divides nothing.
     next: AtomicUsize,
     writers: Writers,
-    /// Several write it, or not all is recorded: the slower way.
-    is_special: bool,
+    /// There is room, one thread writes, and all is recorded: the short way.
+    is_plain: bool,
     /// One of so many is recorded.
     one_of: u32,
     /// How many there were to record, where not all are.
@@ -193,10 +195,11 @@ impl Ring {
         Ring {
             lines: Lines::zeroed(entries * ENTRY_LINES),
             entries,
+            end: entries * ENTRY_LINES,
             begun: AtomicU64::new(0),
             next: AtomicUsize::new(0),
             writers,
-            is_special: writers == Writers::Many,
+            is_plain: entries > 0 && writers == Writers::One,
             one_of: 1,
             offered: AtomicU64::new(0),
         }
@@ -227,21 +230,20 @@ impl Ring {
     /// another writer is a whole round behind and still at that entry.
     #[inline]
     fn begin(&self) -> Option<(&[AtomicU64; ENTRY], u64)> {
-        if self.is_special {
+        if !self.is_plain {
             return self.begin_shared();
         }
-        if self.entries == 0 {
-            return None;
-        }
-        let number = self.next.load(Ordering::Relaxed);
-        let entry = self.lines.array(number * ENTRY_LINES);
-        let behind = number + 1;
-        let next = if behind == self.entries { 0 } else { behind };
+        let first = self.next.load(Ordering::Relaxed);
+        let entry = self.lines.array(first);
+        let behind = first + ENTRY_LINES;
+        let next = if behind == self.end { 0 } else { behind };
         self.next.store(next, Ordering::Relaxed);
         // The ring is larger than the caches: the next entry comes while this query is answered.
-        self.lines.prefetch(next * ENTRY_LINES);
-        self.lines.prefetch(next * ENTRY_LINES + 1);
-        let sequence = 2 * self.writers.bump(&self.begun, 1) + 1;
+        self.lines.prefetch(next);
+        self.lines.prefetch(next + 1);
+        let begun = self.begun.load(Ordering::Relaxed);
+        self.begun.store(begun + 1, Ordering::Relaxed);
+        let sequence = 2 * begun + 1;
         entry[SEQUENCE].store(sequence, Ordering::Relaxed);
         Some((entry, sequence))
     }
@@ -265,7 +267,7 @@ impl Ring {
 
     /// What is whole, in the order in which it was begun.
     fn entries(&self, responses: bool) -> Vec<Entry> {
-        let words = self.lines.get(0, self.entries * ENTRY_LINES);
+        let words = self.lines.get(0, self.end);
         let entries = words.chunks_exact(ENTRY);
         let mut found: Vec<(u64, Entry)> =
             entries.filter_map(|entry| read(entry, responses)).collect();
