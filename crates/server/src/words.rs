@@ -71,11 +71,17 @@ impl Lines {
         words.expect("lines that there are")
     }
 
-    /// Asks the processor for line `number`, which will be written soon.
+    /// Asks the processor for line `number`, which will be used soon.
     #[inline]
     pub fn prefetch(&self, number: usize) {
         sys::prefetch(&self.words, self.start + number * LINE);
     }
+}
+
+/// Asks the processor for the cache line of the word at `place`, which will be used soon.
+#[inline]
+pub fn prefetch(words: &[AtomicU64], place: usize) {
+    sys::prefetch(words, place);
 }
 
 /// How many words hold `bytes` bytes.
@@ -95,12 +101,17 @@ pub fn store(words: &[AtomicU64], bytes: &[u8]) {
         word.store(u64::from_le_bytes(*chunk), Relaxed);
     }
     if !rest.is_empty() {
-        // The last eight bytes are read at once where there are so many: those before `rest` are shifted out.
-        let last = match bytes.last_chunk::<8>() {
-            Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),
-            None => partial(rest),
-        };
-        behind[0].store(last, Relaxed);
+        behind[0].store(last(bytes, rest.len()), Relaxed);
+    }
+}
+
+/// The last `count` bytes, one to seven, the first lowest.
+#[inline]
+pub fn last(bytes: &[u8], count: usize) -> u64 {
+    // Eight are read at once where there are so many: those before are shifted out.
+    match bytes.last_chunk::<8>() {
+        Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - count)),
+        None => partial(&bytes[bytes.len() - count..]),
     }
 }
 

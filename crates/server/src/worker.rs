@@ -3,7 +3,7 @@
 
 use crate::backend::Forwarder;
 use crate::backend::exchange::{Share, Waiting};
-use crate::backend::ports::PortReader;
+use crate::backend::ports::{Departures, PortReader};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
@@ -210,14 +210,18 @@ impl Worker {
     /// look at the rings is a few loads, a wait a system call (at 100,000 queries a second every second one was in vain).
     pub fn run(mut self) {
         let mut since_poll = 0;
+        self.now = Now::read();
         while !self.is_done() {
-            let more = self.serve_rings(Now::read()) > 0;
+            let more = self.serve_rings(self.now) > 0;
             since_poll += 1;
             if !more || since_poll >= BATCHES_PER_POLL {
                 since_poll = 0;
+                // It reads the clock.
                 if self.serve_sockets(more) > 0 {
                     self.unsent = self.outlets.flush(&self.shard);
                 }
+            } else {
+                self.now = Now::read();
             }
             self.do_chores();
         }
@@ -243,7 +247,7 @@ impl Worker {
         &mut self,
         work: impl FnOnce(&mut Inlets, &mut Outlets, &mut Env<'_>) -> R,
     ) -> R {
-        let mut departures = self.instance.ports.depart();
+        let mut departures = Departures::default();
         let mut env = Env {
             config: self.config.load(),
             now: self.now,
@@ -252,6 +256,7 @@ impl Worker {
             forwarder: Some(Forwarder {
                 exchanges: &self.instance.exchanges,
                 share: &mut self.share,
+                ports: &self.instance.ports,
                 departures: &mut departures,
             }),
         };
@@ -528,7 +533,13 @@ impl Worker {
     }
 
     fn watch(&self, descriptor: &impl AsFd, token: Token) -> io::Result<()> {
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, token.pack());
+        let mut flags = EpollFlags::EPOLLIN;
+        if token == Token::Device {
+            // No wait begins before the rings were seen empty, so an edge is enough; without it the kernel looks at every ring
+            // again at the beginning of the next wait.
+            flags |= EpollFlags::EPOLLET;
+        }
+        let event = EpollEvent::new(flags, token.pack());
         Ok(self.epoll.add(descriptor, event)?)
     }
 

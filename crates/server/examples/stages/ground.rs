@@ -4,7 +4,7 @@
 use ipnet::{IpNet, Ipv4Net};
 use millrace::backend::Forwarder;
 use millrace::backend::exchange::{Exchanges, Share, Waiting};
-use millrace::backend::ports::Ports;
+use millrace::backend::ports::{Departures, Ports};
 use millrace::backend::servers::Servers;
 use millrace::clock::Now;
 use millrace::config::Config;
@@ -20,7 +20,7 @@ use millrace::pipeline::rules::actions::limit::DropAction;
 use millrace::pipeline::rules::names::SuffixSet;
 use millrace::pipeline::rules::selectors::client::{NetmaskGroupRule, Side};
 use millrace::pipeline::rules::selectors::name::QNameSuffixRule;
-use millrace::pipeline::{Env, Verdict, respond, run};
+use millrace::pipeline::{Env, Step, Verdict, begin, go_on, respond};
 use millrace::random::Random;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -229,7 +229,8 @@ impl Ground {
             forwarder: Some(Forwarder {
                 exchanges,
                 share,
-                departures: &mut ports.depart(),
+                ports,
+                departures: &mut Departures::default(),
             }),
         };
         let answer = respond::accept(local, remote, frame, length, waiting, &mut env);
@@ -276,10 +277,15 @@ impl Ground {
             forwarder: Some(Forwarder {
                 exchanges: &self.exchanges,
                 share: &mut self.share,
-                departures: &mut self.ports.depart(),
+                ports: &self.ports,
+                departures: &mut Departures::default(),
             }),
         };
-        let verdict = run(&mut arrival, &mut env);
+        // As a frame is taken through them that is the only one of its batch.
+        let verdict = match begin(&mut arrival, &mut env) {
+            Step::Done(verdict) => verdict,
+            Step::Paused(paused) => go_on(&mut arrival, paused, &mut env),
+        };
         look(&verdict, arrival.message)
     }
 }

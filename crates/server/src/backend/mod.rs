@@ -21,7 +21,7 @@ use crate::config::Tuning;
 use crate::pipeline::query::Query;
 use crate::random::Random;
 use exchange::{Departure, Exchanges, OpenError, Port, Share};
-use ports::Departures;
+use ports::{Departures, Ports};
 use server::Server;
 
 /// What a worker sends queries to backends with: one per batch.
@@ -29,6 +29,7 @@ pub struct Forwarder<'c> {
     pub exchanges: &'c Exchanges,
     /// The worker's own.
     pub share: &'c mut Share,
+    pub ports: &'c Ports,
     pub departures: &'c mut Departures,
 }
 
@@ -47,7 +48,7 @@ impl Forwarder<'_> {
     ) -> Result<Port, OpenError> {
         let port = self
             .departures
-            .pick(server, random)
+            .pick(self.ports, server, random)
             .ok_or(OpenError::NoPort)?;
         let departure = Departure {
             server,

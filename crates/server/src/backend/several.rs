@@ -202,7 +202,7 @@ impl Forwarder<'_> {
         legs: u8,
         opening: &mut Opening<'_>,
     ) -> Result<(RaceId, Port), OpenError> {
-        let port = self.departures.pick(server, opening.random);
+        let port = self.departures.pick(self.ports, server, opening.random);
         let departure = departure(server, port.ok_or(OpenError::NoPort)?, opening);
         let Forwarder {
             exchanges, share, ..
@@ -219,7 +219,7 @@ impl Forwarder<'_> {
         } = self;
         let opened = self
             .departures
-            .pick(server, opening.random)
+            .pick(self.ports, server, opening.random)
             .and_then(|port| {
                 let departure = departure(server, port, opening);
                 let id = exchanges.open_leg(share, race, &departure, opening.random);

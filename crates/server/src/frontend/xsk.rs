@@ -15,7 +15,9 @@ use crate::backend::Forwarder;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Protocol, Way};
-use crate::pipeline::{self, Env, Forward, Verdict, respond};
+use crate::pipeline::{self, Env, Forward, Paused, Step, Verdict, respond};
+
+use arrayvec::ArrayVec;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use wire::frame::Headers;
@@ -41,10 +43,64 @@ pub fn serve(
         let queue = queue.map_or(0, |queue| queue.socket.queue());
         return tapped((device, queue), batch, &impossible, waiting, outlets, env);
     }
-    for received in batch.drain() {
-        one(device, received, &impossible, waiting, outlets, env);
-    }
+    serve_batch(device, batch, &impossible, waiting, outlets, env);
     count
+}
+
+/// Queries that are looked ahead to: what they need of memory is asked for before the first of them goes on.
+const AHEAD: usize = 16;
+
+/// A query of a batch that has paused, in its frame.
+struct Parked {
+    place: Place,
+    frame: Frame,
+    paused: Paused,
+}
+
+/// Where a query came in, and where its message starts in its frame.
+#[derive(Clone, Copy)]
+struct Place {
+    device: u8,
+    listener: u16,
+    start: usize,
+    packet: Packet,
+}
+
+fn serve_batch(
+    device: u8,
+    batch: &mut Batch,
+    impossible: &[IpAddr],
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let mut parked = ArrayVec::<Parked, AHEAD>::new();
+    for received in batch.drain() {
+        parked.extend(one(device, received, impossible, waiting, outlets, env));
+        if parked.is_full() {
+            go_on(&mut parked, outlets, env);
+        }
+    }
+    go_on(&mut parked, outlets, env);
+}
+
+fn go_on(parked: &mut ArrayVec<Parked, AHEAD>, outlets: &mut Outlets, env: &mut Env<'_>) {
+    if parked.len() > 1 {
+        for parked in &*parked {
+            parked.paused.foresee(env.config);
+        }
+    }
+    for Parked {
+        place,
+        frame,
+        paused,
+    } in parked.drain(..)
+    {
+        let mut outgrown = Vec::new();
+        let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
+        let verdict = pipeline::go_on(&mut arrival, paused, env);
+        settle(verdict, place, frame, outgrown, outlets, env);
+    }
 }
 
 /// The same for the queue at a place among those that this worker has beside its own.
@@ -65,9 +121,7 @@ pub fn serve_further(
     if outlets.devices.is_tapped() {
         return tapped((device, queue), batch, &impossible, waiting, outlets, env);
     }
-    for received in batch.drain() {
-        one(device, received, &impossible, waiting, outlets, env);
-    }
+    serve_batch(device, batch, &impossible, waiting, outlets, env);
     count
 }
 
@@ -89,7 +143,9 @@ fn tapped(
         let chunk = outlets.devices.umem().chunk(&received.frame);
         let copy = chunk[start..start + length].to_vec();
         let before = Before::of(env.shard);
-        one(device, received, impossible, waiting, outlets, env);
+        let mut parked = ArrayVec::new();
+        parked.extend(one(device, received, impossible, waiting, outlets, env));
+        go_on(&mut parked, outlets, env);
         let mark = before.mark(env.shard);
         outlets
             .devices
@@ -98,6 +154,8 @@ fn tapped(
     count
 }
 
+/// Serves one frame, or what it holds is a query that pauses.
+#[inline]
 fn one(
     device: u8,
     received: Received,
@@ -105,25 +163,34 @@ fn one(
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
-) {
+) -> Option<Parked> {
     let Received {
         frame,
         start,
         length,
     } = received;
     let Some(packet) = parse(device, &frame, start, length, outlets, env) else {
-        return outlets.devices.umem().give(frame);
+        outlets.devices.umem().give(frame);
+        return None;
     };
     if impossible.binary_search(&packet.source.ip()).is_ok() {
         env.shard.count_drop(DropReason::FrameSource);
-        return outlets.devices.umem().give(frame);
+        outlets.devices.umem().give(frame);
+        return None;
     }
     let start = start as usize + usize::from(packet.payload_start);
     // What is for no listener is for a backend port: the program takes nothing else.
-    match env.config.listener_of(packet.destination) {
-        Some(listener) => query((device, listener), frame, start, &packet, outlets, env),
-        None => response(frame, start, &packet, waiting, outlets, env),
-    }
+    let Some(listener) = env.config.listener_of(packet.destination) else {
+        response(frame, start, &packet, waiting, outlets, env);
+        return None;
+    };
+    let place = Place {
+        device,
+        listener,
+        start,
+        packet,
+    };
+    query(place, frame, outlets, env)
 }
 
 fn parse(
@@ -167,52 +234,79 @@ fn reason(error: FrameError) -> DropReason {
     }
 }
 
-fn query(
-    (device, listener): (u8, u16),
-    frame: Frame,
-    start: usize,
-    packet: &Packet,
-    outlets: &mut Outlets,
-    env: &mut Env<'_>,
-) {
-    let way = Way::Xsk {
-        device,
-        client_mac: packet.source_mac,
-        our_mac: packet.destination_mac,
-    };
-    let mut outgrown = Vec::new();
-    let mut arrival = Arrival {
-        message: &mut outlets.devices.umem().chunk_mut(&frame)[start..],
-        length: usize::from(packet.payload_length),
-        client: packet.source,
-        destination: packet.destination,
-        protocol: Protocol::Udp,
-        way,
-        listener,
-        // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
-        room: udp::QUERY_ROOM,
-        outgrown: &mut outgrown,
-    };
-    let verdict = pipeline::run(&mut arrival, env);
-    if !arrival.outgrown.is_empty() {
-        // Away from the frame, which is free then.
-        let arrival = Arrival {
-            message: &mut outgrown,
-            length: 0,
+impl Place {
+    /// The message in `frame` as the stages take it.
+    #[inline]
+    fn arrival<'m>(
+        &self,
+        frame: &'m Frame,
+        outlets: &'m mut Outlets,
+        outgrown: &'m mut Vec<u8>,
+    ) -> Arrival<'m> {
+        let message = &mut outlets.devices.umem().chunk_mut(frame)[self.start..];
+        self.arrival_in(message, outgrown)
+    }
+
+    #[inline]
+    fn arrival_in<'m>(&self, message: &'m mut [u8], outgrown: &'m mut Vec<u8>) -> Arrival<'m> {
+        let packet = &self.packet;
+        Arrival {
+            message,
+            length: usize::from(packet.payload_length),
             client: packet.source,
             destination: packet.destination,
             protocol: Protocol::Udp,
-            way,
-            listener,
+            way: Way::Xsk {
+                device: self.device,
+                client_mac: packet.source_mac,
+                our_mac: packet.destination_mac,
+            },
+            listener: self.listener,
+            // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
             room: udp::QUERY_ROOM,
-            outgrown: &mut Vec::new(),
-        };
+            outgrown,
+        }
+    }
+}
+
+#[inline]
+fn query(place: Place, frame: Frame, outlets: &mut Outlets, env: &mut Env<'_>) -> Option<Parked> {
+    let mut outgrown = Vec::new();
+    let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
+    match pipeline::begin(&mut arrival, env) {
+        Step::Done(verdict) => {
+            settle(verdict, place, frame, outgrown, outlets, env);
+            None
+        }
+        Step::Paused(paused) => Some(Parked {
+            place,
+            frame,
+            paused,
+        }),
+    }
+}
+
+/// Carries out a verdict on the query in `frame`, or in `outgrown` where it has outgrown that.
+#[inline]
+fn settle(
+    verdict: Verdict<'_>,
+    place: Place,
+    frame: Frame,
+    mut outgrown: Vec<u8>,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let (start, device) = (place.start, place.device);
+    if !outgrown.is_empty() {
+        // Away from the frame, which is free then.
+        let mut nothing = Vec::new();
+        let arrival = place.arrival_in(&mut outgrown, &mut nothing);
         outlets.settle(verdict, &arrival, env);
         return outlets.devices.umem().give(frame);
     }
     match verdict {
         Verdict::Answer(length) => {
-            let headers = packet.reply_headers();
+            let headers = place.packet.reply_headers();
             answer(frame, start..start + length, device, &headers, outlets, env);
         }
         Verdict::Forward(out) => {
@@ -221,11 +315,12 @@ fn query(
             forward(frame, start, &out, outlets, env);
         }
         Verdict::HandOver(hand_over) => {
-            if !outlets
-                .instance
-                .hand_over
-                .push(&hand_over, &arrival, env.config)
-            {
+            let Outlets {
+                devices, instance, ..
+            } = &mut *outlets;
+            let message = &mut devices.umem().chunk_mut(&frame)[start..];
+            let arrival = place.arrival_in(message, &mut outgrown);
+            if !instance.hand_over.push(&hand_over, &arrival, env.config) {
                 env.shard.count_drop(DropReason::HandOverFull);
             }
             outlets.devices.umem().give(frame);

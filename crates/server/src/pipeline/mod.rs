@@ -30,6 +30,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Lane, Shard, Traffic};
 use crate::random::Random;
+use cache::Foreseen;
 use drop::DropReason;
 use extras::Extras;
 use query::{Arrival, Found, Protocol, Query};
@@ -199,24 +200,86 @@ fn run_followed<'c>(
     env: &mut Env<'c>,
     follow: &mut impl Follow,
 ) -> Verdict<'c> {
-    let verdict = stages(arrival, env, follow);
-    count_passage(arrival, &verdict, env);
-    match &verdict {
-        Verdict::Drop(reason) => env.shard.count_drop(*reason),
-        Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
-        Verdict::Answer(_) | Verdict::Forward(_) => {}
-    }
+    let verdict = judge(arrival, env, follow, |query, env, follow| {
+        decide(query, None, env, follow)
+    });
+    count(arrival, &verdict, env);
     verdict
 }
 
-/// Counts for its listener what became of a query.
+/// How far [`begin`] has come with a query.
+pub enum Step<'c> {
+    Done(Verdict<'c>),
+    /// Rules have seen it, and memory was asked for what comes next: [`go_on`] when the others of its batch are there, too.
+    Paused(Paused),
+}
+
+impl<'c> From<Verdict<'c>> for Step<'c> {
+    #[inline(always)]
+    fn from(verdict: Verdict<'c>) -> Step<'c> {
+        Step::Done(verdict)
+    }
+}
+
+/// A query between the rules and the cache, without its bytes.
+pub struct Paused {
+    found: Found,
+    extras: Option<Box<Extras>>,
+    foreseen: Foreseen,
+}
+
+impl Paused {
+    /// To be called when all queries of a batch have paused, and before the first goes on.
+    #[inline]
+    pub fn foresee(&self, config: &Config) {
+        cache::foresee_entry(self.foreseen, self.found.pool, config);
+    }
+}
+
+/// Takes a query through its stages as [`run`] does, or to where it will need memory that others of its batch can be waited
+/// for with.
 #[inline]
-fn count_passage(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
-    // What the ACL drops is no query, see `stages`.
+pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
+    let step = judge(arrival, env, &mut (), |query, env, follow| {
+        match cache::foresee(query, env.config) {
+            // What has outgrown its buffer stays in one piece.
+            Some(foreseen) if query.spare.is_some() => Step::Paused(Paused {
+                found: query.found(),
+                extras: query.extras.take(),
+                foreseen,
+            }),
+            _ => Step::Done(decide(query, None, env, follow)),
+        }
+    });
+    if let Step::Done(verdict) = &step {
+        count(arrival, verdict, env);
+    }
+    step
+}
+
+/// Takes a query on that has paused, in the same buffer.
+#[inline]
+pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -> Verdict<'c> {
+    let mut query = Query::resume(arrival, &paused.found);
+    query.extras = paused.extras;
+    let verdict = decide(&mut query, Some(paused.foreseen), env, &mut ());
+    count(arrival, &verdict, env);
+    verdict
+}
+
+/// Counts what became of a query, for its listener too.
+#[inline]
+fn count(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
+    // What the ACL drops is no query, see `judge`.
     if !matches!(verdict, Verdict::Drop(DropReason::Acl))
         && let Some(traffic) = env.traffic(arrival.listener, arrival.protocol)
     {
         traffic.count_query(matches!(verdict, Verdict::Answer(_)), env.shard);
+    }
+    match verdict {
+        Verdict::Drop(reason) => env.shard.count_drop(*reason),
+        Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
+        Verdict::Answer(_) | Verdict::Forward(_) => {}
     }
 }
 
@@ -230,7 +293,7 @@ pub fn resume<'c>(
     let mut query = Query::resume(arrival, found);
     query.extras = extras;
     let verdict = authority::answer(&mut query, env)
-        .or_else(|| cache::answer(&mut query, env))
+        .or_else(|| cache::answer(&mut query, None, env))
         .unwrap_or_else(|| route::choose(&mut query, None, env));
     if let Verdict::Drop(reason) = &verdict {
         env.shard.count_drop(*reason);
@@ -238,43 +301,57 @@ pub fn resume<'c>(
     verdict
 }
 
+/// The stages up to the rules, and what is `behind` them for a query on which they have no verdict: a query is made in its place
+/// and not moved from there.
 #[inline(always)]
-fn stages<'c>(
+fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
     arrival: &mut Arrival<'_>,
     env: &mut Env<'c>,
-    follow: &mut impl Follow,
-) -> Verdict<'c> {
+    follow: &mut F,
+    behind: impl FnOnce(&mut Query<'_>, &mut Env<'c>, &mut F) -> R,
+) -> R {
     follow.reached(0, None);
     if !acl::allows(arrival, env) {
-        return Verdict::Drop(DropReason::Acl);
+        return Verdict::Drop(DropReason::Acl).into();
     }
     // dnsdist's manual on acl-drops: such a packet "is not counted in the queries statistic".
     env.shard.count(Counter::Queries);
     follow.reached(1, None);
     let mut query = match Query::parse(arrival, env) {
-        Ok(query) => query,
-        Err(verdict) => return verdict,
+        Ok(parts) => Query::new(arrival, parts),
+        Err(verdict) => return verdict.into(),
     };
     env.shard.rings.record_query(&query, env.now);
     follow.reached(2, Some(&query));
-    if let Some(verdict) = rules::apply(&mut query, env) {
+    match rules::apply(&mut query, env) {
+        Some(verdict) => verdict.into(),
+        None => behind(&mut query, env, follow),
+    }
+}
+
+/// The stages behind the rules.
+#[inline(always)]
+fn decide<'c>(
+    query: &mut Query<'_>,
+    foreseen: Option<Foreseen>,
+    env: &mut Env<'c>,
+    follow: &mut impl Follow,
+) -> Verdict<'c> {
+    follow.reached(3, Some(query));
+    if let Some(verdict) = authority::answer(query, env) {
         return verdict;
     }
-    follow.reached(3, Some(&query));
-    if let Some(verdict) = authority::answer(&mut query, env) {
-        return verdict;
-    }
-    follow.reached(4, Some(&query));
-    let picked = match subnet::add(&mut query, env) {
+    follow.reached(4, Some(query));
+    let picked = match subnet::add(query, env) {
         Ok(picked) => picked,
         Err(verdict) => return verdict,
     };
-    follow.reached(5, Some(&query));
-    if let Some(verdict) = cache::answer(&mut query, env) {
+    follow.reached(5, Some(query));
+    if let Some(verdict) = cache::answer(query, foreseen, env) {
         return verdict;
     }
-    follow.reached(6, Some(&query));
-    route::choose(&mut query, picked, env)
+    follow.reached(6, Some(query));
+    route::choose(query, picked, env)
 }
 
 #[cfg(test)]

@@ -164,7 +164,8 @@ pub struct Found {
 }
 
 impl<'m> Query<'m> {
-    /// A query that was parsed and judged before, in another buffer. Its limit is what this door can carry.
+    /// A query that was parsed and judged before, maybe in another buffer. Its limit is what this door can carry.
+    #[inline(always)]
     pub fn resume(arrival: &'m mut Arrival<'_>, found: &Found) -> Query<'m> {
         Query {
             length: found.length,
@@ -184,29 +185,31 @@ impl<'m> Query<'m> {
         }
     }
 
-    /// The "parse" stage: a well-formed query, or the verdict on what is none.
+    /// The "parse" stage: whether it is a well-formed query, or the verdict on what is none.
     ///
     /// An EDNS version above 0 is no error here: rules (`EDNSVersionRule`) and backends decide what becomes of it.
-    // In place of being moved twice.
     #[inline(always)]
-    pub fn parse<'c>(
-        arrival: &'m mut Arrival<'_>,
-        env: &Env<'_>,
-    ) -> Result<Query<'m>, Verdict<'c>> {
+    pub fn parse<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>) -> Result<QueryParts, Verdict<'c>> {
         let message = &arrival.message[..arrival.length];
         let header = Header::read(message).unwrap_or_default();
         if !header.qr() && header.rd() {
             env.shard.count(Counter::RdQueries);
         }
-        let parts = match wire::message::parse_query(message) {
-            Ok(parts) => parts,
-            Err(error) => return Err(reject(arrival, env, error)),
-        };
+        match wire::message::parse_query(message) {
+            Ok(parts) => Ok(parts),
+            Err(error) => Err(reject(arrival, env, error)),
+        }
+    }
+
+    /// The query with these parts, before any rule has seen it.
+    #[inline(always)]
+    pub fn new(arrival: &'m mut Arrival<'_>, parts: QueryParts) -> Query<'m> {
         let limit = match arrival.protocol {
             Protocol::Udp => arrival.room.min(parts.payload_size().into()),
             Protocol::Tcp => arrival.room,
         };
-        Ok(Query {
+        let header = Header::read(arrival.message).unwrap_or_default();
+        Query {
             length: arrival.length,
             parts,
             client: arrival.client,
@@ -221,7 +224,7 @@ impl<'m> Query<'m> {
             extras: None,
             message: arrival.message,
             spare: Some(arrival.outgrown),
-        })
+        }
     }
 
     /// The query's name, as the client wrote it.
@@ -233,6 +236,7 @@ impl<'m> Query<'m> {
         Header::read(self.message).expect("a parsed query has a header")
     }
 
+    #[inline]
     pub fn found(&self) -> Found {
         Found {
             length: self.length,

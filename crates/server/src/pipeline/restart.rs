@@ -3,7 +3,7 @@
 use super::extras::{Extras, Marks};
 use super::query::{Found, OwnedQuery, Protocol, Query, Way};
 use super::rules::response::{self, Response};
-use super::{Env, Verdict, authority, cache, respond, route, subnet};
+use super::{Env, Verdict, decide, respond};
 use crate::backend::exchange::Waiting;
 use wire::message::QueryParts;
 
@@ -63,27 +63,13 @@ pub fn run<'c>(again: &mut Again, env: &mut Env<'c>) -> Verdict<'c> {
     let mut arrival = again.query.as_arrival();
     let mut query = Query::resume(&mut arrival, &again.found);
     query.extras = again.extras.take();
-    let verdict = stages(&mut query, env);
+    let verdict = decide(&mut query, None, env, &mut ());
     match &verdict {
         Verdict::Drop(reason) => env.shard.count_drop(*reason),
         Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
         Verdict::Answer(_) | Verdict::Forward(_) => {}
     }
     verdict
-}
-
-fn stages<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
-    if let Some(verdict) = authority::answer(query, env) {
-        return verdict;
-    }
-    let picked = match subnet::add(query, env) {
-        Ok(picked) => picked,
-        Err(verdict) => return verdict,
-    };
-    if let Some(verdict) = cache::answer(query, env) {
-        return verdict;
-    }
-    route::choose(query, picked, env)
 }
 
 /// addTimeoutResponseAction: "timeout triggered from timer expiration or I/O error". The rules see the query; what they

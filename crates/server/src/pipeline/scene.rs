@@ -3,10 +3,10 @@
 use super::drop::DropReason;
 use super::query::{Arrival, Protocol, Query, Way};
 use super::rules::{Action, Rule, Selector};
-use super::{Env, HandOverReason, Verdict, run};
+use super::{Env, HandOverReason, Step, Verdict, begin, go_on, run};
 use crate::backend::Forwarder;
 use crate::backend::exchange::{Exchanges, Share};
-use crate::backend::ports::Ports;
+use crate::backend::ports::{Departures, Ports};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::Config;
@@ -73,6 +73,17 @@ impl Default for Scene {
     }
 }
 
+impl Reply {
+    fn of(verdict: Verdict<'_>, arrival: &Arrival<'_>) -> Reply {
+        match verdict {
+            Verdict::Answer(length) => Reply::Answer(arrival.bytes(length).to_vec()),
+            Verdict::Forward(forward) => Reply::Forward(forward.server.number),
+            Verdict::HandOver(hand_over) => Reply::HandOver(hand_over.reason),
+            Verdict::Drop(reason) => Reply::Drop(reason),
+        }
+    }
+}
+
 impl Scene {
     pub(crate) fn with_rule(
         selector: impl Selector + 'static,
@@ -101,11 +112,21 @@ impl Scene {
 
     /// Takes a message through all stages.
     pub(crate) fn ask(&mut self, message: &[u8]) -> Reply {
-        self.with(message, |arrival, env| match run(arrival, env) {
-            Verdict::Answer(length) => Reply::Answer(arrival.bytes(length).to_vec()),
-            Verdict::Forward(forward) => Reply::Forward(forward.server.number),
-            Verdict::HandOver(hand_over) => Reply::HandOver(hand_over.reason),
-            Verdict::Drop(reason) => Reply::Drop(reason),
+        self.with(message, |arrival, env| {
+            let verdict = run(arrival, env);
+            Reply::of(verdict, arrival)
+        })
+    }
+
+    /// The same as one of a batch; whether it has paused, too.
+    pub(crate) fn ask_in_batch(&mut self, message: &[u8]) -> (bool, Reply) {
+        self.with(message, |arrival, env| match begin(arrival, env) {
+            Step::Done(verdict) => (false, Reply::of(verdict, arrival)),
+            Step::Paused(paused) => {
+                paused.foresee(env.config);
+                let verdict = go_on(arrival, paused, env);
+                (true, Reply::of(verdict, arrival))
+            }
         })
     }
 
@@ -125,9 +146,11 @@ impl Scene {
         message: &[u8],
         act: impl FnOnce(&mut Query<'_>, &mut Env<'_>) -> T,
     ) -> T {
-        self.with(message, |arrival, env| match Query::parse(arrival, env) {
-            Ok(mut query) => act(&mut query, env),
-            Err(verdict) => panic!("no query: {verdict:?}"),
+        self.with(message, |arrival, env| {
+            match Query::parse(arrival, env).map(|parts| Query::new(arrival, parts)) {
+                Ok(mut query) => act(&mut query, env),
+                Err(verdict) => panic!("no query: {verdict:?}"),
+            }
         })
     }
 
@@ -155,7 +178,7 @@ impl Scene {
             room: self.room,
             outgrown: &mut outgrown,
         };
-        let mut departures = self.ports.depart();
+        let mut departures = Departures::default();
         let mut env = Env {
             config: &self.config,
             now: self.now,
@@ -164,6 +187,7 @@ impl Scene {
             forwarder: Some(Forwarder {
                 exchanges: &self.exchanges,
                 share: &mut self.share,
+                ports: &self.ports,
                 departures: &mut departures,
             }),
         };

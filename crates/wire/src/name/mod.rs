@@ -190,11 +190,22 @@ impl<'m> Name<'m> {
     #[inline]
     pub fn lowercase_words(&self) -> impl Iterator<Item = u64> {
         let (words, tail) = self.0.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..tail.len()].copy_from_slice(tail);
-        let last = (!tail.is_empty()).then_some(last);
-        let words = words.iter().copied().chain(last);
-        words.map(|word| lowercase_eight(u64::from_le_bytes(word)))
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let last = (!tail.is_empty()).then(|| self.last_octets(tail));
+        words.chain(last).map(lowercase_eight)
+    }
+
+    /// Up to seven octets at the end, the first lowest: read as eight, where there are so many, of which those before are shifted
+    /// out.
+    #[inline]
+    fn last_octets(&self, tail: &[u8]) -> u64 {
+        match self.0.last_chunk::<8>() {
+            Some(eight) => u64::from_le_bytes(*eight) >> (8 * (8 - tail.len())),
+            None => tail
+                .iter()
+                .rev()
+                .fold(0, |word, octet| word << 8 | u64::from(*octet)),
+        }
     }
 
     /// An owned copy.

@@ -219,14 +219,6 @@ impl Ports {
         Ok(Arc::new(port))
     }
 
-    /// What one batch of a worker sends from. Not to be kept while the worker sleeps: it keeps closed ports open.
-    pub fn depart(&self) -> Departures {
-        Departures {
-            pools: self.pools.load(),
-            picks: [Pick::default(); PICKS],
-        }
-    }
-
     /// What worker number `worker` reads answers with.
     pub fn reader(self: &Arc<Ports>, worker: usize) -> PortReader {
         PortReader::new(Arc::clone(self), worker)
@@ -252,17 +244,20 @@ struct Pick {
     left: u8,
 }
 
-/// The ports as one batch of a worker sees them.
+/// What one batch of a worker sends from, looked up by the first query that leaves. Not to be kept while the worker sleeps: it
+/// keeps closed ports open.
+#[derive(Default)]
 pub struct Departures {
-    pools: Guard<Arc<Pools>>,
+    pools: Option<Guard<Arc<Pools>>>,
     picks: [Pick; PICKS],
 }
 
 impl Departures {
-    /// A port for a query to `server`; `None` when no ports towards it are open.
-    pub fn pick(&mut self, server: &Server, random: &mut Random) -> Option<Port> {
+    /// A port of `ports`, the same for the whole batch, for a query to `server`; `None` when none towards it are open.
+    pub fn pick(&mut self, ports: &Ports, server: &Server, random: &mut Random) -> Option<Port> {
         let number = server.ports.get()?;
-        let pool = self.pools.get(usize::from(number))?;
+        let pools = self.pools.get_or_insert_with(|| ports.pools.load());
+        let pool = pools.get(usize::from(number))?;
         let count = pool.ports.len() as u32;
         let mut single = Pick::default();
         let pick = self
@@ -287,7 +282,7 @@ impl Departures {
 
     /// The socket of a port that this batch picked.
     pub fn socket(&self, port: Port) -> Option<BorrowedFd<'_>> {
-        let pool = self.pools.get(usize::from(port.pool))?;
+        let pool = self.pools.as_ref()?.get(usize::from(port.pool))?;
         Some(pool.ports.get(usize::from(port.socket))?.as_fd())
     }
 }

@@ -29,17 +29,15 @@ fn ports(count: usize) -> (Arc<Ports>, Server) {
 fn a_server_gets_ports_of_the_address_that_the_kernel_sends_from() {
     let (ports, server) = ports(4);
     let mut random = Random::from_seed(1);
-    let port = ports
-        .depart()
-        .pick(&server, &mut random)
+    let port = Departures::default()
+        .pick(&ports, &server, &mut random)
         .expect("ports are open");
     assert_eq!((port.pool, port.source), (0, IpAddr::from([127, 0, 0, 1])));
     let six = super::super::exchange::tests::server(1, "[::1]:53");
-    assert_eq!(ports.depart().pick(&six, &mut random), None);
+    assert_eq!(Departures::default().pick(&ports, &six, &mut random), None);
     if ports.prepare(&six).is_ok() {
-        let port = ports
-            .depart()
-            .pick(&six, &mut random)
+        let port = Departures::default()
+            .pick(&ports, &six, &mut random)
             .expect("ports are open");
         assert_eq!((port.pool, port.source), (1, Ipv6Addr::LOCALHOST.into()));
     }
@@ -57,9 +55,9 @@ fn a_batch_sends_clusters_and_batches_use_all_ports() {
     let mut random = Random::from_seed(1);
     let mut seen = HashSet::new();
     for _ in 0..100 {
-        let mut departures = ports.depart();
+        let mut departures = Departures::default();
         let batch: Vec<Port> = (0..CLUSTER)
-            .filter_map(|_| departures.pick(&server, &mut random))
+            .filter_map(|_| departures.pick(&ports, &server, &mut random))
             .collect();
         assert_eq!(batch, [batch[0]; CLUSTER as usize]);
         assert!(departures.socket(batch[0]).is_some());
@@ -109,9 +107,8 @@ fn a_port_is_opened_before_use_and_closed_after_the_time_out() {
     ports.prepare(&server).expect("loopback");
     let mut random = Random::from_seed(1);
     let pick = |ports: &Ports| {
-        let port = ports
-            .depart()
-            .pick(&server, &mut Random::from_seed(1))
+        let port = Departures::default()
+            .pick(ports, &server, &mut Random::from_seed(1))
             .expect("open");
         SocketAddr::new(port.source, port.number)
     };
@@ -145,10 +142,17 @@ fn an_address_that_nobody_is_asked_from_keeps_no_ports() {
     let drain = Duration::from_secs(2);
     let open = |ports: &Ports| ports.pools.load()[0].by_number.len();
     ports.retire_all_but(&[0], Now(0), drain);
-    assert!(ports.depart().pick(&server, &mut random).is_some());
+    assert!(
+        Departures::default()
+            .pick(&ports, &server, &mut random)
+            .is_some()
+    );
     ports.retire_all_but(&[], Now(0), drain);
     assert_eq!(
-        (ports.depart().pick(&server, &mut random), open(&ports)),
+        (
+            Departures::default().pick(&ports, &server, &mut random),
+            open(&ports)
+        ),
         (None, 4)
     );
     ports

@@ -19,11 +19,11 @@ use wire::name::{NAME_LENGTH_MAX, Name};
 /// Words before the name.
 const FIXED: usize = 2;
 
-/// Words for what follows the question: an OPT record with cookie, client subnet and padding to a block of 128 bytes.
-const TAIL: usize = 32;
-
-/// What follows the question may be so long, in bytes. (Each kept option takes words of its own.)
+/// What follows the question may be so long, in bytes: an OPT record with cookie, client subnet and padding to a block of 128.
 pub(super) const TAIL_MAX: usize = 240;
+
+/// Words for that at most: options of one byte take two words for five bytes, and three words may be not full.
+const TAIL: usize = TAIL_MAX * 2 / 5 + 3;
 
 /// The longest key in words.
 const KEY_MAX: usize = FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL;
@@ -31,14 +31,68 @@ const KEY_MAX: usize = FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL;
 /// Bytes of an OPT record before its options.
 const OPT_LENGTH: usize = 11;
 
-/// Where a key is put together: it is too large to be moved about.
+/// Gives the words of a query's key to `each`, in their order: a look-up hashes and compares them where they are. `None` for a
+/// query that is not for a cache: not of opcode QUERY, a zone transfer, too much behind its question.
+#[inline]
+pub(super) fn walk(
+    query: &[u8],
+    parts: &QueryParts,
+    protocol: Protocol,
+    skipped_options: &[u16],
+    mut each: impl FnMut(u64),
+) -> Option<()> {
+    let header = Header::read(query)?;
+    let transfer = matches!(parts.qtype, qtype::AXFR | qtype::IXFR);
+    let tail = query.get(parts.question_end.into()..)?;
+    if header.opcode() != opcode::QUERY || transfer || tail.len() > TAIL_MAX {
+        return None;
+    }
+    each(pack([
+        header.flags(),
+        header.answer_count(),
+        header.authority_count(),
+        header.additional_count(),
+    ]));
+    let shape = parts.qname_length << 8 | u16::from(protocol == Protocol::Tcp);
+    each(pack([parts.qtype, parts.qclass, tail.len() as u16, shape]));
+    parts.qname(query).lowercase_words().for_each(&mut each);
+    let Some(edns) = parts.edns else {
+        walk_bytes(tail, &mut each);
+        return Some(());
+    };
+    // The length of all options stays in the key: dnsdist finds cookies of 8 and of 16 bytes different, too.
+    let fixed = usize::from(edns.start) + OPT_LENGTH;
+    walk_bytes(&query[parts.question_end.into()..fixed], &mut each);
+    for option in edns.options(query) {
+        if !skipped_options.contains(&option.code) {
+            // Without its length a value would be the same as one with a zero more, where a skipped option is so
+            // much shorter, and as another option's beginning.
+            each(pack([0, 0, option.code, option.value.len() as u16]));
+            walk_bytes(option.value, &mut each);
+        }
+    }
+    walk_bytes(&query[edns.end.into()..], &mut each);
+    Some(())
+}
+
+#[inline]
+fn walk_bytes(bytes: &[u8], each: &mut impl FnMut(u64)) {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for chunk in chunks {
+        each(u64::from_le_bytes(*chunk));
+    }
+    if !rest.is_empty() {
+        each(words::last(bytes, rest.len()));
+    }
+}
+
+/// The words of a key, for an entry.
 pub(super) struct Key {
     words: [u64; KEY_MAX],
     count: usize,
 }
 
 impl Default for Key {
-    #[inline]
     fn default() -> Key {
         Key {
             words: [0; KEY_MAX],
@@ -48,9 +102,7 @@ impl Default for Key {
 }
 
 impl Key {
-    /// Makes the key of a query, once. `None` for one that is not for a cache: not of opcode QUERY, a zone transfer, too
-    /// much behind its question.
-    #[inline]
+    /// Makes the key of a query, once; `None` as of [`walk`].
     pub(super) fn fill(
         &mut self,
         query: &[u8],
@@ -58,26 +110,13 @@ impl Key {
         protocol: Protocol,
         skipped_options: &[u16],
     ) -> Option<()> {
-        let header = Header::read(query)?;
-        let transfer = matches!(parts.qtype, qtype::AXFR | qtype::IXFR);
-        let tail = query.get(parts.question_end.into()..)?;
-        if header.opcode() != opcode::QUERY || transfer || tail.len() > TAIL_MAX {
-            return None;
-        }
-        self.words[0] = pack([
-            header.flags(),
-            header.answer_count(),
-            header.authority_count(),
-            header.additional_count(),
-        ]);
-        let shape = parts.qname_length << 8 | u16::from(protocol == Protocol::Tcp);
-        self.words[1] = pack([parts.qtype, parts.qclass, tail.len() as u16, shape]);
-        let name = parts.qname(query);
-        for (place, word) in self.words[FIXED..].iter_mut().zip(name.lowercase_words()) {
-            *place = word;
-        }
-        self.count = FIXED + name.len().div_ceil(8);
-        self.push_tail(query, parts, skipped_options)
+        let mut count = 0;
+        walk(query, parts, protocol, skipped_options, |word| {
+            self.words[count] = word;
+            count += 1;
+        })?;
+        self.count = count;
+        Some(())
     }
 
     /// The key of these words, which were one's; `None` when they cannot have been.
@@ -93,42 +132,6 @@ impl Key {
     #[inline]
     pub(super) fn words(&self) -> &[u64] {
         &self.words[..self.count]
-    }
-
-    #[inline]
-    fn push_tail(&mut self, query: &[u8], parts: &QueryParts, skipped: &[u16]) -> Option<()> {
-        let start = usize::from(parts.question_end);
-        let Some(edns) = parts.edns else {
-            return self.push(&query[start..]);
-        };
-        // The length of all options stays in the key: dnsdist finds cookies of 8 and of 16 bytes different, too.
-        self.push(&query[start..usize::from(edns.start) + OPT_LENGTH])?;
-        for option in edns.options(query) {
-            if !skipped.contains(&option.code) {
-                // Without its length a value would be the same as one with a zero more, where a skipped option is so
-                // much shorter, and as another option's beginning.
-                let [code, length] = [option.code, option.value.len() as u16];
-                self.push(&pack([0, 0, code, length]).to_le_bytes())?;
-                self.push(option.value)?;
-            }
-        }
-        self.push(&query[edns.end.into()..])
-    }
-
-    #[inline]
-    fn push(&mut self, bytes: &[u8]) -> Option<()> {
-        let (chunks, rest) = bytes.as_chunks::<8>();
-        let places = self.words.get_mut(self.count..)?;
-        let (whole, behind) = places.split_at_mut_checked(chunks.len())?;
-        for (place, chunk) in whole.iter_mut().zip(chunks) {
-            *place = u64::from_le_bytes(*chunk);
-        }
-        self.count += chunks.len();
-        if !rest.is_empty() {
-            *behind.first_mut()? = words::partial(rest);
-            self.count += 1;
-        }
-        Some(())
     }
 }
 

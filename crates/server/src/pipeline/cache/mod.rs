@@ -31,7 +31,9 @@ use crate::backend::pool::Pool;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::cache::CacheOptions;
+use crate::config::pools::PoolId;
 use crate::counters::{Counter, Lane, Sharded};
+use arrayvec::ArrayVec;
 use key::Key;
 use lifetime::{Lifetime, lifetime};
 use log::Log;
@@ -91,6 +93,19 @@ pub struct Asked<'q> {
     pub failure_ttl: Option<u32>,
 }
 
+impl<'q> Asked<'q> {
+    /// By a query as it is now.
+    #[inline]
+    fn by(query: &'q Query<'_>) -> Asked<'q> {
+        Asked {
+            query: query.bytes(),
+            parts: &query.parts,
+            protocol: query.protocol,
+            failure_ttl: None,
+        }
+    }
+}
+
 impl PacketCache {
     /// Memory is taken as it fills: at most 16 bytes and one to two KiB per entry, but up to 2 MiB for small caches.
     pub fn new(options: CacheOptions) -> PacketCache {
@@ -116,14 +131,21 @@ impl PacketCache {
         &self.counts
     }
 
-    /// Makes the key of a query; `None` for one that is not for a cache.
+    /// The words of a query's key, see [`key::walk`].
     #[inline]
-    fn key(&self, key: &mut Key, asked: Asked<'_>) -> Option<()> {
+    fn walk(&self, asked: &Asked<'_>, each: impl FnMut(u64)) -> Option<()> {
         let skipped = &self.options.skip_options;
-        key.fill(asked.query, asked.parts, asked.protocol, skipped)
+        key::walk(asked.query, asked.parts, asked.protocol, skipped, each)
     }
 
+    /// The hash of a query's key; `None` for one that is not for a cache.
     #[inline]
+    fn hash_of(&self, asked: &Asked<'_>) -> Option<u64> {
+        let mut hasher = self.hashing.build_hasher();
+        self.walk(asked, |word| hasher.write_u64(word))?;
+        Some(hasher.finish())
+    }
+
     fn hash(&self, key: &Key) -> u64 {
         let mut hasher = self.hashing.build_hasher();
         for word in key.words() {
@@ -132,14 +154,29 @@ impl PacketCache {
         hasher.finish()
     }
 
-    /// The entry of a key.
+    /// The entry with this hash of which `is_it` is true.
     #[inline]
-    fn find(&self, key: &Key, hash: u64) -> Option<(Place<'_>, Record<'_>)> {
+    fn find(
+        &self,
+        hash: u64,
+        is_it: impl Fn(&Record<'_>) -> bool,
+    ) -> Option<(Place<'_>, Record<'_>)> {
         self.table.search(hash, &self.log, |place| {
             let record = Record::open(&self.log, place)?;
-            let same = record.hash() == hash && record.has_key(key);
+            let same = record.hash() == hash && is_it(&record);
             same.then_some((place, record))
         })
+    }
+
+    /// Whether `record` is what is kept for queries like this one.
+    #[inline]
+    fn is_for(&self, record: &Record<'_>, asked: &Asked<'_>) -> bool {
+        let mut own = record.key().iter();
+        let mut same = true;
+        let walked = self.walk(asked, |word| {
+            same &= own.next().is_some_and(|own| own.load(Relaxed) == word);
+        });
+        walked.is_some() && same && own.as_slice().is_empty()
     }
 
     /// Keeps a response, the bytes that `parts` are of, for queries like `asked`; whether it does.
@@ -156,7 +193,9 @@ impl PacketCache {
         let fits = response.len() <= self.options.maximum_entry_size;
         let same_question = parts.question_end == asked.parts.question_end;
         let mut key = Key::default();
-        if !fits || !same_question || self.key(&mut key, asked).is_none() {
+        let skipped = &self.options.skip_options;
+        let filled = key.fill(asked.query, asked.parts, asked.protocol, skipped);
+        if !fits || !same_question || filled.is_none() {
             return false;
         }
         let mut few = [0; FEW_RECORDS];
@@ -242,7 +281,8 @@ impl PacketCache {
         };
         draft.stamp = self.count_new(draft.len() as u64);
         draft.write(&room);
-        let older = self.find(draft.key, draft.hash).map(|(place, _)| place);
+        let older = self.find(draft.hash, |record| record.has_key(draft.key));
+        let older = older.map(|(place, _)| place);
         self.table.put(draft.hash, room.position, older, &self.log)
     }
 
@@ -259,28 +299,23 @@ impl PacketCache {
         all
     }
 
-    /// Answers the query in its buffer. `stale`: for how many seconds past its end an entry may still be used.
+    /// Answers the query in its buffer. `foreseen`: the hash of its key, if that is known. `stale`: for how many seconds past
+    /// its end an entry may still be used.
     #[inline]
     fn serve(
         &self,
         query: &mut Query<'_>,
+        foreseen: Option<u64>,
         now: Now,
         stale: impl FnOnce() -> u32,
         lane: Lane,
     ) -> Option<Served> {
-        let asked = Asked {
-            query: query.bytes(),
-            parts: &query.parts,
-            protocol: query.protocol,
-            failure_ttl: None,
-        };
-        let mut key = Key::default();
-        if self.key(&mut key, asked).is_none() {
+        let asked = Asked::by(query);
+        let Some(hash) = foreseen.or_else(|| self.hash_of(&asked)) else {
             query.skip_cache = true;
             return None;
-        }
-        let hash = self.hash(&key);
-        let (place, record) = self.find(&key, hash)?;
+        };
+        let (place, record) = self.find(hash, |record| self.is_for(record, &asked))?;
         let (expires, stored) = record.times();
         let now = moment(now);
         let change = if now < expires {
@@ -337,9 +372,9 @@ const FEW_RECORDS: usize = 64;
 #[inline]
 fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize> {
     let start = usize::from(query.parts.question_end);
-    let mut tail = [0; key::TAIL_MAX];
-    let tail = tail.get_mut(..query.length - start)?;
-    tail.copy_from_slice(&query.message[start..query.length]);
+    let mut tail = ArrayVec::<u8, { key::TAIL_MAX }>::new();
+    let behind = &query.message[start..query.length];
+    tail.try_extend_from_slice(behind).ok()?;
     let (head, rest) = query.message.split_at_mut(start);
     let header: &mut [u8; HEADER_LENGTH] = head.first_chunk_mut()?;
     let before = *header;
@@ -350,19 +385,58 @@ fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize
         return Some(start + body);
     }
     *header = before;
-    rest[..tail.len()].copy_from_slice(tail);
+    rest[..tail.len()].copy_from_slice(&tail);
     None
 }
 
+/// What the stage will need for a query, asked of memory early: a batch waits for all of it at once, where each query for itself
+/// would wait two or three times (0.4 µs of a hit's 1.2 µs in user space, seen with 10,000 names at 100,000/s).
+#[derive(Debug, Clone, Copy)]
+pub struct Foreseen {
+    hash: u64,
+}
+
+/// Asks for the table's line. `None` where no cache is to be asked, or where the key will be another one.
+#[inline]
+pub fn foresee(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
+    let cache = cache_of(query, config).filter(|_| !config.uses_subnets)?;
+    let hash = cache.hash_of(&Asked::by(query))?;
+    cache.table.prefetch(hash);
+    Some(Foreseen { hash })
+}
+
+/// Asks for the entry that the line tells of, if it has come.
+#[inline]
+pub fn foresee_entry(foreseen: Foreseen, pool: PoolId, config: &Config) {
+    let cache = config.pool(pool).and_then(|pool| pool.cache.as_ref());
+    if let Some(cache) = cache {
+        let (table, log) = (&cache.table, &cache.log);
+        table.glance(foreseen.hash, log.head(), |position| {
+            Record::prefetch(log, position);
+        });
+    }
+}
+
+#[inline]
+fn cache_of<'c>(query: &Query<'_>, config: &'c Config) -> Option<&'c PacketCache> {
+    let pool = config.pool(query.pool).filter(|_| !query.skip_cache)?;
+    pool.cache.as_deref()
+}
+
 /// The "cache" stage: the answer from the pool's cache, if it has one.
-pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+#[inline]
+pub fn answer<'c>(
+    query: &mut Query<'_>,
+    foreseen: Option<Foreseen>,
+    env: &mut Env<'c>,
+) -> Option<Verdict<'c>> {
     if query.skip_cache {
         return None;
     }
     let config: &'c Config = env.config;
     let pool = config.pool(query.pool)?;
     let cache = pool.cache.as_ref()?;
-    if let Some(verdict) = hit(cache, pool, query, env) {
+    if let Some(verdict) = hit(cache, pool, query, foreseen, env) {
         return Some(verdict);
     }
     env.shard.count(Counter::CacheMisses);
@@ -376,7 +450,7 @@ pub fn answer_for_all<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Ve
     let pool = config.pool(query.pool).filter(|_| !query.skip_cache)?;
     let cache = pool.cache.as_ref()?;
     match cache.options.parse_subnet {
-        true => hit(cache, pool, query, env),
+        true => hit(cache, pool, query, None, env),
         false => None,
     }
 }
@@ -386,14 +460,16 @@ fn hit<'c>(
     cache: &PacketCache,
     pool: &Pool,
     query: &mut Query<'_>,
+    foreseen: Option<Foreseen>,
     env: &mut Env<'c>,
 ) -> Option<Verdict<'c>> {
     let config: &'c Config = env.config;
+    let foreseen = foreseen.map(|foreseen| foreseen.hash);
     let stale = || match pool.servers.iter().any(|server| server.state.is_up()) {
         true => 0,
         false => config.tuning.stale_cache_entries_ttl,
     };
-    let length = match cache.serve(query, env.now, stale, env.shard.lane) {
+    let length = match cache.serve(query, foreseen, env.now, stale, env.shard.lane) {
         Some(Served::Answer(length)) => length,
         Some(Served::TooLong) if query.limit > query.message.len() => {
             // The client takes more than this buffer holds: one with more room asks the cache again.

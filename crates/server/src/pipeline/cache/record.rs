@@ -16,7 +16,7 @@ use super::key::{Key, pack, unpack};
 use super::log::{Log, Room};
 use super::table::Place;
 use crate::clock::Now;
-use crate::words::{self, words_for};
+use crate::words::{self, LINE, words_for};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
 use wire::ttl;
@@ -28,6 +28,9 @@ const SHAPE: usize = 3;
 const HEADER: usize = 4;
 const STAMP: usize = 6;
 const KEY: usize = 7;
+
+/// Cache lines of most records: fixed words, key, an answer of a few addresses.
+const USUAL_LINES: usize = 4;
 
 /// Seconds since the process started, as entries hold them: enough for 136 years.
 pub(super) fn moment(now: Now) -> u32 {
@@ -114,6 +117,16 @@ impl<'l> Record<'l> {
         })
     }
 
+    /// Asks the processor for the record at `position`: as many lines as most have, all at once.
+    #[inline]
+    pub(super) fn prefetch(log: &Log, position: u64) {
+        if let Some(words) = log.at(position) {
+            for line in 0..USUAL_LINES {
+                words::prefetch(words, line * LINE);
+            }
+        }
+    }
+
     #[inline]
     pub(super) fn hash(&self) -> u64 {
         self.words[HASH].load(Relaxed)
@@ -124,22 +137,19 @@ impl<'l> Record<'l> {
         self.body
     }
 
+    /// The words of its key; none where it cannot be whole.
     #[inline]
+    pub(super) fn key(&self) -> &'l [AtomicU64] {
+        self.words.get(KEY..self.key_end).unwrap_or_default()
+    }
+
     pub(super) fn has_key(&self, key: &Key) -> bool {
-        let Some(words) = self.words.get(KEY..self.key_end) else {
-            return false;
-        };
-        let key = key.words();
-        words.len() == key.len()
-            && words
-                .iter()
-                .zip(key)
-                .all(|(word, value)| word.load(Relaxed) == *value)
+        let own = self.key().iter().map(|word| word.load(Relaxed));
+        own.eq(key.words().iter().copied())
     }
 
     pub(super) fn key_words(&self) -> Vec<u64> {
-        let words = self.words.get(KEY..self.key_end).unwrap_or_default();
-        words.iter().map(|word| word.load(Relaxed)).collect()
+        self.key().iter().map(|word| word.load(Relaxed)).collect()
     }
 
     /// When it expires and when it was stored.

@@ -82,6 +82,24 @@ impl Table {
         }
     }
 
+    /// Asks the processor for the set of a hash.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u64) {
+        self.lines.prefetch(self.set_of(hash));
+    }
+
+    /// Shows `look` the positions in that set that have the tag of `hash`: mostly one, or none.
+    #[inline]
+    pub(super) fn glance(&self, hash: u64, head: u64, mut look: impl FnMut(u64)) {
+        let tag = tag(hash);
+        for slot in self.lines.array::<LINE>(self.set_of(hash)) {
+            let value = slot.load(Ordering::Relaxed);
+            if value >> POSITION_BITS == tag {
+                look(whole(value, head));
+            }
+        }
+    }
+
     /// The first thing that `look` finds at the places with the tag of `hash` whose records are still there.
     #[inline]
     pub(super) fn search<'t, T>(

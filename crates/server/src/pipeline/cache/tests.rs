@@ -5,6 +5,9 @@ use crate::backend::fixture;
 use crate::backend::pool::Pool;
 use crate::backend::server::HealthMode;
 use crate::config::pools::PoolId;
+use crate::pipeline::rules::Rule;
+use crate::pipeline::rules::actions::answer::RCodeAction;
+use crate::pipeline::rules::selectors::message::QTypeRule;
 use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -342,6 +345,48 @@ fn skip_cache_neither_asks_nor_keeps() {
     assert_eq!(scene.counted(Counter::CacheMisses), 0);
 }
 
+/// Hits, misses, what no cache takes, what rules decide: a query that pauses is counted and answered as one that does not.
+#[test]
+fn a_query_of_a_batch_is_answered_as_one_by_itself() {
+    let ask = |in_batch: bool| {
+        let (mut scene, cache) = scene(|_| ());
+        let known = query("known.example.", qtype::A);
+        assert!(keep(
+            &cache,
+            &scene,
+            &known,
+            &answer_to(&known, 0, &[60, 70])
+        ));
+        scene.change(|config| {
+            let refuse = RCodeAction::new(rcode::REFUSED as u8);
+            config.rules = vec![Rule::new(QTypeRule(qtype::ANY), refuse)];
+        });
+        let mut update = known.clone();
+        update[2] |= 5 << 3;
+        let asked = [
+            (known, true),
+            (
+                query_with_edns("known.example.", qtype::A, Some(1_232)),
+                true,
+            ),
+            (query("known.example.", qtype::ANY), false),
+            (update, false),
+        ];
+        let replies = asked.map(|(query, pauses)| match in_batch {
+            true => {
+                let (paused, reply) = scene.ask_in_batch(&query);
+                assert_eq!(paused, pauses);
+                reply
+            }
+            false => scene.ask(&query),
+        });
+        let counters = [Counter::Queries, Counter::CacheHits, Counter::CacheMisses];
+        (replies, counters.map(|counter| scene.counted(counter)))
+    };
+    assert_eq!(ask(true), ask(false));
+    assert_eq!(ask(true).1, [4, 1, 2]);
+}
+
 #[test]
 fn rules_on_hits_and_misses_have_their_turn() {
     use crate::pipeline::rules::Rule;
@@ -595,7 +640,8 @@ fn readers_and_writers_at_once() {
                 let number = round % 100;
                 let asked = query(&name(number), qtype::A);
                 let answer = scene.parse(&asked, |query| {
-                    let served = cache.serve(query, Now(1_000_000_000_000), || 0, Lane::SHARED);
+                    let served =
+                        cache.serve(query, None, Now(1_000_000_000_000), || 0, Lane::SHARED);
                     match served {
                         Some(Served::Answer(length)) => Some(query.message[..length].to_vec()),
                         Some(Served::TooLong) => panic!("4,096 bytes do"),
