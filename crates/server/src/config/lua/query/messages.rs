@@ -28,7 +28,8 @@ pub(super) fn add_fields<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F
     senders(fields);
 }
 
-fn get<T, F, R>(
+/// An attribute to be read.
+pub(super) fn get<T, F, R>(
     fields: &mut F,
     name: &'static str,
     look: impl Fn(&mut Subject) -> R + Send + 'static,
@@ -42,7 +43,8 @@ fn get<T, F, R>(
     });
 }
 
-fn set<T, F, A>(
+/// An attribute to be written.
+pub(super) fn set<T, F, A>(
     fields: &mut F,
     name: &'static str,
     change: impl Fn(&mut Subject, A) + Send + 'static,

@@ -4,7 +4,7 @@ use super::super::objects::address::ComboAddress;
 use super::super::objects::name::AnyName;
 use super::super::wrong;
 use super::answers::{self, Soa};
-use super::messages;
+use super::messages::{self, get, set};
 use super::subject::{Live, Shared, with};
 use crate::pipeline::restart::Restart;
 use mlua::{MultiValue, Table, UserData, UserDataFields, UserDataMethods, Value};
@@ -36,6 +36,7 @@ impl UserData for Question {
                 Ok(())
             })
         });
+        client_subnet(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
@@ -57,6 +58,31 @@ impl UserData for Question {
         });
         proxied(methods);
     }
+}
+
+/// What servers with `useClientSubnet` are told: as rules have it that ran before, else as `setECSOverride` and its relatives.
+fn client_subnet<F: UserDataFields<Question>>(fields: &mut F) {
+    get(fields, "useECS", |subject| !subject.subnet_wishes().disabled);
+    set(fields, "useECS", |subject, send: bool| {
+        subject.extras().subnet.disabled = !send;
+    });
+    get(fields, "ecsOverride", |subject| {
+        let said = subject.subnet_wishes().override_existing;
+        said.unwrap_or(subject.subnets.override_existing)
+    });
+    set(fields, "ecsOverride", |subject, flag: bool| {
+        subject.extras().subnet.override_existing = Some(flag);
+    });
+    get(fields, "ecsPrefixLength", |subject| {
+        let tuning = subject.subnets;
+        let said = subject.subnet_wishes().prefixes;
+        let (v4, v6) = said.unwrap_or((tuning.v4_prefix, tuning.v6_prefix));
+        if subject.client.is_ipv4() { v4 } else { v6 }
+    });
+    // It is of this client's family, the only one that matters; more bits than its addresses have are all of them.
+    set(fields, "ecsPrefixLength", |subject, bits: u8| {
+        subject.extras().subnet.prefixes = Some((bits, bits));
+    });
 }
 
 fn made_here<M: UserDataMethods<Question>>(methods: &mut M) {

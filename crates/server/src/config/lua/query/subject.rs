@@ -8,6 +8,7 @@ use crate::config::pools::PoolId;
 use crate::pipeline::Env;
 use crate::pipeline::extras::{Extras, Marks};
 use crate::pipeline::query::{MESSAGE_MAX, Protocol, Query};
+use crate::pipeline::subnet::{SubnetTuning, SubnetWishes};
 use mlua::Lua;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,6 +40,8 @@ pub(super) struct Subject {
     pub(super) server: Option<ServerId>,
     /// The UDP payload size in octets of an OPT record of ours; `None`: answers of ours have none.
     pub(super) own_payload_size: Option<u16>,
+    /// What servers with `useClientSubnet` are told, where nothing else is said of this query.
+    pub(super) subnets: SubnetTuning,
 }
 
 /// Where a query or response comes from.
@@ -130,6 +133,7 @@ impl Subject {
             received: Now::default(),
             server: None,
             own_payload_size: None,
+            subnets: SubnetTuning::default(),
         }))
     }
 
@@ -189,6 +193,7 @@ impl Subject {
         self.received = origin.asked;
         self.server = origin.server;
         self.own_payload_size = own_payload_size(&env.config.tuning);
+        self.subnets = env.config.tuning.subnets;
     }
 
     fn unload(&mut self, query: &mut Query<'_>) {
@@ -234,6 +239,12 @@ impl Subject {
     /// What travels with the query.
     pub(super) fn extras(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
+    }
+
+    /// What rules and functions have said of the client's network.
+    pub(super) fn subnet_wishes(&self) -> SubnetWishes {
+        let extras = self.extras.as_ref();
+        extras.map(|extras| extras.subnet.clone()).unwrap_or_default()
     }
 
     /// Takes `message` in place of the one there is. False, and nothing has changed: it is no DNS message with one

@@ -84,6 +84,7 @@ fn attributes_are_those_of_the_query() {
              assert(next(dq:getHTTPHeaders()) == nil and dq:getIncomingInterface() == "")
              assert(dq.deviceID == "" and dq.deviceName == "" and dq.requestorID == "")
              dq.deviceID = "d" assert(dq.deviceID == "d")
+             assert(dq.useECS and not dq.ecsOverride and dq.ecsPrefixLength == 24)
              assert(dq:getTrailingData() == "tail")
              assert(dq:getElapsedUs() >= 0 and dq:getQueryTime().tv_sec > 1e9)
              dq:sendTrap("reason")
@@ -226,6 +227,10 @@ fn later_rules_see_what_a_function_changed() {
             "LuaRule(function(dq) return dq.tempFailureTTL == 7 end)",
         ),
         (
+            "dq.useECS = false dq.ecsOverride = true dq.ecsPrefixLength = 30",
+            "LuaRule(function(dq) return not dq.useECS and dq.ecsOverride and dq.ecsPrefixLength == 30 end)",
+        ),
+        (
             "assert(dq:changeName(newDNSName('other.test')))",
             "QNameRule('other.test')",
         ),
@@ -251,6 +256,29 @@ fn later_rules_see_what_a_function_changed() {
         );
         assert_eq!(errors(&scene), 0, "{change}");
     }
+}
+
+#[test]
+fn what_was_said_of_the_clients_network_is_read() {
+    let mut scene = scene(
+        r#"setECSOverride(true) setECSSourcePrefixV4(20) setECSSourcePrefixV6(40)
+           addAction("rules.", SetDisableECSAction()) addAction("rules.", SetECSOverrideAction(false))
+           addAction("rules.", SetECSPrefixLengthAction(21, 41))
+           addAction(AllRule(), LuaAction(function(dq)
+             local ruled, v4 = dq.qname == newDNSName("rules."), dq.remoteaddr:isIPv4()
+             assert(dq.useECS ~= ruled and dq.ecsOverride ~= ruled)
+             assert(dq.ecsPrefixLength == (v4 and 20 or 40) + (ruled and 1 or 0))
+             dq.useECS = true assert(dq.useECS)
+             return DNSAction.Refused
+           end))"#,
+    );
+    for client in ["192.0.2.9:4242", "[2001:db8::9]:4242"] {
+        scene.client = client.parse().unwrap();
+        for name in ["rules.", "settings."] {
+            assert_eq!(answer(&mut scene, &query(name, qtype::A))[3] & 15, 5);
+        }
+    }
+    assert_eq!(errors(&scene), 0);
 }
 
 #[test]
