@@ -4,6 +4,7 @@ use super::lazy::LazyOptions;
 use super::policy::{Circle, Policy};
 use super::pool::Pool;
 use super::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
+use super::source::Source;
 use crate::config::Xdp;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub(crate) fn options(address: &str) -> ServerOptions {
         tcp_in_flight: 1,
         tcp_maximum_connections: 0,
         tcp_attempts: None,
-        source: None,
+        source: Source::default(),
         health: HealthOptions {
             mode: HealthMode::Up,
             name: "a.root-servers.net.".to_owned(),

@@ -13,6 +13,7 @@ pub mod quantile;
 pub mod server;
 pub mod servers;
 pub mod several;
+pub mod source;
 pub mod tcp;
 pub mod trust;
 

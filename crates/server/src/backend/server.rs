@@ -3,13 +3,14 @@
 use super::health::CheckFunction;
 use super::lazy::{LazyOptions, Sample};
 use super::quantile::Percentile95;
+use super::source::Source;
 use super::trust::XskTrust;
 use crate::clock::Now;
 use crate::config::Xdp;
 use crate::counters::{Lane, Sharded};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -47,8 +48,7 @@ pub struct ServerOptions {
     pub tcp_maximum_connections: usize,
     /// retries: connections that are tried for one query. `None`: a new one where one that was kept has ended, no more.
     pub tcp_attempts: Option<u32>,
-    /// `source`: an address.
-    pub source: Option<IpAddr>,
+    pub source: Source,
     pub health: HealthOptions,
     pub xdp: Xdp,
     /// MACAddr: the next hop's address by hand; used unasked.

@@ -2,6 +2,7 @@
 
 use crate::backend::lazy::LazyOptions;
 use crate::backend::server::{HealthMode, HealthOptions, ServerOptions};
+use crate::backend::source::Source;
 use crate::pipeline::acl::Netmask;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub(super) fn server(address: SocketAddr) -> ServerOptions {
         tcp_in_flight: 1,
         tcp_maximum_connections: 0,
         tcp_attempts: None,
-        source: None,
+        source: Source::default(),
         health: HealthOptions {
             mode: HealthMode::Auto,
             name: "a.root-servers.net.".to_owned(),

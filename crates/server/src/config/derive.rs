@@ -5,7 +5,7 @@ use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
 use super::spec::{ChainSpecs, ListenerSpec, RuleSpec, Spec};
-use super::{Config, Listener, Pinning, Xdp, ZoneOptions, authority, defaults};
+use super::{Config, FastOpen, Listener, Pinning, Xdp, ZoneOptions, authority, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
@@ -19,7 +19,10 @@ use std::sync::Arc;
 /// [`ConfigError::Faults`] with everything that is wrong, each with its place.
 pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
-    let listeners = listeners(&spec.listeners, &mut faults);
+    let mut listeners = listeners(&spec.listeners, &mut faults);
+    for listener in &mut listeners {
+        listener.tcp_fast_open.key = spec.tcp_fast_open_key;
+    }
     if !faults.is_empty() {
         return Err(ConfigError::Faults(faults));
     }
@@ -100,6 +103,11 @@ fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
                 maximum_tcp_connections: line.maximum_tcp_connections,
                 pinning: vec![Pinning::of(line)],
                 tcp_in_flight: line.tcp_in_flight,
+                interface: line.interface.clone(),
+                tcp_fast_open: FastOpen {
+                    queue: line.tcp_fast_open_queue,
+                    key: None,
+                },
             }),
         }
     }
@@ -119,6 +127,8 @@ fn default_listener() -> Listener {
         maximum_tcp_connections: 0,
         pinning: vec![Pinning::default()],
         tcp_in_flight: 0,
+        interface: None,
+        tcp_fast_open: FastOpen::default(),
     }
 }
 
@@ -132,12 +142,25 @@ fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault
             ),
         });
     }
+    if listener.interface != line.interface {
+        faults.push(Fault {
+            place: line.place.clone(),
+            text: format!(
+                "{} has interface='{}' on an earlier line and '{}' here: an address is served on one interface, or on all",
+                line.address,
+                listener.interface.as_deref().unwrap_or_default(),
+                line.interface.as_deref().unwrap_or_default()
+            ),
+        });
+    }
     listener.sockets += 1;
     listener.pinning.push(Pinning::of(line));
     listener.tcp_listen_queue_size = listener
         .tcp_listen_queue_size
         .max(line.tcp_listen_queue_size);
     listener.tcp_in_flight = listener.tcp_in_flight.max(line.tcp_in_flight);
+    let queue = &mut listener.tcp_fast_open.queue;
+    *queue = line.tcp_fast_open_queue.max(*queue);
     // One line without a limit takes all that come.
     listener.maximum_tcp_connections = match (
         listener.maximum_tcp_connections,

@@ -102,5 +102,7 @@ fn plain_listener(address: SocketAddr) -> ListenerSpec {
         maximum_tcp_connections: 0,
         cpus: Vec::new(),
         tcp_in_flight: 0,
+        interface: None,
+        tcp_fast_open_queue: 0,
     }
 }

@@ -162,6 +162,18 @@ pub struct Listener {
     pub pinning: Vec<Pinning>,
     /// maxInFlight: queries on a TCP connection at a time; 0 is as many as usual.
     pub tcp_in_flight: usize,
+    /// The only interface by which queries come.
+    pub interface: Option<String>,
+    pub tcp_fast_open: FastOpen,
+}
+
+/// TCP Fast Open of a listener (RFC 7413).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FastOpen {
+    /// tcpFastOpenQueueSize: connections whose first query came with the SYN and which are not accepted yet; 0: it is off.
+    pub queue: u32,
+    /// setTCPFastOpenKey; `None`: the kernel's own.
+    pub key: Option<[u8; 16]>,
 }
 
 /// Where AF_XDP is wanted for a listener or a server.

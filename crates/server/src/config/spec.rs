@@ -52,6 +52,8 @@ pub struct Spec {
     pub console: ConsoleSpec,
     /// carbonServer, in their order.
     pub carbon: Vec<Export>,
+    /// setTCPFastOpenKey.
+    pub tcp_fast_open_key: Option<[u8; 16]>,
     /// setServerID.
     pub server_id: Option<String>,
     /// How zones are answered from.
@@ -96,6 +98,10 @@ pub struct ListenerSpec {
     pub cpus: Vec<usize>,
     /// maxInFlight: queries on a TCP connection at a time; 0 is as many as usual.
     pub tcp_in_flight: usize,
+    /// interface: the only one by which queries come.
+    pub interface: Option<String>,
+    /// tcpFastOpenQueueSize: connections whose first query came with the SYN and which are not accepted yet; 0 is none.
+    pub tcp_fast_open_queue: u32,
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.
@@ -217,6 +223,7 @@ impl Spec {
             web: WebSpec::default(),
             custom_metrics: Arc::default(),
             carbon: Vec::new(),
+            tcp_fast_open_key: None,
             server_id: None,
             authority: AuthoritySpec::default(),
             console: ConsoleSpec::default(),

@@ -29,9 +29,15 @@ impl Inherited {
         None
     }
 
-    /// Whether there are sockets for datagrams to this address.
-    pub fn has_udp(&self, address: SocketAddr) -> bool {
-        self.udp.contains_key(&address)
+    /// Whether there are sockets for datagrams to this address, by this interface alone or by all.
+    pub fn has_udp(&self, address: SocketAddr, interface: Option<&str>) -> bool {
+        self.udp.get(&address).is_some_and(|sockets| {
+            let mut sockets = sockets.iter();
+            sockets.all(|socket| {
+                let device = getsockopt(socket, sockopt::BindToDevice).unwrap_or_default();
+                device == interface.unwrap_or_default()
+            })
+        })
     }
 
     /// The sockets for datagrams to this address.

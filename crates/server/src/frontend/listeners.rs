@@ -4,7 +4,8 @@
 use super::inherited::Inherited;
 use super::sys;
 use super::tcp::Counters;
-use crate::config::Listener;
+use crate::backend::source::bind_to;
+use crate::config::{FastOpen, Listener};
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, listen,
@@ -24,6 +25,8 @@ pub struct Sockets {
     /// Its place in [`Listeners`], and in `Way::Socket`: never used again for another address.
     pub number: u16,
     pub address: SocketAddr,
+    /// The only interface by which queries come.
+    pub interface: Option<String>,
     /// A SO_REUSEPORT group when there are several; worker `i` reads number `i`, any worker may send on any.
     pub udp: Vec<UdpSocket>,
     pub tcp: TcpListener,
@@ -44,15 +47,14 @@ impl Sockets {
         count: usize,
         bind: Bind<'_>,
     ) -> io::Result<Sockets> {
-        let address = listener.address;
         if !listener.reuse_port {
-            drop(bound(address, SockType::Datagram, false, bind)?);
+            drop(bound(listener, SockType::Datagram, false, bind)?);
         }
         let share = listener.reuse_port || count > 1;
         let udp = (0..count)
-            .map(|_| udp(address, share, bind))
+            .map(|_| udp(listener, share, bind))
             .collect::<io::Result<Vec<_>>>()?;
-        Ok(Sockets::of(number, address, udp, tcp(listener, bind)?))
+        Ok(Sockets::of(number, listener, udp, tcp(listener, bind)?))
     }
 
     /// As [`Sockets::bind`], with the sockets that are there already; those that are missing are bound. How many UDP sockets
@@ -81,7 +83,7 @@ impl Sockets {
             prepare_datagrams(socket, address)?;
         }
         while udp.len() < count {
-            match self::udp(address, listener.reuse_port || count > 1, bind) {
+            match self::udp(listener, listener.reuse_port || count > 1, bind) {
                 Ok(socket) => udp.push(socket),
                 Err(error) if udp.is_empty() => return Err(error),
                 Err(error) => {
@@ -95,13 +97,15 @@ impl Sockets {
             None => self::tcp(listener, bind)?,
         };
         tcp.set_nonblocking(true)?;
-        Ok((Sockets::of(number, address, udp, tcp), shortfall))
+        fast_open(&tcp, listener.tcp_fast_open)?;
+        Ok((Sockets::of(number, listener, udp, tcp), shortfall))
     }
 
-    fn of(number: u16, address: SocketAddr, udp: Vec<UdpSocket>, tcp: TcpListener) -> Sockets {
+    fn of(number: u16, listener: &Listener, udp: Vec<UdpSocket>, tcp: TcpListener) -> Sockets {
         Sockets {
             number,
-            address,
+            address: listener.address,
+            interface: listener.interface.clone(),
             udp,
             tcp,
             connections: Arc::default(),
@@ -220,20 +224,25 @@ impl Sockets {
 const UNTIL_GONE: u32 = 50;
 
 fn tcp(listener: &Listener, bind: Bind<'_>) -> io::Result<TcpListener> {
-    let tcp = bound(
-        listener.address,
-        SockType::Stream,
-        listener.reuse_port,
-        bind,
-    )?;
+    let tcp = bound(listener, SockType::Stream, listener.reuse_port, bind)?;
     let backlog = i32::try_from(listener.tcp_listen_queue_size).unwrap_or(i32::MAX);
     listen(&tcp, Backlog::new(backlog).unwrap_or(Backlog::MAXCONN))?;
+    if listener.tcp_fast_open != FastOpen::default() {
+        fast_open(&tcp, listener.tcp_fast_open)?;
+    }
     Ok(TcpListener::from(tcp))
 }
 
-fn udp(address: SocketAddr, share: bool, bind: Bind<'_>) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::from(bound(address, SockType::Datagram, share, bind)?);
-    prepare_datagrams(&socket, address)?;
+fn fast_open(tcp: &impl AsFd, wanted: FastOpen) -> io::Result<()> {
+    if let Some(key) = &wanted.key {
+        sys::set_fast_open_key(tcp.as_fd(), key)?;
+    }
+    sys::set_fast_open_queue(tcp.as_fd(), wanted.queue)
+}
+
+fn udp(listener: &Listener, share: bool, bind: Bind<'_>) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::from(bound(listener, SockType::Datagram, share, bind)?);
+    prepare_datagrams(&socket, listener.address)?;
     Ok(socket)
 }
 
@@ -263,7 +272,8 @@ fn prepare_datagrams(socket: &UdpSocket, address: SocketAddr) -> io::Result<()> 
 /// that is kept from its core for a millisecond loses some at 300,000 a second. This holds 2,700.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-fn bound(address: SocketAddr, kind: SockType, share: bool, bind: Bind<'_>) -> io::Result<OwnedFd> {
+fn bound(listener: &Listener, kind: SockType, share: bool, bind: Bind<'_>) -> io::Result<OwnedFd> {
+    let address = listener.address;
     let family = if address.is_ipv4() {
         AddressFamily::Inet
     } else {
@@ -282,6 +292,9 @@ fn bound(address: SocketAddr, kind: SockType, share: bool, bind: Bind<'_>) -> io
     setsockopt(&socket, sockopt::ReusePort, &share)?;
     if address.is_ipv6() {
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    }
+    if let Some(interface) = &listener.interface {
+        bind_to(&socket, interface)?;
     }
     bind(&socket, address)?;
     Ok(socket)
@@ -344,6 +357,8 @@ mod tests {
             maximum_tcp_connections: 0,
             pinning: Vec::new(),
             tcp_in_flight: 0,
+            interface: None,
+            tcp_fast_open: FastOpen::default(),
         }
     }
 
@@ -374,6 +389,45 @@ mod tests {
         let one = listener(&format!("127.0.0.1:{}", free_port()), true);
         let _first = Sockets::bind(0, &one, 1, &directly).unwrap();
         assert!(Sockets::bind(1, &one, 1, &directly).is_ok());
+    }
+
+    #[test]
+    fn a_listener_of_an_interface_is_bound_to_it() {
+        let mut one = listener(&format!("127.0.0.1:{}", free_port()), true);
+        one.interface = Some("lo".to_owned());
+        let sockets = Sockets::bind(0, &one, 2, &directly).unwrap();
+        let devices = sockets.duplicates().unwrap();
+        for socket in &devices {
+            let device = nix::sys::socket::getsockopt(socket, sockopt::BindToDevice);
+            assert_eq!(device.unwrap(), "lo");
+        }
+        assert_eq!(devices.len(), 3);
+        let mut inherited = Inherited::default();
+        for socket in devices {
+            assert!(inherited.add(socket).is_none());
+        }
+        assert!(inherited.has_udp(one.address, Some("lo")));
+        assert!(!inherited.has_udp(one.address, None));
+        one.interface = Some("nosuch0".to_owned());
+        let error = Sockets::bind(0, &one, 2, &directly).err().unwrap();
+        assert!(
+            error.to_string().starts_with("interface nosuch0: "),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn tcp_fast_open_is_as_the_options_say() {
+        let mut one = listener(&format!("127.0.0.1:{}", free_port()), true);
+        let sockets = Sockets::bind(0, &one, 1, &directly).unwrap();
+        assert_eq!(sys::fast_open(sockets.tcp.as_fd()).unwrap().0, 0);
+        one.tcp_fast_open = FastOpen {
+            queue: 64,
+            key: Some(*b"0123456789abcdef"),
+        };
+        let sockets = Sockets::bind(0, &one, 1, &directly).unwrap();
+        let (queue, key) = sys::fast_open(sockets.tcp.as_fd()).unwrap();
+        assert_eq!((queue, &key[..]), (64, &b"0123456789abcdef"[..]));
     }
 
     #[test]

@@ -357,6 +357,76 @@ pub fn ignore_path_mtu(socket: BorrowedFd<'_>, ipv4: bool) -> io::Result<()> {
     }
 }
 
+/// TCP_FASTOPEN (tcp(7)): so many connections may wait whose first octets came with the SYN; 0 switches it off.
+pub fn set_fast_open_queue(socket: BorrowedFd<'_>, queue: u32) -> io::Result<()> {
+    let queue = libc::c_int::try_from(queue).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option's value is an int, given with its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_FASTOPEN,
+            (&raw const queue).cast(),
+            size_of::<libc::c_int>() as u32,
+        )
+    };
+    done(result)
+}
+
+/// TCP_FASTOPEN_KEY: the key that makes the cookies of RFC 7413 §4.1.2.
+pub fn set_fast_open_key(socket: BorrowedFd<'_>, key: &[u8; 16]) -> io::Result<()> {
+    // SAFETY: the option's value is sixteen octets, given with their number.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_FASTOPEN_KEY,
+            key.as_ptr().cast(),
+            key.len() as u32,
+        )
+    };
+    done(result)
+}
+
+/// linux/tcp.h; not in libc for this system.
+const TCP_FASTOPEN_KEY: libc::c_int = 33;
+
+/// The queue and the first key of a listening socket.
+#[cfg(test)]
+pub fn fast_open(socket: BorrowedFd<'_>) -> io::Result<(u32, [u8; 16])> {
+    let (mut queue, mut key) = (0 as libc::c_int, [0; 16]);
+    let mut length = size_of::<libc::c_int>() as u32;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `queue`.
+    done(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_FASTOPEN,
+            (&raw mut queue).cast(),
+            &raw mut length,
+        )
+    })?;
+    let mut length = key.len() as u32;
+    // SAFETY: the kernel writes at most `length` bytes, those of `key`.
+    done(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_FASTOPEN_KEY,
+            key.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok((queue as u32, key))
+}
+
+fn done(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let place = &raw const *storage;
     match i32::from(storage.ss_family) {

@@ -6,7 +6,8 @@ use super::routes::{Destination, Route};
 use super::view::NetworkView;
 use crate::backend::lazy::LazyOptions;
 use crate::backend::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
-use crate::config::{Listener, Xdp, XskQueue};
+use crate::backend::source::Source;
+use crate::config::{FastOpen, Listener, Xdp, XskQueue};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +93,8 @@ pub(super) fn listener(address: &str, xdp: Xdp) -> Listener {
         maximum_tcp_connections: 0,
         pinning: Vec::new(),
         tcp_in_flight: 0,
+        interface: None,
+        tcp_fast_open: FastOpen::default(),
     }
 }
 
@@ -141,7 +144,7 @@ pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
         tcp_in_flight: 1,
         tcp_maximum_connections: 0,
         tcp_attempts: None,
-        source: None,
+        source: Source::default(),
         health,
         xdp,
         mac: None,

@@ -91,12 +91,25 @@ pub fn destinations(servers: &[Arc<Server>]) -> Vec<Destination> {
 /// Where a server is.
 pub fn destination(server: &Server) -> Destination {
     let address = server.options.address;
+    let source = &server.options.source;
+    let interface = match (scope_of(address), &source.interface) {
+        (0, Some(name)) => index_of(name),
+        (scope, _) => scope,
+    };
     Destination {
         address: address.ip(),
-        source: server.options.source,
-        interface: scope_of(address),
+        source: source.address,
+        interface,
     }
 }
+
+/// The index of an interface; one that none has where it is not there, so that there is no route either.
+fn index_of(interface: &str) -> u32 {
+    nix::net::if_::if_nametoindex(interface).unwrap_or(NO_INTERFACE)
+}
+
+/// The kernel's are positive numbers of 32 bits with a sign.
+const NO_INTERFACE: u32 = i32::MAX as u32;
 
 /// Plans for all listeners and servers that want AF_XDP.
 pub fn plan(

@@ -405,6 +405,8 @@ mod tests {
                 maximum_tcp_connections: 0,
                 pinning: Vec::new(),
                 tcp_in_flight: 0,
+                interface: None,
+                tcp_fast_open: crate::config::FastOpen::default(),
             }],
             servers: servers.to_vec(),
             pools: vec![Some(Arc::new(pool))],

@@ -139,6 +139,16 @@ impl Daemon {
         config: &Config,
     ) -> Result<Vec<Option<Arc<Sockets>>>, String> {
         let mut all = Vec::clone(&self.instance.listeners.all());
+        for old in all.iter().flatten() {
+            let mut listeners = config.listeners.iter();
+            let new = listeners.find(|listener| listener.address == old.address);
+            if new.is_some_and(|new| new.interface != old.interface) {
+                return Err(format!(
+                    "{} was bound to another interface, or to none, when it began: to change that takes a restart",
+                    old.address
+                ));
+            }
+        }
         let served = |address| {
             self.instance
                 .listeners

@@ -610,7 +610,7 @@ pub(super) fn bind_listener(
 ) -> io::Result<Sockets> {
     let bind = |socket: &_, address| helper.bind(socket, address);
     let count = sockets_of(listener, workers);
-    let sockets = if inherited.has_udp(listener.address) {
+    let sockets = if inherited.has_udp(listener.address, listener.interface.as_deref()) {
         let (sockets, shortfall) = Sockets::inherit(number, listener, count, inherited, &bind)?;
         if let Some(shortfall) = shortfall {
             log::warn!(

@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 use wire::codes::rcode;
 use wire::message::{
@@ -176,7 +176,7 @@ impl Question {
     /// Not connected, so that no ICMP message, which anybody can forge, ends the wait.
     async fn ask_udp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
         let address = server.options.address;
-        let socket = UdpSocket::bind(source).await?;
+        let socket = UdpSocket::from_std(server.options.source.udp(source)?)?;
         socket.send_to(self.message(), address).await?;
         let mut buffer = [0; ANSWER_ROOM];
         loop {
@@ -191,12 +191,9 @@ impl Question {
     }
 
     async fn ask_tcp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
-        let socket = match source {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        socket.bind(source)?;
-        let mut stream = socket.connect(server.options.address).await?;
+        let options = &server.options;
+        let socket = options.source.tcp(options.address, Some(source))?;
+        let mut stream = socket.connect(options.address).await?;
         stream.write_all(&self.framed[..2 + self.length]).await?;
         loop {
             let message = read_message(&mut stream).await?;

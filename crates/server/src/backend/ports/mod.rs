@@ -20,6 +20,7 @@ pub use rotation::rotate_for_ever;
 
 use super::exchange::Port;
 use super::server::Server;
+use super::source::Source;
 use crate::clock::Now;
 use crate::random::Random;
 use arc_swap::{ArcSwap, Guard};
@@ -27,7 +28,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -64,9 +65,8 @@ pub struct BoundPort {
 }
 
 impl BoundPort {
-    fn bind(source: SocketAddr) -> io::Result<BoundPort> {
-        let socket = UdpSocket::bind(source)?;
-        socket.set_nonblocking(true)?;
+    fn bind(leaving: &Leaving) -> io::Result<BoundPort> {
+        let socket = leaving.by.udp(leaving.from)?;
         setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER)?;
         let local = socket.local_addr()?;
         Ok(BoundPort { socket, local })
@@ -84,11 +84,30 @@ impl AsFd for BoundPort {
     }
 }
 
+/// What the ports of a pool have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Leaving {
+    /// With port 0, and the interface of a link-local address.
+    from: SocketAddr,
+    /// The interface and the mark of packets; no more than that, so that servers share ports.
+    by: Source,
+}
+
+impl Leaving {
+    fn new(from: SocketAddr, said: &Source) -> Leaving {
+        let by = Source {
+            interface: said.interface.clone(),
+            dscp: said.dscp,
+            ..Source::default()
+        };
+        Leaving { from, by }
+    }
+}
+
 /// The ports of one source address.
 #[derive(Debug, Clone)]
 struct PortPool {
-    /// With port 0, and the interface of a link-local address.
-    source: SocketAddr,
+    leaving: Leaving,
     /// To choose from.
     ports: Vec<Arc<BoundPort>>,
     /// Out of use, still read until the moment given.
@@ -98,9 +117,9 @@ struct PortPool {
 }
 
 impl PortPool {
-    fn new(source: SocketAddr, ports: Vec<Arc<BoundPort>>) -> PortPool {
+    fn new(leaving: Leaving, ports: Vec<Arc<BoundPort>>) -> PortPool {
         let mut pool = PortPool {
-            source,
+            leaving,
             ports,
             draining: Vec::new(),
             by_number: Vec::new(),
@@ -168,22 +187,24 @@ impl Ports {
     /// No route, an address that is not ours, or no socket at all. Fewer sockets than wanted are no error but a line of
     /// the log.
     pub fn prepare(&self, server: &Server) -> io::Result<SocketAddr> {
-        let source = source_towards(server.options.address, server.options.source)?;
-        server.ports.set(self.pool_of(source)?);
+        let options = &server.options;
+        let source = options.source.towards(options.address)?;
+        let leaving = Leaving::new(source, &options.source);
+        server.ports.set(self.pool_of(&leaving)?);
         Ok(source)
     }
 
-    /// The index of the pool of `source`, opened if it is new.
-    fn pool_of(&self, source: SocketAddr) -> io::Result<u16> {
+    /// The index of the pool, opened if it is new.
+    fn pool_of(&self, leaving: &Leaving) -> io::Result<u16> {
         let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.load();
-        let open = |pool: &Arc<PortPool>| pool.source == source && !pool.ports.is_empty();
+        let open = |pool: &Arc<PortPool>| pool.leaving == *leaving && !pool.ports.is_empty();
         if let Some(index) = pools.iter().position(open) {
             return Ok(index as u16);
         }
         raise_descriptor_limit();
-        let index = place_for(&pools, source)?;
-        let pool = PortPool::new(source, self.bind_all(index, source)?);
+        let index = place_for(&pools, leaving)?;
+        let pool = PortPool::new(leaving.clone(), self.bind_all(index, leaving)?);
         let mut pools = Pools::clone(&pools);
         match pools.get_mut(usize::from(index)) {
             Some(old) => *old = Arc::new(pool.with_draining_of(old)),
@@ -193,14 +214,14 @@ impl Ports {
         Ok(index)
     }
 
-    fn bind_all(&self, pool: u16, source: SocketAddr) -> io::Result<Vec<Arc<BoundPort>>> {
+    fn bind_all(&self, pool: u16, leaving: &Leaving) -> io::Result<Vec<Arc<BoundPort>>> {
         let mut ports = Vec::with_capacity(self.per_source);
         while ports.len() < self.per_source {
-            match self.bind(pool, ports.len(), source) {
+            match self.bind(pool, ports.len(), leaving) {
                 Ok(port) => ports.push(port),
                 Err(error) if ports.is_empty() => return Err(error),
                 Err(error) => {
-                    let text = shortfall(source, ports.len(), self.per_source, &error);
+                    let text = shortfall(leaving.from, ports.len(), self.per_source, &error);
                     crate::log::warn!("{text}");
                     break;
                 }
@@ -210,8 +231,8 @@ impl Ports {
     }
 
     /// A new port for place `index` of `pool`; from now on its worker reads it.
-    fn bind(&self, pool: u16, index: usize, source: SocketAddr) -> io::Result<Arc<BoundPort>> {
-        let port = BoundPort::bind(source)?;
+    fn bind(&self, pool: u16, index: usize, leaving: &Leaving) -> io::Result<Arc<BoundPort>> {
+        let port = BoundPort::bind(leaving)?;
         let key = u64::from(pool) << 16 | u64::from(port.local.port());
         let epoll = &self.epolls[index % self.epolls.len()];
         epoll.add(&port, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
@@ -287,29 +308,16 @@ impl Departures {
     }
 }
 
-/// The index for a new pool of `source`: that of its former one, or of one that is empty, or a new one.
-fn place_for(pools: &Pools, source: SocketAddr) -> io::Result<u16> {
+/// The index for a new pool: that of its former one, or of one that is empty, or a new one.
+fn place_for(pools: &Pools, leaving: &Leaving) -> io::Result<u16> {
     let empty = |pool: &Arc<PortPool>| pool.by_number.is_empty();
-    let place = pools.iter().position(|pool| pool.source == source);
+    let place = pools.iter().position(|pool| pool.leaving == *leaving);
     let place = place
         .or_else(|| pools.iter().position(empty))
         .unwrap_or(pools.len());
     let index = u16::try_from(place).ok().filter(|&index| index != u16::MAX);
     index
         .ok_or_else(|| io::Error::other("65,535 source addresses are in use: no more are possible"))
-}
-
-/// The address that the kernel sends from towards `backend`: `chosen`, or what a connected socket says. Port 0.
-fn source_towards(backend: SocketAddr, chosen: Option<IpAddr>) -> io::Result<SocketAddr> {
-    let any: IpAddr = match backend {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind((chosen.unwrap_or(any), 0))?;
-    socket.connect(backend)?;
-    let mut source = socket.local_addr()?;
-    source.set_port(0);
-    Ok(source)
 }
 
 /// Up to what the administrator allows: each source address wants a thousand descriptors, and the usual soft limit is that.

@@ -30,7 +30,7 @@ impl Ports {
         let number = open[random.below(open.len() as u32) as usize];
         let pool = Arc::make_mut(&mut pools[number]);
         let index = random.below(pool.ports.len() as u32) as usize;
-        let new = self.bind(number as u16, index, pool.source)?;
+        let new = self.bind(number as u16, index, &pool.leaving)?;
         let old = std::mem::replace(&mut pool.ports[index], new);
         let until = Now(now.0 + drain.as_nanos() as u64);
         pool.draining.push((until, old));

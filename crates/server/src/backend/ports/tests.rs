@@ -1,6 +1,7 @@
 use super::super::exchange::tests::server;
 use super::*;
 use std::collections::HashSet;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 /// Remembers what it was told.
@@ -47,6 +48,35 @@ fn a_server_gets_ports_of_the_address_that_the_kernel_sends_from() {
         Some(0),
         "the same source, the same pool"
     );
+}
+
+#[test]
+fn servers_share_ports_whose_packets_leave_alike() {
+    let (ports, plain) = ports(4);
+    let other = |number, by: Source| {
+        let mut options = super::super::fixture::options("127.0.0.1:5353");
+        options.source = by;
+        let server = super::super::fixture::server(number, options);
+        ports.prepare(&server).expect("loopback");
+        server.ports.get()
+    };
+    let alike = Source {
+        tcp_fast_open: true,
+        late_port: false,
+        ..Source::default()
+    };
+    assert_eq!(other(1, alike), plain.ports.get());
+    let marked = Source {
+        dscp: 46,
+        ..Source::default()
+    };
+    let by_interface = Source {
+        interface: Some("lo".to_owned()),
+        ..Source::default()
+    };
+    assert_eq!(other(2, marked.clone()), Some(1));
+    assert_eq!(other(3, by_interface), Some(2));
+    assert_eq!(other(4, marked), Some(1));
 }
 
 #[test]

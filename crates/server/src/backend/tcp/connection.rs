@@ -10,21 +10,20 @@
 //! long; whoever waits then learns it by the end of his channel and reads the reason in [`Connection::broken`].
 
 use super::{check, count};
-use crate::backend::server::Server;
+use crate::backend::server::{Server, ServerOptions};
 use crate::clock::Now;
 use crate::pipeline::drop::DropReason;
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Shared};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use wire::message::Header;
@@ -223,7 +222,7 @@ impl Task {
         let connecting = async {
             // The semaphore is never closed.
             let place = places.acquire_owned().await.ok()?;
-            let stream = open(options.address, options.source).await.ok()?;
+            let stream = open(options).await.ok()?;
             Some((stream, place))
         };
         match timeout(options.tcp_connect_timeout, connecting).await {
@@ -388,15 +387,9 @@ impl Drop for Counted {
     }
 }
 
-pub(super) async fn open(address: SocketAddr, source: Option<IpAddr>) -> io::Result<TcpStream> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    if let Some(source) = source {
-        socket.bind(SocketAddr::new(source, 0))?;
-    }
-    let stream = socket.connect(address).await?;
+pub(super) async fn open(options: &ServerOptions) -> io::Result<TcpStream> {
+    let socket = options.source.tcp(options.address, None)?;
+    let stream = socket.connect(options.address).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
 }

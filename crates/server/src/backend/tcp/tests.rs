@@ -6,6 +6,7 @@ use super::*;
 use crate::backend::policy::Policy;
 use crate::backend::pool::Pool as ServerPool;
 use crate::backend::server::ServerOptions;
+use crate::backend::source::Source;
 use crate::config::Config;
 use crate::counters::Counter;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
@@ -241,7 +242,11 @@ async fn the_source_address_is_the_servers() {
         }
     });
     let scene = scene_with(ServerOptions {
-        source: Some("127.0.0.9".parse().unwrap()),
+        source: Source {
+            address: Some("127.0.0.9".parse().unwrap()),
+            tcp_fast_open: true,
+            ..Source::default()
+        },
         ..fixture::server(address.await)
     });
     assert_eq!(scene.ask().await.map(|answer| answer.len()), Ok(65_535));

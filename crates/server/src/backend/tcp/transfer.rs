@@ -90,8 +90,7 @@ async fn pass_all(
 
 async fn connect(server: &Server) -> Result<TcpStream, Failure> {
     let options = &server.options;
-    let opening = open(options.address, options.source);
-    match timeout(options.tcp_connect_timeout, opening).await {
+    match timeout(options.tcp_connect_timeout, open(options)).await {
         Ok(Ok(stream)) => Ok(stream),
         Ok(Err(_)) => Err(Failure::Connection),
         Err(_) => {

@@ -171,7 +171,7 @@ const OBSERVES: &[&str] = &[
     "reloadAllCertificates getTLSFrontend getTLSFrontendCount getDOHFrontend getDOHFrontendCount showDOHFrontends
      showTLSErrorCounters loadTicketsKey generateOCSPResponse getDOQFrontend getDOQFrontendCount getDOH3Frontend
      getDOH3FrontendCount getTLSContext showTLSContexts showTLSFrontends showDOH3Frontends showDOQFrontends
-     showDOHResponseCodes loadTLSEngine loadTLSProvider setTicketsKeyAddedHook setTCPFastOpenKey",
+     showDOHResponseCodes loadTLSEngine loadTLSProvider setTicketsKeyAddedHook",
     // PROXY protocol in: without setProxyProtocolACL nobody may speak it
     "setProxyProtocolApplyACLToProxiedClients setProxyProtocolMaximumPayloadSize",
     // Backends and pools

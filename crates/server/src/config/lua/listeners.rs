@@ -18,6 +18,13 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         spec(lua)?.listeners = vec![listener];
         Ok(())
     })?;
+    define(lua, "setTCPFastOpenKey", |lua, text: String| {
+        let key = fast_open_key(&text).ok_or_else(|| {
+            wrong("four groups of eight hexadecimal digits expected, as in /proc/sys/net/ipv4/tcp_fastopen_key: 00112233-44556677-8899aabb-ccddeeff")
+        })?;
+        spec(lua)?.tcp_fast_open_key = Some(key);
+        Ok(())
+    })?;
     define(lua, "newXsk", new_xsk)
 }
 
@@ -29,11 +36,12 @@ fn listener(
 ) -> mlua::Result<ListenerSpec> {
     let mut options = Options::new(lua, function, table);
     let address = addresses::with_port(&address, defaults::DNS_PORT).map_err(wrong)?;
+    let interface = interface(&mut options)?;
     let listener = ListenerSpec {
         place: place::caller(lua),
         address,
         reuse_port: options.flag("reusePort")?.unwrap_or(false),
-        xdp: xdp(&mut options)?,
+        xdp: on_interface(xdp(&mut options)?, interface.as_deref()),
         tcp_listen_queue_size: options
             .number("tcpListenQueueSize", "a number of connections")?
             .unwrap_or(defaults::TCP_LISTEN_QUEUE_SIZE),
@@ -47,11 +55,57 @@ fn listener(
         tcp_in_flight: options
             .number("maxInFlight", "a number of queries below 65536")?
             .map_or(0, |number: u16| number.into()),
+        interface,
+        tcp_fast_open_queue: options
+            .number("tcpFastOpenQueueSize", "a number of connections")?
+            .unwrap_or(0),
     };
-    options.not_yet(&["interface"])?;
-    options.no_effect_yet(&["doTCP", "enableProxyProtocol", "tcpFastOpenQueueSize"])?;
+    options.no_effect_yet(&["doTCP", "enableProxyProtocol"])?;
     options.finish()?;
     Ok(listener)
+}
+
+/// Whether an interface can have this name: the kernel's rule (dev_valid_name of netdevice(7)'s ioctls).
+pub(super) fn is_interface_name(name: &str) -> bool {
+    let odd = |octet: u8| octet == b'/' || octet == b':' || octet.is_ascii_whitespace();
+    (1..libc::IFNAMSIZ).contains(&name.len())
+        && !matches!(name, "." | "..")
+        && !name.bytes().any(odd)
+}
+
+/// `interface=`: by its name; "" is none.
+fn interface(options: &mut Options<'_>) -> mlua::Result<Option<String>> {
+    let name = options.get::<String>("interface")?;
+    let name = name.filter(|name| !name.is_empty());
+    if let Some(name) = &name
+        && !is_interface_name(name)
+    {
+        return Err(wrong(format!(
+            "interface: '{name}' is no name that an interface can have: eth0 expected"
+        )));
+    }
+    Ok(name)
+}
+
+/// Queries come by this interface alone, over AF_XDP too; what is named keeps its say, for the members of a bond.
+fn on_interface(xdp: Xdp, interface: Option<&str>) -> Xdp {
+    match (xdp, interface) {
+        (Xdp::Auto, Some(name)) => Xdp::Interfaces(vec![name.to_owned()]),
+        (xdp, _) => xdp,
+    }
+}
+
+/// As the kernel prints its own: each group a number of 32 bits whose lowest octet comes first in the key.
+fn fast_open_key(text: &str) -> Option<[u8; 16]> {
+    let mut key = [0; 16];
+    let mut groups = text.trim().split('-');
+    for octets in key.chunks_exact_mut(4) {
+        let is_hex =
+            |group: &&str| group.len() == 8 && group.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let group = groups.next().filter(is_hex)?;
+        octets.copy_from_slice(&u32::from_str_radix(group, 16).ok()?.to_le_bytes());
+    }
+    groups.next().is_none().then_some(key)
 }
 
 /// `xskSocket=`, dnsdist's, or `xdp=`, ours.

@@ -5,7 +5,9 @@ use super::objects::pool;
 use super::objects::server::ServerObject;
 use super::options::{Options, shown};
 use super::{define, health, place, spec, wrong};
+use crate::backend::ports::PORTS_PER_SOURCE;
 use crate::backend::server::ServerOptions;
+use crate::backend::source::Source;
 use crate::config::place::Place;
 use crate::config::spec::{ServerSpec, Spec};
 use crate::config::{Xdp, addresses, defaults};
@@ -147,11 +149,31 @@ fn read(
     read_transport(options, &mut server)?;
     health::read(lua, options, &mut server.health)?;
     read_xdp(options, &mut server)?;
+    check_addresses(&server)?;
     skip_the_rest(options)?;
     Ok(Read {
         options: server,
         id_given,
     })
+}
+
+/// What cannot work together.
+fn check_addresses(server: &ServerOptions) -> mlua::Result<()> {
+    let source = &server.source;
+    if let Some(address) = source.address
+        && address.is_ipv4() != server.address.is_ipv4()
+    {
+        return Err(wrong(format!(
+            "source: {address} cannot be the source of packets to {}: an address of the same family expected",
+            server.address.ip()
+        )));
+    }
+    if source.dscp != 0 && server.xdp != Xdp::Off {
+        return Err(wrong(
+            "dscp with xdp or xskSockets is not in millrace yet: packets over AF_XDP would go out without the mark; take one of them out",
+        ));
+    }
+    Ok(())
 }
 
 const WEIGHTS: &str = "a number from 1 to 2147483647";
@@ -200,21 +222,65 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
     let connections = options.number("maxConcurrentTCPConnections", CONNECTIONS)?;
     server.tcp_maximum_connections = connections.map_or(0, |number: u32| number as usize);
     server.tcp_attempts = options.number("retries", "a number of connections")?;
-    server.source = options
-        .get::<String>("source")?
-        .filter(|text| !text.is_empty())
-        .map(|text| source(&text))
-        .transpose()?;
+    server.source = source(options)?;
     Ok(())
 }
 
 const CONNECTIONS: &str = "a number of connections below 2^32";
 
-/// `192.0.2.2`; dnsdist also takes `eth0` and `192.0.2.2@eth0`.
-fn source(text: &str) -> mlua::Result<IpAddr> {
-    text.parse().map_err(|_| {
-        wrong(format!("source: '{text}' is not an address: interface names are not in millrace yet, they would change who is asked"))
+/// `source`, and what else is said of the sockets towards a server.
+fn source(options: &mut Options<'_>) -> mlua::Result<Source> {
+    let text = options.get::<String>("source")?.unwrap_or_default();
+    let (address, interface) = source_of(&text)?;
+    let dscp = options.number("dscp", CODE_POINTS)?.unwrap_or(0);
+    if dscp > MAXIMUM_CODE_POINT {
+        return Err(wrong(format!("dscp: {CODE_POINTS} expected, got {dscp}")));
+    }
+    sockets(options)?;
+    let default = Source::default();
+    let late_port = options.flag("ipBindAddrNoPort")?;
+    Ok(Source {
+        address,
+        interface,
+        dscp,
+        late_port: late_port.unwrap_or(default.late_port),
+        tcp_fast_open: options.flag("tcpFastOpen")?.unwrap_or(false),
     })
+}
+
+const CODE_POINTS: &str = "a code point from 0 to 63";
+
+/// RFC 2474 §3: six bits.
+const MAXIMUM_CODE_POINT: u8 = 63;
+
+/// `192.0.2.2`, `eth0` or `192.0.2.2@eth0`.
+fn source_of(text: &str) -> mlua::Result<(Option<IpAddr>, Option<String>)> {
+    let (address, interface) = match text.split_once('@') {
+        _ if text.is_empty() => return Ok((None, None)),
+        Some((address, interface)) => (address.parse().map(Some), Some(interface)),
+        None => match text.parse() {
+            Ok(address) => (Ok(Some(address)), None),
+            Err(_) => (Ok(None), Some(text)),
+        },
+    };
+    match (address, interface) {
+        (Ok(address), None) => Ok((address, None)),
+        (Ok(address), Some(name)) if listeners::is_interface_name(name) => {
+            Ok((address, Some(name.to_owned())))
+        }
+        _ => Err(wrong(format!(
+            "source: '{text}' is neither an address (192.0.2.2) nor an interface (eth0) nor both (192.0.2.2@eth0)"
+        ))),
+    }
+}
+
+/// `sockets`: all servers share so many source ports as no file asks for.
+fn sockets(options: &mut Options<'_>) -> mlua::Result<()> {
+    let wanted: Option<u32> = options.number("sockets", "a number of sockets")?;
+    if wanted.is_some_and(|wanted| wanted as usize > PORTS_PER_SOURCE) {
+        options.no_effect_yet(&["sockets"])?;
+    }
+    Ok(())
 }
 
 /// `xskSockets={…}`, `xskSocket=` as the page on AF_XDP writes, `xdp=` of ours, and `MACAddr=`.
@@ -278,10 +344,6 @@ fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
         "autoUpgradeInterval",
         "autoUpgradeKeep",
         "autoUpgradePool",
-        "dscp",
-        "ipBindAddrNoPort",
-        "sockets",
-        "tcpFastOpen",
         // Without `tls` these have nothing to say.
         "caStore",
         "ciphers",

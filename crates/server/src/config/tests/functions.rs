@@ -1,6 +1,7 @@
 //! The functions one by one: what each leaves in the configuration.
 
 use super::*;
+use crate::backend::source::Source;
 use crate::config::secret::Secret;
 
 /// What `read` finds in the configuration after each text.
@@ -169,6 +170,78 @@ fn servers() {
 }
 
 #[test]
+fn the_source_of_a_server() {
+    let of = |address: Option<&str>, interface: Option<&str>| Source {
+        address: address.map(|text| text.parse().unwrap()),
+        interface: interface.map(str::to_owned),
+        ..Source::default()
+    };
+    each(
+        &[
+            ("newServer('192.0.2.1')", of(None, None)),
+            ("newServer{address='192.0.2.1', source=''}", of(None, None)),
+            (
+                "newServer{address='192.0.2.1', source='192.0.2.2', sockets=1024}",
+                of(Some("192.0.2.2"), None),
+            ),
+            (
+                "newServer{address='192.0.2.1', source='eth0.5', sockets=0}",
+                of(None, Some("eth0.5")),
+            ),
+            (
+                "newServer{address='2001:db8::1', source='2001:db8::2@eth0'}",
+                of(Some("2001:db8::2"), Some("eth0")),
+            ),
+            (
+                "newServer{address='192.0.2.1', dscp=63, tcpFastOpen=true, ipBindAddrNoPort=false}",
+                Source {
+                    dscp: 63,
+                    tcp_fast_open: true,
+                    late_port: false,
+                    ..Source::default()
+                },
+            ),
+        ],
+        |config| config.servers[0].options.source.clone(),
+    );
+}
+
+#[test]
+fn a_listeners_interface_and_its_fast_open() {
+    let name = || Some("eth0".to_owned());
+    each(
+        &[
+            ("addLocal('192.0.2.1', {interface=''})", (None, Xdp::Off, 0)),
+            (
+                "addLocal('192.0.2.1', {interface='eth0', tcpFastOpenQueueSize=5})",
+                (name(), Xdp::Off, 5),
+            ),
+            (
+                "addLocal('192.0.2.1', {interface='eth0', xdp=true})",
+                (name(), Xdp::Interfaces(vec!["eth0".to_owned()]), 0),
+            ),
+            (
+                "addLocal('192.0.2.1', {interface='bond0', xdp={'eth0'}})",
+                (
+                    Some("bond0".to_owned()),
+                    Xdp::Interfaces(vec!["eth0".to_owned()]),
+                    0,
+                ),
+            ),
+        ],
+        |config| {
+            let listener = &config.listeners[0];
+            let queue = listener.tcp_fast_open.queue;
+            (listener.interface.clone(), listener.xdp.clone(), queue)
+        },
+    );
+    let keyed =
+        config("addLocal('192.0.2.1') setTCPFastOpenKey('03020100-07060504-0b0a0908-0f0e0d0c\\n')");
+    let key: [u8; 16] = std::array::from_fn(|at| at as u8);
+    assert_eq!(keyed.listeners[0].tcp_fast_open.key, Some(key));
+}
+
+#[test]
 fn a_servers_word_and_its_methods() {
     each(
         &[
@@ -185,6 +258,36 @@ fn a_servers_word_and_its_methods() {
         ],
         |config| config.servers[0].state.word(),
     );
+}
+
+#[test]
+fn how_a_server_is_checked_is_changed_at_run_time() {
+    for (lazy_at_first, edit, is_lazy, word) in [
+        ("auto", "s:setLazyAuto()", true, "up"),
+        ("auto", "s:setLazyAuto(false)", true, "down"),
+        ("lazy", "s:setActiveAuto(true)", false, "up"),
+        ("lazy", "s:setActiveAuto(false)", false, "down"),
+        ("lazy", "s:setUp() s:setAuto(false)", true, "down"),
+        ("lazy", "s:setDown() s:setAuto(true)", true, "up"),
+        ("auto", "s:setAuto(true)", false, "up"),
+        ("auto", "s:setUp()", false, "UP"),
+        ("auto", "s:setDown() assert(not s:isUp())", false, "DOWN"),
+    ] {
+        let spec = Spec::new(Purpose::Serve, PoolNames::default());
+        let state = Arc::new(LuaState::new(spec).unwrap());
+        let text =
+            format!("s = newServer{{address='192.0.2.1', healthCheckMode='{lazy_at_first}'}}");
+        state.run("test.conf", text.as_bytes()).unwrap();
+        let first = state.derive(None).unwrap();
+        first.servers[0].state.set_checked(true);
+        first.take_effect();
+        state.run("test.conf", edit.as_bytes()).unwrap();
+        let second = state.derive(Some(&first)).unwrap();
+        second.take_effect();
+        let server = &second.servers[0];
+        assert_eq!(server.options.health.is_lazy, is_lazy, "{edit}");
+        assert_eq!(server.state.word(), word, "{edit}");
+    }
 }
 
 #[test]

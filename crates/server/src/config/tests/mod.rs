@@ -10,7 +10,9 @@ use super::error::ConfigError;
 use super::lua::state::LuaState;
 use super::pools::{PoolId, PoolNames};
 use super::spec::{Purpose, RemarkKind, Spec};
-use super::{Config, Listener, Overrides, Pinning, Xdp, XskQueue, defaults, derive, load};
+use super::{
+    Config, FastOpen, Listener, Overrides, Pinning, Xdp, XskQueue, defaults, derive, load,
+};
 use crate::backend::policy::Policy;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,6 +55,8 @@ fn plain(address: SocketAddr) -> Listener {
         maximum_tcp_connections: 0,
         pinning: vec![Pinning::default()],
         tcp_in_flight: 0,
+        interface: None,
+        tcp_fast_open: FastOpen::default(),
     }
 }
 

@@ -36,6 +36,16 @@ async fn a_query_is_tried_on_as_many_connections_as_retries_says() {
     }
 }
 
+/// The manual has no number for it; dnsdist sends one query for each of its clients'.
+#[tokio::test]
+async fn without_retries_a_new_connection_is_the_only_one() {
+    for (closed, succeeds) in [(0, true), (1, false)] {
+        let scene = scene_with(fixture::server(closing(closed).await));
+        assert_eq!(scene.ask().await.is_ok(), succeeds, "{closed}");
+        assert_eq!(scene.server().tcp.new_connections.load(Relaxed), 1);
+    }
+}
+
 #[tokio::test]
 async fn a_query_without_a_place_on_so_many_connections_is_dropped() {
     let (asked, mut seen) = tokio::sync::mpsc::channel(1);

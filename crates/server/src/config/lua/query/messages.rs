@@ -294,8 +294,21 @@ fn doors<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             })
         })
     });
-    // No listener is bound to an interface by name, no query is traced.
-    for name in ["getIncomingInterface", "getTraceID", "getSpanID"] {
+    // "only if the corresponding frontend has been bound to a specific network interface"
+    methods.add_method("getIncomingInterface", |lua, object, ()| {
+        let destination = with(lua, object, |subject| Ok(subject.destination))?;
+        let spec = spec(lua)?;
+        let listener = spec.listeners.iter().find(|listener| {
+            let (address, served) = (listener.address.ip(), destination.ip());
+            let fits = address == served
+                || address.is_unspecified() && address.is_ipv4() == served.is_ipv4();
+            fits && listener.address.port() == destination.port()
+        });
+        let interface = listener.and_then(|listener| listener.interface.clone());
+        Ok(interface.unwrap_or_default())
+    });
+    // No query is traced.
+    for name in ["getTraceID", "getSpanID"] {
         methods.add_method(name, |lua, object, ()| with(lua, object, |_| Ok("")));
     }
     // For SNMP and protobuf messages, which are not there yet.

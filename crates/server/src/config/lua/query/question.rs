@@ -62,7 +62,9 @@ impl UserData for Question {
 
 /// What servers with `useClientSubnet` are told: as rules have it that ran before, else as `setECSOverride` and its relatives.
 fn client_subnet<F: UserDataFields<Question>>(fields: &mut F) {
-    get(fields, "useECS", |subject| !subject.subnet_wishes().disabled);
+    get(fields, "useECS", |subject| {
+        !subject.subnet_wishes().disabled
+    });
     set(fields, "useECS", |subject, send: bool| {
         subject.extras().subnet.disabled = !send;
     });

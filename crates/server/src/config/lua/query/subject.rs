@@ -244,7 +244,9 @@ impl Subject {
     /// What rules and functions have said of the client's network.
     pub(super) fn subnet_wishes(&self) -> SubnetWishes {
         let extras = self.extras.as_ref();
-        extras.map(|extras| extras.subnet.clone()).unwrap_or_default()
+        extras
+            .map(|extras| extras.subnet.clone())
+            .unwrap_or_default()
     }
 
     /// Takes `message` in place of the one there is. False, and nothing has changed: it is no DNS message with one

@@ -261,7 +261,7 @@ fn later_rules_see_what_a_function_changed() {
 #[test]
 fn what_was_said_of_the_clients_network_is_read() {
     let mut scene = scene(
-        r#"setECSOverride(true) setECSSourcePrefixV4(20) setECSSourcePrefixV6(40)
+        r#"addACL("::/0") setECSOverride(true) setECSSourcePrefixV4(20) setECSSourcePrefixV6(40)
            addAction("rules.", SetDisableECSAction()) addAction("rules.", SetECSOverrideAction(false))
            addAction("rules.", SetECSPrefixLengthAction(21, 41))
            addAction(AllRule(), LuaAction(function(dq)

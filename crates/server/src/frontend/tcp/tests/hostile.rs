@@ -178,6 +178,8 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
         maximum_tcp_connections: 2,
         pinning: Vec::new(),
         tcp_in_flight: 0,
+        interface: None,
+        tcp_fast_open: crate::config::FastOpen::default(),
     });
     scene.frontend.shared.set_config(config);
     let mut clients = Vec::new();
