@@ -15,6 +15,7 @@ pub mod log;
 pub mod network;
 pub mod notify;
 pub mod pipeline;
+pub mod querycount;
 pub mod querylog;
 pub mod random;
 pub mod runtime;

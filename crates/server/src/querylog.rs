@@ -49,6 +49,14 @@ pub struct QueryLog {
     lost: Arc<AtomicU64>,
 }
 
+/// Lines of all logs of this process that found no room.
+static LOST: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that LogAction and LogResponseAction had no room for, since the start.
+pub fn lost_lines() -> u64 {
+    LOST.load(Relaxed)
+}
+
 enum Message {
     Line(Box<[u8]>),
     Reopen,
@@ -65,11 +73,6 @@ impl QueryLog {
 
     pub fn options(&self) -> &LogOptions {
         &self.options
-    }
-
-    /// Lines that found no room.
-    pub fn lost(&self) -> u64 {
-        self.lost.load(Relaxed)
     }
 
     /// Writes a line about a query.
@@ -127,6 +130,7 @@ impl QueryLog {
             .is_some_and(|writer| writer.try_send(Message::Line(line.into())).is_ok());
         if !sent {
             self.lost.fetch_add(1, Relaxed);
+            LOST.fetch_add(1, Relaxed);
         }
     }
 

@@ -4,12 +4,14 @@ use super::error::{ConfigError, Fault};
 use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
-use super::spec::{ChainSpecs, ListenerSpec, RuleSpec, Spec};
+use super::spec::{ListenerSpec, RuleSpec, Spec};
 use super::{Config, FastOpen, Listener, Pinning, Xdp, ZoneOptions, authority, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
-use crate::pipeline::rules::{Chains, RuleOf};
+use crate::pipeline::muted::mute;
+use crate::pipeline::rules::actions::count::counting;
+use crate::pipeline::rules::{Chains, Rule, RuleOf};
 use std::sync::Arc;
 
 /// Makes the configuration that workers read. Objects that live on (servers, caches, counters) are those of `previous`
@@ -38,8 +40,8 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
     Ok(Config {
         generation: previous.map_or(1, |previous| previous.generation + 1),
         acl: spec.acl.iter().copied().collect(),
-        rules: rules(&spec.chains.query),
-        chains: chains(&spec.chains),
+        rules: query_rules(spec),
+        chains: chains(spec),
         pools: pools(spec, &servers, previous),
         pool_names: spec.pool_names.clone(),
         modes: spec
@@ -53,6 +55,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         servers,
         next_server,
         listeners,
+        muted: spec.muted.iter().copied().collect(),
         traffic: Vec::new(),
         tuning: spec.tuning.clone(),
         webserver: spec.web.derive(),
@@ -68,9 +71,20 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
     })
 }
 
+/// The chain of addAction, behind the rule that counts where setQueryCount wants one.
+fn query_rules(spec: &Spec) -> Vec<Rule> {
+    let mut all = rules(&spec.chains.query);
+    let count = &spec.query_count;
+    if count.is_on {
+        all.insert(0, counting(&count.counters, count.filter.as_ref()));
+    }
+    all
+}
+
 /// The chains beside that of addAction.
-fn chains(specs: &ChainSpecs) -> Chains {
-    Chains {
+fn chains(spec: &Spec) -> Chains {
+    let specs = &spec.chains;
+    let mut chains = Chains {
         cache_miss: rules(&specs.cache_miss),
         response: rules(&specs.response),
         cache_hit: rules(&specs.cache_hit),
@@ -78,7 +92,11 @@ fn chains(specs: &ChainSpecs) -> Chains {
         self_answered: rules(&specs.self_answered),
         timeout: rules(&specs.timeout),
         xfr: rules(&specs.xfr),
+    };
+    if !spec.muted.is_empty() {
+        mute(&mut chains);
     }
+    chains
 }
 
 fn rules<A: ?Sized>(specs: &[RuleSpec<A>]) -> Vec<RuleOf<A>> {

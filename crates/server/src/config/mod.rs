@@ -71,6 +71,8 @@ pub struct Config {
     /// The number of the next new server, never given before.
     pub next_server: u32,
     pub listeners: Vec<Listener>,
+    /// ClientState.muted: listeners that answer nobody over UDP.
+    pub muted: Vec<SocketAddr>,
     /// What passes each listener, by the same order and by [`Protocol`]; none before [`Config::count_traffic`].
     pub traffic: Vec<[Arc<Traffic>; 2]>,
     pub tuning: Tuning,

@@ -17,9 +17,11 @@ use crate::log;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::route::Chooser;
+use crate::pipeline::rules::actions::count::CountFilter;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
-use std::collections::BTreeMap;
+use crate::querycount::QueryCounters;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -52,6 +54,9 @@ pub struct Spec {
     pub console: ConsoleSpec,
     /// carbonServer, in their order.
     pub carbon: Vec<Export>,
+    /// ClientState.muted, of UDP.
+    pub muted: BTreeSet<SocketAddr>,
+    pub query_count: QueryCount,
     /// setTCPFastOpenKey.
     pub tcp_fast_open_key: Option<[u8; 16]>,
     /// setServerID.
@@ -102,6 +107,15 @@ pub struct ListenerSpec {
     pub interface: Option<String>,
     /// tcpFastOpenQueueSize: connections whose first query came with the SYN and which are not accepted yet; 0 is none.
     pub tcp_fast_open_queue: u32,
+}
+
+/// setQueryCount and its relatives.
+#[derive(Default, Clone)]
+pub struct QueryCount {
+    pub is_on: bool,
+    /// setQueryCountFilter.
+    pub filter: Option<Arc<dyn CountFilter>>,
+    pub counters: Arc<QueryCounters>,
 }
 
 /// The chains of rules, in the order in which queries and responses meet them.
@@ -223,6 +237,8 @@ impl Spec {
             web: WebSpec::default(),
             custom_metrics: Arc::default(),
             carbon: Vec::new(),
+            muted: BTreeSet::new(),
+            query_count: QueryCount::default(),
             tcp_fast_open_key: None,
             server_id: None,
             authority: AuthoritySpec::default(),

@@ -5,6 +5,7 @@
 //! A door that cannot send from its buffer ([`Way::Stream`]) makes `route` choose a server and stop there.
 
 use super::query::{Arrival, NO_LISTENER, Protocol, Query, Way};
+use super::rules::actions::count::COUNTING;
 use super::rules::{Rule, RuleOf};
 use super::{Env, Follow, STAGES, Verdict, run_followed};
 use crate::backend::policy::Policy;
@@ -148,6 +149,8 @@ fn write(supposed: &Supposed, buffer: &mut [u8]) -> usize {
 /// The same configuration, but what a query moves on its way is its own: matches of rules, positions of pools.
 fn rehearsal_of(config: &Config) -> Config {
     let mut rehearsed = config.clone();
+    // It is none of the file's, and a query that nobody has sent is not counted.
+    rehearsed.rules.retain(|rule| rule.uuid != COUNTING);
     fresh(&mut rehearsed.rules);
     fresh(&mut rehearsed.chains.cache_miss);
     fresh(&mut rehearsed.chains.cache_hit);

@@ -10,6 +10,7 @@ pub mod compose;
 pub mod drop;
 pub mod explain;
 pub mod extras;
+pub mod muted;
 pub mod query;
 mod ranges;
 pub mod respond;

@@ -2,6 +2,7 @@
 
 use super::drop::DropReason;
 use super::extras::{Extras, Marks};
+use super::muted::is_muted;
 use super::{Env, Verdict};
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
@@ -305,6 +306,9 @@ fn reject<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>, error: QueryError) -> Ve
         }
     } else {
         count_noncompliant(arrival, env);
+    }
+    if is_muted(env.config, arrival.destination, arrival.protocol) {
+        return Verdict::Drop(DropReason::ResponseRule);
     }
     let message = &mut arrival.message[..arrival.length];
     Verdict::Answer(wire::answer::header_only(message, rcode))

@@ -2,7 +2,7 @@
 
 use super::callback::{Callback, Limit};
 use super::state::LuaState;
-use super::{define, wrong};
+use super::{define, resolve, wrong};
 use crate::clock::Now;
 use mlua::{Function, IntoLuaMulti, Lua, Value};
 use std::sync::Arc;
@@ -67,8 +67,9 @@ pub(super) fn look(lua: &Lua) -> mlua::Result<bool> {
         });
         change(lua, |chores| chores.global = global)?;
     }
+    let is_resolving = resolve::is_waiting(lua)?;
     change(lua, |chores| {
-        chores.global.is_some() || !chores.maintenance.is_empty()
+        is_resolving || chores.global.is_some() || !chores.maintenance.is_empty()
     })
 }
 
@@ -82,6 +83,7 @@ impl LuaState {
                 let all = global(chores).into_iter();
                 all.chain(chores.maintenance.iter().cloned()).collect()
             });
+            resolve::step(self);
         }
     }
 
@@ -153,6 +155,34 @@ mod tests {
             (counts.calls.load(Relaxed), counts.errors.load(Relaxed)),
             (4, 2)
         );
+    }
+
+    #[test]
+    fn addresses_come_to_the_function_that_asked_for_them() {
+        let state = state(
+            r#"said = {}
+               local function tell(name, addresses)
+                 for _, address in ipairs(addresses) do
+                   said[name] = address:toString()
+                 end
+                 count = (count or 0) + 1
+               end
+               getAddressInfo("192.0.2.7", function(name, addresses)
+                 tell(name, addresses)
+                 getAddressInfo("2001:db8::7", tell)
+               end)
+               getAddressInfo("name.invalid..", tell)"#,
+        );
+        let is_done = b"if count ~= 3 then error('not yet') end";
+        while state.run("test", is_done).is_err() {
+            state.maintain();
+            std::thread::yield_now();
+        }
+        let text =
+            br#"assert(said["192.0.2.7"] == "192.0.2.7" and said["2001:db8::7"] == "2001:db8::7")"#;
+        state.run("test", text).unwrap();
+        state.maintain();
+        state.run("test", b"assert(count == 3)").unwrap();
     }
 
     #[test]

@@ -159,8 +159,7 @@ const CHANGES: &[&str] = &[
     "makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
     "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
-     getAddressInfo
-     getAsynchronousObject newNetworkEndpoint newNetworkListener",
+      getAsynchronousObject newNetworkEndpoint newNetworkListener",
     // DNSCrypt
     "addDNSCryptBind",
 ];
@@ -177,16 +176,13 @@ const OBSERVES: &[&str] = &[
     // Backends and pools
     "getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
-    // Rule chains
-    "benchRule",
     // Dynamic blocks: there are none
     "showDynBlocks clearDynBlocks getDynamicBlocks getDynamicBlocksSMT setDynBlocksAction setDynBlocksPurgeInterval",
     // Web server, API, metrics export
     "snmpAgent sendCustomTrap",
     // Inspection
     "setRingBuffersLockRetries
-     requestDoHStatesDump requestTCPStatesDump clearQueryCounters getQueryCounters setQueryCountFilter
-     setQueryCount",
+     requestDoHStatesDump",
     // Logging and telemetry sinks
     "setOpenTelemetryTracing",
     // Tuning

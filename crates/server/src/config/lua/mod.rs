@@ -23,6 +23,7 @@ mod place;
 mod policies;
 mod query;
 mod remember;
+mod resolve;
 mod response_actions;
 mod rules;
 mod runtime;
@@ -56,6 +57,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     chores::register(lua)?;
     console::register(lua)?;
     interfaces::register(lua)?;
+    resolve::register(lua)?;
     listeners::register(lua)?;
     logging::register(lua)?;
     metrics::register(lua)?;

@@ -93,15 +93,18 @@ impl LuaState {
     /// What Lua stopped at, or the status if the file called `os.exit`.
     pub fn run(&self, path: &str, text: &[u8]) -> Result<(), ConfigError> {
         let lua = self.lock();
-        let done = place::run(&lua, path, text).and_then(|()| chores::look(&lua));
-        if let Ok(has_maintenance) = done {
-            self.has_maintenance.store(has_maintenance, Relaxed);
-        }
+        let done = place::run(&lua, path, text).and_then(|()| self.look(&lua));
         if let Some(ExitStatus(status)) = lua.remove_app_data::<ExitStatus>() {
             return Err(ConfigError::Exit(status));
         }
-        done.map(drop)
-            .map_err(|error| ConfigError::Lua(place::readable(&error, path)))
+        done.map_err(|error| ConfigError::Lua(place::readable(&error, path)))
+    }
+
+    /// Looks for what the control thread has to do every second.
+    pub(super) fn look(&self, lua: &Lua) -> mlua::Result<()> {
+        let has_maintenance = chores::look(lua)?;
+        self.has_maintenance.store(has_maintenance, Relaxed);
+        Ok(())
     }
 
     pub(super) fn has_maintenance(&self) -> bool {

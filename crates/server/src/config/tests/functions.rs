@@ -495,3 +495,120 @@ fn objects_have_their_methods() {
         config(line);
     }
 }
+
+/// The chains: what adds to one, what stands in it, the name that its other functions are made of, and which of them there are.
+const CHAINS: [(&str, &str, &str, &str); 8] = [
+    (
+        "addAction",
+        "DropAction()",
+        "Rule",
+        "clear get top getTopRules",
+    ),
+    (
+        "addCacheMissAction",
+        "DropAction()",
+        "CacheMissRule",
+        "clear get",
+    ),
+    (
+        "addResponseAction",
+        "DropResponseAction()",
+        "ResponseRule",
+        "clear get top getTopResponseRules",
+    ),
+    (
+        "addCacheHitResponseAction",
+        "DropResponseAction()",
+        "CacheHitResponseRule",
+        "clear get top getTopCacheHitResponseRules",
+    ),
+    (
+        "addCacheInsertedResponseAction",
+        "DropResponseAction()",
+        "CacheInsertedResponseRule",
+        "clear get top getTopCacheInsertedResponseRules",
+    ),
+    (
+        "addSelfAnsweredResponseAction",
+        "DropResponseAction()",
+        "SelfAnsweredResponseRule",
+        "clear get top getTopSelfAnsweredRules",
+    ),
+    (
+        "addTimeoutResponseAction",
+        "DropResponseAction()",
+        "TimeoutResponseRule",
+        "clear get top getTopTimeoutResponseRule",
+    ),
+    (
+        "addXFRResponseAction",
+        "DropResponseAction()",
+        "XFRResponseRule",
+        "",
+    ),
+];
+
+#[test]
+fn every_chain_has_all_its_functions() {
+    for (add, action, rule, functions) in CHAINS {
+        let fresh = || {
+            let spec = Spec::new(Purpose::Serve, PoolNames::default());
+            let state = LuaState::new(spec).unwrap();
+            let text = format!(
+                "for _, name in ipairs({{'a', 'b', 'c'}}) do {add}(name, {action}, {{name='n' .. name, uuid='u' .. name}}) end"
+            );
+            state.run("test.conf", text.as_bytes()).unwrap();
+            state
+        };
+        // The second column.
+        let names = |shown: &str| -> String {
+            let lines = shown.lines().skip(1);
+            lines
+                .filter_map(|line| line.split_whitespace().nth(1)?.strip_prefix('n'))
+                .collect()
+        };
+        let mut edits = vec![
+            (format!("rm{rule}(1)"), "ac"),
+            (format!("rm{rule}('ua')"), "bc"),
+            (format!("rm{rule}('nc')"), "ab"),
+            (format!("mv{rule}(0, 3)"), "bca"),
+            (format!("mv{rule}(2, 1)"), "acb"),
+            (format!("mv{rule}ToTop()"), "cab"),
+        ];
+        if functions.contains("clear") {
+            edits.push((format!("clear{rule}s()"), ""));
+        }
+        for (edit, expected) in edits {
+            let state = fresh();
+            let answer = state.command(&edit);
+            assert_eq!((answer.text.as_str(), answer.edited), ("", true), "{edit}");
+            let shown = state.command(&format!("show{rule}s()")).text;
+            assert_eq!(names(&shown), expected, "{edit}");
+        }
+        let state = fresh();
+        for wrong in [
+            format!("rm{rule}(3)"),
+            format!("rm{rule}('nx')"),
+            format!("mv{rule}(0, 4)"),
+        ] {
+            assert!(state.command(&wrong).text.starts_with("Error: "), "{wrong}");
+        }
+        let with_uuids = state
+            .command(&format!("show{rule}s({{showUUIDs=true}})"))
+            .text;
+        assert!(with_uuids.contains(" ub "), "{with_uuids}");
+        if functions.contains("get") {
+            for which in ["1", "'ub'", "'nb'"] {
+                let text = format!("get{rule}({which}):getSelector():toString()");
+                assert_eq!(state.command(&text).text, "qname in b.\n", "{text}");
+            }
+            assert_eq!(state.command(&format!("get{rule}(7)")).text, "");
+        }
+        if functions.contains(" top ") {
+            assert_eq!(names(&state.command(&format!("top{rule}s(2)")).text), "ab");
+            let get_top = functions.split_whitespace().last().unwrap();
+            let text = format!("#{get_top}(2) .. {get_top}()[3]:getSelector():getMatches()");
+            assert_eq!(state.command(&text).text, "20\n");
+        }
+    }
+}

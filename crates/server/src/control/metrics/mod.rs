@@ -106,6 +106,12 @@ impl Metrics {
         );
         lua::rows(&mut text, &look.config);
         text.single(
+            "millrace_log_lines_lost",
+            Kind::Counter,
+            "Lines of LogAction and LogResponseAction that found no room.",
+            crate::querylog::lost_lines(),
+        );
+        text.single(
             "millrace_id_port_entropy_bits",
             Kind::Gauge,
             "Bits that a forger of responses must guess: query ID and source port.",

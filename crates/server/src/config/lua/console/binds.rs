@@ -1,9 +1,10 @@
 //! Listeners, looked at: showBinds, ClientState and what TCP connections did.
 
-use super::super::{define, wrong};
+use super::super::{define, spec};
 use super::{say, say_row, serving};
 use crate::control::metrics::rows::FrontendRow;
 use crate::frontend::tcp::Figures;
+use crate::log;
 use crate::pipeline::query::Protocol;
 use mlua::{Lua, MetaMethod, UserData, UserDataFields, UserDataMethods};
 use std::net::SocketAddr;
@@ -35,6 +36,11 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         Ok(binds(lua).into_iter().nth(number))
     })?;
     define(lua, "getBindCount", |lua, ()| Ok(binds(lua).len()))?;
+    define(lua, "requestTCPStatesDump", |lua, ()| {
+        let lines = tcp_states(lua);
+        lines.iter().for_each(|line| log::info!("{line}"));
+        Ok(())
+    })?;
     define(lua, "showTCPStats", |lua, ()| {
         show_tcp(lua);
         Ok(())
@@ -85,12 +91,20 @@ impl Bind {
 
 impl UserData for Bind {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        fields.add_field_method_get("muted", |_, _| Ok(false));
-        fields.add_field_method_set("muted", |_, _, muted: bool| match muted {
-            true => Err(wrong(
-                "muted is not in millrace yet: clients would still be answered",
-            )),
-            false => Ok(()),
+        fields.add_field_method_get("muted", |lua, bind| {
+            Ok(bind.protocol == Protocol::Udp && spec(lua)?.muted.contains(&bind.address))
+        });
+        // "TCP queries are processed normally and responses sent to the client."
+        fields.add_field_method_set("muted", |lua, bind, muted: bool| {
+            let mut spec = spec(lua)?;
+            let was_muted = spec.muted.contains(&bind.address);
+            if bind.protocol == Protocol::Udp && was_muted != muted {
+                match muted {
+                    true => spec.muted.insert(bind.address),
+                    false => spec.muted.remove(&bind.address),
+                };
+            }
+            Ok(())
         });
     }
 
@@ -108,6 +122,26 @@ impl UserData for Bind {
 }
 
 // ---------------------------------------------------------------------------------------------- showTCPStats
+
+/// What TCP has to do now, for the log.
+fn tcp_states(lua: &Lua) -> Vec<String> {
+    let mut lines = vec!["Dumping the TCP states, as requested:".to_owned()];
+    for bind in binds(lua) {
+        if let Some(figures) = bind.connections {
+            let (address, connections) = (bind.address, figures.connections);
+            lines.push(format!("- {address} has {connections} connections"));
+        }
+    }
+    let config = serving(lua).map(|metrics| metrics.config());
+    for server in config.iter().flat_map(|config| &config.servers) {
+        let (name, tcp) = (server.name_with_address(), &server.tcp);
+        lines.push(format!(
+            "- {} connections to {name}",
+            plain(&tcp.connections)
+        ));
+    }
+    lines
+}
 
 fn show_tcp(lua: &Lua) {
     let Some(metrics) = serving(lua) else { return };

@@ -35,7 +35,8 @@ impl LuaState {
         // What was stopped has an answer too, which says so.
         let _ = self.with_limit(LIMIT, |lua| {
             answer = run(lua, text);
-            Ok(())
+            // It may have defined `maintenance`, or asked for addresses.
+            self.look(lua)
         });
         answer
     }

@@ -1,8 +1,10 @@
 //! What people say to an instance that runs, and what it answers: the console's commands, and the functions of the dialect
 //! that only make sense there. They may stand in a file too: what they print then goes nowhere, as dnsdist has it.
 
+mod bench;
 mod binds;
 mod command;
+mod counts;
 mod entries;
 mod help;
 mod json;
@@ -25,7 +27,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     settings::register(lua)?;
     rules::register(lua)?;
     servers::register(lua)?;
+    bench::register(lua)?;
     binds::register(lua)?;
+    counts::register(lua)?;
     statistics::register(lua)?;
     queries::register(lua)?;
     entries::register(lua)?;

@@ -11,6 +11,7 @@
 
 mod answers;
 mod check;
+mod count;
 mod functions;
 mod header;
 mod messages;
@@ -25,6 +26,7 @@ mod tests;
 mod verdicts;
 
 pub(super) use check::check_function;
+pub(super) use count::count_filter;
 pub(super) use header::OwnHeader;
 pub(super) use policy::{LuaPolicy, run_built_in};
 

@@ -1,6 +1,7 @@
 //! Actions, one file per theme.
 
 pub mod answer;
+pub mod count;
 pub mod limit;
 pub mod log;
 pub mod pass;
