@@ -1,7 +1,11 @@
 //! The command line, from outside: what is printed where, and the exit status (reference §0.1).
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::io::Write;
-use std::process::{Command, Output};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn millrace(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_millrace"))
@@ -171,4 +175,160 @@ fn wrong_words_are_exit_status_1() {
         );
         assert_ne!(text(&output.stderr), "", "{words:?}");
     }
+}
+
+/// A port of this host that nobody has.
+fn free_port() -> SocketAddr {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("there are ports");
+    socket.local_addr().expect("it is bound")
+}
+
+/// An instance that serves; killed when the test is over.
+struct Served {
+    child: Child,
+    file: tempfile::NamedTempFile,
+}
+
+impl Served {
+    /// Starts by a file with this text, and waits until TCP connects to `ready`.
+    fn start(text: &str, words: &[&str], ready: SocketAddr) -> Served {
+        let mut file = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
+        file.write_all(text.as_bytes())
+            .expect("it was opened for writing");
+        let control = file.path().with_extension("control");
+        let began = Instant::now();
+        let child = Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .args(["--supervised", "--control"])
+            .arg(&control)
+            .arg("-C")
+            .arg(file.path())
+            .args(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program was built with this test");
+        let served = Served { child, file };
+        // "An instance is ready once TCP connects to its listener, within 2 s of start": more for a machine that is busy.
+        while TcpStream::connect(ready).is_err() {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "it does not serve {ready}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        served
+    }
+
+    /// The exit status after SIGTERM, and how long the end took.
+    fn end(mut self) -> (Option<i32>, Duration) {
+        let began = Instant::now();
+        let process = Pid::from_raw(self.child.id() as i32);
+        kill(process, Signal::SIGTERM).expect("it runs");
+        let status = self.child.wait().expect("it is a child of ours");
+        (status.code(), began.elapsed())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a query for `a.` is answered within a second.
+fn is_answered(server: SocketAddr) -> bool {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("there are ports");
+    let limit = Some(Duration::from_secs(1));
+    socket.set_read_timeout(limit).expect("it is more than 0");
+    let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
+    socket.send_to(query, server).expect("loopback");
+    socket.recv(&mut [0; 512]).is_ok()
+}
+
+const REFUSES: &str = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))";
+
+#[test]
+fn sigterm_ends_it_with_status_0() {
+    let address = free_port();
+    let served = Served::start(REFUSES, &["-l", &address.to_string()], address);
+    assert!(is_answered(address));
+    let (status, took) = served.end();
+    assert_eq!(status, Some(0));
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+#[test]
+fn listeners_of_the_command_line_replace_those_of_the_file() {
+    let (file, one, two) = (free_port(), free_port(), free_port());
+    let text = format!("addLocal('{file}') {REFUSES}");
+    let words = ["-l", &one.to_string(), "-l", &two.to_string()];
+    let served = Served::start(&text, &words, two);
+    assert!(is_answered(one) && is_answered(two));
+    assert!(TcpStream::connect(file).is_err());
+    assert_eq!(served.end().0, Some(0));
+}
+
+#[test]
+fn the_acl_of_the_command_line_stands_in_for_the_default_one_alone() {
+    for (text, words, expected) in [
+        ("", &[][..], true),
+        ("", &["--acl", "192.0.2.0/24"], false),
+        ("", &["-a", "192.0.2.0/24", "-a", "127.0.0.0/8"], true),
+        ("setACL('127.0.0.0/8')", &["--acl", "192.0.2.0/24"], true),
+        ("setACL('192.0.2.0/24')", &["--acl", "127.0.0.0/8"], false),
+        ("addACL('127.0.0.0/8')", &["--acl", "192.0.2.0/24"], true),
+    ] {
+        let address = free_port();
+        let listener = address.to_string();
+        let words = [&["-l", &listener][..], words].concat();
+        let served = Served::start(&format!("{text} {REFUSES}"), &words, address);
+        assert_eq!(is_answered(address), expected, "{text} {words:?}");
+        assert_eq!(served.end().0, Some(0));
+    }
+}
+
+#[test]
+fn yaml_is_an_error_that_says_so() {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let path = folder.path().join("dnsdist.yml");
+    std::fs::write(&path, "binds:\n").expect("the folder is ours");
+    let path = path.display().to_string();
+    let output = millrace(&["--check-config", "-C", &path]);
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&format!("{path}: ")) && said.contains("YAML is not in millrace yet"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn commands_run_in_the_instance_whose_file_is_named() {
+    let (address, console) = (free_port(), free_port());
+    let text = format!(
+        "setKey('MXNeLFWHUe4363BBKrY06cAsH8NWNb+Se2eXU5+Bb74=') controlSocket('{console}') counted = 7 {REFUSES}"
+    );
+    let served = Served::start(&text, &["-l", &address.to_string()], address);
+    let file = served.file.path().display().to_string();
+    for (command, expected) in [
+        ("1 + 1", "2\n"),
+        ("counted", "7\n"),
+        ("'text'", "text\n"),
+        ("nil", ""),
+        ("counted = 8", ""),
+        ("return counted", "8\n"),
+        (
+            "getQueryCounters()",
+            "query counting is currently: disabled (0 records in buffer)\n",
+        ),
+    ] {
+        let output = millrace(&["-C", &file, "-e", command]);
+        assert_eq!(crate::text(&output.stdout), expected, "{command}");
+        assert_eq!(output.status.code(), Some(0), "{command}");
+    }
+    let output = millrace(&["-C", &file, "-e", "nosuch()"]);
+    assert!(crate::text(&output.stdout).starts_with("Error: "));
+    assert_eq!(served.end().0, Some(0));
 }

@@ -385,8 +385,13 @@ impl ServeArguments {
     }
 }
 
-/// Where packages put the configuration: ours, then dnsdist's.
-const DEFAULT_FILES: [&str; 2] = ["/etc/millrace/millrace.conf", "/etc/dnsdist/dnsdist.conf"];
+/// Where packages put the configuration: ours, then dnsdist's, which prefers YAML: where there is such a file, dnsdist serves
+/// by it, and to read the other one would serve something else.
+const DEFAULT_FILES: [&str; 3] = [
+    "/etc/millrace/millrace.conf",
+    "/etc/dnsdist/dnsdist.yml",
+    "/etc/dnsdist/dnsdist.conf",
+];
 
 #[cfg(test)]
 mod tests {

@@ -7,8 +7,8 @@ use crate::control::credentials::{Area, Credentials};
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    CONNECTION, HeaderName, ORIGIN, VARY, WWW_AUTHENTICATE,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, HeaderName, ORIGIN, VARY, WWW_AUTHENTICATE,
 };
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -87,6 +87,9 @@ pub(super) async fn with_headers(
 fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(VARY, HeaderValue::from_static("Origin"));
+    // As dnsdist has it: a page elsewhere may send the password.
+    let credentials = HeaderValue::from_static("true");
+    headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, credentials);
     let methods = HeaderValue::from_static("GET, PUT, DELETE");
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
     let allowed = HeaderValue::from_static("Authorization, Content-Type, X-API-Key");
