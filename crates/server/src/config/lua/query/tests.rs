@@ -408,6 +408,32 @@ fn functions_on_responses() {
     assert_eq!(errors(&erring), 1);
 }
 
+/// One record fills a message to its last octet; with a longer name it would be longer than a message can be.
+#[test]
+fn f20_a_response_without_room_for_its_name_is_servfail() {
+    let mut scene = scene(
+        r"addAction(AllRule(), SpoofAction('192.0.2.1'))
+          addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr)
+            local counts, question = '\0\1\0\1\0\0\0\0', dr:getContent():sub(13, 29)
+            local text = string.rep('\250' .. string.rep('x', 250), 260) .. '\233' .. string.rep('y', 233)
+            dr:setContent(dr:getContent():sub(1, 4) .. counts .. question .. '\192\12\0\16\0\1\0\0\0\60\255\214' .. text)
+            assert(dr.len == 65535)
+            assert(dr:setTrailingData('tail') == false and dr.len == 65535)
+            local label = string.rep('n', 63) .. '.'
+            local name = newDNSName(label .. label .. label)
+            assert(dr:changeName(name) == false)
+            assert(dr.qname == name and dr.rcode == DNSRCode.SERVFAIL)
+            return DNSResponseAction.Allow
+          end))",
+    );
+    scene.protocol = Protocol::Tcp;
+    let answer = answer(&mut scene, &query("www.example.", qtype::A));
+    assert_eq!(errors(&scene), 0);
+    let long_name = 3 * 64 + 1;
+    assert_eq!((answer[3] & 15, answer.len()), (2, 12 + long_name + 4));
+    assert!(records(&answer).is_empty());
+}
+
 #[test]
 fn policies_return_a_place_or_a_server() {
     for (body, expected) in [
