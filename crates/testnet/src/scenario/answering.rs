@@ -34,8 +34,14 @@ impl Shared {
                     let _ = stream.shutdown(Shutdown::Both);
                     return None;
                 }
+                (BackendAction::HalfClose, Way::Tcp(stream)) => {
+                    stream.shutdown(Shutdown::Write).ok()?;
+                }
                 (BackendAction::Reset, Way::Tcp(stream)) => return reset(stream),
-                (BackendAction::Close | BackendAction::Reset, Way::Udp(_)) => {}
+                (
+                    BackendAction::Close | BackendAction::HalfClose | BackendAction::Reset,
+                    Way::Udp(_),
+                ) => {}
                 (BackendAction::Hang, _) => self.wait(Duration::from_secs(3600)),
             }
         }

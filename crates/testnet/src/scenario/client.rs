@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -207,6 +207,17 @@ impl<'a> Clients<'a> {
         closed
             .map(drop)
             .ok_or_else(|| Failure::new(format!("no connection `{name}`")))
+    }
+
+    /// Ends what a client sends on a connection; what it is sent it still takes.
+    pub(super) fn half_close(&mut self, name: &str) -> Outcome<()> {
+        let channel = self.channels.get(name);
+        match channel.map(|channel| &channel.socket) {
+            Some(Socket::Tcp(stream)) => stream
+                .shutdown(Shutdown::Write)
+                .during(format!("closing half of `{name}`")),
+            _ => Err(Failure::new(format!("no connection `{name}`"))),
+        }
     }
 
     /// Lets the query have an answer, or none.

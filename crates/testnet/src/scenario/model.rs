@@ -111,6 +111,8 @@ pub enum BackendAction {
     Wait(Duration),
     /// Closes the TCP connection.
     Close,
+    /// Sends nothing more on the TCP connection (FIN), and reads on.
+    HalfClose,
     /// Resets the TCP connection.
     Reset,
     /// Keeps the TCP connection open and says nothing more on it.
@@ -184,6 +186,8 @@ pub enum Action {
     ExpectClosed(String),
     /// A client closes its connection.
     Close(String),
+    /// Sends nothing more on a connection (FIN), and reads on.
+    HalfClose(String),
     /// A counter reaches a value.
     Counter(Box<Counter>),
     /// A backend has seen this many queries.

@@ -39,6 +39,7 @@ pub(super) fn line(backend: &mut BackendScript, line: &str) -> Outcome<()> {
             .actions
             .push(BackendAction::Wait(milliseconds(words.next("a time")?)?)),
         "close" => rule.actions.push(BackendAction::Close),
+        "half-close" => rule.actions.push(BackendAction::HalfClose),
         "reset" => rule.actions.push(BackendAction::Reset),
         "hang" => rule.actions.push(BackendAction::Hang),
         _ => {

@@ -60,6 +60,7 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
         "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
         "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
         "close" => Action::Close(words.next("a connection")?.to_owned()),
+        "half-close" => Action::HalfClose(words.next("a connection")?.to_owned()),
         "link" => link(&mut words)?,
         "mtu" => Action::Mtu {
             end: end(&mut words)?,

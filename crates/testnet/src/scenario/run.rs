@@ -184,6 +184,7 @@ impl<'a> Run<'a> {
             Action::ExpectMaybe(label) => self.clients.allow_answer(label.as_deref()),
             Action::ExpectClosed(name) => self.clients.await_closed(name, PATIENCE),
             Action::Close(name) => self.clients.close(name),
+            Action::HalfClose(name) => self.clients.half_close(name),
             Action::Counter(counter) => self.await_counter(counter),
             Action::Seen {
                 backend,
