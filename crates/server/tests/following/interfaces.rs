@@ -1,8 +1,8 @@
 //! Interfaces that change, come and go.
 
 use crate::restart::{end, restarted};
-use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
-use std::time::Instant;
+use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig, pass};
+use std::time::{Duration, Instant};
 use testnet::lab::{Lab, Topology};
 use testnet::namespace::{Namespace, run};
 
@@ -106,6 +106,36 @@ fn down_and_up() {
     rig.says("enp1s0 is down");
     rig.ip("link set enp1s0 up\n");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+/// Each time the link is back before a second has passed, at our end and at the clients'; then all is as before.
+#[test]
+fn f22_links_that_flap_within_a_second() {
+    let Some(rig) = rig("flaps") else { return };
+    for pause in [0, 20, 200, 700].map(Duration::from_millis) {
+        let pass = || pass(pause);
+        rig.ip("link set enp1s0 down\n");
+        pass();
+        rig.ip("link set enp1s0 up\n");
+        rig.is_served_over_xdp(ADDRESS, "enp1s0");
+        rig.client_ip("link set to-server down\n");
+        pass();
+        rig.client_ip("link set to-server up\n");
+        rig.is_served_over_xdp(ADDRESS, "enp1s0");
+        // Again and again, without a pause to recover in.
+        for _ in 0..4 {
+            rig.ip("link set enp1s0 down\n");
+            pass();
+            rig.ip("link set enp1s0 up\n");
+            pass();
+        }
+        rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    }
+    for worker in ["0", "1"] {
+        let all = rig.metric("millrace_xsk_umem_frames", &[("worker", worker)]);
+        assert_eq!(owned_frames(&rig, worker), all, "frames of worker {worker}");
+    }
     rig.server.stop().expect("a good end");
 }
 

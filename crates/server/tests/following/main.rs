@@ -5,6 +5,7 @@
 mod addresses;
 mod bad_reload;
 mod helper;
+mod idle;
 mod interfaces;
 mod kept;
 mod looking;

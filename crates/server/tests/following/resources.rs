@@ -1,10 +1,14 @@
 //! Processors and memory that become fewer: what serves goes on with less, and nobody is ended for want of memory.
 
 use crate::restart::Load;
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{REFUSED, Rig, pass};
 use std::fs;
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use testnet::dns::Query;
 use testnet::lab::Topology;
 use testnet::subject::StartedBy;
 
@@ -139,12 +143,59 @@ impl Drop for Cgroup {
     }
 }
 
+/// Held shared by tests that need every processor, alone by the one that takes one away from the whole machine.
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
+fn every_processor() -> RwLockReadGuard<'static, ()> {
+    PROCESSORS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The last processor, taken away from the whole machine until this is dropped (Documentation/core-api/cpu_hotplug.rst).
+struct Offline {
+    file: PathBuf,
+    _alone: RwLockWriteGuard<'static, ()>,
+}
+
+impl Offline {
+    /// `None`: this machine gives none away.
+    fn last() -> Option<Offline> {
+        let alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
+        let folder = |number| format!("/sys/devices/system/cpu/cpu{number}/online");
+        let files = (1..).map(|number| PathBuf::from(folder(number)));
+        let last = files.take_while(|file| file.exists()).last();
+        let file = last.filter(|file| fs::write(file, "0").is_ok());
+        if file.is_none() {
+            println!("SKIP: no processor can be taken offline");
+        }
+        Some(Offline {
+            file: file?,
+            _alone: alone,
+        })
+    }
+
+    fn number(&self) -> &str {
+        let folder = self.file.parent().and_then(Path::file_name);
+        let name = folder.and_then(|name| name.to_str()).expect("cpuN");
+        name.trim_start_matches("cpu")
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        // Others are asked to give way; it may take more than one try.
+        while fs::write(&self.file, "1").is_err() {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
 fn number(text: &str) -> u64 {
     text.trim().parse().expect("a number")
 }
 
 #[test]
 fn f28_a_cpuset_of_one_processor_serves_four_queues() {
+    let _every = every_processor();
     let Some(lab) = Rig::lab("cpuset", Topology::FourQueues) else {
         return;
     };
@@ -163,6 +214,7 @@ fn f28_a_cpuset_of_one_processor_serves_four_queues() {
 /// A processor that is taken away moves the threads on it to those that are left, as here: the cpuset becomes smaller.
 #[test]
 fn f28_a_processor_goes_and_comes_back_and_no_query_is_lost() {
+    let _every = every_processor();
     let Some(lab) = Rig::lab("processor", Topology::FourQueues) else {
         return;
     };
@@ -176,10 +228,38 @@ fn f28_a_processor_goes_and_comes_back_and_no_query_is_lost() {
     let load = Load::start(&rig, "www.example.com.");
     for processors in ["0", all.trim(), "0"] {
         cgroup.set("cpuset.cpus", processors);
-        std::thread::park_timeout(Duration::from_millis(300));
+        pass(Duration::from_millis(300));
     }
     let asked = load.end();
     println!("{asked} queries, 0 lost");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+/// The processor of a pinned worker goes offline, and comes back, while queries come.
+#[test]
+fn f28_a_processor_goes_offline_under_a_pinned_worker_and_no_query_is_lost() {
+    let configuration = LISTEN.replace("xdp=true", "xdp=true, cpus={0, 1}") + REFUSED;
+    let Some(lab) = Rig::lab("offline", Topology::FourQueues) else {
+        return;
+    };
+    let Some(offline) = Offline::last() else {
+        return;
+    };
+    let pinned = format!("cpus={{0, {}}}", offline.number());
+    drop(offline);
+    let rig = Rig::start_in(lab, &configuration.replace("cpus={0, 1}", &pinned));
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let load = Load::start(&rig, "www.example.com.");
+    for _ in 0..3 {
+        let Some(offline) = Offline::last() else {
+            panic!("the processor went offline before");
+        };
+        pass(Duration::from_millis(200));
+        drop(offline);
+        pass(Duration::from_millis(100));
+    }
+    println!("{} queries, 0 lost", load.end());
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }
@@ -224,6 +304,7 @@ fn await_workers_on(rig: &Rig, expected: [&str; 2]) {
 
 #[test]
 fn workers_run_where_cpus_says_and_a_reload_changes_it() {
+    let _every = every_processor();
     let cpus = |list: &str| LISTEN.replace("xdp=true", &format!("xdp=true, {list}")) + REFUSED;
     let Some(rig) = Rig::start("cpus", &cpus("cpus={1, 0}")) else {
         return;
@@ -287,5 +368,113 @@ fn f28_a_tight_memory_cgroup_costs_frames_or_af_xdp_but_not_the_service() {
     // There is room again, and AF_XDP without a restart.
     cgroup.limit(all + 2 * MARGIN);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+/// Answers every query with a text of 448 octets that may be kept for an hour, until it is dropped.
+struct Texts(Arc<AtomicBool>);
+
+impl Texts {
+    fn start(rig: &Rig) -> Texts {
+        let running = Arc::new(AtomicBool::new(true));
+        let until = Arc::clone(&running);
+        let opened = rig.lab.backend().run(|| UdpSocket::bind("198.51.100.2:53"));
+        let socket = opened.expect("the namespace").expect("a socket");
+        socket
+            .set_read_timeout(Some(Duration::from_millis(5)))
+            .expect("a time-out");
+        std::thread::spawn(move || {
+            // A pointer to the question, TXT, IN, 3,600 s, 448 octets: four texts of 111.
+            let mut record = vec![0xc0, 12, 0, 16, 0, 1, 0, 0, 0x0e, 0x10, 0x01, 0xc0];
+            for _ in 0..4 {
+                record.push(111);
+                record.extend([b'x'; 111]);
+            }
+            let mut octets = [0; 512];
+            while until.load(Relaxed) {
+                if let Ok((length, from)) = socket.recv_from(&mut octets) {
+                    // QR, one answer, and no OPT record (RFC 1035 section 4.1.1).
+                    (octets[2], octets[7]) = (octets[2] | 0x80, 1);
+                    let answer = [&octets[..length], &record].concat();
+                    socket.send_to(&answer, from).expect("to answer");
+                }
+            }
+        });
+        Texts(running)
+    }
+}
+
+impl Drop for Texts {
+    fn drop(&mut self) {
+        self.0.store(false, Relaxed);
+    }
+}
+
+/// Asks for the names with these numbers, eight at once from ports of their own: all must be answered.
+fn ask_for_texts(rig: &Rig, numbers: std::ops::Range<u32>) {
+    let asking = move || {
+        let sockets: Vec<UdpSocket> = (0..8)
+            .map(|_| {
+                let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+                socket.connect(ADDRESS).expect("a route");
+                let patience = Some(Duration::from_secs(5));
+                socket.set_read_timeout(patience).expect("a time-out");
+                socket
+            })
+            .collect();
+        let mut octets = [0; 2_048];
+        let mut next = numbers.clone();
+        while !next.is_empty() {
+            let batch: Vec<u32> = next.by_ref().take(sockets.len()).collect();
+            for (number, socket) in batch.iter().zip(&sockets) {
+                let name = format!("n{number}.example.com.");
+                let query = Query::new(&name, "TXT").expect("a query").octets();
+                socket.send(&query).expect("to send");
+            }
+            for (number, socket) in batch.iter().zip(&sockets) {
+                let length = socket.recv(&mut octets);
+                let length = length.unwrap_or_else(|error| panic!("name {number}: {error}"));
+                assert!(length > 448, "an answer of {length} octets");
+            }
+        }
+    };
+    rig.lab.client().run(asking).expect("the namespace");
+}
+
+/// The limit is just above what it takes; then the cache wants twenty megabytes more. It grows no more, and every query is
+/// answered; when there is room again it grows.
+#[test]
+fn f33_a_limit_just_above_the_steady_state_costs_cache_and_no_query() {
+    let Some(lab) = Rig::lab("limit", Topology::TwoInterfaces) else {
+        return;
+    };
+    let Some(cgroup) = Cgroup::make("memory", "millrace-limit") else {
+        return;
+    };
+    let configuration = LISTEN.to_owned()
+        + "setMaxUDPOutstanding(512)\n\
+           setRingBuffersSize(1000)\n\
+           newServer({address=\"198.51.100.2:53\", healthCheckMode=\"up\", xdp=true})\n\
+           getPool(\"\"):setCache(newPacketCache(200000))\n";
+    let mut rig = Rig::start_by(lab, &configuration, &cgroup.starts());
+    let _texts = Texts::start(&rig);
+    ask_for_texts(&rig, 0..2_000);
+    let steady = cgroup.used();
+    println!("steady at {steady} bytes, {} at most", cgroup.most());
+    cgroup.limit(steady + MARGIN + 4 * MIB);
+    ask_for_texts(&rig, 2_000..30_000);
+    rig.says("packet caches grow no more");
+    let grown = cgroup.used() - steady;
+    println!("{grown} bytes more, {} at most", cgroup.most());
+    assert_eq!(cgroup.killed(), 0, "{}", rig.log());
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    cgroup.limit(steady + 8 * MARGIN);
+    rig.says("there is room again");
+    ask_for_texts(&rig, 30_000..60_000);
+    assert!(
+        cgroup.used() > steady + grown + 8 * MIB,
+        "the cache grows again"
+    );
+    assert_eq!(cgroup.killed(), 0);
     rig.server.stop().expect("a good end");
 }

@@ -111,10 +111,10 @@ fn collect(sockets: &[UdpSocket], waiting: &mut HashSet<(usize, u16)>) -> usize 
 }
 
 /// A backend that answers everything, `delay` later.
-struct Backend(Arc<AtomicBool>);
+pub(crate) struct Backend(Arc<AtomicBool>);
 
 impl Backend {
-    fn start(rig: &Rig, delay: Duration) -> Backend {
+    pub(crate) fn start(rig: &Rig, delay: Duration) -> Backend {
         let running = Arc::new(AtomicBool::new(true));
         let until = Arc::clone(&running);
         let namespace = rig.lab.backend();
@@ -213,6 +213,46 @@ fn answers_in_flight_come_from_the_old_process() {
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     let asked = load.end();
     println!("restart with answers in flight: {asked} queries, 0 lost");
+    end(process);
+}
+
+/// Answers one query with an address that may be kept for an hour, and is gone.
+fn answer_once(rig: &Rig) -> JoinHandle<()> {
+    let namespace = rig.lab.backend();
+    let socket = namespace
+        .run(|| UdpSocket::bind("198.51.100.2:53"))
+        .expect("the namespace")
+        .expect("a socket");
+    std::thread::spawn(move || {
+        let mut octets = [0; 512];
+        let (length, from) = socket.recv_from(&mut octets).expect("a query");
+        // QR, one answer; its name is the question's (RFC 1035 section 4.1.4), A, IN, 3,600 s, 4 octets.
+        (octets[2], octets[7]) = (octets[2] | 0x80, 1);
+        let record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0x0e, 0x10, 0, 4, 192, 0, 2, 77];
+        let answer = [&octets[..length], &record].concat();
+        socket.send_to(&answer, from).expect("to answer");
+    })
+}
+
+/// The backend answers once: what the next process says it can only have from the cache.
+#[test]
+fn the_cache_is_handed_over() {
+    let configuration = format!(
+        "addLocal(\"{ADDRESS}\", {{xdp=true}})\n\
+         newServer({{address=\"198.51.100.2:53\", name=\"once\", healthCheckMode=\"up\", xdp=true}})\n\
+         getPool(\"\"):setCache(newPacketCache(1000))\n"
+    );
+    let Some(mut rig) = Rig::start("cached", &configuration) else {
+        return;
+    };
+    let backend = answer_once(&rig);
+    assert!(rig.asks(ADDRESS, PATIENCE), "{}", rig.log());
+    backend.join().expect("the backend");
+    let process = restarted(&mut rig);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let asked = rig.metric("dnsdist_server_queries", &[("server", "once")]);
+    let hits = rig.metric("dnsdist_cache_hits", &[]);
+    assert!(asked == 0.0 && hits > 0.0, "{asked} asked, {hits} hits");
     end(process);
 }
 

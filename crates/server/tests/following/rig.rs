@@ -246,6 +246,14 @@ impl Rig {
     }
 }
 
+/// Lets time pass: for what is to last so long, or where nothing tells of the end. A thread may be woken early.
+pub(crate) fn pass(time: Duration) {
+    let began = Instant::now();
+    while let Some(left) = time.checked_sub(began.elapsed()) {
+        std::thread::park_timeout(left);
+    }
+}
+
 /// Whether one query from a port of its own is answered within `patience`.
 pub(crate) fn ask(from: &Namespace, to: &str, patience: Duration) -> bool {
     let to: SocketAddr = to.parse().expect("an address and port");

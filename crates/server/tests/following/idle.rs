@@ -1,0 +1,84 @@
+//! What the daemon does when nobody asks: health checks, looking after the machine, and almost nothing in time.
+
+use crate::restart::Backend;
+use crate::rig::{REFUSED, Rig, pass};
+use nix::unistd::Pid;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const ADDRESS: &str = "192.0.2.1:53";
+
+/// AF_XDP to clients and to two backends, whose health is checked once a second.
+const CHECKED: &str = "addLocal(\"192.0.2.1:53\", {xdp=true})\n\
+    newServer({address=\"198.51.100.2:53\", name=\"one\", xdp=true, checkInterval=1})\n\
+    newServer({address=\"198.51.100.2:53\", name=\"two\", xdp=true, checkInterval=1})\n";
+
+/// How long nobody asks.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Of a core: 0.1 %. The tests' build, which is not optimised, needs several times the instructions of a release.
+const PARTS_OF_A_CORE: u32 = if cfg!(debug_assertions) { 200 } else { 1_000 };
+
+/// Wake-ups a second, of all threads together: two health checks with their answers, the clock of the control thread.
+const WAKE_UPS_A_SECOND: u64 = 100;
+
+/// What a process has used up.
+#[derive(Debug, Clone, Copy)]
+struct Used {
+    nanoseconds: u64,
+    wake_ups: u64,
+}
+
+impl Used {
+    /// Of all threads of these processes. The kernel's own count in nanoseconds (sched-stats.rst, /proc/PID/schedstat): its
+    /// times in ticks are samples.
+    fn by(processes: [Pid; 2]) -> Used {
+        let mut used = Used {
+            nanoseconds: 0,
+            wake_ups: 0,
+        };
+        for process in processes {
+            let threads = fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+            for thread in threads.flatten().map(|entry| entry.path()) {
+                let read = |file| fs::read_to_string(thread.join(file)).unwrap_or_default();
+                let time = read("schedstat");
+                let first = time.split(' ').next();
+                used.nanoseconds += first.and_then(|text| text.parse().ok()).unwrap_or(0);
+                let status = read("status");
+                let mut lines = status.lines();
+                let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+                used.wake_ups += line.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+            }
+        }
+        used
+    }
+}
+
+#[test]
+fn health_checks_alone_cost_a_thousandth_of_a_core() {
+    let Some(rig) = Rig::start("idle", &(CHECKED.to_owned() + REFUSED)) else {
+        return;
+    };
+    let _backend = Backend::start(&rig, Duration::ZERO);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let are_up = || rig.metric("dnsdist_server_status", &[]) == 2.0;
+    let began = Instant::now();
+    while !are_up() {
+        assert!(began.elapsed() < Duration::from_secs(5), "{}", rig.log());
+        pass(Duration::from_millis(50));
+    }
+    let processes = [rig.daemon(), rig.helper()];
+    let before = Used::by(processes);
+    pass(IDLE);
+    let after = Used::by(processes);
+    let time = Duration::from_nanos(after.nanoseconds - before.nanoseconds);
+    let wake_ups = after.wake_ups - before.wake_ups;
+    println!("idle for {IDLE:?}: {time:?} of CPU time, {wake_ups} wake-ups");
+    assert!(are_up(), "{}", rig.log());
+    assert!(time * PARTS_OF_A_CORE < IDLE, "{time:?} of {IDLE:?}");
+    assert!(
+        wake_ups < WAKE_UPS_A_SECOND * IDLE.as_secs(),
+        "{wake_ups} wake-ups in {IDLE:?}"
+    );
+    rig.server.stop().expect("a good end");
+}
