@@ -293,7 +293,7 @@ fn several_targets_are_asked_evenly_and_contents_are_compared() {
     let mut expected = tempfile::NamedTempFile::new().unwrap();
     writeln!(expected, "* NOERROR").unwrap();
     let line = format!(
-        "xdp -j -q -t 0.5 -Q 2000 {PATIENT} --expect {} -i {} {SERVER} {second}",
+        "xdp -j -q -t 0.5 -Q 2000 --patience 60 --late 5 --expect {} -i {} {SERVER} {second}",
         expected.path().display(),
         file.path().display()
     );
