@@ -245,6 +245,9 @@ fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outc
             })),
         }
         results.write(&command.results, scenarios)?;
+        for line in report::latency::summary(&results, scenario) {
+            println!("  {line}");
+        }
     }
     println!("results are in {}", command.results.display());
     Ok(())

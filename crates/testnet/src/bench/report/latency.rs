@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::axis::{Scale, short};
 use super::curves::{Curve, Panel, chart};
-use super::{Measured, Part, Table, middle};
-use crate::bench::plan::Measure;
+use super::{Measured, Part, Table, median, middle};
+use crate::bench::plan::{Measure, Scenario};
 use crate::bench::record::Record;
+use crate::bench::results::Results;
 
 pub(super) fn part(all: &[Measured]) -> Part {
     let measured = || {
@@ -30,6 +31,47 @@ pub(super) fn part(all: &[Measured]) -> Part {
         tables: measured().map(|measured| table(*measured)).collect(),
     }
 }
+
+/// For the terminal: the medians of p50 and p99 at 10 % of each contender's own R99, and whether "NAME, AF_XDP" is no worse than
+/// "NAME, sockets". Nothing where none was measured.
+pub(in crate::bench) fn summary(results: &Results, scenario: &Scenario) -> Vec<String> {
+    let measured = Measured { scenario, results };
+    let figures: Vec<(&str, [f64; 2])> = measured
+        .contenders(Measure::Latency)
+        .into_iter()
+        .map(|(contender, records)| {
+            let at_tenth = |quantile: &str| {
+                let point = |record: &&Record| {
+                    let value = points(record).get(AT_TENTH)?[quantile].as_f64()?;
+                    Some(value / 1e3)
+                };
+                let values: Vec<f64> = records.iter().filter_map(point).collect();
+                median(&values)
+            };
+            (contender.name.as_str(), ["p50", "p99"].map(at_tenth))
+        })
+        .collect();
+    let told = figures.iter().map(|(name, [p50, p99])| {
+        format!("{name}: p50 {p50:.1} us, p99 {p99:.1} us at 10 % of its R99")
+    });
+    let compared = figures.iter().filter_map(|(name, xdp)| {
+        let both = name.strip_suffix(", AF_XDP")?;
+        let other = format!("{both}, sockets");
+        let (_, sockets) = figures.iter().find(|(name, _)| **name == other)?;
+        let word = |place: usize| match xdp[place] <= sockets[place] {
+            true => "no worse",
+            false => "WORSE",
+        };
+        let (p50, p99) = (word(0), word(1));
+        Some(format!(
+            "{both}, AF_XDP against sockets: p50 {p50}, p99 {p99}"
+        ))
+    });
+    told.chain(compared).collect()
+}
+
+/// Which point of a record is that at 10 %.
+const AT_TENTH: usize = 1;
 
 fn points(record: &Record) -> &[Value] {
     record.details["points"]
@@ -97,5 +139,38 @@ fn table(measured: Measured) -> Table {
             "max",
         ],
         rows,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Library;
+    use crate::bench::report::tests::{record, results};
+
+    #[test]
+    fn the_doors_are_compared_by_their_medians_at_a_tenth() {
+        let point = |p50: u32, p99: u32| serde_json::json!({ "p50": p50, "p99": p99 });
+        let latency = |contender: &str, p50: u32, p99: u32| {
+            let mut record = record(contender, 1, 0.0);
+            record.scenario = "latency".to_owned();
+            record.measure = Measure::Latency;
+            record.details = serde_json::json!({ "points": [point(1, 1), point(p50, p99)] });
+            record
+        };
+        let records = vec![
+            latency("REFUSED, AF_XDP", 9_000, 30_000),
+            latency("REFUSED, sockets", 10_000, 20_000),
+        ];
+        let scenarios = Library::ours().scenarios().unwrap();
+        let scenario = scenarios.iter().find(|one| one.name == "latency").unwrap();
+        assert_eq!(
+            summary(&results(records), scenario),
+            [
+                "REFUSED, AF_XDP: p50 9.0 us, p99 30.0 us at 10 % of its R99",
+                "REFUSED, sockets: p50 10.0 us, p99 20.0 us at 10 % of its R99",
+                "REFUSED, AF_XDP against sockets: p50 no worse, p99 WORSE",
+            ]
+        );
     }
 }

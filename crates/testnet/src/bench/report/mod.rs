@@ -11,7 +11,7 @@ mod axis;
 mod bars;
 mod curves;
 mod evenness;
-mod latency;
+pub(super) mod latency;
 mod limits;
 mod once_through;
 mod over_time;
