@@ -53,6 +53,43 @@ impl KernelCounters {
     }
 }
 
+/// Datagrams that a namespace's kernel had no room or no socket for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KernelDrops(BTreeMap<String, u64>);
+
+/// Rows that count such datagrams.
+const DROPS: [&str; 4] = [
+    "UdpNoPorts",
+    "UdpRcvbufErrors",
+    "UdpMemErrors",
+    "UdpSndbufErrors",
+];
+
+impl KernelDrops {
+    /// Reads them inside a namespace.
+    pub fn of(namespace: &Namespace) -> Outcome<Self> {
+        let read = || fs::read_to_string("/proc/thread-self/net/snmp");
+        let text = namespace.run(read)?.during("reading /proc/net/snmp")?;
+        let mut rows = rows_of_snmp(&text);
+        rows.retain(|name, _| DROPS.contains(&name.as_str()));
+        Ok(Self(rows))
+    }
+
+    /// What has grown since `before`, in words.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> String {
+        let grown = |(name, value): (&String, &u64)| {
+            let old = before.0.get(name).copied().unwrap_or(0);
+            (*value > old).then(|| format!("{name} +{}", value - old))
+        };
+        let grown: Vec<String> = self.0.iter().filter_map(grown).collect();
+        match grown.is_empty() {
+            true => "nothing".to_owned(),
+            false => grown.join(", "),
+        }
+    }
+}
+
 /// `snmp` has pairs of lines: `Udp: names…`, `Udp: values…`.
 fn rows_of_snmp(text: &str) -> BTreeMap<String, u64> {
     let lines: Vec<&str> = text.lines().collect();

@@ -17,7 +17,7 @@ const USAGE: &str = "usage: lab up | down | shell [client|server|backend] | metr
   bench   what `./dev bench` does: servers and yardsticks measured; `bench --help` says how
   resolvers ADDRESS   four scripted resolvers on ports 5301 to 5304, for a bench
   soak    the server under load for 20 minutes while faults come and go; only those whose name holds a WORD, if any is given
-          --seed N   --minutes N | --seconds N   --rate N   queries a second; `flood`, `restarts`: other loads, without faults
+          --seed N   --minutes N | --seconds N   --rate N   queries a second; `flood`, `restarts`, `race`: other loads, without faults
   scenarios   runs tests/scenarios, those whose path holds a WORD if any is given
           --door sockets|xdp  one door instead of all   --jobs N  labs at once (default: one per CPU)
           --offload  with the clients' checksum offload on   --folder PATH  other scenarios

@@ -15,6 +15,8 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{setsockopt, sockopt};
+
 use crate::{During, Outcome};
 
 /// The port of the first; the others follow.
@@ -28,6 +30,10 @@ const DELAYS: [Duration; 4] = [
     Duration::from_millis(20),
 ];
 
+/// SO_RCVBUF in bytes; the kernel doubles it. Whoever asks is as fast as the fastest resolver: all of dnsperf's queries may wait
+/// for the slowest.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
 /// Names that a cache holds at most; then it begins anew.
 const NAMES_MAX: usize = 1 << 20;
 
@@ -40,6 +46,7 @@ pub fn serve(address: IpAddr) -> Outcome<()> {
     for (number, port) in (0..DELAYS.len()).zip(PORT..) {
         let what = format!("resolver on {address} port {port}");
         let socket = UdpSocket::bind((address, port)).during(&what)?;
+        setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).during(&what)?;
         threads.push(std::thread::spawn(move || {
             Resolver::new(number).serve(&socket).during(&what)
         }));

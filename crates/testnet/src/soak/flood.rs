@@ -16,7 +16,6 @@ use crate::dns::{Answer, Edns, Query};
 use crate::kernel_counters::KernelCounters;
 use crate::lab::{Lab, Plan, SERVER_CLIENTS, SERVER_V4, TO_SERVER, Topology};
 use crate::metrics::Metrics;
-use crate::namespace::Namespace;
 use crate::subject::Subject;
 use crate::{During, Failure, Outcome};
 
@@ -27,11 +26,14 @@ const WITH_COOKIE: Ipv4Addr = Ipv4Addr::new(10, 15, 255, 254);
 const PLAIN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 101);
 
 const QUERIES: u64 = 1_000_000;
-/// For eight seconds, as far as this machine can.
-const RATE: &str = "125000";
-const SECONDS: &str = "8";
+/// For eight seconds, as far as this machine can, unless another rate is asked for.
+const RATE: u32 = 125_000;
 /// A busy machine is behind, and gives nothing up.
 const PATIENCE_SECONDS: &str = "60";
+
+/// Before it is looked at what the daemon takes.
+const WARM_UP: u64 = 50_000;
+const WARM_UP_RATE: u32 = 20_000;
 
 /// Random names go round: they are other names for other sources.
 const NAMES: u32 = 200_000;
@@ -46,7 +48,7 @@ const GROWTH_KILOBYTES: u64 = 64 << 10;
 const COOKIE: u16 = 10;
 
 /// Runs it.
-pub(super) fn run(prefix: &str, subject: &Subject) -> Outcome<ExitCode> {
+pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome<ExitCode> {
     let lab = Lab::up(Plan {
         prefix: prefix.to_owned(),
         topology: Topology::TwoInterfaces,
@@ -62,8 +64,10 @@ pub(super) fn run(prefix: &str, subject: &Subject) -> Outcome<ExitCode> {
     let daemon = Daemon::start(subject, &lab, CONFIGURATION, &folder)?;
     let kernel_before = KernelCounters::of(&lab.client())?;
     let reading = || Reading::of(daemon.id(), 1);
+    // Until every queue is open and every frame was used once, memory and descriptors grow by what is configured.
+    send_flood(&lab, (WARM_UP, WARM_UP_RATE))?;
     let before = reading()?;
-    let (flood, clients) = flooded(&lab)?;
+    let (flood, clients) = flooded(&lab, rate.unwrap_or(RATE))?;
     let after = reading()?;
     let metrics = Metrics::of(&lab.server())?;
     judge(&flood, &clients)?;
@@ -107,7 +111,7 @@ struct Fared {
 }
 
 /// The flood's result and how both clients fared meanwhile.
-fn flooded(lab: &Lab) -> Outcome<(Value, [Fared; 2])> {
+fn flooded(lab: &Lab, rate: u32) -> Outcome<(Value, [Fared; 2])> {
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let clients = [(PLAIN, false), (WITH_COOKIE, true)];
@@ -115,26 +119,38 @@ fn flooded(lab: &Lab) -> Outcome<(Value, [Fared; 2])> {
             let (client, end) = (lab.client(), &end);
             scope.spawn(move || client.run(|| ask_until(end, from, has_cookie))?)
         });
-        let flood = send_flood(&lab.client(), lab);
+        let flood = send_flood(lab, (QUERIES, rate));
         end.store(true, Relaxed);
         let [plain, known] = clients.map(|client| client.join().expect("a client"));
         Ok((flood?, [plain?, known?]))
     })
 }
 
+/// The forged addresses at this rate: as many queries a second from each network of them as at the full rate.
+fn sources(rate: u32) -> String {
+    let fewer = RATE
+        .div_ceil(rate.clamp(1, RATE))
+        .next_power_of_two()
+        .ilog2();
+    let first = u32::from(WITH_COOKIE) & (u32::MAX << (20 - fewer));
+    format!("{}/{}", Ipv4Addr::from(first), 12 + fewer)
+}
+
 /// floodgate sends, and throws away what comes for it.
-fn send_flood(client: &Namespace, lab: &Lab) -> Outcome<Value> {
+fn send_flood(lab: &Lab, (queries, rate): (u64, u32)) -> Outcome<Value> {
+    let seconds = queries.div_ceil(rate.into()).to_string();
     let own = std::env::current_exe().during("finding floodgate")?;
     let mut command = Command::new(own.with_file_name("floodgate"));
     command
-        .args(["xdp", "-j", "-q", "-r", "-t", SECONDS, "-Q", RATE])
+        .args(["xdp", "-j", "-q", "-r", "-t", &seconds])
+        .args(["-Q", &rate.to_string()])
         .args([
             "--patience",
             PATIENCE_SECONDS,
             "-I",
             TO_SERVER,
             "-l",
-            FORGED,
+            &sources(rate),
         ])
         .arg("-i")
         .arg(lab.ledger().folder().join("names"))
@@ -142,7 +158,7 @@ fn send_flood(client: &Namespace, lab: &Lab) -> Outcome<Value> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let child = client.spawn(&mut command, None)?;
+    let child = lab.client().spawn(&mut command, None)?;
     lab.ledger().add(child.id(), "floodgate")?;
     let output = child.wait_with_output().during("waiting for floodgate")?;
     let said = String::from_utf8_lossy(&output.stdout);
@@ -233,4 +249,16 @@ fn judge_tables(metrics: &Metrics, [before, after]: [Reading; 2]) -> Outcome<()>
         return Err(Failure::new(format!("it grew: {before:?}, {after:?}")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_queries_come_from_fewer_sources() {
+        assert_eq!(sources(RATE), FORGED);
+        assert_eq!(sources(2 * RATE), FORGED);
+        assert_eq!(sources(20_000), "10.14.0.0/15");
+    }
 }

@@ -1,7 +1,7 @@
 //! Where a soak takes place: the lab, the daemon and its configuration, backends, load and witness.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::backend::Backend;
 use super::daemon::{Daemon, run_beside, said};
@@ -21,6 +21,9 @@ const QUEUES: u8 = 2;
 
 /// How long AF_XDP may take to serve again (I9).
 const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
+
+/// How long after a daemon its helper may be there.
+const HELPERS_END: Duration = Duration::from_secs(2);
 
 pub(super) struct Ground {
     // In the order in which they must end.
@@ -118,7 +121,16 @@ impl Ground {
                 return Err(Failure::new(text));
             }
         }
-        no_program(&lab)
+        // The helper of the last process may hold it a moment longer.
+        let began = Instant::now();
+        loop {
+            match no_program(&lab) {
+                Err(_) if began.elapsed() < HELPERS_END => {
+                    std::thread::park_timeout(Duration::from_millis(10));
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// What the daemon has said last.

@@ -14,6 +14,7 @@ mod faults;
 mod flood;
 mod ground;
 mod load;
+mod race;
 mod random;
 mod restarts;
 mod schedule;
@@ -36,11 +37,13 @@ use crate::{During, Failure, Outcome};
 
 pub const USAGE: &str =
     "usage: lab soak [--seed N] [--seconds N | --minutes N] [--rate N] [KIND]...
+       lab soak flood|restarts [--rate N] | race
   flood        a million forged sources, and two clients that are none (F30)
+  race         dnsperf's published test: unique names, each once, to four resolvers at once
   restarts     restarts by hand-over at the highest rate that loses nothing without one
   --seed N     which faults, and in which order (default: the time)
   --minutes N  how long (default 20)
-  --rate N     queries a second over AF_XDP (default 3000)
+  --rate N     queries a second over AF_XDP (default 3000; flood 125000, restarts at most 100000)
   KIND         only faults whose name holds one of these words";
 
 /// After a fault has cleared service is normal within this (I9).
@@ -55,9 +58,12 @@ const AT_REST_WITHIN: Duration = Duration::from_secs(5);
 struct Options {
     seed: u64,
     time: Duration,
-    rate: u32,
+    rate: Option<u32>,
     words: Vec<String>,
 }
+
+/// Queries a second beside the faults.
+const RATE: u32 = 3_000;
 
 impl Options {
     fn read(words: &[&str]) -> Outcome<Self> {
@@ -66,7 +72,7 @@ impl Options {
                 .elapsed()
                 .map_or(1, |time| time.as_secs()),
             time: Duration::from_secs(20 * 60),
-            rate: 3_000,
+            rate: None,
             words: Vec::new(),
         };
         let mut words = words.iter();
@@ -79,7 +85,7 @@ impl Options {
                 "--seed" => options.seed = number()?,
                 "--seconds" => options.time = Duration::from_secs(number()?),
                 "--minutes" => options.time = Duration::from_secs(60 * number()?),
-                "--rate" => options.rate = number()? as u32,
+                "--rate" => options.rate = Some(number()?.clamp(1, 10_000_000) as u32),
                 _ if word.starts_with('-') => return Err(Failure::new(USAGE)),
                 _ => options.words.push(word.to_owned()),
             }
@@ -94,17 +100,19 @@ pub fn run(prefix: &str, subject: &Subject, words: &[&str]) -> Outcome<ExitCode>
         println!("SKIP: network namespaces and AF_XDP need root");
         return Ok(ExitCode::SUCCESS);
     }
-    match words {
-        ["flood"] => return flood::run(prefix, subject),
-        ["restarts"] => return restarts::run(prefix, subject),
+    let options = Options::read(words)?;
+    let kinds: Vec<&str> = options.words.iter().map(String::as_str).collect();
+    match kinds[..] {
+        ["flood"] => return flood::run(prefix, subject, options.rate),
+        ["race"] => return race::run(prefix, subject),
+        ["restarts"] => return restarts::run(prefix, subject, options.rate),
         _ => {}
     }
-    let options = Options::read(words)?;
     if Schedule::new(options.seed, &options.words).next().is_none() {
         return Err(Failure::new(format!("no such kind of fault\n{USAGE}")));
     }
     println!("soak: seed {}, {:?}", options.seed, options.time);
-    let ground = Ground::prepare(prefix, subject, options.rate)?;
+    let ground = Ground::prepare(prefix, subject, options.rate.unwrap_or(RATE))?;
     let mut soak = Soak {
         ground,
         drift: Drift::default(),

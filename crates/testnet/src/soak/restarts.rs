@@ -8,6 +8,8 @@ use std::time::Duration;
 use super::WARM_UP;
 use super::ground::Ground;
 use super::load::Totals;
+use crate::kernel_counters::KernelDrops;
+use crate::metrics::{Metrics, Row};
 use crate::subject::Subject;
 use crate::{Failure, Outcome};
 
@@ -20,16 +22,23 @@ const HELD: Duration = Duration::from_secs(2);
 const RESTARTS: usize = 3;
 
 /// Runs it.
-pub(super) fn run(prefix: &str, subject: &Subject) -> Outcome<ExitCode> {
+pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome<ExitCode> {
     let mut ground = Ground::prepare(prefix, subject, LOWEST)?;
     ground.daemon.watch_for(WARM_UP)?;
     ground.await_af_xdp()?;
     ground.load.leave_backends_out()?;
-    let rate = lossless_rate(&mut ground)?;
+    let rate = lossless_rate(&mut ground, rate.unwrap_or(HIGHEST))?;
+    let before = KernelDrops::of(&ground.lab.server())?;
     let totals = restarted(&mut ground, rate)?;
     let name = format!("{RESTARTS} restarts at {rate} queries a second");
     if !is_lossless(&totals) {
-        let text = format!("{name}: {totals:?}\n{}", ground.last_lines());
+        let dropped = KernelDrops::of(&ground.lab.server())?.since(&before);
+        let text = format!(
+            "{name}: {totals:?}, {} unanswered; dropped by the server's kernel: {dropped}; by the last process: {}\n{}",
+            totals.sent - totals.right,
+            drops(&ground)?,
+            ground.last_lines()
+        );
         return Err(Failure::new(text));
     }
     println!("{name}: {} asked, 0 lost", totals.sent);
@@ -38,8 +47,8 @@ pub(super) fn run(prefix: &str, subject: &Subject) -> Outcome<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn lossless_rate(ground: &mut Ground) -> Outcome<u32> {
-    let mut rate = HIGHEST;
+fn lossless_rate(ground: &mut Ground, highest: u32) -> Outcome<u32> {
+    let mut rate = highest;
     while rate >= LOWEST {
         let totals = held(ground, rate, |ground| ground.daemon.watch_for(HELD))?;
         if is_lossless(&totals) {
@@ -79,4 +88,15 @@ fn held(
 
 fn is_lossless(totals: &Totals) -> bool {
     totals.sent > 0 && totals.right == totals.sent && totals.not_sent == 0 && totals.duplicate == 0
+}
+
+/// What the process that serves has dropped, by reason.
+fn drops(ground: &Ground) -> Outcome<String> {
+    let metrics = Metrics::of(&ground.lab.server())?;
+    let rows = metrics.rows("millrace_drops", &[]);
+    let some: Vec<String> = rows
+        .filter(|row| row.value > 0.0)
+        .map(Row::to_string)
+        .collect();
+    Ok(some.join(", "))
 }

@@ -24,6 +24,10 @@ const EVERY_TCP: Duration = Duration::from_millis(100);
 /// A query without an answer for so long is lost; a second answer is looked for as long.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Over TCP: the kernel sends what was lost on the way again, a SYN after a second (RFC 6298 section 2: "the sender SHOULD set
+/// RTO <- 1 second").
+const PATIENCE_TCP: Duration = Duration::from_millis(1_800);
+
 const REFUSED: u16 = 5;
 
 /// What became of one query.
@@ -38,7 +42,8 @@ pub(super) struct Asked {
 pub(super) enum Fate {
     Waiting,
     Answered(Duration),
-    Lost,
+    /// Where its way ended.
+    Lost(String),
     /// Its own kernel could not send it: no route, or no link. Lost as well, where service is to be normal.
     NotSent,
     /// A wrong answer, or a second one: never allowed.
@@ -307,7 +312,7 @@ impl InFlight {
 
     fn close(self, book: &Book) {
         if !self.is_answered {
-            book.close(self.at, Fate::Lost);
+            book.close(self.at, Fate::Lost("no answer".to_owned()));
         }
     }
 }
@@ -321,7 +326,7 @@ fn ask_by_tcp(book: &Book, end: &AtomicBool) {
         let at = book.open(format!("{} over TCP to {to}", question.name));
         let fate = match converse(&question, to, at) {
             Ok(answer) => question.judge(&answer, at.elapsed()),
-            Err(_) => Fate::Lost,
+            Err(why) => Fate::Lost(why),
         };
         book.close(at, fate);
         number += 1;
@@ -329,16 +334,22 @@ fn ask_by_tcp(book: &Book, end: &AtomicBool) {
     }
 }
 
-fn converse(question: &Question, to: SocketAddr, began: Instant) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    let left = PATIENCE.saturating_sub(began.elapsed());
-    stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+fn converse(question: &Question, to: SocketAddr, began: Instant) -> Result<Vec<u8>, String> {
+    let during =
+        |what: &'static str| move |error| format!("{what}: {error} after {:?}", began.elapsed());
+    let mut stream = TcpStream::connect_timeout(&to, PATIENCE_TCP).map_err(during("connecting"))?;
+    let left = PATIENCE_TCP.saturating_sub(began.elapsed());
+    let set = stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
+    set.map_err(during("a time-out"))?;
     let length = (question.octets.len() as u16).to_be_bytes();
-    stream.write_all(&[length.as_slice(), &question.octets].concat())?;
+    let message = [length.as_slice(), &question.octets].concat();
+    stream.write_all(&message).map_err(during("sending"))?;
     let mut length = [0; 2];
-    stream.read_exact(&mut length)?;
+    let read = stream.read_exact(&mut length);
+    read.map_err(during("awaiting the answer"))?;
     let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
-    stream.read_exact(&mut answer)?;
+    let read = stream.read_exact(&mut answer);
+    read.map_err(during("reading the answer"))?;
     Ok(answer)
 }
 
@@ -351,7 +362,7 @@ mod tests {
             at: Instant::now(),
             what: time.to_string(),
             fate: match time {
-                0 => Fate::Lost,
+                0 => Fate::Lost(String::new()),
                 time => Fate::Answered(Duration::from_millis(time)),
             },
         };

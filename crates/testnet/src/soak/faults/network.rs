@@ -87,7 +87,8 @@ impl Fault for Address {
     }
 }
 
-/// `ethtool -L` gives the interface towards backends more queues, and takes them back.
+/// `ethtool -L` gives the interface towards backends more queues. Fewer than are served the kernel refuses (ethtool_set_channels:
+/// "requested channel counts are too low for existing zerocopy AF_XDP sockets"), and all is as before: it may be asked for.
 #[derive(Debug)]
 struct Channels(u8);
 
@@ -100,7 +101,10 @@ impl Display for Channels {
 impl Channels {
     fn set(ground: &Ground, count: u8) -> Outcome<()> {
         let (backend, server) = (ground.lab.backend(), ground.lab.server());
-        set_queues(&backend, &server, SERVER_BACKENDS, count)
+        match set_queues(&backend, &server, SERVER_BACKENDS, count) {
+            Err(failure) if failure.to_string().contains("AF_XDP sockets") => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 
