@@ -53,7 +53,7 @@ impl KernelCounters {
     }
 }
 
-/// Datagrams that a namespace's kernel had no room or no socket for.
+/// Datagrams that a namespace's kernel had no room or no socket for, and frames that its interfaces dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelDrops(BTreeMap<String, u64>);
 
@@ -68,10 +68,11 @@ const DROPS: [&str; 4] = [
 impl KernelDrops {
     /// Reads them inside a namespace.
     pub fn of(namespace: &Namespace) -> Outcome<Self> {
-        let read = || fs::read_to_string("/proc/thread-self/net/snmp");
-        let text = namespace.run(read)?.during("reading /proc/net/snmp")?;
-        let mut rows = rows_of_snmp(&text);
+        let read = |name: &str| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+        let (snmp, dev) = namespace.run(|| (read("snmp"), read("dev")))?;
+        let mut rows = rows_of_snmp(&snmp.during("reading /proc/net/snmp")?);
         rows.retain(|name, _| DROPS.contains(&name.as_str()));
+        rows.extend(drops_of_dev(&dev.during("reading /proc/net/dev")?));
         Ok(Self(rows))
     }
 
@@ -88,6 +89,24 @@ impl KernelDrops {
             false => grown.join(", "),
         }
     }
+}
+
+/// `dev` has `NAME: bytes packets errs drop … bytes packets errs drop …`: eight columns received, eight sent.
+fn drops_of_dev(text: &str) -> BTreeMap<String, u64> {
+    let of = |line: &str| {
+        let (name, numbers) = line.split_once(':')?;
+        let numbers: Vec<u64> = numbers
+            .split_whitespace()
+            .filter_map(|number| number.parse().ok())
+            .collect();
+        let (received, sent) = (*numbers.get(3)?, *numbers.get(11)?);
+        let name = name.trim();
+        Some([
+            (format!("{name} received and dropped"), received),
+            (format!("{name} dropped unsent"), sent),
+        ])
+    };
+    text.lines().filter_map(of).flatten().collect()
 }
 
 /// `snmp` has pairs of lines: `Udp: names…`, `Udp: values…`.
@@ -142,5 +161,17 @@ mod tests {
             .expect_err("it grew")
             .to_string();
         assert!(failure.contains("UdpInCsumErrors +2"), "{failure}");
+    }
+
+    #[test]
+    fn drops_of_interfaces_are_told_by_direction() {
+        let line = "  eth0: 100 10 0 3 0 0 0 0 200 20 0 5 0 0 0 0";
+        let now = KernelDrops(drops_of_dev(&format!("Inter-| Receive\n{line}\n")));
+        let before = KernelDrops(BTreeMap::from([(
+            "eth0 received and dropped".to_owned(),
+            3,
+        )]));
+        assert_eq!(now.since(&before), "eth0 dropped unsent +5");
+        assert_eq!(now.since(&now), "nothing");
     }
 }

@@ -1,5 +1,7 @@
 //! Where a soak takes place: the lab, the daemon and its configuration, backends, load and witness.
 
+use std::io::ErrorKind;
+use std::net::{IpAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,7 +11,9 @@ use super::load::Load;
 use super::witness::Witness;
 use crate::exceptions::Exceptions;
 use crate::kernel_counters::KernelCounters;
-use crate::lab::{Lab, Plan, SERVER_BACKENDS, SERVER_CLIENTS, TO_SERVER, Topology};
+use crate::lab::{
+    Lab, Plan, SERVER_BACKENDS, SERVER_CLIENTS, SERVER_V4, SERVER_V6, TO_SERVER, Topology,
+};
 use crate::metrics::Metrics;
 use crate::namespace::{Namespace, run};
 use crate::scenario::checks::no_program;
@@ -21,6 +25,12 @@ const QUEUES: u8 = 2;
 
 /// How long AF_XDP may take to serve again (I9).
 const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
+
+/// A port where nobody listens, and how long its refusal may take.
+const NOBODY: u16 = 9;
+const LOOK_AT_LEAST: Duration = Duration::from_millis(100);
+
+const SERVER_TO_BACKENDS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
 
 /// How long after a daemon its helper may be there.
 const HELPERS_END: Duration = Duration::from_secs(2);
@@ -66,6 +76,27 @@ impl Ground {
             folder,
             lab,
         })
+    }
+
+    /// Awaits that the kernels themselves reach each other again: they look at a link once a second (linkwatch) and ask for a
+    /// neighbour as often, and the daemon cannot be sooner. A port where nobody listens is refused at once.
+    pub(super) fn await_kernels(&self) -> Outcome<()> {
+        let (client, backend) = (self.lab.client(), self.lab.backend());
+        let ways = [
+            (&client, SERVER_V4),
+            (&client, SERVER_V6),
+            (&backend, SERVER_TO_BACKENDS),
+        ];
+        for (from, to) in ways {
+            let refused = || {
+                let tried = TcpStream::connect_timeout(&(to, NOBODY).into(), LOOK_AT_LEAST);
+                tried.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+            };
+            let what = format!("the kernel at {to} to be reached");
+            self.daemon
+                .until(AF_XDP_AGAIN, &what, || from.run(refused))?;
+        }
+        Ok(())
     }
 
     /// Awaits that frames come by AF_XDP from clients, and go by it to backends.

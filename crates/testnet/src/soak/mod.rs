@@ -158,6 +158,7 @@ impl Soak {
         fault.begin(&mut self.ground).during("beginning it")?;
         self.ground.daemon.watch_for(step.hold)?;
         fault.clear(&mut self.ground).during("clearing it")?;
+        self.ground.await_kernels()?;
         let cleared = Instant::now();
         if harm == Harm::UntilItClears {
             self.ground.daemon.watch_for(NORMAL_AGAIN)?;

@@ -28,13 +28,15 @@ pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome
     ground.await_af_xdp()?;
     ground.load.leave_backends_out()?;
     let rate = lossless_rate(&mut ground, rate.unwrap_or(HIGHEST))?;
-    let before = KernelDrops::of(&ground.lab.server())?;
+    let before = kernel_drops(&ground)?;
     let totals = restarted(&mut ground, rate)?;
     let name = format!("{RESTARTS} restarts at {rate} queries a second");
     if !is_lossless(&totals) {
-        let dropped = KernelDrops::of(&ground.lab.server())?.since(&before);
+        let [server, client] = kernel_drops(&ground)?;
+        let server = server.since(&before[0]);
+        let client = client.since(&before[1]);
         let text = format!(
-            "{name}: {totals:?}, {} unanswered; dropped by the server's kernel: {dropped}; by the last process: {}\n{}",
+            "{name}: {totals:?}, {} unanswered; dropped by the server's kernel: {server}; by the clients': {client}; by the last process: {}\n{}",
             totals.sent - totals.right,
             drops(&ground)?,
             ground.last_lines()
@@ -99,4 +101,12 @@ fn drops(ground: &Ground) -> Outcome<String> {
         .map(Row::to_string)
         .collect();
     Ok(some.join(", "))
+}
+
+/// What the kernels of the server and of its clients have dropped.
+fn kernel_drops(ground: &Ground) -> Outcome<[KernelDrops; 2]> {
+    Ok([
+        KernelDrops::of(&ground.lab.server())?,
+        KernelDrops::of(&ground.lab.client())?,
+    ])
 }

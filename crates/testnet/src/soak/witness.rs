@@ -21,8 +21,12 @@ use crate::{Failure, Outcome};
 const EVERY_UDP: Duration = Duration::from_millis(10);
 const EVERY_TCP: Duration = Duration::from_millis(100);
 
-/// A query without an answer for so long is lost; a second answer is looked for as long.
+/// A query without an answer for so long is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A port is kept so long: for a second answer to be seen, and for none that is late to meet the next query from there. While a
+/// neighbour does not answer, the kernel holds packets for three seconds (three probes of one second, ip-sysctl.rst).
+const KEPT: Duration = Duration::from_secs(4);
 
 /// Over TCP: the kernel sends what was lost on the way again, a SYN after a second (RFC 6298 section 2: "the sender SHOULD set
 /// RTO <- 1 second").
@@ -166,8 +170,15 @@ impl Book {
 
     fn close(&self, at: Instant, fate: Fate) {
         let mut book = lock(&self.0);
-        if let Some(asked) = book.iter_mut().rev().find(|asked| asked.at == at) {
-            asked.fate = fate;
+        match book.iter_mut().rev().find(|asked| asked.at == at) {
+            Some(asked) => asked.fate = fate,
+            // What is wrong is told even of a query that was judged and forgotten.
+            None if matches!(fate, Fate::Wrong(_)) => book.push(Asked {
+                at,
+                what: "a query judged before".to_owned(),
+                fate,
+            }),
+            None => {}
         }
     }
 }
@@ -237,6 +248,7 @@ struct InFlight {
     question: Question,
     at: Instant,
     is_answered: bool,
+    is_given_up: bool,
 }
 
 fn ask_by_udp(book: &Book, end: &AtomicBool) {
@@ -251,10 +263,14 @@ fn ask_by_udp(book: &Book, end: &AtomicBool) {
         }
         wait_for_any(&flights, next);
         flights.iter_mut().for_each(|flight| flight.collect(book));
-        while let Some(first) = flights.front()
-            && first.at.elapsed() > PATIENCE
+        flights
+            .iter_mut()
+            .for_each(|flight| flight.give_up_when_late(book));
+        while flights
+            .front()
+            .is_some_and(|first| first.at.elapsed() > KEPT)
         {
-            flights.pop_front().expect("there is one").close(book);
+            flights.pop_front();
         }
     }
 }
@@ -276,6 +292,7 @@ fn send(book: &Book, number: u64) -> Option<InFlight> {
             question,
             at,
             is_answered: false,
+            is_given_up: false,
         }),
         Err(_) => {
             book.close(at, Fate::NotSent);
@@ -301,17 +318,22 @@ impl InFlight {
         let mut octets = [0; 1_500];
         // An error is an ICMP message: not an answer, and the wait goes on.
         while let Ok(length) = self.socket.recv(&mut octets) {
+            let answer = &octets[..length];
             let fate = match self.is_answered {
-                false => self.question.judge(&octets[..length], self.at.elapsed()),
+                false => self.question.judge(answer, self.at.elapsed()),
                 true => Fate::Wrong("a second answer".to_owned()),
             };
             self.is_answered = true;
-            book.close(self.at, fate);
+            // Lost is lost, however late it comes.
+            if !self.is_given_up || matches!(fate, Fate::Wrong(_)) {
+                book.close(self.at, fate);
+            }
         }
     }
 
-    fn close(self, book: &Book) {
-        if !self.is_answered {
+    fn give_up_when_late(&mut self, book: &Book) {
+        if !self.is_answered && !self.is_given_up && self.at.elapsed() > PATIENCE {
+            self.is_given_up = true;
             book.close(self.at, Fate::Lost("no answer".to_owned()));
         }
     }
