@@ -146,6 +146,11 @@ impl Shard {
     }
 
     #[inline]
+    pub fn writers(&self) -> Writers {
+        self.writers
+    }
+
+    #[inline]
     pub fn count(&self, counter: Counter) {
         self.add(counter, 1);
     }

@@ -65,6 +65,10 @@ pub(crate) enum Scene {
     Forward,
     /// A zone of 1,000 names has the answer: one address.
     Authority,
+    /// The same zone signed with ECDSA P-256, asked with DO: the address and its signature.
+    Signed,
+    /// Names that are not there, asked with DO: SOA and three NSEC3 records with their signatures.
+    Absent,
     /// As `Hit`, behind a rule of a million suffixes, none of which matches.
     Suffixes,
     /// As `Hit`, behind a rule of a million prefixes, none of which matches.
@@ -72,13 +76,15 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    pub(crate) const ALL: [(&str, Scene); 8] = [
+    pub(crate) const ALL: [(&str, Scene); 10] = [
         ("refused", Scene::Refused),
         ("blocked", Scene::Blocked),
         ("deep", Scene::Deep),
         ("hit", Scene::Hit),
         ("forward", Scene::Forward),
         ("authority", Scene::Authority),
+        ("signed", Scene::Signed),
+        ("absent", Scene::Absent),
         ("suffixes", Scene::Suffixes),
         ("prefixes", Scene::Prefixes),
     ];
@@ -86,9 +92,14 @@ impl Scene {
     fn configuration(self) -> &'static str {
         match self {
             Scene::Refused => REFUSE,
-            Scene::Authority => SERVE,
+            Scene::Authority | Scene::Signed | Scene::Absent => SERVE,
             _ => BALANCE,
         }
+    }
+
+    /// Whether the zone is signed, and signatures are asked for.
+    fn is_signed(self) -> bool {
+        matches!(self, Scene::Signed | Scene::Absent)
     }
 
     /// Whether the cache has the answers.
@@ -132,7 +143,7 @@ const NOW: Now = Now(1_000_000_000);
 impl Ground {
     /// Everything is allocated here, and everything that fills up as it is used is used once.
     pub(crate) fn new(scene: Scene) -> Ground {
-        let mut config = configuration(scene.configuration());
+        let mut config = configuration(scene);
         config.rules.splice(0..0, scene.first_rule());
         let mut random = Random::from_seed(7);
         let servers = Arc::new(Servers::default());
@@ -164,6 +175,8 @@ impl Ground {
             Scene::Refused => vec![query(b"\x03www\x07example\x03com\x00")],
             Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
             Scene::Deep => vec![query(&deep())],
+            Scene::Signed => (0..NAMES as u32).map(signed).collect(),
+            Scene::Absent => (0..NAMES as u32).map(absent).collect(),
             _ => (0..NAMES as u32).map(numbered).collect(),
         };
         if self.scene.hits() {
@@ -290,11 +303,11 @@ impl Ground {
     }
 }
 
-fn configuration(text: &str) -> Config {
+fn configuration(scene: Scene) -> Config {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("stages.lua");
-    std::fs::write(&file, text).expect("a file");
-    std::fs::write(directory.path().join("zone"), zone()).expect("a file");
+    std::fs::write(&file, scene.configuration()).expect("a file");
+    std::fs::write(directory.path().join("zone"), zone(scene.is_signed())).expect("a file");
     let state = load(Some(&file), &Overrides::default(), Purpose::Serve, None);
     let state = state.unwrap_or_else(|error| panic!("{error}"));
     let state = Arc::new(state);
@@ -310,13 +323,56 @@ fn configuration(text: &str) -> Config {
     config
 }
 
+/// The hash of example.com, without salt and iterations (RFC 5155 §5).
+const HASH_OF_APEX: &str = "onib9mgub9h0rml3cdf5bgrj59dkjhvk";
+
 /// A zone with an address for each numbered name.
-fn zone() -> String {
-    let mut text = String::from("@ 3600 SOA ns hostmaster 1 7200 3600 1209600 300\n@ 3600 NS ns\n");
+fn zone(is_signed: bool) -> String {
+    let mut text = String::new();
+    let mut add = |owner: &str, kind: &str, data: &str| {
+        let _ = writeln!(text, "{owner} 3600 {kind} {data}");
+        if is_signed {
+            let _ = writeln!(text, "{owner} 3600 RRSIG {}", signature(kind));
+        }
+    };
+    add("@", "SOA", "ns hostmaster 1 7200 3600 1209600 300");
+    add("@", "NS", "ns");
     for number in 0..NAMES {
-        let _ = writeln!(text, "{number:08x} 3600 A 192.0.2.1");
+        add(&format!("{number:08x}"), "A", "192.0.2.1");
+    }
+    if is_signed {
+        add("@", "NSEC3PARAM", "1 0 0 -");
+        let hashes = chain();
+        let next = hashes.iter().cycle().skip(1);
+        for (own, next) in hashes.iter().zip(next) {
+            add(own, "NSEC3", &format!("1 0 0 - {next} A RRSIG"));
+        }
     }
     text
+}
+
+/// As many hashes as names, evenly apart, and that of the apex: what covers a name is found no faster and no slower than if
+/// they were those of the names.
+fn chain() -> Vec<String> {
+    let hash = |number: usize| {
+        let high = (number as u64 * (u64::MAX / NAMES as u64)) >> 4;
+        let digits = (0..32_u32).map(|place| match place {
+            // Twelve digits of five bits.
+            0..12 => b"0123456789abcdefghijklmnopqrstuv"[(high >> (55 - 5 * place) & 31) as usize],
+            _ => b'7',
+        });
+        digits.map(char::from).collect()
+    };
+    let mut hashes: Vec<String> = (0..NAMES).map(hash).collect();
+    hashes.push(HASH_OF_APEX.to_owned());
+    hashes.sort_unstable();
+    hashes
+}
+
+/// What looks like a signature of ECDSA P-256 (RFC 6605 §4): 64 octets.
+fn signature(kind: &str) -> String {
+    let octets = "Qm9n".repeat(21);
+    format!("{kind} 13 3 3600 20361122000000 20261122000000 12345 example.com. {octets}QQ==")
 }
 
 /// Entries of a large list.
@@ -356,10 +412,15 @@ fn many_prefixes() -> NetmaskGroupRule {
 
 /// A query with EDNS and RD, as resolvers and `dig` send them.
 fn query(name: &[u8]) -> Vec<u8> {
+    query_with(name, false)
+}
+
+fn query_with(name: &[u8], dnssec_ok: bool) -> Vec<u8> {
     let name = Name::parse(name).expect("a name");
     let flags = QueryFlags {
         recursion_desired: true,
         payload_size: Some(1_232),
+        dnssec_ok,
         ..QueryFlags::default()
     };
     let mut buffer = vec![0; 300];
@@ -378,9 +439,24 @@ fn deep() -> Vec<u8> {
 
 /// A query for a name of its own: eight hexadecimal digits under example.com.
 fn numbered(number: u32) -> Vec<u8> {
+    query(&numbered_name(number))
+}
+
+fn numbered_name(number: u32) -> [u8; 22] {
     let mut name = *b"\x0800000000\x07example\x03com\x00";
     write_number(&mut name[1..9], number);
-    query(&name)
+    name
+}
+
+/// The same with DO.
+fn signed(number: u32) -> Vec<u8> {
+    query_with(&numbered_name(number), true)
+}
+
+/// A name that no zone here has, its digits as good as random.
+fn absent(number: u32) -> Vec<u8> {
+    let number = number.wrapping_mul(0x9e37_79b9) | 0x1000_0000;
+    query_with(&numbered_name(number), true)
 }
 
 fn write_number(digits: &mut [u8], number: u32) {

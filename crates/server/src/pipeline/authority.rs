@@ -73,6 +73,8 @@ impl Reply {
         // The upper bits of the code go into the OPT record, which comes later.
         let (message, parts) = (&mut *query.message, &query.parts);
         let length = wire::answer::with_rcode(message, parts, rcode & 15, EdnsPolicy::Omit);
+        // Nobody here recurses.
+        respond::edit_header(message, |header| header.set_ra(false));
         Reply {
             length,
             rcode,
@@ -240,8 +242,6 @@ fn send<'c>(
             Fate::Slipped => reply = slip(query, reply, wishes),
         }
     }
-    // Nobody here recurses.
-    respond::edit_header(query.message, |header| header.set_ra(false));
     let length = edns::append(query, &mut reply, wishes, config);
     authority
         .statistics

@@ -1,7 +1,7 @@
 //! Proofs of what is not there (RFC 4035 §3.1.3, RFC 5155 §7.2): stored NSEC and NSEC3 records, each once.
 
 use super::writer::{Full, Placed, Section};
-use super::{ALIASES_MAX, Home, Response};
+use super::{ALIASES_MAX, Response};
 use crate::zone::names::parent;
 use crate::zone::nsec3::{self, Chain};
 use crate::zone::parts::{NONE, Node, OPTED_OUT, Rrset};
@@ -269,10 +269,5 @@ impl<'z> Response<'z, '_> {
             self.prove_expansion(zone, expansion.zone, &absent)?;
         }
         Ok(())
-    }
-
-    /// A home that is loaded, taken apart.
-    pub(super) fn loaded(home: Option<Home<'z>>) -> Option<(&'z Zone, u32)> {
-        home.and_then(|home| Some((home.zone?, home.number)))
     }
 }

@@ -13,14 +13,14 @@ mod zones;
 
 pub use zones::Zones;
 
-use crate::zone::Zone;
 use crate::zone::parts::{DELEGATION, DNAME, Node, OWNER_ITSELF, RECORD_HEADER_LENGTH, Rrset};
+use crate::zone::{Found, Zone};
 use denial::{Absent, Expansion};
 use wire::codes::{class, qtype, rcode};
 use wire::message::QueryParts;
 use wire::name::compressed::expand;
 use wire::name::{NAME_LENGTH_MAX, Name};
-use writer::{Full, Placed, Section, Writer};
+use writer::{AA, Full, Placed, QR, Section, TC, Writer};
 use zones::Home;
 
 /// Aliases that one answer follows, each a CNAME record: what a resolver would follow anyway, and an end to loops.
@@ -68,37 +68,64 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     if parts.qclass != class::IN {
         return Outcome::NotServed;
     }
-    // Whoever makes the name elsewhere copies it here: 255 octets.
+    let mut name = [0; NAME_LENGTH_MAX];
+    let asked = parts.qname(message).to_lowercase(&mut name).as_bytes();
+    let labels = usize::from(parts.labels);
+    let Some(home) = zones.find(asked, labels, parts.qtype == qtype::DS) else {
+        return Outcome::NotServed;
+    };
+    let number = home.number as usize;
+    let Some(zone) = home.zone else {
+        return Outcome::NotLoaded { zone: number };
+    };
+    let found = zone.find(asked, labels);
+    let signed = parts.edns.is_some_and(|edns| edns.dnssec_ok);
+    let mut writer = Writer::new(message, parts.question_end.into(), limit);
+    if let Some(length) = at_once(&mut writer, &found, parts.qtype, signed) {
+        return Outcome::Answered(Answered {
+            length,
+            rcode: 0,
+            truncated: false,
+            zone: number,
+            no_data: false,
+            origin: found.node.at,
+        });
+    }
     let mut response = Response {
         zones,
-        writer: Writer::new(message, parts.question_end.into(), limit),
+        writer,
         qtype: parts.qtype,
-        signed: parts.edns.is_some_and(|edns| edns.dnssec_ok),
-        name: [0; NAME_LENGTH_MAX],
-        labels: parts.labels.into(),
+        signed,
+        labels,
         placed: Placed {
             at: wire::message::HEADER_LENGTH,
-            length: parts.qname_length.into(),
+            length: asked.len(),
         },
+        name,
         origin: 0,
         authoritative: true,
         referral: false,
         extra: None,
         trail: None,
     };
-    let asked = parts.qname(response.writer.message);
-    let name = asked.to_lowercase(&mut response.name);
-    let for_parent = parts.qtype == qtype::DS;
-    let home = zones.find(name.as_bytes(), parts.labels.into(), for_parent);
-    let Some(home) = home else {
-        return Outcome::NotServed;
-    };
-    let zone = home.number as usize;
-    if home.zone.is_none() {
-        return Outcome::NotLoaded { zone };
+    let outcome = response.fill(home.number, zone, found);
+    Outcome::Answered(response.finish(outcome, number))
+}
+
+/// The way of most answers: the name is there, and has an RRset of the type asked for, which is all there is to say. `None`:
+/// it is not so simple, and nothing is written.
+#[inline]
+fn at_once(writer: &mut Writer<'_>, found: &Found<'_>, kind: u16, signed: bool) -> Option<usize> {
+    // No RRset has one of the types that stand for others, ANY and RRSIG.
+    if !found.exact() || found.node.cut().is_some() {
+        return None;
     }
-    let outcome = response.fill(home);
-    Outcome::Answered(response.finish(outcome, zone))
+    let rrset = found
+        .node
+        .rrset(kind)
+        .filter(|rrset| !rrset.has_targets())?;
+    writer.put_direct(&rrset, signed)?;
+    Some(writer.finish(QR | AA))
 }
 
 /// An answer in the making.
@@ -189,9 +216,9 @@ enum Step {
 }
 
 impl<'z> Response<'z, '_> {
-    /// Writes all sections; the response code.
-    fn fill(&mut self, home: Home<'z>) -> Result<u16, Full> {
-        let rcode = self.chain(home)?;
+    /// Writes all sections, the name asked for being found; the response code.
+    fn fill(&mut self, number: u32, zone: &'z Zone, found: Found<'z>) -> Result<u16, Full> {
+        let rcode = self.chain(number, zone, found)?;
         if self.signed {
             self.prove_expansions()?;
         }
@@ -212,19 +239,9 @@ impl<'z> Response<'z, '_> {
         let rcode = outcome.unwrap_or(rcode::NOERROR) as u8;
         let no_data =
             !truncated && rcode == 0 && !self.referral && self.writer.count(Section::Answer) == 0;
-        let authoritative = self.authoritative;
-        let length = self.writer.finish(|header| {
-            header.set_qr(true);
-            header.set_aa(authoritative);
-            header.set_tc(truncated);
-            header.set_ra(false);
-            header.set_z(false);
-            // RFC 4035 §3.1.6: "A security-aware name server SHOULD clear the CD bit when composing an authoritative
-            // response", and sets AD only where all was checked.
-            header.set_ad(false);
-            header.set_cd(false);
-            header.set_rcode(rcode);
-        });
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = QR | flag(self.authoritative, AA) | flag(truncated, TC) | u16::from(rcode);
+        let length = self.writer.finish(flags);
         Answered {
             length,
             rcode,
@@ -236,26 +253,41 @@ impl<'z> Response<'z, '_> {
     }
 
     /// The answer section, over aliases from name to name, and what ends it.
-    fn chain(&mut self, home: Home<'z>) -> Result<u16, Full> {
-        let mut home = Some(home);
+    fn chain(
+        &mut self,
+        mut number: u32,
+        mut zone: &'z Zone,
+        mut found: Found<'z>,
+    ) -> Result<u16, Full> {
         for step in 0..=ALIASES_MAX {
-            // An alias to what is not served here, or not yet: the client goes on from there.
-            let Some((zone, number)) = Self::loaded(home) else {
-                break;
-            };
-            match self.step(zone, number, step == ALIASES_MAX)? {
+            match self.step(zone, number, found, step == ALIASES_MAX)? {
                 Step::Done(rcode) => return Ok(rcode),
                 Step::Follow => {}
             }
             let name = &self.name[..self.placed.length];
-            home = self.zones.find(name, self.labels, self.qtype == qtype::DS);
+            let home = self.zones.find(name, self.labels, self.qtype == qtype::DS);
+            // An alias to what is not served here, or not yet: the client goes on from there.
+            let Some(Home {
+                number: next,
+                zone: Some(home),
+            }) = home
+            else {
+                break;
+            };
+            (number, zone) = (next, home);
+            found = zone.find(name, self.labels);
         }
         Ok(rcode::NOERROR)
     }
 
     /// One name: RFC 1034 §4.3.2, step 3.
-    fn step(&mut self, zone: &'z Zone, number: u32, last: bool) -> Result<Step, Full> {
-        let found = zone.find(&self.name[..self.placed.length], self.labels);
+    fn step(
+        &mut self,
+        zone: &'z Zone,
+        number: u32,
+        found: Found<'z>,
+        last: bool,
+    ) -> Result<Step, Full> {
         let node = found.node;
         self.origin = node.cut().map_or(node.at, |cut| cut.at);
         if let Some(cut) = node.cut() {
@@ -287,9 +319,11 @@ impl<'z> Response<'z, '_> {
         if node.has(DNAME) {
             return self.redirect(number, node, last);
         }
-        let name = self.name;
+        let mut name = [0; NAME_LENGTH_MAX];
+        let name = &mut name[..self.placed.length];
+        name.copy_from_slice(&self.name[..self.placed.length]);
         let absent = Absent {
-            name: &name[..self.placed.length],
+            name,
             placed: self.placed,
             encloser: node.at,
             next_closer_at: found.next_closer_at,
@@ -372,12 +406,14 @@ impl<'z> Response<'z, '_> {
                     .writer
                     .put(Section::Answer, &rrset, owner, self.signed)?,
             };
-            self.extra = Some(Extra {
-                rrset,
-                body_at,
-                owner,
-                cut: None,
-            });
+            if rrset.has_targets() {
+                self.extra = Some(Extra {
+                    rrset,
+                    body_at,
+                    owner,
+                    cut: None,
+                });
+            }
             return Ok(Given::Whole);
         }
         self.give_alias(node, last)

@@ -1,7 +1,15 @@
 //! Copies RRsets behind the question of a message and moves their pointers.
 
 use crate::zone::parts::{POINTER_MAX, RECORD_HEADER_LENGTH, Rrset, wire_u16};
-use wire::message::{HEADER_LENGTH, Header};
+use wire::message::HEADER_LENGTH;
+
+/// In the header's second word: this is a response.
+pub(super) const QR: u16 = 0x8000;
+pub(super) const AA: u16 = 0x0400;
+pub(super) const TC: u16 = 0x0200;
+/// What an answer has of the query's: opcode and RD. RFC 4035 §3.1.6: "A security-aware name server SHOULD clear the CD bit
+/// when composing an authoritative response", and sets AD only where all was checked.
+const KEPT_FLAGS: u16 = 0x7900;
 
 /// The sections of an answer, as places in the counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,17 +61,19 @@ impl<'m> Writer<'m> {
         self.counts = [0; 3];
     }
 
-    /// The counts of records in the header, and the flags.
-    pub(super) fn finish(&mut self, flags: impl FnOnce(&mut Header)) -> usize {
-        let mut header = Header::read(self.message).expect("a query has a header");
-        flags(&mut header);
-        header.set_question_count(1);
-        header.set_answer_count(self.counts[0]);
-        header.set_authority_count(self.counts[1]);
-        header.set_additional_count(self.counts[2]);
-        header
-            .write(self.message)
-            .expect("it was just read from there");
+    /// Makes the query's header that of an answer with these flags and response code, and with the counts of what was
+    /// written; the message's length.
+    #[inline]
+    pub(super) fn finish(&mut self, flags: u16) -> usize {
+        let header: &mut [u8; HEADER_LENGTH] = self
+            .message
+            .first_chunk_mut()
+            .expect("a query has a header");
+        let asked = u16::from_be_bytes([header[2], header[3]]);
+        let [answer, authority, additional] = self.counts.map(u64::from);
+        let counts = 1 << 48 | answer << 32 | authority << 16 | additional;
+        header[2..4].copy_from_slice(&(asked & KEPT_FLAGS | flags).to_be_bytes());
+        header[4..].copy_from_slice(&counts.to_be_bytes());
         self.at
     }
 
@@ -94,6 +104,21 @@ impl<'m> Writer<'m> {
         self.at = at + body.len();
         self.counts[section as usize] += rrset.count(signed);
         Ok(at)
+    }
+
+    /// Puts an RRset of the question's own name right behind the question: as it is stored. `None`: it does not fit whole.
+    #[inline]
+    pub(super) fn put_direct(&mut self, rrset: &Rrset<'_>, signed: bool) -> Option<()> {
+        debug_assert_eq!(self.at, rrset.body_base());
+        let body = rrset.body(signed);
+        let end = self.at + body.len();
+        if end > self.end {
+            return None;
+        }
+        self.message[self.at..end].copy_from_slice(body);
+        self.at = end;
+        self.counts[Section::Answer as usize] += rrset.count(signed);
+        Some(())
     }
 
     /// Appends the signatures of an RRset without it.

@@ -1,7 +1,7 @@
 //! The zones of a server, found by the names in them.
 
 use crate::zone::Zone;
-use crate::zone::names::labels;
+use crate::zone::names::{labels, same};
 use hashbrown::HashTable;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use std::hash::{BuildHasher, RandomState};
@@ -14,6 +14,8 @@ pub struct Zones {
     table: HashTable<u32>,
     /// Bit *n* is set where an apex of *n* labels is.
     depths: u128,
+    /// The labels of the only apex, if there is one: it is compared, not hashed.
+    only: Option<u8>,
     keys: RapidSecrets,
 }
 
@@ -48,7 +50,9 @@ impl Zones {
     }
 
     fn add(&mut self, apex: Box<[u8]>, zone: Option<Arc<Zone>>) {
-        self.depths |= 1 << labels(&apex);
+        let depth = labels(&apex);
+        self.depths |= 1 << depth;
+        self.only = self.entries.is_empty().then_some(depth as u8);
         let hash = self.hash(&apex);
         self.entries.push(Entry { apex, zone });
         let (entries, keys) = (&self.entries, &self.keys);
@@ -118,8 +122,15 @@ impl Zones {
     ///
     /// RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts", and whoever serves both sides answers
     /// from there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
+        match self.only {
+            Some(depth) => self.find_only(name, labels, depth.into()),
+            None => self.find_among(name, labels, for_parent),
+        }
+    }
+
+    fn find_among(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
         let mut own = None;
         let (mut suffix, mut depth) = (name, labels);
         loop {
@@ -142,12 +153,32 @@ impl Zones {
     }
 }
 
+impl Zones {
+    /// The same where there is one zone, whose apex has so many labels.
+    #[inline]
+    fn find_only(&self, name: &[u8], labels: usize, depth: usize) -> Option<Home<'_>> {
+        let entry = self.entries.first()?;
+        let start = name.len().checked_sub(entry.apex.len())?;
+        // The same octets may begin within a label.
+        let mut at = 0;
+        for _ in depth..labels {
+            at += 1 + usize::from(name[at]);
+        }
+        let is_below = at == start && same(&name[start..], &entry.apex);
+        is_below.then_some(Home {
+            number: 0,
+            zone: entry.zone.as_deref(),
+        })
+    }
+}
+
 impl Default for Zones {
     fn default() -> Zones {
         Zones {
             entries: Vec::new(),
             table: HashTable::new(),
             depths: 0,
+            only: None,
             keys: RapidSecrets::seed(RandomState::new().hash_one(0)),
         }
     }

@@ -172,7 +172,7 @@ impl Zone {
 
     /// Where `name`, in lower case, of so many labels, at or below the apex, is or would be. One probe for each label more
     /// than the closest encloser has, but none for labels beyond the zone's deepest name.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, name: &[u8], labels: usize) -> Found<'_> {
         let apex_at = name.len() - self.apex.len();
         let (mut at, mut next_closer_at) = (0, 0);

@@ -221,6 +221,12 @@ impl<'z> Rrset<'z> {
         places.map(|place| u16::from_le_bytes(*place).into())
     }
 
+    /// Whether its data have names whose addresses are useful.
+    #[inline]
+    pub(crate) fn has_targets(&self) -> bool {
+        self.targets > 0
+    }
+
     /// Names within data whose addresses are useful: their places in the body, and their nodes.
     #[inline]
     pub(crate) fn targets(&self) -> impl Iterator<Item = (u16, Node<'z>)> + use<'z> {

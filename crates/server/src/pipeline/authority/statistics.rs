@@ -10,7 +10,7 @@
 //! ```
 
 use super::Reply;
-use crate::counters::Shard;
+use crate::counters::{Shard, Writers};
 use crate::pipeline::query::{Protocol, Query, Way};
 use crate::words;
 use std::net::SocketAddr;
@@ -231,34 +231,55 @@ impl Statistics {
         let Some(cells) = self.cells(reply.zone, shard) else {
             return;
         };
-        let count = |cell: usize, number: usize| shard.bump(&cells[cell], number as u64);
-        let kind = query.parts.qtype;
-        let operation = operation(query.message[2], kind);
-        let way = (query.protocol, query.way);
-        count(PROTOCOL + protocol(way, query.client), 1);
-        count(OPERATION + operation, 1);
-        count(REQUEST_BYTES + operation.min(2), query.length);
-        if operation == 0 {
-            count(QUERY_TYPE + usize::from(kind).min(TYPE_MAX + 1), 1);
-            count(QUERY_SIZE + (query.length / 16).min(QUERY_SIZES - 1), 1);
+        // Each way has its own copy of what follows, so that it is not looked for each counter who else writes it.
+        match shard.writers() {
+            Writers::One => tally(cells, query, reply, length, Writers::One),
+            Writers::Many => tally(cells, query, reply, length, Writers::Many),
         }
-        if let Some(edns) = query.parts.edns {
-            count(EDNS_PRESENCE, 1);
-            count(FLAG_PRESENCE, edns.dnssec_ok.into());
+    }
+}
+
+#[inline(always)]
+fn tally(
+    cells: &[AtomicU64; CELLS],
+    query: &Query<'_>,
+    reply: &Reply,
+    length: Option<usize>,
+    writers: Writers,
+) {
+    let count = |cell: usize, number: usize| {
+        writers.bump(&cells[cell], number as u64);
+    };
+    let kind = query.parts.qtype;
+    let operation = operation(query.message[2], kind);
+    let way = (query.protocol, query.way);
+    count(PROTOCOL + protocol(way, query.client), 1);
+    count(OPERATION + operation, 1);
+    count(REQUEST_BYTES + operation.min(2), query.length);
+    if operation == 0 {
+        count(QUERY_TYPE + usize::from(kind).min(TYPE_MAX + 1), 1);
+        count(QUERY_SIZE + (query.length / 16).min(QUERY_SIZES - 1), 1);
+    }
+    if let Some(edns) = query.parts.edns {
+        count(EDNS_PRESENCE, 1);
+        if edns.dnssec_ok {
+            count(FLAG_PRESENCE, 1);
         }
-        let Some(length) = length else {
-            return;
-        };
-        count(RESPONSE_BYTES + usize::from(operation != 0) * 2, length);
-        count(RESPONSE_CODE + response_code(reply.rcode), 1);
-        if operation == 0 {
-            count(REPLY_SIZE + (length / 16).min(REPLY_SIZES - 1), 1);
-        }
-        count(EDNS_PRESENCE + 1, reply.has_opt.into());
-        count(FLAG_PRESENCE + 1, reply.truncated.into());
-        if reply.no_data {
-            count(REPLY_NODATA + no_data(kind), 1);
-        }
+    }
+    let Some(length) = length else {
+        return;
+    };
+    count(RESPONSE_BYTES + usize::from(operation != 0) * 2, length);
+    count(RESPONSE_CODE + response_code(reply.rcode), 1);
+    if operation == 0 {
+        count(REPLY_SIZE + (length / 16).min(REPLY_SIZES - 1), 1);
+    }
+    count(EDNS_PRESENCE + 1, reply.has_opt.into());
+    if reply.truncated {
+        count(FLAG_PRESENCE + 1, 1);
+    }
+    if reply.no_data {
+        count(REPLY_NODATA + no_data(kind), 1);
     }
 }
 
