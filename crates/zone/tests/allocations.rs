@@ -10,6 +10,9 @@ mod sign;
 use ffi::{Counting, allocations};
 use ground::{Ground, QUESTIONS, REGISTRY};
 use sign::Chain;
+use wire::name::NameBuf;
+use zone::file::{Reader, Settings};
+use zone::zone::ZoneBuilder;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -27,6 +30,33 @@ fn no_answer_allocates() {
             assert_eq!(count, 0, "in 10 answers: {case}, {chain:?}");
         }
     }
+}
+
+/// Reading and compiling takes memory by the piece, not by the record: lists that double as they grow.
+#[test]
+fn a_record_that_is_loaded_allocates_nothing_of_its_own() {
+    let load = |names: usize| {
+        let text = ground::file(names);
+        let apex: NameBuf = "example.com.".parse().expect("a name");
+        let before = allocations();
+        let nothing = Box::new(|_: &str| Err(std::io::Error::other("nothing is included")));
+        let settings = Settings::new(apex.as_name());
+        let mut reader = Reader::new("zone", text.as_bytes(), nothing, settings);
+        let mut builder = ZoneBuilder::new(apex.as_name());
+        while let Some(record) = reader.read() {
+            builder
+                .push(record.expect("a record"))
+                .expect("of this zone");
+        }
+        let (zone, _) = builder.finish().expect("a zone");
+        assert_eq!(zone.names_count(), names + 1);
+        allocations() - before
+    };
+    let (few, many) = (load(1_000), load(8_000));
+    println!("{few} allocations for 1,000 names, {many} for 8,000");
+    // Doubling three times more, in a dozen lists.
+    assert!(many < few + 100, "{few} for 1,000 names, {many} for 8,000");
+    assert!(few < 400, "{few}");
 }
 
 /// Knot takes 400 to 500 octets for a signed name.

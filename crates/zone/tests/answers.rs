@@ -10,13 +10,16 @@ mod read;
 #[path = "answers/sign.rs"]
 mod sign;
 
-use generate::{Question, Scene, questions, scene};
+use ::wire::message::{QueryFlags, parse_query, write_query};
+use ::wire::name::Name;
+use generate::{Question, Scene, history, questions, scene, wire};
 use model::Model;
 use proptest::prelude::*;
 use read::{Message, Read};
-use wire::message::{QueryFlags, parse_query, write_query};
-use wire::name::Name;
+use std::sync::Arc;
 use zone::answer::{Answered, Outcome, Zones, answer};
+use zone::record::Record;
+use zone::transfer::{Change, apply};
 use zone::zone::Zone;
 
 /// The answer in octets, and what is said of it.
@@ -49,6 +52,21 @@ fn compiled(scene: &Scene) -> Zones {
     Zones::new(zones)
 }
 
+/// The step from one version of a zone to the next.
+fn change(old: &[Record], new: &[Record]) -> Change {
+    let soa = |records: &[Record]| records.iter().find(|record| record.kind == 6).cloned();
+    let without = |records: &[Record], others: &[Record]| -> Vec<Record> {
+        let differs = |record: &&Record| record.kind != 6 && !others.contains(record);
+        records.iter().filter(differs).cloned().collect()
+    };
+    Change {
+        from: soa(old).expect("a zone has one"),
+        removed: without(old, new),
+        to: soa(new).expect("a zone has one"),
+        added: without(new, old),
+    }
+}
+
 /// Whether all records of `cut` are in `whole`, and of each RRset all.
 fn is_part_of(cut: &Message, whole: &Message) -> bool {
     let sections = [
@@ -77,6 +95,34 @@ proptest! {
             let given = ask(&zones, question, 65_535);
             let given = given.map(|(octets, _)| read::message(&octets));
             prop_assert!(given == expected, "given {:#?}\nexpected {:#?}\n{:?} in\n{:?}", given, expected, question, scene);
+        }
+    }
+
+    /// A chain of changes, each carried out on what the ones before made: the changed names over the others, and what all of
+    /// them would be if they were compiled together.
+    #[test]
+    fn a_changed_zone_answers_as_the_obvious_one(versions in history(), questions in questions()) {
+        let apex = wire(&[]);
+        let name = Name::parse(&apex).expect("the apex");
+        let (zone, _) = Zone::build(name, versions[0].iter().cloned()).expect("a zone");
+        let mut zone = Arc::new(zone);
+        for pair in versions.windows(2) {
+            let change = change(&pair[0], &pair[1]);
+            let applied = apply::apply(&zone, std::slice::from_ref(&change));
+            let (changed, _) = applied.unwrap_or_else(|error| panic!("{error}: {change:?}"));
+            zone = Arc::new(changed);
+            let (fresh, _) = Zone::build(name, pair[1].iter().cloned()).expect("a zone");
+            prop_assert_eq!(zone.soa(), fresh.soa());
+            prop_assert_eq!(zone.records().collect::<Vec<_>>(), fresh.records().collect::<Vec<_>>());
+            prop_assert_eq!((zone.records_count(), zone.names_count()), (fresh.records_count(), fresh.names_count()));
+            let zones = Zones::new([(name.to_owned(), Some(Arc::clone(&zone)))]);
+            let scene = Scene { zones: vec![(apex.clone(), pair[1].clone())] };
+            let model = Model::new(&scene.zones);
+            for question in &questions {
+                let expected = model.answer(question);
+                let given = ask(&zones, question, 65_535).map(|(octets, _)| read::message(&octets));
+                prop_assert!(given == expected, "given {:#?}\nexpected {:#?}\n{:?} in\n{:?} after\n{:?}", given, expected, question, scene, change);
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 use super::writer::{Full, Placed, Section};
 use super::{ALIASES_MAX, Response};
 use crate::zone::names::parent;
-use crate::zone::nsec3::{self, Chain};
-use crate::zone::parts::{NONE, Node, OPTED_OUT, Rrset};
+use crate::zone::nsec3::{Chain, Proofs};
+use crate::zone::parts::{NONE, Node, Rrset};
 use crate::zone::{Denial, Zone, encode_hash};
 use wire::codes::qtype;
 use wire::name::NAME_LENGTH_MAX;
@@ -60,9 +60,10 @@ impl<'z> Response<'z, '_> {
             // RFC 5155 §7.2.3, §7.2.4, §7.2.7: the record that matches, or where opt-out left it out, "a closest provable
             // encloser proof".
             Denial::Nsec3(chain) => {
-                self.put_nsec3(zone, number, chain, node.proof(), near)?;
-                if node.has(OPTED_OUT) {
-                    self.put_nsec3(zone, number, chain, node.second_proof(), near)?;
+                let proofs = zone.proofs_of(node);
+                self.put_nsec3(zone, number, chain, proofs.first, near)?;
+                if proofs.opted_out {
+                    self.put_nsec3(zone, number, chain, proofs.second, near)?;
                 }
                 Ok(())
             }
@@ -93,7 +94,7 @@ impl<'z> Response<'z, '_> {
                 // RFC 5155 §7.2.2: "the closest encloser proof", and "an NSEC3 RR that covers the wildcard RR at the
                 // closest encloser".
                 let provable = self.prove_encloser(zone, number, chain, absent)?;
-                self.put_nsec3(zone, number, chain, provable.second_proof(), absent.placed)
+                self.put_nsec3(zone, number, chain, provable.second, absent.placed)
             }
         }
     }
@@ -143,28 +144,30 @@ impl<'z> Response<'z, '_> {
     }
 
     /// RFC 5155 §7.2.1: "An NSEC3 RR that matches the closest (provable) encloser", and one "that covers the "next closer"
-    /// name". Returns the encloser that was proved.
+    /// name". Returns what proves things about the encloser that was proved.
     fn prove_encloser(
         &mut self,
         zone: &'z Zone,
         number: u32,
         chain: &'z Chain,
         absent: &Absent<'_>,
-    ) -> Result<Node<'z>, Full> {
+    ) -> Result<Proofs, Full> {
         let encloser = zone.node(absent.encloser);
-        self.put_nsec3(zone, number, chain, encloser.proof(), absent.placed)?;
-        if !encloser.has(OPTED_OUT) {
+        let proofs = zone.proofs_of(encloser);
+        self.put_nsec3(zone, number, chain, proofs.first, absent.placed)?;
+        if !proofs.opted_out {
             self.put_covering(zone, number, chain, absent.next_closer(), absent.placed)?;
-            return Ok(encloser);
+            return Ok(proofs);
         }
-        self.put_nsec3(zone, number, chain, encloser.second_proof(), absent.placed)?;
+        self.put_nsec3(zone, number, chain, proofs.second, absent.placed)?;
         // The apex is never left out.
         let mut name = encloser.name();
         loop {
             name = parent(name);
             let provable = zone.find(name, crate::zone::names::labels(name)).node;
-            if !provable.has(OPTED_OUT) {
-                return Ok(provable);
+            let proofs = zone.proofs_of(provable);
+            if !proofs.opted_out {
+                return Ok(proofs);
             }
         }
     }
@@ -177,8 +180,7 @@ impl<'z> Response<'z, '_> {
         name: &[u8],
         near: Placed,
     ) -> Result<(), Full> {
-        let hash = chain.parameters.hash(name);
-        let covering = chain.at_or_before(zone.arena(), &hash);
+        let covering = zone.covering(chain, name);
         self.put_nsec3(zone, number, chain, covering, near)
     }
 
@@ -194,7 +196,7 @@ impl<'z> Response<'z, '_> {
             return Ok(());
         }
         let apex = zone.apex_wire().len();
-        let (hash, rrset) = nsec3::read(zone.arena(), chain.places[record as usize], apex);
+        let (hash, rrset) = zone.proof(chain, record);
         if !self.is_new(number, &rrset) {
             return Ok(());
         }

@@ -170,7 +170,7 @@ struct Fate {
 /// Several changes at once, to be carried out on the records of a zone one by one.
 ///
 /// ```text
-/// for record of the old zone: patch.keeps(record) → into the new zone
+/// for owner of patch.owners(): for record of the old zone's at owner: patch.keeps(record) → into the new zone
 /// patch.finish()? → these too; the SOA comes from patch.soa()
 /// ```
 pub struct Patch {
@@ -201,6 +201,9 @@ impl Patch {
             soa: last.to.clone(),
             error: None,
         };
+        // Its SOA record changes, whatever else does.
+        let apex = last.to.owner.to_ascii_lowercase().into();
+        patch.fates.insert(apex, Vec::new());
         for change in changes {
             change
                 .removed
@@ -250,6 +253,11 @@ impl Patch {
             }),
         }
         Ok(())
+    }
+
+    /// Owners of records that come or go, in lower case, and the apex.
+    pub fn owners(&self) -> impl Iterator<Item = &[u8]> {
+        self.fates.keys().map(|owner| &**owner)
     }
 
     /// Whether a record of the zone stays as it is; its SOA does not.

@@ -1,17 +1,19 @@
 //! Makes a compiled zone of records: they are gathered by name, names are sorted. [`assemble`] encodes them.
 
+mod amend;
 mod assemble;
 
 use super::fault::{Warning, ZoneError};
 use super::nsec3::{ITERATIONS_MAX, Parameters};
 use super::parts::NONE;
 use super::table::Keys;
-use super::{Zone, names, rdata};
+use super::{Zone, encode::Sorted, names, rdata};
 use crate::record::RecordRef;
+pub(crate) use amend::Changed;
 use assemble::Assembly;
 use hashbrown::HashTable;
 use wire::codes::{class, qtype};
-use wire::name::{Name, NameBuf};
+use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
 /// Takes records one by one, in any order, and makes a [`Zone`] of them. A record takes 16 octets and its data until then.
 pub struct ZoneBuilder {
@@ -50,26 +52,22 @@ struct Owner {
     last: u32,
 }
 
-/// One record of the owner that is being encoded, in the order in which they are wanted: by the type they are or sign.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Sorted<'r> {
-    kind: u16,
-    is_signature: bool,
-    data: &'r [u8],
-    ttl: u32,
-}
-
 impl ZoneBuilder {
     /// An empty zone.
     #[must_use]
     pub fn new(apex: Name<'_>) -> ZoneBuilder {
+        ZoneBuilder::with_keys(&apex.as_bytes().to_ascii_lowercase(), &Keys::random())
+    }
+
+    /// The same for names that are hashed with these keys; the apex in lower case.
+    fn with_keys(apex: &[u8], keys: &Keys) -> ZoneBuilder {
         ZoneBuilder {
-            apex: apex.as_bytes().to_ascii_lowercase().into(),
+            apex: apex.into(),
             octets: Vec::new(),
             records: Vec::new(),
             tree: Owners::default(),
             hashes: Owners::default(),
-            keys: Keys::random(),
+            keys: keys.clone(),
             warnings: Vec::new(),
         }
     }
@@ -86,8 +84,9 @@ impl ZoneBuilder {
             octets: record.owner.len(),
         })?;
         self.check(record, name)?;
-        let lowered = record.owner.to_ascii_lowercase();
-        if !names::is_within(&lowered, &self.apex) {
+        let mut lowered = [0; NAME_LENGTH_MAX];
+        let lowered = name.to_lowercase(&mut lowered).as_bytes();
+        if !names::is_within(lowered, &self.apex) {
             let (owner, apex) = (name.to_owned(), name_of(&self.apex));
             return Err(ZoneError::OutOfZone { owner, apex });
         }
@@ -100,7 +99,7 @@ impl ZoneBuilder {
         } else {
             &mut self.tree
         };
-        let owner = owners.find_or_add(&lowered, &self.keys, &mut self.octets);
+        let owner = owners.find_or_add(lowered, &self.keys, &mut self.octets);
         let stored = Stored {
             kind: record.kind,
             length: record.rdata.len() as u16,
@@ -142,11 +141,10 @@ impl ZoneBuilder {
                 octets,
             });
         }
-        let apex = name_of(&self.apex);
-        if kind == qtype::SOA && apex != name {
+        if kind == qtype::SOA && !record.owner.eq_ignore_ascii_case(&self.apex) {
             return Err(ZoneError::SoaElsewhere {
                 owner: owner(),
-                apex,
+                apex: name_of(&self.apex),
             });
         }
         let short = match kind {
@@ -171,12 +169,22 @@ impl ZoneBuilder {
     pub fn finish(mut self) -> Result<(Zone, Vec<Warning>), ZoneError> {
         self.tree.add_between(&self.apex, &self.keys, &self.octets);
         let order = self.tree.sorted(&self.octets);
-        let mut assembly = Assembly::new(&self);
+        let mut assembly = Assembly::new(&self, 0);
         let parameters = self.parameters(&mut assembly.warnings)?;
         let (chain, strays) = assembly.proofs(parameters)?;
         assembly.nodes(&order, chain.as_ref())?;
         let negative_soa_at = assembly.negative_soa()?;
         assembly.finish(chain, strays, negative_soa_at)
+    }
+
+    /// The owner of this name, in lower case, of records other than NSEC3.
+    fn owner(&self, name: &[u8]) -> Option<Owner> {
+        self.tree.get(name, &self.keys, &self.octets)
+    }
+
+    /// How many owners of NSEC3 records there are.
+    fn hashes_count(&self) -> usize {
+        self.hashes.list.len()
     }
 
     fn name(&self, owner: Owner) -> &[u8] {
@@ -207,7 +215,7 @@ impl ZoneBuilder {
 
     /// How the zone's names are hashed, if they are.
     fn parameters(&self, warnings: &mut Vec<Warning>) -> Result<Option<Parameters>, ZoneError> {
-        let Some(apex) = self.tree.get(&self.apex, &self.keys, &self.octets) else {
+        let Some(apex) = self.owner(&self.apex) else {
             return Ok(None);
         };
         let mut records = Vec::new();

@@ -11,6 +11,15 @@ use wire::message::HEADER_LENGTH;
 /// Names of one RRset that a later name may point into: more would make long RRsets slow to encode.
 const KNOWN_MAX: usize = 64;
 
+/// One record of the owner that is being encoded, in the order in which they are wanted: by the type they are or sign.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Sorted<'r> {
+    pub(super) kind: u16,
+    pub(super) is_signature: bool,
+    pub(super) data: &'r [u8],
+    pub(super) ttl: u32,
+}
+
 /// The records of one owner and type as they are read.
 pub(super) struct Source<'s> {
     /// In lower case.
@@ -19,9 +28,8 @@ pub(super) struct Source<'s> {
     /// Seconds.
     pub(super) ttl: u32,
     /// In canonical order, without duplicates.
-    pub(super) data: &'s [&'s [u8]],
-    /// TTL in seconds and data of each RRSIG.
-    pub(super) signatures: &'s [(u32, &'s [u8])],
+    pub(super) records: &'s [Sorted<'s>],
+    pub(super) signatures: &'s [Sorted<'s>],
 }
 
 /// Why records cannot be encoded.
@@ -53,11 +61,11 @@ impl Wanted {
     }
 }
 
-/// Encodes one RRset at the end of `arena`, and its header at `header_at`. Names within `apex` whose addresses are useful
+/// Encodes one RRset at the end of `arena`, whose first octet's place is `origin`, and its header at `header_at`. Names within `apex` whose addresses are useful
 /// are added to `wanted`.
 pub(super) fn encode(
     arena: &mut Vec<u8>,
-    header_at: usize,
+    (origin, header_at): (usize, usize),
     source: &Source<'_>,
     apex: &[u8],
     wanted: &mut Wanted,
@@ -71,15 +79,15 @@ pub(super) fn encode(
         pointers: Vec::new(),
         targets: Vec::new(),
     };
-    for data in source.data {
-        body.record(data, apex)?;
+    for record in source.records {
+        body.record(record.data, apex)?;
     }
     let (pointers, targets) = (body.pointers, body.targets);
     let length = length_of(arena, at)?;
     let signatures_at = arena.len();
-    for (ttl, data) in source.signatures {
-        push_header(arena, qtype::RRSIG, *ttl, data.len());
-        arena.extend(*data);
+    for signature in source.signatures {
+        push_header(arena, qtype::RRSIG, signature.ttl, signature.data.len());
+        arena.extend(signature.data);
     }
     let signatures_length = length_of(arena, signatures_at)?;
     for place in &pointers {
@@ -92,10 +100,10 @@ pub(super) fn encode(
         arena.extend(super::parts::NONE.to_le_bytes());
     }
     let header = &mut arena[header_at..header_at + RRSET_HEADER_LENGTH];
-    header[..4].copy_from_slice(&(at as u32).to_le_bytes());
+    header[..4].copy_from_slice(&((origin + at) as u32).to_le_bytes());
     let fields = [
         source.kind,
-        source.data.len() as u16,
+        source.records.len() as u16,
         length,
         source.signatures.len() as u16,
         signatures_length,

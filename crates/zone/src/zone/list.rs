@@ -1,10 +1,10 @@
 //! The records of a zone one by one: what a transfer sends and a zone file holds.
 
-use super::encode::encode_hash;
-use super::nsec3;
-use super::parts::{Node, Rrset};
-use super::{Denial, Zone, rdata};
+use super::encode::{decode_hash, encode_hash};
+use super::parts::{HASH_LENGTH, Node, OWNER_ITSELF, Rrset, proof_at};
+use super::{Zone, names, rdata};
 use crate::record::Record;
+use std::cmp::Ordering;
 use wire::codes::{class, qtype};
 use wire::message::{HEADER_LENGTH, Header, Records};
 use wire::name::compressed::expand;
@@ -25,12 +25,12 @@ impl Zone {
     /// Every record: the SOA record first, then names in canonical order, and at last the NSEC3 records. Owners are in
     /// lower case.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
-        let chain: &[u32] = match &self.denial {
-            Denial::Nsec3(chain) => &chain.places,
-            _ => &[],
-        };
-        let names = self.order.iter().flat_map(|at| of_node(self.node(*at)));
-        let proofs = chain.iter().chain(&self.strays);
+        let names = self.places().into_iter();
+        let names = names.flat_map(|at| of_node(self.node(at)));
+        let proofs = self.proof_numbers().into_iter();
+        let proofs = proofs.flat_map(|number| self.of_proof(number));
+        let strays = self.base.strays.iter();
+        let strays = strays.flat_map(|place| self.of_stray(*place));
         let soa = std::iter::once(self.soa_record());
         let mut first = true;
         let others = names.filter(move |record| {
@@ -38,46 +38,132 @@ impl Zone {
             first &= !skipped;
             !skipped
         });
-        soa.chain(others)
-            .chain(proofs.flat_map(|place| self.of_proof(*place)))
+        soa.chain(others).chain(proofs).chain(strays)
     }
 
-    fn of_proof(&self, place: u32) -> Vec<Record> {
-        let (hash, rrset) = nsec3::read(&self.arena, place, self.apex.len());
+    /// The records of one owner, in lower case.
+    pub(crate) fn records_of(&self, owner: &[u8]) -> Vec<Record> {
+        let mut records: Vec<Record> = self.node_of(owner).into_iter().flat_map(of_node).collect();
+        let number = hash_of(owner, &self.apex)
+            .zip(self.proving())
+            .and_then(|(hash, proving)| proving.matching(&hash));
+        if let Some(number) = number {
+            records.extend(self.of_proof(number));
+        }
+        let strays = self.base.strays.iter();
+        let strays = strays.flat_map(|place| self.of_stray(*place));
+        records.extend(strays.filter(|record| *record.owner == *owner));
+        records
+    }
+
+    /// Where the names are, in canonical order.
+    fn places(&self) -> Vec<u32> {
+        let Some(over) = &self.over else {
+            return self.base.order.to_vec();
+        };
+        let kept = self.base.order.iter().copied();
+        let kept = kept.filter(|at| !over.moved.has(*at));
+        let name = |at: u32| self.node(at).name();
+        merged(kept, over.order.iter().copied(), |one, other| {
+            names::canonical_order(name(one), name(other))
+        })
+    }
+
+    /// The numbers of the NSEC3 records of the chain, by hash.
+    fn proof_numbers(&self) -> Vec<u32> {
+        let Some(chain) = self.base.chain() else {
+            return Vec::new();
+        };
+        let count = chain.places.len() as u32;
+        let Some(over) = &self.over else {
+            return (0..count).collect();
+        };
+        let kept = (0..count).filter(|number| !over.proofs.gone.has(*number));
+        let added = (count..).take(over.proofs.added.len());
+        let hash = |number: u32| self.proof(chain, number).0;
+        merged(kept, added, |one, other| hash(one).cmp(hash(other)))
+    }
+
+    pub(super) fn of_proof(&self, number: u32) -> Vec<Record> {
+        let chain = self.base.chain().expect("who has a number has a chain");
+        self.with_hash(self.proof(chain, number))
+    }
+
+    fn of_stray(&self, place: u32) -> Vec<Record> {
+        self.with_hash(proof_at(self.arena(), place, self.apex.len()))
+    }
+
+    fn with_hash(&self, (hash, rrset): (&[u8; HASH_LENGTH], Rrset<'_>)) -> Vec<Record> {
         let owner = [&encode_hash(hash)[..], &self.apex].concat();
         records(&owner, rrset)
     }
 }
 
-fn of_node(node: Node<'_>) -> impl Iterator<Item = Record> {
+/// Two ascending lists as one.
+fn merged(
+    one: impl Iterator<Item = u32>,
+    other: impl Iterator<Item = u32>,
+    order: impl Fn(u32, u32) -> Ordering,
+) -> Vec<u32> {
+    let (mut one, mut other) = (one.peekable(), other.peekable());
+    let mut all = Vec::new();
+    while let (Some(first), Some(second)) = (one.peek(), other.peek()) {
+        let is_first = order(*first, *second).is_lt();
+        all.extend(if is_first { one.next() } else { other.next() });
+    }
+    all.extend(one.chain(other));
+    all
+}
+
+/// The hash that the owner of an NSEC3 record right below the apex stands for.
+pub(super) fn hash_of(owner: &[u8], apex: &[u8]) -> Option<[u8; HASH_LENGTH]> {
+    let label = usize::from(owner[0]);
+    (owner.len() == label + 1 + apex.len())
+        .then(|| decode_hash(&owner[1..=label]))
+        .flatten()
+}
+
+pub(super) fn of_node(node: Node<'_>) -> impl Iterator<Item = Record> {
     node.rrsets()
         .flat_map(move |rrset| records(node.name(), rrset))
 }
 
 /// Names of servers that belong in the zone and have no address there.
 pub(super) fn without_address(owner: &[u8], servers: Rrset<'_>) -> Vec<NameBuf> {
-    let has_address = |node: &Node<'_>| {
+    let has_address = |node: Node<'_>| {
         let kinds = [qtype::A, qtype::AAAA];
         kinds.into_iter().any(|kind| node.rrset(kind).is_some())
     };
-    let lacking = servers
-        .wanted()
-        .filter(|(_, node)| !node.as_ref().is_some_and(has_address));
-    let mut lacking = lacking
-        .map(|(place, _)| servers.body_base() + usize::from(place))
+    targets_of(owner, servers, |node| !node.is_some_and(has_address))
+}
+
+/// Names that the records of a name point to, which belong in the zone and are not there.
+pub(super) fn missing(node: Node<'_>) -> Vec<NameBuf> {
+    let missing = |rrset| targets_of(node.name(), rrset, |node| node.is_none());
+    node.rrsets().flat_map(missing).collect()
+}
+
+/// Names that an RRset points to, within the zone, whose node is as wanted.
+fn targets_of(
+    owner: &[u8],
+    rrset: Rrset<'_>,
+    is_wanted: impl Fn(Option<Node<'_>>) -> bool,
+) -> Vec<NameBuf> {
+    let wanted = rrset.wanted().filter(|(_, node)| is_wanted(*node));
+    let mut places = wanted
+        .filter(|(place, _)| *place != OWNER_ITSELF)
+        .map(|(place, _)| rrset.body_base() + usize::from(place))
         .peekable();
-    if lacking.peek().is_none() {
+    if places.peek().is_none() {
         return Vec::new();
     }
-    let message = message_of(owner, servers);
+    let message = message_of(owner, rrset);
     let mut buffer = [0; NAME_LENGTH_MAX];
-    lacking
-        .filter_map(|at| {
-            expand(&message, at, &mut buffer)
-                .ok()
-                .map(|name| name.to_owned())
-        })
-        .collect()
+    let names = places.filter_map(|at| {
+        let name = expand(&message, at, &mut buffer).ok()?;
+        Some(name.to_owned())
+    });
+    names.collect()
 }
 
 /// An RRset's body behind a question for its owner, where its pointers are right.

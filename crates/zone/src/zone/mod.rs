@@ -4,6 +4,8 @@
 //! delegation above, the wildcard below, the NSEC3 records that prove things about it) is written down at every name when
 //! the zone is made. [`parts`] draws the bytes.
 //!
+//! A version of which little has changed shares the base with the one before and has an [`overlay`] of its own.
+//!
 //! RFC 1034 (§4.2: zones and cuts), 2181 (§5, §10.1), 4034 (§6.1: canonical order), 4592 (wildcards), 5155 (NSEC3), 6672
 //! (DNAME), 9276 (iterations).
 
@@ -13,18 +15,24 @@ mod fault;
 mod list;
 pub(crate) mod names;
 pub(crate) mod nsec3;
+mod overlay;
 pub(crate) mod parts;
+mod proofs;
 mod rdata;
 mod table;
 
+pub(crate) use build::Changed;
 pub use build::ZoneBuilder;
 pub(crate) use encode::encode_hash;
 pub use fault::{Warning, ZoneError};
 pub use nsec3::ITERATIONS_MAX;
 
 use crate::record::Record;
-use nsec3::Chain;
-use parts::{Node, Rrset, u32_at};
+use nsec3::{Chain, Proofs};
+use overlay::Overlay;
+use parts::{Arena, DEEP, DELEGATION, GONE, NONE, Node, OPTED_OUT, Rrset, proof_at, u32_at};
+use proofs::Proving;
+use std::sync::Arc;
 use table::Table;
 use wire::name::{Name, NameBuf};
 
@@ -35,16 +43,28 @@ pub struct Zone {
     apex_at: u32,
     /// Labels of the name that has most of them, the root's not counted.
     labels_max: usize,
+    /// The header of the SOA RRset of negative answers, with their TTL.
+    negative_soa_at: u32,
+    soa: SoaTimes,
+    records: u64,
+    base: Arc<Base>,
+    /// What has changed since the base was made.
+    over: Option<Box<Overlay>>,
+}
+
+/// What was compiled of all records of a version. Others that came of it share it.
+struct Base {
+    apex: Box<[u8]>,
+    apex_at: u32,
     arena: Box<[u8]>,
     table: Table,
     /// Every name, in canonical order.
     order: Box<[u32]>,
     denial: Denial,
-    /// The header of the SOA RRset of negative answers, with their TTL.
-    negative_soa_at: u32,
     /// NSEC3 records that are in no chain; they are transferred, no more.
     strays: Box<[u32]>,
-    soa: SoaTimes,
+    /// Names with records that point to names which belong in the zone and are not there.
+    dangling: Box<[u32]>,
     records: u64,
 }
 
@@ -123,25 +143,42 @@ impl Zone {
     /// How many names it has, empty non-terminals counted, owners of NSEC3 records not.
     #[must_use]
     pub fn names_count(&self) -> usize {
-        self.order.len()
+        let changed = self
+            .over
+            .as_ref()
+            .map(|over| (over.moved.count(), over.order.len()));
+        let (without, with) = changed.unwrap_or_default();
+        self.base.order.len() - without + with
+    }
+
+    /// How many names have changed since all were compiled.
+    #[must_use]
+    pub fn changed_count(&self) -> usize {
+        self.over.as_ref().map_or(0, |over| over.order.len())
     }
 
     /// Whether what is not there is proved.
     #[must_use]
     pub fn is_signed(&self) -> bool {
-        !matches!(self.denial, Denial::Unsigned)
+        !matches!(self.base.denial, Denial::Unsigned)
     }
 
-    /// Octets that it occupies.
+    /// Octets that it occupies, those that it shares with other versions counted.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let denial = match &self.denial {
+        let base = &self.base;
+        let denial = match &base.denial {
             Denial::Unsigned => 0,
             Denial::Nsec(names) => 4 * names.len(),
             // A prefix and a place each, and a bucket for four.
             Denial::Nsec3(chain) => 13 * chain.places.len(),
         };
-        self.arena.len() + self.table.memory() + 4 * self.order.len() + denial
+        let over = self.over.as_ref().map_or(0, |over| over.memory());
+        base.arena.len()
+            + base.table.memory()
+            + 4 * (base.order.len() + base.dangling.len())
+            + denial
+            + over
     }
 
     #[inline]
@@ -150,24 +187,39 @@ impl Zone {
     }
 
     #[inline]
-    pub(crate) fn arena(&self) -> &[u8] {
-        &self.arena
+    fn arena(&self) -> Arena<'_> {
+        Arena::new(&self.base.arena, self.over.as_deref())
     }
 
     #[inline]
     pub(crate) fn denial(&self) -> &Denial {
-        &self.denial
+        &self.base.denial
     }
 
     #[inline]
     pub(crate) fn node(&self, at: u32) -> Node<'_> {
-        Node::new(&self.arena, at)
+        Node::new(self.arena(), at)
     }
 
     /// The SOA record of negative answers.
     #[inline]
     pub(crate) fn negative_soa(&self) -> Rrset<'_> {
-        Rrset::read(&self.arena, self.negative_soa_at as usize, self.apex.len())
+        Rrset::read(self.arena(), self.negative_soa_at as usize, self.apex.len())
+    }
+
+    /// Where the name is, which is below the apex and in lower case; `None`: there is none.
+    #[inline]
+    fn place_below(&self, name: &[u8]) -> Option<u32> {
+        self.base.place_below(self.over.as_deref(), name)
+    }
+
+    /// The name itself, in lower case.
+    fn node_of(&self, name: &[u8]) -> Option<Node<'_>> {
+        let at = match name.len() == self.apex.len() {
+            true => (*name == *self.apex).then_some(self.apex_at),
+            false => self.place_below(name),
+        };
+        at.map(|at| self.node(at))
     }
 
     /// Where `name`, in lower case, of so many labels, at or below the apex, is or would be. One probe for each label more
@@ -184,7 +236,7 @@ impl Zone {
             let node = if at == apex_at {
                 Some(self.apex_at)
             } else {
-                self.table.find(&self.arena, &name[at..])
+                self.place_below(&name[at..])
             };
             if let Some(node) = node {
                 let node = self.node(node);
@@ -201,11 +253,131 @@ impl Zone {
 
     /// In a zone with NSEC records: the name before `name`, in lower case, in canonical order, or itself, that has one.
     pub(crate) fn nsec_at_or_before(&self, owners: &[u32], name: &[u8]) -> Option<Node<'_>> {
-        let not_above =
-            |owner: &u32| names::canonical_order(self.node(*owner).name(), name).is_le();
-        let count = owners.partition_point(not_above);
-        // The apex is the first of all names.
-        Some(self.node(owners[count.checked_sub(1)?]))
+        let count = |owners: &[u32]| {
+            let not_above = |owner: &u32| names::canonical_order(self.node(*owner).name(), name);
+            owners.partition_point(|owner| not_above(owner).is_le())
+        };
+        let last = |owners: &[u32]| Some(self.node(*owners[..count(owners)].last()?));
+        let Some(over) = &self.over else {
+            // The apex is the first of all names.
+            return last(owners);
+        };
+        let kept = owners[..count(owners)].iter().rev();
+        let kept = kept.copied().find(|owner| !over.moved.has(*owner));
+        let kept = kept.map(|owner| self.node(owner));
+        // The one that comes last.
+        let order =
+            |one: &Node<'_>, other: &Node<'_>| names::canonical_order(one.name(), other.name());
+        kept.into_iter().chain(last(&over.nsec)).max_by(order)
+    }
+
+    /// The number of the NSEC3 record that covers a name in lower case.
+    #[inline]
+    pub(crate) fn covering(&self, chain: &Chain, name: &[u8]) -> u32 {
+        let hash = chain.parameters.hash(name);
+        match &self.over {
+            None => chain.at_or_before(&self.base.arena, &hash),
+            Some(over) => over.proofs.at_or_before(chain, &self.base.arena, &hash),
+        }
+    }
+
+    /// What proves that something is not there, in a zone with NSEC3 records.
+    fn proving(&self) -> Option<Proving<'_>> {
+        self.base
+            .proving(self.over.as_deref().map(|over| &over.proofs))
+    }
+
+    /// The NSEC3 record of this number: its hash and RRset.
+    #[inline]
+    pub(crate) fn proof(
+        &self,
+        chain: &Chain,
+        number: u32,
+    ) -> (&[u8; parts::HASH_LENGTH], Rrset<'_>) {
+        let count = chain.places.len();
+        let place = match (chain.places.get(number as usize), &self.over) {
+            (Some(place), _) => *place,
+            (None, over) => {
+                let over = over.as_ref().expect("proofs are within the zone");
+                over.proofs.added[number as usize - count].1
+            }
+        };
+        proof_at(self.arena(), place, self.apex.len())
+    }
+
+    /// The numbers of the NSEC3 records that prove things about a name.
+    #[inline]
+    pub(crate) fn proofs_of(&self, node: Node<'_>) -> Proofs {
+        let noted = Proofs {
+            first: node.proof(),
+            second: node.second_proof(),
+            opted_out: node.has(OPTED_OUT),
+            is_deep: node.has(DEEP),
+        };
+        match &self.over {
+            None => noted,
+            Some(over) => self.proofs_now(over, node, noted),
+        }
+    }
+
+    /// The same, where the chain may have changed since a name has noted them.
+    #[inline(never)]
+    fn proofs_now(&self, over: &Overlay, node: Node<'_>, noted: Proofs) -> Proofs {
+        let Some(proving) = self.proving().filter(|_| node.at < over.origin) else {
+            return noted;
+        };
+        let changed = over.proofs.concern(noted.first, noted.second);
+        // A record that came for a name between does not touch what covers the name above that one.
+        let may_differ = changed || noted.is_deep && !over.proofs.added.is_empty();
+        match noted.first != NONE && may_differ {
+            true => proving.of(node.name(), node.has(DELEGATION)),
+            false => noted,
+        }
+    }
+}
+
+impl Base {
+    fn chain(&self) -> Option<&Chain> {
+        match &self.denial {
+            Denial::Nsec3(chain) => Some(chain),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn proving<'z>(&'z self, changes: Option<&'z overlay::ProofChanges>) -> Option<Proving<'z>> {
+        Some(Proving {
+            chain: self.chain()?,
+            arena: &self.arena,
+            changes,
+        })
+    }
+
+    /// A name as it was.
+    fn node(&self, at: u32) -> Node<'_> {
+        Node::new(Arena::new(&self.arena, None), at)
+    }
+
+    /// A name in lower case as it was.
+    fn node_of(&self, name: &[u8]) -> Option<Node<'_>> {
+        let at = match name.len() == self.apex.len() {
+            true => (*name == *self.apex).then_some(self.apex_at),
+            false => self.place_below(None, name),
+        };
+        at.map(|at| self.node(at))
+    }
+
+    /// Where the name is, which is below the apex and in lower case, `over` being what has changed.
+    #[inline]
+    fn place_below(&self, over: Option<&Overlay>, name: &[u8]) -> Option<u32> {
+        let hash = self.table.keys().hash(name);
+        let arena = Arena::new(&self.arena, over);
+        if let Some(over) = over
+            && let Some(at) = over.table.find(arena, name, hash)
+        {
+            return (!Node::new(arena, at).has(GONE)).then_some(at);
+        }
+        self.table.find(arena, name, hash)
     }
 }
 

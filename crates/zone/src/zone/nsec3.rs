@@ -1,6 +1,6 @@
 //! The chain of NSEC3 records of a zone (RFC 5155), found by hash.
 
-use super::parts::{HASH_LENGTH, NONE, RRSET_HEADER_LENGTH, Rrset};
+use super::parts::{HASH_LENGTH, NONE, RRSET_HEADER_LENGTH};
 use sha1::{Digest, Sha1};
 
 /// RFC 9276 §3.1: "an iterations count of 0 MUST be used". A negative answer costs as many hashes; resolvers take answers
@@ -53,6 +53,9 @@ impl Parameters {
     }
 }
 
+/// The hash of an NSEC3 record, and where that is in the arena.
+pub(super) type Hashed = ([u8; HASH_LENGTH], u32);
+
 /// The chain: hashes in ascending order, found by their first bits in about two steps.
 #[derive(Debug)]
 pub(crate) struct Chain {
@@ -68,7 +71,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// `records` are hashes and places, ascending, at least one.
-    pub(super) fn new(parameters: Parameters, records: &[([u8; HASH_LENGTH], u32)]) -> Chain {
+    pub(super) fn new(parameters: Parameters, records: &[Hashed]) -> Chain {
         let prefixes: Box<[u64]> = records.iter().map(|(hash, _)| prefix(hash)).collect();
         let bits = (records.len() / 4).max(2).next_power_of_two().ilog2();
         let shift = 64 - bits;
@@ -87,7 +90,7 @@ impl Chain {
 
     /// How many hashes are not above this one.
     #[inline]
-    fn not_above(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> usize {
+    pub(super) fn not_above(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> usize {
         let wanted = prefix(hash);
         let bucket = (wanted >> self.shift) as usize;
         let (mut start, end) = (
@@ -104,7 +107,7 @@ impl Chain {
                 .count()
     }
 
-    fn stored<'z>(&self, arena: &'z [u8], number: usize) -> &'z [u8; HASH_LENGTH] {
+    pub(super) fn stored<'z>(&self, arena: &'z [u8], number: usize) -> &'z [u8; HASH_LENGTH] {
         let at = self.places[number] as usize;
         arena[at..].first_chunk().expect("hashes are whole")
     }
@@ -124,19 +127,6 @@ impl Chain {
     }
 }
 
-/// The NSEC3 record at `place`: its hash and RRset.
-#[inline]
-pub(crate) fn read(
-    arena: &[u8],
-    place: u32,
-    apex_length: usize,
-) -> (&[u8; HASH_LENGTH], Rrset<'_>) {
-    let at = place as usize;
-    let hash = arena[at..].first_chunk().expect("hashes are whole");
-    let rrset = Rrset::read(arena, at + HASH_LENGTH, 33 + apex_length);
-    (hash, rrset)
-}
-
 #[inline]
 fn prefix(hash: &[u8; HASH_LENGTH]) -> u64 {
     let octets = hash.first_chunk().expect("twenty octets");
@@ -148,10 +138,12 @@ pub(super) const ENTRY_LENGTH: usize = HASH_LENGTH + RRSET_HEADER_LENGTH;
 
 /// The numbers of the records that prove things about a node: see [`super::parts::OPTED_OUT`].
 #[derive(Clone, Copy)]
-pub(super) struct Proofs {
-    pub(super) first: u32,
-    pub(super) second: u32,
-    pub(super) opted_out: bool,
+pub(crate) struct Proofs {
+    pub(crate) first: u32,
+    pub(crate) second: u32,
+    pub(crate) opted_out: bool,
+    /// See [`super::parts::DEEP`].
+    pub(super) is_deep: bool,
 }
 
 impl Proofs {
@@ -160,6 +152,7 @@ impl Proofs {
         first: NONE,
         second: NONE,
         opted_out: false,
+        is_deep: false,
     };
 }
 

@@ -13,6 +13,7 @@
 //! name, at 12, and a name within data points to the rest of that name ([`Rrset::body_base`] says where the body is then).
 //! In every other place the pointers are moved.
 
+use super::overlay::Overlay;
 use wire::message::HEADER_LENGTH;
 
 /// No node, no proof.
@@ -35,6 +36,10 @@ pub(crate) const DNAME: u8 = 2;
 /// No NSEC3 record matches this name: the first proof matches the closest name above that has one, the second covers the
 /// name that is one label longer than that.
 pub(crate) const OPTED_OUT: u8 = 4;
+/// As [`OPTED_OUT`], and it is not this name that the second proof covers, but one between.
+pub(crate) const DEEP: u8 = 8;
+/// In an overlay: the base has this name, and the zone has it no more.
+pub(crate) const GONE: u8 = 16;
 
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -52,79 +57,120 @@ pub(crate) fn wire_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
+/// The octets of a zone: its base's, and behind them its overlay's.
+#[derive(Clone, Copy)]
+pub(crate) struct Arena<'z> {
+    base: &'z [u8],
+    over: Option<&'z Overlay>,
+}
+
+impl<'z> Arena<'z> {
+    #[inline]
+    pub(crate) fn new(base: &'z [u8], over: Option<&'z Overlay>) -> Arena<'z> {
+        Arena { base, over }
+    }
+
+    /// The octets from a place on.
+    #[inline]
+    fn octets_at(self, at: usize) -> &'z [u8] {
+        match at < self.base.len() {
+            true => &self.base[at..],
+            false => self.overlay_octets_at(at),
+        }
+    }
+
+    #[cold]
+    fn overlay_octets_at(self, at: usize) -> &'z [u8] {
+        let over = self.over.expect("places are within the zone");
+        &over.octets[at - self.base.len()..]
+    }
+
+    /// The name that a link leads to.
+    #[inline]
+    fn linked(self, at: u32) -> Node<'z> {
+        let at = self.over.map_or(at, |over| over.newest(at));
+        Node::new(self, at)
+    }
+}
+
 /// A name of the zone with its RRsets; without any it is an empty non-terminal.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'z> {
-    arena: &'z [u8],
+    arena: Arena<'z>,
+    /// From its first one on.
+    octets: &'z [u8],
     /// Where it is.
     pub(crate) at: u32,
-    header: &'z [u8; NODE_HEADER_LENGTH],
 }
 
 impl<'z> Node<'z> {
     #[inline]
-    pub(crate) fn new(arena: &'z [u8], at: u32) -> Node<'z> {
-        let header = arena[at as usize..].first_chunk();
-        let header = header.expect("nodes are whole");
-        Node { arena, at, header }
+    pub(crate) fn new(arena: Arena<'z>, at: u32) -> Node<'z> {
+        let octets = arena.octets_at(at as usize);
+        Node { arena, octets, at }
+    }
+
+    #[inline]
+    fn header(&self) -> &'z [u8; NODE_HEADER_LENGTH] {
+        self.octets.first_chunk().expect("nodes are whole")
     }
 
     /// The topmost name, this one or above it, where a delegation is, or above it, where a DNAME is.
     #[inline]
     pub(crate) fn cut(&self) -> Option<Node<'z>> {
-        match u32_at(self.header, 0) {
+        match u32_at(self.header(), 0) {
             NONE => None,
-            at => Some(Node::new(self.arena, at)),
+            at => Some(self.arena.linked(at)),
         }
     }
 
     /// The child named `*`.
     #[inline]
     pub(crate) fn wildcard(&self) -> Option<Node<'z>> {
-        match u32_at(self.header, 4) {
+        match u32_at(self.header(), 4) {
             NONE => None,
-            at => Some(Node::new(self.arena, at)),
+            at => Some(self.arena.linked(at)),
         }
     }
 
     /// The NSEC3 record that matches this name; see [`OPTED_OUT`].
     #[inline]
     pub(crate) fn proof(&self) -> u32 {
-        u32_at(self.header, 8)
+        u32_at(self.header(), 8)
     }
 
     /// The NSEC3 record that matches or covers the wildcard below this name; see [`OPTED_OUT`].
     #[inline]
     pub(crate) fn second_proof(&self) -> u32 {
-        u32_at(self.header, 12)
+        u32_at(self.header(), 12)
     }
 
     #[inline]
     pub(crate) fn rrsets_count(&self) -> usize {
-        u16_at(self.header, 16).into()
+        u16_at(self.header(), 16).into()
     }
 
     #[inline]
     pub(crate) fn has(&self, flag: u8) -> bool {
-        self.header[18] & flag != 0
+        self.header()[18] & flag != 0
     }
 
     /// In lower case, uncompressed.
     #[inline]
     pub(crate) fn name(&self) -> &'z [u8] {
-        let start = self.at as usize + NODE_HEADER_LENGTH;
-        &self.arena[start..start + usize::from(self.header[19])]
+        let length = usize::from(self.header()[19]);
+        &self.octets[NODE_HEADER_LENGTH..NODE_HEADER_LENGTH + length]
     }
 
     #[inline]
     fn headers(&self) -> &'z [u8] {
-        let start = self.at as usize + NODE_HEADER_LENGTH + usize::from(self.header[19]);
-        &self.arena[start..start + self.rrsets_count() * RRSET_HEADER_LENGTH]
+        let start = NODE_HEADER_LENGTH + usize::from(self.header()[19]);
+        &self.octets[start..start + self.rrsets_count() * RRSET_HEADER_LENGTH]
     }
 
     /// In ascending order of types.
     pub(crate) fn rrsets(&self) -> impl Iterator<Item = Rrset<'z>> + use<'z> {
-        let (arena, owner_length) = (self.arena, self.header[19].into());
+        let (arena, owner_length) = (self.arena, self.header()[19].into());
         let headers = self.headers().as_chunks().0.iter();
         headers.map(move |header| Rrset::new(arena, header, owner_length))
     }
@@ -134,14 +180,14 @@ impl<'z> Node<'z> {
         let wanted = kind.to_le_bytes();
         let headers = self.headers().as_chunks::<RRSET_HEADER_LENGTH>().0;
         let header = headers.iter().find(|header| header[4..6] == wanted)?;
-        Some(Rrset::new(self.arena, header, self.header[19].into()))
+        Some(Rrset::new(self.arena, header, self.header()[19].into()))
     }
 }
 
 /// All records of one owner and type, with their signatures.
 #[derive(Clone, Copy)]
 pub(crate) struct Rrset<'z> {
-    arena: &'z [u8],
+    arena: Arena<'z>,
     /// Where its body is: tells RRsets apart.
     pub(crate) at: u32,
     pub(crate) kind: u16,
@@ -158,7 +204,7 @@ pub(crate) struct Rrset<'z> {
 impl<'z> Rrset<'z> {
     #[inline]
     pub(crate) fn new(
-        arena: &'z [u8],
+        arena: Arena<'z>,
         header: &[u8; RRSET_HEADER_LENGTH],
         owner_length: usize,
     ) -> Rrset<'z> {
@@ -177,8 +223,9 @@ impl<'z> Rrset<'z> {
     }
 
     /// The header of the RRset that lies at `at`.
-    pub(crate) fn read(arena: &'z [u8], at: usize, owner_length: usize) -> Rrset<'z> {
-        let header = arena[at..].first_chunk().expect("headers are whole");
+    pub(crate) fn read(arena: Arena<'z>, at: usize, owner_length: usize) -> Rrset<'z> {
+        let header = arena.octets_at(at).first_chunk();
+        let header = header.expect("headers are whole");
         Rrset::new(arena, header, owner_length)
     }
 
@@ -191,9 +238,9 @@ impl<'z> Rrset<'z> {
     /// The records, and behind them their signatures if those are wanted.
     #[inline]
     pub(crate) fn body(&self, signed: bool) -> &'z [u8] {
-        let start = self.at as usize;
         let signatures = if signed { self.signatures_length } else { 0 };
-        &self.arena[start..start + usize::from(self.length) + usize::from(signatures)]
+        let length = usize::from(self.length) + usize::from(signatures);
+        &self.arena.octets_at(self.at as usize)[..length]
     }
 
     /// Records of the body, signatures counted if those are wanted.
@@ -208,15 +255,15 @@ impl<'z> Rrset<'z> {
     }
 
     #[inline]
-    fn behind(&self) -> usize {
-        self.at as usize + usize::from(self.length) + usize::from(self.signatures_length)
+    fn behind(&self) -> &'z [u8] {
+        let length = usize::from(self.length) + usize::from(self.signatures_length);
+        &self.arena.octets_at(self.at as usize)[length..]
     }
 
     /// Places in the body where a name within data is cut short by a pointer.
     #[inline]
     pub(crate) fn pointers(&self) -> impl Iterator<Item = usize> + use<'z> {
-        let start = self.behind();
-        let places = &self.arena[start..start + 2 * usize::from(self.pointers)];
+        let places = &self.behind()[..2 * usize::from(self.pointers)];
         let places = places.as_chunks::<2>().0.iter();
         places.map(|place| u16::from_le_bytes(*place).into())
     }
@@ -237,12 +284,14 @@ impl<'z> Rrset<'z> {
     /// The same, with those that are not in the zone although they would be.
     #[inline]
     pub(crate) fn wanted(&self) -> impl Iterator<Item = (u16, Option<Node<'z>>)> + use<'z> {
-        let (arena, start) = (self.arena, self.behind() + 2 * usize::from(self.pointers));
-        let targets = &arena[start..start + TARGET_LENGTH * usize::from(self.targets)];
+        let arena = self.arena;
+        let targets = &self.behind()[2 * usize::from(self.pointers)..];
+        let targets = &targets[..TARGET_LENGTH * usize::from(self.targets)];
         let targets = targets.as_chunks::<TARGET_LENGTH>().0.iter();
         targets.map(move |target| {
             let node = u32_at(target, 2);
-            let node = (node != NONE).then(|| Node::new(arena, node));
+            let node = (node != NONE).then(|| arena.linked(node));
+            let node = node.filter(|node| !node.has(GONE));
             (u16_at(target, 0), node)
         })
     }
@@ -258,4 +307,17 @@ impl<'z> Rrset<'z> {
 #[inline]
 pub(crate) fn body_base(owner_length: usize) -> usize {
     HEADER_LENGTH + owner_length + 4
+}
+
+/// The NSEC3 record at `place`: its hash and RRset.
+#[inline]
+pub(crate) fn proof_at(
+    arena: Arena<'_>,
+    place: u32,
+    apex_length: usize,
+) -> (&[u8; HASH_LENGTH], Rrset<'_>) {
+    let at = place as usize;
+    let hash = arena.octets_at(at).first_chunk().expect("hashes are whole");
+    let rrset = Rrset::read(arena, at + HASH_LENGTH, 33 + apex_length);
+    (hash, rrset)
 }

@@ -1,7 +1,7 @@
 //! Names by their hashes: eight octets a slot, a third of the slots free.
 
 use super::names;
-use super::parts::{NONE, Node};
+use super::parts::{Arena, NONE, Node};
 use std::hash::{BuildHasher, RandomState};
 
 /// Nodes of an arena, found by name. A slot has 32 bits of the hash and the node's place; those that collide take the next
@@ -52,27 +52,35 @@ fn folded(one: u64, other: u64) -> u64 {
 }
 
 impl Table {
-    /// A table of `nodes`, whose names differ.
-    pub(super) fn new(arena: &[u8], nodes: &[u32], keys: Keys) -> Table {
-        let count = nodes.len() + nodes.len() / 2 + 1;
+    /// A table of so many nodes: their places and names, which differ.
+    pub(super) fn new<'n>(
+        count: usize,
+        nodes: impl Iterator<Item = (u32, &'n [u8])>,
+        keys: Keys,
+    ) -> Table {
         let mut table = Table {
-            slots: vec![(0, NONE); count].into(),
+            slots: vec![(0, NONE); count + count / 2 + 1].into(),
             keys,
         };
-        for node in nodes {
-            let (mut slot, tag) = table.start(Node::new(arena, *node).name());
+        for (node, name) in nodes {
+            let (mut slot, tag) = table.start(table.keys.hash(name));
             while table.slots[slot].1 != NONE {
                 slot = table.after(slot);
             }
-            table.slots[slot] = (tag, *node);
+            table.slots[slot] = (tag, node);
         }
         table
     }
 
+    /// What its hashes are made with.
+    #[inline]
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
     /// Where to begin, and what to look for.
     #[inline]
-    fn start(&self, name: &[u8]) -> (usize, u32) {
-        let hash = self.keys.hash(name);
+    fn start(&self, hash: u64) -> (usize, u32) {
         let slot = ((hash >> 32) * self.slots.len() as u64) >> 32;
         (slot as usize, hash as u32)
     }
@@ -86,10 +94,10 @@ impl Table {
         }
     }
 
-    /// The node of `name`, which is in lower case. A free slot ends every search, and there is always one.
+    /// The node of `name`, which is in lower case and has this hash. A free slot ends every search, and there is always one.
     #[inline(always)]
-    pub(super) fn find(&self, arena: &[u8], name: &[u8]) -> Option<u32> {
-        let (mut slot, tag) = self.start(name);
+    pub(super) fn find(&self, arena: Arena<'_>, name: &[u8], hash: u64) -> Option<u32> {
+        let (mut slot, tag) = self.start(hash);
         loop {
             let (found, node) = self.slots[slot];
             if node == NONE {

@@ -147,6 +147,39 @@ fn chain() -> impl Strategy<Value = Chain> {
     ]
 }
 
+/// Versions of one zone, `z.`, that follow each other: a few records go, a few come, and rarely it is signed in another way.
+pub(crate) fn history() -> impl Strategy<Value = Vec<Vec<Record>>> {
+    let few = || prop::collection::vec(any_record(), 0..4);
+    let gone = prop::collection::vec(any::<prop::sample::Index>(), 0..4);
+    let step = (gone, few(), prop::option::weighted(0.1, chain()));
+    let steps = prop::collection::vec(step, 1..6);
+    let first = prop::collection::vec(any_record(), 0..24);
+    (first, chain(), steps).prop_map(|(mut records, mut chain, steps)| {
+        let mut versions = vec![version(1, &records, &chain)];
+        for (serial, (gone, come, other)) in (2..).zip(steps) {
+            for place in &gone {
+                if !records.is_empty() {
+                    records.swap_remove(place.index(records.len()));
+                }
+            }
+            records.extend(come);
+            chain = other.unwrap_or(chain);
+            versions.push(version(serial, &records, &chain));
+        }
+        versions
+    })
+}
+
+fn version(serial: u8, records: &[(Vec<u8>, u16, Vec<u8>)], chain: &Chain) -> Vec<Record> {
+    let apex = wire(&[]);
+    let mut records = tidy(&apex, records.to_vec());
+    let soa = records.iter_mut().find(|record| record.kind == SOA);
+    let soa = soa.expect("each zone has one");
+    let place = soa.rdata.len() - 17;
+    soa.rdata[place] = serial;
+    sign(&apex, records, chain)
+}
+
 /// `z.`, and sometimes `a.z.` beside it.
 pub(crate) fn scene() -> impl Strategy<Value = Scene> {
     let zone = || (prop::collection::vec(any_record(), 0..14), chain());

@@ -2,6 +2,7 @@
 //! length of ECDSA P-256's. For counting.
 
 use super::sign::{Chain, sign};
+use std::fmt::Write;
 use wire::message::{QueryFlags, QueryParts, parse_query, write_query};
 use wire::name::{Name, NameBuf};
 use zone::answer::{Outcome, Zones, answer};
@@ -82,6 +83,20 @@ impl Ground {
         let zone = self.zones.zone(0).expect("it is loaded");
         zone.memory() / self.names
     }
+}
+
+/// A zone file with so many names below the apex, an address and its signature each.
+pub(crate) fn file(names: usize) -> String {
+    let mut text =
+        String::from("$TTL 3600\n@ SOA ns host 1 7200 3600 1209600 300\n@ NS ns.example.net.\n");
+    for number in 0..names {
+        let _ = writeln!(text, "n{number} A 192.0.2.1");
+        let _ = writeln!(
+            text,
+            "n{number} RRSIG A 13 3 3600 20361122000000 20261122000000 1 example.com. Qm9n"
+        );
+    }
+    text
 }
 
 /// A name of the zone.

@@ -1,54 +1,90 @@
 //! Encodes a zone that was gathered: NSEC3 records, names with their RRsets, and what is found by them.
 
-use super::{Owner, Sorted, ZoneBuilder, name_of};
-use crate::zone::encode::{self, Fault, Source, Wanted, decode_hash};
+use super::{Owner, ZoneBuilder, name_of};
+use crate::zone::encode::{self, Fault, Sorted, Source, Wanted};
 use crate::zone::fault::{Warning, ZoneError};
-use crate::zone::nsec3::{self, Chain, Parameters, Proofs};
+use crate::zone::nsec3::{self, Chain, Hashed, Parameters, Proofs};
+use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
-    DELEGATION, DNAME, HASH_LENGTH, NODE_HEADER_LENGTH, NONE, Node, OPTED_OUT, RRSET_HEADER_LENGTH,
+    Arena, DEEP, DELEGATION, DNAME, HASH_LENGTH, NODE_HEADER_LENGTH, NONE, Node, OPTED_OUT,
+    RRSET_HEADER_LENGTH,
 };
+use crate::zone::proofs::Proving;
 use crate::zone::table::Table;
-use crate::zone::{Denial, Zone, list, names, soa_times};
+use crate::zone::{Base, Denial, Zone, list, names, soa_times};
+use std::sync::Arc;
 use wire::codes::qtype;
 
 /// Warnings that are kept: a million of them help nobody.
 const WARNINGS_MAX: usize = 1_000;
 
-/// The names above the one that is being encoded, this one last: in canonical order they come before it.
-struct Ancestor {
+/// What those below a name have to know of it.
+#[derive(Clone, Copy)]
+pub(super) struct Above {
     at: u32,
+    /// The zone cut or DNAME that they are below.
     cut: u32,
-    length: usize,
-    redirects: bool,
+    is_delegation: bool,
+}
+
+impl Above {
+    /// What a name of a base says.
+    pub(super) fn of(node: Node<'_>) -> Above {
+        let cut = match node.has(DNAME) {
+            true => Some(node),
+            false => node.cut(),
+        };
+        Above {
+            at: node.at,
+            cut: cut.map_or(NONE, |cut| cut.at),
+            is_delegation: cut.is_some_and(|cut| cut.has(DELEGATION)),
+        }
+    }
+}
+
+/// The names above the one that is being encoded, this one last: in canonical order they come before it.
+struct Ancestor<'b> {
+    name: &'b [u8],
+    above: Above,
     proofs: Proofs,
 }
 
 /// The arena as it grows.
 pub(super) struct Assembly<'b> {
     builder: &'b ZoneBuilder,
-    arena: Vec<u8>,
-    order: Vec<u32>,
-    nsec: Vec<u32>,
-    wanted: Wanted,
+    pub(super) arena: Vec<u8>,
+    /// What places in the arena begin with.
+    origin: usize,
+    pub(super) order: Vec<u32>,
+    pub(super) nsec: Vec<u32>,
+    dangling: Vec<u32>,
+    pub(super) wanted: Wanted,
     pub(super) warnings: Vec<Warning>,
-    labels_max: usize,
-    records: u64,
+    pub(super) labels_max: usize,
+    pub(super) records: u64,
 }
 
 impl<'b> Assembly<'b> {
-    pub(super) fn new(builder: &'b ZoneBuilder) -> Assembly<'b> {
+    pub(super) fn new(builder: &'b ZoneBuilder, origin: usize) -> Assembly<'b> {
         let owners = builder.tree.list.len() + builder.hashes.list.len();
         let room = builder.octets.len() + builder.records.len() * 12 + owners * 56;
         Assembly {
             builder,
             arena: Vec::with_capacity(room),
+            origin,
             order: Vec::with_capacity(builder.tree.list.len()),
             nsec: Vec::new(),
+            dangling: Vec::new(),
             wanted: Wanted::default(),
             warnings: builder.warnings.clone(),
             labels_max: 0,
             records: 0,
         }
+    }
+
+    /// Where the next octets go.
+    pub(super) fn next_at(&self) -> u32 {
+        (self.origin + self.arena.len()) as u32
     }
 
     fn warn(&mut self, warning: impl FnOnce() -> Warning) {
@@ -64,54 +100,66 @@ impl<'b> Assembly<'b> {
         &mut self,
         parameters: Option<Parameters>,
     ) -> Result<(Option<Chain>, Vec<u32>), ZoneError> {
-        let builder = self.builder;
-        let (mut chain, mut strays) = (Vec::new(), Vec::new());
-        let mut records = Vec::new();
-        for owner in &builder.hashes.list {
-            let name = builder.name(*owner);
-            builder.records_of(*owner, &mut records);
-            let label = usize::from(name[0]);
-            let hash = (name.len() == label + 1 + builder.apex.len())
-                .then(|| decode_hash(&name[1..=label]))
-                .flatten();
-            let signed = records.first().is_some_and(|record| !record.is_signature);
-            let Some(hash) = hash.filter(|_| signed) else {
-                self.warn(|| Warning::StrayNsec3 {
-                    apex: name_of(&builder.apex),
-                    count: 1,
-                });
-                continue;
-            };
-            let place = self.arena.len() as u32;
-            self.arena.extend(hash);
-            let header_at = self.arena.len();
-            self.arena.extend([0; RRSET_HEADER_LENGTH]);
-            debug_assert_eq!(self.arena.len() - place as usize, nsec3::ENTRY_LENGTH);
-            self.rrset(name, header_at, &records)?;
-            let own = Parameters::read(records[0].data);
-            if own.is_some() && own == parameters {
-                chain.push((hash, place));
-            } else {
-                strays.push(place);
-            }
-        }
-        chain.sort_unstable();
+        let mut strays = Vec::new();
+        let chain = self.encode_proofs(parameters.as_ref(), &mut strays)?.0;
         let chain = parameters.map(|parameters| self.chain(parameters, &chain, &mut strays));
         if !strays.is_empty() {
             let count = strays.len();
             self.warn(|| Warning::StrayNsec3 {
-                apex: name_of(&builder.apex),
+                apex: name_of(&self.builder.apex),
                 count,
             });
         }
         Ok((chain.flatten(), strays))
     }
 
+    /// Encodes the NSEC3 records: hashes and places of those with these parameters, ascending; and how many were left out,
+    /// being none.
+    pub(super) fn encode_proofs(
+        &mut self,
+        parameters: Option<&Parameters>,
+        strays: &mut Vec<u32>,
+    ) -> Result<(Vec<Hashed>, usize), ZoneError> {
+        let builder = self.builder;
+        let (mut chain, mut left_out) = (Vec::new(), 0);
+        let mut records = Vec::new();
+        for owner in &builder.hashes.list {
+            let name = builder.name(*owner);
+            builder.records_of(*owner, &mut records);
+            let signed = records.first().is_some_and(|record| !record.is_signature);
+            let Some(hash) = list::hash_of(name, &builder.apex).filter(|_| signed) else {
+                left_out += 1;
+                self.warn(|| Warning::StrayNsec3 {
+                    apex: name_of(&builder.apex),
+                    count: 1,
+                });
+                continue;
+            };
+            let place = self.next_at();
+            self.arena.extend(hash);
+            let header_at = self.arena.len();
+            self.arena.extend([0; RRSET_HEADER_LENGTH]);
+            debug_assert_eq!(
+                header_at - HASH_LENGTH + nsec3::ENTRY_LENGTH,
+                self.arena.len()
+            );
+            self.rrset(name, header_at, &records)?;
+            let own = Parameters::read(records[0].data);
+            if own.is_some() && own.as_ref() == parameters {
+                chain.push((hash, place));
+            } else {
+                strays.push(place);
+            }
+        }
+        chain.sort_unstable();
+        Ok((chain, left_out))
+    }
+
     /// A chain, if it has the apex.
     fn chain(
         &self,
         parameters: Parameters,
-        records: &[([u8; HASH_LENGTH], u32)],
+        records: &[Hashed],
         strays: &mut Vec<u32>,
     ) -> Option<Chain> {
         if !records.is_empty() {
@@ -133,93 +181,108 @@ impl<'b> Assembly<'b> {
         chain: Option<&Chain>,
     ) -> Result<(), ZoneError> {
         let builder = self.builder;
-        let mut above: Vec<Ancestor> = Vec::new();
+        let mut above: Vec<Ancestor<'_>> = Vec::new();
         let mut records = Vec::new();
         for owner in order {
             let name = builder.name(*owner);
             while above
                 .last()
-                .is_some_and(|ancestor| !names::is_within(name, self.node(ancestor.at).name()))
+                .is_some_and(|ancestor| !names::is_within(name, ancestor.name))
             {
                 above.pop();
             }
             builder.records_of(*owner, &mut records);
-            let ancestor = self.encode_node(name, &records, &above, chain)?;
-            above.push(ancestor);
+            let parent = above.last().map(|parent| parent.above);
+            let proofs = |assembly: &Self, delegation| {
+                let arena = &assembly.arena;
+                let proving = chain.map(|chain| Proving::new(chain, arena));
+                proving.map_or(Proofs::NONE, |proving| {
+                    proofs_of(proving, name, delegation, &above)
+                })
+            };
+            let (own, proofs) = self.encode_node(name, &records, (parent, NONE), proofs)?;
+            above.push(Ancestor {
+                name,
+                above: own,
+                proofs,
+            });
         }
         Ok(())
     }
 
     fn node(&self, at: u32) -> Node<'_> {
-        Node::new(&self.arena, at)
+        Node::new(Arena::new(&self.arena, None), at)
     }
 
-    /// Encodes a name and its RRsets.
-    fn encode_node(
+    /// Encodes a name and its RRsets, below another one or the apex, above this wildcard. `proofs` tells what proves things
+    /// about it, if that is any of the zone's.
+    pub(super) fn encode_node(
         &mut self,
         name: &[u8],
         records: &[Sorted<'_>],
-        above: &[Ancestor],
-        chain: Option<&Chain>,
-    ) -> Result<Ancestor, ZoneError> {
+        (parent, wildcard): (Option<Above>, u32),
+        proofs: impl FnOnce(&Self, bool) -> Proofs,
+    ) -> Result<(Above, Proofs), ZoneError> {
         let is_apex = name.len() == self.builder.apex.len();
-        let at = self.arena.len() as u32;
+        let at = self.next_at();
         let has = |kind| {
             records
                 .iter()
                 .any(|record| (record.kind, record.is_signature) == (kind, false))
         };
-        let parent = above.last();
-        let cut_above = parent.map_or(NONE, |parent| {
-            if parent.redirects {
-                parent.at
-            } else {
-                parent.cut
-            }
-        });
+        let cut_above = parent.map_or(NONE, |parent| parent.cut);
         let delegation = cut_above == NONE && !is_apex && has(qtype::NS);
         let redirects = cut_above == NONE && !delegation && has(qtype::DNAME);
         let cut = if delegation { at } else { cut_above };
-        self.check_node(name, records, cut, delegation)?;
-        let proofs = if cut_above == NONE {
-            self.proofs_of(name, delegation, above, chain)
-        } else {
-            Proofs::NONE
-        };
-        let mut flags = if delegation { DELEGATION } else { 0 };
-        flags |= if redirects { DNAME } else { 0 };
-        flags |= if proofs.opted_out { OPTED_OUT } else { 0 };
-        self.push_node(
+        let below_delegation = parent.is_some_and(|parent| parent.is_delegation);
+        self.check_node(
             name,
             records,
-            [cut, NONE, proofs.first, proofs.second],
-            flags,
+            delegation,
+            (cut_above != NONE, below_delegation),
         )?;
-        if let Some(parent) = parent.filter(|_| name.starts_with(b"\x01*")) {
-            let place = parent.at as usize + 4;
-            self.arena[place..place + 4].copy_from_slice(&at.to_le_bytes());
-        }
+        let proofs = match cut_above {
+            NONE => proofs(self, delegation),
+            _ => Proofs::NONE,
+        };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(delegation, DELEGATION)
+            | flag(redirects, DNAME)
+            | flag(proofs.opted_out, OPTED_OUT)
+            | flag(proofs.is_deep, DEEP);
+        let numbers = [cut, wildcard, proofs.first, proofs.second];
+        self.push_node(name, records, numbers, flags)?;
+        self.note_wildcard(name, parent, at);
         if cut_above == NONE && has(qtype::NSEC) {
             self.nsec.push(at);
         }
         self.order.push(at);
         self.labels_max = self.labels_max.max(names::labels(name));
-        if u32::try_from(self.arena.len()).is_err() {
+        if u32::try_from(self.origin + self.arena.len()).is_err() {
             return Err(ZoneError::TooLarge {
                 apex: name_of(&self.builder.apex),
             });
         }
-        Ok(Ancestor {
+        let above = Above {
             at,
-            cut,
-            length: name.len(),
-            redirects,
-            proofs,
-        })
+            cut: if redirects { at } else { cut },
+            is_delegation: delegation || below_delegation,
+        };
+        Ok((above, proofs))
+    }
+
+    /// Writes a wildcard down at the name above, if that is encoded here.
+    fn note_wildcard(&mut self, name: &[u8], parent: Option<Above>, at: u32) {
+        let place = parent
+            .filter(|_| name.starts_with(b"\x01*"))
+            .and_then(|parent| (parent.at as usize).checked_sub(self.origin));
+        if let Some(place) = place {
+            self.arena[place + 4..place + 8].copy_from_slice(&at.to_le_bytes());
+        }
     }
 
     /// The octets of a name and its RRsets.
-    fn push_node(
+    pub(super) fn push_node(
         &mut self,
         name: &[u8],
         records: &[Sorted<'_>],
@@ -252,75 +315,27 @@ impl<'b> Assembly<'b> {
         group: &[Sorted<'_>],
     ) -> Result<(), ZoneError> {
         let kind = group[0].kind;
-        let (data, signatures) =
+        let (records, signatures) =
             group.split_at(group.partition_point(|record| !record.is_signature));
-        let ttl = data.iter().map(|record| record.ttl).min().unwrap_or(0);
-        if data.iter().any(|record| record.ttl != ttl) {
+        let ttl = records.iter().map(|record| record.ttl).min().unwrap_or(0);
+        if records.iter().any(|record| record.ttl != ttl) {
             self.warn(|| Warning::TtlsDiffer {
                 owner: name_of(owner),
                 kind,
             });
         }
         self.records += group.len() as u64;
-        let data: Vec<&[u8]> = data.iter().map(|record| record.data).collect();
-        let signatures: Vec<(u32, &[u8])> = signatures
-            .iter()
-            .map(|record| (record.ttl, record.data))
-            .collect();
         let source = Source {
             owner,
             kind,
             ttl,
-            data: &data,
-            signatures: &signatures,
+            records,
+            signatures,
         };
         let apex = &self.builder.apex;
-        encode::encode(&mut self.arena, header_at, &source, apex, &mut self.wanted)
+        let places = (self.origin, header_at);
+        encode::encode(&mut self.arena, places, &source, apex, &mut self.wanted)
             .map_err(|fault| error_of(fault, owner, kind))
-    }
-
-    /// The NSEC3 records that prove things about a name (RFC 5155 §7.2).
-    fn proofs_of(
-        &self,
-        name: &[u8],
-        delegation: bool,
-        above: &[Ancestor],
-        chain: Option<&Chain>,
-    ) -> Proofs {
-        let Some(chain) = chain else {
-            return Proofs::NONE;
-        };
-        let hash = chain.parameters.hash(name);
-        if let Some(first) = chain.matching(&self.arena, &hash) {
-            // Nothing is answered by a wildcard below a delegation.
-            let second = if delegation {
-                NONE
-            } else {
-                chain.at_or_before(&self.arena, &chain.parameters.hash_wildcard(name))
-            };
-            return Proofs {
-                first,
-                second,
-                opted_out: false,
-            };
-        }
-        let encloser = above
-            .iter()
-            .rev()
-            .find(|ancestor| !ancestor.proofs.opted_out);
-        let Some(encloser) = encloser else {
-            return Proofs::NONE;
-        };
-        let mut next_closer = name;
-        while names::parent(next_closer).len() > encloser.length {
-            next_closer = names::parent(next_closer);
-        }
-        let hash = chain.parameters.hash(next_closer);
-        Proofs {
-            first: encloser.proofs.first,
-            second: chain.at_or_before(&self.arena, &hash),
-            opted_out: true,
-        }
     }
 
     // ----------------------------------------------------------------------------------------- checks
@@ -329,8 +344,8 @@ impl<'b> Assembly<'b> {
         &mut self,
         name: &[u8],
         records: &[Sorted<'_>],
-        cut: u32,
         delegation: bool,
+        (is_below, below_delegation): (bool, bool),
     ) -> Result<(), ZoneError> {
         let owner = || name_of(name);
         let count = |kind| {
@@ -364,8 +379,8 @@ impl<'b> Assembly<'b> {
         } else if count(qtype::DS) > 0 && !delegation {
             self.warn(|| Warning::DsWithoutNs { owner: owner() });
         }
-        if cut != NONE {
-            self.check_below(name, records, cut, delegation);
+        if delegation || is_below {
+            self.check_below(name, records, delegation, below_delegation);
         }
         for record in records.iter().filter(|record| record.is_signature) {
             if count(record.kind) == 0 {
@@ -389,12 +404,18 @@ impl<'b> Assembly<'b> {
     }
 
     /// Warns of what nobody sees at a delegation, below it, or below a DNAME.
-    fn check_below(&mut self, name: &[u8], records: &[Sorted<'_>], cut: u32, delegation: bool) {
+    fn check_below(
+        &mut self,
+        name: &[u8],
+        records: &[Sorted<'_>],
+        delegation: bool,
+        below_delegation: bool,
+    ) {
         let mut records = records
             .iter()
             .filter(|record| !record.is_signature)
             .peekable();
-        if !delegation && !self.node(cut).has(DELEGATION) {
+        if !delegation && !below_delegation {
             if records.peek().is_some() {
                 self.warn(|| Warning::BelowDname {
                     owner: name_of(name),
@@ -420,9 +441,7 @@ impl<'b> Assembly<'b> {
     /// Encodes the SOA record of negative answers; returns where its header is.
     pub(super) fn negative_soa(&mut self) -> Result<u32, ZoneError> {
         let builder = self.builder;
-        let apex = builder
-            .tree
-            .get(&builder.apex, &builder.keys, &builder.octets);
+        let apex = builder.owner(&builder.apex);
         let apex = apex.ok_or_else(|| ZoneError::NoSoa {
             apex: name_of(&builder.apex),
         })?;
@@ -439,11 +458,11 @@ impl<'b> Assembly<'b> {
         for record in &mut records {
             record.ttl = ttl;
         }
-        let header_at = self.arena.len();
+        let (at, header_at) = (self.next_at(), self.arena.len());
         self.arena.extend([0; RRSET_HEADER_LENGTH]);
         self.rrset(&builder.apex, header_at, &records)?;
         self.records -= records.len() as u64;
-        Ok(header_at as u32)
+        Ok(at)
     }
 
     pub(super) fn finish(
@@ -458,12 +477,8 @@ impl<'b> Assembly<'b> {
                 apex: name_of(&builder.apex),
             });
         }
-        let table = Table::new(&self.arena, &self.order, builder.keys.clone());
-        for (place, name) in self.wanted.each() {
-            if let Some(node) = table.find(&self.arena, name) {
-                self.arena[place..place + 4].copy_from_slice(&node.to_le_bytes());
-            }
-        }
+        let table = self.table(&self.order);
+        self.link(&table);
         let apex_at = self.order[0];
         let soa = self
             .node(apex_at)
@@ -475,33 +490,125 @@ impl<'b> Assembly<'b> {
             None if is_signed => Denial::Nsec(std::mem::take(&mut self.nsec).into()),
             None => Denial::Unsigned,
         };
-        let zone = Zone {
+        let base = Base {
             apex: builder.apex.clone(),
             apex_at,
-            labels_max: self.labels_max,
             arena: self.arena.into(),
             table,
             order: self.order.into(),
             denial,
-            negative_soa_at,
             strays: strays.into(),
+            dangling: self.dangling.into(),
+            records: self.records,
+        };
+        let zone = Zone {
+            apex: builder.apex.clone(),
+            apex_at,
+            labels_max: self.labels_max,
+            negative_soa_at,
             soa: soa.unwrap_or_default(),
             records: self.records,
+            base: Arc::new(base),
+            over: None,
         };
         let mut warnings = self.warnings;
         zone.check_servers(&mut warnings);
         Ok((zone, warnings))
     }
+
+    /// A table of nodes that are encoded here.
+    pub(super) fn table(&self, nodes: &[u32]) -> Table {
+        let named = nodes.iter().map(|at| {
+            let node = self.node(*at - self.origin as u32);
+            (*at, node.name())
+        });
+        Table::new(nodes.len(), named, self.builder.keys.clone())
+    }
+
+    /// Writes nodes where records want them.
+    fn link(&mut self, table: &Table) {
+        let mut order = self.order.iter().peekable();
+        for (place, name) in self.wanted.each() {
+            let arena = Arena::new(&self.arena, None);
+            let hash = self.builder.keys.hash(name);
+            if let Some(node) = table.find(arena, name, hash) {
+                self.arena[place..place + 4].copy_from_slice(&node.to_le_bytes());
+                continue;
+            }
+            // Both ascend: the owner is the last name that begins before.
+            let mut owner = None;
+            while let Some(at) = order.next_if(|at| (**at as usize) < place) {
+                owner = Some(*at);
+            }
+            self.dangling.extend(owner);
+        }
+    }
+}
+
+/// The NSEC3 records that prove things about a name (RFC 5155 §7.2), those above it being known.
+fn proofs_of(
+    proving: Proving<'_>,
+    name: &[u8],
+    delegation: bool,
+    above: &[Ancestor<'_>],
+) -> Proofs {
+    if let Some(own) = proving.own(name, delegation) {
+        return own;
+    }
+    let encloser = above
+        .iter()
+        .rev()
+        .find(|ancestor| !ancestor.proofs.opted_out);
+    let Some(encloser) = encloser else {
+        return Proofs::NONE;
+    };
+    let mut next_closer = name;
+    while names::parent(next_closer).len() > encloser.name.len() {
+        next_closer = names::parent(next_closer);
+    }
+    proving.opted_out(name, encloser.proofs.first, next_closer)
 }
 
 impl Zone {
+    /// The zone `old` with another overlay, which has so many records in all.
+    pub(super) fn amended(
+        old: &Zone,
+        over: Overlay,
+        negative_soa_at: u32,
+        (records, labels_max): (u64, usize),
+    ) -> Zone {
+        let base = &old.base;
+        let gone = over.moved.keys().map(|at| base.node(at));
+        let gone = gone.flat_map(|node| node.rrsets().map(|rrset| rrset.count(true)));
+        let proofs = over.proofs.gone.keys().filter_map(|number| {
+            let (_, rrset) = old.proof(base.chain()?, number);
+            Some(rrset.count(true))
+        });
+        let without: u64 = gone.chain(proofs).map(u64::from).sum();
+        let mut zone = Zone {
+            apex: old.apex.clone(),
+            apex_at: over.order[0],
+            labels_max: old.labels_max.max(labels_max),
+            negative_soa_at,
+            soa: old.soa,
+            records: base.records - without + records,
+            base: Arc::clone(base),
+            over: Some(Box::new(over)),
+        };
+        let soa = zone.node(zone.apex_at).rrset(qtype::SOA);
+        zone.soa = soa
+            .map(|soa| soa_times(soa.body(false)))
+            .unwrap_or_default();
+        zone
+    }
+
     /// Warns of name servers that cannot be reached, and of a signed zone that proves nothing.
     fn check_servers(&self, warnings: &mut Vec<Warning>) {
         let apex = self.node(self.apex_at);
         if apex.rrset(qtype::DNSKEY).is_some() && !self.is_signed() {
             warnings.push(Warning::NoChain { apex: self.apex() });
         }
-        for at in &self.order {
+        for at in &self.base.order {
             let node = self.node(*at);
             let own = *at == self.apex_at || node.has(DELEGATION);
             let Some(servers) = node.rrset(qtype::NS).filter(|_| own) else {

@@ -1,0 +1,240 @@
+//! What has changed in a zone since it was compiled: the changed names alone, over the others, which versions share.
+//!
+//! Places in the arena go on behind the base's: one number tells where a name is, whichever of the two has it. A link that
+//! leads to a name of the base which has changed since leads on to the changed one ([`Overlay::newest`]); whatever such a
+//! link cannot say (a name that comes or goes, a delegation that others lie below) makes the name with the link a changed
+//! one, too: `build/amend.rs` finds those.
+
+use super::nsec3::{Chain, Hashed};
+use super::parts::{HASH_LENGTH, NONE};
+use super::table::Table;
+use hashbrown::HashTable;
+
+/// The changed names of a zone.
+pub(crate) struct Overlay {
+    /// Where the base ends and these octets begin.
+    pub(super) origin: u32,
+    pub(super) octets: Box<[u8]>,
+    /// The changed names, and as nodes that are [`super::parts::GONE`] those of the base that are no more.
+    pub(super) table: Table,
+    /// Those that are there, in canonical order.
+    pub(super) order: Box<[u32]>,
+    /// Those of the base that are no more.
+    pub(super) gone: Box<[u32]>,
+    /// Of those that are there the ones whose NSEC records count.
+    pub(super) nsec: Box<[u32]>,
+    /// By place in the base: where the name is now.
+    pub(super) moved: Moved,
+    pub(super) proofs: ProofChanges,
+}
+
+impl Overlay {
+    /// Where the name is now that a link says is at `at`.
+    #[inline]
+    pub(super) fn newest(&self, at: u32) -> u32 {
+        match at < self.origin {
+            true => self.moved.get(at).unwrap_or(at),
+            false => at,
+        }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        let proofs = &self.proofs;
+        self.octets.len()
+            + self.table.memory()
+            + 4 * (self.order.len() + self.gone.len() + self.nsec.len())
+            + self.moved.memory()
+            + proofs.gone.memory()
+            + proofs.touched.memory()
+            + size_of_val(&*proofs.added)
+    }
+}
+
+/// Numbers by numbers. Who writes a zone does not choose them.
+#[derive(Default)]
+pub(super) struct Moved(HashTable<(u32, u32)>);
+
+impl Moved {
+    pub(super) fn insert(&mut self, from: u32, to: u32) {
+        let entry = self.0.entry(
+            spread(from),
+            |known| known.0 == from,
+            |known| spread(known.0),
+        );
+        *entry.or_insert((from, to)).into_mut() = (from, to);
+    }
+
+    #[inline]
+    pub(super) fn get(&self, from: u32) -> Option<u32> {
+        let found = self.0.find(spread(from), |known| known.0 == from)?;
+        Some(found.1)
+    }
+
+    #[inline]
+    pub(super) fn has(&self, from: u32) -> bool {
+        self.get(from).is_some()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The numbers that it has, in no order.
+    pub(super) fn keys(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(from, _)| *from)
+    }
+
+    fn memory(&self) -> usize {
+        9 * self.0.capacity()
+    }
+}
+
+fn spread(number: u32) -> u64 {
+    // 2^64 divided by the golden ratio: upper and lower bits both differ then.
+    let spread = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    spread ^ spread >> 32
+}
+
+/// What has changed in a chain of NSEC3 records. A proof is a number: below the count of the base's chain one of that, else
+/// one of those that came.
+#[derive(Default)]
+pub(super) struct ProofChanges {
+    /// Ascending; hash and place.
+    pub(super) added: Box<[Hashed]>,
+    /// Numbers of the base's that are no more.
+    pub(super) gone: Moved,
+    /// Those that are no more, and those behind which others came: what a name of the base says of these may no longer hold.
+    pub(super) touched: Moved,
+}
+
+impl ProofChanges {
+    pub(super) fn new(
+        chain: &Chain,
+        arena: &[u8],
+        added: Vec<Hashed>,
+        gone: impl Iterator<Item = u32>,
+    ) -> ProofChanges {
+        let mut changes = ProofChanges {
+            added: added.into(),
+            ..ProofChanges::default()
+        };
+        for number in gone {
+            changes.gone.insert(number, NONE);
+            changes.touched.insert(number, NONE);
+        }
+        for (hash, _) in &changes.added {
+            changes
+                .touched
+                .insert(chain.at_or_before(arena, hash), NONE);
+        }
+        changes
+    }
+
+    /// As [`Chain::at_or_before`], of what the chain is now.
+    pub(super) fn at_or_before(
+        &self,
+        chain: &Chain,
+        arena: &[u8],
+        hash: &[u8; HASH_LENGTH],
+    ) -> u32 {
+        let own = self.own_below(chain, chain.not_above(arena, hash));
+        let added = self.added.partition_point(|(added, _)| added <= hash);
+        let nearest = self.greater(chain, arena, own, added.checked_sub(1));
+        // The chain is a circle: before the first comes the last.
+        let last = || {
+            let own = self.own_below(chain, chain.places.len());
+            self.greater(chain, arena, own, self.added.len().checked_sub(1))
+        };
+        nearest.or_else(last).unwrap_or(NONE)
+    }
+
+    /// The last one of the base below `number` that is still there.
+    fn own_below(&self, chain: &Chain, number: usize) -> Option<u32> {
+        debug_assert!(number <= chain.places.len());
+        (0..number as u32)
+            .rev()
+            .find(|number| !self.gone.has(*number))
+    }
+
+    fn greater(
+        &self,
+        chain: &Chain,
+        arena: &[u8],
+        own: Option<u32>,
+        added: Option<usize>,
+    ) -> Option<u32> {
+        let number = |added: usize| (chain.places.len() + added) as u32;
+        match (own, added) {
+            (Some(own), Some(added)) => {
+                let is_own = *chain.stored(arena, own as usize) > self.added[added].0;
+                Some(if is_own { own } else { number(added) })
+            }
+            (own, added) => own.or(added.map(number)),
+        }
+    }
+
+    /// As [`Chain::matching`].
+    pub(super) fn matching(
+        &self,
+        chain: &Chain,
+        arena: &[u8],
+        hash: &[u8; HASH_LENGTH],
+    ) -> Option<u32> {
+        let added = self.added.binary_search_by(|(added, _)| added.cmp(hash));
+        if let Ok(added) = added {
+            return Some((chain.places.len() + added) as u32);
+        }
+        let own = chain.matching(arena, hash)?;
+        (!self.gone.has(own)).then_some(own)
+    }
+
+    /// Whether what was written down with these numbers may no longer hold.
+    #[inline]
+    pub(super) fn concern(&self, first: u32, second: u32) -> bool {
+        self.touched.has(first) || self.touched.has(second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::zone::nsec3::Parameters;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn hash(number: u8) -> [u8; HASH_LENGTH] {
+        let mut hash = [0; HASH_LENGTH];
+        // Some share their first eight octets.
+        (hash[0], hash[19]) = (number / 4, number % 4);
+        hash
+    }
+
+    proptest! {
+        /// What is found is what would be found in a chain made of the same hashes anew.
+        #[test]
+        fn a_changed_chain_is_searched_as_a_new_one(
+            base in prop::collection::btree_set(0_u8..60, 1..20),
+            changed in prop::collection::btree_map(0_u8..60, any::<bool>(), 0..12),
+            wanted in 0_u8..60,
+        ) {
+            let arena: Vec<u8> = base.iter().flat_map(|number| hash(*number)).collect();
+            let place = |number: usize| (number * HASH_LENGTH) as u32;
+            let records: Vec<_> = base.iter().enumerate().map(|(at, number)| (hash(*number), place(at))).collect();
+            let chain = Chain::new(Parameters { iterations: 0, salt: Box::default() }, &records);
+            let gone: Vec<u32> = (0..).zip(&base).filter(|(_, number)| changed.contains_key(number)).map(|(at, _)| at).collect();
+            let added: Vec<_> = changed.iter().filter(|(_, stays)| **stays).map(|(number, _)| (hash(*number), 1_000)).collect();
+            let mut now: BTreeMap<[u8; HASH_LENGTH], u32> = (0..).zip(&base).filter(|(_, number)| !changed.contains_key(number)).map(|(at, number)| (hash(*number), at)).collect();
+            now.extend((0..).zip(&added).map(|(at, (hash, _))| (*hash, base.len() as u32 + at)));
+            let changes = ProofChanges::new(&chain, &arena, added, gone.into_iter());
+            let wanted = hash(wanted);
+            let expected = now.range(..=wanted).next_back().or(now.iter().next_back());
+            prop_assert_eq!(changes.at_or_before(&chain, &arena, &wanted), expected.map_or(NONE, |(_, number)| *number));
+            prop_assert_eq!(changes.matching(&chain, &arena, &wanted), now.get(&wanted).copied());
+            // What is not touched holds.
+            let before = chain.at_or_before(&arena, &wanted);
+            if !changes.concern(before, NONE) {
+                prop_assert_eq!(changes.at_or_before(&chain, &arena, &wanted), before);
+            }
+        }
+    }
+}
