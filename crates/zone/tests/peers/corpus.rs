@@ -79,6 +79,12 @@ const CORPUS: &[(&str, &[u16])] = &[
     ("x.deleg.ent2.", &[A]),
     ("ent2.", &[A]),
     ("x.ent2.", &[A]),
+    // A delegation whose zone is served beside its parent, in some of the zones.
+    ("child.", &[A, NS, SOA, DS, TXT]),
+    ("www.child.", &[A, DS, MX]),
+    ("nowhere.child.", &[A]),
+    ("some.w.child.", &[TXT, A]),
+    ("ns1.child.", &[A, AAAA]),
     // Redirections.
     ("old.", &[DNAME, TXT, A]),
     ("a.old.", &[A, TXT, CNAME]),
@@ -111,6 +117,10 @@ pub(crate) fn questions(ground: &Ground) -> impl Iterator<Item = Question> {
 pub(crate) const VALIDATED: &[(&str, &str, &str)] = &[
     ("", "SOA", "; fully validated"),
     ("", "DNSKEY", "; fully validated"),
+    ("", "MX", "; fully validated"),
+    ("_sip._tcp.", "SRV", "; fully validated"),
+    ("svc.", "SVCB", "; fully validated"),
+    ("https.", "HTTPS", "; fully validated"),
     ("www.", "A", "; fully validated"),
     ("www.", "TXT", "; negative response, fully validated"),
     ("alias2.", "A", "; fully validated"),
@@ -206,6 +216,20 @@ pub(crate) const KNOWN: &[Known] = &[
         peer: "nsd",
         name: "*.wild.",
         kinds: &[TXT],
+        what: Difference::Authority,
+    },
+    // RFC 2308 §3: "The TTL of this record is set from the minimum of the MINIMUM field of the SOA record and the TTL of the
+    // SOA itself"; named says 0 where it was the SOA record that was asked for (its option zero-no-soa-ttl).
+    Known {
+        peer: "named",
+        name: "sub.child.",
+        kinds: &[SOA],
+        what: Difference::Authority,
+    },
+    Known {
+        peer: "named",
+        name: "child.child.",
+        kinds: &[SOA],
         what: Difference::Authority,
     },
     // RFC 5155 §7.2.2, for a name below an empty non-terminal that opt-out has no record for: nsd leaves the closest

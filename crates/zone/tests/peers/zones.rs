@@ -22,13 +22,33 @@ pub(crate) struct ZoneFile {
     pub(crate) file: PathBuf,
 }
 
-/// Names, and how dnssec-signzone is asked; `None` is unsigned.
-const ZONES: [(&str, Option<&[&str]>); 4] = [
-    ("plain.test.", None),
-    ("nsec.test.", Some(&[])),
-    ("nsec3.test.", Some(&["-3", "-", "-H", "0"])),
-    ("optout.test.", Some(&["-3", "aabb", "-H", "3", "-A"])),
+const PLAIN: &str = include_str!("plain.zone");
+
+/// What lies below a delegation of a zone beside it: parent and child on one server.
+const CHILD: &str = "$TTL 3600
+@    SOA  ns1 hostmaster 1 7200 3600 1209600 300
+     NS   ns1
+ns1  A    192.0.2.57
+www  A    192.0.2.58
+*.w  TXT  \"of the child\"
+";
+
+/// Names, what is in them, and how dnssec-signzone is asked; `None` is unsigned. The last ones are children of others.
+const ZONES: [(&str, &str, Option<&[&str]>); 6] = [
+    ("plain.test.", PLAIN, None),
+    ("nsec.test.", PLAIN, Some(&[])),
+    ("nsec3.test.", PLAIN, Some(&["-3", "-", "-H", "0"])),
+    (
+        "optout.test.",
+        PLAIN,
+        Some(&["-3", "aabb", "-H", "3", "-A"]),
+    ),
+    ("child.plain.test.", CHILD, None),
+    ("child.nsec3.test.", CHILD, Some(&["-3", "-", "-H", "0"])),
 ];
+
+/// How many of them are children.
+const CHILDREN: usize = 2;
 
 impl Ground {
     pub(crate) fn new() -> Option<Ground> {
@@ -49,9 +69,9 @@ impl Ground {
             .expect("chmod");
         let files: Vec<ZoneFile> = ZONES
             .iter()
-            .map(|(name, signed)| {
+            .map(|(name, text, signed)| {
                 let file = folder.path().join(name.trim_end_matches('.'));
-                fs::write(&file, include_str!("plain.zone")).expect("a zone file");
+                fs::write(&file, text).expect("a zone file");
                 let file = signed.map_or(file.clone(), |words| {
                     sign(folder.path(), name, &file, words)
                 });
@@ -70,8 +90,9 @@ impl Ground {
         })
     }
 
+    /// Those that are signed, without the children.
     pub(crate) fn signed(&self) -> &[ZoneFile] {
-        &self.files[1..]
+        &self.files[1..self.files.len() - CHILDREN]
     }
 
     /// Our answer.
