@@ -7,15 +7,21 @@ mod sys;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// `count` words of zero; their pages take no memory until they are touched.
-pub fn zeroed(count: usize) -> Box<[AtomicU64]> {
-    sys::zeroed(count)
+pub use sys::Words;
+
+/// `count` words of zero; their pages take no memory until they are touched. From 2 MiB on these are huge pages, if the kernel
+/// has some (transparent_hugepage is not `never`).
+///
+/// # Panics
+/// When there is no memory for them.
+pub fn zeroed(count: usize) -> Words {
+    Words::zeroed(count).unwrap_or_else(|| panic!("there is no memory for {count} words"))
 }
 
-/// The same where memory may be short: `None` when the allocator has nothing, or [`let_grow`] has forbidden to take more.
-pub fn try_zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
+/// The same where memory may be short: `None` when there is none, or [`let_grow`] has forbidden to take more.
+pub fn try_zeroed(count: usize) -> Option<Words> {
     match MAY_GROW.load(Relaxed) {
-        true => sys::try_zeroed(count),
+        true => Words::zeroed(count),
         false => None,
     }
 }
@@ -38,8 +44,9 @@ pub const LINE: usize = 8;
 /// ```
 #[derive(Debug, Default)]
 pub struct Lines {
-    words: Box<[AtomicU64]>,
-    /// Words before the first line: the allocator aligns to 16 bytes only (asking for more would touch every page).
+    words: Words,
+    /// Words before the first line: of less than 2 MiB the allocator aligns to 16 bytes only (asking for more would touch every
+    /// page).
     start: usize,
 }
 
@@ -153,6 +160,42 @@ mod tests {
             load(&words, &mut back);
             prop_assert_eq!(bytes, back);
         }
+    }
+
+    /// Of the area that `words` lie in: kB of transparent huge pages.
+    fn huge(words: &Words) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("proc is mounted");
+        let start = format!("{:x}-", words.as_ptr().addr());
+        let mut lines = smaps.lines().skip_while(|line| !line.starts_with(&start));
+        let line = lines.find_map(|line| line.strip_prefix("AnonHugePages:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        number.and_then(|number| number.parse().ok()).unwrap_or(0)
+    }
+
+    #[test]
+    fn many_words_lie_in_huge_pages_from_the_first_touch_on() {
+        let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        if !enabled.is_ok_and(|words| !words.contains("[never]")) {
+            println!("SKIP: this kernel gives no transparent huge pages");
+            return;
+        }
+        let words = zeroed((5 << 20) / 8);
+        assert_eq!(words.as_ptr().addr() % (2 << 20), 0);
+        assert_eq!(huge(&words), 0, "nothing was touched");
+        words[0].store(1, Relaxed);
+        words[words.len() - 1].store(2, Relaxed);
+        assert_eq!(huge(&words), 2 << 10, "the last one is not whole");
+        assert!(
+            words[1..words.len() - 1]
+                .iter()
+                .all(|word| word.load(Relaxed) == 0)
+        );
+        assert_eq!(huge(&words), 4 << 10);
+        assert!(
+            Words::zeroed(usize::MAX / 16).is_none(),
+            "so much there is not"
+        );
+        assert_eq!(zeroed(0).len(), 0);
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod kept;
 mod layout;
 pub mod nic;
 mod object;
+mod pages;
 mod program;
 mod ring;
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub use foreign::Foreign;
 pub use heartbeat::Heartbeat;
 pub use kept::unload;
 pub use layout::{LAYOUT, REASONS, ROOM, Reason};
+pub use pages::{Area, Pages, smaps};
 pub use program::{Handed, Program};
 pub use settle::settle;
 pub use socket::{

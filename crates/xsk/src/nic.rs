@@ -72,6 +72,15 @@ impl Nic {
     }
 }
 
+/// The node of the machine that an interface's card is wired to. `None`: the machine has but one, or there is no card (veth).
+pub fn node(name: &str) -> Option<u32> {
+    let file = Path::new("/sys/class/net")
+        .join(name)
+        .join("device/numa_node");
+    // -1: the firmware does not tell.
+    fs::read_to_string(file).ok()?.trim().parse().ok()
+}
+
 /// What an operator may have set on an interface, and AF_XDP feels. `None`: its driver does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {

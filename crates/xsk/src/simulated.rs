@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_frame_goes_round() {
-        let chunks = Umem::shared_memory(16).unwrap();
+        let chunks = Umem::shared_memory(16, None).unwrap();
         let mut umem = Umem::of_shared_memory(&chunks).unwrap();
         let (mut socket, mut kernel) = socket(&mut umem, &chunks, &SIZES).unwrap();
         assert!(kernel.receive(&[7; 60]));
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn without_chunks_frames_are_lost() {
-        let chunks = Umem::shared_memory(16).unwrap();
+        let chunks = Umem::shared_memory(16, None).unwrap();
         let mut umem = Umem::of_shared_memory(&chunks).unwrap();
         let (_socket, mut kernel) = socket(&mut umem, &chunks, &SIZES).unwrap();
         let taken = (0..20).filter(|_| kernel.receive(&[0; 60])).count();

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::pages::Area;
 use crate::socket::Socket;
 use crate::sys::memory::{Mapping, nameless, nameless_length};
 
@@ -71,13 +72,18 @@ impl fmt::Debug for Frame {
 /// How a [`Umem`] is made.
 #[derive(Clone, Copy, Debug)]
 pub struct UmemOptions {
-    /// Ask for transparent huge pages: fewer TLB misses; nothing is lost where there are none.
+    /// Ask for huge pages, reserved or transparent: fewer TLB misses; nothing is lost where there are none.
     pub huge_pages: bool,
+    /// The node of the machine whose memory is best: that of the card ([`nic::node`](crate::nic::node)).
+    pub node: Option<u32>,
 }
 
 impl Default for UmemOptions {
     fn default() -> UmemOptions {
-        UmemOptions { huge_pages: true }
+        UmemOptions {
+            huge_pages: true,
+            node: None,
+        }
     }
 }
 
@@ -143,7 +149,8 @@ impl Umem {
             )));
         }
         let length = frames as usize * CHUNK;
-        let memory = Mapping::anonymous(length, options.huge_pages).map_err(|error| {
+        let memory = Mapping::anonymous(length, options.huge_pages, options.node);
+        let memory = memory.map_err(|error| {
             Error::system(
                 format!("mapping {length} octets for {frames} frames"),
                 error,
@@ -162,12 +169,13 @@ impl Umem {
         }
     }
 
-    /// Memory for `frames` chunks that a process with CAP_IPC_LOCK can register for us
-    /// ([`Socket::open_registered`]): it is locked, and without that capability counts against RLIMIT_MEMLOCK.
-    pub fn shared_memory(frames: u32) -> Result<OwnedFd> {
+    /// Memory for at least `frames` chunks that a process with CAP_IPC_LOCK can register for us
+    /// ([`Socket::open_registered`]): it is locked, and without that capability counts against RLIMIT_MEMLOCK. `node`: as in
+    /// [`UmemOptions`].
+    pub fn shared_memory(frames: u32, node: Option<u32>) -> Result<OwnedFd> {
         let length = frames as usize * CHUNK;
         let failed = |error| Error::system(format!("making {length} octets of memory"), error);
-        nameless(length).map_err(failed)
+        nameless(length, node).map_err(failed)
     }
 
     /// Maps such memory. The first socket to be bound must be the one that it was registered with.
@@ -179,7 +187,6 @@ impl Umem {
             .filter(|&frames| frames > 0 && length.is_multiple_of(CHUNK))
             .ok_or_else(|| Error::Invalid(format!("{length} octets of frames")))?;
         let memory = Mapping::of_descriptor(memory.as_fd(), length, 0).map_err(failed)?;
-        memory.advise_huge_pages();
         Ok(Umem::of(memory, frames, true))
     }
 
@@ -341,8 +348,14 @@ impl Umem {
         self.memory.address()
     }
 
+    /// Octets of all chunks; the memory itself may end with its huge page.
     pub(crate) fn length(&self) -> u64 {
-        self.memory.length() as u64
+        u64::from(self.frames()) * CHUNK as u64
+    }
+
+    /// Where the chunks are in this process's memory.
+    pub fn area(&self) -> Area {
+        Area::new(self.address(), self.length())
     }
 
     /// Sockets that are still open and bound with this UMEM.

@@ -23,7 +23,9 @@ mod sync {
         loom::sync::atomic::fence(order);
     }
 
-    pub(super) fn try_zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
+    pub(super) type Words = Box<[AtomicU64]>;
+
+    pub(super) fn try_zeroed(count: usize) -> Option<Words> {
         Some((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 }

@@ -8,8 +8,8 @@
 //!   serves    192.0.2.1:53, [2001:db8::1]:53
 //!   backends  192.0.2.2:53 from 198.51.100.1; 1024 ports open
 //!   verdicts  take-query 1200, pass-other 5
-//!   queue  socket     in the map  heartbeat  received  sent
-//!       0  zero-copy  yes               600      1200  1200
+//!   queue  socket     in the map  heartbeat  received      sent  frames of its worker
+//!       0  zero-copy  yes               600      1200      1200  24 MiB in reserved huge pages, node 0
 //! ```
 
 use crate::network::links::MacText;
@@ -67,6 +67,8 @@ pub struct QueueStatus {
     pub received: u64,
     /// Frames.
     pub sent: u64,
+    /// What memory the frames of its worker lie in; it may have other queues, whose frames these are too.
+    pub frames: String,
 }
 
 impl Display for Status {
@@ -120,7 +122,7 @@ impl Display for DeviceStatus {
         }
         writeln!(
             out,
-            "  queue  socket     in the map  heartbeat  received      sent"
+            "  queue  socket     in the map  heartbeat  received      sent  frames of its worker"
         )?;
         self.queues.iter().try_for_each(|queue| queue.fmt(out))
     }
@@ -154,13 +156,14 @@ impl Display for QueueStatus {
             heartbeat,
             received,
             sent,
+            frames,
             ..
         } = self;
         let mode = if self.zero_copy { "zero-copy" } else { "copy" };
         let entered = if self.entered { "yes" } else { "no" };
         writeln!(
             out,
-            "  {number:>5}  {mode:<9}  {entered:<10}  {heartbeat:>9}  {received:>8}  {sent:>8}"
+            "  {number:>5}  {mode:<9}  {entered:<10}  {heartbeat:>9}  {received:>8}  {sent:>8}  {frames}"
         )
     }
 }
@@ -182,6 +185,7 @@ mod tests {
             heartbeat: 600,
             received: 1_200,
             sent: 1_199,
+            frames: "24 MiB in small pages".to_owned(),
         };
         let device = DeviceStatus {
             interface: "enp1s0".to_owned(),
@@ -220,9 +224,9 @@ enp1s0 (index 4, 02:00:00:00:00:01, MTU 1500)
   serves    192.0.2.1:53, [2001:db8::1]:53
   backends  192.0.2.2:53 from 198.51.100.1; 1024 ports open
   verdicts  take-query 1200, pass-other 5
-  queue  socket     in the map  heartbeat  received      sent
-      0  copy       yes               600      1200      1199
-      1  copy       no                600      1200      1199
+  queue  socket     in the map  heartbeat  received      sent  frames of its worker
+      0  copy       yes               600      1200      1199  24 MiB in small pages
+      1  copy       no                600      1200      1199  24 MiB in small pages
 ";
         assert_eq!(status().to_string(), expected);
         assert_eq!(

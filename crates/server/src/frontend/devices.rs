@@ -61,6 +61,8 @@ pub struct Opening {
     pub frames: u32,
     /// Memory for these, registered with the descriptor already.
     pub memory: Option<OwnedFd>,
+    /// The node of the machine whose memory is best for the card.
+    pub node: Option<u32>,
     /// How long a busy queue may be waited for.
     pub patience: Duration,
 }
@@ -70,6 +72,8 @@ pub struct Opened {
     /// The same socket, to enter it into its program's map.
     pub socket: OwnedFd,
     pub zero_copy: bool,
+    /// Where its frames are.
+    pub memory: xsk::Area,
 }
 
 /// Wake-ups for the last frames of a TX ring: a full one takes 64 of 32 frames each.
@@ -162,7 +166,7 @@ impl Devices {
     /// The queue is busy or gone, or there are too few frames left for another one.
     pub fn open(&mut self, opening: Opening) -> xsk::Result<Opened> {
         self.remove(opening.device, opening.queue);
-        self.make_room(opening.frames, opening.memory.as_ref())?;
+        self.make_room(&opening)?;
         let rings = self.rings(opening.device)?;
         let options = Options {
             rings,
@@ -177,6 +181,7 @@ impl Devices {
             socket: duplicate
                 .map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
             zero_copy: matches!(socket.mode()?, BindMode::ZeroCopy),
+            memory: self.umem.area(),
         };
         self.filled += rings.fill;
         let queue = Queue {
@@ -210,14 +215,18 @@ impl Devices {
     }
 
     /// Frames for the first queue of a worker that had none.
-    fn make_room(&mut self, wanted: u32, memory: Option<&OwnedFd>) -> xsk::Result<()> {
+    fn make_room(&mut self, opening: &Opening) -> xsk::Result<()> {
         if self.all().next().is_some() {
             return Ok(());
         }
-        match memory {
+        match &opening.memory {
             Some(memory) => self.umem = Umem::of_shared_memory(memory)?,
-            None if self.umem.frames() < wanted => {
-                self.umem = Umem::new(wanted, UmemOptions::default())?;
+            None if self.umem.frames() < opening.frames => {
+                let options = UmemOptions {
+                    node: opening.node,
+                    ..UmemOptions::default()
+                };
+                self.umem = Umem::new(opening.frames, options)?;
             }
             None => {}
         }

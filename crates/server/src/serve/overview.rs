@@ -227,15 +227,17 @@ impl Commands for Overview {
     fn xdp_status(&self) -> Status {
         let steering = self.steering.lock().unwrap_or_else(PoisonError::into_inner);
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let smaps = xsk::smaps();
         steering.status(|steered| {
             let mine = |queue: &&BoundQueue| queue.device == steered.device.number;
             let mine = queues.iter().filter(mine);
-            mine.map(|queue| queue_status(queue, steered)).collect()
+            mine.map(|queue| queue_status(queue, steered, &smaps))
+                .collect()
         })
     }
 }
 
-fn queue_status(queue: &BoundQueue, steered: &Steered) -> QueueStatus {
+fn queue_status(queue: &BoundQueue, steered: &Steered, smaps: &str) -> QueueStatus {
     let counts = queue.rows.read().own;
     let heartbeat = steered.attached.heartbeat(queue.queue).ok().flatten();
     QueueStatus {
@@ -245,6 +247,7 @@ fn queue_status(queue: &BoundQueue, steered: &Steered) -> QueueStatus {
         heartbeat: heartbeat.map_or(0, |heartbeat| heartbeat.count()),
         received: counts.received,
         sent: counts.sent,
+        frames: queue.memory.pages(smaps).to_string(),
     }
 }
 

@@ -720,7 +720,10 @@ pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) {
     let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
     let (number, interface) = (queue.queue, &queue.interface);
     match steering.enter(queue.device, number, &queue.socket) {
-        Ok(()) => log::info!("queue {number} of {interface} is served over AF_XDP, {copy} mode"),
+        Ok(()) => log::info!(
+            "queue {number} of {interface} is served over AF_XDP, {copy} mode; its worker's frames: {}",
+            queue.memory.pages(&xsk::smaps())
+        ),
         Err(error) => {
             log::warn!("queue {number} of {interface} is left to kernel sockets: {error}")
         }

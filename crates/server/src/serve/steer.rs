@@ -401,7 +401,7 @@ impl Daemon {
             true => 0,
             false => self.memory.frames(1).map_err(|short| short.reason())?,
         };
-        let memory = memory_for(frames).map_err(|error| error.to_string())?;
+        let memory = memory_for(frames, &device.name).map_err(|error| error.to_string())?;
         let descriptor = self
             .helper
             .open_socket(device.interface, queue, memory.as_ref())
@@ -557,11 +557,11 @@ impl Daemon {
 }
 
 /// Memory for so many frames, where there are to be any and this process may not lock memory itself: the helper registers it.
-fn memory_for(frames: u32) -> xsk::Result<Option<OwnedFd>> {
+fn memory_for(frames: u32, interface: &str) -> xsk::Result<Option<OwnedFd>> {
     if frames == 0 || may_lock() {
         return Ok(None);
     }
-    Umem::shared_memory(frames).map(Some)
+    Umem::shared_memory(frames, xsk::nic::node(interface)).map(Some)
 }
 
 /// Whose new queues run no program by themselves.

@@ -32,6 +32,8 @@ pub(super) struct BoundQueue {
     /// To enter it into its program's map.
     pub(super) socket: OwnedFd,
     pub(super) zero_copy: bool,
+    /// Where the frames of its worker are.
+    pub(super) memory: xsk::Area,
     pub(super) rows: Arc<QueueRows>,
 }
 
@@ -81,7 +83,12 @@ pub(super) fn devices(
     };
     // A worker without a queue still has one frame, so that nothing asks whether there is a UMEM.
     let all = mine().count() as u32 * frames;
-    let mut devices = Devices::new(Umem::new(all.max(1), UmemOptions::default())?);
+    let options = UmemOptions {
+        // Cards on several nodes share the frames: the first one's is as good as any.
+        node: mine().find_map(|planned| xsk::nic::node(&planned.device.name)),
+        ..UmemOptions::default()
+    };
+    let mut devices = Devices::new(Umem::new(all.max(1), options)?);
     let has_program = |planned: &&PlannedDevice| steering.device(planned.device.number).is_some();
     for planned in mine().filter(has_program) {
         let place = (number as u32, frames);
@@ -131,6 +138,7 @@ pub(super) fn opening(
         rows: Arc::default(),
         frames: RingSizes::default().frames(),
         memory: None,
+        node: xsk::nic::node(&device.name),
         patience: Duration::ZERO,
     })
 }
@@ -157,6 +165,7 @@ pub(super) fn bound(
         interface: device.name.clone(),
         socket: opened.socket,
         zero_copy: opened.zero_copy,
+        memory: opened.memory,
         rows,
     }
 }

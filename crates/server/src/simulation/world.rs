@@ -348,7 +348,7 @@ fn prepare(instance: &Instance) {
 }
 
 fn party(number: usize, instance: &Arc<Instance>, seed: u64) -> Party {
-    let chunks = Umem::shared_memory(FRAMES).expect("memory");
+    let chunks = Umem::shared_memory(FRAMES, None).expect("memory");
     let mut devices = Devices::new(Umem::of_shared_memory(&chunks).expect("memory"));
     let facts = Facts {
         mac: OUR_MAC,

@@ -1,32 +1,121 @@
-//! Zeroed memory of atomic words straight from the allocator, and a hint to the processor about it.
+//! Zeroed memory of atomic words, on huge pages where it is large, and a hint to the processor about it.
 
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc_zeroed};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// `count` words of zero. The allocator takes large blocks from the kernel as pages that cost nothing until they are
-/// touched; writing the zeros ourselves would touch them all.
-pub(super) fn zeroed(count: usize) -> Box<[AtomicU64]> {
-    // SAFETY: an AtomicU64 has the size and bit validity of u64, so all-zero bytes are the initialised value 0.
-    unsafe { Box::<[AtomicU64]>::new_zeroed_slice(count).assume_init() }
+/// Octets of a transparent huge page. What is as large is mapped from where one can begin and advised so: a look-up in a table of
+/// many megabytes meets no TLB miss of its own then.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Words that are zero at first; pages of them take no memory until they are touched.
+pub struct Words {
+    start: NonNull<AtomicU64>,
+    count: usize,
 }
 
-/// The same; `None` when the allocator has nothing. (Box has such a function, which is not stable yet.)
-pub(super) fn try_zeroed(count: usize) -> Option<Box<[AtomicU64]>> {
-    let layout = Layout::array::<AtomicU64>(count).ok()?;
-    if layout.size() == 0 {
-        return Some(Box::default());
+// SAFETY: the words are atomic, and the memory is this value's alone until it is dropped.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+impl Words {
+    /// `None` when there is no memory.
+    pub(super) fn zeroed(count: usize) -> Option<Words> {
+        let layout = Layout::array::<AtomicU64>(count).ok()?;
+        let start = match layout.size() {
+            0 => NonNull::dangling(),
+            HUGE_PAGE.. => mapped(layout.size())?.cast(),
+            // SAFETY: the layout is not of size zero.
+            _ => NonNull::new(unsafe { alloc_zeroed(layout) })?.cast(),
+        };
+        Some(Words { start, count })
     }
-    // SAFETY: the layout is not of size zero.
-    let start = unsafe { alloc_zeroed(layout) }.cast::<AtomicU64>();
-    if start.is_null() {
+
+    fn octets(&self) -> usize {
+        self.count * size_of::<AtomicU64>()
+    }
+}
+
+impl Deref for Words {
+    type Target = [AtomicU64];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: memory for so many words, zeroed or dangling for none; zero bytes are AtomicU64s of value 0. It lives as long as
+        // `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        match self.octets() {
+            0 => {}
+            octets @ HUGE_PAGE.. => unmap(self.start.cast(), octets),
+            octets => {
+                let align = align_of::<AtomicU64>();
+                // SAFETY: from alloc_zeroed with this layout; nobody has a reference any more.
+                unsafe {
+                    let layout = Layout::from_size_align_unchecked(octets, align);
+                    dealloc(self.start.as_ptr().cast(), layout);
+                }
+            }
+        }
+    }
+}
+
+impl Default for Words {
+    fn default() -> Words {
+        Words {
+            start: NonNull::dangling(),
+            count: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Words {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} words", self.count)
+    }
+}
+
+/// Octets of zero from where a huge page can begin.
+fn mapped(octets: usize) -> Option<NonNull<u8>> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let length = octets.checked_add(HUGE_PAGE)?;
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
+    let whole = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
+    if whole == libc::MAP_FAILED {
         return None;
     }
-    let words = std::ptr::slice_from_raw_parts_mut(start, count);
-    // SAFETY: the global allocator has just given this block for `count` words, which is what a Box of them gives back; zero
-    // bytes are AtomicU64s of value 0.
-    Some(unsafe { Box::from_raw(words) })
+    let whole = NonNull::new(whole.cast::<u8>())?;
+    let before = whole.align_offset(HUGE_PAGE);
+    // SAFETY: inside the mapping.
+    let start = unsafe { whole.add(before) };
+    let end = before + octets.next_multiple_of(PAGE);
+    unmap(whole, before);
+    // SAFETY: inside the mapping, or its end.
+    unmap(unsafe { whole.add(end) }, length - end);
+    // SAFETY: advice about memory that was just mapped; a refusal costs only speed.
+    unsafe { libc::madvise(start.as_ptr().cast(), octets, libc::MADV_HUGEPAGE) };
+    Some(start)
+}
+
+/// Octets of a usual page, at least.
+const PAGE: usize = 4 << 10;
+
+/// Gives mapped memory back that nobody has a reference to.
+fn unmap(start: NonNull<u8>, octets: usize) {
+    if octets > 0 {
+        // SAFETY: whole pages of a mapping of `mapped`, which are nobody's any more.
+        unsafe { libc::munmap(start.as_ptr().cast(), octets) };
+    }
 }
 
 /// Asks the processor for the cache line of the word at `place`, which will be written soon; does nothing where there is no such

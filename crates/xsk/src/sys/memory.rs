@@ -7,9 +7,40 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::ring::Shared;
 
-/// Zeroed memory without a name, to be mapped by several processes; it can never become shorter.
-pub(crate) fn nameless(length: usize) -> io::Result<OwnedFd> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+/// Octets of a huge page, reserved or transparent: what x86-64 and most others have beside their usual pages.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+/// Zeroed memory without a name, to be mapped by several processes; it can never become shorter. On reserved huge pages where
+/// enough are free (its length is rounded up then), on `node` of the machine if it can be had there.
+pub(crate) fn nameless(length: usize, node: Option<u32>) -> io::Result<OwnedFd> {
+    if length >= HUGE_PAGE
+        && let Ok(made) = nameless_reserved(length, node)
+    {
+        return Ok(made);
+    }
+    let made = nameless_of(length, 0)?;
+    settle(&made, node)?;
+    Ok(made)
+}
+
+fn nameless_reserved(length: usize, node: Option<u32>) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+    let made = nameless_of(length.next_multiple_of(HUGE_PAGE), flags)?;
+    settle(&made, node)?.populate()?;
+    Ok(made)
+}
+
+/// Says where the pages of nameless memory are to come from; they are nobody's yet.
+fn settle(memory: &OwnedFd, node: Option<u32>) -> io::Result<Mapping> {
+    let length = nameless_length(memory)?;
+    let mapping = Mapping::map(length, libc::MAP_SHARED, memory.as_raw_fd(), 0)?;
+    mapping.advise_huge_pages();
+    mapping.prefer(node);
+    Ok(mapping)
+}
+
+fn nameless_of(length: usize, flags: u32) -> io::Result<OwnedFd> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags;
     // SAFETY: reads a string that lives through the call.
     let made = unsafe { libc::memfd_create(c"umem".as_ptr(), flags) };
     if made < 0 {
@@ -41,6 +72,34 @@ pub(crate) fn nameless_length(descriptor: &OwnedFd) -> io::Result<usize> {
     Ok(file.metadata()?.len() as usize)
 }
 
+/// Octets of a usual page, at least.
+const SMALL_PAGE: usize = 4 << 10;
+
+/// Memory that is nobody else's.
+const PRIVATE: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+/// The node of the machine that the page at `address` lies on, which is brought in if need be. `None`: the kernel knows of no
+/// nodes, or there is no memory.
+pub(crate) fn node_of(address: u64) -> Option<u32> {
+    const MPOL_F_NODE: u64 = 1;
+    const MPOL_F_ADDR: u64 = 2;
+    let mut node: i32 = -1;
+    let flags = MPOL_F_NODE | MPOL_F_ADDR;
+    let none = std::ptr::null_mut::<u64>();
+    // SAFETY: the kernel writes one integer; the address is only looked up, and an error if nothing is there.
+    let asked = unsafe {
+        libc::syscall(
+            libc::SYS_get_mempolicy,
+            &raw mut node,
+            none,
+            0_u64,
+            address,
+            flags,
+        )
+    };
+    u32::try_from(node).ok().filter(|_| asked == 0)
+}
+
 /// An area of mapped memory, unmapped when dropped.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -54,13 +113,51 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Private zeroed memory, on huge pages where the kernel has them to spare (fewer TLB misses, otherwise the same).
-    pub(crate) fn anonymous(length: usize, huge_pages: bool) -> io::Result<Mapping> {
-        let mapping = Mapping::map(length, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)?;
+    /// Private zeroed memory, on huge pages if wished (fewer TLB misses, otherwise the same): reserved ones where enough are
+    /// free, else transparent ones where the kernel has some to spare. On `node` of the machine if it can be had there.
+    pub(crate) fn anonymous(
+        length: usize,
+        huge_pages: bool,
+        node: Option<u32>,
+    ) -> io::Result<Mapping> {
+        if huge_pages
+            && length >= HUGE_PAGE
+            && let Ok(mapping) = Mapping::reserved(length, node)
+        {
+            return Ok(mapping);
+        }
+        let mapping = Mapping::aligned(length)?;
         if huge_pages {
             mapping.advise_huge_pages();
         }
+        mapping.prefer(node);
         Ok(mapping)
+    }
+
+    /// On reserved huge pages, all of them there: one that is missing later would end the process.
+    fn reserved(length: usize, node: Option<u32>) -> io::Result<Mapping> {
+        let flags = libc::MAP_HUGETLB | libc::MAP_HUGE_2MB;
+        let mapping = Mapping::map(length.next_multiple_of(HUGE_PAGE), PRIVATE | flags, -1, 0)?;
+        mapping.prefer(node);
+        mapping.populate()?;
+        Ok(mapping)
+    }
+
+    /// From where a huge page can begin: kernels before Linux 6.7 map anywhere.
+    fn aligned(length: usize) -> io::Result<Mapping> {
+        let whole = Mapping::map(length + HUGE_PAGE, PRIVATE, -1, 0)?;
+        let before = whole.start.as_ptr().align_offset(HUGE_PAGE);
+        let end = before + length.next_multiple_of(SMALL_PAGE);
+        // SAFETY: inside the mapping, at most its last octet.
+        let (start, behind) = unsafe { (whole.start.add(before), whole.start.add(end)) };
+        for (start, length) in [(whole.start, before), (behind, whole.length - end)] {
+            if length > 0 {
+                // SAFETY: a part of the mapping that nobody has a pointer into, nor gets one.
+                unsafe { libc::munmap(start.as_ptr().cast(), length) };
+            }
+        }
+        std::mem::forget(whole);
+        Ok(Mapping { start, length })
     }
 
     /// Shared memory of a descriptor: a ring of an AF_XDP socket, the values of a BPF array.
@@ -82,6 +179,47 @@ impl Mapping {
         // SAFETY: advice about memory that is mapped as long as `self` lives; it changes no content. A refusal costs only
         // speed.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.length, libc::MADV_HUGEPAGE) };
+    }
+
+    /// Asks for pages of that node of the machine (mbind(2)); where it has none left, or nobody knows of nodes, others do.
+    fn prefer(&self, node: Option<u32>) {
+        const MPOL_PREFERRED: i32 = 1;
+        let Some(node) = node.filter(|node| *node < 64) else {
+            return;
+        };
+        let nodes: u64 = 1 << node;
+        // SAFETY: a wish about memory that is mapped as long as `self` lives; the kernel reads 64 bits of `nodes`.
+        unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.start.as_ptr(),
+                self.length,
+                MPOL_PREFERRED,
+                &raw const nodes,
+                u64::from(u64::BITS) + 1,
+                0,
+            )
+        };
+    }
+
+    /// Has all pages be there now, so that none can be missing when it is touched. Before Linux 5.14 nobody can ask for that:
+    /// there the kernel's own count of reserved pages is trusted.
+    fn populate(&self) -> io::Result<()> {
+        // SAFETY: as if each page were written to without changing it.
+        let done = unsafe {
+            libc::madvise(
+                self.start.as_ptr().cast(),
+                self.length,
+                libc::MADV_POPULATE_WRITE,
+            )
+        };
+        match done {
+            0 => Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
+                error => Err(error),
+            },
+        }
     }
 
     fn map(length: usize, flags: i32, descriptor: i32, offset: i64) -> io::Result<Mapping> {
@@ -107,10 +245,6 @@ impl Mapping {
 
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
-    }
-
-    pub(crate) fn length(&self) -> usize {
-        self.length
     }
 
     /// Octets, to read. Panics outside the area.

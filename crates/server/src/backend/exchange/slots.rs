@@ -8,14 +8,14 @@
 //!  free     word i: bit j = "body 64 i + j is free"
 //! ```
 
-use crate::words;
+use crate::words::{self, Words};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// One worker's bodies.
 struct Slice {
-    free: Box<[AtomicU64]>,
-    summary: Box<[AtomicU64]>,
+    free: Words,
+    summary: Words,
 }
 
 impl Slice {

@@ -12,7 +12,6 @@
 use super::Reply;
 use crate::counters::{Shard, Writers};
 use crate::pipeline::query::{Protocol, Query, Way};
-use crate::words;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -160,9 +159,9 @@ pub struct Block {
 impl Block {
     fn new(zone: Option<NameBuf>, shards: usize) -> Block {
         let cells = |_| {
-            words::zeroed(CELLS)
-                .try_into()
-                .expect("as many as asked for")
+            let cells = (0..CELLS).map(|_| AtomicU64::new(0));
+            let cells: Box<[AtomicU64]> = cells.collect();
+            cells.try_into().expect("as many as asked for")
         };
         Block {
             zone,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  position:      … head − capacity ────────────── whole records ────────────── head …
-//!  in memory:     position modulo capacity; segments of 1 MiB, each taken from the allocator when first written
+//!  in memory:     position modulo capacity; segments of a huge page, each taken when first written
 //! ```
 //!
 //! A position is never used twice. Whoever writes first moves the head behind its record, and thereby declares lost what
@@ -12,7 +12,9 @@
 //! A writer may be stopped in the middle for longer than a round takes: its words would then fall into somebody else's
 //! record. So each segment counts its writers, and nobody enters it for another round while one is there.
 
-use super::sync::{AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, fence, try_zeroed};
+use super::sync::{
+    AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, Words, fence, try_zeroed,
+};
 use std::ops::Deref;
 
 /// Words of a segment. A record lies in one.
@@ -26,12 +28,12 @@ pub(super) struct Log {
     /// Where the next record will be: words that were ever given out, the first not used.
     head: AtomicU64,
     /// What gives the words of a segment, or nothing.
-    grow: fn(usize) -> Option<Box<[AtomicU64]>>,
+    grow: fn(usize) -> Option<Words>,
 }
 
 #[derive(Default)]
 struct Segment {
-    words: OnceLock<Box<[AtomicU64]>>,
+    words: OnceLock<Words>,
     /// Who writes there now, or tries to.
     writers: AtomicU32,
 }
@@ -196,7 +198,7 @@ mod tests {
     #[test]
     fn without_memory_the_ring_is_as_long_as_what_there_is() {
         thread_local!(static MAY_GROW: Cell<bool> = const { Cell::new(true) });
-        let mut log = Log::new(4 << 20);
+        let mut log = Log::new(8 << 20);
         log.grow = |count| MAY_GROW.get().then(|| try_zeroed(count)).flatten();
         let whole = SEGMENT as usize;
         let first = log.reserve(whole - 1).unwrap().position;

@@ -5,7 +5,7 @@
 
 use crate::clock::Now;
 use crate::pipeline::Env;
-use crate::words;
+use crate::words::{self, Words};
 use rapidhash::quality::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -133,7 +133,7 @@ const WAYS: usize = 8;
 /// Two keys with the same 63 bits of hash share a bucket, and a key that is put in a place in the very moment when
 /// another one's query is counted there is charged for it: one query too many or too few, no more.
 pub struct Buckets {
-    words: Box<[AtomicU64]>,
+    words: Words,
     hashing: RandomState,
 }
 
