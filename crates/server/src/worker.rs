@@ -138,6 +138,8 @@ pub struct Worker {
     /// When the last batch was looked at.
     now: Now,
     last_housekeeping: Now,
+    /// When frames came last.
+    last_frame: Now,
     /// The TX ring holds frames that the kernel did not take.
     unsent: bool,
     stop: Option<Now>,
@@ -185,6 +187,7 @@ impl Worker {
             orders,
             now: Now::default(),
             last_housekeeping: Now::default(),
+            last_frame: Now::default(),
             unsent: false,
             stop: None,
             inlets,
@@ -212,7 +215,7 @@ impl Worker {
         let mut since_poll = 0;
         self.now = Now::read();
         while !self.is_done() {
-            let more = self.serve_rings(self.now) > 0;
+            let more = self.serve_rings(self.now) > 0 || self.goes_on_polling();
             since_poll += 1;
             if !more || since_poll >= BATCHES_PER_POLL {
                 since_poll = 0;
@@ -231,9 +234,22 @@ impl Worker {
     /// One batch of every device, and what came of it sent; how many frames.
     fn serve_rings(&mut self, now: Now) -> usize {
         self.now = now;
+        if self.outlets.devices.polling().is_some() {
+            self.outlets.devices.poll();
+        }
         let count = self.serve_devices();
+        if count > 0 {
+            self.last_frame = now;
+        }
         self.unsent = self.outlets.flush(&self.shard);
         count
+    }
+
+    /// Whether queues are to be polled again though nothing came: something did a moment ago (millrace.setBusyPoll).
+    #[inline]
+    fn goes_on_polling(&self) -> bool {
+        let polling = self.outlets.devices.polling();
+        polling.is_some_and(|time| self.now.since(self.last_frame) < time)
     }
 
     /// What is due.

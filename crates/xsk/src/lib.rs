@@ -17,6 +17,7 @@
 //! owned by exactly one of: free list, fill, RX, pipeline, TX, completion ([`Census`]).
 
 mod attach;
+mod busy_poll;
 mod collector;
 mod error;
 mod foreign;
@@ -41,6 +42,7 @@ mod sys;
 mod umem;
 
 pub use attach::{AttachMode, Attachment, attached_program};
+pub use busy_poll::BusyPoll;
 pub use collector::{COLLECTED, Collected, Collection, Collector, Sources};
 pub use error::{Error, Result};
 pub use foreign::Foreign;

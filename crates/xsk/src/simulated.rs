@@ -77,7 +77,7 @@ struct Ring {
 impl Ring {
     fn new<T>(size: u32) -> Result<Ring> {
         let length = OFFSETS.desc as usize + size as usize * size_of::<T>();
-        let memory = nameless(length).map_err(mapping)?;
+        let memory = nameless(length, None).map_err(mapping)?;
         Ok(Ring { memory, size })
     }
 

@@ -1,5 +1,6 @@
 //! `millrace xdp load` and `millrace xdp unload`: a program that stays on an interface between two runs, by hand.
 
+use crate::network::interrupts::Interrupts;
 use crate::network::privileges;
 use std::process::ExitCode;
 use xsk::nic::Nic;
@@ -22,10 +23,21 @@ pub(super) fn load(interface: &str) -> ExitCode {
 
 /// Takes it off again, and what a stopped millrace has kept.
 pub(super) fn unload(interface: &str) -> ExitCode {
-    say(xsk::unload(interface).map(|was_there| match was_there {
+    let unloaded = say(xsk::unload(interface).map(|was_there| match was_there {
         true => format!("{interface}: the program is taken off"),
         false => format!("{interface}: no program is kept there"),
-    }))
+    }));
+    match Interrupts::of(interface).restore() {
+        Ok(false) => unloaded,
+        Ok(true) => {
+            println!("{interface}: interrupts come as before a millrace that was killed");
+            unloaded
+        }
+        Err(error) => {
+            eprintln!("{interface}: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn say(outcome: xsk::Result<String>) -> ExitCode {

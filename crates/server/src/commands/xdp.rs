@@ -8,8 +8,8 @@
 //!   serves    192.0.2.1:53, [2001:db8::1]:53
 //!   backends  192.0.2.2:53 from 198.51.100.1; 1024 ports open
 //!   verdicts  take-query 1200, pass-other 5
-//!   queue  socket     in the map  heartbeat  received      sent  frames of its worker
-//!       0  zero-copy  yes               600      1200      1200  24 MiB in reserved huge pages, node 0
+//!   queue  socket     polled  in the map  heartbeat  received      sent  frames of its worker
+//!       0  zero-copy  no      yes               600      1200      1200  24 MiB in reserved huge pages, node 0
 //! ```
 
 use crate::network::links::MacText;
@@ -59,6 +59,8 @@ pub enum ProgramStatus {
 pub struct QueueStatus {
     pub number: u32,
     pub zero_copy: bool,
+    /// Whether its worker has the kernel look at it (millrace.setBusyPoll).
+    pub is_polled: bool,
     /// Whether the program hands frames to it.
     pub entered: bool,
     /// Signs of life of its worker; it stands still while nothing comes.
@@ -122,7 +124,7 @@ impl Display for DeviceStatus {
         }
         writeln!(
             out,
-            "  queue  socket     in the map  heartbeat  received      sent  frames of its worker"
+            "  queue  socket     polled  in the map  heartbeat  received      sent  frames of its worker"
         )?;
         self.queues.iter().try_for_each(|queue| queue.fmt(out))
     }
@@ -160,10 +162,11 @@ impl Display for QueueStatus {
             ..
         } = self;
         let mode = if self.zero_copy { "zero-copy" } else { "copy" };
-        let entered = if self.entered { "yes" } else { "no" };
+        let word = |yes| if yes { "yes" } else { "no" };
+        let (entered, polled) = (word(self.entered), word(self.is_polled));
         writeln!(
             out,
-            "  {number:>5}  {mode:<9}  {entered:<10}  {heartbeat:>9}  {received:>8}  {sent:>8}  {frames}"
+            "  {number:>5}  {mode:<9}  {polled:<6}  {entered:<10}  {heartbeat:>9}  {received:>8}  {sent:>8}  {frames}"
         )
     }
 }
@@ -178,9 +181,10 @@ mod tests {
     use super::*;
 
     fn status() -> Status {
-        let queue = |number, entered| QueueStatus {
+        let queue = |number, entered: bool| QueueStatus {
             number,
             zero_copy: false,
+            is_polled: !entered,
             entered,
             heartbeat: 600,
             received: 1_200,
@@ -224,9 +228,9 @@ enp1s0 (index 4, 02:00:00:00:00:01, MTU 1500)
   serves    192.0.2.1:53, [2001:db8::1]:53
   backends  192.0.2.2:53 from 198.51.100.1; 1024 ports open
   verdicts  take-query 1200, pass-other 5
-  queue  socket     in the map  heartbeat  received      sent  frames of its worker
-      0  copy       yes               600      1200      1199  24 MiB in small pages
-      1  copy       no                600      1200      1199  24 MiB in small pages
+  queue  socket     polled  in the map  heartbeat  received      sent  frames of its worker
+      0  copy       no      yes               600      1200      1199  24 MiB in small pages
+      1  copy       yes     no                600      1200      1199  24 MiB in small pages
 ";
         assert_eq!(status().to_string(), expected);
         assert_eq!(

@@ -207,6 +207,8 @@ pub struct XskQueue {
 pub struct Tuning {
     /// millrace.setKeepXDP: programs stay on their interfaces when the process ends.
     pub keep_xdp: bool,
+    /// millrace.setBusyPoll; `None`: workers sleep when nothing is there.
+    pub busy_poll: Option<xsk::BusyPoll>,
     /// setUDPTimeout.
     pub udp_timeout: Duration,
     /// setMaxUDPOutstanding: queries in flight.
@@ -276,6 +278,7 @@ impl Default for Tuning {
     fn default() -> Tuning {
         Tuning {
             keep_xdp: false,
+            busy_poll: None,
             udp_timeout: Duration::from_secs(2),
             maximum_udp_outstanding: 65_535,
             drop_empty_queries: false,

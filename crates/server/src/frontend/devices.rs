@@ -29,6 +29,8 @@ pub struct Queue {
     pub accept_partial: bool,
     /// Bytes of the largest IP packet.
     pub mtu: usize,
+    /// For how long it is polled after the last frame; `None`: it is not.
+    polled: Option<Duration>,
     /// Slots of the fill ring.
     fill: u32,
     /// Frames whose checksum their sender had left to its device.
@@ -72,6 +74,7 @@ pub struct Opened {
     /// The same socket, to enter it into its program's map.
     pub socket: OwnedFd,
     pub zero_copy: bool,
+    pub is_polled: bool,
     /// Where its frames are.
     pub memory: xsk::Area,
 }
@@ -145,6 +148,8 @@ pub struct Devices {
     queues: Vec<Option<Queue>>,
     /// More queues of the same devices, by device number: received from, not sent by.
     further: Vec<(u8, Queue)>,
+    /// For how long queues are polled after the last frame, at most; `None`: none is.
+    polling: Option<Duration>,
     /// Who wants to see packets of a device.
     taps: Vec<(u8, Tap)>,
 }
@@ -156,6 +161,7 @@ impl Devices {
             filled: 0,
             queues: Vec::new(),
             further: Vec::new(),
+            polling: None,
             taps: Vec::new(),
         }
     }
@@ -181,15 +187,17 @@ impl Devices {
             socket: duplicate
                 .map_err(|error| xsk::Error::system("duplicating an AF_XDP socket", error))?,
             zero_copy: matches!(socket.mode()?, BindMode::ZeroCopy),
+            is_polled: socket.busy_poll().is_some(),
             memory: self.umem.area(),
         };
         self.filled += rings.fill;
         let queue = Queue {
-            socket,
             heartbeat: opening.heartbeat,
             mac: opening.facts.mac,
             accept_partial: opening.facts.accept_partial,
             mtu: opening.facts.mtu,
+            polled: socket.busy_poll(),
+            socket,
             fill: rings.fill,
             partial_checksums: 0,
             rows: opening.rows,
@@ -207,6 +215,7 @@ impl Devices {
             mac: facts.mac,
             accept_partial: facts.accept_partial,
             mtu: facts.mtu,
+            polled: None,
             fill: 0,
             partial_checksums: 0,
             rows: Arc::default(),
@@ -262,6 +271,20 @@ impl Devices {
             first => first.replace(queue),
         };
         self.further.extend(further.map(|queue| (device, queue)));
+        self.polling = self.all().filter_map(|queue| queue.polled).max();
+    }
+
+    /// For how long after the last frame queues are to be polled; `None`: not at all.
+    #[inline]
+    pub fn polling(&self) -> Option<Duration> {
+        self.polling
+    }
+
+    /// Has the kernel look at the queues that are polled: what came is in their rings then.
+    #[cold]
+    pub fn poll(&self) {
+        let polled = self.all().filter(|queue| queue.polled.is_some());
+        polled.for_each(|queue| queue.socket.poll_queue());
     }
 
     /// Gives up a queue of a device. Another one takes its place, if there is one.
@@ -286,6 +309,7 @@ impl Devices {
             }
         };
         self.filled -= removed.fill;
+        self.polling = self.all().filter_map(|queue| queue.polled).max();
         Some(removed)
     }
 

@@ -19,6 +19,7 @@ mod fixtures;
 pub mod follow;
 pub mod helper;
 pub mod interfaces;
+pub mod interrupts;
 pub mod links;
 pub mod neighbours;
 mod netlink;

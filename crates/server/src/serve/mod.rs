@@ -17,6 +17,7 @@
 mod edit;
 mod memory;
 mod overview;
+mod polling;
 mod reload;
 mod services;
 mod start;
@@ -44,6 +45,7 @@ use crate::pipeline::cache::cleaning;
 use crate::worker::Order;
 use memory::Memory;
 use overview::Overview;
+use polling::Polling;
 use reload::Reloading;
 use services::Services;
 use start::lock;
@@ -137,6 +139,7 @@ pub struct Daemon {
     asked_again: Vec<Option<Sender<ReloadOutcome>>>,
     helper: Arc<Helper>,
     needs: Needs,
+    polling: Polling,
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.
     retired: Vec<Arc<Config>>,

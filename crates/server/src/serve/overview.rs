@@ -243,6 +243,7 @@ fn queue_status(queue: &BoundQueue, steered: &Steered, smaps: &str) -> QueueStat
     QueueStatus {
         number: queue.queue,
         zero_copy: queue.zero_copy,
+        is_polled: queue.is_polled,
         entered: steered.is_entered(queue.queue),
         heartbeat: heartbeat.map_or(0, |heartbeat| heartbeat.count()),
         received: counts.received,

@@ -2,6 +2,7 @@
 
 use super::memory::{Memory, TooLittle};
 use super::overview::Overview;
+use super::polling::{self, Polling};
 use super::services::{Doors, Services};
 use super::steer::Needs;
 use super::succession::Legacy;
@@ -44,7 +45,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use xsk::Pulses;
+use xsk::{BusyPoll, Pulses};
 
 /// Why the daemon does not start.
 pub(super) enum StartError {
@@ -184,6 +185,7 @@ impl Daemon {
             asked_again: Vec::new(),
             helper,
             needs,
+            polling: Polling::default(),
             retired: Vec::new(),
             applied: lua.edit(|spec| spec.edits),
             lua,
@@ -244,6 +246,9 @@ fn ground(
     privileges::raise_memlock();
     let mut devices = network::Devices::default();
     let plan = first_plan(&config, &mut devices);
+    if config.tuning.busy_poll.is_none() {
+        polling::let_leftovers(&plan);
+    }
     let steering = match &mut legacy.predecessor {
         None => attached(&plan, config.tuning.keep_xdp),
         Some(predecessor) => {
@@ -266,7 +271,10 @@ fn ground(
         Some(_) => &plan,
     };
     let frames = memory.frames_at_start(workers::queues(wanted));
-    let (rings, queues) = rings(workers, wanted, &steering, *frames.as_ref().unwrap_or(&0))?;
+    let (rings, queues) = rings(workers, wanted, &steering, {
+        let busy_poll = instance.config.load().tuning.busy_poll;
+        (*frames.as_ref().unwrap_or(&0), busy_poll)
+    })?;
     if legacy.predecessor.is_none() && frames.is_ok() {
         say_what_is_missing(&plan, &queues);
     }
@@ -673,13 +681,19 @@ fn rings(
     workers: usize,
     plan: &Plan,
     steering: &Mutex<Steering>,
-    mut frames: u32,
+    (mut frames, busy_poll): (u32, Option<BusyPoll>),
 ) -> Result<(Vec<Devices>, Vec<BoundQueue>), StartError> {
     let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ready = Vec::new();
     let mut rings = Vec::with_capacity(workers);
     while rings.len() < workers {
-        match workers::devices(rings.len(), plan, &steering, frames, &mut ready) {
+        match workers::devices(
+            rings.len(),
+            plan,
+            &steering,
+            (frames, busy_poll),
+            &mut ready,
+        ) {
             Ok(devices) => rings.push(devices),
             Err(error) if frames > 0 => {
                 log::warn!(
@@ -718,10 +732,15 @@ fn enter(overview: &Overview) {
 /// From now on the queue's frames come to its socket.
 pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) {
     let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
+    let polled = if queue.is_polled {
+        ", busy polling"
+    } else {
+        ""
+    };
     let (number, interface) = (queue.queue, &queue.interface);
     match steering.enter(queue.device, number, &queue.socket) {
         Ok(()) => log::info!(
-            "queue {number} of {interface} is served over AF_XDP, {copy} mode; its worker's frames: {}",
+            "queue {number} of {interface} is served over AF_XDP, {copy} mode{polled}; its worker's frames: {}",
             queue.memory.pages(&xsk::smaps())
         ),
         Err(error) => {

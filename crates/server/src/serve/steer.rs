@@ -173,6 +173,7 @@ impl Daemon {
             self.lose(interface, Change::ProgramGone);
         }
         // `ethtool -L` tells those only who ask for its own kind of netlink messages.
+        self.keep_interrupts();
         let has_other_queues = |planned: &PlannedDevice| {
             let nic = Nic::by_index(planned.device.interface);
             nic.is_ok_and(|nic| nic.queues != planned.device.queues)
@@ -402,9 +403,10 @@ impl Daemon {
             false => self.memory.frames(1).map_err(|short| short.reason())?,
         };
         let memory = memory_for(frames, &device.name).map_err(|error| error.to_string())?;
+        let busy_poll = self.instance.config.load().tuning.busy_poll;
         let descriptor = self
             .helper
-            .open_socket(device.interface, queue, memory.as_ref())
+            .open_socket(device.interface, queue, busy_poll, memory.as_ref())
             .map_err(|error| error.to_string())?;
         let opening = workers::opening(queue, device, &lock(&self.steering), descriptor)
             .map_err(|error| error.to_string())?;

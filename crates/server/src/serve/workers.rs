@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use xsk::{RingSizes, Socket, Umem, UmemOptions};
+use xsk::{BusyPoll, RingSizes, Socket, Umem, UmemOptions};
 
 /// One worker as the control thread knows it.
 pub(super) struct RunningWorker {
@@ -32,6 +32,7 @@ pub(super) struct BoundQueue {
     /// To enter it into its program's map.
     pub(super) socket: OwnedFd,
     pub(super) zero_copy: bool,
+    pub(super) is_polled: bool,
     /// Where the frames of its worker are.
     pub(super) memory: xsk::Area,
     pub(super) rows: Arc<QueueRows>,
@@ -72,7 +73,7 @@ pub(super) fn devices(
     number: usize,
     plan: &Plan,
     steering: &Steering,
-    frames: u32,
+    (frames, busy_poll): (u32, Option<BusyPoll>),
     ready: &mut Vec<BoundQueue>,
 ) -> xsk::Result<Devices> {
     let mine = || {
@@ -92,7 +93,8 @@ pub(super) fn devices(
     let has_program = |planned: &&PlannedDevice| steering.device(planned.device.number).is_some();
     for planned in mine().filter(has_program) {
         let place = (number as u32, frames);
-        match bind(place, planned, steering, &mut devices) {
+        let socket = Socket::open().inspect(|socket| poll(socket, busy_poll, place.0, planned));
+        match socket.and_then(|socket| bind(place, planned, steering, (socket, &mut devices))) {
             Ok(entry) => ready.push(entry),
             Err(error) => log::warn!(
                 "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
@@ -106,16 +108,24 @@ pub(super) fn devices(
 /// Waits for a queue that its last owner has not let go: nobody is served by this thread yet.
 const PATIENCE_AT_START: Duration = Duration::from_secs(1);
 
+/// Has a queue's socket polled, if that is wished; without it serves as well.
+fn poll(socket: &OwnedFd, busy_poll: Option<BusyPoll>, queue: u32, planned: &PlannedDevice) {
+    if let Some(Err(error)) = busy_poll.map(|wish| wish.prefer(socket)) {
+        let name = &planned.device.name;
+        log::warn!("queue {queue} of {name} is not busy-polled: {error}");
+    }
+}
+
 fn bind(
     (queue, frames): (u32, u32),
     planned: &PlannedDevice,
     steering: &Steering,
-    devices: &mut Devices,
+    (socket, devices): (OwnedFd, &mut Devices),
 ) -> xsk::Result<BoundQueue> {
     let opening = Opening {
         patience: PATIENCE_AT_START,
         frames,
-        ..opening(queue, &planned.device, steering, Socket::open()?)?
+        ..opening(queue, &planned.device, steering, socket)?
     };
     let rows = Arc::clone(&opening.rows);
     Ok(bound(&planned.device, queue, rows, devices.open(opening)?))
@@ -165,6 +175,7 @@ pub(super) fn bound(
         interface: device.name.clone(),
         socket: opened.socket,
         zero_copy: opened.zero_copy,
+        is_polled: opened.is_polled,
         memory: opened.memory,
         rows,
     }

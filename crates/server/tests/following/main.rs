@@ -9,6 +9,7 @@ mod idle;
 mod interfaces;
 mod kept;
 mod looking;
+mod polling;
 mod programs;
 mod resources;
 mod restart;

@@ -71,6 +71,39 @@ pub(crate) fn option<T: Plain>(socket: BorrowedFd<'_>, option: i32) -> io::Resul
     Ok(value)
 }
 
+/// Sets a number of the socket level (socket(7)).
+pub(crate) fn set_number(socket: BorrowedFd<'_>, option: i32, number: i32) -> io::Result<()> {
+    let length = size_of_val(&number) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets of a value that lives through the call.
+    result(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            std::ptr::from_ref(&number).cast(),
+            length,
+        )
+    })
+}
+
+/// A number of the socket level.
+pub(crate) fn number(socket: BorrowedFd<'_>, option: i32) -> io::Result<i32> {
+    let mut number: i32 = 0;
+    let mut length = size_of_val(&number) as libc::socklen_t;
+    let at = std::ptr::from_mut(&mut number).cast();
+    // SAFETY: the kernel writes at most `length` octets into `number`, and any bits are a number.
+    result(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            at,
+            &mut length,
+        )
+    })?;
+    Ok(number)
+}
+
 /// Binds to a queue. `sharer`: a bound socket whose UMEM is used.
 pub(crate) fn bind(
     socket: BorrowedFd<'_>,
@@ -115,6 +148,21 @@ pub(crate) fn wake(socket: BorrowedFd<'_>) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Has the kernel look at the socket's queue now, on this thread (SO_PREFER_BUSY_POLL); what came is in the ring then.
+pub(crate) fn poll_queue(socket: BorrowedFd<'_>) {
+    // SAFETY: no buffer and no address: nothing is read or written. That nothing was received is no error: the ring says.
+    unsafe {
+        libc::recvfrom(
+            socket.as_raw_fd(),
+            std::ptr::null_mut(),
+            0,
+            libc::MSG_DONTWAIT,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        )
+    };
 }
 
 /// Asks the kernel to take frames from the fill ring (and, in copy mode, to send): a poll that does not wait.

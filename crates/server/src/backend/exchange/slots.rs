@@ -9,7 +9,6 @@
 //! ```
 
 use crate::words::{self, Words};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 /// One worker's bodies.

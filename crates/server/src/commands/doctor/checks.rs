@@ -1,6 +1,7 @@
 //! What is right. Each check is one function of the facts.
 
 use super::facts::{Facts, Interface};
+use std::collections::BTreeSet;
 use xsk::{CHUNK, RingSizes};
 
 /// One thing that was looked at.
@@ -63,7 +64,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     ];
     let mut findings: Vec<Finding> = MACHINE.iter().map(|check| check(facts)).collect();
     for interface in &facts.interfaces {
-        const OF_INTERFACE: [fn(&Interface, &Facts) -> Finding; 10] = [
+        const OF_INTERFACE: [fn(&Interface, &Facts) -> Finding; 11] = [
             channels,
             rx_ring,
             rss_udp4,
@@ -71,6 +72,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
             lro,
             tx_checksum,
             interrupts,
+            node,
             deferred_interrupts,
             reverse_path,
             other_program,
@@ -247,17 +249,33 @@ fn transparent_huge_pages(facts: &Facts) -> Finding {
     }
 }
 
+/// Reserved ones are taken where enough are free when a queue is opened; a few that are left over serve nobody.
 fn huge_pages(facts: &Facts) -> Finding {
     let (all, free) = (facts.huge_pages.all, facts.huge_pages.free);
-    let value = format!("{free} of {all} free");
-    let right = "some free, or none reserved: those that are reserved and taken serve nobody else";
-    let command = format!("sysctl -w vm.nr_hugepages={}", all + 64);
+    let of_a_queue = u64::from(RingSizes::default().frames()) * CHUNK as u64;
+    let queues = facts.interfaces.iter().map(|interface| interface.queues);
+    let queues = u64::from(queues.sum::<u32>().max(1));
+    let needed = queues * of_a_queue.div_ceil(HUGE_PAGE);
+    let (ours, is_good) = match facts.has_frames_in_huge_pages {
+        true => ("; frames of the running instance lie in some", true),
+        false => ("", all == 0 || free >= needed),
+    };
+    let right = format!(
+        "{needed} free, which the frames of {queues} queues take, or none reserved: too few are of no use"
+    );
+    let command = format!(
+        "sysctl -w vm.nr_hugepages={}   # or 0",
+        all + needed.saturating_sub(free)
+    );
     finding(
         "huge pages",
-        value,
-        good_or(all == 0 || free > 0, right, command),
+        format!("{free} of {all} free{ours}"),
+        good_or(is_good, right, command),
     )
 }
+
+/// Octets of a reserved page that is used.
+const HUGE_PAGE: u64 = 2 << 20;
 
 /// An anycast address on `lo`: no other interface may answer ARP for it, or offer it as its own.
 fn arp(facts: &Facts) -> Finding {
@@ -462,7 +480,53 @@ fn interrupts(interface: &Interface, facts: &Facts) -> Finding {
     )
 }
 
-/// With either of them interrupts are held back for somebody who polls; millrace does not, so that frames would wait.
+/// What one processor handles of a card on another node goes over the link between the two, frame by frame.
+fn node(interface: &Interface, facts: &Facts) -> Finding {
+    const WHAT: &str = "NUMA node";
+    let node = interface.node.and_then(|node| usize::try_from(node).ok());
+    let Some((node, own)) = node.and_then(|node| Some((node, facts.nodes.get(node)?))) else {
+        return of(interface, WHAT, "not told", Judgement::Unknown);
+    };
+    if facts.nodes.len() < 2 {
+        return of(interface, WHAT, "there is but one", Judgement::Good);
+    }
+    let own_processors = processors(own);
+    let lists = interface.affinities.iter();
+    let strangers = lists.filter(|list| !processors(list).is_subset(&own_processors));
+    let strangers: Vec<&str> = strangers.map(String::as_str).collect();
+    let value = match strangers.is_empty() {
+        true => format!("card and interrupts on node {node}"),
+        false => format!(
+            "card on node {node}, interrupts on processors {} of another",
+            strangers.join(" ")
+        ),
+    };
+    let right = format!(
+        "interrupts and workers on processors {own}, which the card is wired to: addLocal(…, {{xdp=true, cpus={{…}}}}) pins workers"
+    );
+    let command = format!(
+        "grep {}- /proc/interrupts   # then: echo PROCESSOR > /proc/irq/NUMBER/smp_affinity_list",
+        interface.name
+    );
+    of(
+        interface,
+        WHAT,
+        value,
+        good_or(strangers.is_empty(), right, command),
+    )
+}
+
+/// `0-3,8`
+fn processors(list: &str) -> BTreeSet<u32> {
+    let ranges = list.split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
+    });
+    ranges.flatten().collect()
+}
+
+/// With either of them interrupts are held back for somebody who polls: right while millrace does (millrace.setBusyPoll), and
+/// else frames wait.
 fn deferred_interrupts(interface: &Interface, _: &Facts) -> Finding {
     const WHAT: &str = "interrupts held back";
     let (Some(times), Some(nanoseconds)) = (interface.defer_hard_irqs, interface.gro_flush_timeout)
@@ -470,17 +534,25 @@ fn deferred_interrupts(interface: &Interface, _: &Facts) -> Finding {
         return of(interface, WHAT, "not told", Judgement::Unknown);
     };
     let folder = format!("/sys/class/net/{}", interface.name);
-    let command =
-        format!("echo 0 > {folder}/napi_defer_hard_irqs; echo 0 > {folder}/gro_flush_timeout");
+    let set = |times, nanoseconds| {
+        format!(
+            "echo {times} > {folder}/napi_defer_hard_irqs; echo {nanoseconds} > {folder}/gro_flush_timeout"
+        )
+    };
     let value = format!("napi_defer_hard_irqs {times}, gro_flush_timeout {nanoseconds} ns");
-    let right =
-        "both 0: they are for programs that poll, and a query waits for the time-out instead";
-    of(
-        interface,
-        WHAT,
-        value,
-        good_or(times == 0 && nanoseconds == 0, right, command),
-    )
+    let judgement = match interface.is_polled {
+        true => good_or(
+            times > 0 && nanoseconds > 0,
+            "both more than 0 while millrace polls its queues: else an interrupt comes with every frame",
+            set(2, 200_000),
+        ),
+        false => good_or(
+            times == 0 && nanoseconds == 0,
+            "both 0: nobody polls its queues, and a query waits for the time-out instead",
+            set(0, 0),
+        ),
+    };
+    of(interface, WHAT, value, judgement)
 }
 
 /// Strict reverse-path filtering drops what the program passes when its way back leaves by another interface.

@@ -1,6 +1,7 @@
 //! What is found: files under /proc and /sys, and what drivers answer. The folder that stands for `/` is an argument, so that
 //! tests can plant files.
 
+use crate::commands::xdp::{DeviceStatus, Status};
 use crate::control::client;
 use crate::control::protocol::Request;
 use std::fs;
@@ -24,6 +25,10 @@ pub(super) struct Facts {
     /// `always`, `madvise`, `never`.
     pub(super) transparent_huge_pages: Option<String>,
     pub(super) huge_pages: Pages,
+    /// Frames of the running instance lie in some of them.
+    pub(super) has_frames_in_huge_pages: bool,
+    /// The processors of each of the machine's nodes, as the kernel writes them: `0-7,16-23`.
+    pub(super) nodes: Vec<String>,
     /// An address on `lo` that the world may ask.
     pub(super) has_anycast: bool,
     pub(super) arp_ignore: Option<u64>,
@@ -56,6 +61,8 @@ pub(super) struct Interface {
     /// How often an interrupt is left out, and after how many nanoseconds frames are looked for all the same.
     pub(super) defer_hard_irqs: Option<u64>,
     pub(super) gro_flush_timeout: Option<u64>,
+    /// The running instance polls its queues.
+    pub(super) is_polled: bool,
     /// The id of a program that the running instance does not know.
     pub(super) foreign_program: Option<u32>,
     /// The file system's word: the machine's node that the card sits on; -1: there is but one.
@@ -99,9 +106,11 @@ impl Facts {
             [] => root.ethernet(),
             names => names.to_vec(),
         };
-        let own = programs_of_instance(control);
+        let own = devices_of_instance(control);
         let interfaces = names.iter().map(|name| root.interface(name, &own));
         facts.interfaces = interfaces.collect();
+        let mut queues = own.iter().flat_map(|device| &device.queues);
+        facts.has_frames_in_huge_pages = queues.any(|queue| queue.frames.contains("reserved"));
         facts.has_anycast = has_anycast();
         facts
     }
@@ -124,6 +133,8 @@ impl Facts {
                 all: field(&meminfo, "HugePages_Total:"),
                 free: field(&meminfo, "HugePages_Free:"),
             },
+            has_frames_in_huge_pages: false,
+            nodes: root.nodes(),
             has_anycast: false,
             arp_ignore: root.number("proc/sys/net/ipv4/conf/all/arp_ignore"),
             arp_announce: root.number("proc/sys/net/ipv4/conf/all/arp_announce"),
@@ -169,6 +180,12 @@ impl Root<'_> {
             .count()
     }
 
+    /// By number.
+    fn nodes(&self) -> Vec<String> {
+        let list = |node| self.text(&format!("sys/devices/system/node/node{node}/cpulist"));
+        (0..).map_while(list).collect()
+    }
+
     fn governors(&self) -> Vec<String> {
         let names = self.names("sys/devices/system/cpu").into_iter();
         let paths =
@@ -194,10 +211,11 @@ impl Root<'_> {
     }
 
     /// What files and the driver say of an interface.
-    pub(super) fn interface(&self, name: &str, own_programs: &[String]) -> Interface {
+    pub(super) fn interface(&self, name: &str, own: &[DeviceStatus]) -> Interface {
         let nic = Nic::by_name(name).ok();
         let rp_filter = |who| self.number(&format!("proc/sys/net/ipv4/conf/{who}/rp_filter"));
         let index = nic.as_ref().map(|nic| nic.index);
+        let own = own.iter().find(|device| device.interface == name);
         let program = index.and_then(|index| xsk::attached_program(index).ok().flatten());
         Interface {
             name: name.to_owned(),
@@ -212,7 +230,8 @@ impl Root<'_> {
             affinities: self.affinities(name),
             defer_hard_irqs: self.number(&format!("sys/class/net/{name}/napi_defer_hard_irqs")),
             gro_flush_timeout: self.number(&format!("sys/class/net/{name}/gro_flush_timeout")),
-            foreign_program: program.filter(|_| !own_programs.iter().any(|own| own == name)),
+            is_polled: own.is_some_and(|own| own.queues.iter().any(|queue| queue.is_polled)),
+            foreign_program: program.filter(|_| own.is_none()),
             node: self
                 .text(&format!("sys/class/net/{name}/device/numa_node"))
                 .and_then(|node| node.parse().ok()),
@@ -241,14 +260,13 @@ impl Root<'_> {
     }
 }
 
-/// The interfaces on which the running instance has its program.
-fn programs_of_instance(control: &Path) -> Vec<String> {
+/// What the running instance has of AF_XDP.
+fn devices_of_instance(control: &Path) -> Vec<DeviceStatus> {
     let Ok(status) = client::request(control, &Request::XdpStatus) else {
         return Vec::new();
     };
-    let status = serde_json::from_value::<crate::commands::xdp::Status>(status);
-    let devices = status.map(|status| status.devices).unwrap_or_default();
-    devices.into_iter().map(|device| device.interface).collect()
+    let status = serde_json::from_value::<Status>(status);
+    status.map(|status| status.devices).unwrap_or_default()
 }
 
 /// Whether `lo` has an address beyond the machine's own.

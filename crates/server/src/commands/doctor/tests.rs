@@ -19,6 +19,8 @@ fn sound() -> Facts {
         governors: vec!["performance".to_owned(); 4],
         transparent_huge_pages: Some("madvise".to_owned()),
         huge_pages: Pages { all: 0, free: 0 },
+        has_frames_in_huge_pages: false,
+        nodes: vec!["0-3".to_owned(), "4-7".to_owned()],
         has_anycast: true,
         arp_ignore: Some(1),
         arp_announce: Some(2),
@@ -45,6 +47,7 @@ fn interface(name: &str) -> Interface {
         affinities: ["0", "1", "2", "3"].map(str::to_owned).to_vec(),
         defer_hard_irqs: Some(0),
         gro_flush_timeout: Some(0),
+        is_polled: false,
         foreign_program: None,
         node: Some(0),
     }
@@ -89,7 +92,10 @@ fn a_wrong_value_of_the_machine_is_found() {
             facts.transparent_huge_pages = Some("never".to_owned());
         }),
         ("huge pages", |facts| {
-            facts.huge_pages = Pages { all: 64, free: 0 }
+            facts.huge_pages = Pages {
+                all: 200,
+                free: 103,
+            }
         }),
         ("ARP", |facts| facts.arp_announce = Some(0)),
         ("busy polling of all sockets", |facts| {
@@ -108,7 +114,7 @@ fn a_wrong_value_of_the_machine_is_found() {
 
 #[test]
 fn a_wrong_value_of_an_interface_is_found() {
-    let planted: [Planted<Interface>; 12] = [
+    let planted: [Planted<Interface>; 14] = [
         ("queues", |interface| interface.queues = 2),
         ("queues", |interface| interface.queues = 8),
         ("receive ring", |interface| {
@@ -129,6 +135,10 @@ fn a_wrong_value_of_an_interface_is_found() {
         }),
         ("interrupts held back", |interface| {
             interface.defer_hard_irqs = Some(2)
+        }),
+        ("NUMA node", |interface| interface.node = Some(1)),
+        ("interrupts held back", |interface| {
+            interface.is_polled = true
         }),
         ("interrupts held back", |interface| {
             interface.gro_flush_timeout = Some(200_000)
@@ -151,6 +161,22 @@ fn a_wrong_value_of_an_interface_is_found() {
         assert!(text.contains("\n       right would be: "), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");
     }
+}
+
+#[test]
+fn what_the_running_instance_has_is_not_wrong() {
+    let mut facts = sound();
+    facts.huge_pages = Pages { all: 64, free: 0 };
+    facts.has_frames_in_huge_pages = true;
+    for interface in &mut facts.interfaces {
+        interface.is_polled = true;
+        (interface.defer_hard_irqs, interface.gro_flush_timeout) = (Some(2), Some(200_000));
+    }
+    assert_eq!(wrong(&facts), Vec::<&str>::new());
+    // Of one node nothing is far.
+    facts.nodes.truncate(1);
+    facts.interfaces[0].affinities = vec!["9".to_owned(); 4];
+    assert!(!wrong(&facts).contains(&"NUMA node"));
 }
 
 fn write(root: &Path, path: &str, text: &str) {
@@ -193,6 +219,8 @@ const FILES: &[(&str, &str)] = &[
         "proc/meminfo",
         "MemTotal: 1 kB\nHugePages_Total:      64\nHugePages_Free:       60\n",
     ),
+    ("sys/devices/system/node/node0/cpulist", "0-1\n"),
+    ("sys/devices/system/node/node1/cpulist", "2-3\n"),
     ("proc/sys/net/ipv4/conf/all/arp_ignore", "1\n"),
     ("proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
     ("proc/sys/net/ipv4/conf/ens3f0/rp_filter", "1\n"),
@@ -227,6 +255,7 @@ fn facts_are_read_from_files() {
         governors: vec!["powersave".to_owned()],
         transparent_huge_pages: Some("madvise".to_owned()),
         huge_pages: Pages { all: 64, free: 60 },
+        nodes: vec!["0-1".to_owned(), "2-3".to_owned()],
         arp_ignore: Some(1),
         busy_poll: Some(50),
         ..Facts::default()
@@ -254,5 +283,5 @@ fn this_machine_can_be_looked_at() {
         facts.processors >= 1 && !facts.kernel.is_empty(),
         "{facts:?}"
     );
-    assert_eq!(all(&facts).len(), 20);
+    assert_eq!(all(&facts).len(), 21);
 }

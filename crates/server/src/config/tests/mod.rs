@@ -4,6 +4,7 @@ mod errors;
 mod examples;
 mod functions;
 mod pinning;
+mod polling;
 mod reload;
 
 use super::error::ConfigError;

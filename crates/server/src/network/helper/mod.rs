@@ -7,7 +7,7 @@
 //! ```
 //!
 //! It is forked before anything else is done: one thread, no configuration, nothing of a client in its memory. It ends with
-//! the daemon: the kernel kills it, and a closed socket ends it. When it ends before, the daemon serves on, and what would
+//! the daemon: the kernel kills it (unless it holds interrupts back, which it has to let first), and a closed socket ends it. When it ends before, the daemon serves on, and what would
 //! have taken privileges is refused with that reason.
 //!
 //! At start the daemon has all privileges still and does everything itself.
@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use successor::OwnProgram;
-use xsk::{Foreign, Handed, Program, Pulses, Socket, Spread};
+use xsk::{BusyPoll, Foreign, Handed, Program, Pulses, Spread};
 
 /// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
 const ANSWERS_WITHIN: i64 = 10;
@@ -87,6 +87,11 @@ impl HelperError {
     /// Something of somebody else's is there: a program on the interface, a socket on the address.
     pub fn is_busy(&self) -> bool {
         matches!(self, HelperError::Refused { number, .. } if *number == Some(libc::EBUSY))
+    }
+
+    /// Another process has it now, and gives it back when it ends.
+    pub fn is_again(&self) -> bool {
+        matches!(self, HelperError::Refused { number, .. } if *number == Some(libc::EAGAIN))
     }
 }
 
@@ -244,7 +249,7 @@ impl Helper {
     }
 
     /// An AF_XDP socket that is bound to nothing, for this queue of an interface (index); with `memory` for frames registered,
-    /// if there is some (xsk::Umem::shared_memory).
+    /// if there is some (xsk::Umem::shared_memory), and polled if that is wished and can be had (xsk::Socket::busy_poll tells).
     ///
     /// # Errors
     /// There is no such interface or queue.
@@ -252,20 +257,37 @@ impl Helper {
         &self,
         interface: u32,
         queue: u32,
+        busy_poll: Option<BusyPoll>,
         memory: Option<&OwnedFd>,
     ) -> Result<OwnedFd> {
         if self.process().is_none() {
-            return Ok(match memory {
-                Some(memory) => Socket::open_registered(memory)?,
-                None => Socket::open()?,
-            });
+            return Ok(process::opened(busy_poll, memory)?);
         }
-        let request = Request::OpenSocket { interface, queue };
+        let busy_poll = busy_poll.map(|wish| (wish.microseconds, wish.budget));
+        let request = Request::OpenSocket {
+            interface,
+            queue,
+            busy_poll,
+        };
         let memory: Vec<_> = memory.iter().map(|memory| memory.as_fd()).collect();
         self.ask(&request, &memory)?
             .1
             .pop()
             .ok_or_else(nothing_came)
+    }
+
+    /// Holds an interface's (index) interrupts back, or lets them: the helper sets them as they were when it ends, which it does
+    /// after this process, however this one ends.
+    ///
+    /// # Errors
+    /// The kernel does not let it, another process holds them back, or there is no helper, which alone could set them back.
+    pub fn hold_interrupts(&self, interface: u32, hold: bool) -> Result<()> {
+        let request = match hold {
+            true => Request::HoldInterrupts { interface },
+            false => Request::LetInterrupts { interface },
+        };
+        self.ask(&request, &[])?;
+        Ok(())
     }
 
     /// Binds a kernel socket, by the helper where the daemon may not do it (a port below 1,024).

@@ -4,6 +4,7 @@ use super::protocol::{Reply, Request, mode};
 use super::successor::OwnProgram;
 use super::{HelperError, sys};
 use crate::network::activation;
+use crate::network::interrupts::{Held, Interrupts};
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{
@@ -11,12 +12,13 @@ use nix::sys::socket::{
 };
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use xsk::nic::Nic;
-use xsk::{AttachMode, Foreign, Program, Pulses, Socket, Spread};
+use xsk::{AttachMode, BusyPoll, Foreign, Program, Pulses, Socket, Spread};
 
 /// What the helper keeps of what there is, and for what.
 const KEPT: [Capability; 11] = [
@@ -108,14 +110,16 @@ fn narrow() -> Result<(), caps::errors::CapsError> {
 }
 
 fn serve(socket: &OwnedFd, program: &OwnProgram) -> io::Result<()> {
+    let mut held = HeldInterrupts::new();
     while let Some((request, descriptors)) = sys::receive(socket)? {
-        let (reply, given) = fulfil(&request, descriptors, program).unwrap_or_else(|error| {
-            let (reason, number) = match error {
-                HelperError::Refused { reason, number } => (reason, number),
-                gone => (gone.to_string(), None),
-            };
-            (Reply::Refused { reason, number }, Vec::new())
-        });
+        let (reply, given) =
+            fulfil(&request, descriptors, program, &mut held).unwrap_or_else(|error| {
+                let (reason, number) = match error {
+                    HelperError::Refused { reason, number } => (reason, number),
+                    gone => (gone.to_string(), None),
+                };
+                (Reply::Refused { reason, number }, Vec::new())
+            });
         let given: Vec<_> = given.iter().map(AsFd::as_fd).collect();
         sys::send(socket, &reply, &given)?;
     }
@@ -123,10 +127,24 @@ fn serve(socket: &OwnedFd, program: &OwnProgram) -> io::Result<()> {
 }
 
 /// Does what is asked for, if it is something that the daemon can truly need.
-fn fulfil(request: &Request, mut with: Vec<OwnedFd>, program: &OwnProgram) -> Done {
+fn fulfil(
+    request: &Request,
+    mut with: Vec<OwnedFd>,
+    program: &OwnProgram,
+    held: &mut HeldInterrupts,
+) -> Done {
     match *request {
         Request::Attach { interface, keep } => attach(interface, keep),
-        Request::OpenSocket { interface, queue } => open(interface, queue, with.pop()),
+        Request::OpenSocket {
+            interface,
+            queue,
+            busy_poll,
+        } => open((interface, queue), busy_poll, with.pop()),
+        Request::HoldInterrupts { interface } => hold(interface, held),
+        Request::LetInterrupts { interface } => {
+            held.remove(&interface);
+            Ok((Reply::Done, Vec::new()))
+        }
         Request::Renew => {
             Program::renew(&with)?;
             Ok((Reply::Done, Vec::new()))
@@ -171,7 +189,11 @@ pub(super) fn attached(interface: u32, keep: bool) -> xsk::Result<(Program, Stri
     Ok((program, mode(&attachment) + &why_not))
 }
 
-fn open(interface: u32, queue: u32, memory: Option<OwnedFd>) -> Done {
+fn open(
+    (interface, queue): (u32, u32),
+    busy_poll: Option<(u32, u16)>,
+    memory: Option<OwnedFd>,
+) -> Done {
     let nic = Nic::by_index(interface)?;
     if queue >= nic.queues {
         return Err(refused(format!(
@@ -179,11 +201,48 @@ fn open(interface: u32, queue: u32, memory: Option<OwnedFd>) -> Done {
             nic.name, nic.queues
         )));
     }
+    let busy_poll = busy_poll.map(|(microseconds, budget)| BusyPoll {
+        microseconds,
+        budget,
+    });
+    Ok((Reply::Done, vec![opened(busy_poll, memory.as_ref())?]))
+}
+
+/// An AF_XDP socket, with this memory registered; polled if wished, and if the kernel lets it.
+pub(super) fn opened(
+    busy_poll: Option<BusyPoll>,
+    memory: Option<&OwnedFd>,
+) -> xsk::Result<OwnedFd> {
     let socket = match memory {
-        Some(memory) => Socket::open_registered(&memory)?,
+        Some(memory) => Socket::open_registered(memory)?,
         None => Socket::open()?,
     };
-    Ok((Reply::Done, vec![socket]))
+    if let Some(wish) = busy_poll {
+        // Whoever binds the socket looks whether it is, and says what is missing.
+        let _ = wish.prefer(&socket);
+    }
+    Ok(socket)
+}
+
+/// What this process has to set as it was before it ends, by interface.
+type HeldInterrupts = HashMap<u32, Held>;
+
+fn hold(interface: u32, held: &mut HeldInterrupts) -> Done {
+    let name = Nic::by_index(interface)?.name;
+    // Those of an interface that is gone may have had the same name.
+    held.retain(|index, _| *index != interface && Nic::by_index(*index).is_ok());
+    let taken = Interrupts::of(&name).hold();
+    let taken = taken.map_err(|error| HelperError::Refused {
+        reason: format!("holding the interrupts of {name} back: {error}"),
+        number: match error.kind() {
+            io::ErrorKind::WouldBlock => Some(libc::EAGAIN),
+            _ => error.raw_os_error(),
+        },
+    })?;
+    held.insert(interface, taken);
+    // From now on the daemon's death must not be this process's before it has set them back: the closed socket ends it.
+    let _ = nix::sys::prctl::set_pdeathsig(None);
+    Ok((Reply::Done, Vec::new()))
 }
 
 fn bind(socket: OwnedFd, address: SocketAddr) -> Done {

@@ -17,7 +17,16 @@ pub enum Request {
     },
     /// An AF_XDP socket for a queue of an interface (index), with the memory that comes with it registered for its frames,
     /// if some does. [`Reply::Done`] with the socket.
-    OpenSocket { interface: u32, queue: u32 },
+    OpenSocket {
+        interface: u32,
+        queue: u32,
+        /// Microseconds and budget of busy polling, if it is wished ([`xsk::BusyPoll`]); whether it was had, the socket tells.
+        busy_poll: Option<(u32, u16)>,
+    },
+    /// To hold an interface's (index) interrupts back until [`Request::LetInterrupts`] or the end. [`Reply::Done`].
+    HoldInterrupts { interface: u32 },
+    /// To set them as they were. [`Reply::Done`].
+    LetInterrupts { interface: u32 },
     /// The program and link that come with it: to put the one on the other once more. [`Reply::Done`].
     Renew,
     /// The pinned maps of somebody else's program on an interface (index), by the path of its socket map. [`Reply::Done`] with

@@ -1,0 +1,76 @@
+//! Keeps the interrupts of interfaces held back whose queues are polled (millrace.setBusyPoll), by the helper.
+
+use super::Daemon;
+use super::start::{lock, open_devices};
+use crate::log;
+use crate::network::interrupts::Interrupts;
+use crate::network::{Device, Plan};
+use std::collections::HashMap;
+
+/// Of which interfaces (index) the interrupts are held back for us; `false`: that was refused, and is not asked again.
+#[derive(Debug, Default)]
+pub(super) struct Polling(HashMap<u32, bool>);
+
+impl Daemon {
+    /// Once a second: interfaces come, reloads change what is wanted, and whoever held them back before may have let them.
+    pub(super) fn keep_interrupts(&mut self) {
+        let is_wanted = self.instance.config.load().tuning.busy_poll.is_some();
+        if !is_wanted && self.polling.0.is_empty() {
+            return;
+        }
+        let devices = open_devices(&lock(&self.steering));
+        let is_open = |index: &u32| devices.iter().any(|device| device.interface == *index);
+        self.polling.0.retain(|index, _| is_open(index));
+        for device in &devices {
+            if is_wanted {
+                self.hold(device);
+            } else {
+                self.let_interrupts(device);
+            }
+        }
+    }
+
+    fn hold(&mut self, device: &Device) {
+        let name = &device.name;
+        let are_held = Interrupts::of(name).are_held();
+        match self.polling.0.get(&device.interface) {
+            Some(true) if are_held => return,
+            Some(false) => return,
+            _ => {}
+        }
+        let held = self.helper.hold_interrupts(device.interface, true);
+        match &held {
+            // The process before this one lets them when it ends: then they are ours.
+            Err(error) if are_held && error.is_again() => return,
+            Ok(()) => log::info!("{name}: interrupts are held back, for its queues are polled"),
+            Err(error) => {
+                log::warn!("{name}: its queues are polled, but interrupts come as before: {error}")
+            }
+        }
+        self.polling.0.insert(device.interface, held.is_ok());
+    }
+
+    fn let_interrupts(&mut self, device: &Device) {
+        if self.polling.0.remove(&device.interface) != Some(true) {
+            return;
+        }
+        match self.helper.hold_interrupts(device.interface, false) {
+            Ok(()) => log::notice!("{}: interrupts come as before", device.name),
+            Err(error) => log::warn!("{}: {error}", device.name),
+        }
+    }
+}
+
+/// Sets interfaces as they were that a process before this one could not: it was killed with its helper.
+pub(super) fn let_leftovers(plan: &Plan) {
+    for planned in &plan.devices {
+        let name = &planned.device.name;
+        match Interrupts::of(name).restore() {
+            Ok(false) => {}
+            Ok(true) => {
+                log::notice!("{name}: interrupts come as before a millrace that was killed")
+            }
+            Err(error) => log::warn!("{name}: its interrupts are held back still: {error}"),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Busy polling: interrupts are held back while the daemon polls, and no longer, however it ends.
+
+use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
+use nix::sys::signal::{Signal, kill};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+use testnet::lab::{Lab, Topology};
+
+const ADDRESS: &str = "192.0.2.1:53";
+
+fn configuration() -> String {
+    "millrace.setBusyPoll{microseconds=50}\naddLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned()
+        + REFUSED
+}
+
+/// Runs a program where the daemon runs: its /sys shows these interfaces.
+fn output(lab: &Lab, program: &str, words: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = lab.server().spawn(&mut command, Some(&lab.bpffs()));
+    let output = child.expect("a program").wait_with_output();
+    output.expect("a program to end")
+}
+
+/// napi_defer_hard_irqs and gro_flush_timeout of the interface towards clients.
+fn interrupts(lab: &Lab) -> String {
+    let folder = "/sys/class/net/enp1s0";
+    let files = ["napi_defer_hard_irqs", "gro_flush_timeout"];
+    let files = files.map(|name| format!("{folder}/{name}"));
+    let found = output(lab, "cat", &[&files[0], &files[1]]);
+    String::from_utf8_lossy(&found.stdout).replace('\n', " ")
+}
+
+fn set_interrupts(lab: &Lab, times: u32, nanoseconds: u32) {
+    let script = format!(
+        "echo {times} > /sys/class/net/enp1s0/napi_defer_hard_irqs; echo {nanoseconds} > /sys/class/net/enp1s0/gro_flush_timeout"
+    );
+    assert!(output(lab, "sh", &["-c", &script]).status.success());
+}
+
+/// They become so within a few seconds.
+fn become_so(lab: &Lab, expected: &str) {
+    let began = Instant::now();
+    while interrupts(lab) != expected {
+        assert!(
+            began.elapsed() < AF_XDP_AGAIN,
+            "{} and not {expected}",
+            interrupts(lab)
+        );
+    }
+}
+
+const HELD: &str = "2 200000 ";
+const BEFORE: &str = "1 777 ";
+
+#[test]
+fn interrupts_are_held_back_as_long_as_the_daemon_polls() {
+    let Some(lab) = Rig::lab("polling", Topology::TwoInterfaces) else {
+        return;
+    };
+    set_interrupts(&lab, 1, 777);
+    let mut rig = Rig::start_in(lab, &configuration());
+    rig.says("enp1s0: interrupts are held back, for its queues are polled");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    assert_eq!(interrupts(&rig.lab), HELD);
+    // A reload without it.
+    let without = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    rig.reload(&without);
+    become_so(&rig.lab, BEFORE);
+    rig.reload(&configuration());
+    become_so(&rig.lab, HELD);
+    // A good end.
+    let lab = rig.stop();
+    become_so(&lab, BEFORE);
+    // A killed daemon: the helper is there a moment longer.
+    let mut rig = Rig::start_in(lab, &configuration());
+    become_so(&rig.lab, HELD);
+    rig.server.end(true).expect("a killed daemon");
+    become_so(&rig.lab, BEFORE);
+}
+
+#[test]
+fn what_a_daemon_left_that_was_killed_with_its_helper_is_set_back_by_hand_or_by_the_next() {
+    let Some(lab) = Rig::lab("pollkill", Topology::TwoInterfaces) else {
+        return;
+    };
+    set_interrupts(&lab, 1, 777);
+    let lab = killed_with_its_helper(lab);
+    let said = output(
+        &lab,
+        env!("CARGO_BIN_EXE_millrace"),
+        &["xdp", "unload", "--interface", "enp1s0"],
+    );
+    let text = String::from_utf8_lossy(&said.stdout);
+    assert!(text.contains("interrupts come as before"), "{said:?}");
+    assert_eq!(interrupts(&lab), BEFORE);
+    let lab = killed_with_its_helper(lab);
+    let without = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let rig = Rig::start_in(lab, &without);
+    assert_eq!(interrupts(&rig.lab), BEFORE, "{}", rig.log());
+    // One that polls takes what is written down for what was before, not what it finds.
+    let lab = killed_with_its_helper(rig.stop());
+    let mut rig = Rig::start_in(lab, &configuration());
+    rig.says("enp1s0: interrupts are held back, for its queues are polled");
+    become_so(&rig.stop(), BEFORE);
+}
+
+fn killed_with_its_helper(lab: Lab) -> Lab {
+    let mut rig = Rig::start_in(lab, &configuration());
+    become_so(&rig.lab, HELD);
+    kill(rig.helper(), Signal::SIGKILL).expect("the helper");
+    rig.server.end(true).expect("a killed daemon");
+    let Rig { lab, .. } = rig;
+    assert_eq!(interrupts(&lab), HELD);
+    lab
+}
