@@ -17,6 +17,7 @@ use std::time::Duration;
 use wire::codes::{edns_option, rcode};
 use wire::edit;
 use wire::message::{EdnsOption, Header, parse_query};
+use wire::proxy::{self, Ends};
 
 /// Copies that may wait: a tenth of a second at 10,000 queries a second; with queries of 4,096 bytes at most 4 MiB.
 const QUEUE: usize = 1_024;
@@ -247,39 +248,15 @@ impl Copied {
         Some(message)
     }
 
-    /// "The PROXY protocol", section 2.2:
-    ///
-    /// ```text
-    /// signature 12 │ version 2, command PROXY 1 │ family, transport 1 │ length 2 │ source │ destination │ their ports 2 × 2
-    /// ```
     fn proxy_header(&self) -> Vec<u8> {
-        let mut addresses = Vec::with_capacity(36);
-        let family = match (self.client.ip(), self.destination.ip()) {
-            (IpAddr::V4(client), IpAddr::V4(destination)) => {
-                addresses.extend(client.octets());
-                addresses.extend(destination.octets());
-                0x10
-            }
-            (client, destination) => {
-                for address in [client, destination] {
-                    addresses.extend(match address {
-                        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-                        IpAddr::V6(address) => address.octets(),
-                    });
-                }
-                0x20
-            }
+        let ends = Ends {
+            source: self.client,
+            destination: self.destination,
+            transport: self.protocol.transport(),
         };
-        addresses.extend(self.client.port().to_be_bytes());
-        addresses.extend(self.destination.port().to_be_bytes());
-        let transport = match self.protocol {
-            Protocol::Tcp => 1,
-            Protocol::Udp => 2,
-        };
-        let mut header = b"\r\n\r\n\0\r\nQUIT\n\x21".to_vec();
-        header.push(family | transport);
-        header.extend((addresses.len() as u16).to_be_bytes());
-        header.extend(addresses);
+        let mut header = Vec::new();
+        // Without values there is room for it.
+        let _ = proxy::write(&mut header, &ends, std::iter::empty());
         header
     }
 }

@@ -13,6 +13,7 @@
 //! | [`answer`] | answers made in the query's own buffer | 1035, 6891 |
 //! | [`edit`] | messages changed where they lie: records, OPT, options | 1035, 3597, 6891 |
 //! | [`ttl`] | times to live: found, aged, limited | 1035, 2181, 2308 |
+//! | [`proxy`] | the PROXY protocol's header, version 2 | HAProxy's document |
 //! | [`cookie`] | DNS cookies and the servers' half of them | 7873, 9018 |
 //! | [`codes`] | the numbers of IANA's registries and their names | 6895, 3597 |
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod edit;
 pub mod frame;
 pub mod message;
 pub mod name;
+pub mod proxy;
 pub mod ttl;
 
 mod bytes;

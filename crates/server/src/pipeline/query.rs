@@ -10,12 +10,23 @@ use std::net::SocketAddr;
 use wire::frame::Mac;
 use wire::message::{Header, QueryError, QueryParts};
 use wire::name::Name;
+use wire::proxy::Transport;
 
 /// How a query reached us. dnsdist's words are those of `IncomingProtocolRule`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Udp,
     Tcp,
+}
+
+impl Protocol {
+    /// What the PROXY protocol calls it.
+    pub fn transport(self) -> Transport {
+        match self {
+            Protocol::Udp => Transport::Datagram,
+            Protocol::Tcp => Transport::Stream,
+        }
+    }
 }
 
 /// The way an answer goes back to its client.
