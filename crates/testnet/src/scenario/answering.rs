@@ -107,6 +107,29 @@ pub(super) fn read_message(mut stream: &TcpStream) -> Option<Vec<u8>> {
     Some(octets)
 }
 
+/// The header of the PROXY protocol that a connection begins with; `None`: it begins otherwise.
+pub(super) fn read_front(mut stream: &TcpStream) -> Option<Vec<u8>> {
+    let mut front = vec![0; 16];
+    stream.read_exact(&mut front).ok()?;
+    let rest = u16::from_be_bytes([front[14], front[15]]);
+    front.resize(16 + usize::from(rest), 0);
+    stream.read_exact(&mut front[16..]).ok()?;
+    front.starts_with(PROXY_SIGNATURE).then_some(front)
+}
+
+/// Where the message begins behind the header of the PROXY protocol; `None`: there is none.
+pub(super) fn front_length(octets: &[u8]) -> Option<usize> {
+    let fixed: &[u8; 16] = octets.first_chunk()?;
+    let length = 16 + usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
+    (fixed.starts_with(PROXY_SIGNATURE) && length <= octets.len()).then_some(length)
+}
+
+/// "The PROXY protocol", section 2.2.
+const PROXY_SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// What stands in front of a health check: the command LOCAL, and no address.
+pub(super) const PROXY_LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
+
 fn write_message(mut stream: &TcpStream, octets: &[u8]) -> Option<()> {
     let length = (octets.len() as u16).to_be_bytes();
     stream.write_all(&[length.as_slice(), octets].concat()).ok()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::answering::{Way, read_message};
+use super::answering::{PROXY_LOCAL, Way, front_length, read_front, read_message};
 use super::model::{
     Answering, BackendAction, BackendRule, BackendScript, NamePattern, Reply, Transport,
 };
@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub transport: Transport,
     /// The message.
     pub octets: Vec<u8>,
+    /// What stood in front of it, or of its connection.
+    pub front: Vec<u8>,
 }
 
 /// What the threads of a backend share.
@@ -116,6 +118,21 @@ impl Backend {
     /// Awaits that it has sent `count` answers, those to health checks left out; more are a failure.
     pub(super) fn await_sent(&self, count: usize, within: Duration) -> Outcome<()> {
         self.await_count(count, within, "sent answers", |state| state.sent)
+    }
+
+    /// Fails unless these octets stood in front of the last query, health checks left out.
+    pub(super) fn check_told(&self, front: &[u8]) -> Outcome<()> {
+        let state = self.shared.lock();
+        let last = state.seen.last().map(|seen| hex_of_octets(&seen.front));
+        match last {
+            Some(last) if last == hex_of_octets(front) => Ok(()),
+            last => Err(Failure::new(format!(
+                "backend {} was told {}, not {}",
+                self.name(),
+                last.as_deref().unwrap_or("nothing"),
+                hex_of_octets(front)
+            ))),
+        }
     }
 
     fn await_count(
@@ -221,8 +238,8 @@ impl Shared {
             let mut buffer = vec![0; 65536];
             while let Some((udp_ready, tcp_ready)) = await_any(&self.udp, tcp, stopped) {
                 if udp_ready && let Ok((length, peer)) = self.udp.recv_from(&mut buffer) {
-                    let query = buffer[..length].to_vec();
-                    match self.rule_for(&query, Transport::Udp) {
+                    let (front, query) = self.split(&buffer[..length]);
+                    match self.rule_for(&front, &query, Transport::Udp) {
                         // What waits must not hold up others.
                         Some(rule) if waits(&rule) => {
                             scope.spawn(move || self.act(&rule, &query, &Way::Udp(peer)));
@@ -240,8 +257,12 @@ impl Shared {
 
     fn serve_connection(&self, stream: TcpStream, peer: SocketAddr) {
         self.note(&stream, peer);
+        let front = match self.script.proxied {
+            true => read_front(&stream).unwrap_or_default(),
+            false => Vec::new(),
+        };
         while let Some(query) = read_message(&stream) {
-            let Some(rule) = self.rule_for(&query, Transport::Tcp) else {
+            let Some(rule) = self.rule_for(&front, &query, Transport::Tcp) else {
                 continue;
             };
             if self.act(&rule, &query, &Way::Tcp(&stream)).is_none() {
@@ -263,8 +284,18 @@ impl Shared {
         }
     }
 
+    /// What stands in front of a datagram's query, and the query.
+    fn split(&self, datagram: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let length = match self.script.proxied {
+            true => front_length(datagram).unwrap_or(0),
+            false => 0,
+        };
+        let (front, query) = datagram.split_at(length);
+        (front.to_vec(), query.to_vec())
+    }
+
     /// Notes the query and picks what to do with it; `None` while silent.
-    fn rule_for(&self, query: &[u8], transport: Transport) -> Option<BackendRule> {
+    fn rule_for(&self, front: &[u8], query: &[u8], transport: Transport) -> Option<BackendRule> {
         let mut state = self.lock();
         state.came += 1;
         let is_lost = match state.answering {
@@ -283,6 +314,11 @@ impl Shared {
                 && rule.times.is_none_or(|times| used[*place] < times)
         };
         let found = self.script.rules.iter().enumerate().find(fits);
+        if self.script.proxied && is_probe != (front == PROXY_LOCAL) {
+            let text = format!("{} behind {}", hex_of_octets(query), hex_of_octets(front));
+            state.unexpected.push(text);
+            return None;
+        }
         if found.is_none() && is_probe {
             return Some(BackendRule::answers_a_probe());
         }
@@ -290,6 +326,7 @@ impl Shared {
             state.seen.push(Seen {
                 transport,
                 octets: query.to_vec(),
+                front: front.to_vec(),
             });
         }
         match found {

@@ -104,11 +104,12 @@ impl<'a> Clients<'a> {
         let channel = &self.channels[&channel];
         match &ask.frame {
             Some(shape) => {
-                self.send_frames(&shape.frames(channel.source(ask), ask.destination, &octets))
+                let payload = [&ask.front[..], &octets].concat();
+                self.send_frames(&shape.frames(channel.source(ask), ask.destination, &payload))
             }
             None => channel
                 .socket
-                .send(&octets, ask.split)
+                .send(&ask.front, &octets, ask.split)
                 .during(format!("sending to {}", ask.destination)),
         }
     }
@@ -308,13 +309,17 @@ impl Socket {
         }
     }
 
-    fn send(&self, octets: &[u8], split: bool) -> io::Result<()> {
+    fn send(&self, front: &[u8], octets: &[u8], split: bool) -> io::Result<()> {
         match self {
-            Self::Udp { socket, server } => socket.send_to(octets, server).map(drop),
+            Self::Udp { socket, server } => {
+                let datagram = [front, octets].concat();
+                socket.send_to(&datagram, server).map(drop)
+            }
             Self::Tcp(stream) => {
                 let mut stream = stream;
                 // RFC 1035 section 4.2.2: "prefixed with a two byte length field".
-                let message = [(octets.len() as u16).to_be_bytes().as_slice(), octets].concat();
+                let length = (octets.len() as u16).to_be_bytes();
+                let message = [front, length.as_slice(), octets].concat();
                 let step = if split { 1 } else { message.len() };
                 message
                     .chunks(step)

@@ -68,6 +68,8 @@ pub struct BackendScript {
     pub name: String,
     /// Where it listens.
     pub address: SocketAddr,
+    /// A header of the PROXY protocol stands in front of what it gets.
+    pub proxied: bool,
     /// The first rule that fits a query is used.
     pub rules: Vec<BackendRule>,
 }
@@ -202,6 +204,8 @@ pub enum Action {
         count: usize,
         within: Duration,
     },
+    /// In front of the last query that a backend has seen stood these octets.
+    Told { backend: String, front: Vec<u8> },
     /// A backend answers otherwise from now on; probes included.
     Turn {
         backend: String,
@@ -277,6 +281,8 @@ pub struct Ask {
     pub kernel: bool,
     /// TCP: each octet in a segment of its own.
     pub split: bool,
+    /// Octets in front of the message, or of its length.
+    pub front: Vec<u8>,
 }
 
 /// The message of an `ask` or `send`.

@@ -136,11 +136,12 @@ impl Reader {
                 self.scenario.configurations.push(configuration);
                 Section::Configuration
             }
-            ["backend", name, address] => {
+            ["backend", name, address, how @ ..] if matches!(how, [] | ["proxied"]) => {
                 let address = socket_address(address)?;
                 let backend = BackendScript {
                     name: (*name).to_owned(),
                     address,
+                    proxied: !how.is_empty(),
                     rules: Vec::new(),
                 };
                 self.scenario.backends.push(backend);

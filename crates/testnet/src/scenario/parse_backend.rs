@@ -173,6 +173,7 @@ mod tests {
         let mut backend = BackendScript {
             name: "auth".to_owned(),
             address,
+            proxied: false,
             rules: Vec::new(),
         };
         lines.iter().try_for_each(|text| line(&mut backend, text))?;

@@ -103,8 +103,16 @@ fn way(words: &mut Words<'_>, label: Option<String>, payload: Payload) -> Outcom
         via: words.value("via").map(str::to_owned),
         kernel: words.flag("kernel"),
         split: words.flag("split"),
+        front: front(words)?,
         frame: Shape::from_words(words)?,
     })
+}
+
+/// Takes `front=HEX+HEX*N`: what stands in front of the message.
+fn front(words: &mut Words<'_>) -> Outcome<Vec<u8>> {
+    let text = words.value("front").unwrap_or_default();
+    let pieces = text.split('+').map(repeated);
+    Ok(pieces.collect::<Outcome<Vec<_>>>()?.concat())
 }
 
 /// Takes the words that make an OPT record: `edns size= version= do option=CODE:HEX opts=`.

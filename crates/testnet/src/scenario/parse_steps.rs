@@ -56,6 +56,10 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
         "counter" => Action::Counter(Box::new(counter(&mut words)?)),
         "seen" => seen(&mut words)?,
         "sent" => sent(&mut words)?,
+        "told" => Action::Told {
+            backend: words.next("a backend")?.to_owned(),
+            front: octets_of_hex(words.next("octets")?)?,
+        },
         "backend" => turn(&mut words)?,
         "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
         "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
@@ -93,6 +97,7 @@ pub(super) fn check(step: &Step, known: impl Fn(&str) -> bool) -> Outcome<()> {
     match &step.action {
         Action::Seen { backend, .. }
         | Action::Sent { backend, .. }
+        | Action::Told { backend, .. }
         | Action::Turn { backend, .. }
             if !known(backend) =>
         {

@@ -198,6 +198,7 @@ impl<'a> Run<'a> {
                 count,
                 within,
             } => self.backend(backend).await_sent(*count, *within),
+            Action::Told { backend, front } => self.backend(backend).check_told(front),
             Action::Turn { backend, answering } => {
                 self.backend(backend).set_answering(*answering);
                 Ok(())
