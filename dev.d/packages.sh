@@ -8,9 +8,9 @@ packages_build=(ca-certificates gcc libc6-dev make pkg-config clang libbpf-dev l
 # To see it work: namespaces, a real DNS server as backend, a client.
 packages_lab=(iproute2 ethtool knot knot-dnsutils)
 # shellcheck disable=SC2034
-# To test: the list of files, the server whose language we speak, what counts instructions, other readers of zone files,
-# other kernels in a VM, what the package meets.
-packages_test=(git dnsdist valgrind bind9-utils nsd qemu-system-x86 cpio xz-utils curl systemd apparmor dpkg-dev)
+# To test: the list of files, the server whose language we speak, what counts instructions, other readers of zone files, servers to
+# compare and to transfer zones with, who validates answers and reads captures, other kernels in a VM, what the package meets.
+packages_test=(git dnsdist valgrind bind9 bind9-utils bind9-dnsutils nsd tcpdump qemu-system-x86 cpio xz-utils curl systemd apparmor dpkg-dev)
 # Two packages have one; where initramfs-tools has brought its own, the other would remove it.
 command -v busybox >/dev/null || packages_test+=(busybox-static)
 # shellcheck disable=SC2034

@@ -3,6 +3,6 @@
 . dev.d/rust.sh
 . dev.d/stages.sh
 
-install_packages "${packages_build[@]}" git
+install_packages "${packages_build[@]}" "${packages_lab[@]}" "${packages_test[@]}"
 use_rust
 run_stages format lints style units

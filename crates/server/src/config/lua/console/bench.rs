@@ -97,9 +97,10 @@ fn bench(
         let length = length.ok_or_else(|| wrong("the suffix is too long"))?;
         let mut outgrown = Vec::new();
         let mut arrival = arrival(&mut message, length, &mut outgrown);
-        let Ok(mut query) = Query::parse(&mut arrival, &env) else {
+        let Ok(parts) = Query::parse(&mut arrival, &env) else {
             break;
         };
+        let mut query = Query::new(&mut arrival, parts);
         let began = Instant::now();
         for _ in 0..round {
             matches += u64::from(selector.matches(&mut query, &mut env));
