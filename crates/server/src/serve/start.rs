@@ -168,8 +168,8 @@ impl Daemon {
         keeper.follow(&instance.config.load().local);
         let workers = start_all(ground.rings, &overview)?;
         enter(&overview);
-        let needs = Needs::after(&plan, ground.too_little.as_ref());
         Ok(Daemon {
+            needs: Needs::after(&plan, ground.too_little.as_ref()),
             arguments,
             instance,
             devices,
@@ -184,7 +184,6 @@ impl Daemon {
             reloading: None,
             asked_again: Vec::new(),
             helper,
-            needs,
             polling: Polling::default(),
             retired: Vec::new(),
             applied: lua.edit(|spec| spec.edits),
