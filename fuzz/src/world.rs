@@ -15,6 +15,7 @@ use millrace::counters::{Shard, Writers};
 use millrace::frontend::udp::QUERY_ROOM;
 use millrace::pipeline::cache::PacketCache;
 use millrace::pipeline::drop::DropReason;
+use millrace::pipeline::proxy::InFront;
 use millrace::pipeline::query::{Arrival, Protocol, Way};
 use millrace::pipeline::rings::Rings;
 use millrace::pipeline::{Env, Verdict, respond, run};
@@ -274,6 +275,7 @@ impl World {
             listener: 0,
             room: QUERY_ROOM,
             outgrown: &mut outgrown,
+            in_front: InFront::FromProxies,
         };
         let drops = self.drops();
         let is_response = Header::read(&asked).is_some_and(|header| header.qr());

@@ -9,6 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use millrace::counters::{Lane, Writers};
 use millrace::pipeline::Verdict;
 use millrace::pipeline::cache::{self, Asked};
+use millrace::pipeline::proxy::InFront;
 use millrace::pipeline::query::{Arrival, Protocol, Query, Way};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -159,6 +160,7 @@ impl Bench {
             way: Way::Stream,
             listener: 0,
             outgrown: &mut outgrown,
+            in_front: InFront::FromProxies,
         };
         let answered = self.world.with_env(|env| {
             let mut query = Query::parse(&mut arrival, env).ok()?;

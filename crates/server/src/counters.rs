@@ -27,6 +27,7 @@ pub enum Counter {
     DownstreamTimeouts,
     DownstreamSendErrors,
     NoPolicy,
+    ProxyProtocolInvalid,
     CacheHits,
     CacheMisses,
     FrontendNoerror,
@@ -47,7 +48,7 @@ pub enum Counter {
 
 impl Counter {
     /// All counters with dnsdist's names, in the order of their numbers.
-    pub const ALL: [(Counter, &'static str); 33] = [
+    pub const ALL: [(Counter, &'static str); 34] = [
         (Counter::Queries, "queries"),
         (Counter::Responses, "responses"),
         (Counter::ServfailResponses, "servfail-responses"),
@@ -65,6 +66,7 @@ impl Counter {
         (Counter::DownstreamTimeouts, "downstream-timeouts"),
         (Counter::DownstreamSendErrors, "downstream-send-errors"),
         (Counter::NoPolicy, "no-policy"),
+        (Counter::ProxyProtocolInvalid, "proxy-protocol-invalid"),
         (Counter::CacheHits, "cache-hits"),
         (Counter::CacheMisses, "cache-misses"),
         (Counter::FrontendNoerror, "frontend-noerror"),

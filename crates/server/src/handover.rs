@@ -331,6 +331,7 @@ fn send(
 mod tests {
     use super::*;
     use crate::backend::server::ServerOptions;
+    use crate::pipeline::proxy::InFront;
     use crate::pipeline::query::Way;
     use crate::pipeline::scene::{Scene, query_with_edns};
     use crate::runtime::fixture::{answering, config, server, shared};
@@ -382,6 +383,7 @@ mod tests {
             way: Way::Socket { listener: 0 },
             listener: 0,
             outgrown: &mut Vec::new(),
+            in_front: InFront::Nothing,
         };
         sender.push(&hand_over, &arrival, &config)
     }

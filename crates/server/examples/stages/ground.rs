@@ -13,6 +13,7 @@ use millrace::config::spec::Purpose;
 use millrace::counters::{Shard, Writers};
 use millrace::local::Local;
 use millrace::pipeline::acl::{Netmask, Netmasks};
+use millrace::pipeline::proxy::InFront;
 use millrace::pipeline::query::{Arrival, Protocol, Way};
 use millrace::pipeline::rings::Rings;
 use millrace::pipeline::rules::Rule;
@@ -281,6 +282,7 @@ impl Ground {
             listener: 0,
             room: ROOM,
             outgrown: &mut outgrown,
+            in_front: InFront::FromProxies,
         };
         let mut env = Env {
             config: &self.config,

@@ -25,6 +25,7 @@ pub(crate) fn options(address: &str) -> ServerOptions {
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
         use_client_subnet: false,
+        proxy_protocol: false,
         disable_zero_scope: false,
         reconnect_on_up: false,
         tcp_in_flight: 1,

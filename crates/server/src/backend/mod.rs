@@ -19,11 +19,14 @@ pub mod trust;
 
 use crate::clock::Now;
 use crate::config::Tuning;
-use crate::pipeline::query::Query;
+use crate::pipeline::extras::Extras;
+use crate::pipeline::proxy::outgoing;
+use crate::pipeline::query::{Protocol, Query};
 use crate::random::Random;
 use exchange::{Departure, Exchanges, OpenError, Port, Share};
 use ports::{Departures, Ports};
 use server::Server;
+use std::net::SocketAddr;
 
 /// What a worker sends queries to backends with: one per batch.
 pub struct Forwarder<'c> {
@@ -47,6 +50,9 @@ impl Forwarder<'_> {
         now: Now,
         random: &mut Random,
     ) -> Result<Port, OpenError> {
+        if server.options.proxy_protocol {
+            self.announce(query)?;
+        }
         let port = self
             .departures
             .pick(self.ports, server, random)
@@ -60,5 +66,32 @@ impl Forwarder<'_> {
         };
         self.exchanges.open(self.share, query, &departure, random)?;
         Ok(port)
+    }
+
+    /// Writes what servers with useProxyProtocol are told of the query.
+    #[inline(never)]
+    fn announce(&mut self, query: &Query<'_>) -> Result<(), OpenError> {
+        let ends = (query.client, query.destination);
+        self.tell(ends, query.protocol, query.extras.as_deref())
+    }
+
+    fn tell(
+        &mut self,
+        ends: (SocketAddr, SocketAddr),
+        protocol: Protocol,
+        extras: Option<&Extras>,
+    ) -> Result<(), OpenError> {
+        let header = &mut self.share.proxy_header;
+        header.clear();
+        outgoing::tell(header, ends, protocol, extras).ok_or(OpenError::ProxyHeader)
+    }
+
+    /// What goes out to the server in front of the query that was just forwarded.
+    #[inline]
+    pub fn proxy_header(&self, server: &Server) -> &[u8] {
+        match server.options.proxy_protocol {
+            true => &self.share.proxy_header,
+            false => &[],
+        }
     }
 }

@@ -38,6 +38,8 @@ pub struct ServerOptions {
     pub tcp_only: bool,
     /// useClientSubnet: queries say from what network they come.
     pub use_client_subnet: bool,
+    /// useProxyProtocol: queries say by the PROXY protocol who asks.
+    pub proxy_protocol: bool,
     /// disableZeroScope: no answer of its is kept for all networks.
     pub disable_zero_scope: bool,
     /// reconnectOnUp: when it is up again, nothing goes by connections of before.

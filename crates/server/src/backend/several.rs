@@ -11,7 +11,7 @@ use super::pool::Pool;
 use super::server::Server;
 use crate::clock::Now;
 use crate::config::{Config, Tuning};
-use crate::pipeline::query::Query;
+use crate::pipeline::query::{Protocol, Query};
 use crate::random::Random;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -157,6 +157,9 @@ impl Forwarder<'_> {
         first: &'p Arc<Server>,
         mut opening: Opening<'_>,
     ) -> Result<(&'p Arc<Server>, Port), OpenError> {
+        if wants_header(pool) {
+            self.announce(query)?;
+        }
         let Policy::Race { width } = pool.policy else {
             return self.forward_hedged(query, pool, first, &mut opening);
         };
@@ -236,6 +239,22 @@ impl Forwarder<'_> {
         0
     }
 
+    /// Writes what a second server is told of the query of `race`, which `waiting` holds.
+    fn announce_late(
+        &mut self,
+        server: &Server,
+        race: RaceId,
+        waiting: &Waiting,
+    ) -> Result<(), OpenError> {
+        if !server.options.proxy_protocol {
+            return Ok(());
+        }
+        let extras = self.exchanges.extras_of(race);
+        let ends = (waiting.client, waiting.destination);
+        // What came by a stream is never sent from here.
+        self.tell(ends, Protocol::Udp, extras.as_deref())
+    }
+
     /// Asks a second server about the next query that is late, if one may be: [`super::exchange::Share::legs`] has it then.
     /// `waiting` holds the query; false when none is late.
     pub fn hedge_next(
@@ -253,12 +272,19 @@ impl Forwarder<'_> {
         if let Some(pool) = pool
             && pool.hedging.spend()
             && let Some(server) = second(pool, waiting.server, opening.tuning, false)
+            && self.announce_late(server, race, waiting).is_ok()
             && self.exchanges.join(race)
         {
             waiting.held_rcode = self.open_leg(race, server, &mut opening);
         }
         true
     }
+}
+
+/// Whether a server of the pool is to be told who asks.
+fn wants_header(pool: &Pool) -> bool {
+    let mut servers = pool.servers.iter();
+    servers.any(|server| server.options.proxy_protocol)
 }
 
 fn departure<'s>(server: &'s Server, port: Port, opening: &Opening<'_>) -> Departure<'s> {

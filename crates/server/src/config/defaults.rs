@@ -16,6 +16,9 @@ pub const DNS_PORT: u16 = 53;
 /// SOMAXCONN, in connections.
 pub const TCP_LISTEN_QUEUE_SIZE: u32 = 4_096;
 
+/// The longest header of the PROXY protocol that is taken, in bytes.
+pub const PROXY_HEADER_MAX: usize = 512;
+
 /// Who may ask: private and local addresses.
 const ACL: [&str; 9] = [
     "127.0.0.0/8",
@@ -63,6 +66,7 @@ pub(super) fn server(address: SocketAddr) -> ServerOptions {
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
         use_client_subnet: false,
+        proxy_protocol: false,
         disable_zero_scope: false,
         reconnect_on_up: false,
         tcp_in_flight: 1,

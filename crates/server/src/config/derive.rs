@@ -4,12 +4,13 @@ use super::error::{ConfigError, Fault};
 use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
-use super::spec::{ListenerSpec, RuleSpec, Spec};
+use super::spec::{ListenerSpec, ProxiesSpec, RuleSpec, Spec};
 use super::{Config, FastOpen, Listener, Pinning, Xdp, ZoneOptions, authority, defaults};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::pipeline::muted::mute;
+use crate::pipeline::proxy::Proxies;
 use crate::pipeline::rules::actions::count::counting;
 use crate::pipeline::rules::{Chains, Rule, RuleOf};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
     Ok(Config {
         generation: previous.map_or(1, |previous| previous.generation + 1),
         acl: spec.acl.iter().copied().collect(),
+        proxies: proxies(&spec.proxies),
         rules: query_rules(spec),
         chains: chains(spec),
         pools: pools(spec, &servers, previous),
@@ -126,6 +128,7 @@ fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
                     queue: line.tcp_fast_open_queue,
                     key: None,
                 },
+                proxy_protocol: line.proxy_protocol,
             }),
         }
     }
@@ -147,7 +150,19 @@ fn default_listener() -> Listener {
         tcp_in_flight: 0,
         interface: None,
         tcp_fast_open: FastOpen::default(),
+        proxy_protocol: true,
     }
+}
+
+fn proxies(spec: &ProxiesSpec) -> Option<Box<Proxies>> {
+    if spec.acl.is_empty() {
+        return None;
+    }
+    Some(Box::new(Proxies {
+        acl: spec.acl.iter().copied().collect(),
+        apply_acl: spec.apply_acl,
+        maximum: spec.maximum,
+    }))
 }
 
 fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault>) {
@@ -156,6 +171,15 @@ fn add_line(listener: &mut Listener, line: &ListenerSpec, faults: &mut Vec<Fault
             place: line.place.clone(),
             text: format!(
                 "{} is served by an earlier line already: several lines for one address each need reusePort=true",
+                line.address
+            ),
+        });
+    }
+    if listener.proxy_protocol != line.proxy_protocol {
+        faults.push(Fault {
+            place: line.place.clone(),
+            text: format!(
+                "{} has enableProxyProtocol=false on one line and not on another: all lines of an address are served alike",
                 line.address
             ),
         });

@@ -104,5 +104,6 @@ fn plain_listener(address: SocketAddr) -> ListenerSpec {
         tcp_in_flight: 0,
         interface: None,
         tcp_fast_open_queue: 0,
+        proxy_protocol: true,
     }
 }

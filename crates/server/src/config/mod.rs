@@ -40,6 +40,7 @@ use crate::counters::Traffic;
 use crate::local::Local;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::authority::Authority;
+use crate::pipeline::proxy::Proxies;
 #[cfg(doc)]
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::RingOptions;
@@ -58,6 +59,8 @@ pub struct Config {
     /// Grows by one with each swap.
     pub generation: u64,
     pub acl: Netmasks,
+    /// Who passes queries on with a header of the PROXY protocol; `None`: nobody.
+    pub proxies: Option<Box<Proxies>>,
     pub rules: Vec<Rule>,
     pub chains: Chains,
     /// By [`PoolId`]; `None` where a name is known and no pool exists in this configuration.
@@ -167,6 +170,8 @@ pub struct Listener {
     /// The only interface by which queries come.
     pub interface: Option<String>,
     pub tcp_fast_open: FastOpen,
+    /// enableProxyProtocol.
+    pub proxy_protocol: bool,
 }
 
 /// TCP Fast Open of a listener (RFC 7413).

@@ -31,6 +31,7 @@ pub struct Spec {
     /// One per addLocal line, in their order.
     pub listeners: Vec<ListenerSpec>,
     pub acl: Vec<Netmask>,
+    pub proxies: ProxiesSpec,
     pub chains: ChainSpecs,
     /// In the order of newServer lines.
     pub servers: Vec<ServerSpec>,
@@ -107,6 +108,17 @@ pub struct ListenerSpec {
     pub interface: Option<String>,
     /// tcpFastOpenQueueSize: connections whose first query came with the SYN and which are not accepted yet; 0 is none.
     pub tcp_fast_open_queue: u32,
+    /// enableProxyProtocol: proxies must send a header, see [`ProxiesSpec`].
+    pub proxy_protocol: bool,
+}
+
+/// setProxyProtocolACL and its relatives.
+pub struct ProxiesSpec {
+    pub acl: Vec<Netmask>,
+    /// setProxyProtocolApplyACLToProxiedClients.
+    pub apply_acl: bool,
+    /// setProxyProtocolMaximumPayloadSize, in bytes.
+    pub maximum: usize,
 }
 
 /// setQueryCount and its relatives.
@@ -224,6 +236,11 @@ impl Spec {
             purpose,
             listeners: Vec::new(),
             acl: super::defaults::acl(),
+            proxies: ProxiesSpec {
+                acl: Vec::new(),
+                apply_acl: false,
+                maximum: super::defaults::PROXY_HEADER_MAX,
+            },
             chains: ChainSpecs::default(),
             servers: Vec::new(),
             pool_names,

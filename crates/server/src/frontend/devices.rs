@@ -449,12 +449,19 @@ impl Devices {
         }
     }
 
-    /// Sends a copy of `message`; false when this worker has no ring there, no free frame, or the packet would not fit.
-    pub fn send_copy(&mut self, device: u8, headers: &Headers, message: &[u8]) -> bool {
+    /// Sends a copy of `message`, `prefix` in front; false when this worker has no ring there, no free frame, or the packet
+    /// would not fit.
+    pub fn send_copy(
+        &mut self,
+        device: u8,
+        headers: &Headers,
+        (prefix, message): (&[u8], &[u8]),
+    ) -> bool {
+        let length = prefix.len() + message.len();
         let Some(queue) = self.queue(device) else {
             return false;
         };
-        if message.len()
+        if length
             > queue
                 .room(headers.destination.is_ipv4())
                 .min(CHUNK - COPY_START)
@@ -464,9 +471,10 @@ impl Devices {
         let Some(frame) = self.umem.take() else {
             return false;
         };
-        let place = COPY_START..COPY_START + message.len();
-        self.umem.chunk_mut(&frame)[place].copy_from_slice(message);
-        self.send(device, frame, COPY_START, message.len(), headers)
+        let place = &mut self.umem.chunk_mut(&frame)[COPY_START..COPY_START + length];
+        place[..prefix.len()].copy_from_slice(prefix);
+        place[prefix.len()..].copy_from_slice(message);
+        self.send(device, frame, COPY_START, length, headers)
     }
 
     /// Shows the kernel what was put into the TX rings; whether some waits because the kernel takes no more now.

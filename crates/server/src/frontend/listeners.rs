@@ -359,6 +359,7 @@ mod tests {
             tcp_in_flight: 0,
             interface: None,
             tcp_fast_open: FastOpen::default(),
+            proxy_protocol: true,
         }
     }
 

@@ -71,7 +71,7 @@ impl Outlets {
                 source: destination,
                 destination: client,
             };
-            if self.devices.send_copy(device, &headers, message) {
+            if self.devices.send_copy(device, &headers, (&[], message)) {
                 return;
             }
         }
@@ -165,8 +165,9 @@ impl Outlets {
         if let Some(forwarder) = &env.forwarder
             && let Some(socket) = forwarder.departures.socket(forward.port)
         {
+            let header = forwarder.proxy_header(forward.server);
             self.outbox
-                .push_query(socket, address, forward.port, message);
+                .push_query(socket, address, forward.port, (header, message));
         }
     }
 
@@ -205,6 +206,7 @@ impl Outlets {
         forwarder: &Forwarder<'_>,
     ) {
         let address = server.options.address;
+        let header = forwarder.proxy_header(server);
         if let Some((device, next_hop)) = server.xsk.get()
             && let Some(queue) = self.devices.queue(device)
         {
@@ -214,13 +216,14 @@ impl Outlets {
                 source: SocketAddr::new(leg.port.source, leg.port.number),
                 destination: address,
             };
-            if self.devices.send_copy(device, &headers, message) {
+            if self.devices.send_copy(device, &headers, (header, message)) {
                 server.trust.count_sent(shard.lane);
                 return;
             }
         }
         if let Some(socket) = forwarder.departures.socket(leg.port) {
-            self.outbox.push_query(socket, address, leg.port, message);
+            self.outbox
+                .push_query(socket, address, leg.port, (header, message));
         }
     }
 

@@ -174,8 +174,8 @@ pub struct Outbox {
     arena: Box<[u8]>,
     used: usize,
     sockets: [RawFd; BATCH],
-    /// The backend port that a query leaves from; `None` for answers.
-    ports: [Option<Port>; BATCH],
+    /// The backend port that a query leaves from, and its ID; `None` for answers.
+    queries: [Option<(Port, u16)>; BATCH],
     peers: Box<[libc::sockaddr_storage]>,
     controls: Box<[Control]>,
     parts: Box<[libc::iovec]>,
@@ -194,7 +194,7 @@ impl Default for Outbox {
             arena: vec![0; ARENA].into_boxed_slice(),
             used: 0,
             sockets: [-1; BATCH],
-            ports: [None; BATCH],
+            queries: [None; BATCH],
             peers: vec![zeroed_peer(); BATCH].into_boxed_slice(),
             controls: vec![Control([0; 64]); BATCH].into_boxed_slice(),
             parts: vec![NO_PART; BATCH].into_boxed_slice(),
@@ -218,45 +218,51 @@ impl Outbox {
         source: Option<IpAddr>,
         message: &[u8],
     ) {
-        self.gather(socket, peer, (source, None), message);
+        self.gather(socket, peer, (source, None), (&[], message));
     }
 
-    /// The same for a query to a backend, which leaves by the socket of `port`: if it does not leave,
+    /// The same for a query to a backend, `header` in front, which leaves by the socket of `port`: if it does not leave,
     /// [`Outbox::take_unsent`] tells.
     pub fn push_query(
         &mut self,
         socket: BorrowedFd<'_>,
         backend: SocketAddr,
         port: Port,
-        message: &[u8],
+        (header, message): (&[u8], &[u8]),
     ) {
-        self.gather(socket, backend, (None, Some(port)), message);
+        // RFC 1035 section 4.1.1: the ID comes first.
+        let id = message
+            .first_chunk()
+            .map_or(0, |id| u16::from_be_bytes(*id));
+        self.gather(socket, backend, (None, Some((port, id))), (header, message));
     }
 
     fn gather(
         &mut self,
         socket: BorrowedFd<'_>,
         peer: SocketAddr,
-        (source, port): (Option<IpAddr>, Option<Port>),
-        message: &[u8],
+        (source, query): (Option<IpAddr>, Option<(Port, u16)>),
+        (header, message): (&[u8], &[u8]),
     ) {
-        if self.waiting == BATCH || self.used + message.len() > ARENA {
+        let length = header.len() + message.len();
+        if self.waiting == BATCH || self.used + length > ARENA {
             self.flush();
         }
-        if message.len() > ARENA {
+        if length > ARENA {
             self.lost += 1;
             return;
         }
         let index = self.waiting;
-        let place = &mut self.arena[self.used..self.used + message.len()];
-        place.copy_from_slice(message);
+        let place = &mut self.arena[self.used..self.used + length];
+        place[..header.len()].copy_from_slice(header);
+        place[header.len()..].copy_from_slice(message);
         self.parts[index] = libc::iovec {
             iov_base: place.as_mut_ptr().cast(),
-            iov_len: message.len(),
+            iov_len: length,
         };
-        self.used += message.len();
+        self.used += length;
         self.sockets[index] = socket.as_raw_fd();
-        self.ports[index] = port;
+        self.queries[index] = query;
         let header = &mut self.headers[index].msg_hdr;
         header.msg_namelen = write_address(&mut self.peers[index], peer);
         header.msg_name = (&raw mut self.peers[index]).cast();
@@ -299,18 +305,10 @@ impl Outbox {
     }
 
     fn note_lost(&mut self, index: usize) {
-        match self.ports[index] {
+        match self.queries[index] {
             None => self.lost += 1,
-            // RFC 1035 section 4.1.1: the ID comes first.
-            Some(port) => self.unsent.push((port, self.id(index))),
+            Some(query) => self.unsent.push(query),
         }
-    }
-
-    /// The ID of the message that `index` is to send.
-    fn id(&self, index: usize) -> u16 {
-        let base = self.arena.as_ptr().addr();
-        let start = self.parts[index].iov_base.addr() - base;
-        u16::from_be_bytes([self.arena[start], self.arena[start + 1]])
     }
 
     /// How many answers the kernel did not take since the last call.
@@ -612,8 +610,8 @@ mod tests {
             number,
             source: good.ip(),
         };
-        outbox.push_query(here.as_fd(), good, port(1), b"\x01\x01 query");
-        outbox.push_query(here.as_fd(), bad, port(2), b"\x02\x03 query");
+        outbox.push_query(here.as_fd(), good, port(1), (b"header", b"\x01\x01 query"));
+        outbox.push_query(here.as_fd(), bad, port(2), (b"header", b"\x02\x03 query"));
         outbox.push(here.as_fd(), bad, None, b"\x04\x05 answer");
         outbox.flush();
         assert_eq!(outbox.take_unsent(), Some((port(2), 0x0203)));

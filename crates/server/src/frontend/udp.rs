@@ -6,6 +6,7 @@ use super::sys::Inbox;
 use crate::backend::exchange::Waiting;
 use crate::backend::ports::BoundPort;
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, NO_LISTENER, Protocol, Way};
 use crate::pipeline::{self, Env, respond};
 use std::net::SocketAddr;
@@ -47,6 +48,7 @@ pub fn queries(
             },
             listener: listener.unwrap_or(NO_LISTENER),
             outgrown: &mut outgrown,
+            in_front: InFront::FromProxies,
         };
         let verdict = pipeline::run(&mut arrival, env);
         outlets.settle(verdict, &arrival, env);

@@ -14,6 +14,7 @@ use super::udp;
 use crate::backend::Forwarder;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Paused, Step, Verdict, respond};
 
@@ -265,6 +266,7 @@ impl Place {
             // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
             room: udp::QUERY_ROOM,
             outgrown,
+            in_front: InFront::FromProxies,
         }
     }
 }
@@ -344,12 +346,22 @@ fn send_legs(frame: &Frame, message: Range<usize>, outlets: &mut Outlets, env: &
     }
 }
 
-/// Sends the query in `frame` to its backend: in place where a ring of ours leads there, else by the port's kernel socket.
+/// Ethernet, IPv6 and UDP, in bytes: what is written in front of a message.
+const HEADERS_MAX: usize = 14 + 40 + 8;
+
+/// Sends the query in `frame` to its backend, behind what the server is to be told of it: in place where a ring of ours leads
+/// there, else by the port's kernel socket.
 fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets, env: &Env<'_>) {
-    let (address, length) = (out.server.options.address, out.length);
+    let address = out.server.options.address;
+    let header = match &env.forwarder {
+        Some(forwarder) => forwarder.proxy_header(out.server),
+        None => &[],
+    };
+    let length = header.len() + out.length;
     if let Some((device, next_hop)) = out.server.xsk.get()
         && let Some(queue) = outlets.devices.queue(device)
         && length <= queue.room(address.is_ipv4())
+        && header.len() + HEADERS_MAX <= start
     {
         let headers = Headers {
             source_mac: queue.mac,
@@ -357,8 +369,12 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
             source: SocketAddr::new(out.port.source, out.port.number),
             destination: address,
         };
-        let message = &outlets.devices.umem().chunk(&frame)[start..];
-        let id = Header::read(message).map(|header| header.id());
+        let chunk = outlets.devices.umem().chunk_mut(&frame);
+        let id = Header::read(&chunk[start..]).map(|header| header.id());
+        let start = start - header.len();
+        if !header.is_empty() {
+            chunk[start..start + header.len()].copy_from_slice(header);
+        }
         if outlets.devices.send(device, frame, start, length, &headers) {
             out.server.trust.count_sent(env.shard.lane);
             return;
@@ -373,11 +389,11 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
     let Outlets {
         devices, outbox, ..
     } = outlets;
-    let message = &devices.umem().chunk(&frame)[start..start + length];
+    let message = &devices.umem().chunk(&frame)[start..start + out.length];
     if let Some(forwarder) = &env.forwarder
         && let Some(socket) = forwarder.departures.socket(out.port)
     {
-        outbox.push_query(socket, address, out.port, message);
+        outbox.push_query(socket, address, out.port, (header, message));
     }
     devices.umem().give(frame);
 }

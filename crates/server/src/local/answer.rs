@@ -34,6 +34,7 @@ pub struct Asked {
     pub message: Box<[u8]>,
     pub found: Found,
     pub extras: Option<Box<Extras>>,
+    /// Who sent it, to where: the reply's way back.
     pub client: SocketAddr,
     pub destination: SocketAddr,
     pub protocol: Protocol,
@@ -85,6 +86,12 @@ impl Asked {
         }
     }
 
+    /// Who asks: where a proxy passed the query on, as that says.
+    fn asker(&self) -> SocketAddr {
+        let proxied = self.extras.as_ref().and_then(|extras| extras.proxied);
+        proxied.map_or(self.client, |proxied| proxied.client)
+    }
+
     /// The reply. Reads a journal, which may take a moment: where that is allowed.
     pub fn reply(&self, shared: &Shared) -> Option<Reply> {
         let key_of = |name: wire::name::Name<'_>| self.config.local.key(name);
@@ -103,7 +110,7 @@ impl Asked {
     fn refused(&self, refusal: Refusal, shared: &Shared) -> Vec<u8> {
         log::verbose!(
             "{}: {} for {} is refused: {}",
-            self.client,
+            self.asker(),
             QtypeText(self.found.parts.qtype),
             self.found.parts.qname(&self.message),
             refusal.error
@@ -132,7 +139,7 @@ impl Asked {
         let edns = self.found.parts.edns;
         Beside {
             way: (self.protocol, self.way),
-            client: self.client,
+            client: self.asker(),
             third_octet: self.message[2],
             kind: self.found.parts.qtype,
             has_edns: edns.is_some(),
@@ -225,7 +232,7 @@ impl Asked {
         // NotAuth(9)."
         let (live, settings) = self.config.local.find(name).ok_or(rcode::NOTAUTH)?;
         let key = session.map(|session| session.key().name());
-        let client = self.client.ip();
+        let client = self.asker().ip();
         let is_primary = |settings: &ZoneSettings| {
             settings.primaries.iter().any(|peer| {
                 let peer_key = peer.key.as_ref().map(|key| key.name());
@@ -265,7 +272,7 @@ impl Asked {
             .ok()
             .and_then(|parts| asked_for::stated_serial(request, &parts));
         let order = Order::Notified {
-            from: self.client.ip().to_canonical(),
+            from: self.asker().ip().to_canonical(),
             serial,
         };
         // Where the queue is full, its task will look at the primaries anyway.
@@ -301,7 +308,7 @@ impl Asked {
             known,
             session,
             opt: Opt::of(self),
-            client: self.client,
+            client: self.asker(),
             beside: self.beside(),
             config: Arc::clone(&self.config),
             shard: Arc::clone(&shared.shard),

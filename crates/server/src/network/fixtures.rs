@@ -95,6 +95,7 @@ pub(super) fn listener(address: &str, xdp: Xdp) -> Listener {
         tcp_in_flight: 0,
         interface: None,
         tcp_fast_open: FastOpen::default(),
+        proxy_protocol: true,
     }
 }
 
@@ -139,6 +140,7 @@ pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
         tcp_receive_timeout: Duration::from_secs(30),
         tcp_only: false,
         use_client_subnet: false,
+        proxy_protocol: false,
         disable_zero_scope: false,
         reconnect_on_up: false,
         tcp_in_flight: 1,

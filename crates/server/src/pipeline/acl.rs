@@ -1,13 +1,12 @@
 //! Who may ask: `setACL` and its relatives; and sets of netmasks for whoever else needs one.
 
 use super::Env;
-use super::query::Arrival;
 use super::ranges::Ranges;
 use crate::counters::Counter;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::OnceLock;
 
@@ -229,9 +228,10 @@ impl fmt::Debug for Netmasks {
     }
 }
 
-/// The "acl" stage.
-pub fn allows(arrival: &Arrival<'_>, env: &Env<'_>) -> bool {
-    let allowed = env.config.acl.contains(arrival.client.ip());
+/// The "acl" stage, and its look at whom a proxy names.
+#[inline]
+pub fn allows(client: SocketAddr, env: &Env<'_>) -> bool {
+    let allowed = env.config.acl.contains(client.ip());
     if !allowed {
         env.shard.count(Counter::AclDrops);
     }

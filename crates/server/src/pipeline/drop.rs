@@ -12,6 +12,8 @@ pub enum DropReason {
     FrameSource,
     /// The client's address is not in the ACL.
     Acl,
+    /// No header of the PROXY protocol from whom one is required, or one that cannot be used.
+    ProxyProtocolInvalid,
     /// Shorter than a DNS header.
     TooShort,
     /// A datagram longer than the door's room.
@@ -58,11 +60,12 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 25] = [
+    pub const ALL: [DropReason; 26] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
         DropReason::Acl,
+        DropReason::ProxyProtocolInvalid,
         DropReason::TooShort,
         DropReason::TooLong,
         DropReason::NotQuery,
@@ -93,6 +96,7 @@ impl DropReason {
             DropReason::FrameChecksum => "frame-checksum",
             DropReason::FrameSource => "frame-source",
             DropReason::Acl => "acl",
+            DropReason::ProxyProtocolInvalid => "proxy-protocol-invalid",
             DropReason::TooShort => "too-short",
             DropReason::TooLong => "too-long",
             DropReason::NotQuery => "not-query",

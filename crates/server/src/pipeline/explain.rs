@@ -4,6 +4,7 @@
 //! Rules keep their counters behind pointers: here each gets a new one, and those that are not 0 afterwards have matched.
 //! A door that cannot send from its buffer ([`Way::Stream`]) makes `route` choose a server and stop there.
 
+use super::proxy::InFront;
 use super::query::{Arrival, NO_LISTENER, Protocol, Query, Way};
 use super::rules::actions::count::COUNTING;
 use super::rules::{Rule, RuleOf};
@@ -75,6 +76,8 @@ pub fn explain(
         listener: NO_LISTENER,
         room: ROOM,
         outgrown: &mut outgrown,
+        // Who is supposed to ask is whom a proxy would name.
+        in_front: InFront::Nothing,
     };
     let within_qps = within_qps(config, now);
     let mut env = Env {
@@ -234,7 +237,7 @@ impl Lines {
     /// One line for each stage that the query came through, as far as there is something to say.
     fn stages(&mut self, trail: &Trail, config: &Config, shard: &Shard) {
         let came_to = |name| STAGES.iter().position(|stage| *stage == name) <= Some(trail.stage);
-        let allowed = came_to("parse");
+        let allowed = came_to("proxy");
         self.say("acl", if allowed { "allowed" } else { "not allowed" });
         if came_to("rules") {
             self.rules("rule", &config.rules);
@@ -410,6 +413,7 @@ mod tests {
                 tcp_in_flight: 0,
                 interface: None,
                 tcp_fast_open: crate::config::FastOpen::default(),
+                proxy_protocol: true,
             }],
             servers: servers.to_vec(),
             pools: vec![Some(Arc::new(pool))],

@@ -1,5 +1,7 @@
 //! What a few queries carry along to their answers, because rules said so: most carry nothing, and pay a comparison for it.
 
+use super::proxy::Proxied;
+use super::proxy::values::Values;
 use super::query::Query;
 use super::restart::Restart;
 use super::subnet::SubnetWishes;
@@ -45,6 +47,10 @@ pub struct Extras {
     pub identities: BTreeMap<&'static str, String>,
     /// `dq:changeName`: the question is the configuration's to put back.
     pub renamed: bool,
+    /// The query came through a proxy.
+    pub proxied: Option<Proxied>,
+    /// What that said of it, and what backends are told (SetProxyProtocolValuesAction and its relatives).
+    pub proxy_values: Values,
     /// `dq:setRestartable`.
     pub restart: Option<Box<Restart>>,
 }

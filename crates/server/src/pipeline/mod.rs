@@ -11,6 +11,7 @@ pub mod drop;
 pub mod explain;
 pub mod extras;
 pub mod muted;
+pub mod proxy;
 pub mod query;
 mod ranges;
 pub mod respond;
@@ -39,8 +40,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The stages in the order in which [`run`] takes them; the manual prints this list and a test compares the two.
-pub const STAGES: [&str; 7] = [
+pub const STAGES: [&str; 8] = [
     "acl",
+    "proxy",
     "parse",
     "rules",
     "authority",
@@ -261,8 +263,7 @@ pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
 /// Takes a query on that has paused, in the same buffer.
 #[inline]
 pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -> Verdict<'c> {
-    let mut query = Query::resume(arrival, &paused.found);
-    query.extras = paused.extras;
+    let mut query = Query::resume(arrival, &paused.found, paused.extras);
     let verdict = decide(&mut query, Some(paused.foreseen), env, &mut ());
     count(arrival, &verdict, env);
     verdict
@@ -271,8 +272,9 @@ pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -
 /// Counts what became of a query, for its listener too.
 #[inline]
 fn count(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
-    // What the ACL drops is no query, see `judge`.
-    if !matches!(verdict, Verdict::Drop(DropReason::Acl))
+    // What the ACL drops is no query, nor is what a proxy should have put a header in front of: see `judge`.
+    const NO_QUERY: [DropReason; 2] = [DropReason::Acl, DropReason::ProxyProtocolInvalid];
+    if !matches!(verdict, Verdict::Drop(reason) if NO_QUERY.contains(reason))
         && let Some(traffic) = env.traffic(arrival.listener, arrival.protocol)
     {
         traffic.count_query(matches!(verdict, Verdict::Answer(_)), env.shard);
@@ -291,8 +293,7 @@ pub fn resume<'c>(
     extras: Option<Box<Extras>>,
     env: &mut Env<'c>,
 ) -> Verdict<'c> {
-    let mut query = Query::resume(arrival, found);
-    query.extras = extras;
+    let mut query = Query::resume(arrival, found, extras);
     let verdict = authority::answer(&mut query, env)
         .or_else(|| cache::answer(&mut query, None, env))
         .unwrap_or_else(|| route::choose(&mut query, None, env));
@@ -312,18 +313,26 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
     behind: impl FnOnce(&mut Query<'_>, &mut Env<'c>, &mut F) -> R,
 ) -> R {
     follow.reached(0, None);
-    if !acl::allows(arrival, env) {
+    if !acl::allows(arrival.client, env) {
         return Verdict::Drop(DropReason::Acl).into();
     }
+    follow.reached(1, None);
+    let said = match proxy::take(arrival, env) {
+        Ok(said) => said,
+        Err(verdict) => return verdict.into(),
+    };
     // dnsdist's manual on acl-drops: such a packet "is not counted in the queries statistic".
     env.shard.count(Counter::Queries);
-    follow.reached(1, None);
+    follow.reached(2, None);
     let mut query = match Query::parse(arrival, env) {
         Ok(parts) => Query::new(arrival, parts),
         Err(verdict) => return verdict.into(),
     };
+    if said.is_some() {
+        query.carry(said);
+    }
     env.shard.rings.record_query(&query, env.now);
-    follow.reached(2, Some(&query));
+    follow.reached(3, Some(&query));
     match rules::apply(&mut query, env) {
         Some(verdict) => verdict.into(),
         None => behind(&mut query, env, follow),
@@ -338,20 +347,20 @@ fn decide<'c>(
     env: &mut Env<'c>,
     follow: &mut impl Follow,
 ) -> Verdict<'c> {
-    follow.reached(3, Some(query));
+    follow.reached(4, Some(query));
     if let Some(verdict) = authority::answer(query, env) {
         return verdict;
     }
-    follow.reached(4, Some(query));
+    follow.reached(5, Some(query));
     let picked = match subnet::add(query, env) {
         Ok(picked) => picked,
         Err(verdict) => return verdict,
     };
-    follow.reached(5, Some(query));
+    follow.reached(6, Some(query));
     if let Some(verdict) = cache::answer(query, foreseen, env) {
         return verdict;
     }
-    follow.reached(6, Some(query));
+    follow.reached(7, Some(query));
     route::choose(query, picked, env)
 }
 

@@ -3,6 +3,7 @@
 use super::drop::DropReason;
 use super::extras::{Extras, Marks};
 use super::muted::is_muted;
+use super::proxy::InFront;
 use super::{Env, Verdict};
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
@@ -68,6 +69,7 @@ pub struct Arrival<'m> {
     pub room: usize,
     /// Where a query or answer goes on that `message` has no room for, see [`Query::grow`]; empty before.
     pub outgrown: &'m mut Vec<u8>,
+    pub in_front: InFront,
 }
 
 impl Arrival<'_> {
@@ -90,6 +92,7 @@ pub struct OwnedQuery {
     pub destination: SocketAddr,
     pub protocol: Protocol,
     pub way: Way,
+    in_front: InFront,
 }
 
 impl OwnedQuery {
@@ -110,13 +113,22 @@ impl OwnedQuery {
             destination,
             protocol,
             way,
+            in_front: InFront::Nothing,
+        }
+    }
+
+    /// The same where the header of a proxy stands in front of the query.
+    pub fn behind_header(self) -> OwnedQuery {
+        OwnedQuery {
+            in_front: InFront::Header,
+            ..self
         }
     }
 
     /// The form in which the stages take it.
     pub fn as_arrival(&mut self) -> Arrival<'_> {
         Arrival {
-            room: self.message.len(),
+            room: self.message.len().min(MESSAGE_MAX),
             message: &mut self.message,
             length: self.length,
             client: self.client,
@@ -125,6 +137,7 @@ impl OwnedQuery {
             way: self.way,
             listener: NO_LISTENER,
             outgrown: &mut self.outgrown,
+            in_front: self.in_front,
         }
     }
 
@@ -142,6 +155,7 @@ pub struct Query<'m> {
     pub message: &'m mut [u8],
     pub length: usize,
     pub parts: QueryParts,
+    /// Who asks: where a proxy passed it on, as that says. [`Query::ends`] is where the answer goes.
     pub client: SocketAddr,
     pub destination: SocketAddr,
     pub protocol: Protocol,
@@ -178,8 +192,12 @@ pub struct Found {
 impl<'m> Query<'m> {
     /// A query that was parsed and judged before, maybe in another buffer. Its limit is what this door can carry.
     #[inline(always)]
-    pub fn resume(arrival: &'m mut Arrival<'_>, found: &Found) -> Query<'m> {
-        Query {
+    pub fn resume(
+        arrival: &'m mut Arrival<'_>,
+        found: &Found,
+        extras: Option<Box<Extras>>,
+    ) -> Query<'m> {
+        let mut query = Query {
             length: found.length,
             parts: found.parts,
             client: arrival.client,
@@ -194,7 +212,9 @@ impl<'m> Query<'m> {
             extras: None,
             message: arrival.message,
             spare: Some(arrival.outgrown),
-        }
+        };
+        query.carry(extras);
+        query
     }
 
     /// The "parse" stage: whether it is a well-formed query, or the verdict on what is none.
@@ -282,6 +302,24 @@ impl<'m> Query<'m> {
         spare[..self.message.len()].copy_from_slice(self.message);
         self.message = spare;
         true
+    }
+
+    /// Gives it what it carries along. Who asks is then who a proxy said.
+    #[inline]
+    pub fn carry(&mut self, extras: Option<Box<Extras>>) {
+        if let Some(proxied) = extras.as_ref().and_then(|extras| extras.proxied) {
+            (self.client, self.destination) = (proxied.client, proxied.destination);
+        }
+        self.extras = extras;
+    }
+
+    /// Who sent it, to where: the answer's way back. That is a proxy where one passed it on.
+    #[inline]
+    pub fn ends(&self) -> (SocketAddr, SocketAddr) {
+        match self.extras.as_ref().and_then(|extras| extras.proxied) {
+            None => (self.client, self.destination),
+            Some(proxied) => proxied.ends,
+        }
     }
 
     /// What rules want of the answer, to be added to.

@@ -167,7 +167,8 @@ fn finish<'c>(
     let mut outgrown = std::mem::take(&mut waiting.outgrown);
     outgrown.clear();
     let mut view = view(waiting, parts, message)?;
-    (view.extras, view.spare) = (extras, Some(&mut outgrown));
+    view.spare = Some(&mut outgrown);
+    view.carry(extras);
     let mut response = Response {
         view,
         server: Some(waiting.server),
@@ -298,7 +299,8 @@ pub(super) fn as_query<'m>(
 #[cold]
 pub fn timed_out(waiting: &Waiting, now: Now, shard: &Shard) {
     let mut message = waiting.query;
-    let query = as_query(waiting, &mut message, waiting.parts);
+    let mut query = as_query(waiting, &mut message, waiting.parts);
+    query.carry(waiting.extras.clone());
     shard.rings.record_timeout(&query, now, waiting.server);
 }
 

@@ -61,8 +61,7 @@ pub fn again(waiting: &mut Waiting) -> Option<Again> {
 /// Asks again: from the zones on.
 pub fn run<'c>(again: &mut Again, env: &mut Env<'c>) -> Verdict<'c> {
     let mut arrival = again.query.as_arrival();
-    let mut query = Query::resume(&mut arrival, &again.found);
-    query.extras = again.extras.take();
+    let mut query = Query::resume(&mut arrival, &again.found, again.extras.take());
     let verdict = decide(&mut query, None, env, &mut ());
     match &verdict {
         Verdict::Drop(reason) => env.shard.count_drop(*reason),
@@ -82,7 +81,8 @@ pub fn timed_out(waiting: &mut Waiting, env: &mut Env<'_>) -> Option<Again> {
     let mut message = waiting.query;
     let extras = waiting.extras.take();
     let mut view = respond::as_query(waiting, &mut message, waiting.parts);
-    (view.length, view.extras) = (waiting.query_length, extras);
+    view.length = waiting.query_length;
+    view.carry(extras);
     let mut response = Response {
         view,
         server: Some(waiting.server),

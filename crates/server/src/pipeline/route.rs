@@ -100,7 +100,7 @@ pub fn choose<'c>(
         }),
         Err(OpenError::QueryTooLong) => hand_over(HandOverReason::LongQuery, query),
         Err(OpenError::Full) => Verdict::Drop(DropReason::ExchangesFull),
-        Err(OpenError::NoPort) => {
+        Err(OpenError::NoPort | OpenError::ProxyHeader) => {
             env.shard.count(Counter::DownstreamSendErrors);
             Verdict::Drop(DropReason::SendFailed)
         }

@@ -1,6 +1,7 @@
 //! For tests of the stages: a configuration and a worker's surroundings, and queries put to them. No NIC, no root.
 
 use super::drop::DropReason;
+use super::proxy::InFront;
 use super::query::{Arrival, Protocol, Query, Way};
 use super::rules::{Action, Rule, Selector};
 use super::{Env, HandOverReason, Step, Verdict, begin, go_on, run};
@@ -112,7 +113,7 @@ impl Scene {
 
     /// Takes a message through all stages.
     pub(crate) fn ask(&mut self, message: &[u8]) -> Reply {
-        self.with(message, |arrival, env| {
+        self.with_arrival(message, |arrival, env| {
             let verdict = run(arrival, env);
             Reply::of(verdict, arrival)
         })
@@ -120,7 +121,7 @@ impl Scene {
 
     /// The same as one of a batch; whether it has paused, too.
     pub(crate) fn ask_in_batch(&mut self, message: &[u8]) -> (bool, Reply) {
-        self.with(message, |arrival, env| match begin(arrival, env) {
+        self.with_arrival(message, |arrival, env| match begin(arrival, env) {
             Step::Done(verdict) => (false, Reply::of(verdict, arrival)),
             Step::Paused(paused) => {
                 paused.foresee(env.config);
@@ -146,7 +147,7 @@ impl Scene {
         message: &[u8],
         act: impl FnOnce(&mut Query<'_>, &mut Env<'_>) -> T,
     ) -> T {
-        self.with(message, |arrival, env| {
+        self.with_arrival(message, |arrival, env| {
             match Query::parse(arrival, env).map(|parts| Query::new(arrival, parts)) {
                 Ok(mut query) => act(&mut query, env),
                 Err(verdict) => panic!("no query: {verdict:?}"),
@@ -156,10 +157,11 @@ impl Scene {
 
     /// Does something with a worker's surroundings.
     pub(crate) fn with_env<T>(&mut self, act: impl FnOnce(&mut Env<'_>) -> T) -> T {
-        self.with(&[], |_, env| act(env))
+        self.with_arrival(&[], |_, env| act(env))
     }
 
-    fn with<T>(
+    /// Does something with a message before any stage has seen it.
+    pub(crate) fn with_arrival<T>(
         &mut self,
         message: &[u8],
         look: impl FnOnce(&mut Arrival<'_>, &mut Env<'_>) -> T,
@@ -177,6 +179,7 @@ impl Scene {
             listener: 0,
             room: self.room,
             outgrown: &mut outgrown,
+            in_front: InFront::FromProxies,
         };
         let mut departures = Departures::default();
         let mut env = Env {

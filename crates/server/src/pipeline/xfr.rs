@@ -53,7 +53,8 @@ fn apply(
     let mut outgrown = std::mem::take(&mut waiting.outgrown);
     outgrown.clear();
     let mut view = as_query(waiting, message, parts);
-    (view.extras, view.spare) = (waiting.extras.take(), Some(&mut outgrown));
+    view.spare = Some(&mut outgrown);
+    view.carry(waiting.extras.take());
     let mut response = Response {
         view,
         server: Some(waiting.server),

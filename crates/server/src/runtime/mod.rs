@@ -13,7 +13,8 @@ use crate::counters::{Counter, Shard};
 use crate::local::answer;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::extras::Extras;
-use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Way};
+use crate::pipeline::proxy::outgoing;
+use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Protocol, Way};
 use crate::pipeline::restart::{self, Again};
 use crate::pipeline::{self, Env, HandOverReason, Verdict, respond, xfr};
 use crate::random::Random;
@@ -86,6 +87,7 @@ pub struct Asked {
     pub found: Found,
     /// What rules want of the answer.
     pub extras: Option<Box<Extras>>,
+    /// Who sent it, to where: a proxy, perhaps.
     pub client: SocketAddr,
     pub destination: SocketAddr,
     pub way: Way,
@@ -307,6 +309,18 @@ impl Asked {
     /// Name, type and class, as the client wrote them.
     pub fn question(&self) -> &[u8] {
         self.found.parts.question(&self.query)
+    }
+
+    /// What a server with useProxyProtocol is told of the query. `None`: more than a header can have.
+    pub fn proxy_header(&self) -> Option<Vec<u8>> {
+        let protocol = match self.way {
+            Way::Stream => Protocol::Tcp,
+            Way::Xsk { .. } | Way::Socket { .. } => Protocol::Udp,
+        };
+        let mut header = Vec::new();
+        let ends = (self.client, self.destination);
+        outgoing::tell(&mut header, ends, protocol, self.extras.as_deref())?;
+        Some(header)
     }
 
     /// What the pipeline needs to know of the query. Of one longer than [`QUERY_ROOM`] it gets the front: the question is

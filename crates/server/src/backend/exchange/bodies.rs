@@ -112,6 +112,7 @@ impl Body<'_> {
         deadline: Now,
     ) {
         let backend = server.options.address;
+        let (client, destination) = query.ends();
         self.store(DEADLINE, deadline.0);
         self.store(SERVER, u64::from(server.number.0) << 32);
         self.store(SENT, now.0);
@@ -119,23 +120,28 @@ impl Body<'_> {
             PORTS,
             pack([
                 backend.port(),
-                query.client.port(),
-                query.destination.port(),
+                client.port(),
+                destination.port(),
                 query.length as u16,
             ]),
         );
         self.store_address(BACKEND, backend.ip());
         self.store_address(LOCAL, port.source);
-        self.store_address(CLIENT, query.client.ip());
-        self.store_address(DESTINATION, query.destination.ip());
-        self.store_way(query, backend);
+        self.store_address(CLIENT, client.ip());
+        self.store_address(DESTINATION, destination.ip());
+        self.store_way(query, (client, destination), backend);
         for (index, word) in parts_to_words(&query.parts).into_iter().enumerate() {
             self.store(PARTS + index, word);
         }
         words::store(&self.0[QUERY..], &query.message[..query.length]);
     }
 
-    fn store_way(&self, query: &Query<'_>, backend: SocketAddr) {
+    fn store_way(
+        &self,
+        query: &Query<'_>,
+        (client, destination): (SocketAddr, SocketAddr),
+        backend: SocketAddr,
+    ) {
         let (kind, device, listener, client_mac, our_mac) = match query.way {
             Way::Xsk {
                 device,
@@ -147,16 +153,16 @@ impl Body<'_> {
         };
         let flags = flag(query.skip_cache, SKIP_CACHE)
             | flag(backend.is_ipv6(), BACKEND_V6)
-            | flag(query.client.is_ipv6(), CLIENT_V6)
-            | flag(query.destination.is_ipv6(), DESTINATION_V6)
+            | flag(client.is_ipv6(), CLIENT_V6)
+            | flag(destination.is_ipv6(), DESTINATION_V6)
             | kind << WAY_SHIFT;
         let head = (flags as u16) << 8 | u16::from(device);
         let limit = query.limit.min(usize::from(u16::MAX)) as u16;
         self.store(WAY, pack([head, listener, query.pool.0, limit]));
         let ours = mac_to_number(our_mac);
         self.store(MACS, mac_to_number(client_mac) << 16 | ours >> 32);
-        self.store(MACS + 1, ours << 32 | u64::from(scope(query.client)));
-        let scope = u64::from(scope(query.destination)) << 32;
+        self.store(MACS + 1, ours << 32 | u64::from(scope(client)));
+        let scope = u64::from(scope(destination)) << 32;
         let marks = flag(query.marks.edns_added, EDNS_ADDED)
             | flag(query.marks.subnet_added, SUBNET_ADDED)
             | flag(query.marks.zero_scope, ZERO_SCOPE)

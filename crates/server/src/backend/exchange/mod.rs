@@ -114,6 +114,8 @@ pub enum OpenError {
     Full,
     /// No ports are open towards the server: there is no route to it.
     NoPort,
+    /// The server is to be told more by the PROXY protocol than a header can have.
+    ProxyHeader,
 }
 
 impl Exchanges {

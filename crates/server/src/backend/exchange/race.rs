@@ -21,6 +21,7 @@ use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::counters::{Lane, Writers};
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::extras::Extras;
 use crate::pipeline::query::Query;
 use crate::random::Random;
 use wire::codes::rcode;
@@ -200,6 +201,15 @@ impl Exchanges {
             }
         }
         None
+    }
+
+    /// The extras of the query of a race, as long as it goes on.
+    #[cold]
+    pub fn extras_of(&self, race: RaceId) -> Option<Box<Extras>> {
+        match self.bodies.get(race.0).has_extras() {
+            true => self.extras.copy(race.0),
+            false => None,
+        }
     }
 
     /// When [`Exchanges::next_late`] has something to look at.

@@ -15,6 +15,8 @@ pub struct Share {
     pub(super) walk: Walk,
     /// The further legs of the query that was just forwarded: to be sent before the query itself is.
     pub legs: Vec<Leg>,
+    /// What servers with useProxyProtocol are told of that query; it goes out in front of it.
+    pub proxy_header: Vec<u8>,
     /// Queries that a second server will be asked unless the first answers soon.
     pub(super) hedges: Hedges,
 }
@@ -26,6 +28,7 @@ impl Share {
             hand: Hand::default(),
             walk: Walk::default(),
             legs: Vec::new(),
+            proxy_header: Vec::new(),
             hedges: Hedges::default(),
         }
     }

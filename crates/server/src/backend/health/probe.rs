@@ -132,6 +132,14 @@ fn is_well(code: u16, must_resolve: bool) -> bool {
     }
 }
 
+/// What stands in front of a probe.
+fn begin_of(server: &Server) -> &'static [u8] {
+    match server.options.proxy_protocol {
+        true => &wire::proxy::LOCAL,
+        false => &[],
+    }
+}
+
 /// The query, as it goes over the wire.
 struct Question {
     /// Behind two bytes of room for its length.
@@ -177,7 +185,8 @@ impl Question {
     async fn ask_udp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
         let address = server.options.address;
         let socket = UdpSocket::from_std(server.options.source.udp(source)?)?;
-        socket.send_to(self.message(), address).await?;
+        let datagram = [begin_of(server), self.message()].concat();
+        socket.send_to(&datagram, address).await?;
         let mut buffer = [0; ANSWER_ROOM];
         loop {
             let (length, from) = socket.recv_from(&mut buffer).await?;
@@ -194,7 +203,8 @@ impl Question {
         let options = &server.options;
         let socket = options.source.tcp(options.address, Some(source))?;
         let mut stream = socket.connect(options.address).await?;
-        stream.write_all(&self.framed[..2 + self.length]).await?;
+        let bytes = [begin_of(server), &self.framed[..2 + self.length]].concat();
+        stream.write_all(&bytes).await?;
         loop {
             let message = read_message(&mut stream).await?;
             if let Some(code) = self.answered_by(&message, &server.health) {

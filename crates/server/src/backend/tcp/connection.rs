@@ -37,15 +37,31 @@ pub(super) struct Question {
     place: Range<usize>,
     /// See [`Exchanges::take_with`](crate::backend::exchange::Exchanges::take_with).
     pub(super) allow_empty: bool,
+    /// What servers with useProxyProtocol are told of it.
+    proxy_header: Arc<[u8]>,
 }
 
 impl Question {
-    pub(super) fn of(asked: &Asked) -> Question {
+    /// `told`: a server is to be told of it by the PROXY protocol. `None`: more than a header can have.
+    pub(super) fn of(asked: &Asked, told: bool) -> Option<Question> {
         let start = wire::message::HEADER_LENGTH;
-        Question {
+        let proxy_header = match told {
+            true => asked.proxy_header()?.into(),
+            false => Arc::default(),
+        };
+        Some(Question {
+            proxy_header,
             message: Arc::from(&*asked.query),
             place: start..start + asked.question().len(),
             allow_empty: asked.config.tuning.allow_empty_responses,
+        })
+    }
+
+    /// What the connection to `server` begins with on which it goes out; most begin with nothing.
+    pub(super) fn begin_of(&self, server: &Server) -> Arc<[u8]> {
+        match server.options.proxy_protocol {
+            true => Arc::clone(&self.proxy_header),
+            false => Arc::default(),
         }
     }
 
@@ -122,6 +138,8 @@ struct Waiting {
 pub(super) struct Connection {
     requests: mpsc::Sender<Request>,
     broken: Arc<OnceLock<Broken>>,
+    /// What it begins with: the header of the PROXY protocol, of servers that want one.
+    pub(super) begin: Arc<[u8]>,
     /// Queries that have a place on it.
     pub(super) load: AtomicUsize,
 }
@@ -131,8 +149,8 @@ impl Connection {
     pub(super) fn start(
         shared: &Arc<Shared>,
         server: &Arc<Server>,
-        in_flight: usize,
-        idle: Duration,
+        begin: Arc<[u8]>,
+        (in_flight, idle): (usize, Duration),
     ) -> Connection {
         let (requests, incoming) = mpsc::channel(in_flight);
         let broken = Arc::new(OnceLock::new());
@@ -140,6 +158,7 @@ impl Connection {
             shared: Arc::clone(shared),
             server: Arc::clone(server),
             waiting: Mutex::default(),
+            begin: Arc::clone(&begin),
             idle,
         };
         let reason = Arc::clone(&broken);
@@ -151,6 +170,7 @@ impl Connection {
         Connection {
             requests,
             broken,
+            begin,
             load: AtomicUsize::new(0),
         }
     }
@@ -185,6 +205,8 @@ struct Task {
     server: Arc<Server>,
     /// By the ID under which they were sent.
     waiting: Mutex<HashMap<u16, Waiting>>,
+    /// See [`Connection::begin`].
+    begin: Arc<[u8]>,
     idle: Duration,
 }
 
@@ -242,7 +264,8 @@ impl Task {
         mut writer: OwnedWriteHalf,
         requests: &mut mpsc::Receiver<Request>,
     ) -> Broken {
-        let mut bytes = Vec::new();
+        // "The sender must ensure that all the protocol header is sent at once": together with the first query.
+        let mut bytes = self.begin.to_vec();
         loop {
             let request = match timeout(self.idle, requests.recv()).await {
                 Ok(Some(request)) => request,
@@ -261,6 +284,7 @@ impl Task {
                 Ok(Err(_)) => return Broken::Sending,
                 Err(_) => return Broken::SendTimeout,
             }
+            bytes.clear();
         }
     }
 
@@ -281,7 +305,7 @@ impl Task {
         !waiting.is_empty()
     }
 
-    /// Gives a query an ID and writes it, behind its length, into `bytes`. `None`: who asked has gone.
+    /// Gives a query an ID and appends it, behind its length, to `bytes`. `None`: who asked has gone.
     fn enter(&self, request: Request, bytes: &mut Vec<u8>) -> Option<oneshot::Sender<()>> {
         let Request {
             question,
@@ -295,7 +319,6 @@ impl Task {
         // RFC 5452 section 9.2 wants unpredictable IDs for datagrams; here they keep backends from seeing those of clients.
         let id = std::iter::repeat_with(|| self.shared.random_u16())
             .find(|id| !waiting.contains_key(id))?;
-        bytes.clear();
         // RFC 7766 section 8: "SHOULD pass the two-octet length field, and the message described by that length field, to
         // the TCP layer at the same time".
         bytes.extend_from_slice(&(question.message.len() as u16).to_be_bytes());

@@ -147,9 +147,13 @@ impl From<Failure> for Ended {
 }
 
 async fn ask_once(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result<Answer, Ended> {
-    let question = Question::of(asked);
     let pool = asked.config.pool(asked.found.pool);
-    let reply = match pool.filter(|pool| pool.policy.asks_several()) {
+    let several = pool.filter(|pool| pool.policy.asks_several());
+    let told = several.is_some() || asked.server.options.proxy_protocol;
+    let Some(question) = Question::of(asked, told) else {
+        return Err(count_failure(shared, &asked.server, Failure::Connection).into());
+    };
+    let reply = match several {
         Some(pool) => several::ask(shared, asked, pool, &question).await,
         None => ask_one(shared, &asked.server, &question, false).await,
     };
@@ -218,7 +222,8 @@ async fn exchange(
     server: &Arc<Server>,
     question: &Question,
 ) -> Result<connection::Answered, Failure> {
-    if let Some(place) = server.tcp_pool.find(server.options.tcp_in_flight) {
+    let begin = question.begin_of(server);
+    if let Some(place) = server.tcp_pool.find(server.options.tcp_in_flight, &begin) {
         count(&server.tcp.reused_connections);
         match on(place, server, question).await {
             Err(Attempt::Broken(broken)) if broken.may_be_age() => {}
@@ -238,10 +243,14 @@ async fn on_new(
     let mut left = server.options.tcp_attempts.unwrap_or(1).max(1);
     loop {
         if is_full(server) {
+            server.tcp_pool.clear_idle();
+        }
+        if is_full(server) {
             count(&server.tcp.too_many_connections);
             return Err(Failure::Dropped(DropReason::BackendConnections));
         }
-        let place = server.tcp_pool.connect(shared, server);
+        let begin = question.begin_of(server);
+        let place = server.tcp_pool.connect(shared, server, begin);
         left -= 1;
         match on(place, server, question).await {
             Err(Attempt::Broken(broken)) if left > 0 && broken.may_be_retried() => {}

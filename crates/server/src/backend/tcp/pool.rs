@@ -28,13 +28,14 @@ pub(super) struct Place {
 }
 
 impl Pool {
-    /// A place on a connection that has fewer than `in_flight` queries; of those the one that was made last, so that what
+    /// A place on a connection that began with `begin` and has fewer than `in_flight` queries; of those the one that was made last, so that what
     /// is not needed becomes idle.
-    pub(super) fn find(&self, in_flight: usize) -> Option<Place> {
+    pub(super) fn find(&self, in_flight: usize, begin: &[u8]) -> Option<Place> {
         let mut kept = lock(&self.0);
         kept.connections.retain(|connection| connection.is_open());
         let mut newest_first = kept.connections.iter().rev();
-        let found = newest_first.find(|one| one.load.load(Relaxed) < in_flight)?;
+        let found =
+            newest_first.find(|one| one.load.load(Relaxed) < in_flight && *one.begin == *begin)?;
         Some(self.take(found))
     }
 
@@ -45,18 +46,29 @@ impl Pool {
         open.count()
     }
 
+    /// Keeps none that has no query: they began with what others are told, and leave no place for a new one.
+    pub(super) fn clear_idle(&self) {
+        let is_used = |one: &Arc<Connection>| one.load.load(Relaxed) > 0;
+        lock(&self.0).connections.retain(is_used);
+    }
+
     /// Keeps none of those that there are: each ends with its last query.
     pub(in crate::backend) fn clear(&self) {
         lock(&self.0).connections.clear();
     }
 
-    /// A place on a new connection.
-    pub(super) fn connect(&self, shared: &Arc<Shared>, server: &Arc<Server>) -> Place {
+    /// A place on a new connection, which begins with `begin`.
+    pub(super) fn connect(
+        &self,
+        shared: &Arc<Shared>,
+        server: &Arc<Server>,
+        begin: Arc<[u8]>,
+    ) -> Place {
         let tuning = &shared.config().tuning.tcp;
         let in_flight = server.options.tcp_in_flight;
         // The first query comes a moment later.
         let idle = tuning.downstream_idle_timeout.max(IDLE_AT_LEAST);
-        let connection = Connection::start(shared, server, in_flight, idle);
+        let connection = Connection::start(shared, server, begin, (in_flight, idle));
         let connection = Arc::new(connection);
         let place = self.take(&connection);
         let mut kept = lock(&self.0);

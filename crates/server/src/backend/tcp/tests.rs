@@ -1,6 +1,7 @@
 //! Backends by script on loopback (F17, F20).
 
 mod limits;
+mod proxied;
 
 use super::*;
 use crate::backend::policy::Policy;

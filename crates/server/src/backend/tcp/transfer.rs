@@ -56,7 +56,11 @@ async fn pass_all(
     let mut stream = connect(server).await?;
     let _counted = Counted::new(server);
     let id = shared.random_u16();
-    send(&mut stream, server, id, &asked.query).await?;
+    let begin = match server.options.proxy_protocol {
+        true => asked.proxy_header().ok_or(Failure::Connection)?,
+        false => Vec::new(),
+    };
+    send(&mut stream, server, begin, (id, &asked.query)).await?;
     let mut progress = Following::new(asked, id);
     loop {
         let receiving = receive(&mut stream, shared);
@@ -103,10 +107,11 @@ async fn connect(server: &Server) -> Result<TcpStream, Failure> {
 async fn send(
     stream: &mut TcpStream,
     server: &Server,
-    id: u16,
-    query: &[u8],
+    begin: Vec<u8>,
+    (id, query): (u16, &[u8]),
 ) -> Result<(), Failure> {
-    let mut bytes = (query.len() as u16).to_be_bytes().to_vec();
+    let mut bytes = begin;
+    bytes.extend_from_slice(&(query.len() as u16).to_be_bytes());
     bytes.extend_from_slice(&id.to_be_bytes());
     bytes.extend_from_slice(&query[2..]);
     let sending = timeout(server.options.tcp_send_timeout, stream.write_all(&bytes));

@@ -133,14 +133,12 @@ impl UserData for Inert {}
 const CHANGES: &[&str] = &[
     // Listeners / frontends
     "addTLSLocal addDOHLocal addDOQLocal addDOH3Local newTLSCertificate newDOHResponseMapEntry",
-    // Client access control, PROXY protocol in
-    "setProxyProtocolACL",
     // Load-balancing policy control
     "setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
     // Selectors
     "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
-     HTTPPathRule HTTPPathRegexRule HTTPHeaderRule ProxyProtocolValueRule",
+     HTTPPathRule HTTPPathRegexRule HTTPHeaderRule",
     // Actions on queries
     "LuaFFIAction LuaFFIPerThreadAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
      HTTPStatusAction SetMacAddrAction MacAddrAction",
@@ -171,8 +169,6 @@ const OBSERVES: &[&str] = &[
      showTLSErrorCounters loadTicketsKey generateOCSPResponse getDOQFrontend getDOQFrontendCount getDOH3Frontend
      getDOH3FrontendCount getTLSContext showTLSContexts showTLSFrontends showDOH3Frontends showDOQFrontends
      showDOHResponseCodes loadTLSEngine loadTLSProvider setTicketsKeyAddedHook",
-    // PROXY protocol in: without setProxyProtocolACL nobody may speak it
-    "setProxyProtocolApplyACLToProxiedClients setProxyProtocolMaximumPayloadSize",
     // Backends and pools
     "getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
@@ -201,14 +197,12 @@ const OBSERVES: &[&str] = &[
      getDNSCryptBind getDNSCryptBindCount",
 ];
 
-/// Actions that copy or log queries; the PROXY ones have nothing to say without useProxyProtocol.
-const OBSERVING_ACTIONS: [&str; 6] = [
+/// Actions that copy or log queries.
+const OBSERVING_ACTIONS: [&str; 4] = [
     "DnstapLogAction",
     "RemoteLogAction",
     "SNMPTrapAction",
     "SetTraceAction",
-    "SetProxyProtocolValuesAction",
-    "SetAdditionalProxyProtocolValueAction",
 ];
 
 const OBSERVING_RESPONSE_ACTIONS: [&str; 3] = [

@@ -59,8 +59,9 @@ fn listener(
         tcp_fast_open_queue: options
             .number("tcpFastOpenQueueSize", "a number of connections")?
             .unwrap_or(0),
+        proxy_protocol: options.flag("enableProxyProtocol")?.unwrap_or(true),
     };
-    options.no_effect_yet(&["doTCP", "enableProxyProtocol"])?;
+    options.no_effect_yet(&["doTCP"])?;
     options.finish()?;
     Ok(listener)
 }

@@ -21,6 +21,7 @@ mod objects;
 mod options;
 mod place;
 mod policies;
+mod proxy;
 mod query;
 mod remember;
 mod resolve;
@@ -62,6 +63,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     logging::register(lua)?;
     metrics::register(lua)?;
     policies::register(lua)?;
+    proxy::register(lua)?;
     query::register(lua)?;
     remember::register(lua)?;
     response_actions::register(lua)?;

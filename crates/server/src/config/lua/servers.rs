@@ -214,6 +214,9 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
     }
     server.tcp_only = options.flag("tcpOnly")?.unwrap_or(false);
     server.use_client_subnet = options.flag("useClientSubnet")?.unwrap_or(false);
+    server.proxy_protocol = options.flag("useProxyProtocol")?.unwrap_or(false);
+    // Of queries that came over an encrypted channel: there is none.
+    options.flag("proxyProtocolAdvertiseTLS")?;
     server.reconnect_on_up = options.flag("reconnectOnUp")?.unwrap_or(false);
     server.disable_zero_scope = options.flag("disableZeroScope")?.unwrap_or(false);
     // dnsdist: 0, the default, is one after the other.
@@ -337,7 +340,7 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
 
 /// The options that nobody of the above has read.
 fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
-    options.not_yet(&["dohPath", "tls", "useProxyProtocol"])?;
+    options.not_yet(&["dohPath", "tls"])?;
     options.no_effect_yet(&[
         "autoUpgrade",
         "autoUpgradeDoHKey",
@@ -355,9 +358,8 @@ fn skip_the_rest(options: &mut Options<'_>) -> mlua::Result<()> {
         "subjectAddr",
         "subjectName",
         "validateCertificates",
-        // Nor these without `dohPath`, `useProxyProtocol` and `autoUpgrade`.
+        // Nor these without `dohPath` and `autoUpgrade`.
         "addXForwardedHeaders",
         "lazyHealthCheckWhenUpgraded",
-        "proxyProtocolAdvertiseTLS",
     ])
 }

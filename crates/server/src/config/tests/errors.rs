@@ -106,8 +106,12 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: newServer: MACAddr: '00:11:22:33:44' is not an Ethernet address: 00:11:22:33:44:55 expected",
     ),
     (
-        "newServer{address='192.0.2.1', useProxyProtocol=true}",
-        "test.conf:1: newServer: useProxyProtocol is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+        "newServer{address='192.0.2.1', dohPath='/dns-query'}",
+        "test.conf:1: newServer: dohPath is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+    ),
+    (
+        "addLocal('192.0.2.1', {reusePort=true})\naddLocal('192.0.2.1', {reusePort=true, enableProxyProtocol=false})",
+        "test.conf:2: 192.0.2.1:53 has enableProxyProtocol=false on one line and not on another: all lines of an address are served alike",
     ),
     (
         "newServer{address='192.0.2.1', source='192.0.2@eth0'}",

@@ -612,3 +612,58 @@ fn every_chain_has_all_its_functions() {
         }
     }
 }
+
+#[test]
+fn proxies_and_who_is_told() {
+    let of_proxies = |config: &Config| {
+        let proxies = config.proxies.as_ref()?;
+        Some((proxies.acl.to_string(), proxies.apply_acl, proxies.maximum))
+    };
+    let cases = [
+        ("setProxyProtocolApplyACLToProxiedClients(true)", None),
+        (
+            r#"setProxyProtocolACL({"192.0.2.0/24", "!192.0.2.7"})"#,
+            Some(("!192.0.2.7/32, 192.0.2.0/24".to_owned(), false, 512)),
+        ),
+        (
+            r#"setProxyProtocolACL("192.0.2.7") setProxyProtocolApplyACLToProxiedClients(true) setProxyProtocolMaximumPayloadSize(7)"#,
+            Some(("192.0.2.7/32".to_owned(), true, 16)),
+        ),
+    ];
+    each(&cases, of_proxies);
+    let listeners = [
+        (r#"addLocal("192.0.2.1")"#, true),
+        (
+            r#"addLocal("192.0.2.1", {enableProxyProtocol=false})"#,
+            false,
+        ),
+    ];
+    each(&listeners, |config| config.listeners[0].proxy_protocol);
+    let servers = [
+        ("newServer('192.0.2.1')", false),
+        (
+            "newServer{address='192.0.2.1', useProxyProtocol=true, proxyProtocolAdvertiseTLS=true}",
+            true,
+        ),
+    ];
+    each(&servers, |config| config.servers[0].options.proxy_protocol);
+}
+
+#[test]
+fn values_of_the_proxy_protocol_in_rules() {
+    let cases = [
+        (
+            r#"addAction(ProxyProtocolValueRule(42), SetAdditionalProxyProtocolValueAction(1, "a"))"#,
+            "Proxy-Protocol value of type 42 is present => add Proxy-Protocol value of type 1: a",
+        ),
+        (
+            r#"addAction(ProxyProtocolValueRule(42, "x"), SetProxyProtocolValuesAction({[7]="b", [0]="a"}))"#,
+            "Proxy-Protocol value of type 42 matches x => set Proxy-Protocol values: 0=a 7=b",
+        ),
+    ];
+    for (text, expected) in cases {
+        let rule = &config(text).rules[0];
+        let described = format!("{} => {}", rule.selector.describe(), rule.action.describe());
+        assert_eq!(described, expected);
+    }
+}

@@ -58,6 +58,7 @@ fn plain(address: SocketAddr) -> Listener {
         tcp_in_flight: 0,
         interface: None,
         tcp_fast_open: FastOpen::default(),
+        proxy_protocol: true,
     }
 }
 

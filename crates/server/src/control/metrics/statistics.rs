@@ -114,7 +114,7 @@ statistics! {
     Counter "noncompliant-queries" Counted(Counter::NoncompliantQueries): "Queries that broke the protocol.",
     Counter "noncompliant-responses" Counted(Counter::NoncompliantResponses): "Responses of backends that broke the protocol.",
     Counter "outgoing-doh-query-pipe-full" NotBuilt: "DoH queries to backends dropped because a queue was full.",
-    Counter "proxy-protocol-invalid" NotBuilt: "Queries dropped because of an invalid PROXY protocol header.",
+    Counter "proxy-protocol-invalid" Counted(Counter::ProxyProtocolInvalid): "Queries dropped because of an invalid PROXY protocol header.",
     Counter "queries" Counted(Counter::Queries): "Queries received.",
     Counter "rdqueries" Counted(Counter::RdQueries): "Queries with the RD bit.",
     Gauge "real-memory-usage" Process(|process| process.real_memory): "Resident memory, in bytes.",

@@ -22,6 +22,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
+use wire::proxy;
 
 /// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1:
 /// "The server SHOULD process TCP queries concurrently, just as it would for UDP"; resolvers have a few dozen under way.
@@ -41,6 +42,8 @@ pub(super) struct Connection {
     pub(super) in_flight: usize,
     pub(super) client: SocketAddr,
     pub(super) destination: SocketAddr,
+    /// Where the client is a proxy: the longest header that its connection begins with, in bytes.
+    pub(super) proxy_header_maximum: Option<usize>,
     pub(super) stop: Stop,
 }
 
@@ -131,6 +134,10 @@ impl Connection {
         let places = Arc::new(Semaphore::new(self.in_flight));
         let mut stop = self.stop.clone();
         let last = self.last_moment();
+        let header = match self.proxy_header(reader, &mut stop).await {
+            Ok(header) => header,
+            Err(end) => return end,
+        };
         loop {
             while asking.try_join_next().is_some() {}
             let first = tokio::select! {
@@ -151,7 +158,9 @@ impl Connection {
             };
             *queries += 1;
             Counters::count(&self.counters.queries);
-            if let Err(end) = self.decide(message, hold, place, &ready, asking).await {
+            let query = self.query(&header, &message);
+            drop(message);
+            if let Err(end) = self.decide(query, hold, place, &ready, asking).await {
                 return end;
             }
             if *queries == self.tuning.maximum_queries_per_connection as u64 {
@@ -216,20 +225,53 @@ impl Connection {
         End::Enough
     }
 
+    /// The header of the PROXY protocol that a proxy's connection begins with; of others nothing.
+    async fn proxy_header(
+        &self,
+        reader: &mut BufReader<OwnedReadHalf>,
+        stop: &mut Stop,
+    ) -> Result<Vec<u8>, End> {
+        let Some(maximum) = self.proxy_header_maximum else {
+            return Ok(Vec::new());
+        };
+        let reading = timeout(self.tuning.receive_timeout, read_header(reader, maximum));
+        let header = tokio::select! {
+            header = reading => header.map_err(|_| End::ClientTimeout)?,
+            () = stop.requested() => return Err(End::Enough),
+        };
+        let header = header.map_err(|error| self.died(&error))?;
+        if header.is_empty() {
+            return Err(End::Closed);
+        }
+        if proxy::parse(&header, maximum).is_err() {
+            // The pipeline says so too, and counts it.
+            self.shared.decide(&mut self.query(&header, &[]));
+            return Err(End::Enough);
+        }
+        Ok(header)
+    }
+
     // ------------------------------------------------------------------------------------------ deciding
+
+    /// A query as the pipeline takes it: each as if the connection's header stood in front of it.
+    fn query(&self, header: &[u8], message: &[u8]) -> OwnedQuery {
+        let addresses = (self.client, self.destination);
+        let door = (Protocol::Tcp, Way::Stream);
+        if self.proxy_header_maximum.is_none() {
+            return OwnedQuery::copy(message, MESSAGE_LENGTH_MAX, addresses, door);
+        }
+        let both = [header, message].concat();
+        OwnedQuery::copy(&both, MESSAGE_LENGTH_MAX, addresses, door).behind_header()
+    }
 
     async fn decide(
         &self,
-        message: Vec<u8>,
+        mut query: OwnedQuery,
         mut hold: Hold,
         place: OwnedSemaphorePermit,
         ready: &Ready,
         asking: &mut JoinSet<()>,
     ) -> Result<(), End> {
-        let addresses = (self.client, self.destination);
-        let door = (Protocol::Tcp, Way::Stream);
-        let mut query = OwnedQuery::copy(&message, MESSAGE_LENGTH_MAX, addresses, door);
-        drop(message);
         match self.shared.decide(&mut query) {
             Decision::Answer(length) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
@@ -370,6 +412,22 @@ impl Connection {
         }
         Some(writer)
     }
+}
+
+/// Reads a header of the PROXY protocol, as far as it comes: no more of it than `maximum` bytes, and no more than the fixed
+/// part of what is none.
+async fn read_header(reader: &mut BufReader<OwnedReadHalf>, maximum: usize) -> io::Result<Vec<u8>> {
+    let mut header = Vec::new();
+    let fixed = proxy::FIXED_LENGTH;
+    reader.take(fixed as u64).read_to_end(&mut header).await?;
+    let length = header
+        .first_chunk()
+        .map(|front| proxy::length(front, maximum));
+    if let Some(Ok(length)) = length {
+        let rest = (length - fixed) as u64;
+        reader.take(rest).read_to_end(&mut header).await?;
+    }
+    Ok(header)
 }
 
 /// Messages of a transfer that wait for a slow client: then the backend waits, too.

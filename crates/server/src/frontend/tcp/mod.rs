@@ -18,6 +18,8 @@ pub use admission::Admission;
 pub use counters::{Counters, Figures};
 
 use crate::clock::Now;
+use crate::pipeline::proxy;
+use crate::pipeline::query::NO_LISTENER;
 use crate::runtime::Shared;
 use crate::stop::Stop;
 use connection::{Connection, IN_FLIGHT};
@@ -95,8 +97,8 @@ fn begin(
     };
     let config = frontend.shared.config();
     let mut tuning = config.tuning.tcp.clone();
-    let listener = config.listener_of(destination).map(usize::from);
-    let listener = listener.map(|place| &config.listeners[place]);
+    let number = config.listener_of(destination);
+    let listener = number.map(|number| &config.listeners[usize::from(number)]);
     let limit = listener.map_or(0, |listener| listener.maximum_tcp_connections);
     if limit > 0 && counters.figures().connections >= limit as u64 {
         Counters::count(&counters.refused);
@@ -121,6 +123,7 @@ fn begin(
         },
         client,
         destination,
+        proxy_header_maximum: proxy::expected(&config, client, number.unwrap_or(NO_LISTENER)),
         stop: stop.clone(),
     };
     tokio::spawn(async move {

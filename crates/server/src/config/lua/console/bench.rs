@@ -7,6 +7,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::pipeline::Env;
+use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, NO_LISTENER, Protocol, Query, Way};
 use crate::pipeline::rules::Selector;
 use crate::random::Random;
@@ -123,6 +124,7 @@ fn arrival<'m>(message: &'m mut [u8], length: usize, outgrown: &'m mut Vec<u8>) 
         way: Way::Stream,
         listener: NO_LISTENER,
         outgrown,
+        in_front: InFront::Nothing,
     }
 }
 

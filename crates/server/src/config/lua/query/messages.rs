@@ -125,6 +125,7 @@ pub(super) fn add_methods<T: Live + 'static, M: UserDataMethods<T>>(methods: &mu
     tags(methods);
     times(methods);
     doors(methods);
+    super::proxy::add_methods(methods);
 }
 
 /// A header that is the function's own, as `dh` is not.

@@ -18,6 +18,7 @@ mod messages;
 mod names;
 mod options;
 mod policy;
+mod proxy;
 mod question;
 mod response;
 mod subject;

@@ -56,7 +56,6 @@ impl UserData for Question {
                 Ok(true)
             })
         });
-        proxied(methods);
     }
 }
 
@@ -144,26 +143,6 @@ fn spoofed(data: &Value) -> mlua::Result<Spoofed> {
         Ok(address.0.ip())
     });
     Ok(Spoofed::Addresses(addresses.collect::<mlua::Result<_>>()?))
-}
-
-/// The PROXY protocol is not spoken yet: nothing came by it, and what is to go by it is refused.
-fn proxied<M: UserDataMethods<Question>>(methods: &mut M) {
-    methods.add_method(
-        "getProxyProtocolValues",
-        |lua, object, ()| -> mlua::Result<Table> {
-            with(lua, object, |_| Ok(()))?;
-            lua.create_table()
-        },
-    );
-    for name in ["addProxyProtocolValue", "setProxyProtocolValues"] {
-        methods.add_method(name, move |lua, object, _: MultiValue| -> mlua::Result<()> {
-            with(lua, object, |_| {
-                Err(wrong(format!(
-                    "{name} is not in millrace yet: the backend would not get it; take it out to go without"
-                )))
-            })
-        });
-    }
 }
 
 /// What only DNS over HTTPS and TLS have: empty for all others.

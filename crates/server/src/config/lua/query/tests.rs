@@ -487,3 +487,25 @@ fn a_configuration_without_functions_never_takes_the_lock() {
     }
     assert_eq!(lua(&scene).counts.locks.load(Relaxed), before);
 }
+
+#[test]
+fn values_of_the_proxy_protocol_are_read_and_written() {
+    let mut scene = scene(
+        r#"addAction(AllRule(), SetProxyProtocolValuesAction({[1]="a", [2]="b\0c"}))
+           addAction(AllRule(), LuaAction(function(dq)
+             local values = dq:getProxyProtocolValues()
+             assert(values[1] == "a" and values[2] == "b\0c" and values[3] == nil)
+             dq:addProxyProtocolValue(3, "d")
+             assert(dq:getProxyProtocolValues()[3] == "d")
+             dq:setProxyProtocolValues({[4]="e"})
+             assert(dq:getProxyProtocolValues()[1] == nil)
+             assert(not pcall(dq.addProxyProtocolValue, dq, 256, "d"))
+             assert(not pcall(dq.addProxyProtocolValue, dq, 1, string.rep("x", 65536)))
+             return DNSAction.None, ""
+           end))
+           addAction(NotRule(ProxyProtocolValueRule(4, "e")), DropAction())
+           addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))"#,
+    );
+    answer(&mut scene, &query("a.", qtype::A));
+    assert_eq!(errors(&scene), 0);
+}

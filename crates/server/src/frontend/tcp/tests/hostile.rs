@@ -180,6 +180,7 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
         tcp_in_flight: 0,
         interface: None,
         tcp_fast_open: crate::config::FastOpen::default(),
+        proxy_protocol: true,
     });
     scene.frontend.shared.set_config(config);
     let mut clients = Vec::new();

@@ -5,6 +5,7 @@ pub mod count;
 pub mod limit;
 pub mod log;
 pub mod pass;
+pub mod proxy;
 pub mod remember;
 pub mod response;
 pub mod route;

@@ -1,0 +1,34 @@
+//! Selectors by what a proxy, or a rule before, says of a query.
+
+use crate::pipeline::Env;
+use crate::pipeline::query::Query;
+use crate::pipeline::rules::Selector;
+
+/// `ProxyProtocolValueRule(type [, value])`: "queries that have a proxy protocol TLV value of the specified type"; with `value`:
+/// one with these octets.
+pub struct ProxyProtocolValueRule {
+    pub kind: u8,
+    pub value: Option<Box<[u8]>>,
+}
+
+impl Selector for ProxyProtocolValueRule {
+    fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
+        let Some(extras) = &query.extras else {
+            return false;
+        };
+        extras.proxy_values.iter().any(|value| {
+            let wanted = self.value.as_deref();
+            value.kind == self.kind && wanted.is_none_or(|wanted| wanted == value.octets)
+        })
+    }
+
+    fn describe(&self) -> String {
+        match &self.value {
+            None => format!("Proxy-Protocol value of type {} is present", self.kind),
+            Some(value) => {
+                let value = String::from_utf8_lossy(value);
+                format!("Proxy-Protocol value of type {} matches {value}", self.kind)
+            }
+        }
+    }
+}
