@@ -484,13 +484,14 @@ impl Devices {
         }
         let mut waits = false;
         for queue in self.queues.iter_mut().flatten() {
-            waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
+            // Before: what an answer tells of is counted when it arrives. What flushing counts shows in the next turn.
             queue.publish(None);
+            waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
         }
         for (_, queue) in &mut self.further {
+            queue.publish(None);
             // One that was sent by until a lower one came may have something left.
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
-            queue.publish(None);
         }
         waits
     }
