@@ -13,6 +13,10 @@ packages_lab=(iproute2 ethtool knot knot-dnsutils)
 packages_test=(git dnsdist valgrind bind9 bind9-utils bind9-dnsutils nsd tcpdump qemu-system-x86 cpio xz-utils curl systemd apparmor dpkg-dev)
 # Two packages have one; where initramfs-tools has brought its own, the other would remove it.
 command -v busybox >/dev/null || packages_test+=(busybox-static)
+# Somebody else's program is loaded with it. Ubuntu has it in a package for each kernel.
+if grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
+    packages_test+=(bpftool)
+fi
 # shellcheck disable=SC2034
 # To compare: other servers, what signs zones, another closed loop, taskset.
 packages_bench=(dnsdist nsd knot-dnssecutils dnsperf util-linux)

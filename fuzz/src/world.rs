@@ -4,7 +4,7 @@
 use crate::frames;
 use millrace::backend::Forwarder;
 use millrace::backend::exchange::{Exchanges, Port, Share, Waiting};
-use millrace::backend::ports::Ports;
+use millrace::backend::ports::{Departures, Ports};
 use millrace::backend::server::{Server, ServerId, ServerOptions};
 use millrace::backend::servers::Servers;
 use millrace::clock::Now;
@@ -375,13 +375,14 @@ impl World {
 
     /// Does something with a worker's surroundings.
     pub fn with_env<T>(&mut self, act: impl FnOnce(&mut Env<'_>) -> T) -> T {
-        let mut departures = FIXTURE.ports.depart();
+        let mut departures = Departures::default();
         act(&mut Env {
             config: &self.config,
             now: self.now,
             random: &mut self.random,
             shard: &self.shard,
             forwarder: Some(Forwarder {
+                ports: &FIXTURE.ports,
                 exchanges: &self.exchanges,
                 share: &mut self.share,
                 departures: &mut departures,

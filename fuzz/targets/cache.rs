@@ -163,10 +163,16 @@ impl Bench {
             in_front: InFront::FromProxies,
         };
         let answered = self.world.with_env(|env| {
-            let mut query = Query::parse(&mut arrival, env).ok()?;
+            let parts = Query::parse(&mut arrival, env).ok()?;
+            let mut query = Query::new(&mut arrival, parts);
             query.pool = pool;
             let limit = query.limit;
-            match cache::answer(&mut query, env) {
+            // As a query of a batch, and as one by itself where no cache wants it.
+            let foreseen = cache::foresee(&query, env.config);
+            if let Some(foreseen) = foreseen {
+                cache::foresee_entry(foreseen, pool, env.config);
+            }
+            match cache::answer(&mut query, foreseen, env) {
                 Some(Verdict::Answer(length)) => {
                     Some(Some((query.message[..length].to_vec(), limit)))
                 }
