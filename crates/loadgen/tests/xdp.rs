@@ -96,6 +96,22 @@ fn a_wrong_answer_does_not_end_the_wait_for_the_right_one() {
 }
 
 #[test]
+fn answers_are_read_whatever_ends_a_sleep() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    for wake in ["answers", "schedule", "never"] {
+        let line = format!(
+            "xdp -j {PATIENT} -t 0.2 -Q 1000 --wake {wake} -i {} {SERVER}",
+            file.path().display()
+        );
+        let result = summary(&end(start(&lab.client(), &line)));
+        assert_eq!(result["floodgate"]["right"], 200, "{wake}: {result:#}");
+    }
+}
+
+#[test]
 fn a_late_answer_is_late_and_not_right() {
     let Some(lab) = lab() else { return };
     let _port = quiet_port(&lab, SERVER);

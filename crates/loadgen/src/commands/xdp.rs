@@ -12,7 +12,7 @@ use crate::report::{Format, Transport, Way, csv, say, text};
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::{Part, Show, Watch};
-use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, sleep_precisely};
+use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, Wake, sleep_precisely};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -132,15 +132,23 @@ pub(super) struct Command {
     /// How the rate changes: constant, ramp:FROM, burst:SECONDS,PART, sine:SECONDS,DEPTH
     #[arg(long, value_name = "SHAPE", default_value = "constant", value_parser = Shape::from_text, conflicts_with = "ramp")]
     shape: Shape,
-    /// Never sleep between batches: steadier sending at the cost of a whole CPU
-    #[arg(long)]
-    busy: bool,
+    /// What ends a sleep between two batches. answers: they and the schedule; schedule: it alone, for costs that do not depend on
+    /// whether the generator sleeps (latencies come out longer, by a batch's interval at most); never: no sleep, a whole CPU
+    #[arg(long, value_enum, default_value = "answers")]
+    wake: WakeWord,
     /// Print the version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     /// The server: an address, or a name that has one; several are asked evenly
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WakeWord {
+    Answers,
+    Schedule,
+    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -291,7 +299,11 @@ impl Command {
             late_after: self.late,
             patience: self.patience,
             shape: self.shape,
-            busy: self.busy,
+            wake: match self.wake {
+                WakeWord::Answers => Wake::Answers,
+                WakeWord::Schedule => Wake::Schedule,
+                WakeWord::Never => Wake::Never,
+            },
         })
     }
 

@@ -3,6 +3,7 @@
 //! Cost of a query and its answer: two frames' worth of copying, a cell of the flight table each way, one histogram
 //! entry; clock and lock once per batch. The tally is behind a lock for the main thread, which looks once a second.
 
+use super::Wake;
 use super::addressing::Addressing;
 use crate::failure::{Failure, Outcome};
 use crate::flights::{Flights, Found};
@@ -41,8 +42,7 @@ pub(super) struct Run<'g> {
     /// An answer that takes longer is late, in nanoseconds.
     pub(super) late_after: u64,
     pub(super) accept_partial: bool,
-    /// Never sleep between batches.
-    pub(super) busy: bool,
+    pub(super) wake: Wake,
     /// Send no more.
     pub(super) stop: AtomicBool,
     /// Lanes that still send.
@@ -103,7 +103,7 @@ impl Lane {
                     run.sent_until.fetch_max(run.now(), Ordering::Relaxed);
                     run.sending.fetch_sub(1, Ordering::Release);
                 }
-                Ok(Next::Wait(time)) if received == 0 && !run.busy => self.wait(time),
+                Ok(Next::Wait(time)) if received == 0 => self.wait(time, run.wake),
                 Ok(Next::Wait(_) | Next::Now) => {}
             }
             if run.end.load(Ordering::Acquire) {
@@ -243,18 +243,19 @@ impl Lane {
         received
     }
 
-    /// Sleeps until frames come, or for so long.
-    fn wait(&self, time: Duration) {
-        if time < SHORTEST_WAIT {
+    /// Sleeps for so long, or until frames come where they are to end it.
+    fn wait(&self, time: Duration, wake: Wake) {
+        if time < SHORTEST_WAIT || wake == Wake::Never {
             return;
         }
-        let timeout = TimeSpec::from_duration(time.min(LONGEST_WAIT));
+        let timeout = Some(TimeSpec::from_duration(time.min(LONGEST_WAIT)));
+        let frames = &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        let watched: &mut [PollFd] = match wake {
+            Wake::Answers => frames,
+            _ => &mut [],
+        };
         // An error is a signal: look again.
-        let _ = ppoll(
-            &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)],
-            Some(timeout),
-            None,
-        );
+        let _ = ppoll(watched, timeout, None);
     }
 
     /// Takes back from the count what never left the ring.

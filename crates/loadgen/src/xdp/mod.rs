@@ -49,6 +49,19 @@ pub enum Mode {
     Generic,
 }
 
+/// What ends a lane's sleep between two batches (`--wake`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wake {
+    /// Answers, and the schedule: each answer is seen when it comes.
+    #[default]
+    Answers,
+    /// The schedule alone. Answers are seen when the next batch is due, and wake nobody: what a wake-up costs the server's core
+    /// is the same then whether the generator sleeps when an answer comes or not.
+    Schedule,
+    /// It never sleeps.
+    Never,
+}
+
 /// On which CPUs the lanes run (`-F`): lane i on `start + i · step`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affinity {
@@ -82,8 +95,7 @@ pub struct Plan {
     pub patience: Duration,
     /// How the rate changes.
     pub shape: Shape,
-    /// Never sleep between batches.
-    pub busy: bool,
+    pub wake: Wake,
 }
 
 /// A generator with everything set up, ready to measure any number of times. Dropping it leaves nothing attached.
@@ -226,7 +238,7 @@ impl Generator {
             start: (self.epoch.elapsed() + START_DELAY).as_nanos() as u64,
             late_after: self.plan.late_after.as_nanos() as u64,
             accept_partial: self.nic.may_have_partial_checksums(),
-            busy: self.plan.busy,
+            wake: self.plan.wake,
             stop: AtomicBool::new(false),
             sending: AtomicUsize::new(self.lanes.len()),
             sent_until: AtomicU64::new(0),

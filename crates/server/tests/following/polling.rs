@@ -2,6 +2,8 @@
 
 use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 use testnet::lab::{Lab, Topology};
@@ -108,11 +110,23 @@ fn what_a_daemon_left_that_was_killed_with_its_helper_is_set_back_by_hand_or_by_
     become_so(&rig.stop(), BEFORE);
 }
 
+/// Awaits the end of a process, and with it of its locks: it is gone, or there is only its name left (proc(5), "Z").
+fn ends(process: Pid) {
+    let status = format!("/proc/{process}/status");
+    let is_there = || fs::read_to_string(&status).is_ok_and(|text| !text.contains("State:\tZ"));
+    let began = Instant::now();
+    while is_there() {
+        assert!(began.elapsed() < AF_XDP_AGAIN, "{process} does not end");
+    }
+}
+
 fn killed_with_its_helper(lab: Lab) -> Lab {
     let mut rig = Rig::start_in(lab, &configuration());
     become_so(&rig.lab, HELD);
-    kill(rig.helper(), Signal::SIGKILL).expect("the helper");
+    let helper = rig.helper();
+    kill(helper, Signal::SIGKILL).expect("the helper");
     rig.server.end(true).expect("a killed daemon");
+    ends(helper);
     let Rig { lab, .. } = rig;
     assert_eq!(interrupts(&lab), HELD);
     lab

@@ -293,7 +293,7 @@ impl<'c> Contest<'c> {
             }
             Measure::Cost | Measure::Evenness => {
                 let load = load(self.scenario.cost_rate.into(), time);
-                generator.shoot(&self.client, load, Manner::Plain, watched)
+                generator.shoot(&self.client, load, Manner::Unwoken, watched)
             }
             Measure::Overload => {
                 let twice = known.map(|peak| 2.0 * peak / self.settings.scale);

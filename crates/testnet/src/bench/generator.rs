@@ -60,6 +60,8 @@ pub(super) enum Manner {
     Drop,
     /// From nothing to twice the rate, steadily.
     Rising,
+    /// Answers wake nobody: they are read when the next queries are due.
+    Unwoken,
 }
 
 impl Shot {
@@ -130,6 +132,9 @@ impl Generator {
         match manner {
             Manner::Plain => {}
             Manner::Drop => words.push("-r".to_owned()),
+            // Others have their own ways.
+            Manner::Unwoken if self.word != GeneratorWord::Floodgate => {}
+            Manner::Unwoken => words.extend(["--wake".to_owned(), "schedule".to_owned()]),
             Manner::Rising => words.extend(["--shape".to_owned(), "ramp:0".to_owned()]),
         }
         if self.word == GeneratorWord::Floodgate {
