@@ -1,4 +1,4 @@
-//! The highest rate that a server keeps up with: doubling until it does not, then halving the distance.
+//! The highest rate that a server keeps up with: growing steps until it does not, then halving the distance.
 //!
 //! R99 is "the highest offered rate of which at least 99 % was answered right for 5 s (bisection to 3 %, median of 5)". It is
 //! measured against what was *offered*: a generator that does not get its queries out finds its own limit, which
@@ -8,6 +8,11 @@ use crate::failure::Outcome;
 
 /// A lower and a higher rate closer than this are the same, as a ratio.
 pub const PRECISION: f64 = 1.03;
+
+/// The first step from where a search starts, as a ratio: small, for whoever has searched before starts near the limit. Each
+/// further one is the last one's square, [`LARGEST_STEP`] at most.
+const FIRST_STEP: f64 = 1.15;
+const LARGEST_STEP: f64 = 2.0;
 
 /// No server is asked more slowly, in queries a second.
 const LEAST: f64 = 100.0;
@@ -67,6 +72,7 @@ pub fn search(
     let highest = highest.max(LEAST);
     let mut rate = start.clamp(LEAST, highest);
     let mut generator_was_the_limit = false;
+    let mut step = FIRST_STEP;
     loop {
         let Some(found) = probe(rate)? else {
             return Ok(None);
@@ -85,11 +91,12 @@ pub fn search(
             }));
         }
         rate = match (low, high) {
-            (low, f64::INFINITY) => (low * 2.0).min(highest),
-            (0.0, high) => (high / 2.0).max(LEAST),
+            (low, f64::INFINITY) => (low * step).min(highest),
+            (0.0, high) => (high / step).max(LEAST),
             // The geometric mean: as many steps wherever the limit lies.
             (low, high) => (low * high).sqrt(),
         };
+        step = (step * step).min(LARGEST_STEP);
     }
 }
 
@@ -127,6 +134,15 @@ mod tests {
             Ok(Some(probe(rate, limit, sender)))
         });
         (found.unwrap().unwrap(), probes)
+    }
+
+    #[test]
+    fn whoever_starts_near_the_limit_is_there_soon() {
+        for limit in [9_000.0, 10_000.0, 11_000.0] {
+            let (found, probes) = limit_of(limit, 5e6);
+            assert!(found.rate <= limit / 0.99 && found.rate >= limit / 0.99 / PRECISION);
+            assert!(probes <= 6, "{probes} probes");
+        }
     }
 
     #[test]

@@ -286,7 +286,7 @@ impl<'c> Contest<'c> {
         match measure {
             Measure::R99 => {
                 let start = known.map_or(self.scenario.start_rate.into(), |rate| {
-                    rate * 0.7 / self.settings.scale
+                    rate / self.settings.scale
                 });
                 let load = load(start, seconds(self.settings.search_seconds));
                 generator.search(&self.client, load, watched)
