@@ -94,13 +94,8 @@ fn out_and_in(zone: &NameBuf, items: Vec<Item>) {
         .collect();
     let (first, others) = records.split_first().expect("the SOA comes first");
     assert!(serial::of_soa(&first.rdata).is_some());
-    let mut messages = Messages::new(
-        axfr(first, others.iter()),
-        zone.as_name(),
-        (ID, 252),
-        600,
-        0,
-    );
+    let query = query::axfr(ID, zone.as_name());
+    let mut messages = Messages::new(axfr(first, others.iter()), &query, 600, 0);
     let mut incoming = Incoming::axfr(zone.as_name(), ID, Bounds::default());
     let (mut message, mut again) = (Vec::new(), Vec::new());
     let mut progress = Progress::More;

@@ -294,7 +294,10 @@ fn an_interrupt_ends_the_run_with_what_was_counted() {
         server.port(),
         file.path().display()
     );
-    let mut child = flood(&line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = flood(&(line + " -v"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // A rate line comes only while it runs.
     while !lines
@@ -308,6 +311,8 @@ fn an_interrupt_ends_the_run_with_what_was_counted() {
     assert!(child.wait().unwrap().success());
     assert!(text.contains("Testing complete (interruption)"), "{text}");
     assert!(text.contains("Queries interrupted:  20"), "{text}");
+    let interrupted = text.lines().filter(|line| line.starts_with("> I "));
+    assert_eq!(interrupted.count(), 20, "{text}");
 }
 
 #[test]
@@ -324,6 +329,27 @@ fn a_server_that_is_not_there_costs_queries_and_no_error() {
     );
     let text = text(&flood(&line).output().unwrap());
     assert_lines(&text, &["Queries lost:         5 (100.00%)"]);
+}
+
+#[test]
+fn a_server_that_takes_no_connection_is_one_line() {
+    let gone = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let file = queries(5);
+    let line = format!(
+        "sockets -m tcp -s 127.0.0.1 -p {} -d {}",
+        gone.port(),
+        file.path().display()
+    );
+    let output = flood(&line).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    assert!(
+        said.contains(&format!("no TCP connection to {gone}: ")),
+        "{said}"
+    );
 }
 
 #[test]

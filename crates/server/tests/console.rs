@@ -283,6 +283,13 @@ fn what_a_command_changes_serves_before_its_answer_comes() {
         instance.ask("showServerPolicy() showPoolServerPolicy('abc')"),
         "roundrobin\nfirstAvailable\n"
     );
+    assert_eq!(
+        instance.ask(
+            "setServerPolicyLua('mine', function() return 1 end) setPoolServerPolicyLua('own', function() return 1 end, 'abc') showServerPolicy() showPoolServerPolicy('abc')"
+        ),
+        "mine\nown\n"
+    );
+    assert!(instance.ask("showPools()").contains(" own one "));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use crate::bytes::{put_u32, u32_at};
 use crate::codes::qtype;
-use crate::message::{BrokenRecord, Header, Record, Records, ResponseParts, Section};
+use crate::message::{BrokenRecord, Header, Records, ResponseParts, Section};
 use std::fmt;
 
 /// The TTLs of a response.
@@ -14,9 +14,8 @@ pub struct Ttls {
     pub count: usize,
     /// The least TTL, in seconds; `None` without records.
     pub minimum: Option<u32>,
-    /// How long the absence of what was asked for may be believed, in seconds: the lesser of TTL and MINIMUM of the SOA
-    /// record in the authority section (RFC 2308 §5); `None` without one.
-    pub negative: Option<u32>,
+    /// The authority section has an SOA record: where nothing was answered, there is nothing to answer (RFC 2308 §2.2).
+    pub has_soa: bool,
 }
 
 /// Why TTLs were not collected.
@@ -66,18 +65,9 @@ pub fn collect(
         ttls.count += 1;
         let ttl = effective(record.ttl);
         ttls.minimum = Some(ttls.minimum.map_or(ttl, |minimum| minimum.min(ttl)));
-        if record.rtype == qtype::SOA && record.section == Section::Authority {
-            ttls.negative = soa_minimum(message, &record).map(|minimum| minimum.min(ttl));
-        }
+        ttls.has_soa |= record.rtype == qtype::SOA && record.section == Section::Authority;
     }
     Ok(ttls)
-}
-
-/// The MINIMUM field of an SOA record, its last (RFC 1035 §3.3.13).
-fn soa_minimum(message: &[u8], soa: &Record) -> Option<u32> {
-    // Two names of at least one octet and five numbers.
-    let whole = soa.rdata(message).len() >= 2 + 5 * 4;
-    whole.then(|| u32_at(message, usize::from(soa.rdata_end) - 4).map(effective))?
 }
 
 /// Takes `seconds` off each TTL, down to 0.
@@ -129,11 +119,6 @@ mod tests {
         collect(message, &parse_response(message).unwrap(), offsets)
     }
 
-    /// Data of an SOA record with this MINIMUM.
-    fn soa(minimum: u32) -> Vec<u8> {
-        [TO_QNAME, TO_QNAME, &[0; 16], &minimum.to_be_bytes()].concat()
-    }
-
     fn two_addresses_and_opt() -> Vec<u8> {
         Composed::response("www.example.com", 1)
             .record(Section::Answer, TO_QNAME, 1, 300, &[192, 0, 2, 1])
@@ -162,7 +147,7 @@ mod tests {
             Ttls {
                 count: 2,
                 minimum: Some(200),
-                negative: None
+                has_soa: false
             }
         );
         let offsets = &offsets[..ttls.count];
@@ -201,39 +186,22 @@ mod tests {
     }
 
     #[test]
-    fn absence_lasts_the_lesser_of_ttl_and_minimum() {
-        for (ttl, minimum, negative) in [(3600, 300, 300), (60, 300, 60), (3600, 0x8000_0000, 0)] {
+    fn an_soa_record_says_that_there_is_nothing() {
+        let soa = [TO_QNAME, TO_QNAME, &[0; 20]].concat();
+        let found = |section| {
             let message = Composed::response("www.example.com", 1)
-                .record(Section::Authority, TO_QNAME, 6, ttl, &soa(minimum))
+                .record(section, TO_QNAME, 6, 3_600, &soa)
                 .octets;
-            let ttls = collected(&message, &mut [0; 8]).unwrap();
-            assert_eq!(
-                ttls,
-                Ttls {
-                    count: 1,
-                    minimum: Some(ttl),
-                    negative: Some(negative)
-                }
-            );
-        }
-        // An SOA record that was asked for says nothing of absence, nor does one cut short.
-        let answer =
-            Composed::response("example.com", 6).record(Section::Answer, TO_QNAME, 6, 60, &soa(10));
-        assert_eq!(
-            collected(&answer.octets, &mut [0; 8]).unwrap().negative,
-            None
-        );
-        let short = Composed::response("example.com", 1).record(
-            Section::Authority,
-            TO_QNAME,
-            6,
-            60,
-            &[0; 21],
-        );
-        assert_eq!(
-            collected(&short.octets, &mut [0; 8]).unwrap().negative,
-            None
-        );
+            collected(&message, &mut [0; 8]).unwrap()
+        };
+        let ttls = Ttls {
+            count: 1,
+            minimum: Some(3_600),
+            has_soa: true,
+        };
+        assert_eq!(found(Section::Authority), ttls);
+        // One that was asked for says nothing of absence.
+        assert!(!found(Section::Answer).has_soa);
     }
 
     #[test]

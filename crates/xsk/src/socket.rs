@@ -430,6 +430,7 @@ impl Socket {
 
     /// Puts a frame into the TX ring: octets `start .. start + length` of its chunk. It leaves with the next
     /// [`flush`](Socket::flush). `Err` gives the frame back: the ring is full.
+    #[inline]
     pub fn send(
         &mut self,
         frame: Frame,

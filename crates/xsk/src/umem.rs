@@ -201,12 +201,14 @@ impl Umem {
     }
 
     /// A free chunk.
+    #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         let chunk = self.take_free(Place::PIPELINE)?;
         Some(Frame(chunk))
     }
 
     /// Gives a chunk back to the free list.
+    #[inline]
     pub fn give(&mut self, frame: Frame) {
         let chunk = frame.surrender();
         self.ledger.moved(chunk, Place::PIPELINE, Place::FREE);
@@ -214,6 +216,7 @@ impl Umem {
     }
 
     /// The octets of a chunk, all [`CHUNK`] of them.
+    #[inline]
     #[allow(unsafe_code)]
     pub fn chunk<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
         self.ledger.check(frame.0, Place::PIPELINE);
@@ -231,6 +234,7 @@ impl Umem {
     }
 
     /// The octets of a chunk, to change.
+    #[inline]
     #[allow(unsafe_code)]
     pub fn chunk_mut<'a>(&'a mut self, frame: &'a Frame) -> &'a mut [u8] {
         self.ledger.check(frame.0, Place::PIPELINE);

@@ -3,6 +3,7 @@
 //! `-s` and `-d` are dnsperf's alone, `-i` and `-B` (in this place) kxdpgun's, and only kxdpgun takes a word that belongs to
 //! no option, the target. Both or neither is for the user to decide.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 /// What the options mean.
@@ -15,7 +16,7 @@ pub(super) enum Meaning {
 }
 
 /// The options of both commands that have a value. Where the two differ (`-T`, `-e`, `-q`, `-v`), a word that follows is
-/// taken for a value, so that it is not mistaken for a target.
+/// taken for a value, so that it is not mistaken for a target, unless it is an option.
 struct WithValue {
     short: Vec<char>,
     long: Vec<String>,
@@ -39,13 +40,15 @@ impl WithValue {
 pub(super) fn meaning(arguments: &[OsString], commands: &[clap::Command]) -> Meaning {
     let with_value = WithValue::of(commands);
     let (mut xdp, mut sockets) = (false, false);
-    let mut words = arguments.iter().map(|word| word.to_string_lossy());
+    let is_value = |word: &Cow<'_, str>| !word.starts_with('-') || word.len() == 1;
+    let words = arguments.iter().map(|word| word.to_string_lossy());
+    let mut words = words.peekable();
     while let Some(word) = words.next() {
         if let Some(long) = word.strip_prefix("--") {
             let name = long.split_once('=').map_or(long, |(name, _)| name);
             xdp |= matches!(name, "infile" | "binary");
             if long == name && with_value.long.iter().any(|known| known == name) {
-                words.next();
+                words.next_if(is_value);
             }
         } else if let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty()) {
             let value_follows = each_letter(short, &with_value, |letter| {
@@ -53,7 +56,7 @@ pub(super) fn meaning(arguments: &[OsString], commands: &[clap::Command]) -> Mea
                 sockets |= matches!(letter, 's' | 'd');
             });
             if value_follows {
-                words.next();
+                words.next_if(is_value);
             }
         } else {
             // A word of its own: the target.
@@ -106,6 +109,8 @@ mod tests {
             "-d uniq.txt -l 10",
             "-s 192.0.2.1",
             "-evs192.0.2.1 -duniq.txt -q 5",
+            "-s 192.0.2.1 -e -d uniq.txt",
+            "-v -s 192.0.2.1 -d uniq.txt",
         ] {
             assert_eq!(means(line), Meaning::Sockets, "{line}");
         }

@@ -40,7 +40,7 @@ pub fn run(arguments: Vec<OsString>) -> Outcome<ExitCode> {
         Some("xdp") => xdp::run(&rest[1..]),
         Some("queries") => queries::run(&rest[1..]),
         Some("sockets") => sockets::run("floodgate sockets", &rest[1..]),
-        None | Some("-h" | "--help" | "help") => {
+        Some("-h" | "--help" | "help") => {
             say(USAGE);
             Ok(ExitCode::SUCCESS)
         }
@@ -48,7 +48,7 @@ pub fn run(arguments: Vec<OsString>) -> Outcome<ExitCode> {
             say(concat!("floodgate ", env!("CARGO_PKG_VERSION"), "\n"));
             Ok(ExitCode::SUCCESS)
         }
-        Some(_) => run_bare(rest),
+        _ => run_bare(rest),
     }
 }
 

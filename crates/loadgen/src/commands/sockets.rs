@@ -218,6 +218,7 @@ impl Command {
                 "--shape needs a rate and a time: -Q QUERIES -l SECONDS",
             ));
         }
+        let outstanding = self.outstanding as usize;
         Ok(Plan {
             servers,
             transport: match self.mode {
@@ -225,8 +226,9 @@ impl Command {
                 ModeWord::Tcp => Transport::Tcp,
             },
             clients,
-            threads: clients.min(self.threads as usize),
-            outstanding: self.outstanding as usize,
+            // One without a client, or without a query that it may send, has nothing to do.
+            threads: clients.min(self.threads as usize).min(outstanding),
+            outstanding,
             rate: self.rate,
             shape: self.shape,
             timeout: self.timeout,
@@ -391,6 +393,7 @@ mod tests {
     #[test]
     fn threads_without_a_client_are_not_started() {
         assert_eq!(plan("-c 2 -T 16").unwrap().threads, 2);
+        assert_eq!(plan("-c 16 -T 16 -q 3").unwrap().threads, 3);
     }
 
     #[test]

@@ -185,7 +185,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     };
     // All sockets before the first query, so that a run does not begin and then fail.
     let clients: Vec<Clients> = (0..plan.threads)
-        .map(|thread| Clients::open(plan, share(plan, thread), &connections))
+        .map(|thread| Clients::open(plan, share(plan.clients, plan, thread), &connections))
         .collect::<Outcome<_>>()?;
     run.started = Instant::now();
     let transport = match plan.transport {
@@ -200,7 +200,11 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         let threads: Vec<_> = clients
             .into_iter()
             .zip(&tallies)
-            .map(|(clients, tally)| scope.spawn(move || clients.work(run, tally)))
+            .enumerate()
+            .map(|(thread, (clients, tally))| {
+                let outstanding = share(plan.outstanding, plan, thread).len();
+                scope.spawn(move || clients.work(run, tally, outstanding))
+            })
             .collect();
         oversee(run, &tallies, watch);
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -252,17 +256,21 @@ impl<'r> Clients<'r> {
         })
     }
 
-    fn work(self, run: &Run<'_>, tally: &Mutex<Tally>) -> Outcome<()> {
+    fn work(self, run: &Run<'_>, tally: &Mutex<Tally>, outstanding: usize) -> Outcome<()> {
         match self {
-            Clients::Udp(clients, count) => Worker::new(run, tally, clients, count).work(),
-            Clients::Tcp(clients, count) => Worker::new(run, tally, clients, count).work(),
+            Clients::Udp(clients, count) => {
+                Worker::new(run, tally, (clients, count), outstanding).work()
+            }
+            Clients::Tcp(clients, count) => {
+                Worker::new(run, tally, (clients, count), outstanding).work()
+            }
         }
     }
 }
 
-/// The clients of a thread: as many for each as for any other, or one more.
-fn share(plan: &Plan, thread: usize) -> Range<usize> {
-    let start = |thread: usize| thread * plan.clients / plan.threads;
+/// What a thread has of `all`: as many as any other, or one more.
+fn share(all: usize, plan: &Plan, thread: usize) -> Range<usize> {
+    let start = |thread: usize| thread * all / plan.threads;
     start(thread)..start(thread + 1)
 }
 

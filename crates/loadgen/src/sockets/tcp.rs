@@ -3,7 +3,7 @@
 use super::Plan;
 use super::transport::{Taker, Transport};
 use super::udp::local_address;
-use crate::failure::{During, Outcome};
+use crate::failure::{During, Failure, Outcome};
 use hdrhistogram::Histogram;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -46,6 +46,9 @@ impl Default for Connections {
     }
 }
 
+/// A client whose connection failed tries again after this time.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// The TCP clients of one thread.
 pub(super) struct TcpClients<'r> {
     plan: &'r Plan,
@@ -55,6 +58,8 @@ pub(super) struct TcpClients<'r> {
     clients: Vec<Client>,
     epoll: Epoll,
     events: Vec<EpollEvent>,
+    /// There was no connection yet, and will be none: why.
+    failed: Option<Failure>,
 }
 
 /// One client: a connection, or none just now.
@@ -72,6 +77,8 @@ struct Client {
     queries: u64,
     answers: u64,
     last_query: Option<Instant>,
+    /// No other attempt before.
+    pause_until: Option<Instant>,
     /// Connections before this one.
     former: u64,
 }
@@ -94,6 +101,7 @@ impl<'r> TcpClients<'r> {
             clients: numbers.map(|_| Client::default()).collect(),
             epoll,
             events: vec![EpollEvent::empty(); EVENTS],
+            failed: None,
         };
         (0..clients.clients.len()).try_for_each(|client| clients.connect(client))?;
         Ok(clients)
@@ -132,11 +140,26 @@ impl<'r> TcpClients<'r> {
                     lock(self.connections).latency.saturating_record(latency);
                 }
                 Ok(None) => return,
-                _ => client.stream = None,
+                Ok(Some(error)) | Err(error) => return self.give_up(number, &error),
             }
         }
         if client.stream.is_some() && (client.write().is_err() || client.read(taker).is_err()) {
             client.stream = None;
+        }
+    }
+}
+
+impl TcpClients<'_> {
+    /// A connection was not made: the client tries again soon, but where none was ever made the run is over.
+    fn give_up(&mut self, number: usize, error: &std::io::Error) {
+        let client = &mut self.clients[number];
+        client.stream = None;
+        client.pause_until = Some(Instant::now() + PAUSE);
+        if lock(self.connections).latency.is_empty() {
+            let server = self.plan.server(self.first + number);
+            self.failed = Some(Failure::new(format!(
+                "no TCP connection to {server}: {error}"
+            )));
         }
     }
 }
@@ -149,7 +172,12 @@ impl Transport for TcpClients<'_> {
             client.stream = None;
         }
         if client.stream.is_none() {
-            self.connect(number)?;
+            if client
+                .pause_until
+                .is_none_or(|until| until <= Instant::now())
+            {
+                self.connect(number)?;
+            }
             return Ok(0);
         }
         if client.asked.is_some() || client.out.len() - client.written >= WRITE_MAX {
@@ -179,7 +207,7 @@ impl Transport for TcpClients<'_> {
             let client = self.events[at].data() as usize;
             self.serve(client, taker);
         }
-        Ok(())
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// None: whoever sends waits until there is room (RFC 9293 §3.8.6).

@@ -17,6 +17,11 @@ pub(super) fn gave_up(question: &[u8]) {
     say(&format!("> T {}\n", text(question)));
 }
 
+/// The run ended before a question was answered.
+pub(super) fn interrupted(question: &[u8]) {
+    say(&format!("> I {}\n", text(question)));
+}
+
 /// Name and type of a question; question marks where the message had none.
 fn text(question: &[u8]) -> String {
     let Ok(name) = Name::parse(question) else {

@@ -75,15 +75,15 @@ pub(super) struct Worker<'r, T> {
 }
 
 impl<'r, T: Transport> Worker<'r, T> {
-    /// A worker with `clients` sockets in `transport`.
+    /// A worker with `clients` sockets in `transport`, of whose queries so many may be outstanding.
     pub(super) fn new(
         run: &'r Run<'r>,
         tally: &'r Mutex<Tally>,
-        transport: T,
-        clients: usize,
+        (transport, clients): (T, usize),
+        outstanding: usize,
     ) -> Worker<'r, T> {
         let threads = run.plan.threads;
-        let limit = (run.plan.outstanding / threads).clamp(1, super::outstanding::OUTSTANDING_MAX);
+        let limit = outstanding.clamp(1, super::outstanding::OUTSTANDING_MAX);
         let pace = run.plan.rate.map(|rate| {
             // Ten years: the run ends for other reasons, and nothing is given up.
             let endless = Duration::from_secs(10 * 365 * 86_400);
@@ -119,6 +119,11 @@ impl<'r, T: Transport> Worker<'r, T> {
         self.run
             .interrupted
             .fetch_add(interrupted, Ordering::Relaxed);
+        while self.run.plan.verbose
+            && let Some(query) = self.outstanding.give_up(u64::MAX)
+        {
+            verbose::interrupted(self.run.questions.get(query.question as usize).question);
+        }
         let overflowed = self.transport.overflowed();
         self.run.overflowed.fetch_add(overflowed, Ordering::Relaxed);
         let cpu_time =

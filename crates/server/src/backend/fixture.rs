@@ -69,5 +69,6 @@ pub(crate) fn pool(name: &str, servers: &[Arc<Server>]) -> Arc<Pool> {
         position: Arc::default(),
         chooser: None,
         hedging: Arc::default(),
+        subnets: Default::default(),
     })
 }

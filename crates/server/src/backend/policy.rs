@@ -339,6 +339,7 @@ mod tests {
             position: Arc::default(),
             chooser: None,
             hedging: Arc::default(),
+            subnets: Default::default(),
         }
     }
 

@@ -24,4 +24,16 @@ pub struct Pool {
     pub position: Arc<AtomicU64>,
     /// hedge's allowance; lives on over a reload.
     pub hedging: Arc<Hedging>,
+    /// Where no server is chosen.
+    pub subnets: Subnets,
+}
+
+/// Whether the client's network is said, and what of its answers the cache keeps for all networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Subnets {
+    /// ServerPool:setECS. The manual: "Set to true if dnsdist should add EDNS Client Subnet information to the query before
+    /// looking up into the cache, when all servers from this pool are down."
+    pub are_added: bool,
+    /// ServerPool:setDisableZeroScope.
+    pub disable_zero_scope: bool,
 }

@@ -53,7 +53,8 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
             .collect(),
         uses_subnets: servers
             .iter()
-            .any(|server| server.options.use_client_subnet),
+            .any(|server| server.options.use_client_subnet)
+            || spec.pools.values().any(|pool| pool.subnets.are_added),
         servers,
         next_server,
         listeners,
@@ -276,6 +277,7 @@ fn pools(
             chooser,
             position: old.map(|old| Arc::clone(&old.position)).unwrap_or_default(),
             hedging: old.map(|old| Arc::clone(&old.hedging)).unwrap_or_default(),
+            subnets: pool.subnets,
         }));
     }
     pools

@@ -224,6 +224,8 @@ pub struct Tuning {
     pub servfail_when_no_server: bool,
     /// setVerboseHealthChecks: checks that fail are logged.
     pub verbose_health_checks: bool,
+    /// fixupCase: nothing depends on it.
+    pub fixup_case: bool,
     /// setStaleCacheEntriesTTL, in seconds: when no server of a pool is up, its cache serves what expired no longer ago.
     pub stale_cache_entries_ttl: u32,
     /// setCacheCleaningDelay, setCacheCleaningPercentage.
@@ -289,6 +291,7 @@ impl Default for Tuning {
             drop_empty_queries: false,
             servfail_when_no_server: false,
             verbose_health_checks: false,
+            fixup_case: false,
             stale_cache_entries_ttl: 0,
             cleaning: Cleaning::default(),
             edns_in_self_generated: true,

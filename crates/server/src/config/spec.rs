@@ -10,6 +10,7 @@ use super::web::WebSpec;
 use super::zones::ZoneSpecs;
 use super::{Tuning, Xdp};
 use crate::backend::policy::Policy;
+use crate::backend::pool::Subnets;
 use crate::backend::server::{Server, ServerOptions};
 use crate::control::carbon::Export;
 use crate::control::metrics::custom::CustomMetrics;
@@ -156,8 +157,6 @@ pub struct RuleSpec<A: ?Sized> {
     pub rule: RuleOf<A>,
     /// Whether the file names the UUID: only then it is the rule's identity over a reload.
     pub uuid_given: bool,
-    /// The rule's number among all that were ever made of this Spec.
-    pub created: u64,
 }
 
 impl<A: ?Sized> Clone for RuleSpec<A> {
@@ -205,6 +204,7 @@ pub struct PoolSpec {
     pub policy: Option<Policy>,
     /// setPoolServerPolicyLua: in place of `policy`.
     pub chooser: Option<Arc<dyn Chooser>>,
+    pub subnets: Subnets,
 }
 
 /// A line for the operator.

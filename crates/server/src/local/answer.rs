@@ -21,7 +21,7 @@ use crate::runtime::Shared;
 use opt::Opt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use wire::codes::{QtypeText, opcode, qtype, rcode};
+use wire::codes::{QtypeText, class, opcode, qtype, rcode};
 use wire::message::{HEADER_LENGTH, Header, parse_query};
 use wire::name::NameBuf;
 use zone::transfer::query as asked_for;
@@ -54,7 +54,8 @@ pub struct Transfer {
     live: Arc<Live>,
     settings: Arc<ZoneSettings>,
     state: Arc<super::StateDirectory>,
-    id: u16,
+    /// Header and question of the query.
+    head: Box<[u8]>,
     /// The serial that the client has, where it asked for changes.
     known: Option<u32>,
     session: Option<Session>,
@@ -116,7 +117,8 @@ impl Asked {
             refusal.error
         );
         let (code, signature_error) = (refusal.rcode(), refusal.tsig_error());
-        let mut answer = self.refusal(code);
+        // NOTAUTH says here that a signature is no good, not whose the zone is.
+        let mut answer = self.refusal(code, None);
         refusal.sign(&mut answer);
         self.count(&answer, code, signature_error, shared);
         answer
@@ -157,18 +159,32 @@ impl Asked {
         self.config.local.zones().number_of(name)
     }
 
-    /// An answer without records, with this code.
-    fn refusal(&self, code: u16) -> Vec<u8> {
+    /// An answer without records, with this code and extended error.
+    fn refusal(&self, code: u16, error: Option<u16>) -> Vec<u8> {
         let mut answer = self.bare(code);
         if let Some(opt) = Opt::of(self) {
-            opt.append(&mut answer, code);
+            opt.append(&mut answer, code, error);
         }
         answer
     }
 
+    /// Header and question of the query.
+    fn head(&self) -> &[u8] {
+        &self.message[..self.found.parts.question_end.into()]
+    }
+
+    /// Octets that an answer may have, its signature counted.
+    fn limit(&self) -> usize {
+        let configured = usize::from(self.config.tuning.payload_size_self_generated);
+        match self.protocol {
+            Protocol::Udp => self.found.limit.min(configured),
+            Protocol::Tcp => self.found.limit,
+        }
+    }
+
     /// Header and question with this code, whose upper bits are the OPT record's.
     fn bare(&self, code: u16) -> Vec<u8> {
-        let mut answer = self.message[..self.found.parts.question_end.into()].to_vec();
+        let mut answer = self.head().to_vec();
         let asked = Header::read(&answer).unwrap_or_default();
         let mut header = Header::default();
         header.set_id(asked.id());
@@ -202,7 +218,7 @@ impl Asked {
 
     /// An answer without records, signed where the request was; counted.
     fn answered(&self, mut session: Option<Session>, code: u16, shared: &Shared) -> Reply {
-        let mut message = self.refusal(code);
+        let mut message = self.refusal(code, opt::error_of(code));
         let is_notify =
             Header::read(&message).is_some_and(|header| header.opcode() == opcode::NOTIFY);
         if let Some(mut header) =
@@ -228,9 +244,12 @@ impl Asked {
         session: Option<&Session>,
     ) -> Result<(&Arc<Live>, &Arc<ZoneSettings>), u16> {
         let name = self.found.parts.qname(&self.message);
+        // RFC 1035 §4.1.2: QCLASS "specifies the class of the query", and IN is that of all zones here.
+        let is_internet = self.found.parts.qclass == class::IN;
+        let zone = self.config.local.find(name).filter(|_| is_internet);
         // RFC 5936 §2.2.1: "If a server is not authoritative for the queried zone, the server SHOULD set the value to
         // NotAuth(9)."
-        let (live, settings) = self.config.local.find(name).ok_or(rcode::NOTAUTH)?;
+        let (live, settings) = zone.ok_or(rcode::NOTAUTH)?;
         let key = session.map(|session| session.key().name());
         let client = self.asker().ip();
         let is_primary = |settings: &ZoneSettings| {
@@ -304,7 +323,7 @@ impl Asked {
             live: Arc::clone(live),
             settings: Arc::clone(settings),
             state: Arc::clone(self.config.local.state()),
-            id: Header::read(request).map_or(0, |header| header.id()),
+            head: self.head().into(),
             known,
             session,
             opt: Opt::of(self),
@@ -315,7 +334,7 @@ impl Asked {
         };
         match (self.protocol, is_incremental) {
             (Protocol::Tcp, _) => Reply::Transfer(Box::new(transfer)),
-            (Protocol::Udp, true) => Reply::Message(transfer.datagram(self.found.limit)),
+            (Protocol::Udp, true) => Reply::Message(transfer.datagram(self.limit())),
             // RFC 5936 §4.2: AXFR over UDP is "not defined".
             (Protocol::Udp, false) => refuse(transfer.session, rcode::NOTIMP),
         }
@@ -327,7 +346,7 @@ impl Asked {
         let found = Found {
             length: request.len(),
             parts,
-            limit: self.found.limit.saturating_sub(session.signature_length()),
+            limit: self.limit().saturating_sub(session.signature_length()),
             ..self.found
         };
         let ends = (self.client, self.destination);

@@ -1,6 +1,6 @@
-//! What a secondary asks its primaries: SOA queries over UDP, transfers over TCP (RFC 1034 §4.3.5, RFC 1995, RFC 5936),
-//! signed where the primary has a key (RFC 8945). What comes back is believed only where it holds together (F34): crate
-//! `zone` checks messages and records, here are the limits of time.
+//! What a secondary asks its primaries: SOA queries over UDP, and over TCP where that does not help, transfers over TCP
+//! (RFC 1034 §4.3.5, RFC 1995, RFC 5936), signed where the primary has a key (RFC 8945). What comes back is believed only
+//! where it holds together (F34): crate `zone` checks messages and records, here are the limits of time.
 
 use super::live::seconds_now;
 use super::progress::Progress;
@@ -45,8 +45,15 @@ pub(super) enum AskError {
     Slow(&'static str, Duration),
     Signature(TsigError),
     Transfer(TransferError),
+    /// Its answer over UDP is cut off.
+    Truncated,
     /// It answers, but not with this zone's SOA record, and how.
     NoSoa(String),
+    /// It has an older version than the one that is here.
+    Behind {
+        has: u32,
+        held: u32,
+    },
     /// What came is no zone.
     Zone(String),
     /// It has said that it has something newer, and sent this serial.
@@ -56,6 +63,8 @@ pub(super) enum AskError {
     },
     /// IXFR was of no use, and then AXFR.
     Both(Box<[AskError; 2]>),
+    /// UDP was of no use, and then TCP.
+    Neither(Box<[AskError; 2]>),
 }
 
 impl fmt::Display for AskError {
@@ -66,6 +75,10 @@ impl fmt::Display for AskError {
             AskError::Slow(what, most) => write!(f, "{what} took more than {} s", most.as_secs()),
             AskError::Signature(error) => write!(f, "signature: {error}"),
             AskError::Transfer(error) => write!(f, "{error}"),
+            AskError::Truncated => f.write_str("its answer is truncated"),
+            AskError::Behind { has, held } => {
+                write!(f, "it has serial {has}, which does not confirm {held}")
+            }
             AskError::NoSoa(what) => write!(f, "no SOA record in its answer: {what}"),
             AskError::Zone(what) => write!(f, "what came is no zone: {what}"),
             AskError::Older { came, held } => write!(
@@ -73,6 +86,7 @@ impl fmt::Display for AskError {
                 "serial {came} came, which is not newer than {held}, though its SOA record promised so"
             ),
             AskError::Both(errors) => write!(f, "IXFR: {}; AXFR: {}", errors[0], errors[1]),
+            AskError::Neither(errors) => write!(f, "UDP: {}; TCP: {}", errors[0], errors[1]),
         }
     }
 }
@@ -93,7 +107,7 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> AskError {
     move |error| AskError::System(what, error)
 }
 
-// ---------------------------------------------------------------------------------------------- UDP
+// ---------------------------------------------------------------------------------------------- serials
 
 /// The serial that a primary has.
 ///
@@ -101,12 +115,32 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> AskError {
 /// Why it does not say.
 pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<u32, AskError> {
     let request = query::soa(random_id(), apex);
-    let answer = exchange(peer, request, &TRIES).await?;
-    match soa_serial(&answer, apex) {
-        Some(serial) => Ok(serial),
-        None => Err(AskError::NoSoa(described(&answer))),
+    let over_udp = match exchange(peer, request, &TRIES).await {
+        Ok(answer) if !is_truncated(&answer) => return serial_in(&answer, apex),
+        // RFC 2181 §9: a client that gets TC "should ignore that response, and query again, using a mechanism, such as a TCP
+        // connection, that will permit larger replies".
+        Ok(_) => AskError::Truncated,
+        // It would sign no better over TCP.
+        Err(error @ AskError::Signature(_)) => return Err(error),
+        // RFC 7766 §5: "TCP MAY be used before sending any UDP queries", so also where they are lost.
+        Err(error) => error,
+    };
+    let request = query::soa(random_id(), apex);
+    match exchange_by_stream(peer, request).await {
+        Ok(answer) => serial_in(&answer, apex),
+        Err(error) => Err(AskError::Neither(Box::new([over_udp, error]))),
     }
 }
+
+fn is_truncated(answer: &[u8]) -> bool {
+    Header::read(answer).is_some_and(|header| header.tc())
+}
+
+fn serial_in(answer: &[u8], apex: Name<'_>) -> Result<u32, AskError> {
+    soa_serial(answer, apex).ok_or_else(|| AskError::NoSoa(described(answer)))
+}
+
+// ---------------------------------------------------------------------------------------------- UDP
 
 /// Sends a request over UDP until its answer comes, which is returned without its signature. Datagrams that do not belong
 /// to it are passed over: whoever does not know the key cannot end the wait.
@@ -195,18 +229,23 @@ async fn answer(
         if !is_answer(message, request) {
             continue;
         }
-        let Some(session) = &mut session else {
-            return Ok(message.to_vec());
-        };
-        let length = session.verify(message, seconds_now())?;
-        let mut answer = message[..length].to_vec();
-        // The signature was cut off, and is counted no more.
-        if let Some(mut header) = Header::read(&answer) {
-            header.set_additional_count(header.additional_count().saturating_sub(1));
-            answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
-        }
-        return Ok(answer);
+        return believed(message, session.as_mut());
     }
+}
+
+/// The only message of an answer, without its signature; `session` has made that of the request.
+fn believed(message: &[u8], session: Option<&mut Session>) -> Result<Vec<u8>, AskError> {
+    let Some(session) = session else {
+        return Ok(message.to_vec());
+    };
+    let length = session.verify(message, seconds_now())?;
+    let mut answer = message[..length].to_vec();
+    // The signature was cut off, and is counted no more.
+    if let Some(mut header) = Header::read(&answer) {
+        header.set_additional_count(header.additional_count().saturating_sub(1));
+        answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+    }
+    Ok(answer)
 }
 
 /// Whether ID, opcode and question are those of the request.
@@ -310,20 +349,11 @@ async fn receive(
         .key
         .as_ref()
         .map(|key| sign_request(&mut request, key, seconds_now()));
-    let connecting = timeout(CONNECT_WITHIN, connect(peer)).await;
-    let mut stream = connecting
-        .map_err(|_| AskError::Slow("the connection", CONNECT_WITHIN))?
-        .map_err(system("no connection"))?;
-    let mut octets = (request.len() as u16).to_be_bytes().to_vec();
-    octets.extend(&request);
-    stream
-        .write_all(&octets)
-        .await
-        .map_err(system("cannot be asked"))?;
+    let mut stream = asked_by_stream(peer, &request).await?;
     let mut gathered = Gathered::new(apex);
     let mut message = Vec::new();
     loop {
-        read_message(&mut stream, &mut message).await?;
+        read_message(&mut stream, &mut message, "the transfer was cut").await?;
         progress.add(message.len());
         let length = match &mut session {
             Some(session) => verified(session, &message)?,
@@ -352,7 +382,46 @@ fn verified(session: &mut Session, message: &[u8]) -> Result<usize, AskError> {
     })
 }
 
-async fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> Result<(), AskError> {
+/// A connection that this request was sent over.
+async fn asked_by_stream(peer: &Peer, request: &[u8]) -> Result<TcpStream, AskError> {
+    let connecting = timeout(CONNECT_WITHIN, connect(peer)).await;
+    let mut stream = connecting
+        .map_err(|_| AskError::Slow("the connection", CONNECT_WITHIN))?
+        .map_err(system("no connection"))?;
+    let mut octets = (request.len() as u16).to_be_bytes().to_vec();
+    octets.extend(request);
+    stream
+        .write_all(&octets)
+        .await
+        .map_err(system("cannot be asked"))?;
+    Ok(stream)
+}
+
+/// The same as [`exchange`] over TCP, once.
+///
+/// # Errors
+/// Why there is no answer.
+async fn exchange_by_stream(peer: &Peer, mut request: Vec<u8>) -> Result<Vec<u8>, AskError> {
+    let unsigned = request.clone();
+    let mut session = peer
+        .key
+        .as_ref()
+        .map(|key| sign_request(&mut request, key, seconds_now()));
+    let mut stream = asked_by_stream(peer, &request).await?;
+    let mut message = Vec::new();
+    read_message(&mut stream, &mut message, "no answer").await?;
+    if !is_answer(&message, &unsigned) {
+        return Err(AskError::NoSoa("it answers another question".to_owned()));
+    }
+    believed(&message, session.as_mut())
+}
+
+/// Reads the next message; `cut`: what is said where the connection ends.
+async fn read_message(
+    stream: &mut TcpStream,
+    message: &mut Vec<u8>,
+    cut: &'static str,
+) -> Result<(), AskError> {
     let reading = async {
         let length = usize::from(stream.read_u16().await?);
         message.resize(length, 0);
@@ -360,7 +429,7 @@ async fn read_message(stream: &mut TcpStream, message: &mut Vec<u8>) -> Result<(
     };
     match timeout(SILENCE, reading).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(AskError::System("the transfer was cut", error)),
+        Ok(Err(error)) => Err(AskError::System(cut, error)),
         Err(_) => Err(AskError::Slow("the next message", SILENCE)),
     }
 }

@@ -289,7 +289,7 @@ impl Live {
             return None;
         }
         let (zone, refreshed) = match store.load() {
-            Ok(Some(zone)) => (zone, store.facts().refreshed),
+            Ok(Some(zone)) => (zone, store.refreshed()),
             Ok(None) => return self.load_seed(settings, room),
             Err(error) => {
                 let line = format!("zone {}: {error}; asked from its primaries anew", self.apex);
@@ -363,7 +363,7 @@ impl Live {
         let is_newer = kept.is_some_and(|kept| own.is_none_or(|own| serial::is_newer(kept, own)));
         let written = match &held {
             _ if is_newer => {
-                let (zone, refreshed) = (store.load().ok()??, store.facts().refreshed);
+                let (zone, refreshed) = (store.load().ok()??, store.refreshed());
                 return Some(self.take_up(settings, zone, refreshed));
             }
             Some(held) if own != kept => store.commit(None, held, None),

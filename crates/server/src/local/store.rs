@@ -20,6 +20,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 use wire::name::NameBuf;
 use zone::transfer::journal::{self, Checksum, Journal};
 use zone::transfer::{Change, apply, serial, snapshot};
@@ -381,6 +382,22 @@ impl Store {
     pub(super) fn facts(&self) -> Facts {
         let octets = read(&self.facts).ok().flatten().unwrap_or_default();
         serde_json::from_slice(&octets).unwrap_or_default()
+    }
+
+    /// When a primary last confirmed the zone: seconds since 1970. Where that is not written down, as after a crash between
+    /// the first snapshot and its facts: when the snapshot was written.
+    pub(super) fn refreshed(&self) -> u64 {
+        match self.facts().refreshed {
+            0 => self.written(),
+            refreshed => refreshed,
+        }
+    }
+
+    /// When the snapshot was written: seconds since 1970; 0 where nobody knows.
+    fn written(&self) -> u64 {
+        let modified = fs::metadata(&self.snapshot).and_then(|file| file.modified());
+        let since = modified.map(|time| time.duration_since(UNIX_EPOCH));
+        since.map_or(0, |since| since.map_or(0, |since| since.as_secs()))
     }
 
     /// # Errors

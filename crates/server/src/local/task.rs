@@ -5,18 +5,19 @@ use super::live::{Installed, Live, seconds_now};
 use super::load::SAY_AFTER;
 use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
+use super::tell::{self, Version};
 use super::timers::Timers;
-use super::{Line, Local, StateDirectory, tell};
+use super::{Line, Local, StateDirectory};
 use crate::log;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::available_parallelism;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::name::NameBuf;
@@ -54,6 +55,10 @@ struct Shared {
     ask: Box<dyn Fn() + Send + Sync>,
     /// It was asked for, and has not begun.
     is_asked: AtomicBool,
+    /// How often anybody has wanted it.
+    wanted: AtomicU64,
+    /// How many of these wants are met.
+    met: watch::Sender<u64>,
     transfers: Semaphore,
     /// One place a core for zones that are loaded after the start.
     loading: Semaphore,
@@ -68,6 +73,8 @@ impl Keeper {
             shared: Arc::new(Shared {
                 ask: Box::new(publish),
                 is_asked: AtomicBool::new(false),
+                wanted: AtomicU64::new(0),
+                met: watch::Sender::new(0),
                 transfers: Semaphore::new(TRANSFERS),
                 loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
             }),
@@ -75,9 +82,16 @@ impl Keeper {
         }
     }
 
-    /// To be called before zones are looked at that are to serve.
-    pub fn publishing(&self) {
+    /// To be called before zones are looked at that are to serve; what is returned is for [`Keeper::published`].
+    pub fn publishing(&self) -> u64 {
         self.shared.is_asked.store(false, SeqCst);
+        // Behind the line above: whoever comes too late to be counted here asks again.
+        self.shared.wanted.load(SeqCst)
+    }
+
+    /// To be called when the zones that were looked at serve: secondaries may be told of them.
+    pub fn published(&self, wanted: u64) {
+        self.shared.met.send_replace(wanted);
     }
 
     /// To be called when these zones serve: new ones get their task, those that are gone lose it.
@@ -102,6 +116,7 @@ impl Keeper {
                     shared: Arc::clone(&self.shared),
                     telling: JoinSet::new(),
                     told: None,
+                    wanted: 0,
                 };
                 let task = self.runtime.spawn(follower.follow(orders));
                 tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
@@ -151,11 +166,24 @@ impl Keeper {
 }
 
 impl Shared {
-    fn publish(&self) {
+    /// Has the zones serve as they are now; they do when so many wants are met.
+    fn publish(&self) -> u64 {
+        let wanted = self.wanted.fetch_add(1, SeqCst) + 1;
         if !self.is_asked.swap(true, SeqCst) {
             (self.ask)();
         }
+        wanted
     }
+}
+
+/// What a primary that was asked has.
+enum Word {
+    /// A newer version, which has come.
+    Came(String),
+    /// A newer version, which has not come, and why.
+    Missed(AskError),
+    /// The version that is here.
+    Same(String),
 }
 
 /// What the task of one zone knows.
@@ -167,6 +195,8 @@ struct Follower {
     telling: JoinSet<()>,
     /// The serial that secondaries were told last.
     told: Option<u32>,
+    /// What [`Shared::publish`] said last.
+    wanted: u64,
 }
 
 impl Follower {
@@ -192,7 +222,7 @@ impl Follower {
     }
 
     /// Loads what the start has left for later, and says how far that has come.
-    async fn load_first(&self) {
+    async fn load_first(&mut self) {
         if !self.live.is_awaited() {
             return;
         }
@@ -212,7 +242,7 @@ impl Follower {
             }
         };
         lines.iter().for_each(Line::log);
-        self.shared.publish();
+        self.publish();
     }
 
     async fn keep_first(&self) {
@@ -229,7 +259,7 @@ impl Follower {
         if let Ok(Some(line)) = line {
             line.log();
         }
-        self.shared.publish();
+        self.publish();
         self.tell();
     }
 
@@ -255,7 +285,7 @@ impl Follower {
         let expires = soa.map(|soa| timers.expires(soa, &self.settings.times));
         if !state.is_expired && expires.is_some_and(|expires| expires <= now) {
             self.live.expire();
-            self.shared.publish();
+            self.publish();
             log::error!(
                 "zone {} has expired, and is answered with SERVFAIL until a primary confirms it",
                 self.live.apex
@@ -306,7 +336,12 @@ impl Follower {
 
     // -------------------------------------------------------------------------------------------- secondaries
 
-    /// Tells secondaries of a version that they were not told of.
+    /// Has the zone serve as it is now.
+    fn publish(&mut self) {
+        self.wanted = self.shared.publish();
+    }
+
+    /// Tells secondaries of a version that they were not told of, as soon as it serves.
     fn tell(&mut self) {
         let Some(zone) = self.live.served() else {
             return;
@@ -314,12 +349,15 @@ impl Follower {
         let serial = zone.soa().serial;
         if self.told != Some(serial) {
             self.told = Some(serial);
-            tell::all(&mut self.telling, &self.settings.notify, &zone);
+            let version = Version::new(self.shared.met.subscribe(), self.wanted);
+            tell::all(&mut self.telling, &self.settings.notify, &zone, &version);
         }
     }
 
     fn tell_again(&mut self) {
         self.told = None;
+        // A reload that is under way may have read a version that does not serve yet.
+        self.publish();
         self.tell();
         let (failed, said) = match (self.live.served(), self.settings.notify.len()) {
             (None, _) => (
@@ -349,7 +387,7 @@ impl Follower {
         });
         let lines: Vec<Line> = lines.await.unwrap_or_default();
         lines.iter().for_each(Line::log);
-        self.shared.publish();
+        self.publish();
         self.tell();
     }
 
@@ -363,23 +401,41 @@ impl Follower {
 
     // ---------------------------------------------------------------------------------------------- primaries
 
-    /// Asks the primaries, `preferred` first, until one has the zone as it is here or has sent a newer one. `forced`: the
-    /// whole zone, whatever its serial.
+    /// Asks the primaries, `preferred` first, until one has sent a newer version. Where none has one, whoever has the zone as
+    /// it is here confirms it. `forced`: the whole zone, whatever its serial.
     async fn refresh(&mut self, preferred: Option<IpAddr>, forced: bool) {
-        let shared = Arc::clone(&self.shared);
-        // The semaphore is never closed.
-        let _place = shared.transfers.acquire().await;
         self.live.begin("asking primaries");
         let mut primaries = self.settings.primaries.clone();
         primaries.sort_by_key(|peer| Some(peer.address.ip().to_canonical()) != preferred);
         let mut reasons = Vec::new();
+        let (mut confirmed, mut is_missed) = (None, false);
         for peer in &primaries {
-            match self.refresh_from(peer, forced).await {
-                Ok(said) => return self.refreshed(said).await,
-                Err(error) => reasons.push(format!("{}: {error}", peer.address)),
-            }
+            let error = match self.refresh_from(peer, forced).await {
+                Ok(Word::Came(said)) => return self.refreshed(said).await,
+                // It may be the one that is stuck: the others are asked, too.
+                Ok(Word::Same(said)) => {
+                    confirmed.get_or_insert(said);
+                    continue;
+                }
+                Ok(Word::Missed(error)) => {
+                    is_missed = true;
+                    error
+                }
+                Err(error) => error,
+            };
+            reasons.push(format!("{}: {error}", peer.address));
         }
-        let said = reasons.join("; ");
+        // What is known to be outdated is not confirmed by others that are.
+        match confirmed.filter(|_| !is_missed) {
+            Some(said) => {
+                reasons.insert(0, said);
+                self.refreshed(reasons.join("; ")).await;
+            }
+            None => self.not_refreshed(&reasons.join("; ")),
+        }
+    }
+
+    fn not_refreshed(&self, said: &str) {
         let failures = self.live.change_state(|state| {
             let timers = state.timers.get_or_insert(Timers::new(0));
             timers.failed(seconds_now());
@@ -393,8 +449,8 @@ impl Follower {
         }
     }
 
-    /// What is said when a primary has confirmed the zone or sent a newer one.
-    async fn refresh_from(&mut self, peer: &Peer, forced: bool) -> Result<String, AskError> {
+    /// What a primary has, which is taken where it is newer.
+    async fn refresh_from(&mut self, peer: &Peer, forced: bool) -> Result<Word, AskError> {
         let apex = self.live.apex.clone();
         let held = self.live.held().filter(|_| !forced);
         let Some(held) = held else {
@@ -403,14 +459,11 @@ impl Follower {
         let serial = ask::serial(peer, apex.as_name()).await?;
         let own = held.soa().serial;
         if !zone::transfer::serial::is_newer(serial, own) {
-            return Ok(format!(
-                "serial {own} is confirmed by {}, which has {serial}",
-                peer.address
-            ));
+            return compared(peer, serial, own);
         }
         let soa = held.soa_record();
         drop(held);
-        match self.fetch(peer, Some(&soa), false).await {
+        let fetched = match self.fetch(peer, Some(&soa), false).await {
             Err(error) if error.asks_for_axfr() => {
                 log::verbose!(
                     "zone {apex}: IXFR from {} is of no use, AXFR is asked for: {error}",
@@ -420,7 +473,8 @@ impl Follower {
                 whole.map_err(|whole| AskError::Both(Box::new([error, whole])))
             }
             other => other,
-        }
+        };
+        Ok(fetched.unwrap_or_else(Word::Missed))
     }
 
     async fn fetch(
@@ -428,15 +482,19 @@ impl Follower {
         peer: &Peer,
         held: Option<&zone::record::Record>,
         forced: bool,
-    ) -> Result<String, AskError> {
+    ) -> Result<Word, AskError> {
         let apex = self.live.apex.clone();
+        let shared = Arc::clone(&self.shared);
+        // The semaphore is never closed.
+        let _place = shared.transfers.acquire().await;
         self.live.begin("transferring");
         let bounds = self.settings.transfer;
         let live = Arc::clone(&self.live);
         let received = ask::transfer(peer, apex.as_name(), held, bounds, &live.progress).await?;
         let (installed, lost) = match received {
             Received::UpToDate(serial) => {
-                return Ok(format!("serial {serial} is confirmed by {}", peer.address));
+                let own = self.live.held().map_or(serial, |held| held.soa().serial);
+                return compared(peer, serial, own);
             }
             Received::Whole(builder) => self.install(builder, forced).await?,
             Received::Changes(changes) => {
@@ -461,7 +519,7 @@ impl Follower {
             peer.address
         );
         log::info!("zone {apex}: {said}");
-        Ok(said)
+        Ok(Word::Came(said))
     }
 
     /// Builds a zone that came, off the threads that serve.
@@ -487,10 +545,24 @@ impl Follower {
         if let Ok(Some(lost)) = lost {
             log::verbose!("zone {}: {lost}", self.live.apex);
         }
-        self.shared.publish();
+        self.publish();
         self.live.end(false, said);
         self.tell();
     }
+}
+
+/// What a primary's serial says that is not newer than our `own`.
+fn compared(peer: &Peer, serial: u32, own: u32) -> Result<Word, AskError> {
+    // RFC 1034 §4.3.5: serials "make it possible to determine which of two copies of a zone is more recent": a primary that
+    // has the older one is itself out of date, and says nothing of ours.
+    if serial != own {
+        return Err(AskError::Behind {
+            has: serial,
+            held: own,
+        });
+    }
+    let said = format!("serial {own} is confirmed by {}", peer.address);
+    Ok(Word::Same(said))
 }
 
 /// Waits for a moment that may never be.

@@ -5,7 +5,9 @@ use super::settings::Peer;
 use crate::log;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use wire::codes::rcode;
 use wire::message::Header;
 use zone::transfer::query;
@@ -24,20 +26,49 @@ const TRIES: [Duration; 7] = [
     Duration::from_secs(60),
 ];
 
-/// Tells all `peers` about this version; whoever is still being told about an older one is told of it no more.
-pub(super) fn all(telling: &mut JoinSet<()>, peers: &[Peer], zone: &Arc<Zone>) {
-    telling.abort_all();
-    while telling.try_join_next().is_some() {}
-    for peer in peers {
-        telling.spawn(one(peer.clone(), Arc::clone(zone)));
+/// How long it is waited for that a version serves. When the thread that swaps configurations takes longer, secondaries are
+/// told all the same: whoever asks too early asks again by the zone's times.
+const SERVES_WITHIN: Duration = Duration::from_secs(5);
+
+/// A version of a zone that will soon serve, or does.
+#[derive(Clone)]
+pub(super) struct Version {
+    /// How many wants of one that serves are met.
+    met: watch::Receiver<u64>,
+    /// The one that this version was wanted by.
+    wanted: u64,
+}
+
+impl Version {
+    pub(super) fn new(met: watch::Receiver<u64>, wanted: u64) -> Version {
+        Version { met, wanted }
+    }
+
+    /// Waits until it serves. RFC 1996 §3.11: a secondary that is told "should behave as though the zone given in the QNAME
+    /// had reached its REFRESH interval", so it asks for the SOA record at once.
+    async fn serves(mut self) {
+        let wanted = self.wanted;
+        let met = self.met.wait_for(|met| *met >= wanted);
+        // Too long, or nobody is there who could say so: see SERVES_WITHIN.
+        let _ = timeout(SERVES_WITHIN, met).await;
     }
 }
 
-async fn one(peer: Peer, zone: Arc<Zone>) {
+/// Tells all `peers` about this version; whoever is still being told about an older one is told of it no more.
+pub(super) fn all(telling: &mut JoinSet<()>, peers: &[Peer], zone: &Arc<Zone>, version: &Version) {
+    telling.abort_all();
+    while telling.try_join_next().is_some() {}
+    for peer in peers {
+        telling.spawn(one(peer.clone(), Arc::clone(zone), version.clone()));
+    }
+}
+
+async fn one(peer: Peer, zone: Arc<Zone>, version: Version) {
     let apex = zone.apex();
     let serial = zone.soa().serial;
     let soa = zone.soa_record();
     drop(zone);
+    version.serves().await;
     let request = query::notify(ask::random_id(), apex.as_name(), Some(soa.as_ref()));
     match ask::exchange(&peer, request, &TRIES).await {
         Ok(answer) => {

@@ -2,6 +2,8 @@ use super::*;
 use crate::config::zones::ZoneSpecs;
 use fixture::text;
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
 
 fn serial(local: &Local) -> Option<u32> {
     local.zones().zone(0).map(|zone| zone.soa().serial)
@@ -97,11 +99,43 @@ fn a_start_leaves_large_zones_to_their_tasks() {
         published.send(()).unwrap()
     });
     keeper.follow(&local);
-    publish
-        .recv_timeout(std::time::Duration::from_secs(30))
-        .unwrap();
+    publish.recv_timeout(Duration::from_secs(30)).unwrap();
     let served: Vec<bool> = is_served(&local.anew());
     assert_eq!(served, [true, true]);
     // What was left is loaded once.
     assert!(local.iter().all(|(live, _)| !live.is_awaited()));
+}
+
+#[test]
+fn secondaries_are_told_of_a_version_when_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    fs::write(&file, text(5, "$GENERATE 1-300 host-$ A 192.0.2.1")).unwrap();
+    let secondary = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut specs = ZoneSpecs::of_file("example.com.", &file);
+    let settings = Arc::make_mut(&mut specs.list[0].settings);
+    settings.notify.push(Peer {
+        address: secondary.local_addr().unwrap(),
+        source: None,
+        key: None,
+    });
+    let (local, _) = Local::load_within(&specs, &Local::default(), &Room::of(100));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (published, publish) = std::sync::mpsc::channel();
+    let keeper = Keeper::new(runtime.handle().clone(), move || {
+        published.send(()).unwrap()
+    });
+    keeper.follow(&local);
+    publish.recv_timeout(Duration::from_secs(30)).unwrap();
+    let told = || secondary.recv(&mut [0; 512]).is_ok();
+    secondary
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    assert!(!told(), "whoever asks at once is answered with SERVFAIL");
+    keeper.published(keeper.publishing());
+    // Less than it would be waited for.
+    secondary
+        .set_read_timeout(Some(Duration::from_secs(4)))
+        .unwrap();
+    assert!(told());
 }

@@ -28,7 +28,7 @@ use pools::ZonePools;
 use statistics::Statistics;
 use std::sync::Arc;
 use wire::answer::EdnsPolicy;
-use wire::codes::{extended_error, opcode, rcode};
+use wire::codes::{extended_error, opcode, qtype, rcode};
 use wire::message::Header;
 use zone::answer::Outcome;
 
@@ -132,11 +132,25 @@ fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict
     }
 }
 
+/// Whether the query is about a zone and not about a name: a transfer, or a NOTIFY.
+fn is_of_whole_zone(query: &Query<'_>) -> bool {
+    match query.header().opcode() {
+        opcode::QUERY => matches!(query.parts.qtype, qtype::AXFR | qtype::IXFR),
+        other => other == opcode::NOTIFY,
+    }
+}
+
 /// Refuses what lies in no zone, where nobody else could be asked.
 pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let wishes = Wishes::of(query, env);
-    let (code, error) = exception(query, &wishes)
-        .unwrap_or((rcode::REFUSED, Some(extended_error::NOT_AUTHORITATIVE)));
+    let error = Some(extended_error::NOT_AUTHORITATIVE);
+    let (code, error) = match exception(query, &wishes) {
+        // RFC 5936 §2.2.1: "If a server is not authoritative for the queried zone, the server SHOULD set the value to
+        // NotAuth(9)."
+        None | Some((rcode::NOTIMP, _)) if is_of_whole_zone(query) => (rcode::NOTAUTH, error),
+        Some(other) => other,
+        None => (rcode::REFUSED, error),
+    };
     let reply = Reply::without_records(query, code, error);
     send(query, reply, &wishes, env)
 }
@@ -182,9 +196,9 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
             .min(config.tuning.payload_size_self_generated.into()),
         Protocol::Tcp => query.limit,
     };
-    let reserved = match query.parts.edns {
-        Some(_) => wishes.reserved(&config.authority),
-        None => 0,
+    let reserved = match query.knows_edns() {
+        true => wishes.reserved(&config.authority),
+        false => 0,
     };
     let room = query.message.len();
     let asked = Header::read(query.message).expect("a parsed query has a header");
@@ -242,6 +256,7 @@ fn send<'c>(
             Fate::Slipped => reply = slip(query, reply, wishes),
         }
     }
+    respond::restore_flags(query);
     let length = edns::append(query, &mut reply, wishes, config);
     authority
         .statistics

@@ -1,6 +1,6 @@
 //! Answers with records that are made here: records are put behind the question in the query's own buffer.
 
-use super::query::{Protocol, Query};
+use super::query::Query;
 use super::{Env, respond};
 use wire::answer::{EdnsPolicy, OPT_LENGTH, OptFields, append_opt, truncate_response, with_rcode};
 use wire::edit::{NewRecord, append_record};
@@ -8,38 +8,43 @@ use wire::edit::{NewRecord, append_record};
 /// An answer that grows in the buffer of its query.
 pub struct Composition {
     length: usize,
-    /// Of which the OPT record gets its part.
+    /// What client and door take, in bytes. setPayloadSizeOnSelfGeneratedAnswers is no limit: the manual calls it "the UDP payload
+    /// size advertised via EDNS on self-generated responses".
     limit: usize,
+    /// The OPT record's part of it, in bytes.
+    reserved: usize,
     is_cut: bool,
 }
 
 impl Composition {
     /// Turns the query into an answer without records.
     pub fn begin(query: &mut Query<'_>, env: &Env<'_>, rcode: u16) -> Composition {
-        let limit = match query.protocol {
-            Protocol::Udp => query
-                .limit
-                .min(env.config.tuning.payload_size_self_generated.into()),
-            Protocol::Tcp => query.limit,
-        };
+        respond::restore_flags(query);
         Composition {
             length: with_rcode(query.message, &query.parts, rcode, EdnsPolicy::Omit),
-            limit: limit.saturating_sub(if has_opt(query, env) { OPT_LENGTH } else { 0 }),
+            limit: query.limit,
+            reserved: if has_opt(query, env) { OPT_LENGTH } else { 0 },
             is_cut: false,
         }
     }
 
     /// Puts a record behind what there is; sections in their order. One that has no room makes the answer a truncated one.
     pub fn add(&mut self, query: &mut Query<'_>, record: &NewRecord<'_>) {
-        let limit = self.limit.min(query.message.len());
-        let mut longer = append_record(&mut query.message[..limit], self.length, record);
-        if longer.is_none() && limit < self.limit && query.grow(self.limit) {
-            longer = append_record(&mut query.message[..self.limit], self.length, record);
+        let mut longer = self.append(query, record);
+        if longer.is_none() && query.message.len() < self.limit && query.grow(self.limit) {
+            longer = self.append(query, record);
         }
         match longer {
             Some(length) => self.length = length,
             None => self.is_cut = true,
         }
+    }
+
+    /// The answer's new length in bytes; `None`: the buffer, or whoever gets it, has no room for the record.
+    fn append(&self, query: &mut Query<'_>, record: &NewRecord<'_>) -> Option<usize> {
+        let limit = self.limit.min(query.message.len());
+        let room = limit.saturating_sub(self.reserved);
+        append_record(&mut query.message[..room], self.length, record)
     }
 
     /// Puts the OPT record behind the others, where there is to be one; the answer's length in bytes.
@@ -80,16 +85,18 @@ pub fn replace(query: &mut Query<'_>, packet: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use crate::pipeline::rules::Action;
+    use crate::pipeline::rules::actions::pass::SetNoRecurseAction;
+    use crate::pipeline::rules::actions::remember::SetEDNSOptionAction;
     use crate::pipeline::rules::actions::spoof::{SpoofOptions, SpoofPacketAction, SpoofRawAction};
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
     use wire::codes::qtype;
+    use wire::message::parse_response;
 
     /// The answer of a door whose buffer has so many bytes, while its kernel socket could send 4,096.
     fn answered(frame: usize, action: impl Action + 'static, message: &[u8]) -> Vec<u8> {
         let mut scene = Scene::with_rule(AllRule, action);
         (scene.frame, scene.room) = (frame, 4_096);
-        scene.change(|config| config.tuning.payload_size_self_generated = 4_096);
         match scene.ask(message) {
             Reply::Answer(answer) => answer,
             other => panic!("{other:?}"),
@@ -106,7 +113,12 @@ mod tests {
         let message = query_with_edns("a.", qtype::TXT, Some(4_096));
         let whole = answered(4_096, texts(), &message);
         assert_eq!(whole.len(), 19 + 8 * 263 + 11);
-        assert_eq!(answered(1_700, texts(), &message), whole);
+        // In the longer frame only the OPT record has no room.
+        for frame in [1_700, 2_128] {
+            assert_eq!(answered(frame, texts(), &message), whole);
+        }
+        let payload_size = parse_response(&whole).unwrap().edns.unwrap().payload_size;
+        assert_eq!(payload_size, 1_232, "ours is no limit");
         let packet = || SpoofPacketAction::new(&answer_to(&message, 0, &[60; 120])).unwrap();
         let whole = answered(4_096, packet(), &message);
         assert_eq!(whole.len(), 19 + 120 * 16);
@@ -116,5 +128,29 @@ mod tests {
         let cut = answered(4_096, packet(), &short);
         assert_eq!((cut[2] & 2, cut.len()), (2, 19));
         assert_eq!(answered(1_700, packet(), &short), cut);
+    }
+
+    #[test]
+    fn what_rules_did_to_the_query_is_not_answered() {
+        let mut scene = Scene::with_rule(AllRule, SetNoRecurseAction);
+        let option = SetEDNSOptionAction {
+            code: 65_001,
+            value: Box::from(*b"abc"),
+        };
+        scene.add_rule(AllRule, option);
+        let text = SpoofRawAction {
+            data: vec![Box::from(*b"\x01a")],
+            type_for_any: None,
+            options: SpoofOptions::default(),
+        };
+        scene.add_rule(AllRule, text);
+        let message = query("a.", qtype::TXT);
+        let Reply::Answer(answer) = scene.ask(&message) else {
+            panic!("no answer")
+        };
+        // QR, RD and RA; one record and no OPT.
+        assert_eq!(answer[2..4], [0x81, 0x80]);
+        assert_eq!(answer[6..12], [0, 1, 0, 0, 0, 0]);
+        assert_eq!(answer.len(), message.len() + 14);
     }
 }

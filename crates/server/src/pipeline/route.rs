@@ -16,8 +16,13 @@ use wire::codes::rcode;
 
 /// A policy of the configuration's own.
 pub trait Chooser: Send + Sync {
-    /// The place among those of `pool` of the server to ask; `None`: there is none.
-    fn choose(&self, pool: &Pool, query: &Query<'_>, env: &Env<'_>) -> Option<usize>;
+    /// The server to ask, one of `pool` or of another one; `None`: there is none.
+    fn choose<'c>(
+        &self,
+        pool: &'c Pool,
+        query: &Query<'_>,
+        env: &Env<'c>,
+    ) -> Option<&'c Arc<Server>>;
     fn name(&self) -> &str;
 }
 
@@ -40,8 +45,7 @@ pub fn pick<'c>(query: &Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
         server,
     };
     if let Some(chooser) = &pool.chooser {
-        let place = chooser.choose(pool, query, env)?;
-        return pool.servers.get(place).map(picked);
+        return chooser.choose(pool, query, env).map(picked);
     }
     let mut choice = Choice {
         now: env.now,

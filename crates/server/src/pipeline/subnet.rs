@@ -9,6 +9,8 @@ use super::route::{self, Picked};
 use super::rules::actions::remember::set_option;
 use super::{Env, Verdict, cache};
 use crate::backend::exchange::Waiting;
+use crate::backend::pool::Subnets;
+use crate::config::Config;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use wire::codes::edns_option;
@@ -71,8 +73,18 @@ fn add_for_chosen<'c>(
     query: &mut Query<'_>,
     env: &mut Env<'c>,
 ) -> Result<Option<Picked<'c>>, Verdict<'c>> {
-    let Some(picked) = route::pick(query, env) else {
-        return Ok(None);
+    let config: &'c Config = env.config;
+    let picked = route::pick(query, env);
+    let wanted = match picked {
+        Some(picked) => Subnets {
+            are_added: picked.server.options.use_client_subnet,
+            disable_zero_scope: picked.server.options.disable_zero_scope,
+        },
+        // "If at least one server is up, the preference of the selected server is used".
+        None => config
+            .pool(query.pool)
+            .map(|pool| pool.subnets)
+            .unwrap_or_default(),
     };
     let tuning = env.config.tuning.subnets;
     let wishes = query
@@ -82,11 +94,10 @@ fn add_for_chosen<'c>(
         .unwrap_or_default();
     let existing = has_option(query);
     let overrides = wishes.override_existing.unwrap_or(tuning.override_existing);
-    let options = &picked.server.options;
-    if !options.use_client_subnet || wishes.disabled || (existing && !overrides) {
-        return Ok(Some(picked));
+    if !wanted.are_added || wishes.disabled || (existing && !overrides) {
+        return Ok(picked);
     }
-    let for_all = !existing && !options.disable_zero_scope;
+    let for_all = !existing && !wanted.disable_zero_scope;
     if for_all && let Some(verdict) = cache::answer_for_all(query, env) {
         return Err(verdict);
     }
@@ -95,7 +106,7 @@ fn add_for_chosen<'c>(
         query.marks.subnet_added = true;
         query.marks.zero_scope = for_all;
     }
-    Ok(Some(picked))
+    Ok(picked)
 }
 
 fn has_option(query: &Query<'_>) -> bool {
@@ -178,6 +189,8 @@ pub(super) fn take_out(waiting: &mut Waiting) -> Option<QueryParts> {
 mod tests {
     use super::*;
     use crate::backend::fixture;
+    use crate::backend::pool::Pool;
+    use crate::backend::server::HealthMode;
     use crate::pipeline::scene::{Scene, query, query_with_edns};
     use std::sync::Arc;
     use wire::codes::qtype;
@@ -226,6 +239,27 @@ mod tests {
             [0, 2, 56, 0, 0x20, 0x01, 0x0d, 0xb8, 0, 1, 2]
         );
         assert!(!marks.edns_added && marks.subnet_added);
+    }
+
+    #[test]
+    fn where_no_server_is_up_the_pool_says_whether_the_network_is_said() {
+        for wanted in [true, false] {
+            let server = fixture::server(1, fixture::options("192.0.2.53:53"));
+            server.state.set_mode(HealthMode::Down);
+            let mut pool = Pool::clone(&fixture::pool("", &[Arc::new(server)]));
+            pool.subnets.are_added = wanted;
+            let mut scene = Scene::default();
+            scene.change(|config| {
+                config.pools = vec![Some(Arc::new(pool))];
+                config.uses_subnets = true;
+            });
+            let marks = scene.examine(&query("a.", qtype::A), |query, env| {
+                let picked = add(query, env).expect("nothing is cached");
+                assert!(picked.is_none());
+                query.marks
+            });
+            assert_eq!((marks.subnet_added, marks.zero_scope), (wanted, wanted));
+        }
     }
 
     #[test]

@@ -121,13 +121,14 @@ impl Daemon {
 
     /// Has the zones serve as they are now.
     pub(super) fn publish_zones(&mut self) {
-        self.keeper.publishing();
+        let wanted = self.keeper.publishing();
         let old = self.instance.config.load_full();
         let config = Config {
             local: Arc::new(old.local.anew()),
             ..Config::clone(&old)
         };
         self.instance.config.store(Arc::new(config));
+        self.keeper.published(wanted);
         self.retired.push(old);
         // Workers let go of what is no longer served.
         self.order(|| Order::Wake);

@@ -5,6 +5,7 @@ use crate::rig::{REFUSED, Rig, ask};
 use crate::stalled::Held;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::fs;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,10 @@ impl Manager {
     fn hears(&mut self, within: Duration) -> Option<String> {
         let patience = Some(within.max(Duration::from_millis(1)));
         self.socket.set_read_timeout(patience).expect("a time-out");
-        let (text, descriptors) = testnet::sys::receive_descriptors(&self.socket).ok()?;
+        let (text, descriptors) = match testnet::sys::receive_descriptors(&self.socket) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            received => received.expect("a message of the daemon's"),
+        };
         let text = String::from_utf8(text).expect("text");
         if text.contains("FDSTOREREMOVE=1") {
             self.stored.clear();

@@ -248,6 +248,19 @@ fn f37_what_was_served_before_a_kill_is_served_after_it() {
 }
 
 #[test]
+fn f37_a_crash_before_the_first_facts_leaves_a_zone_that_serves() {
+    let primary = Primary::start(at(5));
+    let mut ours = Millrace::start(own_port(), &secondary_of(&primary));
+    ours.until_serial(5);
+    ours.kill();
+    fs::remove_file(ours.folder.path().join("state/example.com.facts")).unwrap();
+    // Nobody confirms what is kept.
+    primary.follow(at(4));
+    ours.restart();
+    assert_serves(&ours, 5);
+}
+
+#[test]
 fn two_processes_share_a_state_directory_and_one_of_them_writes() {
     let primary = Primary::start(at(5));
     let mut older = Millrace::start(own_port(), &secondary_of(&primary));

@@ -2,7 +2,7 @@
 //! next good transfer is taken.
 
 use crate::daemon::{Millrace, answer, asked};
-use crate::primary::{Deed, Primary, Script, Sign, Then, records, soa};
+use crate::primary::{Datagrams, Deed, Primary, Script, Sign, Then, records, soa};
 use testnet::loopback::own_port;
 use wire::codes::{class, qtype, rcode};
 use wire::message::{Header, QueryFlags, write_query};
@@ -32,6 +32,7 @@ fn changes(parts: &[&[Record]]) -> Vec<Vec<Record>> {
 pub(crate) fn good(serial: u32) -> Script {
     Script {
         serial,
+        datagrams: Datagrams::Whole,
         ixfr: Deed::Code(rcode::NOTIMP),
         axfr: whole(serial),
         sign: Sign::Right,

@@ -1,5 +1,6 @@
 //! The daemon as a secondary and as a primary on loopback: of knotd, nsd and named, and of a primary that lies.
 
+mod asking;
 mod daemon;
 mod disk;
 mod faults;

@@ -18,12 +18,24 @@ use zone::tsig::{Algorithm, Key, Session, sign_request, verify_request};
 /// What the primary does.
 #[derive(Clone)]
 pub(crate) struct Script {
-    /// What its SOA record says over UDP.
+    /// What its SOA record says.
     pub(crate) serial: u32,
+    /// How it answers over UDP.
+    pub(crate) datagrams: Datagrams,
     pub(crate) ixfr: Deed,
     pub(crate) axfr: Deed,
     /// How it signs what goes over TCP, where it was asked with a signature.
     pub(crate) sign: Sign,
+}
+
+/// How a question over UDP is answered.
+#[derive(Clone, Copy)]
+pub(crate) enum Datagrams {
+    Whole,
+    /// With TC, and without the record.
+    Truncated,
+    /// Not at all.
+    Silence,
 }
 
 /// What it does when it is asked for a transfer.
@@ -96,7 +108,7 @@ impl Primary {
         *self.script.lock().unwrap() = script;
     }
 
-    /// The types of the transfers that it was asked for since this was called last.
+    /// The types that it was asked for over TCP since this was called last.
     pub(crate) fn asked(&self) -> Vec<u16> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
@@ -137,13 +149,26 @@ fn answer_datagrams(socket: &UdpSocket, script: &Mutex<Script>) {
     let mut buffer = [0; 4_096];
     while let Ok((length, client)) = socket.recv_from(&mut buffer) {
         let request = &buffer[..length];
-        let serial = script.lock().unwrap().serial;
-        let mut answer = message(request, qtype::SOA, &[soa(serial)]);
+        let script = script.lock().unwrap().clone();
+        let mut answer = match script.datagrams {
+            Datagrams::Whole => message(request, qtype::SOA, &[soa(script.serial)]),
+            Datagrams::Truncated => truncated(request),
+            Datagrams::Silence => continue,
+        };
         if let Some(mut session) = session(request) {
             session.sign(&mut answer, now());
         }
         socket.send_to(&answer, client).unwrap();
     }
+}
+
+/// An answer that says: come by TCP.
+fn truncated(request: &[u8]) -> Vec<u8> {
+    let mut answer = message(request, qtype::SOA, &[]);
+    let mut header = Header::read(&answer).unwrap();
+    header.set_tc(true);
+    answer[..header.as_bytes().len()].copy_from_slice(header.as_bytes());
+    answer
 }
 
 /// What signs the answers; `None`: the request was not signed.
@@ -167,6 +192,7 @@ fn serve(
     asked.lock().unwrap().push(kind);
     let deed = match kind {
         qtype::IXFR => script.ixfr,
+        qtype::SOA => Deed::Send(vec![vec![soa(script.serial)]], Then::Nothing),
         _ => script.axfr,
     };
     let mut session = session(&request);

@@ -3,12 +3,15 @@
 
 use crate::daemon::{Millrace, asked, text};
 use crate::faults::{good, whole};
-use crate::primary::{Deed, Primary, Script, Sign};
+use crate::primary::{Deed, Primary, Script, Sign, apex, key, now};
 use crate::servers::{ALL, Role, SECRET};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
+use std::time::Duration;
 use testnet::loopback::own_port;
 use wire::codes::rcode;
-use zone::tsig::Algorithm;
+use zone::transfer::query;
+use zone::tsig::{Algorithm, sign_request};
 
 #[test]
 fn transfers_that_are_not_signed_as_they_must_be_leave_the_old_zone() {
@@ -41,6 +44,33 @@ fn transfers_that_are_not_signed_as_they_must_be_leave_the_old_zone() {
     let said = ours.command(&["zone", "reload"]);
     assert!(said.contains("serial 6 came by AXFR"), "{said}");
     assert_eq!(asked(ours.port), Some(6));
+}
+
+/// RFC 8914 §4.21 is of zones: a signature that is no good is told of by the TSIG record alone.
+#[test]
+fn an_unknown_key_is_no_matter_of_zones() {
+    let ours = Millrace::start(own_port(), "file='zone'");
+    ours.until_serial(5);
+    let mut message = query::soa(9, apex().as_name());
+    let end = message.len();
+    // An OPT record.
+    message.extend_from_slice(&[0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    message[11] = 1;
+    let _session = sign_request(&mut message, &key("nobody.", Algorithm::Sha256), now());
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let to = (Ipv4Addr::LOCALHOST, ours.port);
+    socket.send_to(&message, to).unwrap();
+    let mut answer = [0; 512];
+    let length = socket.recv(&mut answer).unwrap();
+    let answer = &answer[..length];
+    assert_eq!(answer[3] & 15, rcode::NOTAUTH as u8);
+    // OPT without options, TSIG.
+    assert_eq!(answer[end..end + 3], [0, 0, 41]);
+    assert_eq!(answer[end + 9..end + 11], [0, 0]);
+    assert_eq!(answer[10..12], [0, 2]);
 }
 
 /// A line of configuration per algorithm: a key that is called as the algorithm is.

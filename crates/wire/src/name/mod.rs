@@ -195,6 +195,19 @@ impl<'m> Name<'m> {
         words.chain(last).map(lowercase_eight)
     }
 
+    /// Gives each of [`lowercase_words`](Name::lowercase_words) to `each`: one loop and one branch, where a chained iterator is a
+    /// call (2 % of a cache hit).
+    #[inline(always)]
+    pub fn for_each_lowercase_word(&self, mut each: impl FnMut(u64)) {
+        let (words, tail) = self.0.as_chunks::<8>();
+        for word in words {
+            each(lowercase_eight(u64::from_le_bytes(*word)));
+        }
+        if !tail.is_empty() {
+            each(lowercase_eight(self.last_octets(tail)));
+        }
+    }
+
     /// Up to seven octets at the end, the first lowest: read as eight, where there are so many, of which those before are shifted
     /// out.
     #[inline]

@@ -17,7 +17,7 @@ use crate::zone::parts::{DELEGATION, DNAME, Node, OWNER_ITSELF, RECORD_HEADER_LE
 use crate::zone::{Found, Zone};
 use denial::{Absent, Expansion};
 use wire::codes::{class, qtype, rcode};
-use wire::message::QueryParts;
+use wire::message::{HEADER_LENGTH, Header, QueryParts};
 use wire::name::compressed::expand;
 use wire::name::{NAME_LENGTH_MAX, Name};
 use writer::{AA, Full, Placed, QR, Section, TC, Writer};
@@ -31,7 +31,7 @@ const PROOFS_MAX: usize = ALIASES_MAX + 5;
 /// What became of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// No zone encloses the name, or its class is another than theirs. The message is as it was.
+    /// No zone encloses the name, or its class is neither theirs nor ANY. The message is as it was.
     NotServed,
     /// The zone with this number does and is not loaded. The message is as it was.
     NotLoaded { zone: usize },
@@ -66,7 +66,7 @@ pub struct Answered {
 /// Where `message` is shorter than the one that `parts` come from.
 pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usize) -> Outcome {
     if parts.qclass != class::IN {
-        return Outcome::NotServed;
+        return answer_of_other_class(zones, message, parts, limit);
     }
     let mut name = [0; NAME_LENGTH_MAX];
     let asked = parts.qname(message).to_lowercase(&mut name).as_bytes();
@@ -98,7 +98,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
         signed,
         labels,
         placed: Placed {
-            at: wire::message::HEADER_LENGTH,
+            at: HEADER_LENGTH,
             length: asked.len(),
         },
         name,
@@ -110,6 +110,30 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     };
     let outcome = response.fill(home.number, zone, found);
     Outcome::Answered(response.finish(outcome, number))
+}
+
+/// A question of another class: ANY is that of every record.
+#[cold]
+fn answer_of_other_class(
+    zones: &Zones,
+    message: &mut [u8],
+    parts: &QueryParts,
+    limit: usize,
+) -> Outcome {
+    if parts.qclass != class::ANY {
+        return Outcome::NotServed;
+    }
+    let mut parts = *parts;
+    parts.qclass = class::IN;
+    let outcome = answer(zones, message, &parts, limit);
+    if matches!(outcome, Outcome::Answered(_))
+        && let Some(mut header) = Header::read(message)
+    {
+        // RFC 1034 §3.7.1: "responses to QCLASS=* queries can never be authoritative".
+        header.set_aa(false);
+        message[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
+    }
+    outcome
 }
 
 /// The way of most answers: the name is there, and has an RRset of the type asked for, which is all there is to say. `None`:
@@ -639,6 +663,15 @@ impl<'z> Response<'z, '_> {
                 self.writer
                     .put(Section::Additional, &rrset, owner, self.signed)?;
             }
+        }
+        // RFC 9460 §4.1: servers "SHOULD return A, AAAA, and SVCB records in the Additional Section for any TargetNames that
+        // are in the zone". The owner's own are the answer.
+        let kind = extra.rrset.kind;
+        if matches!(kind, qtype::SVCB | qtype::HTTPS)
+            && let Some(rrset) = node.rrset(kind).filter(|rrset| rrset.at != extra.rrset.at)
+        {
+            self.writer
+                .put(Section::Additional, &rrset, owner, self.signed)?;
         }
         Ok(())
     }

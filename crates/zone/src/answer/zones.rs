@@ -2,6 +2,7 @@
 
 use crate::zone::Zone;
 use crate::zone::names::{labels, same};
+use crate::zone::parts::DELEGATION;
 use hashbrown::HashTable;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline};
 use std::hash::{BuildHasher, RandomState};
@@ -139,8 +140,14 @@ impl Zones {
             {
                 let zone = self.entries[number as usize].zone.as_deref();
                 let home = Home { number, zone };
-                if !for_parent || depth != labels {
+                if !for_parent {
                     return Some(home);
+                }
+                if depth != labels {
+                    // RFC 4035 §3.1.4.1: the child's server, where it has not the parent, "MUST return an authoritative "no
+                    // data" response".
+                    let refers = |zone: &Zone| refers_above(zone, name, labels);
+                    return own.filter(|_| zone.is_some_and(refers)).or(Some(home));
                 }
                 own = Some(home);
             }
@@ -172,6 +179,13 @@ impl Zones {
     }
 }
 
+/// Whether `zone` has delegated a name above `name`, of so many labels: what is there is another's.
+#[cold]
+fn refers_above(zone: &Zone, name: &[u8], labels: usize) -> bool {
+    let cut = zone.find(name, labels).node.cut();
+    cut.is_some_and(|cut| cut.has(DELEGATION) && cut.name().len() < name.len())
+}
+
 impl Default for Zones {
     fn default() -> Zones {
         Zones {
@@ -180,6 +194,47 @@ impl Default for Zones {
             depths: 0,
             only: None,
             keys: RapidSecrets::seed(RandomState::new().hash_one(0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Opener, Reader, Settings};
+    use std::io::ErrorKind;
+
+    fn zone(apex: &str, lines: &str) -> (NameBuf, Option<Arc<Zone>>) {
+        let apex: NameBuf = apex.parse().unwrap();
+        let text = format!("@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{lines}");
+        let open: Opener<'_> = Box::new(|_| Err(ErrorKind::NotFound.into()));
+        let reader = Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()));
+        let records = reader.map(|record| record.unwrap());
+        let (zone, _) = Zone::build(apex.as_name(), records).unwrap();
+        (apex, Some(zone.into()))
+    }
+
+    /// RFC 4035 §3.1.4.1: whoever serves the child, and above it not the parent but an ancestor of that, answers for the
+    /// child.
+    #[test]
+    fn signers_of_a_child_are_asked_of_its_parent_and_of_no_other() {
+        let delegations = "c 60 NS ns.c\nns.c 60 A 192.0.2.2\nb 60 NS ns.b\nns.b 60 A 192.0.2.3\n";
+        let zones = Zones::new([
+            zone("example.", delegations),
+            zone("c.example.", ""),
+            zone("a.b.example.", ""),
+        ]);
+        for (name, labels, number) in [
+            ("c.example.", 2, 0),
+            ("x.c.example.", 3, 1),
+            ("a.b.example.", 3, 2),
+            ("x.a.b.example.", 4, 2),
+            ("b.example.", 2, 0),
+            ("example.", 1, 0),
+        ] {
+            let name: NameBuf = name.parse().unwrap();
+            let found = zones.enclosing(name.as_name(), labels, true);
+            assert_eq!(found, Some(number), "{name}");
         }
     }
 }

@@ -119,7 +119,11 @@ impl<'a> Source<'a> {
     pub(super) fn error_in(&self, tokens: &[Token], wrong: Wrong) -> FileError {
         let (at, line) = match (tokens.get(wrong.word), tokens.last()) {
             (Some(token), _) => (token.start - u32::from(token.quoted), token.line),
-            (None, Some(last)) => (last.end + u32::from(last.quoted), last.line),
+            (None, Some(last)) => {
+                let within = last.of(self.text()).iter();
+                let lines = within.filter(|octet| **octet == b'\n').count() as u32;
+                (last.end + u32::from(last.quoted), last.line + lines)
+            }
             (None, None) => (0, 0),
         };
         self.error_at(at as usize, line, wrong.what)

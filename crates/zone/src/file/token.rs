@@ -8,6 +8,12 @@
 //!     2026112101 1h 15m 4w 5m )␤
 //! └──────────────── one entry, eleven words ──────┘
 //! ```
+//!
+//! Whether `key="value"` is one word depends on the record's type.
+
+use super::words;
+use std::ops::Range;
+use wire::codes::qtype;
 
 /// A word of an entry.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +22,7 @@ pub(crate) struct Token {
     pub(crate) start: u32,
     /// Where it ends, its closing quote left out.
     pub(crate) end: u32,
-    /// Lines between the start of the entry and this word.
+    /// Lines between the start of the entry and that of this word.
     pub(crate) line: u32,
     /// It stood in quotes.
     pub(crate) quoted: bool,
@@ -87,8 +93,8 @@ fn class(octet: u8) -> Class {
     CLASSES[usize::from(octet)]
 }
 
-const OPEN_QUOTE: &str = "quote without its end in this line: a quoted string ends with '\"' where its line does, or \
-                          before; a quote within one is written \\\"";
+const OPEN_QUOTE: &str = "quote without its end: a quoted string ends with '\"', in its line or a later one; a quote \
+                          within one is written \\\"";
 const OPEN_PARENTHESIS: &str =
     "parenthesis that is never closed: ')' belongs behind the last word of the record";
 const CLOSING_PARENTHESIS: &str = "')' without a '(' before it";
@@ -101,10 +107,29 @@ pub(crate) fn tokenize(
     whole: bool,
     tokens: &mut Vec<Token>,
 ) -> Result<Extent, Broken> {
+    scan(text, whole, None, tokens)
+}
+
+/// The same with RDATA alone, of this type, which is all of `text`.
+pub(crate) fn tokenize_rdata(
+    kind: u16,
+    text: &[u8],
+    tokens: &mut Vec<Token>,
+) -> Result<Extent, Broken> {
+    scan(text, true, Some(kind), tokens)
+}
+
+fn scan(
+    text: &[u8],
+    whole: bool,
+    kind: Option<u16>,
+    tokens: &mut Vec<Token>,
+) -> Result<Extent, Broken> {
     tokens.clear();
     let mut scan = Scan {
         text,
         whole,
+        kind,
         at: 0,
         line: 0,
         opened: Vec::new(),
@@ -116,6 +141,8 @@ pub(crate) fn tokenize(
 struct Scan<'t> {
     text: &'t [u8],
     whole: bool,
+    /// The type of RDATA that has no entry around it.
+    kind: Option<u16>,
     at: usize,
     line: u32,
     /// Parentheses that are open: place and line of each.
@@ -126,7 +153,10 @@ impl Scan<'_> {
     fn entry(&mut self, tokens: &mut Vec<Token>) -> Result<(), Broken> {
         while let Some(octet) = self.text.get(self.at) {
             match class(*octet) {
-                Class::Word | Class::Escape => tokens.push(self.word()?),
+                Class::Word | Class::Escape => {
+                    let word = self.word(tokens)?;
+                    tokens.push(word);
+                }
                 Class::Blank => self.at += 1,
                 Class::Quote => tokens.push(self.quoted()?),
                 Class::Comment => self.comment(),
@@ -156,38 +186,73 @@ impl Scan<'_> {
         }
     }
 
-    /// A word without quotes around it, or the rest of one behind `key=`, which may be in quotes (RFC 9460 §2.1).
-    fn word(&mut self) -> Result<Token, Broken> {
-        let start = self.at;
+    /// A word without quotes around it; behind `key=` it may go on in quotes. `before` are the words before it.
+    fn word(&mut self, before: &[Token]) -> Result<Token, Broken> {
+        let (start, line) = (self.at, self.line);
         while let Some(octet) = self.text.get(self.at) {
             match class(*octet) {
                 Class::Word => self.at += 1,
                 Class::Escape => self.escape()?,
-                Class::Quote if self.at > start && self.text[self.at - 1] == b'=' => {
+                Class::Quote if self.takes_quotes(start, before) => {
                     self.quoted()?;
                 }
                 _ => break,
             }
         }
-        self.finished(start, self.at, false)
+        self.finished(start..self.at, line, false)
+    }
+
+    /// Whether the quote here goes on with the word that began at `start`: behind `key=` of a service parameter (RFC 9460
+    /// §2.1). In other types it begins a string of its own: RFC 1035 §5.1 has strings either within quotes or "a contiguous
+    /// set of characters without interior spaces".
+    fn takes_quotes(&self, start: usize, before: &[Token]) -> bool {
+        let is_behind_key = self.at > start && self.text[self.at - 1] == b'=';
+        if !is_behind_key {
+            return false;
+        }
+        let kind = self.kind.or_else(|| self.kind_among(before));
+        matches!(kind, Some(qtype::SVCB | qtype::HTTPS))
+    }
+
+    /// The type of the entry's record: behind `[owner] [TTL] [class]`, or `$GENERATE range owner [TTL] [class]`.
+    fn kind_among(&self, before: &[Token]) -> Option<u16> {
+        let first = before.first()?.of(self.text);
+        let behind_owner = match self.has_blank_owner() {
+            true => 0,
+            false if first.eq_ignore_ascii_case(b"$GENERATE") => 3,
+            false => 1,
+        };
+        let candidates = before.iter().skip(behind_owner).take(3);
+        let mut candidates = candidates.map(|word| word.of(self.text));
+        let kind = candidates.find(|word| {
+            let is_ttl = word.first().is_some_and(u8::is_ascii_digit);
+            !is_ttl && words::class(word).is_none()
+        })?;
+        words::kind(kind)
     }
 
     fn quoted(&mut self) -> Result<Token, Broken> {
-        let quote = self.at;
+        let (quote, line) = (self.at, self.line);
         self.at += 1;
         while let Some(octet) = self.text.get(self.at) {
             match *octet {
                 b'"' => {
                     self.at += 1;
-                    return self.finished(quote + 1, self.at - 1, true);
+                    return self.finished(quote + 1..self.at - 1, line, true);
                 }
-                b'\n' => return Err(self.wrong(quote, self.line, OPEN_QUOTE)),
+                // RFC 1035 §5.1: "Inside a " delimited string any character can occur, except for a " itself".
+                b'\n' => {
+                    self.at += 1;
+                    self.line += 1;
+                }
                 b'\\' => self.escape()?,
                 _ => self.at += 1,
             }
         }
         if self.whole {
-            return Err(self.wrong(quote, self.line, OPEN_QUOTE));
+            // The lines behind the quote's own are no part of the error.
+            (self.at, self.line) = (quote, line);
+            return Err(self.wrong(quote, line, OPEN_QUOTE));
         }
         Err(Broken::Unfinished)
     }
@@ -204,16 +269,17 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn finished(&self, start: usize, end: usize, quoted: bool) -> Result<Token, Broken> {
+    /// The word at this place, which began in this line.
+    fn finished(&self, place: Range<usize>, line: u32, quoted: bool) -> Result<Token, Broken> {
         // Whether the word goes on is not known yet.
-        if end == self.text.len() && !self.whole {
+        if place.end == self.text.len() && !self.whole {
             return Err(Broken::Unfinished);
         }
         Ok(Token {
             // Texts are far shorter than four gigabytes: see `ENTRY_LENGTH_MAX`.
-            start: start as u32,
-            end: end as u32,
-            line: self.line,
+            start: place.start as u32,
+            end: place.end as u32,
+            line,
             quoted,
         })
     }
@@ -246,11 +312,13 @@ impl Scan<'_> {
         Extent {
             length: self.at,
             lines: self.line,
-            blank_owner: self
-                .text
-                .first()
-                .is_some_and(|octet| class(*octet) == Class::Blank || *octet == b'('),
+            blank_owner: self.has_blank_owner(),
         }
+    }
+
+    fn has_blank_owner(&self) -> bool {
+        let first = self.text.first();
+        first.is_some_and(|octet| class(*octet) == Class::Blank || *octet == b'(')
     }
 }
 
@@ -284,10 +352,45 @@ mod tests {
             words(r#"a "b c" "" d\"e"f""#),
             ["a", "b c", "", r#"d\"e"#, "f"]
         );
-        assert_eq!(words(r#"k="v w" x"#), [r#"k="v w""#, "x"]);
         assert_eq!(words(r#"a;b "c"#), ["a"]);
         assert!(words("; nothing\nx").is_empty());
         assert_eq!(words(r"a\;b\ c"), [r"a\;b\ c"]);
+    }
+
+    /// RFC 9460 §2.1 against RFC 1035 §5.1.
+    #[test]
+    fn quotes_go_on_with_a_service_parameter_and_with_nothing_else() {
+        let joined = r#"k="v w""#;
+        for before in [
+            "a SVCB",
+            "a 1h IN HTTPS",
+            " IN 60 svcb",
+            "a TYPE64",
+            "$generate 1-2 a$ 60 HTTPS",
+        ] {
+            let found = words(&format!("{before} 1 . {joined} x"));
+            assert_eq!(found[found.len() - 2..], [joined, "x"], "{before}");
+        }
+        for before in ["SVCB TXT", " TXT", "a TXT SVCB", "a 60 IN TXT"] {
+            let found = words(&format!("{before} {joined} x"));
+            assert_eq!(found[found.len() - 3..], ["k=", "v w", "x"], "{before}");
+        }
+        let mut tokens = Vec::new();
+        for (kind, count) in [(qtype::SVCB, 1), (qtype::TXT, 2)] {
+            tokenize_rdata(kind, joined.as_bytes(), &mut tokens).unwrap();
+            assert_eq!(tokens.len(), count);
+        }
+    }
+
+    #[test]
+    fn a_quoted_string_may_go_over_lines() {
+        let text = "a \"b\n;c\n\" d\ne";
+        assert_eq!(words(text), ["a", "b\n;c\n", "d"]);
+        let mut tokens = Vec::new();
+        let extent = tokenize(text.as_bytes(), true, &mut tokens).unwrap();
+        assert_eq!((extent.length, extent.lines), (text.len() - 1, 3));
+        let lines: Vec<u32> = tokens.iter().map(|token| token.line).collect();
+        assert_eq!(lines, [0, 0, 2]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) mod read;
 pub(crate) mod table;
 mod walk;
 
-use crate::file::token::tokenize;
+use crate::file::token::tokenize_rdata;
 use crate::file::words::Words;
 use std::fmt;
 use std::ops::Range;
@@ -67,7 +67,7 @@ pub fn check(kind: u16, rdata: &[u8]) -> Result<(), RdataError> {
 pub fn parse(kind: u16, text: &str, origin: Name<'_>) -> Result<Box<[u8]>, String> {
     let mut tokens = Vec::new();
     // A blank at the start and words behind the end of a line mean nothing here: one line is one RDATA.
-    let extent = tokenize(text.as_bytes(), true, &mut tokens).map_err(|_| {
+    let extent = tokenize_rdata(kind, text.as_bytes(), &mut tokens).map_err(|_| {
         "quotes or parentheses are not closed: each belongs to a pair within the text".to_owned()
     })?;
     if extent.length < text.len() {

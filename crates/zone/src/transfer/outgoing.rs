@@ -11,8 +11,8 @@ use super::{AsRecord, Change};
 use crate::rdata;
 use crate::record::{Record, RecordRef};
 use std::fmt;
-use wire::codes::{QtypeText, class};
-use wire::message::{Header, MESSAGE_LENGTH_MAX};
+use wire::codes::QtypeText;
+use wire::message::{HEADER_LENGTH, Header, MESSAGE_LENGTH_MAX};
 use wire::name::{LABELS_MAX, Name};
 
 /// What fits into a message by default: beyond it nothing can be pointed at (RFC 1035 §4.1.4), so larger ones gain
@@ -58,9 +58,8 @@ pub struct Messages<I: Iterator> {
     records: I,
     /// What did not fit into the message before.
     held: Option<I::Item>,
-    zone: Box<[u8]>,
-    id: u16,
-    kind: u16,
+    /// Header and question of the query.
+    query: Box<[u8]>,
     length_max: usize,
     /// Octets kept free for a signature.
     reserved: usize,
@@ -89,21 +88,13 @@ impl fmt::Display for RecordTooLong {
 impl std::error::Error for RecordTooLong {}
 
 impl<I: Iterator<Item: AsRecord>> Messages<I> {
-    /// Answers the query with this ID for `zone`, of type AXFR or IXFR. Messages have at most `length_max` octets, a
-    /// signature of `reserved` octets counted, but where one record needs more.
-    pub fn new(
-        records: I,
-        zone: Name<'_>,
-        (id, kind): (u16, u16),
-        length_max: usize,
-        reserved: usize,
-    ) -> Messages<I> {
+    /// Answers the query of type AXFR or IXFR whose header and question, and nothing behind, are `query`. Messages have at
+    /// most `length_max` octets, a signature of `reserved` octets counted, but where one record needs more.
+    pub fn new(records: I, query: &[u8], length_max: usize, reserved: usize) -> Messages<I> {
         Messages {
             records,
             held: None,
-            zone: zone.as_bytes().into(),
-            id,
-            kind,
+            query: query.into(),
             length_max: length_max.min(MESSAGE_LENGTH_MAX).saturating_sub(reserved),
             reserved,
             is_first: true,
@@ -117,7 +108,9 @@ impl<I: Iterator<Item: AsRecord>> Messages<I> {
     pub fn next_message(&mut self, message: &mut Vec<u8>) -> Result<bool, RecordTooLong> {
         message.clear();
         self.start(message);
-        let mut compression = Compression::new(&self.zone, self.is_first);
+        let question = self.question();
+        let zone = &question[..question.len().saturating_sub(4)];
+        let mut compression = Compression::new(zone, self.is_first);
         let mut count = 0;
         while let Some(record) = self.held.take().or_else(|| self.records.next()) {
             let length_before = message.len();
@@ -139,17 +132,23 @@ impl<I: Iterator<Item: AsRecord>> Messages<I> {
 
     /// Header and question. RFC 5936 §2.2.1: later messages need no question.
     fn start(&self, message: &mut Vec<u8>) {
+        let asked = Header::read(&self.query).unwrap_or_default();
         let mut header = Header::default();
-        header.set_id(self.id);
+        header.set_id(asked.id());
         header.set_qr(true);
         header.set_aa(true);
+        // RFC 1035 §4.1.1: RD "may be set in a query and is copied into the response".
+        header.set_rd(asked.rd());
         header.set_question_count(self.is_first.into());
         message.extend_from_slice(header.as_bytes());
         if self.is_first {
-            message.extend_from_slice(&self.zone);
-            message.extend(self.kind.to_be_bytes());
-            message.extend(class::IN.to_be_bytes());
+            // RFC 5936 §2.2.2: "In the first response message, this section MUST be copied from the query."
+            message.extend_from_slice(self.question());
         }
+    }
+
+    fn question(&self) -> &[u8] {
+        self.query.get(HEADER_LENGTH..).unwrap_or_default()
     }
 }
 

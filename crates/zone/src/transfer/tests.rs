@@ -49,12 +49,20 @@ fn change(from: u32, to: u32) -> Change {
     }
 }
 
+/// Header and question of a query.
+fn asked(kind: u16) -> Vec<u8> {
+    let mut message = query::axfr(7, zone().as_name());
+    let kind_at = message.len() - 4;
+    message[kind_at..kind_at + 2].copy_from_slice(&kind.to_be_bytes());
+    message
+}
+
 fn messages<R: AsRecord>(
     records: impl Iterator<Item = R>,
     kind: u16,
     length_max: usize,
 ) -> Vec<Vec<u8>> {
-    let mut messages = Messages::new(records, zone().as_name(), (7, kind), length_max, 0);
+    let mut messages = Messages::new(records, &asked(kind), length_max, 0);
     let mut all = Vec::new();
     let mut message = Vec::new();
     while messages.next_message(&mut message).unwrap() {
@@ -130,13 +138,7 @@ fn records_of_the_greatest_length_go_out_alone() {
     let sent = axfr(&soa(9), others.iter())
         .map(|record| record.as_record().to_owned())
         .collect::<Vec<_>>();
-    let mut messages = Messages::new(
-        sent.iter(),
-        zone().as_name(),
-        (7, qtype::AXFR),
-        MESSAGE_LENGTH,
-        80,
-    );
+    let mut messages = Messages::new(sent.iter(), &asked(qtype::AXFR), MESSAGE_LENGTH, 80);
     let mut message = Vec::new();
     assert_eq!(messages.next_message(&mut message), Ok(true));
     let error = messages.next_message(&mut message).expect_err("too long");
@@ -146,6 +148,31 @@ fn records_of_the_greatest_length_go_out_alone() {
                 .to_string()
                 .starts_with("x.example.com. TYPE731: 65498 octets")
     );
+}
+
+/// RFC 5936 §2.2.2: it "MUST be copied from the query"; §3.4: the owners' case is the zone's.
+#[test]
+fn the_question_is_the_clients() {
+    let mut query = asked(qtype::AXFR);
+    query[2] |= 1;
+    query[13..20].copy_from_slice(b"eXAMPLE");
+    let others = [address(1), address(2)];
+    let records = axfr(&soa(9), others.iter())
+        .map(|record| record.as_record().to_owned())
+        .collect::<Vec<_>>();
+    let mut messages = Messages::new(records.iter(), &query, 120, 0);
+    let mut all = Vec::new();
+    let mut message = Vec::new();
+    while messages.next_message(&mut message).unwrap() {
+        all.push(message.clone());
+    }
+    assert!(all.len() > 1);
+    assert_eq!(all[0][12..query.len()], query[12..]);
+    // QR, AA, RD.
+    assert!(all.iter().all(|message| message[2] == 0x85));
+    let (progress, items) = received(incoming_axfr(), &all);
+    assert_eq!(progress, Ok(Progress::Done(Outcome::Whole)));
+    assert!(items == [soa(9), address(1), address(2)].map(Item::Whole));
 }
 
 #[test]

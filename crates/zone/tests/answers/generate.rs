@@ -180,17 +180,19 @@ fn version(serial: u8, records: &[(Vec<u8>, u16, Vec<u8>)], chain: &Chain) -> Ve
     sign(&apex, records, chain)
 }
 
-/// `z.`, and sometimes `a.z.` beside it.
+/// `z.`, and sometimes `a.z.` or `a.b.z.` beside it.
 pub(crate) fn scene() -> impl Strategy<Value = Scene> {
     let zone = || (prop::collection::vec(any_record(), 0..14), chain());
-    (zone(), prop::option::of(zone())).prop_map(|(parent, child)| {
+    let apex = prop::sample::select(vec![vec!["a"], vec!["a", "b"]]);
+    let child = prop::option::of((apex, zone()));
+    (zone(), child).prop_map(|(parent, child)| {
         let zone = |apex: Vec<u8>, (records, chain): (Vec<_>, Chain)| {
             let records = tidy(&apex, records);
             let signed = sign(&apex, records, &chain);
             (apex, signed)
         };
         let mut zones = vec![zone(wire(&[]), parent)];
-        zones.extend(child.map(|child| zone(wire(&["a"]), child)));
+        zones.extend(child.map(|(apex, child)| zone(wire(&apex), child)));
         Scene { zones }
     })
 }

@@ -39,10 +39,14 @@ impl<'s> Model<'s> {
         let around = |zone: &&Zone<'s>| within(name, zone.apex);
         let mut around: Vec<&Zone<'s>> = self.zones.iter().filter(around).collect();
         around.sort_by_key(|zone| zone.apex.len());
-        if kind == DS && around.len() > 1 && around.last()?.apex == name {
-            around.pop();
+        let own = around.pop()?;
+        match around.pop() {
+            // What refers to a zone between the two is not the parent.
+            Some(above) if kind == DS && own.apex == name && !above.refers_above(name) => {
+                Some(above)
+            }
+            _ => Some(own),
         }
-        around.pop()
     }
 
     pub(crate) fn answer(&self, question: &Question) -> Option<Message> {
@@ -282,6 +286,22 @@ impl<'s> Zone<'s> {
         !self.rrset(name, kind).is_empty()
     }
 
+    /// Whether this zone ends with a delegation above `name`.
+    fn refers_above(&self, name: &[u8]) -> bool {
+        for above in path(name, self.apex) {
+            if above == name {
+                return false;
+            }
+            if above != self.apex && self.has(above, NS) {
+                return true;
+            }
+            if self.has(above, DNAME) {
+                return false;
+            }
+        }
+        false
+    }
+
     fn signatures(&self, name: &[u8], kind: u16) -> Vec<&'s Record> {
         let records = self.rrset(name, RRSIG).into_iter();
         records.filter(|record| covered(record) == kind).collect()
@@ -491,6 +511,10 @@ impl Extra<'_> {
             }
             for address in [A, AAAA] {
                 self.zone.put(target, owner, address, signed, section);
+            }
+            // RFC 9460 §4.1: "A, AAAA, and SVCB records".
+            if kind == SVCB && *target != *self.records[0].owner {
+                self.zone.put(target, owner, SVCB, signed, section);
             }
         }
         section.sort();

@@ -208,26 +208,26 @@ fn verified(message: &[u8]) -> Session {
 fn answers(primary: &Primary, request: &[u8], asked: &Sender<Asked>) -> Vec<Vec<u8>> {
     let parts = parse_query(request).unwrap();
     let mut session = verified(request);
-    let id = Header::read(request).unwrap().id();
+    let head = &request[..parts.question_end.into()];
     let soa = &primary.records[0];
     let known = query::stated_serial(request, &parts).filter(|_| parts.qtype == qtype::IXFR);
     let is_from = |change: &Change| change.serials().map(|(from, _)| from) == known;
     let start = primary.changes.iter().position(is_from);
-    let (kind, what) = match (parts.qtype, start) {
-        (qtype::SOA, _) => (qtype::SOA, Asked::Soa),
-        (kind, Some(_)) if known.is_some() => (kind, Asked::Changes),
-        (kind, _) if known.is_some() && known == serial::of_soa(&soa.rdata) => (kind, Asked::Soa),
-        (kind, _) => (kind, Asked::Whole),
+    let what = match (parts.qtype, start) {
+        (qtype::SOA, _) => Asked::Soa,
+        (_, Some(_)) if known.is_some() => Asked::Changes,
+        _ if known.is_some() && known == serial::of_soa(&soa.rdata) => Asked::Soa,
+        _ => Asked::Whole,
     };
     let reserved = session.signature_length();
     let messages = match what {
-        Asked::Soa => packed(ixfr(soa, &[]), (id, kind), reserved),
+        Asked::Soa => packed(ixfr(soa, &[]), head, reserved),
         Asked::Changes => packed(
             ixfr(soa, &primary.changes[start.unwrap()..]),
-            (id, kind),
+            head,
             reserved,
         ),
-        Asked::Whole => packed(axfr(soa, primary.records[1..].iter()), (id, kind), reserved),
+        Asked::Whole => packed(axfr(soa, primary.records[1..].iter()), head, reserved),
     };
     // The test may have seen enough already.
     let _ = asked.send(what);
@@ -240,10 +240,10 @@ fn answers(primary: &Primary, request: &[u8], asked: &Sender<Asked>) -> Vec<Vec<
 
 fn packed<R: AsRecord>(
     records: impl Iterator<Item = R>,
-    asked: (u16, u16),
+    query: &[u8],
     reserved: usize,
 ) -> Vec<Vec<u8>> {
-    let mut messages = Messages::new(records, origin().as_name(), asked, MESSAGE_LENGTH, reserved);
+    let mut messages = Messages::new(records, query, MESSAGE_LENGTH, reserved);
     let mut all = Vec::new();
     let mut message = Vec::new();
     while messages.next_message(&mut message).unwrap() {
@@ -291,9 +291,9 @@ fn serve(primary: &Arc<Mutex<Primary>>, asked: &Sender<Asked>) -> u16 {
 
 fn soa_alone(primary: &Primary, request: &[u8]) -> Vec<u8> {
     let mut session = verified(request);
-    let id = Header::read(request).unwrap().id();
-    let kind = parse_query(request).unwrap().qtype;
-    let mut message = packed(ixfr(&primary.records[0], &[]), (id, kind), 0).remove(0);
+    let end = parse_query(request).unwrap().question_end;
+    let head = &request[..end.into()];
+    let mut message = packed(ixfr(&primary.records[0], &[]), head, 0).remove(0);
     session.sign(&mut message, now());
     message
 }

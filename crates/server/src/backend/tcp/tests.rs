@@ -386,6 +386,7 @@ fn with_policy(policy: Policy, servers: Vec<ServerOptions>) -> (Arc<Shared>, Box
         chooser: None,
         position: Arc::default(),
         hedging: Arc::default(),
+        subnets: Default::default(),
     }));
     ask_for(config, "a.example.", qtype::A)
 }

@@ -55,13 +55,15 @@ const ACTIONS: [(&str, u8); 16] = [
 ];
 
 /// What functions of LuaResponseAction return.
-const RESPONSE_ACTIONS: [(&str, u8); 6] = [
+const RESPONSE_ACTIONS: [(&str, u8); 7] = [
     ("Allow", 0),
     ("Delay", 1),
     ("Drop", 2),
     ("HeaderModify", 3),
     ("ServFail", 4),
     ("None", 5),
+    // Of dnsdist 1.9: behind those that a running 1.7 shows.
+    ("Truncate", 6),
 ];
 
 fn table<N: IntoLua + Copy>(lua: &Lua, name: &str, entries: &[(&str, N)]) -> mlua::Result<()> {

@@ -3,7 +3,8 @@
 use super::{define, spec, wrong};
 use crate::config::addresses;
 use crate::control::carbon::Export;
-use crate::control::metrics::custom::{CustomMetrics, Labels, MetricError};
+use crate::control::metrics::custom::{CustomMetrics, Labels, MetricError, Shown};
+use crate::log;
 use mlua::{FromLua, Lua, Table, Value};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +14,12 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         lua,
         "declareMetric",
         |lua, (name, kind, description, shown): Declaration| {
-            let shown = prometheus_name(shown)?;
-            let declared = metrics(lua)?.declare(&name, &kind, &description, shown.as_deref());
-            declared.map(|()| true).map_err(failed)
+            let declared = metrics(lua)?.declare(&name, &kind, &description, shown_as(shown)?);
+            // The manual: "Returns true if declaration was successful".
+            if let Err(error) = &declared {
+                log::warn!("declareMetric: {error}");
+            }
+            Ok(declared.is_ok())
         },
     )?;
     define(lua, "incMetric", |lua, (name, step): (String, Step)| {
@@ -96,17 +100,27 @@ fn failed(error: MetricError) -> mlua::Error {
     wrong(error.to_string())
 }
 
-/// A name, or `{customName="…"}`.
-fn prometheus_name(value: Value) -> mlua::Result<Option<String>> {
-    match value {
-        Value::Nil => Ok(None),
-        Value::Table(table) => table.get("customName"),
-        Value::String(text) => Ok(Some(text.to_string_lossy())),
-        other => Err(wrong(format!(
-            "prometheusName: a text expected, got a {}",
-            other.type_name()
-        ))),
-    }
+/// A name, or `{name="…", withLabels=true}`; `customName` is `name`, as manuals before 2.0 had it.
+fn shown_as(value: Value) -> mlua::Result<Shown> {
+    let (name, with_labels) = match value {
+        Value::Nil => (None, None),
+        Value::Table(table) => {
+            let name: Option<String> = table.get("name")?;
+            let name = name.map_or_else(|| table.get("customName"), |name| Ok(Some(name)))?;
+            (name, table.get("withLabels")?)
+        }
+        Value::String(text) => (Some(text.to_string_lossy()), None),
+        other => {
+            return Err(wrong(format!(
+                "prometheusName: a text expected, got a {}",
+                other.type_name()
+            )));
+        }
+    };
+    Ok(Shown {
+        name: name.unwrap_or_default(),
+        with_labels: with_labels.unwrap_or_default(),
+    })
 }
 
 /// What `incMetric` and `decMetric` take behind the name: a number, or `{step=…, labels={…}}`.

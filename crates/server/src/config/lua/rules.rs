@@ -246,14 +246,10 @@ fn rule<A: ?Sized>(
         action,
         name: name.unwrap_or_default(),
         uuid: uuid.unwrap_or_else(uuid::random),
+        created: spec(lua)?.count_rule(),
         matches: Arc::default(),
     };
-    let created = spec(lua)?.count_rule();
-    Ok(RuleSpec {
-        rule,
-        uuid_given,
-        created,
-    })
+    Ok(RuleSpec { rule, uuid_given })
 }
 
 fn whole_chain(lua: &Lua) -> mlua::Result<()> {

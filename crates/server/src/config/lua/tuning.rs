@@ -93,8 +93,8 @@ fn answers(lua: &Lua) -> mlua::Result<()> {
         tuning.allow_empty_responses = allow
     })?;
     setting(lua, "truncateTC", |tuning, cut| tuning.truncate_tc = cut)?;
-    // Every answer has the question as its client wrote it (I2).
-    define(lua, "fixupCase", |_, _: bool| Ok(()))?;
+    // Every answer has the question as its client wrote it (I2): the flag is for those who read it back.
+    setting(lua, "fixupCase", |tuning, flag| tuning.fixup_case = flag)?;
     setting(lua, "setAddEDNSToSelfGeneratedResponses", |tuning, add| {
         tuning.edns_in_self_generated = add
     })?;

@@ -162,6 +162,14 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: newSVCRecordParameters: an ALPN of 0 octets: 1 to 255 expected",
     ),
     (
+        "newSVCRecordParameters(1, '.', {port=853, dohpath='/q'})",
+        "test.conf:1: newSVCRecordParameters: dohpath: no such parameter: mandatory, alpn, noDefaultAlpn, port, ipv4hint, ech, ipv6hint or key and a number expected",
+    ),
+    (
+        "newSVCRecordParameters(1, '.', {mandatory={'doh'}})",
+        "test.conf:1: newSVCRecordParameters: mandatory: 'doh' is no key: alpn, no-default-alpn, port, ipv4hint, ech, ipv6hint, key and a number, or a number expected",
+    ),
+    (
         "includeDirectory('/nonexistent')",
         "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
     ),

@@ -312,6 +312,15 @@ fn pools() {
         (Policy::FirstAvailable, Policy::RoundRobin)
     );
     assert!(pool("b").is_none_or(|pool| pool.servers.is_empty()));
+    assert!(!config.uses_subnets);
+}
+
+#[test]
+fn a_pools_preference_for_the_clients_network() {
+    let config = config("getPool('a'):setECS(true) getPool('a'):setDisableZeroScope(true)");
+    let number = config.pool_names.find("a").unwrap();
+    let subnets = config.pool(number).unwrap().subnets;
+    assert!(config.uses_subnets && subnets.are_added && subnets.disable_zero_scope);
 }
 
 #[test]
@@ -468,7 +477,11 @@ fn metrics_of_the_operators_own() {
     let second = reload("declareMetric('seen', 'counter', 'Seen.')", Some(&first)).unwrap();
     assert_eq!(second.custom_metrics.get("seen", &Vec::new()), Ok(5.0));
     assert!(error("incMetric('none')").contains("was not declared"));
-    assert!(error("declareMetric('queries', 'counter', '')").contains("is a statistic already"));
+    config(
+        "assert(declareMetric('queries', 'counter', '') == false)
+        assert(declareMetric('a', 'counter', '') and declareMetric('a', 'gauge', '') == false)
+        assert(declareMetric('b', 'counter', '', {name='room_b', withLabels=true}))",
+    );
 }
 
 #[test]
@@ -476,6 +489,8 @@ fn objects_have_their_methods() {
     for line in [
         "n = newDNSName('www.Example.com') assert(n:countLabels() == 3 and n:wirelength() == 17 and n:isPartOf(newDNSName('example.com')))",
         "n = newDNSName('www.example.com.') assert(n:chopOff() and n:toString() == 'example.com.' and n:toStringNoDot() == 'example.com')",
+        "n = newDNSName('a.www.Example.com') assert(n:makeRelative(newDNSName('example.com')):toString() == 'a.www.' and n:makeRelative(n):toString() == '.')",
+        "ok, why = pcall(function() return newDNSName('a.be'):makeRelative(newDNSName('e')) end) assert(not ok and tostring(why):find('a.be. is not part of e.', 1, true))",
         "assert(newDNSName('a.') == newDNSName('A') and newDNSNameFromRaw('\\1a\\0'):tostring() == 'a.')",
         "s = newDNSNameSet() s:add(newDNSName('a')) assert(s:check(newDNSName('A')) and s:size() == 1 and not s:empty())",
         "c = newCA('192.0.2.1:53') assert(c:getPort() == 53 and c:tostring() == '192.0.2.1' and c:toStringWithPort() == '192.0.2.1:53')",
@@ -483,9 +498,12 @@ fn objects_have_their_methods() {
         "c = newCA('192.0.2.129') c:truncate(25) assert(c:toString() == '192.0.2.128')",
         "assert(newCAFromRaw('ABCD'):toString() == '65.66.67.68')",
         "m = newNetmask('192.0.2.0/24') assert(m:getBits() == 24 and m:match(newCA('192.0.2.9')) and m:isIpv4())",
+        "m = newNetmask('192.0.2.9/24') assert(m:getNetwork():toString() == '192.0.2.9' and m:getMaskedNetwork():toString() == '192.0.2.0')",
+        "m = newNetmask(newCA('2001:db8::9'), 32) assert(m:isIPv6() and m:isIpv6() and not m:isIPv4() and m:getNetwork():toString() == '2001:db8::9')",
         "n = newNMG() n:addMasks({'192.0.2.0/24'}) assert(n:match(newCA('192.0.2.9')) and n:size() == 1)",
         "s = newSuffixMatchNode() s:add({'be', 'x.nl'}) assert(s:check(newDNSName('a.x.nl')) and not s:check(newDNSName('nl')))",
         "assert(inConfigCheck() == false and type(getCurrentTime().tv_sec) == 'number')",
+        "p = getPool('a') assert(not p:getECS() and not p:getDisableZeroScope()) p:setECS(true) p:setDisableZeroScope(true) assert(p:getECS() and p:getDisableZeroScope() and not getPool(''):getECS())",
         "c = newPacketCache(5) assert(not c:isFull() and c:toString() == '0/5') c:expunge(0) c:expungeByName('a')",
         "assert(DNSSection.Answer == 1 and DNSAction.None == 10 and DNSClass.IN == 1 and EDNSOptionCode.ECS == 8)",
         "found = false for _, name in ipairs(getListOfNetworkInterfaces()) do found = found or name == 'lo' end assert(found)",

@@ -16,10 +16,27 @@ pub struct CustomMetrics(Mutex<BTreeMap<String, CustomMetric>>);
 struct CustomMetric {
     kind: Kind,
     description: String,
-    /// The name in /metrics.
-    prometheus_name: String,
+    shown: Shown,
     /// By labels, as they are written; `""` without.
     values: BTreeMap<Labels, f64>,
+}
+
+/// How a metric stands in /metrics.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Its name there; empty: `dnsdist_` and its own.
+    pub name: String,
+    /// The manual: "If set to true, the metric will be expected to have labels and it will not be automatically created without
+    /// labels".
+    pub with_labels: bool,
+}
+
+impl CustomMetric {
+    /// The value without labels, 0 before it was changed; `None` where there is none.
+    fn unlabelled(&self) -> Option<f64> {
+        let value = self.values.get(&Labels::new()).copied();
+        value.or_else(|| (!self.shown.with_labels).then_some(0.0))
+    }
 }
 
 /// `(name, value)`, by name.
@@ -82,7 +99,7 @@ impl CustomMetrics {
         name: &str,
         kind: &str,
         description: &str,
-        prometheus_name: Option<&str>,
+        mut shown: Shown,
     ) -> Result<(), MetricError> {
         let usual = |octet: u8| octet.is_ascii_lowercase() || octet.is_ascii_digit();
         if name.is_empty() || !name.bytes().all(|octet| usual(octet) || octet == b'-') {
@@ -91,6 +108,10 @@ impl CustomMetrics {
         if super::statistics::find(name).is_some() {
             return Err(MetricError::Taken(name.to_owned()));
         }
+        shown.name = match &*shown.name {
+            "" => format!("dnsdist_{}", name.replace('-', "_")),
+            other => checked(other)?,
+        };
         let metric = CustomMetric {
             kind: match kind {
                 "counter" => Kind::Counter,
@@ -98,19 +119,16 @@ impl CustomMetrics {
                 _ => return Err(MetricError::BadKind(kind.to_owned())),
             },
             description: description.replace(['\n', '\\'], " "),
-            prometheus_name: match prometheus_name {
-                Some(other) => checked(other)?,
-                None => format!("dnsdist_{}", name.replace('-', "_")),
-            },
+            shown,
             values: BTreeMap::new(),
         };
         let mut metrics = self.lock();
-        let shown = |other: &CustomMetric| other.prometheus_name == metric.prometheus_name;
+        let is_same = |other: &CustomMetric| other.shown.name == metric.shown.name;
         if metrics
             .iter()
-            .any(|(other, known)| other != name && shown(known))
+            .any(|(other, known)| other != name && is_same(known))
         {
-            return Err(MetricError::Taken(metric.prometheus_name));
+            return Err(MetricError::Taken(metric.shown.name));
         }
         let values = match metrics.get(name) {
             Some(known) if known.kind == metric.kind => known.values.clone(),
@@ -185,23 +203,31 @@ impl CustomMetrics {
         }
     }
 
-    /// Name and value of each, of those with labels the sum.
+    /// Name and value of each. The manual: "Labels are only available for prometheus. Metrics with labels are otherwise ignored."
     pub fn statistics(&self) -> Vec<(String, Value)> {
         let metrics = self.lock();
-        let sum = |metric: &CustomMetric| metric.values.values().sum::<f64>();
-        let rows = metrics.iter();
-        rows.map(|(name, metric)| (name.clone(), shown(metric.kind, sum(metric))))
-            .collect()
+        let rows = metrics.iter().filter_map(|(name, metric)| {
+            let value = metric.unlabelled()?;
+            Some((name.clone(), shown(metric.kind, value)))
+        });
+        rows.collect()
     }
 
-    /// The families in /metrics.
+    /// The families in /metrics, but those whose name is there already.
     pub fn write(&self, text: &mut Text) {
         for metric in self.lock().values() {
-            let mut rows = text.family(&metric.prometheus_name, metric.kind, &metric.description);
-            if metric.values.is_empty() {
-                rows.row("", &[], 0);
+            if text.has(&metric.shown.name) {
+                continue;
             }
-            for (labels, value) in &metric.values {
+            let mut rows = text.family(&metric.shown.name, metric.kind, &metric.description);
+            if let Some(value) = metric.unlabelled() {
+                rows.row("", &[], shown(metric.kind, value));
+            }
+            let labelled = metric
+                .values
+                .iter()
+                .filter(|(labels, _)| !labels.is_empty());
+            for (labels, value) in labelled {
                 let labels = labels.iter();
                 let labels: Vec<_> = labels
                     .map(|(name, value)| (name.as_str(), value.as_str()))
@@ -245,12 +271,19 @@ fn checked(name: &str) -> Result<String, MetricError> {
 mod tests {
     use super::*;
 
+    fn named(name: &str) -> Shown {
+        Shown {
+            name: name.to_owned(),
+            with_labels: false,
+        }
+    }
+
     fn declared() -> CustomMetrics {
         let metrics = CustomMetrics::default();
-        metrics.declare("seen", "counter", "Seen.", None).unwrap();
-        metrics
-            .declare("heat", "gauge", "Heat.", Some("room_heat"))
-            .unwrap();
+        let shown = Shown::default();
+        metrics.declare("seen", "counter", "Seen.", shown).unwrap();
+        let shown = named("room_heat");
+        metrics.declare("heat", "gauge", "Heat.", shown).unwrap();
         metrics
     }
 
@@ -281,9 +314,40 @@ mod tests {
         let mut text = Text::default();
         metrics.write(&mut text);
         let text = text.finish();
-        assert!(text.contains("dnsdist_seen{kind=\"a\"} 2\ndnsdist_seen{kind=\"b\"} 3\n"));
-        let sum = metrics.statistics()[1].clone();
-        assert_eq!(sum, ("seen".to_owned(), Value::Signed(5)));
+        let rows = "dnsdist_seen 0\ndnsdist_seen{kind=\"a\"} 2\ndnsdist_seen{kind=\"b\"} 3\n";
+        assert!(text.contains(rows), "{text}");
+        let seen = metrics.statistics()[1].clone();
+        assert_eq!(seen, ("seen".to_owned(), Value::Signed(0)));
+    }
+
+    #[test]
+    fn one_with_labels_has_no_row_without() {
+        let metrics = CustomMetrics::default();
+        let shown = Shown {
+            name: "kinds".to_owned(),
+            with_labels: true,
+        };
+        metrics.declare("kinds", "counter", "", shown).unwrap();
+        let label = vec![("kind".to_owned(), "a".to_owned())];
+        metrics.add("kinds", label, 1.0).unwrap();
+        let mut text = Text::default();
+        metrics.write(&mut text);
+        let text = text.finish();
+        assert!(text.ends_with("counter\nkinds{kind=\"a\"} 1\n"), "{text}");
+        assert_eq!(metrics.statistics(), []);
+    }
+
+    #[test]
+    fn a_family_of_ours_keeps_its_name() {
+        let metrics = declared();
+        let mut text = Text::default();
+        text.single("dnsdist_seen", Kind::Gauge, "Ours.", 7);
+        metrics.write(&mut text);
+        let text = text.finish();
+        assert!(
+            text.contains("dnsdist_seen 7\n") && !text.contains("Seen."),
+            "{text}"
+        );
     }
 
     #[test]
@@ -300,7 +364,8 @@ mod tests {
             ("a", "counter", Some("room_heat")),
             ("seen", "gauge", None),
         ] {
-            let declared = metrics.declare(name, kind, "", prometheus);
+            let shown = named(prometheus.unwrap_or_default());
+            let declared = metrics.declare(name, kind, "", shown);
             assert!(declared.is_err(), "{name} {kind} {prometheus:?}");
         }
     }

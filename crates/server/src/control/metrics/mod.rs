@@ -87,7 +87,6 @@ impl Metrics {
         let look = self.look();
         let mut text = Text::of_instance(instance(&look.config));
         look.statistics(&mut text);
-        look.config.custom_metrics.write(&mut text);
         look.latencies(&mut text);
         look.own(&mut text);
         zones::families(&mut text, &look.config);
@@ -117,6 +116,8 @@ impl Metrics {
             "Bits that a forger of responses must guess: query ID and source port.",
             Value::Real(self.running.entropy_bits()),
         );
+        // Last: what is ours keeps its name.
+        look.config.custom_metrics.write(&mut text);
         text.finish()
     }
 

@@ -337,7 +337,9 @@ const CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
     Counter "tcpdiedreadingquery" |(_, tcp)| tcp.died_reading_query.into(), "Connections that ended within a query.";
     Counter "tcpdiedsendingresponse" |(_, tcp)| tcp.died_sending_response.into(), "Connections that ended before a response was sent.";
     Counter "tcpgaveup" |(_, tcp)| tcp.gave_up.into(), "Connections closed because the backend could not be asked.";
-    Counter "tcpclientimeouts" |(_, tcp)| tcp.client_timeouts.into(), "Connections closed because the client took too long.";
+    // Manuals before 2.0 leave out a letter.
+    Counter "tcpclientimeouts" |(_, tcp)| tcp.client_timeouts.into(), "The same as tcpclienttimeouts.";
+    Counter "tcpclienttimeouts" |(_, tcp)| tcp.client_timeouts.into(), "Connections closed because the client took too long.";
     Counter "tcpdownstreamtimeouts" |(_, tcp)| tcp.backend_timeouts.into(), "Connections closed because the backend took too long.";
     Gauge "tcpcurrentconnections" |(_, tcp)| tcp.connections.into(), "Connections of clients now.";
     Counter "tcpmaxconcurrentconnections" |(_, tcp)| tcp.connections_maximum.into(), "The most connections of clients at a time.";

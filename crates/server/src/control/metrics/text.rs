@@ -48,10 +48,17 @@ impl From<Value> for serde_json::Value {
         match value {
             Value::Whole(number) => number.into(),
             Value::Signed(number) => number.into(),
+            // The manual's types are integers: a fraction stands only where there is one.
+            Value::Real(number) if number.fract() == 0.0 && number.abs() < WHOLE => {
+                (number as i64).into()
+            }
             Value::Real(number) => number.into(),
         }
     }
 }
+
+/// Below this every whole number is one of 64 bits of floating point.
+const WHOLE: f64 = (1_u64 << 53) as f64;
 
 /// One column of a table: a family of rows, one row per `T`.
 pub struct Family<T> {
@@ -97,6 +104,11 @@ impl Text {
             name: name.to_owned(),
             instance: self.instance.as_deref(),
         }
+    }
+
+    /// Whether a family of this name is there already.
+    pub fn has(&self, name: &str) -> bool {
+        self.families.contains_key(name)
     }
 
     /// A family of one row without labels.

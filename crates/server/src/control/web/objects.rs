@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::config::pools::PoolId;
 use crate::control::metrics::Metrics;
 use crate::control::metrics::rows::FrontendRow;
+use crate::control::metrics::text::Value as Number;
 use crate::log;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::query::Protocol;
@@ -63,11 +64,15 @@ fn object<const FIELDS: usize>(fields: [(&str, Value); FIELDS]) -> Map<String, V
         .collect()
 }
 
-/// The default pool's policy.
-pub(super) fn policy(config: &Config) -> &'static str {
-    config
-        .pool(PoolId::DEFAULT)
-        .map_or("", |pool| pool.policy.name())
+/// The default pool's policy: that of a function, where one chooses.
+pub(super) fn policy(config: &Config) -> String {
+    let Some(pool) = config.pool(PoolId::DEFAULT) else {
+        return String::new();
+    };
+    match &pool.chooser {
+        Some(chooser) => chooser.name().to_owned(),
+        None => pool.policy.name().to_owned(),
+    }
 }
 
 fn acl(config: &Config) -> String {
@@ -82,17 +87,17 @@ pub(super) fn setting(name: &str, value: impl Into<Value>) -> Value {
     json!({"name": name, "type": "ConfigSetting", "value": value.into()})
 }
 
-/// What `/config` says: what cannot be set here yet has dnsdist's default.
+/// What `/config` says.
 pub(super) fn settings(config: &Config) -> Vec<Value> {
     let tuning = &config.tuning;
     vec![
         setting("acl", acl(config)),
         setting("allow-empty-response", tuning.allow_empty_responses),
         setting("control-socket", control_socket(config)),
-        setting("ecs-override", false),
-        setting("ecs-source-prefix-v4", 24),
-        setting("ecs-source-prefix-v6", 56),
-        setting("fixup-case", false),
+        setting("ecs-override", tuning.subnets.override_existing),
+        setting("ecs-source-prefix-v4", tuning.subnets.v4_prefix),
+        setting("ecs-source-prefix-v6", tuning.subnets.v6_prefix),
+        setting("fixup-case", tuning.fixup_case),
         setting("max-outstanding", tuning.maximum_udp_outstanding),
         setting("server-policy", policy(config)),
         setting("stale-cache-entries-ttl", tuning.stale_cache_entries_ttl),
@@ -100,7 +105,7 @@ pub(super) fn settings(config: &Config) -> Vec<Value> {
         setting("tcp-send-timeout", tuning.tcp.send_timeout.as_secs()),
         setting("truncate-tc", tuning.truncate_tc),
         setting("verbose", log::settings().verbose),
-        setting("verbose-health-checks", false),
+        setting("verbose-health-checks", tuning.verbose_health_checks),
     ]
 }
 
@@ -127,7 +132,12 @@ fn plain(counter: &AtomicU64) -> Value {
 }
 
 fn milliseconds(microseconds: u64) -> Value {
-    (microseconds as f64 / 1_000.0).into()
+    real(microseconds as f64 / 1_000.0)
+}
+
+/// As statistics are written: without a fraction where there is none.
+fn real(number: f64) -> Value {
+    Number::Real(number).into()
 }
 
 fn server_object(metrics: &Metrics, server: &Server) -> Map<String, Value> {
@@ -135,15 +145,15 @@ fn server_object(metrics: &Metrics, server: &Server) -> Map<String, Value> {
     let rate = metrics.rate(server.number);
     let mut fields = object([
         ("address", options.address.to_string().into()),
-        ("dropRate", rate.timeouts.into()),
+        ("dropRate", real(rate.timeouts)),
         ("latency", milliseconds(server.latency())),
         ("name", name(server).into()),
-        ("nonCompliantResponses", 0.into()),
+        ("nonCompliantResponses", server.noncompliant.sum().into()),
         ("order", options.order.into()),
         ("outstanding", server.outstanding.get().into()),
         ("pools", pools_of(server).into()),
         ("protocol", "Do53".into()),
-        ("qps", rate.queries.into()),
+        ("qps", real(rate.queries)),
         ("qpsLimit", options.qps.into()),
         ("queries", server.queries.sum().into()),
         ("responses", server.responses.sum().into()),
@@ -153,10 +163,10 @@ fn server_object(metrics: &Metrics, server: &Server) -> Map<String, Value> {
         ("weight", options.weight.into()),
     ]);
     fields.extend(object([
-        ("tcpAvgConnectionDuration", tcp.duration().into()),
+        ("tcpAvgConnectionDuration", real(tcp.duration())),
         (
             "tcpAvgQueriesPerConnection",
-            tcp.queries_per_connection().into(),
+            real(tcp.queries_per_connection()),
         ),
         ("tcpConnectTimeouts", plain(&tcp.connect_timeouts)),
         ("tcpCurrentConnections", plain(&tcp.connections)),
@@ -170,8 +180,11 @@ fn server_object(metrics: &Metrics, server: &Server) -> Map<String, Value> {
         ),
         ("tcpNewConnections", plain(&tcp.new_connections)),
         ("tcpReadTimeouts", plain(&tcp.read_timeouts)),
-        ("tcpReusedConnections", 0.into()),
-        ("tcpTooManyConcurrentConnections", 0.into()),
+        ("tcpReusedConnections", plain(&tcp.reused_connections)),
+        (
+            "tcpTooManyConcurrentConnections",
+            plain(&tcp.too_many_connections),
+        ),
         ("tcpWriteTimeouts", plain(&tcp.write_timeouts)),
         ("tlsResumptions", 0.into()),
     ]));
@@ -270,10 +283,10 @@ fn frontend(row: &FrontendRow) -> Map<String, Value> {
         ("queries", row.queries.into()),
         ("responses", row.responses.into()),
         ("tcp", is_tcp.into()),
-        ("tcpAvgConnectionDuration", tcp.duration.into()),
+        ("tcpAvgConnectionDuration", real(tcp.duration)),
         (
             "tcpAvgQueriesPerConnection",
-            tcp.queries_per_connection.into(),
+            real(tcp.queries_per_connection),
         ),
         ("tcpClientTimeouts", tcp.client_timeouts.into()),
         ("tcpCurrentConnections", tcp.connections.into()),
@@ -336,11 +349,10 @@ fn response_rules(chain: &[ResponseRule]) -> Vec<Value> {
         .collect()
 }
 
-/// Rules keep no order of creation: their place stands for it.
 fn rule_object<A: ?Sized>(rule: &RuleOf<A>, action: String, id: usize) -> Map<String, Value> {
     object([
         ("action", action.into()),
-        ("creationOrder", id.into()),
+        ("creationOrder", rule.created.into()),
         ("id", id.into()),
         ("matches", rule.matches.sum().into()),
         ("name", rule.name.clone().into()),
@@ -404,7 +416,7 @@ fn ring_entry(
             ("aa", flag(0x0400)),
             ("answers", 0.into()),
             ("backend", backend.map(ToString::to_string).into()),
-            ("latency", f64::from(answered.latency_microseconds).into()),
+            ("latency", answered.latency_microseconds.into()),
             ("rcode", (entry.flags & 15).into()),
             ("tc", flag(0x0200)),
         ]));

@@ -5,8 +5,9 @@ use crate::backend::fixture::{options, pool, server as backend};
 use crate::config::cache::CacheOptions;
 use crate::config::pools::PoolNames;
 use crate::config::secret::Secret;
+use crate::config::spec::{Purpose, Spec};
 use crate::config::web::{ApiWrites, WebOptions};
-use crate::config::{Config, Webserver};
+use crate::config::{Config, LuaState, Webserver};
 use crate::control::fixture::{Standing, webserver};
 use crate::pipeline::acl::{Netmask, Netmasks};
 use crate::pipeline::cache::PacketCache;
@@ -255,6 +256,15 @@ async fn the_overview_has_dnsdists_shape() {
         assert!(all[list].is_array(), "{list}");
     }
     server.stop().await;
+}
+
+#[test]
+fn a_policy_that_is_a_function_has_its_own_name() {
+    let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+    let text = "setServerPolicyLua('mine', function() return 1 end)";
+    state.run("test.conf", text.as_bytes()).unwrap();
+    let config = Arc::new(state).derive(None).unwrap();
+    assert_eq!(super::objects::policy(&config), "mine");
 }
 
 #[tokio::test]

@@ -140,11 +140,13 @@ impl Connection {
         };
         loop {
             while asking.try_join_next().is_some() {}
+            // In this order: a query that failed gives its place back, and no other one begins then.
             let first = tokio::select! {
-                first = self.wait_for_query(reader, &places) => first,
+                biased;
                 () = stop.requested() => Err(End::Enough),
                 () = ready.failed.notified() => Err(End::Enough),
                 () = moment(last) => Err(End::Enough),
+                first = self.wait_for_query(reader, &places) => first,
             };
             let place = match first {
                 Ok(place) => place,

@@ -31,9 +31,9 @@ impl Opt {
         opt.map_or(0, |_| OPT_LENGTH)
     }
 
-    /// Puts it behind a message that answers with this code.
-    pub(super) fn append(self, message: &mut Vec<u8>, code: u16) {
-        let error = error_of(code).map(u16::to_be_bytes);
+    /// Puts it behind a message that answers with this code, and with this extended error.
+    pub(super) fn append(self, message: &mut Vec<u8>, code: u16, error: Option<u16>) {
+        let error = error.map(u16::to_be_bytes);
         let option = error.as_ref().map(|error| EdnsOption {
             code: edns_option::EXTENDEDERROR,
             value: error,
@@ -50,7 +50,7 @@ impl Opt {
 }
 
 /// What is said of a refusal besides its code.
-fn error_of(code: u16) -> Option<u16> {
+pub(super) fn error_of(code: u16) -> Option<u16> {
     match code {
         rcode::REFUSED => Some(extended_error::PROHIBITED),
         rcode::NOTAUTH => Some(extended_error::NOT_AUTHORITATIVE),

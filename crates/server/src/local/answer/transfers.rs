@@ -12,12 +12,11 @@ use crate::pipeline::authority::statistics::Beside;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use wire::codes::{class, qtype, rcode};
-use wire::message::Header;
+use wire::codes::rcode;
+use wire::message::{HEADER_LENGTH, Header};
 use wire::name::Name;
 use zone::transfer::outgoing::{self, MESSAGE_LENGTH};
 use zone::transfer::{AsRecord, Change, serial};
-use zone::zone::Zone;
 
 /// Messages that are made ahead of the client: a slow one makes us keep no more of its zone than these.
 const AHEAD: usize = 2;
@@ -48,7 +47,7 @@ impl Transfer {
         let zone = Arc::clone(&self.zone);
         let soa = zone.soa_record();
         let current = zone.soa().serial;
-        let (id, client) = (self.id, self.client);
+        let (head, client) = (std::mem::take(&mut self.head), self.client);
         let apex = shown(&zone);
         let counting = Counting::of(&self, apex.as_name());
         let mut closing = Closing {
@@ -67,18 +66,13 @@ impl Transfer {
         let (what, sent) = match changes {
             Some(changes) => {
                 let records = outgoing::ixfr(&soa, &changes);
-                let sent = pass(records, &zone, (id, qtype::IXFR), &mut closing, &sink).await;
+                let sent = pass(records, &head, &mut closing, &sink).await;
                 ("IXFR", sent)
             }
             // RFC 1995 §4: where the changes are not known, "the server should reply with an AXFR style response".
             None => {
-                let kind = if known.is_some() {
-                    qtype::IXFR
-                } else {
-                    qtype::AXFR
-                };
                 let records = outgoing::axfr(&soa, zone.records().skip(1));
-                let sent = pass(records, &zone, (id, kind), &mut closing, &sink).await;
+                let sent = pass(records, &head, &mut closing, &sink).await;
                 ("AXFR", sent)
             }
         };
@@ -119,9 +113,7 @@ impl Transfer {
         let reserved = closing.length();
         let pack = |changes: &[Change]| {
             let records = outgoing::ixfr(&soa, changes);
-            let asked = (self.id, qtype::IXFR);
-            let mut messages =
-                outgoing::Messages::new(records, apex.as_name(), asked, limit, reserved);
+            let mut messages = outgoing::Messages::new(records, &self.head, limit, reserved);
             let (mut message, mut more) = (Vec::new(), Vec::new());
             let is_whole = messages.next_message(&mut message) == Ok(true)
                 && messages.next_message(&mut more) == Ok(false)
@@ -130,7 +122,7 @@ impl Transfer {
         };
         let message = changes.and_then(|changes| pack(&changes));
         let message = message.or_else(|| pack(&[]));
-        let mut message = message.unwrap_or_else(|| truncated(self.id, apex.as_name()));
+        let mut message = message.unwrap_or_else(|| truncated(&self.head));
         closing.close(&mut message);
         counting.count(message.len() as u64);
         message
@@ -138,16 +130,16 @@ impl Transfer {
 }
 
 /// What answers over UDP where there is no room for the SOA record: come by TCP.
-fn truncated(id: u16, apex: Name<'_>) -> Vec<u8> {
+fn truncated(head: &[u8]) -> Vec<u8> {
+    let asked = Header::read(head).unwrap_or_default();
     let mut header = Header::default();
-    header.set_id(id);
+    header.set_id(asked.id());
     header.set_qr(true);
+    header.set_rd(asked.rd());
     header.set_tc(true);
     header.set_question_count(1);
-    let mut message = header.as_bytes().to_vec();
-    message.extend(apex.as_bytes());
-    message.extend(qtype::IXFR.to_be_bytes());
-    message.extend(class::IN.to_be_bytes());
+    let mut message = head.to_vec();
+    message[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
     message
 }
 
@@ -166,7 +158,7 @@ impl Closing {
 
     fn close(&mut self, message: &mut Vec<u8>) {
         if let Some(opt) = self.opt {
-            opt.append(message, rcode::NOERROR);
+            opt.append(message, rcode::NOERROR, None);
         }
         if let Some(session) = &mut self.session {
             session.sign(message, seconds_now());
@@ -202,18 +194,16 @@ impl Counting {
     }
 }
 
-/// Passes all messages on; how many octets they have, and why they are not all there are.
+/// Passes all messages on, which answer the query with this head; how many octets they have, and why they are not all there
+/// are.
 async fn pass<R: AsRecord>(
     records: impl Iterator<Item = R>,
-    zone: &Zone,
-    asked: (u16, u16),
+    head: &[u8],
     closing: &mut Closing,
     sink: &Sink,
 ) -> (u64, Result<(), String>) {
-    let apex = zone.apex();
     let reserved = closing.length();
-    let mut messages =
-        outgoing::Messages::new(records, apex.as_name(), asked, MESSAGE_LENGTH, reserved);
+    let mut messages = outgoing::Messages::new(records, head, MESSAGE_LENGTH, reserved);
     let mut octets = 0;
     loop {
         let mut message = Vec::with_capacity(MESSAGE_LENGTH);

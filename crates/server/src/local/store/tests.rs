@@ -193,3 +193,23 @@ fn f37_behind_a_journal_that_may_not_be_on_the_disk_everything_is_written_anew()
     assert!(!kept.journal.exists() && kept.changes(2, 3).is_none());
     assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(3)));
 }
+
+#[test]
+fn without_facts_the_zone_was_confirmed_when_its_snapshot_was_written() {
+    let folder = Ground::new();
+    let mut kept = store(&folder);
+    assert_eq!(kept.refreshed(), 0);
+    committed(&mut kept, 1);
+    let snapshot = OpenOptions::new().write(true).open(&kept.snapshot).unwrap();
+    let written = UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    snapshot.set_modified(written).unwrap();
+    assert_eq!(kept.refreshed(), 1_700_000_000);
+    fs::write(&kept.facts, "{\"refreshed\": 17").unwrap();
+    assert_eq!(kept.refreshed(), 1_700_000_000);
+    let facts = Facts {
+        refreshed: 1_600_000_000,
+        stamps: Vec::new(),
+    };
+    kept.write_facts(&facts).unwrap();
+    assert_eq!(kept.refreshed(), 1_600_000_000);
+}

@@ -124,7 +124,8 @@ pub(super) fn append(
     config: &Config,
 ) -> usize {
     let (authority, tuning) = (&config.authority, &config.tuning);
-    let Some(edns) = query.parts.edns.filter(|_| tuning.edns_in_self_generated) else {
+    let has_opt = tuning.edns_in_self_generated && query.knows_edns();
+    let Some(edns) = query.parts.edns.filter(|_| has_opt) else {
         if reply.rcode > 15 {
             // Its lower bits alone would mean something else.
             reply.rcode = rcode::SERVFAIL;

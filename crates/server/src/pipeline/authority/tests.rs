@@ -9,6 +9,8 @@ use crate::config::zones::ZoneSpecs;
 use crate::local::Local;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::rules::actions::answer::RCodeAction;
+use crate::pipeline::rules::actions::pass::SetNoRecurseAction;
+use crate::pipeline::rules::actions::remember::SetEDNSOptionAction;
 use crate::pipeline::rules::limiter::Prefixes;
 use crate::pipeline::rules::selectors::logic::AllRule;
 use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
@@ -125,6 +127,39 @@ fn what_is_not_served_is_refused_where_there_is_no_server() {
         let answer = answered(&mut scene, &query(name, qtype::A));
         assert_eq!(shape(&answer), (0x8105, [0; 3]), "{name}");
     }
+}
+
+/// RFC 1034 §3.7.1.
+#[test]
+fn class_any_is_answered_without_authority() {
+    let mut scene = scene(ZONE);
+    let mut of_class = |name: &str, class: u16| {
+        let mut message = query(name, qtype::A);
+        let at = message.len() - 2;
+        message[at..].copy_from_slice(&class.to_be_bytes());
+        shape(&answered(&mut scene, &message))
+    };
+    assert_eq!(of_class("www.example.com.", 255), (0x8100, [1, 0, 0]));
+    assert_eq!(of_class("nx.example.com.", 255), (0x8103, [0, 1, 0]));
+    assert_eq!(of_class("www.example.org.", 255), (0x8105, [0; 3]));
+    assert_eq!(of_class("www.example.com.", 4), (0x8105, [0; 3]));
+}
+
+/// RFC 5936 §2.2.1.
+#[test]
+fn transfers_and_notify_of_what_is_not_served_are_not_authoritative() {
+    let mut scene = scene(ZONE);
+    for kind in [qtype::AXFR, qtype::IXFR] {
+        let answer = answered(&mut scene, &query("example.org.", kind));
+        assert_eq!(shape(&answer), (0x8109, [0; 3]), "{kind}");
+    }
+    let mut of_opcode = |opcode: u8| {
+        let mut message = query("example.org.", qtype::SOA);
+        message[2] |= opcode << 3;
+        shape(&answered(&mut scene, &message)).0
+    };
+    assert_eq!(of_opcode(opcode::NOTIFY), 0xa109);
+    assert_eq!(of_opcode(opcode::UPDATE), 0xa904);
 }
 
 #[test]
@@ -297,6 +332,19 @@ fn without_edns_of_our_own_nothing_is_said_by_it() {
     asked[version] = 1;
     // BADVERS cannot be said without an OPT record, and its lower bits mean "all well".
     assert_eq!(shape(&answered(&mut scene, &asked)), (0x8102, [0; 3]));
+}
+
+#[test]
+fn what_rules_did_to_the_query_is_not_answered() {
+    let mut scene = named(ZONE);
+    scene.add_rule(AllRule, SetNoRecurseAction);
+    let option = SetEDNSOptionAction {
+        code: 65_001,
+        value: Box::from(*b"abc"),
+    };
+    scene.add_rule(AllRule, option);
+    let answer = answered(&mut scene, &query("www.example.com.", qtype::A));
+    assert_eq!(shape(&answer), (0x8500, [1, 0, 0]));
 }
 
 // ---------------------------------------------------------------------------------------------- CHAOS

@@ -55,7 +55,7 @@ pub(super) fn walk(
     ]));
     let shape = parts.qname_length << 8 | u16::from(protocol == Protocol::Tcp);
     each(pack([parts.qtype, parts.qclass, tail.len() as u16, shape]));
-    parts.qname(query).lowercase_words().for_each(&mut each);
+    parts.qname(query).for_each_lowercase_word(&mut each);
     let Some(edns) = parts.edns else {
         walk_bytes(tail, &mut each);
         return Some(());

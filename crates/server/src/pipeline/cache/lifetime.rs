@@ -16,7 +16,7 @@ pub(super) enum Lifetime {
     No,
 }
 
-/// dnsdist's rules, read in its manual and seen with 1.7.3; where RFC 2308 is stricter, RFC 2308.
+/// dnsdist's rules, read in its manual and seen with 1.7.3.
 pub(super) fn lifetime(
     options: &CacheOptions,
     response: &ResponseParts,
@@ -37,12 +37,12 @@ pub(super) fn lifetime(
     let Some(mut seconds) = ttls.minimum else {
         return Lifetime::No;
     };
-    let nothing = code == rcode::NOERROR && response.answer_count == 0;
-    // RFC 2308 §5: "this TTL is set from the minimum of the MINIMUM field of the SOA record and the TTL of the SOA".
-    if let Some(negative) = ttls.negative.filter(|_| nothing || code == rcode::NXDOMAIN) {
-        seconds = seconds.min(negative).min(options.maximum_negative_ttl);
-    }
-    if code == rcode::NXDOMAIN {
+    let no_data = code == rcode::NOERROR && response.answer_count == 0 && ttls.has_soa;
+    // The manual on maxNegativeTTL: "Cache a NXDOMAIN or NODATA answer from the backend for at most this amount of seconds, even
+    // if the TTL of the SOA record is higher." That TTL counts as any record's does. The MINIMUM field does not: whoever answers
+    // has seen to it (RFC 2308 §3: the TTL "is set from the minimum of the MINIMUM field of the SOA record and the TTL of the
+    // SOA itself").
+    if no_data || code == rcode::NXDOMAIN {
         seconds = seconds.min(options.maximum_negative_ttl);
     }
     if seconds < options.minimum_ttl {

@@ -80,6 +80,8 @@ pub struct RuleOf<A: ?Sized> {
     pub name: String,
     /// The `uuid` option, or a random one.
     pub uuid: String,
+    /// Its number among all rules that this configuration ever made.
+    pub created: u64,
     /// How many matched; lives on over a reload that keeps the rule.
     pub matches: Arc<Sharded>,
 }
@@ -91,6 +93,7 @@ impl<A: ?Sized> Clone for RuleOf<A> {
             action: Arc::clone(&self.action),
             name: self.name.clone(),
             uuid: self.uuid.clone(),
+            created: self.created,
             matches: Arc::clone(&self.matches),
         }
     }
@@ -104,6 +107,7 @@ impl<A: ?Sized> RuleOf<A> {
             action,
             name: String::new(),
             uuid: String::new(),
+            created: 0,
             matches: Arc::default(),
         }
     }

@@ -163,15 +163,12 @@ impl<A: Shown + ?Sized> Looked<A> {
 /// A rule as a line of a list.
 struct Line<A: ?Sized> {
     number: usize,
-    /// Of all rules of the chain that there ever were.
-    created: u64,
     rule: RuleOf<A>,
 }
 
 fn numbered<A: ?Sized>(rules: &[RuleSpec<A>]) -> impl Iterator<Item = Line<A>> {
     rules.iter().enumerate().map(|(number, spec)| Line {
         number,
-        created: spec.created,
         rule: spec.rule.clone(),
     })
 }
@@ -217,7 +214,7 @@ impl Look {
         );
         for line in lines {
             let selector = self.cut(line.rule.selector.describe());
-            let uuid = self.uuid_columns(&line.rule.uuid, &line.created.to_string());
+            let uuid = self.uuid_columns(&line.rule.uuid, &line.rule.created.to_string());
             let (number, name) = (line.number, &line.rule.name);
             let (matches, action) = (line.rule.matches.sum(), A::text(&line.rule.action));
             say_row(

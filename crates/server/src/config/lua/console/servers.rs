@@ -33,10 +33,16 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     })
 }
 
-/// The policy of a pool, or the default one.
+/// The policy of a pool, or the default one: that of a function, where one chooses.
 fn policy_name(spec: &Spec, pool: Option<&PoolSpec>) -> String {
-    let own = pool.and_then(|pool| pool.policy);
-    own.unwrap_or(spec.policy).name().to_owned()
+    let (policy, chooser) = match pool.map(|pool| (pool.policy, &pool.chooser)) {
+        None | Some((None, None)) => (spec.policy, &spec.chooser),
+        Some((own, chooser)) => (own.unwrap_or_default(), chooser),
+    };
+    match chooser {
+        Some(chooser) => chooser.name().to_owned(),
+        None => policy.name().to_owned(),
+    }
 }
 
 // ---------------------------------------------------------------------------------------------- showServers

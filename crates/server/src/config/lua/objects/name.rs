@@ -50,6 +50,10 @@ impl UserData for DnsName {
         methods.add_method("isPartOf", |_, name, other: AnyName| {
             Ok(name.0.as_name().is_within(&other.0.as_name()))
         });
+        // "returns a new DNSName composed only of the labels that are below the supplied name".
+        methods.add_method("makeRelative", |_, name, ancestor: AnyName| {
+            relative(name.0.as_name(), ancestor.0.as_name()).map(DnsName)
+        });
         methods.add_method("toDNSString", |lua, name, ()| {
             lua.create_string(name.0.as_name().as_bytes())
         });
@@ -65,6 +69,19 @@ impl UserData for DnsName {
             Ok(name.0 == other.0)
         });
     }
+}
+
+/// The labels of `name` below `ancestor`: the root where they are the same.
+fn relative(name: Name<'_>, ancestor: Name<'_>) -> mlua::Result<NameBuf> {
+    if !name.is_within(&ancestor) {
+        return Err(wrong(format!(
+            "makeRelative: {name} is not part of {ancestor}"
+        )));
+    }
+    let mut octets = name.as_bytes()[..name.len() - ancestor.len()].to_vec();
+    octets.push(0);
+    let relative = Name::parse(&octets).map_err(|error| wrong(error.to_string()))?;
+    Ok(NameBuf::from(relative))
 }
 
 fn without_dot(name: &NameBuf) -> String {

@@ -11,8 +11,8 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "newNetmask",
-        |_, (mask, bits): (AnyNetmask, Option<u8>)| {
-            let network = mask.0.network;
+        |lua, (mask, bits): (Value, Option<u8>)| {
+            let network = as_given(lua, mask)?;
             let network = match bits {
                 Some(bits) => {
                     IpNet::new(network.addr(), bits).map_err(|error| wrong(error.to_string()))?
@@ -22,6 +22,16 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             Ok(NetmaskObject(network))
         },
     )
+}
+
+/// With the bits behind the mask, which a [`Netmask`] of text does not keep.
+fn as_given(lua: &Lua, value: Value) -> mlua::Result<IpNet> {
+    if let Value::String(text) = &value
+        && let Ok(network) = text.to_string_lossy().parse::<IpNet>()
+    {
+        return Ok(network);
+    }
+    Ok(AnyNetmask::from_lua(value, lua)?.0.network)
 }
 
 /// What newNetmask returns.
@@ -55,13 +65,20 @@ impl UserData for NetmaskObject {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("empty", |_, _, ()| Ok(false));
         methods.add_method("getBits", |_, mask, ()| Ok(mask.0.prefix_len()));
-        for network in ["getNetwork", "getMaskedNetwork"] {
-            methods.add_method(network, |_, mask, ()| {
-                Ok(ComboAddress(SocketAddr::new(mask.0.network(), 0)))
-            });
+        methods.add_method("getNetwork", |_, mask, ()| {
+            Ok(ComboAddress(SocketAddr::new(mask.0.addr(), 0)))
+        });
+        // "after masking any additional bits if necessary".
+        methods.add_method("getMaskedNetwork", |_, mask, ()| {
+            Ok(ComboAddress(SocketAddr::new(mask.0.network(), 0)))
+        });
+        // The manual's spelling, and the one before.
+        for name in ["isIPv4", "isIpv4"] {
+            methods.add_method(name, |_, mask, ()| Ok(mask.0.addr().is_ipv4()));
         }
-        methods.add_method("isIpv4", |_, mask, ()| Ok(mask.0.addr().is_ipv4()));
-        methods.add_method("isIpv6", |_, mask, ()| Ok(mask.0.addr().is_ipv6()));
+        for name in ["isIPv6", "isIpv6"] {
+            methods.add_method(name, |_, mask, ()| Ok(mask.0.addr().is_ipv6()));
+        }
         methods.add_method("match", |_, mask, address: AnyAddress| {
             Ok(mask.0.contains(&address.0.ip()))
         });

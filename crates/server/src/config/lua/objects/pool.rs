@@ -3,6 +3,7 @@
 use super::super::{define, spec, wrong};
 use super::cache::CacheObject;
 use super::server::ServerObject;
+use crate::backend::pool::Subnets;
 use crate::config::pools::PoolId;
 use mlua::{Lua, UserData, UserDataMethods};
 
@@ -72,19 +73,31 @@ impl UserData for PoolObject {
                 .and_then(|pool| pool.cache)
                 .map(CacheObject))
         });
-        methods.add_method("getECS", |_, _, ()| Ok(false));
-        methods.add_method("setECS", |_, _, enabled: bool| not_yet("setECS", enabled));
-        methods.add_method("getZeroScope", |_, _, ()| Ok(false));
-        // Without EDNS Client Subnet there is no scope.
-        methods.add_method("setZeroScope", |_, _, _: bool| Ok(()));
+        methods.add_method("getECS", |lua, pool, ()| Ok(subnets(lua, pool)?.are_added));
+        methods.add_method("setECS", |lua, pool, enabled: bool| {
+            spec(lua)?.pool(&pool.0).subnets.are_added = enabled;
+            Ok(())
+        });
+        methods.add_method("getDisableZeroScope", |lua, pool, ()| {
+            Ok(subnets(lua, pool)?.disable_zero_scope)
+        });
+        methods.add_method("setDisableZeroScope", |lua, pool, disabled: bool| {
+            spec(lua)?.pool(&pool.0).subnets.disable_zero_scope = disabled;
+            Ok(())
+        });
+        // The same from the other side.
+        methods.add_method("getZeroScope", |lua, pool, ()| {
+            Ok(!subnets(lua, pool)?.disable_zero_scope)
+        });
+        methods.add_method("setZeroScope", |lua, pool, enabled: bool| {
+            spec(lua)?.pool(&pool.0).subnets.disable_zero_scope = !enabled;
+            Ok(())
+        });
     }
 }
 
-fn not_yet(method: &str, enabled: bool) -> mlua::Result<()> {
-    match enabled {
-        true => Err(wrong(format!(
-            "{method}(true) is not in millrace yet: it would change what backends are asked"
-        ))),
-        false => Ok(()),
-    }
+fn subnets(lua: &Lua, pool: &PoolObject) -> mlua::Result<Subnets> {
+    let spec = spec(lua)?;
+    let pool = spec.pools.get(&pool.0);
+    Ok(pool.map(|pool| pool.subnets).unwrap_or_default())
 }

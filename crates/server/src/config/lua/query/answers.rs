@@ -3,6 +3,7 @@
 use super::super::wrong;
 use super::subject::Subject;
 use crate::pipeline::query::MESSAGE_MAX;
+use crate::pipeline::respond::{edit_header, with_their_flags};
 use std::net::IpAddr;
 use wire::answer::{EdnsPolicy, OptFields, append_opt, with_rcode};
 use wire::codes::{class, qtype, rcode};
@@ -127,6 +128,7 @@ fn answer(
 ) -> mlua::Result<()> {
     let parts = subject.parts;
     let mut buffer = subject.message[..parts.end.into()].to_vec();
+    restore_flags(&mut buffer, subject.client_flags);
     let length = with_rcode(&mut buffer, &parts, code, EdnsPolicy::Omit);
     let mut growing = Growing {
         buffer,
@@ -140,12 +142,7 @@ fn answer(
         ..
     } = growing;
     buffer.resize(length + OPT_LENGTH, 0);
-    if let (Some(size), Some(edns)) = (subject.own_payload_size, parts.edns) {
-        let fields = OptFields {
-            payload_size: size,
-            extended_rcode: 0,
-            dnssec_ok: edns.dnssec_ok,
-        };
+    if let Some(fields) = own_opt(subject) {
         length = append_opt(&mut buffer, length, fields, &[]);
     }
     buffer.truncate(length);
@@ -154,5 +151,44 @@ fn answer(
             "the answer has no room in a message of at most {MESSAGE_MAX} bytes"
         )));
     }
+    subject.composed = true;
     Ok(())
+}
+
+/// Makes a query whose header says that it is an answer one of ours: its question, and our OPT record where the client sent
+/// one. The manual, "EDNS on Self-generated answers", also of "returning a response from Lua": "Those responses should,
+/// according to RFC 6891, contain an OPT record if the received request had one". The client's own options, what else it sent
+/// and what trails that is not sent back.
+pub(super) fn from_header(subject: &mut Subject) {
+    let end = usize::from(subject.parts.question_end);
+    let mut message = subject.message[..end].to_vec();
+    restore_flags(&mut message, subject.client_flags);
+    edit_header(&mut message, |header| {
+        header.set_answer_count(0);
+        header.set_authority_count(0);
+        header.set_additional_count(0);
+    });
+    if let Some(fields) = own_opt(subject) {
+        message.resize(end + OPT_LENGTH, 0);
+        append_opt(&mut message, end, fields, &[]);
+    }
+    // It has the question of a query that was parsed.
+    subject.replace(message);
+}
+
+/// The RD and CD that the client sent: rules have changed them for servers (RFC 1035 §4.1.1: RD "is copied into the response").
+fn restore_flags(message: &mut [u8], client_flags: u16) {
+    edit_header(message, |header| {
+        header.set_flags(with_their_flags(header.flags(), client_flags));
+    });
+}
+
+/// The OPT record of an answer of ours. A client without EDNS gets none, whatever rules have put into its query (RFC 6891 §7).
+fn own_opt(subject: &Subject) -> Option<OptFields> {
+    let edns = subject.parts.edns.filter(|_| !subject.marks.edns_added)?;
+    Some(OptFields {
+        payload_size: subject.own_payload_size?,
+        extended_rcode: 0,
+        dnssec_ok: edns.dnssec_ok,
+    })
 }

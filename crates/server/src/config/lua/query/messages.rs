@@ -156,7 +156,10 @@ fn content<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             // Its name may be another than the cache and the client expect.
             subject.skip_cache = true;
             match subject.replace(message) {
-                true => Ok(()),
+                true => {
+                    subject.composed = true;
+                    Ok(())
+                }
                 false => Err(wrong(format!(
                     "setContent: a DNS message with one question and at most {MESSAGE_MAX} bytes expected, got {length} bytes"
                 ))),

@@ -9,8 +9,9 @@ use super::question::Question;
 use super::subject::{Subject, with};
 use crate::backend::policy::{Choice, Circle, Policy};
 use crate::backend::pool::Pool;
-use crate::backend::server::Server;
+use crate::backend::server::{Server, ServerId};
 use crate::clock::Now;
+use crate::config::Config;
 use crate::config::spec::ServerKey;
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
@@ -35,7 +36,12 @@ impl LuaPolicy {
 }
 
 impl Chooser for LuaPolicy {
-    fn choose(&self, pool: &Pool, query: &Query<'_>, env: &Env<'_>) -> Option<usize> {
+    fn choose<'c>(
+        &self,
+        pool: &'c Pool,
+        query: &Query<'_>,
+        env: &Env<'c>,
+    ) -> Option<&'c Arc<Server>> {
         let state = env.config.lua.as_ref()?;
         let chosen = self
             .callback
@@ -45,14 +51,28 @@ impl Chooser for LuaPolicy {
                 let chosen = Subject::show(&object.subject, query, env, || {
                     function.call::<Value>((&servers.table, &object.value))
                 })?;
-                servers.place(&chosen)
+                servers.chosen(lua, &chosen)
             });
-        chosen.flatten().filter(|place| *place < pool.servers.len())
+        match chosen.flatten()? {
+            Chosen::Here(place) => pool.servers.get(place),
+            Chosen::Elsewhere(number) => {
+                let config: &'c Config = env.config;
+                config.servers.iter().find(|server| server.number == number)
+            }
+        }
     }
 
     fn name(&self) -> &str {
         &self.name
     }
+}
+
+/// Whom a function has chosen.
+enum Chosen {
+    /// By the place among the pool's servers.
+    Here(usize),
+    /// A server of another pool. The manual: `return leastOutstanding.policy(getPoolServers("numbered"), dq)`.
+    Elsewhere(ServerId),
 }
 
 /// The servers of a pool, as functions see them: made once for each pool and configuration.
@@ -92,8 +112,8 @@ impl Servers {
         })
     }
 
-    /// The place of what a function returned: since 2.1 a number counted from 1, before a Server; nil is nobody.
-    fn place(&self, chosen: &Value) -> mlua::Result<Option<usize>> {
+    /// By what a function returned: since 2.1 a number counted from 1, before a Server; nil is nobody.
+    fn chosen(&self, lua: &Lua, chosen: &Value) -> mlua::Result<Option<Chosen>> {
         let number = match chosen {
             Value::Nil => return Ok(None),
             Value::Integer(number) => *number,
@@ -101,18 +121,29 @@ impl Servers {
             server => {
                 let server: ServerObject =
                     object_in(server, "the number of a server in the table, or a Server")?;
-                return Ok(self.keys.iter().position(|key| *key == server.0));
+                return match self.keys.iter().position(|key| *key == server.0) {
+                    Some(place) => Ok(Some(Chosen::Here(place))),
+                    None => elsewhere(lua, server.0),
+                };
             }
         };
         let place = usize::try_from(number - 1).ok();
         match place.filter(|place| *place < self.keys.len()) {
-            Some(place) => Ok(Some(place)),
+            Some(place) => Ok(Some(Chosen::Here(place))),
             None => Err(wrong(format!(
                 "{number} is no server: there are {}, counted from 1",
                 self.keys.len()
             ))),
         }
     }
+}
+
+/// A server outside the pool; nobody when it is removed.
+fn elsewhere(lua: &Lua, key: ServerKey) -> mlua::Result<Option<Chosen>> {
+    let spec = spec(lua)?;
+    let entry = spec.servers.iter().find(|entry| entry.key == key);
+    let live = entry.and_then(|entry| entry.live.as_ref());
+    Ok(live.map(|live| Chosen::Elsewhere(live.number)))
 }
 
 fn key_of(lua: &Lua, server: &Arc<Server>) -> mlua::Result<ServerKey> {
@@ -176,6 +207,7 @@ pub(in super::super) fn run_built_in(
         chooser: None,
         position: Arc::clone(&built_in.position),
         hedging: Arc::default(),
+        subnets: Default::default(),
     };
     let mut choice = Choice {
         now: Now::read(),

@@ -1,6 +1,7 @@
 //! What `dq` and `dr` look at: a copy of a query or response, and of what was decided about it.
 
 use super::super::{place, wrong};
+use super::answers;
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::Tuning;
@@ -12,6 +13,7 @@ use crate::pipeline::subnet::{SubnetTuning, SubnetWishes};
 use mlua::Lua;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use wire::answer::truncate_response;
 use wire::message::{Header, QueryParts, parse_query, parse_response};
 use wire::name::Name;
 
@@ -25,8 +27,14 @@ pub(super) struct Subject {
     pub(super) message: Vec<u8>,
     /// The message is not the one that came.
     changed: bool,
+    /// The message was an answer before the call.
+    was_answer: bool,
+    /// The call has made the whole message, or an answer with records of its own: it is sent as it is.
+    pub(super) composed: bool,
     /// Where its parts are.
     pub(super) parts: QueryParts,
+    /// The header's second word as the client sent it.
+    pub(super) client_flags: u16,
     /// Where the client is.
     pub(super) client: SocketAddr,
     pub(super) destination: SocketAddr,
@@ -114,6 +122,8 @@ impl Subject {
             live: false,
             message: Vec::new(),
             changed: false,
+            was_answer: false,
+            composed: false,
             parts: QueryParts {
                 qname_length: 1,
                 labels: 0,
@@ -123,6 +133,7 @@ impl Subject {
                 end: 0,
                 edns: None,
             },
+            client_flags: 0,
             client: nobody,
             destination: nobody,
             protocol: Protocol::Udp,
@@ -183,7 +194,10 @@ impl Subject {
         self.message.clear();
         self.message.extend_from_slice(query.bytes());
         self.changed = false;
+        self.was_answer = query.header().qr();
+        self.composed = false;
         self.parts = query.parts;
+        self.client_flags = query.client_flags;
         self.client = query.client;
         self.destination = query.destination;
         self.protocol = query.protocol;
@@ -198,6 +212,9 @@ impl Subject {
 
     fn unload(&mut self, query: &mut Query<'_>) {
         self.live = false;
+        if self.header().qr() && !self.was_answer && !self.composed {
+            answers::from_header(self);
+        }
         query.pool = self.pool;
         query.skip_cache = self.skip_cache;
         query.marks = self.marks;
@@ -247,6 +264,15 @@ impl Subject {
         extras
             .map(|extras| extras.subnet.clone())
             .unwrap_or_default()
+    }
+
+    /// Takes all records but the OPT record out of the response, and sets TC.
+    pub(super) fn truncate(&mut self) {
+        let mut message = self.message.clone();
+        let length = message.len();
+        let left = truncate_response(&mut message, length);
+        message.truncate(left);
+        self.replace(message);
     }
 
     /// Takes `message` in place of the one there is. False, and nothing has changed: it is no DNS message with one

@@ -192,6 +192,28 @@ fn answers_are_spoofed() {
     }
 }
 
+/// The manual's form, a table, and the one before, by position.
+#[test]
+fn service_bindings_are_made_either_way() {
+    let made = |parameters: &str| {
+        let mut scene = scene(&format!(
+            "addAction(AllRule(), SpoofSVCAction({{newSVCRecordParameters({parameters})}}))"
+        ));
+        records(&answer(&mut scene, &query("www.example.", qtype::HTTPS)))
+    };
+    let by_position = made(
+        "1, 'dot.example.', {3, 7, 1}, {'dot'}, true, 853, 'e', {'192.0.2.1', '192.0.2.2'}, {'2001:db8::1'}, {['7']='/q'}",
+    );
+    // The binding, and its hints.
+    assert_eq!(by_position.len(), 4);
+    let by_name = made(
+        "1, 'dot.example.', {mandatory={'port', 'key7', 1}, alpn={'dot'}, noDefaultAlpn=true, port=853, ipv4hint={'192.0.2.1', newCA('192.0.2.2')}, ipv6hint={'2001:db8::1'}, ech='e', key7='/q'}",
+    );
+    assert_eq!(by_name, by_position);
+    assert_eq!(made("1, '.'"), made("1, '.', {}, {}"));
+    assert_eq!(made("1, '.', {}"), made("1, '.', {}, {}"));
+}
+
 #[test]
 fn a_negative_answer_has_its_soa() {
     let answer = answer_by(
@@ -203,6 +225,86 @@ fn a_negative_answer_has_its_soa() {
     };
     assert_eq!((*rtype, *ttl), (qtype::SOA, 300));
     assert!(data.ends_with(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5]));
+}
+
+/// The manual, "EDNS on Self-generated answers", says so of "returning a response from Lua" too.
+#[test]
+fn a_query_that_a_function_makes_an_answer_has_our_opt_record_alone() {
+    let answer_after = |rules: &str, message: &[u8]| {
+        let mut scene = scene(&format!(
+            "{rules} addAction(AllRule(), LuaAction(function(dq) dq.dh:setQR(true) dq.rcode = DNSRCode.REFUSED return DNSAction.HeaderModify end))"
+        ));
+        let answer = answer(&mut scene, message);
+        assert_eq!(errors(&scene), 0, "{rules}");
+        assert_eq!(answer[2..4], [0x81, 0x05], "{rules}");
+        answer
+    };
+    let plain = query("www.example.", qtype::A);
+    let mut message = query_with_edns("www.example.", qtype::A, Some(4_096));
+    let opt = plain.len();
+    // DO, an option, and what trails.
+    (message[opt + 7], message[opt + 10]) = (0x80, 6);
+    message.extend_from_slice(b"\xfd\xe9\x00\x02abtail");
+    let ours = b"\x00\x00\x29\x04\xd0\x00\x00\x80\x00\x00\x00";
+    for rules in [
+        "",
+        "addAction(AllRule(), SetNoRecurseAction())",
+        "addAction(AllRule(), LuaAction(function(dq) dq.dh:setCD(true) return DNSAction.None end))",
+    ] {
+        let answer = answer_after(rules, &message);
+        assert_eq!(answer[4..12], [0, 1, 0, 0, 0, 0, 0, 1], "{rules}");
+        assert_eq!(answer[12..opt], plain[12..], "{rules}");
+        assert_eq!(answer[opt..], ours[..], "{rules}");
+    }
+    for (rules, message) in [
+        ("setAddEDNSToSelfGeneratedResponses(false)", &message),
+        (
+            "addAction(AllRule(), SetEDNSOptionAction(65001, 'ab'))",
+            &plain,
+        ),
+    ] {
+        assert_eq!(answer_after(rules, message)[4..], plain[4..], "{rules}");
+    }
+}
+
+#[test]
+fn what_a_function_composes_is_sent_as_it_is() {
+    let composed = r"dq:setContent('\18\52\129\128\0\1\0\1\0\0\0\0\1a\0\0\16\0\1\192\12\0\16\0\1\0\0\0\60\0\2\1x') return DNSAction.HeaderModify";
+    let answer = answer_by(composed);
+    assert_eq!(records(&answer), [(qtype::TXT, 60, b"\x01x".to_vec())]);
+    let answer =
+        answer_by("dq:spoof(newCA('192.0.2.1')) dq.dh:setAA(true) return DNSAction.HeaderModify");
+    assert_eq!(answer[2..4], [0x85, 0x80]);
+    assert_eq!(records(&answer), [(qtype::A, 60, vec![192, 0, 2, 1])]);
+}
+
+#[test]
+fn a_spoofed_answer_is_for_the_client_as_it_asked() {
+    let answer = answer_by(
+        "dq:setEDNSOption(65001, 'ab') dq.dh:setRD(false) dq.dh:setCD(true) dq:spoof(newCA('192.0.2.1')) return DNSAction.Allow",
+    );
+    assert_eq!(answer[2..4], [0x81, 0x80]);
+    assert_eq!(records(&answer), [(qtype::A, 60, vec![192, 0, 2, 1])]);
+}
+
+#[test]
+fn extended_errors_are_for_clients_that_know_edns() {
+    let refusing = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))";
+    for text in [
+        format!(
+            "addAction(AllRule(), LuaAction(function(dq) dq:setExtendedDNSError(15, 'no') return DNSAction.None end)) {refusing}"
+        ),
+        format!(
+            "addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) dr:setExtendedDNSError(15, 'no') return DNSResponseAction.None end)) {refusing}"
+        ),
+    ] {
+        let mut scene = scene(&text);
+        let plain = query("www.example.", qtype::A);
+        assert_eq!(answer(&mut scene, &plain).len(), plain.len(), "{text}");
+        let edns = query_with_edns("www.example.", qtype::A, Some(1_232));
+        assert_eq!(answer(&mut scene, &edns).len(), edns.len() + 8, "{text}");
+        assert_eq!(errors(&scene), 0, "{text}");
+    }
 }
 
 #[test]
@@ -400,6 +502,14 @@ fn functions_on_responses() {
         answer_after("assert(dr:changeName(newDNSName('b.'))) return DNSResponseAction.Allow");
     assert_eq!(renamed[12..15], *b"\x01b\x00");
     assert_eq!(ttls(&renamed), [60, 60]);
+    let cut = answer_after("return DNSResponseAction.Truncate");
+    assert_eq!((cut[2] & 2, records(&cut).len()), (2, 0));
+    let mut over_tcp = scene(&format!(
+        "{spoofs} addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function() return DNSResponseAction.Truncate end))"
+    ));
+    over_tcp.protocol = Protocol::Tcp;
+    let whole = answer(&mut over_tcp, &query("www.example.", qtype::A));
+    assert_eq!((whole[2] & 2, records(&whole).len()), (0, 2));
     let mut erring = scene(&format!(
         "{spoofs} addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) assert(dr:restart() == false) end))"
     ));
@@ -467,13 +577,36 @@ fn policies_return_a_place_or_a_server() {
             let chooser = pool.chooser.as_ref().unwrap();
             assert_eq!(chooser.name(), "mine");
             let chosen = scene.examine(&query("www.example.", qtype::A), |query, env| {
-                [(); 2].map(|()| chooser.choose(pool, query, env))
+                [(); 2].map(|()| {
+                    let chosen = chooser.choose(pool, query, env)?;
+                    let mut servers = pool.servers.iter();
+                    servers.position(|server| Arc::ptr_eq(server, chosen))
+                })
             });
             assert_eq!(chosen[0], expected, "{set} {body}");
             if !body.contains("roundrobin") {
                 assert_eq!(chosen[1], expected, "{set} {body}");
             }
         }
+    }
+}
+
+/// The manual's example: `return leastOutstanding.policy(getPoolServers("numbered"), dq)`.
+#[test]
+fn a_policy_may_return_a_server_of_another_pool() {
+    for body in [
+        "return leastOutstanding.policy(getPoolServers('numbered'), dq)",
+        "return getPoolServers('numbered')[1]",
+    ] {
+        let mut scene = scene(&format!(
+            "newServer({{address='192.0.2.2', healthCheckMode='up'}}) newServer({{address='192.0.2.3', pool='numbered', healthCheckMode='up'}}) setServerPolicyLua('mine', function(servers, dq) {body} end)"
+        ));
+        let number = scene.config.servers[1].number;
+        let picked = scene.examine(&query("www.example.", qtype::A), |query, env| {
+            crate::pipeline::route::pick(query, env).map(|picked| picked.server.number)
+        });
+        assert_eq!(picked, Some(number), "{body}");
+        assert_eq!(errors(&scene), 0, "{body}");
     }
 }
 

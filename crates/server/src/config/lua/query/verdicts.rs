@@ -13,6 +13,7 @@ use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome
 use crate::pipeline::rules::{Action, Outcome, Selector};
 use crate::pipeline::{Env, respond};
 use mlua::{Lua, LuaString, Value};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::time::Duration;
 use wire::codes::rcode;
@@ -152,12 +153,13 @@ fn packet(subject: &mut Subject, octets: &[u8]) -> mlua::Result<()> {
         // QR.
         message[2] |= 0x80;
     }
-    match subject.replace(message) {
-        true => Ok(()),
-        false => Err(wrong(
+    if !subject.replace(message) {
+        return Err(wrong(
             "SpoofPacket: a DNS message with the question expected",
-        )),
+        ));
     }
+    subject.composed = true;
+    Ok(())
 }
 
 fn milliseconds(text: &str) -> mlua::Result<Duration> {
@@ -271,6 +273,24 @@ fn outcome(
             Ok(ResponseOutcome::Allow)
         }
         5 => Ok(ResponseOutcome::Continue),
+        6 => truncate(subject),
         other => Err(wrong(format!("{other} is not a DNSResponseAction"))),
     }
+}
+
+/// "truncate the response, removing all records from the answer, authority and additional sections if any", as
+/// TCResponseAction does: over TCP nothing is cut.
+fn truncate(subject: &Shared) -> mlua::Result<ResponseOutcome> {
+    let cut = Cell::new(false);
+    Subject::change(subject, &|subject| {
+        cut.set(subject.protocol == Protocol::Udp);
+        if cut.get() {
+            subject.truncate();
+        }
+        Ok(())
+    })?;
+    Ok(match cut.get() {
+        true => ResponseOutcome::Allow,
+        false => ResponseOutcome::Continue,
+    })
 }

@@ -122,6 +122,8 @@ impl Action for TCAction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::rules::actions::pass::{SetDisableValidationAction, SetNoRecurseAction};
+    use crate::pipeline::rules::actions::remember::SetEDNSOptionAction;
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
     use wire::codes::{qtype, rcode};
@@ -175,6 +177,47 @@ mod tests {
         };
         assert_eq!(answer.len(), edns.len() - 11);
         assert_eq!(answer[10..12], [0, 0]);
+    }
+
+    /// The answer of `action` to a query without EDNS to which `first` has done something.
+    fn answered_after(first: impl Action + 'static, action: impl Action + 'static) -> Vec<u8> {
+        let mut scene = Scene::with_rule(AllRule, first);
+        scene.add_rule(AllRule, action);
+        match scene.ask(&query("a.", qtype::A)) {
+            Reply::Answer(answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_opt_record_of_a_rule_is_not_answered() {
+        let option = || SetEDNSOptionAction {
+            code: 65_001,
+            value: Box::from(*b"abc"),
+        };
+        let badvers = ERCodeAction::with_flags(rcode::BADVERS, AnswerFlags::default());
+        for (answer, flags) in [
+            (answered_after(option(), RCodeAction::new(5)), [0x81, 0x85]),
+            (answered_after(option(), badvers), [0x81, 0x82]),
+            (answered_after(option(), TCAction), [0x83, 0x80]),
+        ] {
+            assert_eq!(answer[2..4], flags);
+            assert_eq!(answer[4..], query("a.", qtype::A)[4..]);
+        }
+    }
+
+    #[test]
+    fn rd_and_cd_are_the_clients_and_ra_is_its_rd() {
+        let answer = answered_after(SetNoRecurseAction, RCodeAction::new(5));
+        assert_eq!(answer[2..4], [0x81, 0x85]);
+        let answer = answered_after(SetDisableValidationAction, TCAction);
+        assert_eq!(answer[2..4], [0x83, 0x80]);
+        let flags = AnswerFlags {
+            ra: Some(false),
+            ..AnswerFlags::default()
+        };
+        let answer = answered_after(SetNoRecurseAction, RCodeAction::with_flags(5, flags));
+        assert_eq!(answer[2..4], [0x81, 0x05]);
     }
 
     #[test]

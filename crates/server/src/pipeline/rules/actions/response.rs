@@ -50,16 +50,19 @@ impl ResponseAction for SetSkipCacheResponseAction {
     }
 }
 
-/// `TCResponseAction()`: takes the records out and sets TC, so that a UDP client asks again over TCP.
+/// `TCResponseAction()`: takes the records out and sets TC, so that a UDP client asks again over TCP. "truncate the response,
+/// removing all records from the answer, authority and additional sections if any": no further rule then.
 pub struct TCResponseAction;
 
 impl ResponseAction for TCResponseAction {
     fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
         let view = &mut response.view;
-        if view.protocol == Protocol::Udp {
-            view.length = wire::answer::truncate_response(view.message, view.length);
+        if view.protocol != Protocol::Udp {
+            return ResponseOutcome::Continue;
         }
-        ResponseOutcome::Continue
+        view.length = wire::answer::truncate_response(view.message, view.length);
+        find_parts(view);
+        ResponseOutcome::Allow
     }
 
     fn describe(&self) -> String {
@@ -216,14 +219,19 @@ impl ResponseAction for ClearRecordTypesResponseAction {
             // Less well compressed it may have no room: then the client asks again over TCP.
             None => view.length = wire::answer::truncate_response(view.message, view.length),
         }
-        if let Ok(parts) = parse_response(view.bytes()) {
-            (view.parts.edns, view.parts.end) = (parts.edns, parts.end);
-        }
+        find_parts(view);
         ResponseOutcome::Continue
     }
 
     fn describe(&self) -> String {
         "clear record types".to_owned()
+    }
+}
+
+/// Looks where the OPT record and the end are after records were taken out.
+fn find_parts(view: &mut Query<'_>) {
+    if let Ok(parts) = parse_response(view.bytes()) {
+        (view.parts.edns, view.parts.end) = (parts.edns, parts.end);
     }
 }
 

@@ -1,0 +1,97 @@
+//! Which primary is asked, over what, and who waits for it.
+
+use crate::daemon::{Millrace, asked, until};
+use crate::faults::good;
+use crate::primary::{Datagrams, Primary, Script};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+use testnet::loopback::own_port;
+use wire::codes::qtype;
+
+#[test]
+fn a_primary_that_is_stuck_neither_hides_a_newer_version_nor_confirms_it() {
+    let (stuck, other) = (Primary::start(good(5)), Primary::start(good(5)));
+    let address = |primary: &Primary| format!("127.0.0.1:{}", primary.port);
+    let (first, second) = (address(&stuck), address(&other));
+    let zone = format!("primaries={{'{first}', '{second}'}}");
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    let reload = || ours.command(&["zone", "reload"]);
+    let said = reload();
+    let expected = format!("serial 5 is confirmed by {first}");
+    assert!(said.contains(&expected), "{said}");
+    other.follow(good(6));
+    let said = reload();
+    let expected = format!("serial 6 came by AXFR from {second}");
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(asked(ours.port), Some(6));
+    let behind = format!("{first}: it has serial 5, which does not confirm 6");
+    let said = reload();
+    let expected = format!("serial 6 is confirmed by {second}; {behind}");
+    assert!(said.contains(&expected), "{said}");
+    other.follow(good(4));
+    let said = reload();
+    let expected = format!("not refreshed: {behind}; {second}: it has serial 4");
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(asked(ours.port), Some(6));
+}
+
+#[test]
+fn a_primary_that_is_of_no_use_over_udp_is_asked_over_tcp() {
+    let primary = Primary::start(good(5));
+    let address = format!("127.0.0.1:{}", primary.port);
+    let zone = format!("primaries={{{{address='{address}', key='k.', source='127.0.0.1'}}}}");
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    for datagrams in [Datagrams::Truncated, Datagrams::Silence] {
+        primary.asked();
+        primary.follow(Script {
+            datagrams,
+            ..good(5)
+        });
+        let said = ours.command(&["zone", "reload"]);
+        let expected = format!("serial 5 is confirmed by {address}");
+        assert!(said.contains(&expected), "{said}");
+        assert_eq!(primary.asked(), [qtype::SOA], "{said}");
+    }
+}
+
+/// Zones whose primary says nothing: more than are transferred at a time.
+const DEAD: usize = 20;
+
+#[test]
+fn zones_whose_primary_is_dead_do_not_hold_up_the_others() {
+    let primary = Primary::start(good(5));
+    let silent = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let zone = format!("primaries='127.0.0.1:{}'", primary.port);
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    let names: Vec<String> = (0..DEAD).map(|number| format!("z{number}.")).collect();
+    let line = |name: &String| {
+        format!("millrace.addZone{{name='{name}', file='zone', primaries='127.0.0.1:{port}'}}\n")
+    };
+    let lines: String = names.iter().map(line).collect();
+    ours.configure_after(&lines, &zone);
+    ours.command(&["reload"]);
+    primary.follow(good(6));
+    let words: Vec<&str> = ["zone", "reload"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str))
+        .collect();
+    let (ours, words) = (&ours, &words);
+    thread::scope(|scope| {
+        scope.spawn(|| ours.command(words));
+        let asking = || {
+            let status = ours.command(&["zone", "status"]);
+            status.matches("asking primaries").count()
+        };
+        until(|| asking() == DEAD, || ours.log());
+        let start = Instant::now();
+        let said = ours.command(&["zone", "reload", "example.com."]);
+        assert!(said.contains("serial 6 came by AXFR"), "{said}");
+        // What is silent is asked for seven seconds.
+        assert!(start.elapsed() < Duration::from_secs(4), "{said}");
+    });
+}
