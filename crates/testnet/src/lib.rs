@@ -29,6 +29,7 @@ pub mod namespace;
 pub mod process;
 pub mod resolvers;
 pub mod scenario;
+mod signals;
 pub mod sniffer;
 pub mod soak;
 pub mod subject;

@@ -3,16 +3,15 @@
 
 mod ground;
 mod queries;
-mod signals;
 
 use std::net::SocketAddr;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use ground::{Ground, Role};
-use signals::Signals;
 
 use crate::process::Process;
+use crate::signals::Signals;
 use crate::subject::{Subject, SubjectKind};
 use crate::{During, Failure, Outcome};
 

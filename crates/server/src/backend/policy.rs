@@ -6,6 +6,7 @@
 use super::pool::Pool;
 use super::server::Server;
 use crate::clock::Now;
+use crate::pipeline::extras::Tags;
 use crate::random::Random;
 use rapidhash::v3::rapidhash_v3;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +28,7 @@ pub enum Policy {
     WHashed,
     /// The same, and a server more or less moves few names to another.
     CHashed,
-    /// As wrandom among those of the lowest order that are up.
+    /// As wrandom among those of the lowest order that are up and were not asked yet: the query has no tag that names them.
     OrderedWrandUntag,
     /// Several at once; the first good answer is the client's. Ours, as hedge: see [`super::several`].
     Race {
@@ -58,6 +59,8 @@ pub struct Choice<'q> {
     pub tuning: &'q PolicyTuning,
     /// The name asked for.
     pub name: Name<'q>,
+    /// The query's tags, if it has any.
+    pub tags: Option<&'q Tags>,
 }
 
 impl Policy {
@@ -101,13 +104,10 @@ impl Policy {
             }
             Policy::FirstAvailable => first_available(pool, choice.now),
             Policy::RoundRobin => round_robin(pool, choice.tuning),
-            Policy::WRandom => wrandom(pool, choice, i32::MAX),
+            Policy::WRandom => wrandom(pool, choice),
             Policy::WHashed => whashed(pool, choice),
             Policy::CHashed => chashed(pool, choice),
-            Policy::OrderedWrandUntag => {
-                let order = up(pool).map(|server| server.options.order).min()?;
-                wrandom(pool, choice, order)
-            }
+            Policy::OrderedWrandUntag => ordered_wrand_untag(pool, choice),
         }
     }
 }
@@ -147,9 +147,11 @@ fn round_robin<'p>(pool: &'p Pool, tuning: &PolicyTuning) -> Option<&'p Arc<Serv
 
 /// The servers that a weighted policy chooses from: up, of an order of at most `order`, and with bounded loads none that
 /// has more queries in flight than its share times the factor.
-struct Candidates<'p> {
+struct Candidates<'p, 'q> {
     pool: &'p Pool,
     order: i32,
+    /// Those that these name are none.
+    tags: Option<&'q Tags>,
     bound: Option<Bound>,
 }
 
@@ -194,11 +196,11 @@ fn outstanding(server: &Server) -> u64 {
     server.outstanding.get().max(0) as u64
 }
 
-impl<'p> Candidates<'p> {
+impl<'p> Candidates<'p, '_> {
     fn iter(&self) -> impl Iterator<Item = &'p Arc<Server>> {
-        let (order, bound) = (self.order, self.bound);
+        let (order, tags, bound) = (self.order, self.tags, self.bound);
         up(self.pool)
-            .filter(move |server| server.options.order <= order)
+            .filter(move |server| server.options.order <= order && !is_tagged(tags, server))
             .filter(move |server| bound.is_none_or(|bound| bound.allows(server)))
     }
 
@@ -220,16 +222,40 @@ impl<'p> Candidates<'p> {
     }
 }
 
-fn wrandom<'p>(pool: &'p Pool, choice: &mut Choice<'_>, order: i32) -> Option<&'p Arc<Server>> {
-    let bound = Bound::of(pool, choice.tuning.weighted_balancing_factor);
-    let candidates = Candidates { pool, order, bound };
+fn wrandom<'p>(pool: &'p Pool, choice: &mut Choice<'_>) -> Option<&'p Arc<Server>> {
+    let candidates = Candidates {
+        pool,
+        order: i32::MAX,
+        tags: None,
+        bound: Bound::of(pool, choice.tuning.weighted_balancing_factor),
+    };
     candidates.weighted(|total| u64::from(choice.random.next_u32()) % total)
+}
+
+/// "filter out server(s) that were tagged with key string of Server:getNameWithAddr in the query that was set by
+/// DNSQuestion:setTag": so a query that is restarted goes to another one.
+fn ordered_wrand_untag<'p>(pool: &'p Pool, choice: &mut Choice<'_>) -> Option<&'p Arc<Server>> {
+    let tags = choice.tags;
+    let left = up(pool).filter(|server| !is_tagged(tags, server));
+    let candidates = Candidates {
+        pool,
+        order: left.map(|server| server.options.order).min()?,
+        tags,
+        bound: Bound::of(pool, choice.tuning.weighted_balancing_factor),
+    };
+    candidates.weighted(|total| u64::from(choice.random.next_u32()) % total)
+}
+
+/// Whether a tag names this server.
+fn is_tagged(tags: Option<&Tags>, server: &Server) -> bool {
+    tags.is_some_and(|tags| tags.contains_key(server.name_with_address().as_bytes()))
 }
 
 fn whashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
     let candidates = Candidates {
         pool,
         order: i32::MAX,
+        tags: None,
         bound: Bound::of(pool, choice.tuning.weighted_balancing_factor),
     };
     candidates.weighted(|total| name_hash(choice) % total)
@@ -352,12 +378,23 @@ mod tests {
 
     /// The number of the server that is asked for `name`.
     fn ask(pool: &Pool, name: &str, tuning: &PolicyTuning, random: &mut Random) -> Option<u32> {
+        ask_tagged(pool, name, tuning, random, None)
+    }
+
+    fn ask_tagged(
+        pool: &Pool,
+        name: &str,
+        tuning: &PolicyTuning,
+        random: &mut Random,
+        tags: Option<&Tags>,
+    ) -> Option<u32> {
         let name: wire::name::NameBuf = name.parse().expect("a name");
         let mut choice = Choice {
             now: Now(1),
             random,
             tuning,
             name: name.as_name(),
+            tags,
         };
         let server = pool.policy.choose(pool, &mut choice)?;
         Some(server.number.0)
@@ -525,5 +562,20 @@ mod tests {
         down(&pool, 0);
         down(&pool, 1);
         assert_eq!(first(&pool), Some(2));
+    }
+
+    #[test]
+    fn ordered_wrand_untag_asks_none_twice() {
+        let pool = pool(Policy::OrderedWrandUntag, &[(1, 1), (1, 1), (2, 9)]);
+        let (mut tags, mut random) = (Tags::new(), Random::from_seed(3));
+        let mut asked = Vec::new();
+        while let Some(server) = ask_tagged(&pool, "a.", &tuning(), &mut random, Some(&tags)) {
+            let tagged = &pool.servers[server as usize];
+            let key = tagged.name_with_address().into_bytes();
+            tags.insert(key.into(), Box::default());
+            asked.push(server);
+        }
+        asked[..2].sort_unstable();
+        assert_eq!(asked, [0, 1, 2]);
     }
 }

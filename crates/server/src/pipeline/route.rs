@@ -52,6 +52,7 @@ pub fn pick<'c>(query: &Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
         random: env.random,
         tuning: &config.tuning.policies,
         name: query.name(),
+        tags: query.extras.as_ref().map(|extras| &extras.tags),
     };
     pool.policy.choose(pool, &mut choice).map(picked)
 }

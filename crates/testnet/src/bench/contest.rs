@@ -17,6 +17,7 @@ use super::record::{Missing, Record};
 use super::stage::{Cpus, Places, Running, Stage, named};
 use super::witness::{Seen, Witness};
 use super::zones::{self, Expected};
+use crate::signals::Signals;
 use crate::{Failure, Outcome};
 
 /// How a run is made.
@@ -129,9 +130,9 @@ impl<'c> Contest<'c> {
         })
     }
 
-    /// Measures everything; `see` gets each record as it comes, and what could not be measured. A contender that fails twice,
-    /// or before anything was measured of it, is left out from then on.
-    pub(super) fn run(mut self, mut see: impl FnMut(Result<Record, Missing>)) {
+    /// Measures everything, until a signal comes; `see` gets each record as it comes, and what could not be measured. A
+    /// contender that fails twice, or before anything was measured of it, is left out from then on.
+    pub(super) fn run(mut self, signals: &Signals, mut see: impl FnMut(Result<Record, Missing>)) {
         let mut failures: BTreeMap<String, u32> = BTreeMap::new();
         let mut measured: BTreeSet<String> = BTreeSet::new();
         for &measure in &self.scenario.measures {
@@ -146,7 +147,12 @@ impl<'c> Contest<'c> {
                     if failed > u32::from(measured.contains(name)) {
                         continue;
                     }
-                    match self.measure(contender, measure, repeat) {
+                    let measured_now = self.measure(contender, measure, repeat);
+                    // What a signal has cut short, Ctrl-C its generator for example, is no figure.
+                    if signals.came(Duration::ZERO) {
+                        return;
+                    }
+                    match measured_now {
                         Ok(record) => {
                             measured.insert(name.clone());
                             if measure == Measure::R99 {

@@ -24,6 +24,7 @@ mod zones;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use contest::{Contest, Settings};
 use plan::{Library, Scenario};
@@ -31,6 +32,7 @@ use record::{Machine, Missing, Record};
 use results::Results;
 use stage::{Cpus, Places};
 
+use crate::signals::Signals;
 use crate::{Failure, Outcome};
 
 const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
@@ -233,10 +235,11 @@ fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outc
         records: Vec::new(),
         missing: Vec::new(),
     };
+    let signals = Signals::take()?;
     for scenario in scenarios {
         println!("{}: {}", scenario.name, scenario.title);
         match Contest::prepare(scenario, library, settings) {
-            Ok(contest) => contest.run(|outcome| results.see(outcome)),
+            Ok(contest) => contest.run(&signals, |outcome| results.see(outcome)),
             Err(failure) => results.see(Err(Missing {
                 scenario: scenario.name.clone(),
                 contender: String::new(),
@@ -247,6 +250,12 @@ fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outc
         results.write(&command.results, scenarios)?;
         for line in report::latency::summary(&results, scenario) {
             println!("  {line}");
+        }
+        if signals.came(Duration::ZERO) {
+            return Err(Failure::new(format!(
+                "stopped by a signal; what was measured before is in {}",
+                command.results.display()
+            )));
         }
     }
     println!("results are in {}", command.results.display());

@@ -660,7 +660,8 @@ proptest! {
             let mut parser = Parser::from_ref(octets);
             let theirs = ZoneRecordData::<&[u8], ParsedName<&[u8]>>::parse_rdata(Rtype::from_int(kind), &mut parser);
             let theirs = theirs.map_err(|error| TestCaseError::fail(format!("{kind}: {error}")))?.unwrap();
-            let text = theirs.to_string();
+            // IANA writes NSAP-PTR, domain does not.
+            let text = theirs.to_string().replace("NSAPPTR", "NSAP-PTR");
             let ours = parse(kind, &text, Name::ROOT);
             prop_assert_eq!(ours.as_deref(), Ok(octets), "{} {}", kind, text);
         }

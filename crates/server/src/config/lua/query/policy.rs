@@ -181,7 +181,10 @@ pub(in super::super) fn run_built_in(
     dq: &AnyUserData,
 ) -> mlua::Result<Option<ServerObject>> {
     let question = dq.borrow::<Question>()?;
-    let name = with(lua, &*question, |subject| Ok(NameBuf::from(subject.name())))?;
+    let (name, tags) = with(lua, &*question, |subject| {
+        let tags = subject.extras.as_ref().map(|extras| extras.tags.clone());
+        Ok((NameBuf::from(subject.name()), tags))
+    })?;
     let (live, tuning) = {
         let spec = spec(lua)?;
         let live: Vec<_> = servers
@@ -214,6 +217,7 @@ pub(in super::super) fn run_built_in(
         random: &mut built_in.random,
         tuning: &tuning,
         name: name.as_name(),
+        tags: tags.as_ref(),
     };
     let chosen = policy.choose(&pool, &mut choice);
     let place = chosen.and_then(|chosen| {

@@ -11,13 +11,13 @@ use crate::process::Process;
 use crate::{During, Failure, Outcome};
 
 /// SIGINT and SIGTERM, taken from their default action for the rest of the process's life.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     descriptor: SignalFd,
 }
 
 impl Signals {
     /// Blocks them for this thread and those it starts; children need `sys::unblock_signals`.
-    pub(super) fn take() -> Outcome<Self> {
+    pub(crate) fn take() -> Outcome<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
@@ -28,7 +28,7 @@ impl Signals {
     }
 
     /// True if one has come, waiting for at most `limit`. It stays to be seen again.
-    pub(super) fn came(&self, limit: Duration) -> bool {
+    pub(crate) fn came(&self, limit: Duration) -> bool {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         poll(
             &mut [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)],
@@ -38,7 +38,7 @@ impl Signals {
     }
 
     /// Waits for a signal; the end of one of the processes before it is a failure.
-    pub(super) fn await_stop(&self, processes: &mut [&mut Process]) -> Outcome<()> {
+    pub(crate) fn await_stop(&self, processes: &mut [&mut Process]) -> Outcome<()> {
         let mut descriptors = vec![PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
         descriptors.extend(
             processes
