@@ -1,12 +1,12 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units simulation tests models scenarios offload dialect fuzz kernels packaging once)
+stages=(format lints style build units simulation tests models scenarios offload dialect minute fuzz kernels packaging once)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
 stage_style() { cargo run --quiet --package xtask -- tidy; }
 # The programs that later stages start, optimised: scenarios and faults count time.
-stage_build() { cargo build --quiet --profile quick --package millrace --package testnet; }
+stage_build() { cargo build --quiet --profile quick --package millrace --package testnet --package floodgate; }
 # --show-output: a test that skips itself says so on its output, which would stay hidden otherwise.
 stage_units() {
     cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
@@ -28,6 +28,8 @@ stage_models() {
 }
 stage_scenarios() { target/quick/lab scenarios; }
 stage_offload() { target/quick/lab scenarios --door xdp --offload; }
+# A minute of what stage soak does for longer; always the same faults, so that what fails is the change.
+stage_minute() { target/quick/lab soak --seconds 60 --seed 1; }
 # F40 in small, by hand: `./dev test soak`; SOAK_SECONDS=60 is shorter, SOAK_SEED repeats one.
 stage_soak() {
     cargo build --quiet --profile quick --package millrace --package testnet --package floodgate &&
