@@ -27,6 +27,29 @@ fn other_program(lab: &testnet::lab::Lab) -> Program {
     attached.expect("the namespace").expect("a program")
 }
 
+/// The same in place of ours, which is taken off. The daemon may be faster with putting it back.
+fn other_program_for_ours(rig: &Rig) -> Program {
+    let load = || {
+        let nic = Nic::by_name("enp1s0")?;
+        let mut program = Program::load()?;
+        for _ in 0..TRIES {
+            detach_ours(rig);
+            match program.attach(nic.index, AttachMode::Auto) {
+                Ok(_) => return Ok(program),
+                Err(_) => rig.is_served_over_xdp(ADDRESS, "enp1s0"),
+            }
+        }
+        Err(xsk::Error::Invalid(format!(
+            "ours was back {TRIES} times before another one could be there"
+        )))
+    };
+    let attached = rig.lab.server().run(load);
+    attached.expect("the namespace").expect("a program")
+}
+
+/// How often another program may come too late.
+const TRIES: u32 = 5;
+
 #[test]
 fn a_program_that_was_there_first_is_left_alone_until_it_goes() {
     let Some(lab) = Rig::lab("first", Topology::TwoInterfaces) else {
@@ -54,13 +77,12 @@ fn ours_taken_off_comes_back_and_anothers_is_left_alone() {
     rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
     rig.says("enp1s0: our program was taken off it: kernel sockets serve");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
-    detach_ours(&rig);
-    let other = other_program(&rig.lab);
+    let other = other_program_for_ours(&rig);
     rig.says("another XDP program is there");
     rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
     drop(other);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
-    assert_eq!(rig.changes("program-gone"), 2.0);
+    assert!(rig.changes("program-gone") >= 2.0);
     rig.server.stop().expect("a good end");
 }
 
