@@ -1,5 +1,6 @@
 //! Actions after which the query goes on, changed or not.
 
+use super::response::find_parts;
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
@@ -40,6 +41,8 @@ impl Action for ContinueAction {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
         if let Outcome::Answer(length) = self.0.act(query, env) {
             query.length = length;
+            // Further rules find an answer here, not the query that was longer.
+            find_parts(query);
         }
         Outcome::Continue
     }
@@ -106,7 +109,7 @@ mod tests {
     use crate::pipeline::rules::actions::limit::DropAction;
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::rules::selectors::message::RDRule;
-    use crate::pipeline::scene::{Reply, Scene, query};
+    use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
     use wire::codes::qtype;
 
     #[test]
@@ -136,6 +139,33 @@ mod tests {
         assert_eq!(scene.config.rules[2].matches.sum(), 1);
         let text = scene.config.rules[0].action.describe();
         assert_eq!(text, "continue after: drop");
+    }
+
+    /// A query with a long option, which the answer that ContinueAction left behind has not: whoever looks for the query's end
+    /// in it would be far behind the answer's.
+    #[test]
+    fn continue_leaves_an_answer_whose_end_is_known() {
+        struct Look;
+        impl Action for Look {
+            fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+                assert_eq!(usize::from(query.parts.end), query.length);
+                assert!(query.knows_edns());
+                Outcome::Continue
+            }
+
+            fn describe(&self) -> String {
+                String::new()
+            }
+        }
+        let mut message = query_with_edns("a.", qtype::A, Some(1_232));
+        let at = message.len() - 2;
+        message[at..].copy_from_slice(&304_u16.to_be_bytes());
+        message.extend([0xfd, 0xe9, 1, 44]);
+        message.extend([7; 300]);
+        let refused = Arc::new(RCodeAction::new(5));
+        let mut scene = Scene::with_rule(AllRule, ContinueAction(refused));
+        scene.add_rule(AllRule, Look);
+        assert!(matches!(scene.ask(&message), Reply::Answer(answer) if answer.len() < 60));
     }
 
     #[test]

@@ -228,11 +228,13 @@ impl ResponseAction for ClearRecordTypesResponseAction {
     }
 }
 
-/// Looks where the OPT record and the end are after records were taken out.
-fn find_parts(view: &mut Query<'_>) {
-    if let Ok(parts) = parse_response(view.bytes()) {
-        (view.parts.edns, view.parts.end) = (parts.edns, parts.end);
-    }
+/// Looks where the OPT record and the end are of what has become an answer, or of one that has other records now.
+pub(super) fn find_parts(view: &mut Query<'_>) {
+    (view.parts.edns, view.parts.end) = match parse_response(view.bytes()) {
+        Ok(parts) => (parts.edns, parts.end),
+        // Whatever a rule has put there: it ends where it ends.
+        Err(_) => (None, view.length as u16),
+    };
 }
 
 /// As many records as there can be: each takes 11 bytes, behind the header.
