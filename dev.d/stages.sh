@@ -41,9 +41,9 @@ stage_kernels() { tests/kernels/run; }
 stage_packaging() { tests/packaging/run target/quick/millrace; }
 stage_once() { ./dev run --once; }
 
-# run_stages NAME...: runs them all, whatever fails, and closes with the sums.
+# run_stages NAME...: runs them all, whatever fails, and closes with the sums and what failed.
 run_stages() {
-    local name logs=target/dev lines=() passed=0 failed=0 skipped=0
+    local name logs=target/dev lines=() culprits=() passed=0 failed=0 skipped=0
     mkdir -p "$logs"
     for name in "$@"; do
         declare -F "stage_$name" >/dev/null || fail "no stage \"$name\": ${stages[*]}"
@@ -52,11 +52,27 @@ run_stages() {
         run_stage "$name" "$logs/$name.log"
         passed=$((passed + stage_passed)) failed=$((failed + stage_failed)) skipped=$((skipped + stage_skipped))
         lines+=("$stage_line")
+        ((stage_failed == 0)) || culprits+=("$name")
+    done
+    for name in "${culprits[@]}"; do
+        say "what failed in $name; all of it is in $logs/$name.log"
+        what_failed "$logs/$name.log"
     done
     printf '\n'
     printf '%s\n' "${lines[@]}"
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
     ((failed == 0))
+}
+
+# watch LOG: what a stage prints, into its log; a terminal shows it as well. Elsewhere thousands of lines about what passed
+# would hide the few about what did not.
+watch() { if [[ -t 1 ]]; then tee "$1"; else cat >"$1"; fi; }
+
+# what_failed LOG: the tests' own account of it, else the lines that say so, else how the stage ended.
+what_failed() {
+    awk '/^failures:$/ { on = 1 } on { print } /^test result:/ { on = 0 }' "$1" | grep . ||
+        grep --extended-regexp --after-context=6 'FAILED|^failed:|^error|skipped, and tests/SKIPS' "$1" ||
+        tail -n 60 "$1"
 }
 
 # run_stage NAME LOG: leaves its counts in stage_passed, stage_failed, stage_skipped, its line in stage_line.
@@ -66,10 +82,10 @@ run_stage() {
     # A subshell, so that no stage can change what the next one finds.
     (
         set -o pipefail
-        "stage_$1" 2>&1 | tee "$2"
+        "stage_$1" 2>&1 | watch "$2"
     ) || status=1
     seconds=$(((${EPOCHREALTIME/./} - ${start/./}) / 1000000))
-    skips_are_listed "$2" || status=1
+    skips_are_listed "$2" >>"$2" 2>&1 || status=1
     count_log "$2" "$status"
     stage_line=$(printf '%-10s %-6s %5d s   %d passed, %d failed, %d skipped' \
         "$1" "$( ((status == 0)) && echo ok || echo FAILED)" "$seconds" "$stage_passed" "$stage_failed" "$stage_skipped")

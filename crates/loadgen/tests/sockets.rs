@@ -331,12 +331,15 @@ fn a_server_that_is_not_there_costs_queries_and_no_error() {
     assert_lines(&text, &["Queries lost:         5 (100.00%)"]);
 }
 
+/// Where nobody takes connections.
+fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
 #[test]
 fn a_server_that_takes_no_connection_is_one_line() {
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let gone = nobody();
     let file = queries(5);
     let line = format!(
         "sockets -m tcp -s 127.0.0.1 -p {} -d {}",
@@ -394,10 +397,7 @@ fn a_connection_for_every_query_over_tcp() {
 
 #[test]
 fn connections_that_are_refused_cost_queries_and_no_error() {
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let gone = nobody();
     let file = queries(5);
     let line = format!(
         "-T -t 0.1 -Q 100 --patience 60 -p {} -i {} 127.0.0.1",

@@ -135,20 +135,13 @@ pub(super) struct Command {
     /// What ends a sleep between two batches. answers: they and the schedule; schedule: it alone, for costs that do not depend on
     /// whether the generator sleeps (latencies come out longer, by a batch's interval at most); never: no sleep, a whole CPU
     #[arg(long, value_enum, default_value = "answers")]
-    wake: WakeWord,
+    wake: Wake,
     /// Print the version
     #[arg(short = 'V', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     /// The server: an address, or a name that has one; several are asked evenly
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WakeWord {
-    Answers,
-    Schedule,
-    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -299,11 +292,7 @@ impl Command {
             late_after: self.late,
             patience: self.patience,
             shape: self.shape,
-            wake: match self.wake {
-                WakeWord::Answers => Wake::Answers,
-                WakeWord::Schedule => Wake::Schedule,
-                WakeWord::Never => Wake::Never,
-            },
+            wake: self.wake,
         })
     }
 

@@ -185,7 +185,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     };
     // All sockets before the first query, so that a run does not begin and then fail.
     let clients: Vec<Clients> = (0..plan.threads)
-        .map(|thread| Clients::open(plan, share(plan.clients, plan, thread), &connections))
+        .map(|thread| Clients::open(plan, thread, &connections))
         .collect::<Outcome<_>>()?;
     run.started = Instant::now();
     let transport = match plan.transport {
@@ -202,7 +202,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
             .zip(&tallies)
             .enumerate()
             .map(|(thread, (clients, tally))| {
-                let outstanding = share(plan.outstanding, plan, thread).len();
+                let outstanding = share(plan.outstanding, plan.threads, thread).len();
                 scope.spawn(move || clients.work(run, tally, outstanding))
             })
             .collect();
@@ -244,9 +244,10 @@ enum Clients<'r> {
 impl<'r> Clients<'r> {
     fn open(
         plan: &'r Plan,
-        clients: Range<usize>,
+        thread: usize,
         connections: &'r Mutex<Connections>,
     ) -> Outcome<Clients<'r>> {
+        let clients = share(plan.clients, plan.threads, thread);
         let count = clients.len();
         Ok(match plan.transport {
             Transport::Udp => Clients::Udp(udp::UdpClients::open(plan, clients)?, count),
@@ -269,8 +270,8 @@ impl<'r> Clients<'r> {
 }
 
 /// What a thread has of `all`: as many as any other, or one more.
-fn share(all: usize, plan: &Plan, thread: usize) -> Range<usize> {
-    let start = |thread: usize| thread * all / plan.threads;
+fn share(all: usize, threads: usize, thread: usize) -> Range<usize> {
+    let start = |thread: usize| thread * all / threads;
     start(thread)..start(thread + 1)
 }
 

@@ -147,9 +147,7 @@ impl<'r> TcpClients<'r> {
             client.stream = None;
         }
     }
-}
 
-impl TcpClients<'_> {
     /// A connection was not made: the client tries again soon, but where none was ever made the run is over.
     fn give_up(&mut self, number: usize, error: &std::io::Error) {
         let client = &mut self.clients[number];

@@ -21,6 +21,7 @@ use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use addressing::{Addressing, Target, port_bits};
+use clap::ValueEnum;
 use lane::{Lane, Run};
 use measurement::Baseline;
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -50,7 +51,7 @@ pub enum Mode {
 }
 
 /// What ends a lane's sleep between two batches (`--wake`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Wake {
     /// Answers, and the schedule: each answer is seen when it comes.
     #[default]

@@ -104,7 +104,7 @@ impl Policy {
             }
             Policy::FirstAvailable => first_available(pool, choice.now),
             Policy::RoundRobin => round_robin(pool, choice.tuning),
-            Policy::WRandom => wrandom(pool, choice),
+            Policy::WRandom => Candidates::of(pool, choice.tuning).by_chance(choice.random),
             Policy::WHashed => whashed(pool, choice),
             Policy::CHashed => chashed(pool, choice),
             Policy::OrderedWrandUntag => ordered_wrand_untag(pool, choice),
@@ -145,12 +145,11 @@ fn round_robin<'p>(pool: &'p Pool, tuning: &PolicyTuning) -> Option<&'p Arc<Serv
     (!fails).then(|| &pool.servers[position % pool.servers.len()])
 }
 
-/// The servers that a weighted policy chooses from: up, of an order of at most `order`, and with bounded loads none that
-/// has more queries in flight than its share times the factor.
+/// The servers that a weighted policy chooses from: up, of an order of at most `order`, not named by a tag, and with bounded
+/// loads none that has more queries in flight than its share times the factor.
 struct Candidates<'p, 'q> {
     pool: &'p Pool,
     order: i32,
-    /// Those that these name are none.
     tags: Option<&'q Tags>,
     bound: Option<Bound>,
 }
@@ -197,6 +196,20 @@ fn outstanding(server: &Server) -> u64 {
 }
 
 impl<'p> Candidates<'p, '_> {
+    /// All that are up, within the bounds of setWeightedBalancingFactor.
+    fn of(pool: &'p Pool, tuning: &PolicyTuning) -> Candidates<'p, 'static> {
+        Candidates {
+            pool,
+            order: i32::MAX,
+            tags: None,
+            bound: Bound::of(pool, tuning.weighted_balancing_factor),
+        }
+    }
+
+    fn by_chance(&self, random: &mut Random) -> Option<&'p Arc<Server>> {
+        self.weighted(|total| u64::from(random.next_u32()) % total)
+    }
+
     fn iter(&self) -> impl Iterator<Item = &'p Arc<Server>> {
         let (order, tags, bound) = (self.order, self.tags, self.bound);
         up(self.pool)
@@ -222,28 +235,17 @@ impl<'p> Candidates<'p, '_> {
     }
 }
 
-fn wrandom<'p>(pool: &'p Pool, choice: &mut Choice<'_>) -> Option<&'p Arc<Server>> {
-    let candidates = Candidates {
-        pool,
-        order: i32::MAX,
-        tags: None,
-        bound: Bound::of(pool, choice.tuning.weighted_balancing_factor),
-    };
-    candidates.weighted(|total| u64::from(choice.random.next_u32()) % total)
-}
-
 /// "filter out server(s) that were tagged with key string of Server:getNameWithAddr in the query that was set by
 /// DNSQuestion:setTag": so a query that is restarted goes to another one.
 fn ordered_wrand_untag<'p>(pool: &'p Pool, choice: &mut Choice<'_>) -> Option<&'p Arc<Server>> {
     let tags = choice.tags;
     let left = up(pool).filter(|server| !is_tagged(tags, server));
     let candidates = Candidates {
-        pool,
         order: left.map(|server| server.options.order).min()?,
         tags,
-        bound: Bound::of(pool, choice.tuning.weighted_balancing_factor),
+        ..Candidates::of(pool, choice.tuning)
     };
-    candidates.weighted(|total| u64::from(choice.random.next_u32()) % total)
+    candidates.by_chance(choice.random)
 }
 
 /// Whether a tag names this server.
@@ -252,13 +254,7 @@ fn is_tagged(tags: Option<&Tags>, server: &Server) -> bool {
 }
 
 fn whashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
-    let candidates = Candidates {
-        pool,
-        order: i32::MAX,
-        tags: None,
-        bound: Bound::of(pool, choice.tuning.weighted_balancing_factor),
-    };
-    candidates.weighted(|total| name_hash(choice) % total)
+    Candidates::of(pool, choice.tuning).weighted(|total| name_hash(choice) % total)
 }
 
 fn chashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
@@ -571,7 +567,7 @@ mod tests {
         let mut asked = Vec::new();
         while let Some(server) = ask_tagged(&pool, "a.", &tuning(), &mut random, Some(&tags)) {
             let tagged = &pool.servers[server as usize];
-            let key = tagged.name_with_address().into_bytes();
+            let key = tagged.name_with_address().as_bytes();
             tags.insert(key.into(), Box::default());
             asked.push(server);
         }

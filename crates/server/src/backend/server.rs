@@ -109,6 +109,8 @@ pub struct HealthCounters {
 pub struct Server {
     pub number: ServerId,
     pub options: ServerOptions,
+    /// Made once: policies look for it among the tags of queries.
+    name_with_address: Box<str>,
     pub state: State,
     /// The next hop over AF_XDP; see [`XskPath`].
     pub xsk: XskPath,
@@ -147,6 +149,16 @@ pub struct Server {
     pub slowest_tcp: Percentile95,
 }
 
+impl ServerOptions {
+    /// dnsdist's `getNameWithAddr()`: `ns1 (192.0.2.2:53)`, or the address alone.
+    pub fn name_with_address(&self) -> String {
+        match self.name.as_str() {
+            "" => self.address.to_string(),
+            name => format!("{name} ({})", self.address),
+        }
+    }
+}
+
 impl Server {
     pub fn new(number: ServerId, options: ServerOptions) -> Server {
         let rate = (options.qps > 0).then(|| Rate::new(options.qps, options.qps));
@@ -155,6 +167,7 @@ impl Server {
             state: State::new(&options.health),
             sample: (options.health.is_lazy)
                 .then(|| Box::new(Sample::new(options.health.lazy.clone()))),
+            name_with_address: options.name_with_address().into(),
             options,
             xsk: XskPath::default(),
             trust: XskTrust::default(),
@@ -203,13 +216,9 @@ impl Server {
         }
     }
 
-    /// dnsdist's `getNameWithAddr()`: `ns1 (192.0.2.2:53)`, or the address alone.
-    pub fn name_with_address(&self) -> String {
-        let ServerOptions { name, address, .. } = &self.options;
-        if name.is_empty() {
-            return address.to_string();
-        }
-        format!("{name} ({address})")
+    /// See [`ServerOptions::name_with_address`].
+    pub fn name_with_address(&self) -> &str {
+        &self.name_with_address
     }
 
     /// Counts a message of its that nobody gets.

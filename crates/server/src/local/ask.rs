@@ -152,19 +152,12 @@ pub(super) async fn exchange(
     mut request: Vec<u8>,
     tries: &[Duration],
 ) -> Result<Vec<u8>, AskError> {
-    let length = request.len();
-    let session = |request: &mut Vec<u8>| {
-        request.truncate(length);
-        peer.key
-            .as_ref()
-            .map(|key| sign_request(request, key, seconds_now()))
-    };
     let unsigned = request.clone();
     let socket = socket_towards(peer).await?;
     let mut last = AskError::NoAnswer;
     for wait in tries {
         request.clone_from(&unsigned);
-        let session = session(&mut request);
+        let session = signed(peer, &mut request);
         socket
             .send(&request)
             .await
@@ -345,11 +338,7 @@ async fn receive(
             Incoming::axfr(apex, id, bounds.incoming()),
         ),
     };
-    let mut session = peer
-        .key
-        .as_ref()
-        .map(|key| sign_request(&mut request, key, seconds_now()));
-    let mut stream = asked_by_stream(peer, &request).await?;
+    let (mut stream, mut session) = asked_by_stream(peer, &mut request).await?;
     let mut gathered = Gathered::new(apex);
     let mut message = Vec::new();
     loop {
@@ -382,19 +371,29 @@ fn verified(session: &mut Session, message: &[u8]) -> Result<usize, AskError> {
     })
 }
 
-/// A connection that this request was sent over.
-async fn asked_by_stream(peer: &Peer, request: &[u8]) -> Result<TcpStream, AskError> {
+/// Signs a request, where the primary has a key.
+fn signed(peer: &Peer, request: &mut Vec<u8>) -> Option<Session> {
+    let key = peer.key.as_ref()?;
+    Some(sign_request(request, key, seconds_now()))
+}
+
+/// A connection that this request was sent over, and what its answer's signature is checked with.
+async fn asked_by_stream(
+    peer: &Peer,
+    request: &mut Vec<u8>,
+) -> Result<(TcpStream, Option<Session>), AskError> {
+    let session = signed(peer, request);
     let connecting = timeout(CONNECT_WITHIN, connect(peer)).await;
     let mut stream = connecting
         .map_err(|_| AskError::Slow("the connection", CONNECT_WITHIN))?
         .map_err(system("no connection"))?;
     let mut octets = (request.len() as u16).to_be_bytes().to_vec();
-    octets.extend(request);
+    octets.extend_from_slice(request);
     stream
         .write_all(&octets)
         .await
         .map_err(system("cannot be asked"))?;
-    Ok(stream)
+    Ok((stream, session))
 }
 
 /// The same as [`exchange`] over TCP, once.
@@ -403,11 +402,7 @@ async fn asked_by_stream(peer: &Peer, request: &[u8]) -> Result<TcpStream, AskEr
 /// Why there is no answer.
 async fn exchange_by_stream(peer: &Peer, mut request: Vec<u8>) -> Result<Vec<u8>, AskError> {
     let unsigned = request.clone();
-    let mut session = peer
-        .key
-        .as_ref()
-        .map(|key| sign_request(&mut request, key, seconds_now()));
-    let mut stream = asked_by_stream(peer, &request).await?;
+    let (mut stream, mut session) = asked_by_stream(peer, &mut request).await?;
     let mut message = Vec::new();
     read_message(&mut stream, &mut message, "no answer").await?;
     if !is_answer(&message, &unsigned) {

@@ -309,8 +309,7 @@ impl Live {
             Err(errors) => return Some(self.unread(errors)),
         };
         let modified = read.stamps.first().and_then(|stamp| stamp.modified);
-        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let refreshed = since.map_or(0, |since| since.as_secs());
+        let refreshed = modified.map_or(0, seconds);
         Some(vec![self.take_up(settings, read.zone, refreshed)])
     }
 
@@ -538,7 +537,12 @@ fn is_unchanged(stamps: &[Stamp]) -> bool {
 
 /// Seconds since 1970.
 pub(super) fn seconds_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    seconds(SystemTime::now())
+}
+
+/// Seconds since 1970, 0 before.
+pub(super) fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 

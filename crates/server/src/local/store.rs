@@ -12,6 +12,7 @@
 
 mod files;
 
+use super::live::seconds;
 use super::{Stamp, StateDirectory};
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,6 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 use wire::name::NameBuf;
 use zone::transfer::journal::{self, Checksum, Journal};
 use zone::transfer::{Change, apply, serial, snapshot};
@@ -396,8 +396,7 @@ impl Store {
     /// When the snapshot was written: seconds since 1970; 0 where nobody knows.
     fn written(&self) -> u64 {
         let modified = fs::metadata(&self.snapshot).and_then(|file| file.modified());
-        let since = modified.map(|time| time.duration_since(UNIX_EPOCH));
-        since.map_or(0, |since| since.map_or(0, |since| since.as_secs()))
+        modified.map_or(0, seconds)
     }
 
     /// # Errors

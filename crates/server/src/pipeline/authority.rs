@@ -144,13 +144,12 @@ fn is_of_whole_zone(query: &Query<'_>) -> bool {
 pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     let wishes = Wishes::of(query, env);
     let error = Some(extended_error::NOT_AUTHORITATIVE);
-    let (code, error) = match exception(query, &wishes) {
+    let (code, error) = exception(query, &wishes)
         // RFC 5936 §2.2.1: "If a server is not authoritative for the queried zone, the server SHOULD set the value to
         // NotAuth(9)."
-        None | Some((rcode::NOTIMP, _)) if is_of_whole_zone(query) => (rcode::NOTAUTH, error),
-        Some(other) => other,
-        None => (rcode::REFUSED, error),
-    };
+        .or_else(|| is_of_whole_zone(query).then_some((rcode::NOTAUTH, error)))
+        .or_else(|| not_implemented(query))
+        .unwrap_or((rcode::REFUSED, error));
     let reply = Reply::without_records(query, code, error);
     send(query, reply, &wishes, env)
 }
@@ -161,7 +160,7 @@ fn find(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
         return Found::Elsewhere;
     }
     let is_chaos = chaos::is_asked(query);
-    if let Some((code, error)) = exception(query, wishes) {
+    if let Some((code, error)) = exception(query, wishes).or_else(|| not_implemented(query)) {
         let (name, labels) = (query.name(), query.parts.labels);
         let is_ours = is_chaos || zones.encloses(name, labels);
         return match is_ours {
@@ -175,8 +174,11 @@ fn find(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
     from_zones(query, config, wishes)
 }
 
-/// What is said to queries that zones have no answer for.
-fn exception(query: &Query<'_>, wishes: &Wishes) -> Option<(u16, Option<u16>)> {
+/// A response code with its extended error.
+type Code = (u16, Option<u16>);
+
+/// What is said to queries whose EDNS nothing can be made of.
+fn exception(query: &Query<'_>, wishes: &Wishes) -> Option<Code> {
     // RFC 6891 §6.1.3: "If a responder does not implement the VERSION level of the request, then it MUST respond with
     // RCODE=BADVERS."
     if query.parts.edns.is_some_and(|edns| edns.version > 0) {
@@ -185,6 +187,11 @@ fn exception(query: &Query<'_>, wishes: &Wishes) -> Option<(u16, Option<u16>)> {
     if wishes.has_bad_cookie {
         return Some((rcode::FORMERR, None));
     }
+    None
+}
+
+/// What is said to other opcodes than those that came this far.
+fn not_implemented(query: &Query<'_>) -> Option<Code> {
     let is_query = query.header().opcode() == opcode::QUERY;
     (!is_query).then_some((rcode::NOTIMP, Some(extended_error::NOT_SUPPORTED)))
 }

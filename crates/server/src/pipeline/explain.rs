@@ -8,7 +8,7 @@ use super::proxy::InFront;
 use super::query::{Arrival, NO_LISTENER, Protocol, Query, Way};
 use super::rules::actions::count::COUNTING;
 use super::rules::{Rule, RuleOf};
-use super::{Env, Follow, STAGES, Verdict, run_followed};
+use super::{Env, Follow, STAGES, Verdict, route, run_followed};
 use crate::backend::policy::Policy;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
@@ -319,7 +319,7 @@ impl Lines {
             Policy::Hedge => ": another one is asked too when this one is slow",
             _ => "",
         };
-        let policy = pool.policy.name();
+        let policy = route::policy_name(pool.policy, pool.chooser.as_ref());
         self.say(
             "policy",
             format!("{policy} in pool '{}'{by_chance}", pool.name),

@@ -9,7 +9,7 @@ use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
 use std::net::SocketAddr;
 use wire::frame::Mac;
-use wire::message::{Header, QueryError, QueryParts};
+use wire::message::{Header, QueryError, QueryParts, parse_response};
 use wire::name::Name;
 use wire::proxy::Transport;
 
@@ -330,6 +330,15 @@ impl<'m> Query<'m> {
     /// Whether the client knows EDNS: rules may have put an OPT record into its query.
     pub fn knows_edns(&self) -> bool {
         self.parts.edns.is_some() && !self.marks.edns_added
+    }
+
+    /// Looks where the OPT record and the end are of what a rule has made an answer, or given other records.
+    pub fn find_end(&mut self) {
+        (self.parts.edns, self.parts.end) = match parse_response(self.bytes()) {
+            Ok(parts) => (parts.edns, parts.end),
+            // Whatever the rule has put there: it ends where it ends.
+            Err(_) => (None, self.length as u16),
+        };
     }
 
     /// The whole query, its trailing bytes included.

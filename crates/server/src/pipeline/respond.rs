@@ -346,35 +346,32 @@ fn restore(waiting: &Waiting, answer: &mut Query<'_>) {
 /// Two bits of the header's second word.
 const RD_AND_CD: u16 = 0x0110;
 
-/// The header's second word with the RD and CD that the client sent.
-pub fn with_their_flags(flags: u16, client_flags: u16) -> u16 {
-    flags & !RD_AND_CD | client_flags & RD_AND_CD
+fn set_their_flags(header: &mut Header, client_flags: u16) {
+    header.set_flags(header.flags() & !RD_AND_CD | client_flags & RD_AND_CD);
 }
 
-/// Gives the query back the RD and CD that its client sent, before its header becomes that of an answer made here: rules have
-/// changed them for servers. RFC 1035 §4.1.1 on RD: "this bit may be set in a query and is copied into the response."
+/// Gives a message back the RD and CD that the client sent: rules have changed them for servers. RFC 1035 §4.1.1 on RD: "this bit
+/// may be set in a query and is copied into the response."
+#[cold]
+pub fn restore_flags_of(message: &mut [u8], client_flags: u16) {
+    edit_header(message, |header| set_their_flags(header, client_flags));
+}
+
+/// [`restore_flags_of`] a query, before its header becomes that of an answer made here.
 ///
 /// Cost where no rule did: one comparison.
 #[inline]
 pub(super) fn restore_flags(query: &mut Query<'_>) {
     if (query.header().flags() ^ query.client_flags) & RD_AND_CD != 0 {
-        restore_changed(query);
+        restore_flags_of(query.message, query.client_flags);
     }
-}
-
-#[cold]
-fn restore_changed(query: &mut Query<'_>) {
-    let client_flags = query.client_flags;
-    edit_header(query.message, |header| {
-        header.set_flags(with_their_flags(header.flags(), client_flags));
-    });
 }
 
 /// Gives an answer the ID of the client's query, and the RD and CD that the client sent.
 pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
     edit_header(message, |header| {
         header.set_id(id);
-        header.set_flags(with_their_flags(header.flags(), client_flags));
+        set_their_flags(header, client_flags);
     });
 }
 

@@ -4,7 +4,7 @@ use super::drop::DropReason;
 use super::query::{Query, Way};
 use super::{Env, Forward, HandOver, HandOverReason, Verdict, authority, respond};
 use crate::backend::exchange::OpenError;
-use crate::backend::policy::Choice;
+use crate::backend::policy::{Choice, Policy};
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::backend::several::Opening;
@@ -24,6 +24,14 @@ pub trait Chooser: Send + Sync {
         env: &Env<'c>,
     ) -> Option<&'c Arc<Server>>;
     fn name(&self) -> &str;
+}
+
+/// The name of what chooses: a policy of the configuration's own goes before a built-in one.
+pub fn policy_name(policy: Policy, chooser: Option<&Arc<dyn Chooser>>) -> &str {
+    match chooser {
+        Some(chooser) => chooser.name(),
+        None => policy.name(),
+    }
 }
 
 /// A server that the policy has chosen.

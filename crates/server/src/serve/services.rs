@@ -228,7 +228,7 @@ impl SendAnswer for Outlet {
 /// Callbacks of the configuration are the control thread's to call.
 fn tell_of_servers(events: Sender<Event>) -> OnChange {
     Box::new(move |server, up| {
-        let name = server.name_with_address();
+        let name = server.name_with_address().to_owned();
         // A control thread that has ended needs no news.
         let _ = events.send(Event::Server { name, up });
     })

@@ -48,6 +48,11 @@ impl fmt::Display for RdataError {
 
 impl std::error::Error for RdataError {}
 
+/// The number of a service parameter's key by its name, `key667` being that of any (RFC 9460 §14.3).
+pub fn service_parameter(name: &str) -> Option<u16> {
+    params::key(name.as_bytes())
+}
+
 /// Checks that `rdata` is one of this type: lengths, names, order where order is prescribed. Any octets are right for a
 /// type that is not known.
 ///

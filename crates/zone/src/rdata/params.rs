@@ -210,7 +210,7 @@ fn right(form: Value) -> &'static str {
     }
 }
 
-fn key(name: &[u8]) -> Option<u16> {
+pub(super) fn key(name: &[u8]) -> Option<u16> {
     let known = KEYS.iter().find(|(known, _, _)| known.as_bytes() == name);
     known.map(|(_, number, _)| *number).or_else(|| {
         // RFC 9460 §14.3.1: "key65535" is reserved, and no key of a record.

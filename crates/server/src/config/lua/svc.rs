@@ -7,11 +7,12 @@ use super::objects::object;
 use super::options::{Options, shown};
 use super::spoof::spoof_options;
 use super::{define, place, wrong};
-use crate::pipeline::rules::actions::svc::{ServiceBinding, SpoofSVCAction, key_number};
+use crate::pipeline::rules::actions::svc::{ServiceBinding, SpoofSVCAction};
 use mlua::{FromLua, Lua, LuaString, MultiValue, Table, UserData, Value};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use wire::name::NameBuf;
+use zone::rdata::service_parameter;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newSVCRecordParameters", parameters)?;
@@ -94,7 +95,7 @@ fn set(lua: &Lua, binding: &mut ServiceBinding, key: &str, value: Value) -> mlua
         "ech" => binding.ech = LuaString::from_lua(value, lua)?.as_bytes().to_vec(),
         other => {
             // "key7" is a parameter by its number; a name stands for a field above.
-            let number = key_number(other).filter(|_| other.starts_with("key"));
+            let number = service_parameter(other).filter(|_| other.starts_with("key"));
             let number = number.ok_or_else(|| {
                 wrong("no such parameter: mandatory, alpn, noDefaultAlpn, port, ipv4hint, ech, ipv6hint or key and a number expected")
             })?;
@@ -109,7 +110,7 @@ fn set(lua: &Lua, binding: &mut ServiceBinding, key: &str, value: Value) -> mlua
 fn mandatory(keys: Vec<Value>) -> mlua::Result<Vec<u16>> {
     let number = |key: &Value| {
         let text = shown(key);
-        let number = key_number(&text).or_else(|| text.parse().ok());
+        let number = service_parameter(&text).or_else(|| text.parse().ok());
         number.ok_or_else(|| {
             wrong(format!(
                 "'{text}' is no key: alpn, no-default-alpn, port, ipv4hint, ech, ipv6hint, key and a number, or a number expected"

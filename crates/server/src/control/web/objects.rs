@@ -12,6 +12,7 @@ use crate::log;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::Entry;
+use crate::pipeline::route;
 use crate::pipeline::rules::response::ResponseRule;
 use crate::pipeline::rules::{Rule, RuleOf};
 use serde_json::{Map, Value, json};
@@ -64,15 +65,11 @@ fn object<const FIELDS: usize>(fields: [(&str, Value); FIELDS]) -> Map<String, V
         .collect()
 }
 
-/// The default pool's policy: that of a function, where one chooses.
-pub(super) fn policy(config: &Config) -> String {
-    let Some(pool) = config.pool(PoolId::DEFAULT) else {
-        return String::new();
-    };
-    match &pool.chooser {
-        Some(chooser) => chooser.name().to_owned(),
-        None => pool.policy.name().to_owned(),
-    }
+/// The default pool's policy.
+pub(super) fn policy(config: &Config) -> &str {
+    config.pool(PoolId::DEFAULT).map_or("", |pool| {
+        route::policy_name(pool.policy, pool.chooser.as_ref())
+    })
 }
 
 fn acl(config: &Config) -> String {

@@ -85,7 +85,8 @@ fn stats(site: &Site) -> Map<String, Value> {
         "too-old-drops",
     ];
     let zeros = NO_LONGER_COUNTED.map(|name| (name.to_owned(), 0.into()));
-    let policy = super::objects::policy(&site.config());
+    let config = site.config();
+    let policy = super::objects::policy(&config);
     let statistics = site.metrics.statistics().into_iter();
     statistics
         .map(|(name, value)| (name, value.into()))

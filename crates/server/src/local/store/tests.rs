@@ -201,7 +201,7 @@ fn without_facts_the_zone_was_confirmed_when_its_snapshot_was_written() {
     assert_eq!(kept.refreshed(), 0);
     committed(&mut kept, 1);
     let snapshot = OpenOptions::new().write(true).open(&kept.snapshot).unwrap();
-    let written = UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    let written = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
     snapshot.set_modified(written).unwrap();
     assert_eq!(kept.refreshed(), 1_700_000_000);
     fs::write(&kept.facts, "{\"refreshed\": 17").unwrap();

@@ -5,6 +5,7 @@ use super::super::{define, spec, wrong};
 use super::{say, say_row, serving};
 use crate::backend::server::{Server, ServerOptions};
 use crate::config::spec::{PoolSpec, ServerSpec, Spec};
+use crate::pipeline::route;
 use mlua::{Lua, Table};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -39,10 +40,7 @@ fn policy_name(spec: &Spec, pool: Option<&PoolSpec>) -> String {
         None | Some((None, None)) => (spec.policy, &spec.chooser),
         Some((own, chooser)) => (own.unwrap_or_default(), chooser),
     };
-    match chooser {
-        Some(chooser) => chooser.name().to_owned(),
-        None => policy.name().to_owned(),
-    }
+    route::policy_name(policy, chooser.as_ref()).to_owned()
 }
 
 // ---------------------------------------------------------------------------------------------- showServers

@@ -89,7 +89,7 @@ fn facts<M: UserDataMethods<ServerObject>>(methods: &mut M) {
         server.read(lua, |server| server.options.name.clone())
     });
     methods.add_method("getNameWithAddr", |lua, server, ()| {
-        server.read(lua, name_with_address)
+        server.read(lua, |server| server.options.name_with_address())
     });
     methods.add_method("getLatency", |lua, server, ()| {
         server.live(lua, 0, Server::latency)
@@ -106,13 +106,6 @@ fn facts<M: UserDataMethods<ServerObject>>(methods: &mut M) {
     methods.add_method_mut("setQPS", |lua, server, qps: u32| {
         server.written(lua, |server| server.options.qps = qps)
     });
-}
-
-fn name_with_address(server: &ServerSpec) -> String {
-    match server.options.name.as_str() {
-        "" => server.options.address.to_string(),
-        name => format!("{name} ({})", server.options.address),
-    }
 }
 
 fn pools<M: UserDataMethods<ServerObject>>(methods: &mut M) {

@@ -3,7 +3,7 @@
 use super::super::wrong;
 use super::subject::Subject;
 use crate::pipeline::query::MESSAGE_MAX;
-use crate::pipeline::respond::{edit_header, with_their_flags};
+use crate::pipeline::respond::{edit_header, restore_flags_of};
 use std::net::IpAddr;
 use wire::answer::{EdnsPolicy, OptFields, append_opt, with_rcode};
 use wire::codes::{class, qtype, rcode};
@@ -128,7 +128,7 @@ fn answer(
 ) -> mlua::Result<()> {
     let parts = subject.parts;
     let mut buffer = subject.message[..parts.end.into()].to_vec();
-    restore_flags(&mut buffer, subject.client_flags);
+    restore_flags_of(&mut buffer, subject.client_flags);
     let length = with_rcode(&mut buffer, &parts, code, EdnsPolicy::Omit);
     let mut growing = Growing {
         buffer,
@@ -162,7 +162,7 @@ fn answer(
 pub(super) fn from_header(subject: &mut Subject) {
     let end = usize::from(subject.parts.question_end);
     let mut message = subject.message[..end].to_vec();
-    restore_flags(&mut message, subject.client_flags);
+    restore_flags_of(&mut message, subject.client_flags);
     edit_header(&mut message, |header| {
         header.set_answer_count(0);
         header.set_authority_count(0);
@@ -174,13 +174,6 @@ pub(super) fn from_header(subject: &mut Subject) {
     }
     // It has the question of a query that was parsed.
     subject.replace(message);
-}
-
-/// The RD and CD that the client sent: rules have changed them for servers (RFC 1035 §4.1.1: RD "is copied into the response").
-fn restore_flags(message: &mut [u8], client_flags: u16) {
-    edit_header(message, |header| {
-        header.set_flags(with_their_flags(header.flags(), client_flags));
-    });
 }
 
 /// The OPT record of an answer of ours. A client without EDNS gets none, whatever rules have put into its query (RFC 6891 §7).

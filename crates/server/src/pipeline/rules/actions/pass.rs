@@ -1,6 +1,5 @@
 //! Actions after which the query goes on, changed or not.
 
-use super::response::find_parts;
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
@@ -42,7 +41,7 @@ impl Action for ContinueAction {
         if let Outcome::Answer(length) = self.0.act(query, env) {
             query.length = length;
             // Further rules find an answer here, not the query that was longer.
-            find_parts(query);
+            query.find_end();
         }
         Outcome::Continue
     }

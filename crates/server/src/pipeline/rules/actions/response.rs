@@ -61,7 +61,7 @@ impl ResponseAction for TCResponseAction {
             return ResponseOutcome::Continue;
         }
         view.length = wire::answer::truncate_response(view.message, view.length);
-        find_parts(view);
+        view.find_end();
         ResponseOutcome::Allow
     }
 
@@ -219,22 +219,13 @@ impl ResponseAction for ClearRecordTypesResponseAction {
             // Less well compressed it may have no room: then the client asks again over TCP.
             None => view.length = wire::answer::truncate_response(view.message, view.length),
         }
-        find_parts(view);
+        view.find_end();
         ResponseOutcome::Continue
     }
 
     fn describe(&self) -> String {
         "clear record types".to_owned()
     }
-}
-
-/// Looks where the OPT record and the end are of what has become an answer, or of one that has other records now.
-pub(super) fn find_parts(view: &mut Query<'_>) {
-    (view.parts.edns, view.parts.end) = match parse_response(view.bytes()) {
-        Ok(parts) => (parts.edns, parts.end),
-        // Whatever a rule has put there: it ends where it ends.
-        Err(_) => (None, view.length as u16),
-    };
 }
 
 /// As many records as there can be: each takes 11 bytes, behind the header.

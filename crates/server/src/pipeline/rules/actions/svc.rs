@@ -21,27 +21,6 @@ const IPV4HINT: u16 = 4;
 const ECH: u16 = 5;
 const IPV6HINT: u16 = 6;
 
-/// Keys by the names that zone files give them (RFC 9460 §14.3.2).
-const NAMES: [(&str, u16); 7] = [
-    ("mandatory", MANDATORY),
-    ("alpn", ALPN),
-    ("no-default-alpn", NO_DEFAULT_ALPN),
-    ("port", PORT),
-    ("ipv4hint", IPV4HINT),
-    ("ech", ECH),
-    ("ipv6hint", IPV6HINT),
-];
-
-/// The number of a key by its name; "keyNNNNN" is any key by its number (RFC 9460 §2.1).
-pub fn key_number(name: &str) -> Option<u16> {
-    if let Some((_, number)) = NAMES.iter().find(|(known, _)| *known == name) {
-        return Some(*number);
-    }
-    let digits = name.strip_prefix("key")?;
-    let all_digits = digits.bytes().all(|digit| digit.is_ascii_digit());
-    digits.parse().ok().filter(|_| all_digits)
-}
-
 /// One service binding: what newSVCRecordParameters was given.
 #[derive(Debug, Clone)]
 pub struct ServiceBinding {
