@@ -163,7 +163,7 @@ impl Bench {
             in_front: InFront::FromProxies,
         };
         let answered = self.world.with_env(|env| {
-            let parts = Query::parse(&mut arrival, env).ok()?;
+            let parts = Query::parse(&mut arrival, None, env).ok()?;
             let mut query = Query::new(&mut arrival, parts);
             query.pool = pool;
             let limit = query.limit;

@@ -10,6 +10,7 @@ use crate::questions::Questions;
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
+use crate::xdp::addressing::source_of;
 use crate::xdp::{LaneCounts, Measurement};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -19,21 +20,23 @@ use nix::sys::socket::{
 };
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::message::HEADER_LENGTH;
+use xsk::Sources;
 
 /// Everything about a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub target: SocketAddr,
-    /// Send from this address.
-    pub source: Option<IpAddr>,
+    /// Send from this address, or evenly from all of this network: "various IPs from the range will be used for different
+    /// queries uniformly" (kxdpgun's manual, -l; only QUIC has no range).
+    pub sources: Option<Sources>,
     /// Connections asked for at once.
     pub batch: u32,
-    /// An answer that takes longer is late, and its connection is given up.
+    /// An answer that takes longer is late. Those to the last queries are waited for twice as long.
     pub late_after: Duration,
     /// How far behind its schedule the generator may fall before it gives queries up.
     pub patience: Duration,
@@ -47,6 +50,44 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 const EVENTS: usize = 256;
 /// The longest message there is, with its length.
 const MESSAGE_MAX: usize = 2 + 65_535;
+/// Of a network of sources, those of so many queries are tried before the run: of a /24, all.
+const SOURCES_TRIED: u64 = 4096;
+
+impl Plan {
+    /// Whether this machine can send from the sources: said before the run, which else would come to nothing.
+    ///
+    /// # Errors
+    /// They are not of the target's version of IP, or one of them is no address of this machine.
+    pub fn check_sources(&self) -> Outcome<()> {
+        let Some(sources) = self.sources else {
+            return Ok(());
+        };
+        let (source, target) = (sources.address, self.target.ip());
+        if source.is_ipv4() != target.is_ipv4() {
+            return Err(Failure::new(format!(
+                "source {source} and target {target} are of different versions of IP"
+            )));
+        }
+        let is_single = sources.prefix == if source.is_ipv4() { 32 } else { 128 };
+        let tried = if is_single { 1 } else { SOURCES_TRIED };
+        (0..tried).try_for_each(|number| {
+            let source = source_of(sources, number);
+            match open(self.target, Some(source)) {
+                Ok(_) => Ok(()),
+                Err(Errno::EADDRNOTAVAIL) if is_single => Err(Failure::new(format!(
+                    "{source} (-l) is no address of this machine: -T sends by kernel sockets, which need one that \
+                     `ip address` shows"
+                ))),
+                Err(Errno::EADDRNOTAVAIL) => Err(Failure::new(format!(
+                    "{source}, of {}/{} (-l), is no address of this machine: -T sends by kernel sockets, which need all of \
+                     them; `ip route add local NETWORK dev lo` makes a network ours",
+                    sources.address, sources.prefix
+                ))),
+                Err(error) => Err(error).during(format!("sending from {source} (-l)")),
+            }
+        })
+    }
+}
 
 /// Sends at this rate for so long, waits for the last answers, and says what was counted.
 ///
@@ -114,6 +155,8 @@ struct Connection {
     id: u16,
     /// When the query was meant to be sent, in nanoseconds since the start.
     intended: u64,
+    /// Octets of the query that are written, its length in front among them.
+    written: usize,
     is_written: bool,
     read: Vec<u8>,
 }
@@ -163,9 +206,16 @@ impl<'r> Sender<'r> {
                 }
             };
             self.serve(wait, &mut events)?;
+            // Right answers are in after `late_after`; as long again, and late ones are counted as that, not as lost. Whoever
+            // stops the run need not wait for them.
+            let patience = if stop.load(Ordering::Relaxed) {
+                self.plan.late_after
+            } else {
+                self.plan.late_after * 2
+            };
             let sent_all = sent_until.filter(|until| {
                 let waited = Duration::from_nanos(self.now()).saturating_sub(*until);
-                self.free.len() == self.connections.len() || waited > self.plan.late_after
+                self.free.len() == self.connections.len() || waited > patience
             });
             if let Some(until) = sent_all {
                 return Ok(until);
@@ -202,9 +252,13 @@ impl<'r> Sender<'r> {
         }
     }
 
-    /// Asks for one connection. One that this machine has no room for is the generator's limit.
+    /// Asks for one connection. One that this machine has no room for is the generator's limit: the query is given up, its
+    /// source with it, so that the next one is tried from another.
     fn ask(&mut self, intended: u64) -> Outcome<()> {
-        let stream = match start(self.plan) {
+        let number = self.next;
+        self.next += 1;
+        let source = self.plan.sources.map(|sources| source_of(sources, number));
+        let stream = match start(self.plan.target, source) {
             Ok(stream) => stream,
             Err(Errno::EMFILE | Errno::ENFILE | Errno::EADDRNOTAVAIL | Errno::EAGAIN) => {
                 lock(self.tally).skipped += 1;
@@ -220,16 +274,16 @@ impl<'r> Sender<'r> {
         self.epoll
             .add(&stream, EpollEvent::new(flags, slot as u64))
             .during("opening connections")?;
-        let question = (self.next % self.questions.len() as u64) as u32;
+        let question = (number % self.questions.len() as u64) as u32;
         self.connections[slot] = Some(Connection {
             stream,
             question,
-            id: self.next as u16,
+            id: number as u16,
             intended,
+            written: 0,
             is_written: false,
             read: Vec::new(),
         });
-        self.next += 1;
         let mut tally = lock(self.tally);
         tally.sent += 1;
         tally.sent_octets += self.questions.get(question as usize).message.len() as u64;
@@ -285,19 +339,34 @@ impl Connection {
                 Err(_) if matches!(self.stream.take_error(), Ok(None)) => return None,
                 Err(_) => return Some(Ended::Broken),
             }
-            let message = questions.get(self.question as usize).message;
-            let mut out = (message.len() as u16).to_be_bytes().to_vec();
-            out.extend(message);
-            if let Some(id) = out.get_mut(2..4) {
-                id.copy_from_slice(&self.id.to_be_bytes());
+            match self.write(questions) {
+                Ok(whole) => self.is_written = whole,
+                Err(_) => return Some(Ended::Broken),
             }
-            // A new connection's buffer takes any query whole.
-            if self.stream.write_all(&out).is_err() {
-                return Some(Ended::Broken);
+            if !self.is_written {
+                return None;
             }
-            self.is_written = true;
         }
         self.read()
+    }
+
+    /// Writes the query behind its length, as far as the kernel takes it; whether all of it is written. A new connection's
+    /// buffer takes any usual query whole; a longer one (`-B`: up to 65,535 octets) goes on when there is room.
+    fn write(&mut self, questions: &Questions) -> std::io::Result<bool> {
+        let message = questions.get(self.question as usize).message;
+        let mut out = (message.len() as u16).to_be_bytes().to_vec();
+        out.extend(message);
+        if let Some(id) = out.get_mut(2..4) {
+            id.copy_from_slice(&self.id.to_be_bytes());
+        }
+        while self.written < out.len() {
+            match self.stream.write(&out[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     fn read(&mut self) -> Option<Ended> {
@@ -355,9 +424,18 @@ fn count(
     }
 }
 
-/// A socket that is being connected, does not block, and is reset when closed.
-fn start(plan: &Plan) -> nix::Result<TcpStream> {
-    let family = match plan.target {
+/// A socket that is being connected.
+fn start(target: SocketAddr, source: Option<IpAddr>) -> nix::Result<TcpStream> {
+    let descriptor = open(target, source)?;
+    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(target)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(descriptor)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A socket that does not block, is reset when closed, and sends from this address.
+fn open(target: SocketAddr, source: Option<IpAddr>) -> nix::Result<OwnedFd> {
+    let family = match target {
         SocketAddr::V4(_) => AddressFamily::Inet,
         SocketAddr::V6(_) => AddressFamily::Inet6,
     };
@@ -368,14 +446,14 @@ fn start(plan: &Plan) -> nix::Result<TcpStream> {
         l_linger: 0,
     };
     setsockopt(&descriptor, sockopt::Linger, &reset)?;
-    if let Some(source) = plan.source {
+    if let Some(source) = source {
+        // The port is chosen with the connection: then it need only differ from those of others to the same server, and
+        // having none left is the same error as without a source.
+        setsockopt(&descriptor, sockopt::IpBindAddressNoPort, &true)?;
         let source = SockaddrStorage::from(SocketAddr::new(source, 0));
         bind(descriptor.as_raw_fd(), &source)?;
     }
-    match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(plan.target)) {
-        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(descriptor)),
-        Err(error) => Err(error),
-    }
+    Ok(descriptor)
 }
 
 fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
@@ -394,5 +472,38 @@ pub fn refuse(options: &[(&str, bool)]) -> Outcome<()> {
         Some((option, _)) => Err(Failure::new(format!(
             "-T sends by kernel sockets: {option} means nothing there"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(target: &str, source: &str, prefix: u8) -> Result<(), String> {
+        let plan = Plan {
+            target: target.parse().unwrap(),
+            sources: Some(Sources {
+                address: source.parse().unwrap(),
+                prefix,
+            }),
+            batch: 1,
+            late_after: Duration::from_secs(1),
+            patience: Duration::from_secs(1),
+            shape: Shape::Constant,
+        };
+        plan.check_sources().map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn sources_are_addresses_of_this_machine() {
+        assert_eq!(check("127.0.0.1:53", "127.0.0.9", 32), Ok(()));
+        assert_eq!(check("127.0.0.1:53", "127.1.2.3", 24), Ok(()));
+        // RFC 5737: documentation, nobody's.
+        let single = check("192.0.2.1:53", "203.0.113.9", 32).unwrap_err();
+        assert!(single.starts_with("203.0.113.9 (-l) is no"), "{single}");
+        let network = check("192.0.2.1:53", "203.0.113.9", 29).unwrap_err();
+        assert!(network.contains(", of 203.0.113.9/29 (-l)"), "{network}");
+        let mixed = check("192.0.2.1:53", "::1", 128).unwrap_err();
+        assert!(mixed.contains("different versions of IP"), "{mixed}");
     }
 }

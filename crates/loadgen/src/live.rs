@@ -5,8 +5,8 @@
 //!
 //! sent         812,345/s  ▁▂▃▅▆▇██████
 //! right        811,902/s  ▁▂▃▅▆▇██████
-//! lost         443 in all; wrong 0, duplicate 0, late 0, not sent 0
-//! latency      p50 25.1 us p90 …    of the last half second
+//! unanswered   443 so far; wrong 0, duplicate 0, late 0, not sent 0
+//! latency      p50 25.1 us p90 31.0 us p99 …
 //!
 //! queue 0      ██████████████████████████████ 406,000/s
 //! queue 1      █████████████████████████████▌ 405,900/s
@@ -77,8 +77,8 @@ impl Live {
         lines.push(curve("sent", &self.sent, highest));
         lines.push(curve("right", &self.right, highest));
         lines.push(format!(
-            "{:<12} {} in all; wrong {}, duplicate {}, late {}, not sent {}",
-            "lost",
+            "{:<12} {} so far; wrong {}, duplicate {}, late {}, not sent {}",
+            "unanswered",
             grouped(all.unanswered()),
             grouped(all.wrong_total()),
             grouped(all.duplicate),
@@ -221,7 +221,7 @@ mod tests {
         for part in [
             "2 s, 1 s left",
             "sent              3,000/s",
-            "6 in all; wrong 0",
+            "unanswered   6 so far; wrong 0",
             "latency      p50 25.",
             "queue 0      ████",
             " 2,000/s",

@@ -215,19 +215,56 @@ impl Run {
 
     fn show(&mut self, tally: Tally, now: Instant) {
         let seconds = (now - self.shown).as_secs_f64();
-        let sent = tally.sent - self.last.sent;
-        let right = tally.right - self.last.right;
-        let left = self.duration.saturating_sub(now - self.started);
-        eprint!(
-            "\r\x1b[K{:.0} s left: sent {:.0}/s, right {:.0}/s, lost {}, p99 {:.3} ms",
-            left.as_secs_f64(),
-            sent as f64 / seconds,
-            right as f64 / seconds,
-            tally.unanswered(),
-            tally.latency.value_at_quantile(0.99) as f64 / 1e6,
+        let per_second = |count: u64| count as f64 / seconds;
+        let rates = (
+            per_second(tally.sent - self.last.sent),
+            per_second(tally.right - self.last.right),
         );
+        let times = (now - self.started, self.duration);
+        eprint!("\r\x1b[K{}", progress(&tally, rates, times));
         let _ = std::io::stderr().flush();
         self.shown = now;
         self.last = tally;
+    }
+}
+
+/// The progress line: how much of the run's time is left, or where it has no end how much is gone; queries sent and answered
+/// right a second since the last line; what is unanswered so far, which includes what is on its way.
+fn progress(
+    tally: &Tally,
+    (sent, right): (f64, f64),
+    (elapsed, duration): (Duration, Duration),
+) -> String {
+    let time = if duration.is_zero() {
+        format!("{:.0} s", elapsed.as_secs_f64())
+    } else {
+        let left = duration.saturating_sub(elapsed);
+        format!("{:.0} s left", left.as_secs_f64())
+    };
+    format!(
+        "{time}: sent {sent:.0}/s, right {right:.0}/s, unanswered {}, p99 {:.3} ms",
+        tally.unanswered(),
+        tally.latency.value_at_quantile(0.99) as f64 / 1e6,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_progress_line_tells_what_is_left_or_gone() {
+        let tally = Tally {
+            sent: 9,
+            right: 7,
+            ..Tally::default()
+        };
+        let seconds = Duration::from_secs;
+        assert_eq!(
+            progress(&tally, (3.0, 2.0), (seconds(4), seconds(10))),
+            "6 s left: sent 3/s, right 2/s, unanswered 2, p99 0.000 ms"
+        );
+        let endless = progress(&tally, (3.0, 2.0), (seconds(4), Duration::ZERO));
+        assert!(endless.starts_with("4 s: sent 3/s"), "{endless}");
     }
 }

@@ -2,10 +2,13 @@
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::spawn;
+use std::time::Duration;
 
 #[derive(Clone, Copy)]
 enum Deed {
@@ -129,7 +132,7 @@ fn everything_that_comes_back_is_counted_as_what_it_is() {
     // All at once, and not more than a socket's buffer holds.
     let file = queries(180);
     let line = format!(
-        "sockets -s {} -p {} -d {} -t 4 -c 5 -T 2 -q 180",
+        "sockets -s {} -p {} -d {} -t 10 -c 5 -T 2 -q 180",
         server.ip(),
         server.port(),
         file.path().display()
@@ -155,7 +158,7 @@ fn a_file_is_gone_through_exactly_as_often_as_asked() {
     let server = udp_server(&[Deed::Answer]);
     let file = queries(70);
     let line = format!(
-        "-s 127.0.0.1 -p {} -d {} -n 3 -c 4 -T 3 -q 8 -e -D -S 0.01",
+        "-s 127.0.0.1 -p {} -d {} -n 3 -c 4 -T 3 -q 8 -e -D -S 0.01 -t 60",
         server.port(),
         file.path().display()
     );
@@ -299,13 +302,14 @@ fn an_interrupt_ends_the_run_with_what_was_counted() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    // A rate line comes only while it runs.
-    while !lines
-        .next()
-        .unwrap()
-        .unwrap()
-        .starts_with(|first: char| first.is_ascii_digit())
-    {}
+    // A rate line comes only while it runs. When nothing is answered any more, all that is under way is ignored.
+    let mut rates = lines
+        .by_ref()
+        .map(Result::unwrap)
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    let is_nothing = |line: &String| line.ends_with(": 0.000000");
+    rates.find(|line| !is_nothing(line)).unwrap();
+    rates.find(is_nothing).unwrap();
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let text = lines.map(Result::unwrap).collect::<Vec<_>>().join("\n");
     assert!(child.wait().unwrap().success());
@@ -406,4 +410,202 @@ fn connections_that_are_refused_cost_queries_and_no_error() {
     );
     let text = text(&flood(&line).output().unwrap());
     assert_lines(&text, &["wrong 0, duplicate 0, late 0, never answered 10"]);
+}
+
+/// Starts a TCP server that tells who connects, and answers one query of each connection after so long.
+fn telling_server(delay: Duration) -> (SocketAddr, Receiver<IpAddr>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (tell, told) = channel();
+    spawn(move || {
+        while let Ok((mut stream, client)) = listener.accept() {
+            // Nobody may want to know.
+            let _ = tell.send(client.ip());
+            spawn(move || {
+                let mut message = read_message(&stream)?;
+                // tidy: the time is what is tested
+                std::thread::sleep(delay);
+                message[4] |= 0x80;
+                stream.write_all(&message).ok()
+            });
+        }
+    });
+    (address, told)
+}
+
+/// The last line of JSON.
+fn summary(output: &Output) -> serde_json::Value {
+    let text = text(output);
+    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+}
+
+/// The one line of a run that did not start.
+fn complaint(line: &str) -> String {
+    let output = flood(line).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{line}");
+    assert!(output.stdout.is_empty(), "{line}: before anything starts");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said
+}
+
+#[test]
+fn connections_come_evenly_from_a_network() {
+    let (server, told) = telling_server(Duration::ZERO);
+    let file = queries(30);
+    let line = format!(
+        "xdp -T -j --patience 60 --late 60 -t 0.5 -Q 600 -l 127.0.9.0/29 -p {} -i {} 127.0.0.1",
+        server.port(),
+        file.path().display()
+    );
+    let last = summary(&flood(&line).output().unwrap());
+    assert_eq!(last["floodgate"]["right"], 300, "{last:#}");
+    let mut uses: BTreeMap<IpAddr, u32> = BTreeMap::new();
+    for client in told.try_iter() {
+        *uses.entry(client).or_default() += 1;
+    }
+    // As over AF_XDP: neither the network's own address nor everybody's.
+    let hosts: Vec<IpAddr> = uses.keys().copied().collect();
+    let expected = (1..=6).map(|host| IpAddr::from([127, 0, 9, host]));
+    assert_eq!(hosts, expected.collect::<Vec<_>>());
+    assert!(
+        uses.values().all(|uses| (25..=75).contains(uses)),
+        "{uses:?}"
+    );
+}
+
+#[test]
+fn connections_from_what_is_not_ours_are_one_line_before_the_start() {
+    let file = queries(1);
+    let path = file.path().display();
+    for (source, says) in [
+        // RFC 5737: for documentation, nobody's.
+        ("203.0.113.9", "203.0.113.9 (-l) is no address of this"),
+        ("203.0.113.0/24", ", of 203.0.113.0/24 (-l), is no address"),
+        ("::1", "different versions of IP"),
+    ] {
+        let said = complaint(&format!("xdp -T -l {source} -i {path} 127.0.0.1"));
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+#[test]
+fn answers_to_the_last_connections_are_late_and_not_lost() {
+    // A second after they are late, a second before nobody waits any more.
+    let (server, _told) = telling_server(Duration::from_secs(3));
+    let file = queries(10);
+    let line = format!(
+        "xdp -T -j --patience 60 --late 2 -t 0.1 -Q 100 -p {} -i {} 127.0.0.1",
+        server.port(),
+        file.path().display()
+    );
+    let last = summary(&flood(&line).output().unwrap());
+    assert_eq!(last["queries"], 10, "{last:#}");
+    assert_eq!(last["floodgate"]["late"], 10, "{last:#}");
+    assert_eq!(last["floodgate"]["right"], 0, "{last:#}");
+}
+
+/// Octets of header and question of a long query.
+const LONG_QUESTION_END: usize = 36;
+
+/// A query of so many octets: most of them are an EDNS option.
+fn long_query(length: usize) -> Vec<u8> {
+    // An ID, RD; one question, one record more.
+    let mut message = b"\0\0\x01\0\0\x01\0\0\0\0\0\x01".to_vec();
+    message.extend(b"\x04long\x05flood\x07example\0\0\x01\0\x01");
+    assert_eq!(message.len(), LONG_QUESTION_END);
+    // OPT: the root, type 41, 4,096 octets, no flags; one option, of code 65001.
+    let option = (length - LONG_QUESTION_END - 15) as u16;
+    message.extend(b"\0\0\x29\x10\0\0\0\0\0");
+    message.extend((option + 4).to_be_bytes());
+    message.extend(b"\xfd\xe9");
+    message.extend(option.to_be_bytes());
+    message.resize(length, 7);
+    message
+}
+
+/// A file of one message in wire format.
+fn binary_file(message: &[u8]) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&(message.len() as u16).to_be_bytes())
+        .unwrap();
+    file.write_all(message).unwrap();
+    file
+}
+
+#[test]
+fn long_messages_go_out_whole_over_tcp() {
+    const LENGTH: usize = 65_535;
+    let server = tcp_server();
+    let file = binary_file(&long_query(LENGTH));
+    let (port, path) = (server.port(), file.path().display());
+    let line = format!("sockets -m tcp -s 127.0.0.1 -p {port} -B -d {path} -t 60");
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            "Queries completed:    1 (100.00%)",
+            &format!("Average packet size:  request {LENGTH}, response {LENGTH}"),
+        ],
+    );
+    let line =
+        format!("xdp -T -j --patience 60 --late 60 -t 0.1 -Q 10 -B -p {port} -i {path} 127.0.0.1");
+    let last = summary(&flood(&line).output().unwrap());
+    assert_eq!(last["floodgate"]["right"], 1, "{last:#}");
+    assert_eq!(last["floodgate"]["answer_octets"], LENGTH, "{last:#}");
+}
+
+#[test]
+fn long_messages_go_out_whole_over_udp() {
+    const LENGTH: usize = 65_507;
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    let (tell, told) = channel();
+    spawn(move || {
+        let mut buffer = vec![0; 65_536];
+        let (length, client) = server.recv_from(&mut buffer).unwrap();
+        tell.send(length).unwrap();
+        // The question alone: an answer needs no more.
+        buffer[2] |= 0x80;
+        buffer[11] = 0;
+        let answer = &buffer[..LONG_QUESTION_END];
+        server.send_to(answer, client).unwrap();
+    });
+    let file = binary_file(&long_query(LENGTH));
+    let line = format!(
+        "sockets -s 127.0.0.1 -p {port} -B -d {} -t 60",
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(&text, &["Queries completed:    1 (100.00%)"]);
+    assert_eq!(told.recv(), Ok(LENGTH));
+}
+
+#[test]
+fn messages_that_nothing_carries_are_one_line_that_says_what_would() {
+    let file = binary_file(&long_query(65_520));
+    let path = file.path().display();
+    let said = complaint(&format!("sockets -s 127.0.0.1 -B -d {path}"));
+    assert!(
+        said.contains("octet 0: a message of 65520 octets: at most 65507 fit a datagram"),
+        "{said}"
+    );
+    assert!(said.contains("-m tcp"), "{said}");
+    let said = complaint(&format!("xdp -B -i {path} 192.0.2.1"));
+    assert!(said.contains("at most 1726 fit a frame"), "{said}");
+    assert!(said.contains("`floodgate sockets`"), "{said}");
+}
+
+#[test]
+fn csv_has_no_lines_in_between() {
+    let server = tcp_server();
+    let file = queries(5);
+    let line = format!(
+        "xdp -T --csv -S 20 --patience 60 --late 60 -t 0.2 -Q 100 -p {} -i {} 127.0.0.1",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.starts_with("seconds,offered,"), "{text}");
 }

@@ -179,6 +179,15 @@ fn binary(query: &Query<'_>) -> Vec<u8> {
     line
 }
 
+/// What comes next, or that nothing has come for a moment. When all `is_done` that a moment without lines is for, there is no
+/// such moment: a log of a server that nobody asks sleeps. A line is lost only while others wait, and they wake.
+fn next(lines: &Receiver<Message>, is_done: bool) -> Result<Message, RecvTimeoutError> {
+    match is_done {
+        true => lines.recv().map_err(RecvTimeoutError::from),
+        false => lines.recv_timeout(PATIENCE),
+    }
+}
+
 /// The thread's side.
 struct Writer {
     options: LogOptions,
@@ -189,13 +198,14 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, lines: &Receiver<Message>) {
-        let mut file = self.open();
+        let (mut file, mut is_done) = (self.open(), true);
         loop {
-            let message = match lines.recv_timeout(PATIENCE) {
+            let message = match next(lines, is_done) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) => {
                     self.check(file.as_mut().map_or(Ok(()), Write::flush));
                     self.tell_lost();
+                    is_done = true;
                     continue;
                 }
                 // Nobody has this log any more.
@@ -203,6 +213,7 @@ impl Writer {
                     return self.check(file.as_mut().map_or(Ok(()), Write::flush));
                 }
             };
+            is_done = false;
             match message {
                 Message::Reopen => file = self.open(),
                 Message::Line(line) => match &mut file {
@@ -323,13 +334,29 @@ mod tests {
             log.response(query, "No Error");
         });
         drop(log);
-        let complete = |bytes: &Vec<u8>| !bytes.is_empty();
+        // The writer may have a pause between the two lines.
+        let complete = |bytes: &Vec<u8>| bytes.iter().filter(|octet| **octet == b'\n').count() == 2;
         loop {
             match std::fs::read(&file).ok().filter(complete) {
                 Some(bytes) => return bytes,
                 None => std::thread::yield_now(),
             }
         }
+    }
+
+    #[test]
+    fn a_log_without_lines_sleeps() {
+        let (sender, lines) = sync_channel(1);
+        let nothing = next(&lines, false).err();
+        assert_eq!(nothing, Some(RecvTimeoutError::Timeout));
+        let late = std::thread::spawn(move || {
+            std::thread::park_timeout(PATIENCE * 3);
+            sender.send(Message::Reopen).is_ok()
+        });
+        assert!(matches!(next(&lines, true), Ok(Message::Reopen)));
+        assert!(late.join().unwrap());
+        let ended = next(&lines, true).err();
+        assert_eq!(ended, Some(RecvTimeoutError::Disconnected));
     }
 
     #[test]

@@ -289,7 +289,7 @@ mod tests {
 
     /// Waits until the statistic has this value.
     fn await_count(tee: &Tee, name: &str, value: u64) {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         let count = || tee.statistics().iter().find(|row| row.0 == name).unwrap().1;
         while count() != value {
             assert!(Instant::now() < until, "{name}: {}", count());

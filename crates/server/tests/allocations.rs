@@ -6,7 +6,7 @@ mod ffi;
 #[path = "../examples/stages/ground.rs"]
 mod ground;
 
-use ffi::{Counting, allocations};
+use ffi::{Counting, allocations, without_memory};
 use ground::{Ground, Scene};
 
 #[global_allocator]
@@ -19,6 +19,20 @@ fn no_query_allocates() {
         let before = allocations();
         ground.serve(2_000);
         assert_eq!(allocations() - before, 0, "in 2,000 queries: {name}");
+    }
+}
+
+/// F33: the allocator has nothing, and every query gets its answer all the same. What a full cache would take is asked of the
+/// kernel: tests/following/resources.rs has it refuse.
+#[test]
+fn f33_queries_are_answered_while_the_allocator_fails() {
+    // Those that take long to build go the way of `Hit`.
+    let slow = [Scene::Suffixes, Scene::Prefixes];
+    let scenes = Scene::ALL.into_iter().map(|(_, scene)| scene);
+    for scene in scenes.filter(|scene| !slow.contains(scene)) {
+        let mut ground = Ground::new(scene);
+        without_memory(|| ground.serve(1_000));
+        ground.serve(10);
     }
 }
 

@@ -3,9 +3,10 @@
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use testnet::loopback::own_address;
 
 fn millrace(words: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_millrace"))
@@ -177,10 +178,16 @@ fn wrong_words_are_exit_status_1() {
     }
 }
 
-/// A port of this host that nobody has.
-fn free_port() -> SocketAddr {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("there are ports");
-    socket.local_addr().expect("it is bound")
+/// How long something may take that comes at last, in a debug build on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Awaits that somebody listens there: nothing tells when.
+fn await_tcp(address: SocketAddr) {
+    let began = Instant::now();
+    while TcpStream::connect(address).is_err() {
+        assert!(began.elapsed() < PATIENCE, "nobody serves {address}");
+        std::thread::yield_now();
+    }
 }
 
 /// An instance that serves; killed when the test is over.
@@ -196,7 +203,6 @@ impl Served {
         file.write_all(text.as_bytes())
             .expect("it was opened for writing");
         let control = file.path().with_extension("control");
-        let began = Instant::now();
         let child = Command::new(env!("CARGO_BIN_EXE_millrace"))
             .args(["--supervised", "--control"])
             .arg(&control)
@@ -209,14 +215,7 @@ impl Served {
             .expect("the program was built with this test");
         let served = Served { child, file };
         // "An instance is ready once TCP connects to its listener, within 2 s of start": more for a machine that is busy.
-        while TcpStream::connect(ready).is_err() {
-            assert!(
-                began.elapsed() < Duration::from_secs(20),
-                "it does not serve {ready}"
-            );
-            // It is ready within 0.1 s: nothing tells when.
-            std::thread::yield_now();
-        }
+        await_tcp(ready);
         served
     }
 
@@ -238,10 +237,13 @@ impl Drop for Served {
     }
 }
 
-/// Whether a query for `a.` is answered within a second.
-fn is_answered(server: SocketAddr) -> bool {
+/// How long an answer is waited for that is not to come.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Whether a query for `a.` is answered within this time.
+fn is_answered(server: SocketAddr, within: Duration) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("there are ports");
-    let limit = Some(Duration::from_secs(1));
+    let limit = Some(within);
     socket.set_read_timeout(limit).expect("it is more than 0");
     let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
     socket.send_to(query, server).expect("loopback");
@@ -252,21 +254,23 @@ const REFUSES: &str = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))";
 
 #[test]
 fn sigterm_ends_it_with_status_0() {
-    let address = free_port();
+    let address = own_address();
     let served = Served::start(REFUSES, &["-l", &address.to_string()], address);
-    assert!(is_answered(address));
+    assert!(is_answered(address, PATIENCE));
     let (status, took) = served.end();
     assert_eq!(status, Some(0));
-    assert!(took < Duration::from_secs(5), "{took:?}");
+    // "within 5 s"; more for a build that is not optimised, on a machine that is busy.
+    let most = Duration::from_secs(if cfg!(debug_assertions) { 25 } else { 5 });
+    assert!(took < most, "{took:?}");
 }
 
 #[test]
 fn listeners_of_the_command_line_replace_those_of_the_file() {
-    let (file, one, two) = (free_port(), free_port(), free_port());
+    let (file, one, two) = (own_address(), own_address(), own_address());
     let text = format!("addLocal('{file}') {REFUSES}");
     let words = ["-l", &one.to_string(), "-l", &two.to_string()];
     let served = Served::start(&text, &words, two);
-    assert!(is_answered(one) && is_answered(two));
+    assert!(is_answered(one, PATIENCE) && is_answered(two, PATIENCE));
     assert!(TcpStream::connect(file).is_err());
     assert_eq!(served.end().0, Some(0));
 }
@@ -281,11 +285,12 @@ fn the_acl_of_the_command_line_stands_in_for_the_default_one_alone() {
         ("setACL('192.0.2.0/24')", &["--acl", "127.0.0.0/8"], false),
         ("addACL('127.0.0.0/8')", &["--acl", "192.0.2.0/24"], true),
     ] {
-        let address = free_port();
+        let address = own_address();
         let listener = address.to_string();
         let words = [&["-l", &listener][..], words].concat();
         let served = Served::start(&format!("{text} {REFUSES}"), &words, address);
-        assert_eq!(is_answered(address), expected, "{text} {words:?}");
+        let within = if expected { PATIENCE } else { SILENCE };
+        assert_eq!(is_answered(address, within), expected, "{text} {words:?}");
         assert_eq!(served.end().0, Some(0));
     }
 }
@@ -307,11 +312,13 @@ fn yaml_is_an_error_that_says_so() {
 
 #[test]
 fn commands_run_in_the_instance_whose_file_is_named() {
-    let (address, console) = (free_port(), free_port());
+    let (address, console) = (own_address(), own_address());
     let text = format!(
         "setKey('MXNeLFWHUe4363BBKrY06cAsH8NWNb+Se2eXU5+Bb74=') controlSocket('{console}') counted = 7 {REFUSES}"
     );
     let served = Served::start(&text, &["-l", &address.to_string()], address);
+    // It is opened after the listeners.
+    await_tcp(console);
     let file = served.file.path().display().to_string();
     for (command, expected) in [
         ("1 + 1", "2\n"),

@@ -85,7 +85,7 @@ fn record(answer: &[u8]) -> Option<Vec<u8>> {
 
 fn by_udp(client: SocketAddr, server: SocketAddr) -> Option<Vec<u8>> {
     let socket = UdpSocket::bind(client).ok()?;
-    let wait = Some(Duration::from_millis(500));
+    let wait = Some(Duration::from_secs(2));
     socket.set_read_timeout(wait).ok()?;
     socket.send_to(&query(), server).ok()?;
     let mut answer = vec![0; 4_096];
@@ -95,7 +95,7 @@ fn by_udp(client: SocketAddr, server: SocketAddr) -> Option<Vec<u8>> {
 
 fn by_tcp(server: SocketAddr) -> Option<Vec<u8>> {
     let mut stream = TcpStream::connect(server).ok()?;
-    let wait = Some(Duration::from_millis(500));
+    let wait = Some(Duration::from_secs(2));
     stream.set_read_timeout(wait).ok()?;
     let query = query();
     let framed = [&(query.len() as u16).to_be_bytes()[..], &query].concat();
@@ -109,7 +109,7 @@ fn by_tcp(server: SocketAddr) -> Option<Vec<u8>> {
 
 /// Asks until there is a record: servers may be starting, and health checks with them.
 fn awaited(ask: impl Fn() -> Option<Vec<u8>>) -> Vec<u8> {
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(record) = ask() {
             return record;

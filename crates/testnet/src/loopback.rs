@@ -1,6 +1,6 @@
 //! Addresses of loopback that nobody else has.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 /// Below the ports that the kernel gives to clients, so that no client has it by chance.
@@ -17,12 +17,20 @@ pub fn own_address() -> SocketAddr {
 }
 
 /// A port of 127.0.0.1 that no other test has, for servers that listen to the addresses of interfaces alone (named). Below those
-/// that the kernel gives to clients.
+/// that the kernel gives to clients; where another service of this machine has it already, the next one.
 pub fn own_port() -> u16 {
     static CALLS: AtomicU16 = AtomicU16::new(0);
-    let call = CALLS.fetch_add(1, Ordering::Relaxed);
     let number = (std::process::id() as u16).wrapping_mul(16);
-    10_000 + number.wrapping_add(call) % 20_000
+    let next = || {
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        10_000 + number.wrapping_add(call) % 20_000
+    };
+    let is_free = |port: &u16| {
+        let address = (Ipv4Addr::LOCALHOST, *port);
+        TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok()
+    };
+    let mut ports = std::iter::repeat_with(next).take(1_000);
+    ports.find(is_free).expect("a free port")
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ impl fmt::Display for Row {
 
 fn fetch() -> std::io::Result<String> {
     let mut stream = TcpStream::connect(ADDRESS)?;
-    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     // HTTP/1.0: the answer ends with the connection, and is never sent in chunks.
     write!(
         stream,

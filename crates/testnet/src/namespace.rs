@@ -111,7 +111,7 @@ impl Namespace {
 /// Binds a socket that somebody here has just closed. A process that is being started holds copies of
 /// all our descriptors until it executes its program, and nothing tells when that is.
 pub fn bind_when_free<T>(mut bind: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         match bind() {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {

@@ -16,8 +16,8 @@ use crate::subject::{Subject, SubjectKind};
 use crate::{During, Failure, Outcome};
 
 /// How long a server may take to answer TCP.
-const START: Duration = Duration::from_secs(10);
-const STOP: Duration = Duration::from_secs(5);
+const START: Duration = Duration::from_secs(30);
+const STOP: Duration = Duration::from_secs(30);
 
 /// Runs the tour: until Ctrl-C, or once through. Everything it made is gone when it returns.
 pub fn run(prefix: &str, subject: &Subject, once: bool) -> ExitCode {

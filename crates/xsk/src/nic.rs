@@ -39,6 +39,23 @@ impl Nic {
         Nic::read(index, name)
     }
 
+    /// RX queues in use now of the interface of this name, and nothing else: for whoever asks again and again. [`Nic::by_name`]
+    /// asks the driver for its name too, which may take the card's firmware.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn queues_of(name: &str) -> Result<u32> {
+        let failed =
+            |error| Error::system(format!("asking for the queues of interface {name}"), error);
+        let wanted = CString::new(name).map_err(|_| Error::NoInterface(format!("{name:?}")))?;
+        let queues = match Asker::new().map_err(failed)?.channels(&wanted) {
+            Ok(channels) => channels.rx + channels.combined,
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Err(failed(error)),
+            Err(_) => queues_in_sysfs(name),
+        };
+        Ok(queues.max(1))
+    }
+
     fn read(index: u32, name: CString) -> Result<Nic> {
         let text = name.to_string_lossy().into_owned();
         let failed = |what: &str| {
@@ -142,6 +159,14 @@ mod tests {
         let lo = Nic::by_name("lo").unwrap();
         assert_eq!(Nic::by_index(lo.index).unwrap(), lo);
         assert!(lo.queues >= 1 && lo.mtu >= 1280 && !lo.may_have_partial_checksums());
+    }
+
+    #[test]
+    fn queues_can_be_asked_for_alone() {
+        let lo = Nic::by_name("lo").unwrap();
+        assert_eq!(Nic::queues_of("lo").unwrap(), lo.queues);
+        let error = Nic::queues_of("nosuchnic0").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]

@@ -9,6 +9,9 @@ use nix::sys::socket::{
 };
 use xsk::{Chosen, Heartbeat, Pulses, Spread};
 
+/// What is awaited comes sooner, also on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Three workers with a kernel socket each on one address.
 struct Group {
     spread: Spread,
@@ -57,11 +60,7 @@ impl Group {
     fn turn_until(&mut self, total: usize) {
         let started = Instant::now();
         while self.taken.iter().sum::<usize>() < total {
-            assert!(
-                started.elapsed() < Duration::from_secs(5),
-                "{:?} of {total}",
-                self.taken
-            );
+            assert!(started.elapsed() < PATIENCE, "{:?} of {total}", self.taken);
             self.turn(&[0, 1, 2]);
         }
     }
@@ -130,10 +129,7 @@ fn a_stalled_worker_is_passed_by_until_it_goes_on() {
     let stalled = Instant::now();
     // Until the program has noticed: from the first datagram that worker 1 does not take.
     while group.spread.counts().unwrap()[Chosen::PastStalled as usize] == 0 {
-        assert!(
-            stalled.elapsed() < Duration::from_secs(5),
-            "not noticed within 5 s"
-        );
+        assert!(stalled.elapsed() < PATIENCE, "not noticed");
         group.send();
         group.turn(&[0, 2]);
     }
@@ -151,10 +147,7 @@ fn a_stalled_worker_is_passed_by_until_it_goes_on() {
     let sent = Instant::now();
     let mut lost = 300;
     while lost > 1 + stalled.elapsed().as_secs() as usize {
-        assert!(
-            sent.elapsed() < Duration::from_secs(5),
-            "{lost} of 300 lost"
-        );
+        assert!(sent.elapsed() < PATIENCE, "{lost} of 300 lost");
         group.turn(&[0, 2]);
         lost = 300 - (group.taken[0] + group.taken[2] - before[0] - before[2]);
     }
@@ -172,7 +165,7 @@ fn the_kernel_chooses_when_all_are_stalled() {
     let Some(group) = Group::new() else { return };
     let started = Instant::now();
     while group.spread.counts().unwrap()[Chosen::ByKernel as usize] == 0 {
-        assert!(started.elapsed() < Duration::from_secs(5), "not within 5 s");
+        assert!(started.elapsed() < PATIENCE, "not in time");
         group.send();
     }
 }

@@ -7,7 +7,7 @@ mod ground;
 #[path = "answers/sign.rs"]
 mod sign;
 
-use ffi::{Counting, allocations};
+use ffi::{Counting, allocations, without_memory};
 use ground::{Ground, QUESTIONS, REGISTRY};
 use sign::Chain;
 use wire::name::NameBuf;
@@ -29,6 +29,16 @@ fn no_answer_allocates() {
             let count = allocations() - before;
             assert_eq!(count, 0, "in 10 answers: {case}, {chain:?}");
         }
+    }
+}
+
+/// F33: answers are made while the allocator has nothing.
+#[test]
+fn f33_answers_are_made_while_the_allocator_fails() {
+    let mut ground = Ground::new(100, &REGISTRY);
+    for (case, question) in QUESTIONS {
+        let length = without_memory(|| ground.ask(question));
+        assert!(length > 0, "{case}");
     }
 }
 

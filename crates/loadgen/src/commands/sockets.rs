@@ -4,7 +4,7 @@ use super::parse;
 use super::values::{rate, seconds, sources};
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
-use crate::questions::{EdnsOption, Format as QuestionFormat, Questions, Style};
+use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::report::json::RunId;
 use crate::report::{self, Way, csv, dnsperf, say};
 use crate::shape::Shape;
@@ -17,6 +17,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+use wire::frame::Family;
 use xsk::Sources;
 
 /// Octets of answer that queries with EDNS ask for, as dnsperf has it.
@@ -153,7 +154,7 @@ impl Command {
         let mut watch = Watch::new(show)?;
         let plan = self.plan()?;
         let long = LongOptions::read(&self.options)?;
-        let mut questions = Questions::read(&self.datafile, self.question_format())?;
+        let mut questions = Questions::read(&self.datafile, self.question_format(&plan))?;
         if let Some(path) = &self.expect {
             questions.expect(&Expectations::read(path)?)?;
         }
@@ -242,9 +243,12 @@ impl Command {
         })
     }
 
-    fn question_format(&self) -> QuestionFormat {
+    fn question_format(&self, plan: &Plan) -> QuestionFormat {
         if self.binary {
-            return QuestionFormat::Binary;
+            return QuestionFormat::Binary(match plan.transport {
+                Transport::Udp => Carrier::Datagram(Family::of(&plan.servers[0])),
+                Transport::Tcp => Carrier::Stream,
+            });
         }
         let mut style = Style {
             payload_size: PAYLOAD_SIZE,

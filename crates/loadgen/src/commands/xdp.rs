@@ -5,7 +5,7 @@ use super::values::{affinity, mac, ports, rate, seconds, sources};
 use crate::connections;
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
-use crate::questions::{EdnsOption, Format as QuestionFormat, Questions, Style};
+use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
 use crate::report::{Format, Transport, Way, csv, say, text};
@@ -62,7 +62,7 @@ pub(super) struct Command {
     /// Send from this interface instead of the route's
     #[arg(short = 'I', long, value_name = "NAME")]
     interface: Option<String>,
-    /// Send from this address, or evenly from all of this network
+    /// Send from this address, or evenly from all of this network (with -T: addresses of this machine)
     #[arg(short = 'l', long, value_name = "ADDRESS[/PREFIX]", value_parser = sources)]
     local: Option<Sources>,
     /// Our MAC address instead of the interface's
@@ -213,12 +213,13 @@ impl Command {
         ])?;
         let plan = connections::Plan {
             target: resolve(&self.targets[0], self.port, self.local)?,
-            source: self.local.map(|sources| sources.address),
+            sources: self.local,
             batch: self.batch.unwrap_or(1),
             late_after: self.late,
             patience: self.patience,
             shape: self.shape,
         };
+        plan.check_sources()?;
         let id = RunId::new(Transport::Tcp);
         self.say_header(&id, &Way::KernelSockets { threads: 1 });
         self.print_in_between(watch, &id);
@@ -303,7 +304,10 @@ impl Command {
 
     fn question_format(&self) -> QuestionFormat {
         if self.binary {
-            return QuestionFormat::Binary;
+            return QuestionFormat::Binary(match self.tcp {
+                Some(_) => Carrier::Stream,
+                None => Carrier::Frame,
+            });
         }
         let mut style = Style {
             payload_size: self.edns_size,
@@ -323,7 +327,11 @@ impl Command {
         }
     }
 
+    /// Statistics in between; none as CSV, whose lines are all of one kind.
     fn print_in_between(&self, watch: &mut Watch, id: &RunId) {
+        if self.csv {
+            return;
+        }
         let period = self.stats_period.map(Duration::from_millis);
         let (json, id) = (self.json, id.clone());
         let print = move |tally: &Tally, part: Part| {

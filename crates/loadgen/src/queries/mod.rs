@@ -114,7 +114,7 @@ impl<W: Write> Writer<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::questions::{Format, Questions, Style};
+    use crate::questions::{Carrier, Format, Questions, Style};
 
     #[test]
     fn what_is_written_is_read_the_same_in_both_formats() {
@@ -126,7 +126,7 @@ mod tests {
         let mut read = Vec::new();
         for (binary, format) in [
             (false, Format::Text(Style::default())),
-            (true, Format::Binary),
+            (true, Format::Binary(Carrier::Frame)),
         ] {
             let file = tempfile::NamedTempFile::new().unwrap();
             let mut writer = Writer::new(file.reopen().unwrap(), binary);

@@ -6,14 +6,14 @@
 //!
 //! Messages may be anything: they go out as they are, but for their first two octets, the ID.
 
-use super::Questions;
+use super::{Carrier, Questions};
 use crate::failure::{Failure, Outcome};
 
-/// Reads messages.
+/// Reads messages that `carrier` is to carry.
 ///
 /// # Errors
 /// The place of the first message that runs past the end or is too long.
-pub(super) fn parse(octets: &[u8]) -> Outcome<Questions> {
+pub(super) fn parse(octets: &[u8], carrier: Carrier) -> Outcome<Questions> {
     let mut questions = Questions::default();
     let mut rest = octets;
     while !rest.is_empty() {
@@ -29,6 +29,7 @@ pub(super) fn parse(octets: &[u8]) -> Outcome<Questions> {
                 behind.len()
             )));
         };
+        carrier.check(length).map_err(wrong)?;
         questions
             .push(message)
             .map_err(|failure| wrong(failure.to_string()))?;
@@ -40,19 +41,49 @@ pub(super) fn parse(octets: &[u8]) -> Outcome<Questions> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::frame::Family;
 
     #[test]
     fn messages_follow_each_other() {
-        let questions = parse(b"\0\x03abc\0\0\0\x01d").unwrap();
+        let questions = parse(b"\0\x03abc\0\0\0\x01d", Carrier::Frame).unwrap();
         let messages: Vec<_> = (0..3).map(|number| questions.get(number).message).collect();
         assert_eq!(messages, [&b"abc"[..], b"", b"d"]);
     }
 
     #[test]
     fn what_runs_past_the_end_is_named_with_its_place() {
-        let failure = parse(b"\0\x01a\0\x05abcd").unwrap_err().to_string();
-        assert_eq!(failure, "octet 3: a message of 5 octets, but only 4 follow");
-        let failure = parse(b"\0\x01a\0").unwrap_err().to_string();
-        assert_eq!(failure, "octet 3: one octet where the length takes two");
+        let failure = |octets: &[u8]| parse(octets, Carrier::Frame).unwrap_err().to_string();
+        assert_eq!(
+            failure(b"\0\x01a\0\x05abcd"),
+            "octet 3: a message of 5 octets, but only 4 follow"
+        );
+        assert_eq!(
+            failure(b"\0\x01a\0"),
+            "octet 3: one octet where the length takes two"
+        );
+    }
+
+    #[test]
+    fn each_carrier_takes_what_it_can_carry_and_names_another_one() {
+        for (carrier, most, other) in [
+            (Carrier::Frame, 1726, "-T, or by `floodgate sockets`"),
+            (Carrier::Datagram(Family::V4), 65_507, "-m tcp"),
+            (Carrier::Datagram(Family::V6), 65_527, "-m tcp"),
+            (Carrier::Stream, 65_535, ""),
+        ] {
+            let file = |length: u16| {
+                let mut octets = length.to_be_bytes().to_vec();
+                octets.resize(2 + usize::from(length), 0);
+                octets
+            };
+            assert!(parse(&file(most), carrier).is_ok(), "{carrier:?}");
+            let Some(longer) = most.checked_add(1) else {
+                continue;
+            };
+            let failure = parse(&file(longer), carrier).unwrap_err().to_string();
+            let says = format!("octet 0: a message of {longer} octets: at most {most} fit ");
+            assert!(failure.starts_with(&says), "{failure}");
+            assert!(failure.ends_with(other), "{failure}");
+        }
     }
 }

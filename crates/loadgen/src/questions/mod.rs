@@ -15,11 +15,56 @@ pub use text::Style;
 use crate::expected::{Expectations, Expected};
 use crate::failure::{During, Failure, Outcome};
 use std::path::Path;
+use wire::frame::Family;
 use wire::message::{HEADER_LENGTH, parse_query};
 
-/// The longest message that fits a frame of an AF_XDP chunk, in octets: a chunk's 1,792 less the headers of IPv6 and a
-/// VLAN tag. Over sockets it is no limit that hurts: queries are shorter.
-pub const LENGTH_MAX: usize = xsk::ROOM - 66;
+/// What carries messages, and so how long one may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// A frame of an AF_XDP chunk.
+    Frame,
+    /// A datagram of a kernel socket, which the kernel sends in fragments where the way needs it.
+    Datagram(Family),
+    /// A TCP connection.
+    Stream,
+}
+
+impl Carrier {
+    /// The longest message, in octets.
+    pub const fn length_max(self) -> usize {
+        match self {
+            // A chunk's 1,792 less the headers of IPv6 and a VLAN tag.
+            Carrier::Frame => xsk::ROOM - 66,
+            // Length of IPv4 (RFC 791 §3.1): header 20 and UDP's 8 with the message, 65,535 together.
+            Carrier::Datagram(Family::V4) => 65_535 - 28,
+            // Payload length of IPv6 (RFC 8200 §3): UDP's 8 with the message.
+            Carrier::Datagram(Family::V6) => 65_535 - 8,
+            // Two octets of length in front (RFC 1035 §4.2.2).
+            Carrier::Stream => 65_535,
+        }
+    }
+
+    /// Whether it carries a message of so many octets.
+    ///
+    /// # Errors
+    /// What it carries at most, and what would carry more.
+    fn check(self, length: usize) -> Result<(), String> {
+        let most = self.length_max();
+        if length <= most {
+            return Ok(());
+        }
+        let limit = match self {
+            Carrier::Frame => {
+                "fit a frame of AF_XDP; longer ones go with -T, or by `floodgate sockets`"
+            }
+            Carrier::Datagram(_) => "fit a datagram; longer ones go with -m tcp",
+            Carrier::Stream => "are a message",
+        };
+        Err(format!(
+            "a message of {length} octets: at most {most} {limit}"
+        ))
+    }
+}
 
 /// All messages of a run. Their IDs are set when they are sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,8 +99,8 @@ pub struct Question<'q> {
 pub enum Format {
     /// A line each: name, type, flags.
     Text(Style),
-    /// The length in two octets, most significant first, and the message.
-    Binary,
+    /// The length in two octets, most significant first, and the message, which this is to carry.
+    Binary(Carrier),
 }
 
 impl Questions {
@@ -74,7 +119,7 @@ impl Questions {
         let octets = octets.during(format!("reading queries from {shown}"))?;
         let questions = match format {
             Format::Text(style) => text::parse(&octets, style),
-            Format::Binary => binary::parse(&octets),
+            Format::Binary(carrier) => binary::parse(&octets, carrier),
         };
         let questions = questions.during(&shown)?;
         if questions.is_empty() {
@@ -88,14 +133,9 @@ impl Questions {
     /// Adds a message.
     ///
     /// # Errors
-    /// It is longer than [`LENGTH_MAX`], or all of them together need more than 4 GiB.
+    /// It is longer than any message, or all of them together need more than 4 GiB.
     pub fn push(&mut self, message: &[u8]) -> Outcome<()> {
-        if message.len() > LENGTH_MAX {
-            return Err(Failure::new(format!(
-                "message of {} octets: at most {LENGTH_MAX} fit a frame",
-                message.len()
-            )));
-        }
+        Carrier::Stream.check(message.len()).map_err(Failure::new)?;
         let start = u32::try_from(self.octets.len())
             .map_err(|_| Failure::new("more than 4 GiB of messages"))?;
         let question_length =
@@ -186,16 +226,17 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_no_frame_is_refused() {
+    fn what_nothing_carries_is_refused() {
         let mut questions = Questions::default();
-        assert!(questions.push(&[0; LENGTH_MAX]).is_ok());
-        assert!(questions.push(&[0; LENGTH_MAX + 1]).is_err());
+        assert!(questions.push(&[0; 65_535]).is_ok());
+        assert!(questions.push(&[0; 65_536]).is_err());
+        assert_eq!(questions.get(0).message.len(), 65_535);
     }
 
     #[test]
     fn missing_and_empty_files_are_named() {
         let missing = Path::new("/nonexistent/queries");
-        let error = Questions::read(missing, Format::Binary)
+        let error = Questions::read(missing, Format::Binary(Carrier::Frame))
             .unwrap_err()
             .to_string();
         assert!(

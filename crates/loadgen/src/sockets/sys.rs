@@ -124,8 +124,18 @@ impl Incoming {
         incoming
     }
 
-    /// Takes what has come to a socket, at most [`BATCH`]; returns how many.
+    /// Takes what has come to a socket, at most [`BATCH`]; returns how many. Does not wait.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        self.take(socket, libc::MSG_DONTWAIT)
+    }
+
+    /// The same, but where nothing has come it waits for the first datagram, as long as the socket's time-out (SO_RCVTIMEO)
+    /// says.
+    pub(super) fn wait_and_receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        self.take(socket, libc::MSG_WAITFORONE)
+    }
+
+    fn take(&mut self, socket: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<usize> {
         self.received = 0;
         // SAFETY: `new` has made every header point to a part and every part to a buffer of ROOM octets, all in boxes of ours;
         // nobody else refers to them during the call. No names and no control messages are asked for.
@@ -134,7 +144,7 @@ impl Incoming {
                 socket.as_raw_fd(),
                 self.headers.as_mut_ptr(),
                 BATCH as u32,
-                libc::MSG_DONTWAIT,
+                flags,
                 std::ptr::null_mut(),
             )
         };

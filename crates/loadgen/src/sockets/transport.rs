@@ -3,6 +3,9 @@
 use crate::failure::Outcome;
 use std::time::Duration;
 
+/// How long to wait for answers before looking whether to stop.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(20);
+
 /// Who takes what has come.
 pub(super) trait Taker {
     /// A system call has brought something just now: the messages that follow.
@@ -21,7 +24,8 @@ pub(super) trait Transport: Send {
     /// What no waiting would mend.
     fn send(&mut self, client: usize, messages: &[(u16, &[u8])]) -> Outcome<usize>;
 
-    /// Hands every message that has come to `taker`. Waits for at most `limit` for something to do.
+    /// Hands every message that has come to `taker`. Waits for at most `limit`, which is never above [`LONGEST_WAIT`], for
+    /// something to do.
     ///
     /// # Errors
     /// What no waiting would mend.

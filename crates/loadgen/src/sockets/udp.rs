@@ -1,9 +1,20 @@
 //! Clients over UDP: connected sockets, so that the kernel checks who answers.
+//!
+//! What a query and its answer cost is system calls and sleeps, far more than anything that is done here with the messages.
+//! So one call sends and one receives up to a batch, and:
+//!
+//! - **One socket** (a thread's usual share) is waited for by the very call that receives: in a closed loop that is faster than
+//!   its server, answers come one by one, and each would cost three calls where one does it (there is nothing; wait; receive).
+//!   It is in no epoll, which every datagram would have to tell, sleep or not.
+//! - **Several sockets** are waited for by epoll, and those that have something are all read before anything is sent: their
+//!   answers make one batch.
+//! - Sockets stay blocking, and calls say themselves that they do not wait: the one that does shares the socket with them.
 
 use super::Plan;
 use super::sys::{BATCH, Incoming, Outgoing, overflowed};
-use super::transport::{Taker, Transport};
+use super::transport::{LONGEST_WAIT, Taker, Transport};
 use crate::failure::{During, Failure, Outcome};
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::ErrorKind;
@@ -32,9 +43,14 @@ impl UdpClients {
         let sockets = clients
             .map(|client| open(plan, client))
             .collect::<Outcome<Vec<_>>>()?;
-        for (number, socket) in sockets.iter().enumerate() {
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, number as u64);
-            epoll.add(socket, event).during(failed)?;
+        if let [socket] = &sockets[..] {
+            let limit = Some(LONGEST_WAIT);
+            socket.set_read_timeout(limit).during(failed)?;
+        } else {
+            for (number, socket) in sockets.iter().enumerate() {
+                let event = EpollEvent::new(EpollFlags::EPOLLIN, number as u64);
+                epoll.add(socket, event).during(failed)?;
+            }
         }
         Ok(UdpClients {
             events: vec![EpollEvent::empty(); sockets.len().min(BATCH)],
@@ -45,11 +61,17 @@ impl UdpClients {
         })
     }
 
-    /// Takes everything out of one socket; `true` if there was anything.
-    fn drain(&mut self, client: usize, taker: &mut dyn Taker) -> Outcome<bool> {
+    /// Takes everything out of one socket; `true` if there was anything. `wait`: for the first datagram.
+    fn drain(&mut self, client: usize, wait: bool, taker: &mut dyn Taker) -> Outcome<bool> {
         let mut any = false;
         loop {
-            match self.incoming.receive(self.sockets[client].as_fd()) {
+            let socket = self.sockets[client].as_fd();
+            let received = if wait && !any {
+                self.incoming.wait_and_receive(socket)
+            } else {
+                self.incoming.receive(socket)
+            };
+            match received {
                 Ok(count) => {
                     taker.come();
                     let messages = self.incoming.messages();
@@ -59,12 +81,34 @@ impl UdpClients {
                         return Ok(true);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(any),
-                // Nobody listens there (ICMP): the queries will time out, and say so.
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => any = true,
-                Err(error) => return Err(Failure::new(format!("receiving answers: {error}"))),
+                Err(error) => match error.kind() {
+                    // Nothing more, nothing in time, or a signal while waiting.
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => return Ok(any),
+                    // Nobody listens there (ICMP): the queries will time out, and say so.
+                    ErrorKind::ConnectionRefused => any = true,
+                    _ => return Err(Failure::new(format!("receiving answers: {error}"))),
+                },
             }
         }
+    }
+
+    /// Hands out what comes to the one socket.
+    fn receive_from_one(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()> {
+        // The socket's own time-out is the longest wait; a shorter one is for poll to keep.
+        let whole = limit >= LONGEST_WAIT;
+        if self.drain(0, whole, taker)? || whole {
+            return Ok(());
+        }
+        let timeout = EpollTimeout::try_from(limit).unwrap_or(EpollTimeout::MAX);
+        let watched = PollFd::new(self.sockets[0].as_fd(), PollFlags::POLLIN);
+        let ready = match poll(&mut [watched], timeout) {
+            Err(nix::errno::Errno::EINTR) => 0,
+            other => other.during("waiting for answers")?,
+        };
+        if ready > 0 {
+            self.drain(0, false, taker)?;
+        }
+        Ok(())
     }
 }
 
@@ -86,10 +130,8 @@ impl Transport for UdpClients {
     }
 
     fn receive(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()> {
-        if let [_] = self.sockets[..]
-            && self.drain(0, taker)?
-        {
-            return Ok(());
+        if let [_] = self.sockets[..] {
+            return self.receive_from_one(limit, taker);
         }
         let timeout = EpollTimeout::try_from(limit).unwrap_or(EpollTimeout::MAX);
         let ready = match self.epoll.wait(&mut self.events, timeout) {
@@ -98,7 +140,7 @@ impl Transport for UdpClients {
         };
         for at in 0..ready {
             let client = self.events[at].data() as usize;
-            self.drain(client, taker)?;
+            self.drain(client, false, taker)?;
         }
         Ok(())
     }
@@ -114,7 +156,6 @@ fn open(plan: &Plan, client: usize) -> Outcome<UdpSocket> {
     let opening = || format!("opening socket {} from {local} to {server}", client + 1);
     let socket = UdpSocket::bind(local).during(opening())?;
     socket.connect(server).during(opening())?;
-    socket.set_nonblocking(true).during(opening())?;
     if let Some(size) = plan.buffer_size {
         setsockopt(&socket, sockopt::SndBuf, &size).during(opening())?;
         setsockopt(&socket, sockopt::RcvBuf, &size).during(opening())?;
@@ -167,6 +208,79 @@ fn address_of(network: Sources, number: usize) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape::Shape;
+    use std::time::Instant;
+
+    /// A client's socket, and the server that it asks.
+    fn client_and_server() -> (UdpClients, UdpSocket) {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let plan = Plan {
+            servers: vec![server.local_addr().unwrap()],
+            transport: super::super::Transport::Udp,
+            clients: 1,
+            threads: 1,
+            outstanding: 1,
+            rate: None,
+            shape: Shape::Constant,
+            timeout: Duration::from_secs(1),
+            limit: None,
+            runs: None,
+            queries_per_connection: None,
+            local: None,
+            local_port: 0,
+            buffer_size: None,
+            verbose: false,
+        };
+        (UdpClients::open(&plan, 0..1).unwrap(), server)
+    }
+
+    #[derive(Default)]
+    struct Taken(Vec<Vec<u8>>);
+
+    impl Taker for Taken {
+        fn come(&mut self) {}
+        fn take(&mut self, message: &[u8]) {
+            self.0.push(message.to_vec());
+        }
+    }
+
+    #[test]
+    fn one_socket_waits_for_its_first_datagram_and_no_longer_than_it_may() {
+        let (mut clients, server) = client_and_server();
+        let mut taken = Taken::default();
+        for limit in [LONGEST_WAIT, LONGEST_WAIT / 4] {
+            let started = Instant::now();
+            clients.receive(limit, &mut taken).unwrap();
+            // Less than a tick of the kernel's clock may be missing.
+            assert!(started.elapsed() > limit / 2, "it sleeps");
+            assert!(taken.0.is_empty());
+            let queries: [(u16, &[u8]); 2] = [(7, b"xxa"), (8, b"xxb")];
+            assert_eq!(clients.send(0, &queries).unwrap(), 2);
+            for _ in 0..2 {
+                let mut query = [0; 16];
+                let (length, client) = server.recv_from(&mut query).unwrap();
+                server.send_to(&query[..length], client).unwrap();
+            }
+            while taken.0.len() < 2 {
+                clients.receive(limit, &mut taken).unwrap();
+            }
+            assert_eq!(taken.0, [b"\0\x07a", b"\0\x08b"]);
+            taken.0.clear();
+        }
+    }
+
+    #[test]
+    fn a_refusal_does_not_end_the_wait_with_an_error() {
+        let (mut clients, server) = client_and_server();
+        drop(server);
+        let mut taken = Taken::default();
+        let queries: [(u16, &[u8]); 1] = [(7, b"xxa")];
+        for limit in [LONGEST_WAIT, Duration::from_millis(1)] {
+            clients.send(0, &queries).unwrap();
+            clients.receive(limit, &mut taken).unwrap();
+        }
+        assert!(taken.0.is_empty());
+    }
 
     #[test]
     fn clients_take_the_addresses_of_a_network_in_turn() {

@@ -2,7 +2,7 @@
 
 use super::outstanding::{Found, Outstanding, Query};
 use super::sys::BATCH;
-use super::transport::{Taker, Transport};
+use super::transport::{LONGEST_WAIT, Taker, Transport};
 use super::{Plan, verbose};
 use crate::failure::Outcome;
 use crate::judge::{self, Fault};
@@ -16,9 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::message::{HEADER_LENGTH, ResponseError};
-
-/// How long to wait for answers before looking whether to stop.
-const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// What all threads of a run share.
 pub(super) struct Run<'p> {
@@ -68,6 +65,8 @@ pub(super) struct Worker<'r, T> {
     pace: Option<Pace>,
     outstanding: Outstanding,
     next_client: usize,
+    /// What is sent by one call. Kept: an array of a call's own would be 1.5 KB to clear, often for a single query.
+    messages: Vec<(u16, &'r [u8])>,
     /// Questions that are ours but could not be sent yet.
     backlog: VecDeque<u32>,
     /// Queries that the rate allows, by when it meant each to be sent. Empty where there is no rate.
@@ -104,6 +103,7 @@ impl<'r, T: Transport> Worker<'r, T> {
             pace,
             outstanding: Outstanding::new(),
             next_client: 0,
+            messages: Vec::with_capacity(BATCH),
             backlog: VecDeque::with_capacity(BATCH),
             due: VecDeque::with_capacity(BATCH),
         }
@@ -225,28 +225,27 @@ impl<'r, T: Transport> Worker<'r, T> {
         let client = self.next_client;
         self.next_client = (client + 1) % self.clients;
         let questions = self.run.questions;
-        let mut messages: [(u16, &[u8]); BATCH] = [(0, &[]); BATCH];
-        let mut count = 0;
+        self.messages.clear();
         for question in self.backlog.iter().take(wanted.min(BATCH)) {
             let query = Query {
                 question: *question,
                 client: client as u32,
                 sent: now,
-                intended: self.due.get(count).copied().unwrap_or(now),
+                intended: self.due.get(self.messages.len()).copied().unwrap_or(now),
             };
             let Some(id) = self.outstanding.enter(query) else {
                 break;
             };
-            messages[count] = (id, questions.get(*question as usize).message);
-            count += 1;
+            let message = questions.get(*question as usize).message;
+            self.messages.push((id, message));
         }
-        let sent = self.transport.send(client, &messages[..count])?;
-        for (id, _) in &messages[sent..count] {
+        let sent = self.transport.send(client, &self.messages)?;
+        for (id, _) in &self.messages[sent..] {
             self.outstanding.withdraw(*id);
         }
         self.backlog.drain(..sent);
         self.due.drain(..sent.min(self.due.len()));
-        let octets: usize = messages[..sent]
+        let octets: usize = self.messages[..sent]
             .iter()
             .map(|(_, message)| message.len())
             .sum();

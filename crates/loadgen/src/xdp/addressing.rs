@@ -62,7 +62,7 @@ impl Addressing {
     /// first; `number` decides which source and target it has, see [`source`](Addressing::source).
     ///
     /// # Panics
-    /// Where the chunk is too small: [`crate::questions::LENGTH_MAX`] octets of message fit.
+    /// Where the chunk is too small: what [`crate::questions::Carrier::Frame`] carries fits.
     #[inline]
     pub fn write(
         &self,
@@ -137,12 +137,18 @@ impl Addressing {
     /// The source address of the query of this number (of which only the bits of port and ID count).
     #[inline]
     pub fn source(&self, number: u64) -> IpAddr {
-        let Sources { address, prefix } = self.sources;
-        match address {
-            IpAddr::V4(network) if prefix < 32 => host_of_v4(network, prefix, number).into(),
-            IpAddr::V6(network) if prefix < 128 => host_of_v6(network, prefix, number).into(),
-            single => single,
-        }
+        source_of(self.sources, number)
+    }
+}
+
+/// The source address of the query of this number: the addresses of a network evenly, whatever carries the queries.
+#[inline]
+pub fn source_of(sources: Sources, number: u64) -> IpAddr {
+    let Sources { address, prefix } = sources;
+    match address {
+        IpAddr::V4(network) if prefix < 32 => host_of_v4(network, prefix, number).into(),
+        IpAddr::V6(network) if prefix < 128 => host_of_v6(network, prefix, number).into(),
+        single => single,
     }
 }
 

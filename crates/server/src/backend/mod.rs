@@ -1,6 +1,7 @@
 //! Backends: the servers that are asked, the pools they stand in, the policies that choose one, the queries in flight,
 //! the ports they leave from, the checks that tell who is up.
 
+pub mod buffers;
 pub mod exchange;
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -16,6 +16,10 @@ const UNANSWERED: u64 = 4;
 /// So long ago they must have left at least: most servers answer in less.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How often a server is looked at to which nothing was sent between two looks. A checkInterval of one second, which ends a
+/// twentieth later at most (`health`), is shorter.
+const QUIET: Duration = Duration::from_millis(1_100);
+
 /// The first pause of AF_XDP; each one that follows without an answer in between is twice as long, up to the longest.
 const PAUSE: Duration = Duration::from_secs(5);
 const PAUSE_MAX: Duration = Duration::from_secs(320);
@@ -56,15 +60,21 @@ impl XskTrust {
         self.suspensions.load(Relaxed)
     }
 
-    /// To be asked about every [`XskTrust::TICK`].
+    /// To be asked about after each [`XskTrust::pause`].
     pub fn judge(&self, now: Now) -> Judgement {
         // What was received is read first: an answer that comes in between makes trust, not suspicion.
         let received = self.received.sum();
         self.lock().judge(self.sent.sum(), received, now)
     }
 
-    /// How often to judge.
-    pub const TICK: Duration = PATIENCE;
+    /// How long to wait until the next judgement, `left` being the time until the server is checked anyway: then one wake-up
+    /// does for both where no queries go to it.
+    pub fn pause(&self, left: Duration) -> Duration {
+        match self.lock().is_quiet() {
+            true => left.min(QUIET),
+            false => left.min(PATIENCE),
+        }
+    }
 
     /// The kernel's probe succeeded where AF_XDP got no answers. How long queries go by kernel sockets.
     pub fn suspend(&self, now: Now) -> Duration {
@@ -85,6 +95,9 @@ struct Judge {
     received: u64,
     /// A later moment, and what had been sent by then.
     seen: Option<(Now, u64)>,
+    /// The total that was sent at the last look, and whether that was no more than at the one before.
+    last: u64,
+    is_still: bool,
     suspended_until: Option<Now>,
     /// The next pause.
     pause: Duration,
@@ -96,6 +109,8 @@ impl Default for Judge {
             sent: 0,
             received: 0,
             seen: None,
+            last: 0,
+            is_still: false,
             suspended_until: None,
             pause: PAUSE,
         }
@@ -103,7 +118,15 @@ impl Default for Judge {
 }
 
 impl Judge {
+    /// Nothing can come of a look soon: nothing is sent, no more is unanswered than may be lost by accident, and no pause ends.
+    fn is_quiet(&self) -> bool {
+        let unanswered = self.last.saturating_sub(self.sent);
+        self.is_still && unanswered < UNANSWERED && self.suspended_until.is_none()
+    }
+
     fn judge(&mut self, sent: u64, received: u64, now: Now) -> Judgement {
+        self.is_still = sent == self.last;
+        self.last = sent;
         if let Some(until) = self.suspended_until {
             if now < until {
                 return Judgement::Keep;
@@ -194,6 +217,33 @@ mod tests {
             Judgement::Keep
         );
         assert_eq!(judge.suspend(milliseconds(now)), PAUSE);
+    }
+
+    #[test]
+    fn a_server_that_is_not_asked_is_looked_at_when_it_is_checked() {
+        let trust = XskTrust::default();
+        let (soon, late) = (Duration::from_millis(1_049), Duration::from_secs(60));
+        let pauses = |trust: &XskTrust| (trust.pause(soon), trust.pause(late));
+        let (awake, asleep) = ((PATIENCE, PATIENCE), (soon, QUIET));
+        assert_eq!(pauses(&trust), awake, "not looked at yet");
+        trust.judge(milliseconds(0));
+        assert_eq!(pauses(&trust), asleep);
+        assert_eq!(trust.pause(Duration::from_millis(5)).as_millis(), 5);
+        let mut now = 0;
+        let mut send = |queries: u64| {
+            (0..queries).for_each(|_| trust.count_sent(Lane::SHARED));
+            now += 500;
+            trust.judge(milliseconds(now));
+            pauses(&trust)
+        };
+        assert_eq!(send(1), awake, "queries come");
+        assert_eq!(send(0), asleep, "one may be lost");
+        assert_eq!(send(3), awake);
+        assert_eq!(send(0), awake, "four are not answered");
+        trust.count_received(Lane::SHARED);
+        assert_eq!(send(0), asleep);
+        trust.suspend(milliseconds(now));
+        assert_eq!(pauses(&trust), awake, "the pause of AF_XDP ends in time");
     }
 
     #[test]

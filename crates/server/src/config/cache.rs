@@ -27,6 +27,8 @@ pub struct CacheOptions {
     pub parse_subnet: bool,
     /// cookieHashing: EDNS cookies are a part of the key.
     pub cookie_hashing: bool,
+    /// shuffle: addresses are served in another order each time.
+    pub shuffle: bool,
     /// skipOptions: EDNS options that are no part of the key; the cookie is in here unless `cookie_hashing`.
     pub skip_options: Vec<u16>,
     /// maximumEntrySize, in bytes.
@@ -48,6 +50,7 @@ impl CacheOptions {
             keep_stale_data: false,
             parse_subnet: false,
             cookie_hashing: false,
+            shuffle: false,
             skip_options: vec![
                 wire::codes::edns_option::COOKIE,
                 wire::codes::edns_option::PADDING,

@@ -218,6 +218,8 @@ pub struct Tuning {
     pub udp_timeout: Duration,
     /// setMaxUDPOutstanding: queries in flight.
     pub maximum_udp_outstanding: u32,
+    /// setUDPSocketBufferSizes.
+    pub udp_buffers: UdpBuffers,
     /// setDropEmptyQueries.
     pub drop_empty_queries: bool,
     /// setServFailWhenNoServer.
@@ -245,6 +247,13 @@ pub struct Tuning {
     pub allow_empty_responses: bool,
     /// truncateTC: what a server truncated is cut down to its question.
     pub truncate_tc: bool,
+}
+
+/// SO_RCVBUF and SO_SNDBUF of UDP sockets, at listeners and towards servers, in bytes; 0: what they have without it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct UdpBuffers {
+    pub receive: usize,
+    pub send: usize,
 }
 
 /// Limits of TCP clients and of connections to backends.
@@ -288,6 +297,7 @@ impl Default for Tuning {
             busy_poll: None,
             udp_timeout: Duration::from_secs(2),
             maximum_udp_outstanding: 65_535,
+            udp_buffers: UdpBuffers::default(),
             drop_empty_queries: false,
             servfail_when_no_server: false,
             verbose_health_checks: false,

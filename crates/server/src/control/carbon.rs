@@ -7,6 +7,7 @@
 
 use super::metrics::Metrics;
 use super::metrics::text::Value;
+use super::news::News;
 use crate::backend::server::Server;
 use crate::log;
 use crate::stop::Stop;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep_until, timeout};
 
 /// One `carbonServer` line.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -37,16 +38,10 @@ pub struct Export {
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sends what the configuration of the moment asks for, until the stop is asked for. Must run within the asynchronous
-/// runtime.
-pub async fn serve(metrics: Arc<Metrics>, mut stop: Stop) {
-    let mut seconds = interval(Duration::from_secs(1));
-    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// runtime. Sleeps until something is due, or `news` tells of another configuration.
+pub async fn serve(metrics: Arc<Metrics>, (mut stop, mut news): (Stop, News)) {
     let mut due: HashMap<Export, Due> = HashMap::new();
-    loop {
-        tokio::select! {
-            () = stop.requested() => return,
-            _ = seconds.tick() => {}
-        }
+    while !stop.is_requested() {
         let config = metrics.config();
         due.retain(|export, _| config.carbon.contains(export));
         for export in &config.carbon {
@@ -60,6 +55,14 @@ pub async fn serve(metrics: Arc<Metrics>, mut stop: Stop) {
                 let sent = send(export, &metrics).await;
                 state.note(export, sent);
             }
+        }
+        // One that is replaced meanwhile is to go.
+        drop(config);
+        let next = due.values().map(|due| due.at).min();
+        tokio::select! {
+            () = stop.requested() => return,
+            () = news.heard() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now).into()), if next.is_some() => {}
         }
     }
 }
@@ -186,6 +189,7 @@ mod tests {
     use crate::backend::fixture::{options, server};
     use crate::config::Config;
     use crate::control::fixture::Standing;
+    use crate::control::news::Herald;
     use crate::stop::Stopper;
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
@@ -207,7 +211,8 @@ mod tests {
         });
         let metrics = Arc::new(Metrics::new(Arc::new(standing)));
         let stopper = Stopper::default();
-        let serving = tokio::spawn(serve(metrics, stopper.watch()));
+        let herald = Herald::default();
+        let serving = tokio::spawn(serve(metrics, (stopper.watch(), herald.watch())));
         for _ in 0..2 {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut text = String::new();
@@ -221,6 +226,34 @@ mod tests {
             let words = text.lines().map(|line| line.split(' ').count());
             assert!(words.min() == Some(3) && text.ends_with('\n'));
         }
+        stopper.stop();
+        serving.await.unwrap();
+    }
+
+    /// Nothing is due before: the task sleeps until it is told.
+    #[tokio::test]
+    async fn an_export_of_a_later_configuration_is_sent() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let export = Export {
+            server: listener.local_addr().unwrap(),
+            host: String::new(),
+            every: Duration::from_secs(60),
+            namespace: "dnsdist".to_owned(),
+            instance: "main".to_owned(),
+        };
+        let standing = Arc::new(Standing::with(Config::default()));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
+        let (stopper, herald) = (Stopper::default(), Herald::default());
+        let serving = tokio::spawn(serve(metrics, (stopper.watch(), herald.watch())));
+        // It runs until it sleeps.
+        tokio::task::yield_now().await;
+        standing.config.store(Arc::new(Config {
+            carbon: vec![export],
+            ..Config::default()
+        }));
+        herald.tell();
+        let sent = timeout(Duration::from_secs(10), listener.accept());
+        assert!(sent.await.is_ok());
         stopper.stop();
         serving.await.unwrap();
     }

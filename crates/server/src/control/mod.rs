@@ -9,6 +9,7 @@ pub(crate) mod fixture;
 pub mod listening;
 pub mod metrics;
 pub mod mirror;
+pub mod news;
 pub mod process;
 pub mod protocol;
 pub mod socket;

@@ -17,6 +17,7 @@ use super::metrics::Metrics;
 use super::socket::Commands;
 use crate::config::Webserver;
 use crate::control::listening::Listening;
+use crate::control::news::News;
 use crate::log;
 use crate::stop::Stop;
 use axum::extract::connect_info::Connected;
@@ -32,7 +33,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{MissedTickBehavior, Sleep, interval, sleep};
+use tokio::time::{Sleep, sleep};
 
 /// How long a connection may take for its request and the answer, however slowly it speaks.
 const LIFETIME: Duration = Duration::from_secs(30);
@@ -59,7 +60,7 @@ pub async fn serve(
     (mut listener, listening): (Option<std::net::TcpListener>, Listening),
     metrics: Arc<Metrics>,
     commands: Arc<dyn Commands>,
-    stop: Stop,
+    (stop, mut news): (Stop, News),
 ) {
     let site = Site { metrics, commands };
     let metrics = &site.metrics;
@@ -83,7 +84,7 @@ pub async fn serve(
         };
         tokio::select! {
             () = serving => {}
-            () = another(address, metrics) => {}
+            () = another(address, metrics, &mut news) => {}
         }
     }
 }
@@ -112,14 +113,10 @@ async fn serve_at(listener: std::net::TcpListener, site: &Site, mut stop: Stop) 
         .await;
 }
 
-/// Waits until the configuration wants another address than `address`. Meanwhile moves average latencies on, once a
-/// second.
-async fn another(address: Option<SocketAddr>, metrics: &Metrics) {
-    let mut seconds = interval(Duration::from_secs(1));
-    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+/// Waits until the configuration wants another address than `address`.
+async fn another(address: Option<SocketAddr>, metrics: &Metrics, news: &mut News) {
     while wanted(metrics) == address {
-        seconds.tick().await;
-        metrics.sample();
+        news.heard().await;
     }
 }
 

@@ -4,8 +4,9 @@
 use super::inherited::Inherited;
 use super::sys;
 use super::tcp::Counters;
+use crate::backend::buffers;
 use crate::backend::source::bind_to;
-use crate::config::{FastOpen, Listener};
+use crate::config::{FastOpen, Listener, UdpBuffers};
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, listen,
@@ -111,6 +112,21 @@ impl Sockets {
             connections: Arc::default(),
             spread: OnceLock::new(),
         }
+    }
+
+    /// setUDPSocketBufferSizes. What the kernel gave less of, in words.
+    ///
+    /// # Errors
+    /// What the kernel says; not of sizes that it cuts.
+    pub fn size_buffers(&self, wanted: UdpBuffers) -> io::Result<Option<String>> {
+        let receive = match wanted.receive {
+            0 => RECEIVE_BUFFER,
+            bytes => bytes,
+        };
+        for socket in &self.udp {
+            buffers::set(socket, UdpBuffers { receive, ..wanted })?;
+        }
+        Ok(buffers::shortfall(&self.udp[0], wanted))
     }
 
     /// From now on datagrams go past the sockets of workers that show no life.
@@ -430,6 +446,25 @@ mod tests {
         let sockets = Sockets::bind(0, &one, 1, &directly).unwrap();
         let (queue, key) = sys::fast_open(sockets.tcp.as_fd()).unwrap();
         assert_eq!((queue, &key[..]), (64, &b"0123456789abcdef"[..]));
+    }
+
+    #[test]
+    fn every_socket_of_a_listener_gets_the_buffers_that_are_wanted() {
+        let one = listener(&format!("127.0.0.1:{}", free_port()), false);
+        let sockets = Sockets::bind(0, &one, 2, &directly).unwrap();
+        let wanted = UdpBuffers {
+            receive: 40_000,
+            send: 30_000,
+        };
+        assert_eq!(sockets.size_buffers(wanted).unwrap(), None);
+        for socket in &sockets.udp {
+            let receive = nix::sys::socket::getsockopt(socket, sockopt::RcvBuf);
+            let send = nix::sys::socket::getsockopt(socket, sockopt::SndBuf);
+            assert_eq!((receive.unwrap(), send.unwrap()), (80_000, 60_000));
+        }
+        sockets.size_buffers(UdpBuffers::default()).unwrap();
+        let usual = nix::sys::socket::getsockopt(&sockets.udp[1], sockopt::RcvBuf);
+        assert!(usual.unwrap() > 80_000, "what it had without the function");
     }
 
     #[test]

@@ -19,6 +19,9 @@ use std::sync::Arc;
 use wire::frame::Headers;
 use xsk::Frame;
 
+/// The code point of packets that are not marked (RFC 2474 §4.1: the default).
+const UNMARKED: u8 = 0;
+
 /// What one worker sends with.
 pub struct Outlets {
     pub worker: usize,
@@ -71,7 +74,10 @@ impl Outlets {
                 source: destination,
                 destination: client,
             };
-            if self.devices.send_copy(device, &headers, (&[], message)) {
+            if self
+                .devices
+                .send_copy(device, &headers, (&[], message), UNMARKED)
+            {
                 return;
             }
         }
@@ -216,7 +222,11 @@ impl Outlets {
                 source: SocketAddr::new(leg.port.source, leg.port.number),
                 destination: address,
             };
-            if self.devices.send_copy(device, &headers, (header, message)) {
+            let code_point = server.options.source.dscp;
+            if self
+                .devices
+                .send_copy(device, &headers, (header, message), code_point)
+            {
                 server.trust.count_sent(shard.lane);
                 return;
             }

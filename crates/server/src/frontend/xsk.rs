@@ -375,7 +375,12 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
         if !header.is_empty() {
             chunk[start..start + header.len()].copy_from_slice(header);
         }
-        if outlets.devices.send(device, frame, start, length, &headers) {
+        let devices = &mut outlets.devices;
+        let sent = match out.server.options.source.dscp {
+            0 => devices.send(device, frame, start, length, &headers),
+            marked => devices.send_marked(device, frame, start, length, &headers, marked),
+        };
+        if sent {
             out.server.trust.count_sent(env.shard.lane);
             return;
         }

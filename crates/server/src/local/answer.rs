@@ -10,18 +10,22 @@ use super::acl::Action;
 use super::live::seconds_now;
 use super::settings::ZoneSettings;
 use super::{Live, Order};
+use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::log;
-use crate::pipeline::HandOver;
+use crate::pipeline::authority::limit::Fate;
 use crate::pipeline::authority::statistics::Beside;
+use crate::pipeline::drop::DropReason;
 use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
+use crate::pipeline::{HandOver, respond};
 use crate::runtime::Shared;
 use opt::Opt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use wire::codes::{QtypeText, class, opcode, qtype, rcode};
+use wire::codes::{QtypeText, class, edns_option, opcode, qtype, rcode};
+use wire::cookie::Cookie;
 use wire::message::{HEADER_LENGTH, Header, parse_query};
 use wire::name::NameBuf;
 use zone::transfer::query as asked_for;
@@ -97,7 +101,7 @@ impl Asked {
     pub fn reply(&self, shared: &Shared) -> Option<Reply> {
         let key_of = |name: wire::name::Name<'_>| self.config.local.key(name);
         match verify_request(&self.message, key_of, seconds_now()) {
-            Err(refusal) => Some(Reply::Message(self.refused(*refusal, shared))),
+            Err(refusal) => self.refused(*refusal, shared),
             Ok(session) => {
                 let length = session
                     .as_ref()
@@ -108,7 +112,7 @@ impl Asked {
         }
     }
 
-    fn refused(&self, refusal: Refusal, shared: &Shared) -> Vec<u8> {
+    fn refused(&self, refusal: Refusal, shared: &Shared) -> Option<Reply> {
         log::verbose!(
             "{}: {} for {} is refused: {}",
             self.asker(),
@@ -117,11 +121,57 @@ impl Asked {
             refusal.error
         );
         let (code, signature_error) = (refusal.rcode(), refusal.tsig_error());
+        let fate = self.fate(code, shared);
+        if fate != Fate::Sent {
+            return self.above_limit(fate, None, shared);
+        }
         // NOTAUTH says here that a signature is no good, not whose the zone is.
         let mut answer = self.refusal(code, None);
         refusal.sign(&mut answer);
         self.count(&answer, code, signature_error, shared);
-        answer
+        Some(Reply::Message(answer))
+    }
+
+    /// What becomes of an answer with this code where answers are limited.
+    fn fate(&self, code: u16, shared: &Shared) -> Fate {
+        let limit = self.config.authority.limit.as_ref();
+        let Some(limit) = limit.filter(|_| self.protocol == Protocol::Udp) else {
+            return Fate::Sent;
+        };
+        let kind = (self.zone(), self.found.parts.qtype, code);
+        shared.with_env(&self.config, |env| match self.has_good_cookie(env.now) {
+            true => Fate::Sent,
+            false => limit.judge_beside(self.asker().ip(), kind, env),
+        })
+    }
+
+    /// Whether the client has shown that it gets what is sent to its address (RFC 7873 §5.2.5).
+    fn has_good_cookie(&self, now: Now) -> bool {
+        let cookies = self.config.authority.cookies.as_ref();
+        let Some((cookies, edns)) = cookies.zip(self.found.parts.edns) else {
+            return false;
+        };
+        let mut options = edns.options(&self.message);
+        let option = options.find(|option| option.code == edns_option::COOKIE);
+        let cookie = option.and_then(|option| Cookie::parse(option.value));
+        cookie.is_some_and(|cookie| cookies.answer(&cookie, self.asker().ip(), now).1)
+    }
+
+    /// What goes in place of an answer above the limit: nothing, or "come by TCP", signed where the request was; counted.
+    fn above_limit(&self, fate: Fate, session: Option<Session>, shared: &Shared) -> Option<Reply> {
+        if fate == Fate::Dropped {
+            let statistics = &self.config.authority.statistics;
+            statistics.count_unanswered(self.zone(), &self.beside(), &shared.shard);
+            shared.shard.count_drop(DropReason::ResponseRate);
+            return None;
+        }
+        let mut message = self.refusal(rcode::NOERROR, None);
+        respond::edit_header(&mut message, |header| header.set_tc(true));
+        if let Some(mut session) = session {
+            session.sign(&mut message, seconds_now());
+        }
+        self.count(&message, rcode::NOERROR, None, shared);
+        Some(Reply::Message(message))
     }
 
     /// Counts the query and its one answer, which has this code.
@@ -206,18 +256,22 @@ impl Asked {
             _ if is_newer && self.config.tuning.edns_in_self_generated => rcode::BADVERS,
             (opcode::NOTIFY, _) => self.notified(request, session.as_ref()),
             (opcode::QUERY, qtype::AXFR | qtype::IXFR) => {
-                return Some(self.transfer(request, session, shared));
+                return self.transfer(request, session, shared);
             }
             (opcode::QUERY, _) => {
                 return self.ordinary(request, session?, shared).map(Reply::Message);
             }
             _ => rcode::NOTIMP,
         };
-        Some(self.answered(session, code, shared))
+        self.answered(session, code, shared)
     }
 
     /// An answer without records, signed where the request was; counted.
-    fn answered(&self, mut session: Option<Session>, code: u16, shared: &Shared) -> Reply {
+    fn answered(&self, mut session: Option<Session>, code: u16, shared: &Shared) -> Option<Reply> {
+        let fate = self.fate(code, shared);
+        if fate != Fate::Sent {
+            return self.above_limit(fate, session, shared);
+        }
         let mut message = self.refusal(code, opt::error_of(code));
         let is_notify =
             Header::read(&message).is_some_and(|header| header.opcode() == opcode::NOTIFY);
@@ -231,7 +285,7 @@ impl Asked {
             session.sign(&mut message, seconds_now());
         }
         self.count(&message, code, None, shared);
-        Reply::Message(message)
+        Some(Reply::Message(message))
     }
 
     /// The zone that is asked for by its very name, if this client may.
@@ -300,7 +354,7 @@ impl Asked {
     }
 
     /// A transfer out, or why not.
-    fn transfer(&self, request: &[u8], session: Option<Session>, shared: &Shared) -> Reply {
+    fn transfer(&self, request: &[u8], session: Option<Session>, shared: &Shared) -> Option<Reply> {
         let refuse = |session, code| self.answered(session, code, shared);
         let (live, settings) = match self.permitted(Action::Transfer, session.as_ref()) {
             Ok(permitted) => permitted,
@@ -326,15 +380,18 @@ impl Asked {
             head: self.head().into(),
             known,
             session,
-            opt: Opt::of(self),
+            opt: Opt::of(self).map(|opt| opt.with_expiry(self)),
             client: self.asker(),
             beside: self.beside(),
             config: Arc::clone(&self.config),
             shard: Arc::clone(&shared.shard),
         };
         match (self.protocol, is_incremental) {
-            (Protocol::Tcp, _) => Reply::Transfer(Box::new(transfer)),
-            (Protocol::Udp, true) => Reply::Message(transfer.datagram(self.limit())),
+            (Protocol::Tcp, _) => Some(Reply::Transfer(Box::new(transfer))),
+            (Protocol::Udp, true) => match self.fate(rcode::NOERROR, shared) {
+                Fate::Sent => Some(Reply::Message(transfer.datagram(self.limit()))),
+                fate => self.above_limit(fate, transfer.session, shared),
+            },
             // RFC 5936 §4.2: AXFR over UDP is "not defined".
             (Protocol::Udp, false) => refuse(transfer.session, rcode::NOTIMP),
         }

@@ -30,8 +30,10 @@ const TRIES: [Duration; 3] = [
     Duration::from_secs(4),
 ];
 
-/// How long a connection may take, and how long the next octets of a transfer.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How long a connection may take, how long another one to a primary that has just had one, and how long the next octets of a
+/// transfer.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Why a primary was of no help.
@@ -109,14 +111,40 @@ fn system(what: &'static str) -> impl FnOnce(io::Error) -> AskError {
 
 // ---------------------------------------------------------------------------------------------- serials
 
-/// The serial that a primary has.
+/// What a primary has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Has {
+    pub(super) serial: u32,
+    /// For how many seconds whoever has heard this may go on with that version (RFC 7314); `None`: it does not say.
+    pub(super) expires_in: Option<u32>,
+}
+
+/// The serial that a primary has, and for how long.
 ///
 /// # Errors
 /// Why it does not say.
-pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<u32, AskError> {
-    let request = query::soa(random_id(), apex);
-    let over_udp = match exchange(peer, request, &TRIES).await {
-        Ok(answer) if !is_truncated(&answer) => return serial_in(&answer, apex),
+pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<Has, AskError> {
+    // RFC 7314 §4: a secondary asks for the time by the EXPIRE option.
+    let with_expiry = || {
+        let mut request = query::soa(random_id(), apex);
+        query::ask_expiry(&mut request);
+        request
+    };
+    let mut answer = soa_answer(peer, with_expiry).await?;
+    // RFC 6891 §7: responders that do not know EDNS "MUST respond with a return code (RCODE) of FORMERR".
+    if Header::read(&answer).is_some_and(|header| u16::from(header.rcode()) == rcode::FORMERR) {
+        answer = soa_answer(peer, || query::soa(random_id(), apex)).await?;
+    }
+    Ok(Has {
+        serial: serial_in(&answer, apex)?,
+        expires_in: query::stated_expiry(&answer),
+    })
+}
+
+/// The answer to such a request, over UDP or where that does not help over TCP.
+async fn soa_answer(peer: &Peer, request: impl Fn() -> Vec<u8>) -> Result<Vec<u8>, AskError> {
+    let over_udp = match exchange(peer, request(), &TRIES).await {
+        Ok(answer) if !is_truncated(&answer) => return Ok(answer),
         // RFC 2181 §9: a client that gets TC "should ignore that response, and query again, using a mechanism, such as a TCP
         // connection, that will permit larger replies".
         Ok(_) => AskError::Truncated,
@@ -125,11 +153,8 @@ pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<u32, AskError>
         // RFC 7766 §5: "TCP MAY be used before sending any UDP queries", so also where they are lost.
         Err(error) => error,
     };
-    let request = query::soa(random_id(), apex);
-    match exchange_by_stream(peer, request).await {
-        Ok(answer) => serial_in(&answer, apex),
-        Err(error) => Err(AskError::Neither(Box::new([over_udp, error]))),
-    }
+    let over_tcp = exchange_by_stream(peer, request()).await;
+    over_tcp.map_err(|error| AskError::Neither(Box::new([over_udp, error])))
 }
 
 fn is_truncated(answer: &[u8]) -> bool {
@@ -182,6 +207,17 @@ fn source_of(peer: &Peer) -> SocketAddr {
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     (peer.source.unwrap_or(any), 0).into()
+}
+
+/// A connection to it.
+///
+/// # Errors
+/// Why there is none in this time.
+pub(super) async fn connection(peer: &Peer, within: Duration) -> Result<TcpStream, AskError> {
+    let connecting = timeout(within, connect(peer)).await;
+    connecting
+        .map_err(|_| AskError::Slow("the connection", within))?
+        .map_err(system("no connection"))
 }
 
 async fn connect(peer: &Peer) -> io::Result<TcpStream> {
@@ -300,19 +336,29 @@ pub(super) enum Received {
     Changes(Vec<Change>),
 }
 
-/// Transfers the zone, or where `held` is its SOA record, what has changed since.
+/// Transfers the zone, or where `held` is its SOA record, what has changed since: over this connection. The second value: for
+/// how many seconds the zone may be gone on with, where the primary says so.
 ///
 /// # Errors
 /// Why nothing of what came may be used.
 pub(super) async fn transfer(
-    peer: &Peer,
+    (peer, stream): (&Peer, TcpStream),
     apex: Name<'_>,
     held: Option<&Record>,
     bounds: TransferBounds,
     progress: &Progress,
-) -> Result<Received, AskError> {
+) -> Result<(Received, Option<u32>), AskError> {
     progress.begin(0);
-    let receiving = receive(peer, apex, held, bounds, progress);
+    let receiving = async {
+        match receive((peer, stream), apex, held, bounds, progress, true).await {
+            // RFC 6891 §7: so says who does not know EDNS.
+            Err(AskError::Transfer(TransferError::Refused(rcode::FORMERR))) => {
+                let stream = connection(peer, CONNECT_AGAIN).await?;
+                receive((peer, stream), apex, held, bounds, progress, false).await
+            }
+            received => received,
+        }
+    };
     match timeout(bounds.duration, receiving).await {
         Ok(received) => received,
         Err(_) => Err(AskError::Slow("the transfer", bounds.duration)),
@@ -320,12 +366,13 @@ pub(super) async fn transfer(
 }
 
 async fn receive(
-    peer: &Peer,
+    (peer, mut stream): (&Peer, TcpStream),
     apex: Name<'_>,
     held: Option<&Record>,
     bounds: TransferBounds,
     progress: &Progress,
-) -> Result<Received, AskError> {
+    asks_expiry: bool,
+) -> Result<(Received, Option<u32>), AskError> {
     let id = random_id();
     let serial = held.and_then(|soa| serial::of_soa(&soa.rdata));
     let (mut request, mut incoming) = match held.zip(serial) {
@@ -338,7 +385,11 @@ async fn receive(
             Incoming::axfr(apex, id, bounds.incoming()),
         ),
     };
-    let (mut stream, mut session) = asked_by_stream(peer, &mut request).await?;
+    if asks_expiry {
+        query::ask_expiry(&mut request);
+    }
+    let mut session = send(&mut stream, peer, &mut request).await?;
+    let (mut expires_in, mut is_first) = (None, true);
     let mut gathered = Gathered::new(apex);
     let mut message = Vec::new();
     loop {
@@ -350,12 +401,16 @@ async fn receive(
         };
         let step = incoming.message(&message[..length], |item| gathered.take(item))?;
         gathered.check()?;
+        // With its signature, which stands behind the option and is counted.
+        if std::mem::take(&mut is_first) {
+            expires_in = query::stated_expiry(&message);
+        }
         if let Step::Done(outcome) = step {
             // RFC 8945 §5.3.1: the last message is signed.
             if session.is_some_and(|session| !session.is_verified()) {
                 return Err(TsigError::Unsigned.into());
             }
-            return Ok(gathered.received(outcome));
+            return Ok((gathered.received(outcome), expires_in));
         }
     }
 }
@@ -377,23 +432,20 @@ fn signed(peer: &Peer, request: &mut Vec<u8>) -> Option<Session> {
     Some(sign_request(request, key, seconds_now()))
 }
 
-/// A connection that this request was sent over, and what its answer's signature is checked with.
-async fn asked_by_stream(
+/// Sends a request over a connection; what its answer's signature is checked with.
+async fn send(
+    stream: &mut TcpStream,
     peer: &Peer,
     request: &mut Vec<u8>,
-) -> Result<(TcpStream, Option<Session>), AskError> {
+) -> Result<Option<Session>, AskError> {
     let session = signed(peer, request);
-    let connecting = timeout(CONNECT_WITHIN, connect(peer)).await;
-    let mut stream = connecting
-        .map_err(|_| AskError::Slow("the connection", CONNECT_WITHIN))?
-        .map_err(system("no connection"))?;
     let mut octets = (request.len() as u16).to_be_bytes().to_vec();
     octets.extend_from_slice(request);
     stream
         .write_all(&octets)
         .await
         .map_err(system("cannot be asked"))?;
-    Ok((stream, session))
+    Ok(session)
 }
 
 /// The same as [`exchange`] over TCP, once.
@@ -402,7 +454,8 @@ async fn asked_by_stream(
 /// Why there is no answer.
 async fn exchange_by_stream(peer: &Peer, mut request: Vec<u8>) -> Result<Vec<u8>, AskError> {
     let unsigned = request.clone();
-    let (mut stream, mut session) = asked_by_stream(peer, &mut request).await?;
+    let mut stream = connection(peer, CONNECT_WITHIN).await?;
+    let mut session = send(&mut stream, peer, &mut request).await?;
     let mut message = Vec::new();
     read_message(&mut stream, &mut message, "no answer").await?;
     if !is_answer(&message, &unsigned) {

@@ -7,7 +7,7 @@ use super::room::Room;
 use super::settings::ZoneSettings;
 use super::store::{Facts, Store};
 use super::task::Order;
-use super::timers::Timers;
+use super::timers::{Heard, Timers};
 use super::{Line, Stamp, StateDirectory};
 use crate::clock::Now;
 use arc_swap::ArcSwapOption;
@@ -288,15 +288,15 @@ impl Live {
         if !room.holds_octets(store.snapshot_octets()) {
             return None;
         }
-        let (zone, refreshed) = match store.load() {
-            Ok(Some(zone)) => (zone, store.refreshed()),
+        let (zone, timers) = match store.load() {
+            Ok(Some(zone)) => (zone, store.timers()),
             Ok(None) => return self.load_seed(settings, room),
             Err(error) => {
                 let line = format!("zone {}: {error}; asked from its primaries anew", self.apex);
                 return Some(vec![Line::error(line)]);
             }
         };
-        Some(vec![self.take_up(settings, zone, refreshed)])
+        Some(vec![self.take_up(settings, zone, timers)])
     }
 
     /// A secondary that never was one may begin with a file of a former server's.
@@ -310,12 +310,15 @@ impl Live {
         };
         let modified = read.stamps.first().and_then(|stamp| stamp.modified);
         let refreshed = modified.map_or(0, seconds);
-        Some(vec![self.take_up(settings, read.zone, refreshed)])
+        Some(vec![self.take_up(
+            settings,
+            read.zone,
+            Timers::new(refreshed),
+        )])
     }
 
     /// A secondary's zone of a former life serves, unless it has expired meanwhile.
-    fn take_up(&self, settings: &ZoneSettings, zone: Zone, refreshed: u64) -> Line {
-        let timers = Timers::new(refreshed);
+    fn take_up(&self, settings: &ZoneSettings, zone: Zone, timers: Timers) -> Line {
         let soa = zone.soa();
         let is_expired = seconds_now() >= timers.expires(soa, &settings.times);
         let records = zone.records_count();
@@ -362,8 +365,8 @@ impl Live {
         let is_newer = kept.is_some_and(|kept| own.is_none_or(|own| serial::is_newer(kept, own)));
         let written = match &held {
             _ if is_newer => {
-                let (zone, refreshed) = (store.load().ok()??, store.refreshed());
-                return Some(self.take_up(settings, zone, refreshed));
+                let (zone, timers) = (store.load().ok()??, store.timers());
+                return Some(self.take_up(settings, zone, timers));
             }
             Some(held) if own != kept => store.commit(None, held, None),
             _ => return None,
@@ -441,20 +444,24 @@ impl Live {
     /// A primary has confirmed the zone now: written down, and an expired one serves again. Why it could not be written.
     pub(super) fn confirm(
         &self,
+        heard: Heard,
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> Option<String> {
         let now = seconds_now();
         let mut work = lock(&self.work);
         self.served.store(self.held());
-        self.change_state(|state| {
+        let soa = self.held().map(|zone| zone.soa());
+        let expires = self.change_state(|state| {
             let timers = state.timers.get_or_insert_with(|| Timers::new(now));
-            timers.succeeded(now);
+            timers.succeeded(now, heard, soa, &settings.times);
             state.is_expired = false;
+            timers.ends
         });
         self.note_expiry(settings);
         let facts = Facts {
             refreshed: now,
+            expires,
             stamps: Vec::new(),
         };
         let written = work.store(self, settings, state).write_facts(&facts);
@@ -517,6 +524,7 @@ fn keep_file(
     };
     let facts = Facts {
         refreshed: 0,
+        expires: None,
         stamps: stamps.to_vec(),
     };
     let written = written.and_then(|()| store.write_facts(&facts));

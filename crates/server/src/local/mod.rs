@@ -15,6 +15,7 @@ pub mod answer;
 mod ask;
 mod live;
 mod load;
+mod places;
 mod progress;
 mod read;
 mod room;

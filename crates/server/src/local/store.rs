@@ -13,6 +13,7 @@
 mod files;
 
 use super::live::seconds;
+use super::timers::Timers;
 use super::{Stamp, StateDirectory};
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,9 @@ pub(super) struct Facts {
     /// When a primary last confirmed the zone: seconds since 1970.
     #[serde(default)]
     pub(super) refreshed: u64,
+    /// When the zone expires by what that primary said: seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires: Option<u64>,
     /// The files that the zone was made of.
     #[serde(default)]
     pub(super) stamps: Vec<Stamp>,
@@ -382,6 +386,11 @@ impl Store {
     pub(super) fn facts(&self) -> Facts {
         let octets = read(&self.facts).ok().flatten().unwrap_or_default();
         serde_json::from_slice(&octets).unwrap_or_default()
+    }
+
+    /// The timers of a secondary, as they were kept.
+    pub(super) fn timers(&self) -> Timers {
+        Timers::kept(self.refreshed(), self.facts().expires)
     }
 
     /// When a primary last confirmed the zone: seconds since 1970. Where that is not written down, as after a crash between

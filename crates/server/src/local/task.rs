@@ -1,12 +1,13 @@
 //! One task per zone: it waits for the zone's times (RFC 1034 §4.3.5) and for orders, asks primaries, tells secondaries.
 
-use super::ask::{self, AskError, Received};
+use super::ask::{self, AskError, Has, Received};
 use super::live::{Installed, Live, seconds_now};
 use super::load::SAY_AFTER;
+use super::places::Places;
 use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::tell::{self, Version};
-use super::timers::Timers;
+use super::timers::{Heard, Timers, longer};
 use super::{Line, Local, StateDirectory};
 use crate::log;
 use std::collections::HashMap;
@@ -22,9 +23,6 @@ use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::name::NameBuf;
 use zone::zone::ZoneBuilder;
-
-/// Zones that are transferred in at a time: each may hold its old and its new version in memory.
-const TRANSFERS: usize = 16;
 
 /// What a zone's task is told.
 #[derive(Debug, Clone)]
@@ -59,7 +57,7 @@ struct Shared {
     wanted: AtomicU64,
     /// How many of these wants are met.
     met: watch::Sender<u64>,
-    transfers: Semaphore,
+    transfers: Places,
     /// One place a core for zones that are loaded after the start.
     loading: Semaphore,
 }
@@ -75,7 +73,7 @@ impl Keeper {
                 is_asked: AtomicBool::new(false),
                 wanted: AtomicU64::new(0),
                 met: watch::Sender::new(0),
-                transfers: Semaphore::new(TRANSFERS),
+                transfers: Places::new(),
                 loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
             }),
             tasks: Mutex::default(),
@@ -176,14 +174,14 @@ impl Shared {
     }
 }
 
-/// What a primary that was asked has.
+/// What a primary that was asked has. The numbers are those of [`Heard::expires_in`].
 enum Word {
     /// A newer version, which has come.
-    Came(String),
+    Came(String, Option<u32>),
     /// A newer version, which has not come, and why.
     Missed(AskError),
     /// The version that is here.
-    Same(String),
+    Same(String, Option<u32>),
 }
 
 /// What the task of one zone knows.
@@ -408,13 +406,17 @@ impl Follower {
         let mut primaries = self.settings.primaries.clone();
         primaries.sort_by_key(|peer| Some(peer.address.ip().to_canonical()) != preferred);
         let mut reasons = Vec::new();
-        let (mut confirmed, mut is_missed) = (None, false);
+        let (mut confirmed, mut is_missed) = (None::<(String, Option<u32>)>, false);
         for peer in &primaries {
             let error = match self.refresh_from(peer, forced).await {
-                Ok(Word::Came(said)) => return self.refreshed(said).await,
+                Ok(Word::Came(said, expires_in)) => {
+                    let came = true;
+                    return self.refreshed(said, Heard { came, expires_in }).await;
+                }
                 // It may be the one that is stuck: the others are asked, too.
-                Ok(Word::Same(said)) => {
-                    confirmed.get_or_insert(said);
+                Ok(Word::Same(said, expires_in)) => {
+                    let (_, most) = confirmed.get_or_insert((said, expires_in));
+                    *most = longer(*most, expires_in);
                     continue;
                 }
                 Ok(Word::Missed(error)) => {
@@ -427,9 +429,11 @@ impl Follower {
         }
         // What is known to be outdated is not confirmed by others that are.
         match confirmed.filter(|_| !is_missed) {
-            Some(said) => {
+            Some((said, expires_in)) => {
                 reasons.insert(0, said);
-                self.refreshed(reasons.join("; ")).await;
+                let came = false;
+                let heard = Heard { came, expires_in };
+                self.refreshed(reasons.join("; "), heard).await;
             }
             None => self.not_refreshed(&reasons.join("; ")),
         }
@@ -456,10 +460,10 @@ impl Follower {
         let Some(held) = held else {
             return self.fetch(peer, None, forced).await;
         };
-        let serial = ask::serial(peer, apex.as_name()).await?;
+        let has = ask::serial(peer, apex.as_name()).await?;
         let own = held.soa().serial;
-        if !zone::transfer::serial::is_newer(serial, own) {
-            return compared(peer, serial, own);
+        if !zone::transfer::serial::is_newer(has.serial, own) {
+            return compared(peer, has, own);
         }
         let soa = held.soa_record();
         drop(held);
@@ -485,16 +489,17 @@ impl Follower {
     ) -> Result<Word, AskError> {
         let apex = self.live.apex.clone();
         let shared = Arc::clone(&self.shared);
-        // The semaphore is never closed.
-        let _place = shared.transfers.acquire().await;
+        let (_place, stream) = shared.transfers.connected(peer).await?;
         self.live.begin("transferring");
         let bounds = self.settings.transfer;
         let live = Arc::clone(&self.live);
-        let received = ask::transfer(peer, apex.as_name(), held, bounds, &live.progress).await?;
+        let by = (peer, stream);
+        let transfer = ask::transfer(by, apex.as_name(), held, bounds, &live.progress);
+        let (received, expires_in) = transfer.await?;
         let (installed, lost) = match received {
             Received::UpToDate(serial) => {
                 let own = self.live.held().map_or(serial, |held| held.soa().serial);
-                return compared(peer, serial, own);
+                return compared(peer, Has { serial, expires_in }, own);
             }
             Received::Whole(builder) => self.install(builder, forced).await?,
             Received::Changes(changes) => {
@@ -519,7 +524,7 @@ impl Follower {
             peer.address
         );
         log::info!("zone {apex}: {said}");
-        Ok(Word::Came(said))
+        Ok(Word::Came(said, expires_in))
     }
 
     /// Builds a zone that came, off the threads that serve.
@@ -539,9 +544,9 @@ impl Follower {
         installed.unwrap_or_else(|_| Err(AskError::Zone("building it failed".to_owned())))
     }
 
-    async fn refreshed(&mut self, said: String) {
+    async fn refreshed(&mut self, said: String, heard: Heard) {
         let (live, settings, state) = self.shares();
-        let lost = spawn_blocking(move || live.confirm(&settings, &state)).await;
+        let lost = spawn_blocking(move || live.confirm(heard, &settings, &state)).await;
         if let Ok(Some(lost)) = lost {
             log::verbose!("zone {}: {lost}", self.live.apex);
         }
@@ -551,18 +556,18 @@ impl Follower {
     }
 }
 
-/// What a primary's serial says that is not newer than our `own`.
-fn compared(peer: &Peer, serial: u32, own: u32) -> Result<Word, AskError> {
+/// What a primary says whose serial is not newer than our `own`.
+fn compared(peer: &Peer, has: Has, own: u32) -> Result<Word, AskError> {
     // RFC 1034 §4.3.5: serials "make it possible to determine which of two copies of a zone is more recent": a primary that
     // has the older one is itself out of date, and says nothing of ours.
-    if serial != own {
+    if has.serial != own {
         return Err(AskError::Behind {
-            has: serial,
+            has: has.serial,
             held: own,
         });
     }
     let said = format!("serial {own} is confirmed by {}", peer.address);
-    Ok(Word::Same(said))
+    Ok(Word::Same(said, has.expires_in))
 }
 
 /// Waits for a moment that may never be.

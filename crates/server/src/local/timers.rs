@@ -18,9 +18,20 @@ const BOOTSTRAP_RETRY_MAX: u64 = 3_600;
 pub(super) struct Timers {
     /// When a primary last confirmed the zone.
     pub(super) refreshed: u64,
+    /// When the zone expires by what that primary said, which the SOA record would allow to go on longer.
+    pub(super) ends: Option<u64>,
     /// When it was last tried in vain, and how often since it worked.
     tried: u64,
     failures: u32,
+}
+
+/// What a primary says that has the zone as it is here, or has sent a newer version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// It has sent one.
+    pub(super) came: bool,
+    /// For how many seconds the zone may be gone on with: the EXPIRE option of its answer, if there is one.
+    pub(super) expires_in: Option<u32>,
 }
 
 impl Timers {
@@ -28,14 +39,40 @@ impl Timers {
     pub(super) fn new(refreshed: u64) -> Timers {
         Timers {
             refreshed,
+            ends: None,
             tried: 0,
             failures: 0,
         }
     }
 
-    /// A primary has the zone as it is here, or has sent a newer one.
-    pub(super) fn succeeded(&mut self, now: u64) {
-        *self = Timers::new(now);
+    /// The same, where that primary has said when the zone expires.
+    pub(super) fn kept(refreshed: u64, ends: Option<u64>) -> Timers {
+        Timers {
+            ends,
+            ..Timers::new(refreshed)
+        }
+    }
+
+    /// A primary has the zone as it is here, or has sent a newer one. `soa`: that of the zone that is held.
+    ///
+    /// RFC 7314 §4: behind a transfer the EXPIRE option counts in place of the SOA record's field; where the zone is confirmed,
+    /// the later one of what the option says and of what is left; and never more than the SOA record says.
+    pub(super) fn succeeded(
+        &mut self,
+        now: u64,
+        heard: Heard,
+        soa: Option<SoaTimes>,
+        bounds: &TimeBounds,
+    ) {
+        let left = soa.map(|soa| self.expires(soa, bounds));
+        let said = heard
+            .expires_in
+            .map(|seconds| now + within(seconds, bounds.expire));
+        let ends = match heard.came {
+            true => said,
+            false => said.map(|said| said.max(left.unwrap_or(0))),
+        };
+        *self = Timers::kept(now, ends);
     }
 
     /// No primary answered, or none that helps.
@@ -75,8 +112,14 @@ impl Timers {
     /// From when on the zone is not to be served. RFC 1035 §3.3.13, EXPIRE: "the upper limit on the time interval that can
     /// elapse before the zone is no longer authoritative".
     pub(super) fn expires(&self, soa: SoaTimes, bounds: &TimeBounds) -> u64 {
-        self.refreshed + within(soa.expire, bounds.expire)
+        let most = self.refreshed + within(soa.expire, bounds.expire);
+        self.ends.map_or(most, |ends| ends.min(most))
     }
+}
+
+/// What two primaries say that both confirm the zone: whoever says nothing of its end leaves that to the SOA record.
+pub(super) fn longer(one: Option<u32>, other: Option<u32>) -> Option<u32> {
+    Some(one?.max(other?))
 }
 
 fn within(seconds: u32, (least, most): (u32, u32)) -> u64 {
@@ -115,8 +158,33 @@ mod tests {
         }
         assert_eq!(pauses, [600, 1_200, 2_400, 3_600, 3_600]);
         assert_eq!(timers.expires(SOA, &bounds), 87_400);
-        timers.succeeded(now);
+        timers.succeeded(now, heard(false, None), Some(SOA), &bounds);
         assert_eq!(timers.due(Some(SOA), &bounds), now + 3_600);
+    }
+
+    fn heard(came: bool, expires_in: Option<u32>) -> Heard {
+        Heard { came, expires_in }
+    }
+
+    /// RFC 7314 §4.
+    #[test]
+    fn what_a_primary_says_of_the_end_counts_and_never_for_more_than_the_soa() {
+        let bounds = TimeBounds::default();
+        let mut timers = Timers::new(0);
+        let mut ends = |now: u64, heard: Heard| {
+            timers.succeeded(now, heard, Some(SOA), &bounds);
+            timers.expires(SOA, &bounds) - now
+        };
+        assert_eq!(ends(1_000, heard(true, Some(500))), 500);
+        assert_eq!(ends(1_100, heard(false, Some(100))), 400, "what is left");
+        assert_eq!(ends(1_200, heard(false, Some(700))), 700);
+        assert_eq!(ends(1_300, heard(true, Some(100))), 100);
+        assert_eq!(ends(1_300, heard(true, Some(u32::MAX))), 86_400);
+        assert_eq!(ends(1_400, heard(false, Some(u32::MAX))), 86_400);
+        assert_eq!(ends(1_500, heard(true, Some(100))), 100);
+        assert_eq!(ends(1_500, heard(false, None)), 86_400, "the SOA record");
+        assert_eq!(longer(Some(1), Some(2)), Some(2));
+        assert_eq!(longer(Some(1), None), None);
     }
 
     #[test]

@@ -334,7 +334,7 @@ mod tests {
     use testnet::namespace::Namespace;
 
     /// How long the kernel and we may take to notice.
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Two namespaces, two cables between them; gone when this is dropped.
     ///

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::counters::Counter;
 use cookies::Cookies;
 use edns::Wishes;
+pub use edns::answer_without_question;
 use limit::{Fate, ResponseRateLimit};
 use pools::ZonePools;
 use statistics::Statistics;
@@ -142,6 +143,11 @@ fn is_of_whole_zone(query: &Query<'_>) -> bool {
 
 /// Refuses what lies in no zone, where nobody else could be asked.
 pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+    // A refusal of what is signed is signed, too (RFC 8945 §5.3), or says what is wrong with the signature (§5.2).
+    if zone_traffic::is_signed(query) {
+        let reason = HandOverReason::Zone;
+        return Verdict::HandOver(HandOver::of(query, reason, None));
+    }
     let wishes = Wishes::of(query, env);
     let error = Some(extended_error::NOT_AUTHORITATIVE);
     let (code, error) = exception(query, &wishes)

@@ -324,7 +324,7 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
     // dnsdist's manual on acl-drops: such a packet "is not counted in the queries statistic".
     env.shard.count(Counter::Queries);
     follow.reached(2, None);
-    let mut query = match Query::parse(arrival, env) {
+    let mut query = match Query::parse(arrival, said.as_deref(), env) {
         Ok(parts) => Query::new(arrival, parts),
         Err(verdict) => return verdict.into(),
     };

@@ -4,7 +4,7 @@ use super::drop::DropReason;
 use super::extras::{Extras, Marks};
 use super::muted::is_muted;
 use super::proxy::InFront;
-use super::{Env, Verdict};
+use super::{Env, Verdict, authority};
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
 use std::net::SocketAddr;
@@ -219,9 +219,14 @@ impl<'m> Query<'m> {
 
     /// The "parse" stage: whether it is a well-formed query, or the verdict on what is none.
     ///
-    /// An EDNS version above 0 is no error here: rules (`EDNSVersionRule`) and backends decide what becomes of it.
+    /// An EDNS version above 0 is no error here: rules (`EDNSVersionRule`) and backends decide what becomes of it. `said`: what
+    /// a proxy says of it.
     #[inline(always)]
-    pub fn parse<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>) -> Result<QueryParts, Verdict<'c>> {
+    pub fn parse<'c>(
+        arrival: &mut Arrival<'_>,
+        said: Option<&Extras>,
+        env: &Env<'_>,
+    ) -> Result<QueryParts, Verdict<'c>> {
         let message = &arrival.message[..arrival.length];
         let header = Header::read(message).unwrap_or_default();
         if !header.qr() && header.rd() {
@@ -229,7 +234,7 @@ impl<'m> Query<'m> {
         }
         match wire::message::parse_query(message) {
             Ok(parts) => Ok(parts),
-            Err(error) => Err(reject(arrival, env, error)),
+            Err(error) => Err(reject(arrival, said, env, error)),
         }
     }
 
@@ -349,7 +354,12 @@ impl<'m> Query<'m> {
 
 /// What becomes of a message that is no well-formed query, and its counter.
 #[cold]
-fn reject<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>, error: QueryError) -> Verdict<'c> {
+fn reject<'c>(
+    arrival: &mut Arrival<'_>,
+    said: Option<&Extras>,
+    env: &Env<'_>,
+    error: QueryError,
+) -> Verdict<'c> {
     let Some(rcode) = error.answer() else {
         count_noncompliant(arrival, env);
         return Verdict::Drop(match error {
@@ -367,6 +377,13 @@ fn reject<'c>(arrival: &mut Arrival<'_>, env: &Env<'_>, error: QueryError) -> Ve
     }
     if is_muted(env.config, arrival.destination, arrival.protocol) {
         return Verdict::Drop(DropReason::ResponseRule);
+    }
+    let proxied = said.and_then(|said| said.proxied);
+    let client = proxied.map_or(arrival.client, |proxied| proxied.client);
+    if error == QueryError::NoQuestion
+        && let Some(length) = authority::answer_without_question(arrival, client.ip(), env)
+    {
+        return Verdict::Answer(length);
     }
     let message = &mut arrival.message[..arrival.length];
     Verdict::Answer(wire::answer::header_only(message, rcode))

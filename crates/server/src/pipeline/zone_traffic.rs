@@ -8,17 +8,22 @@ use wire::message::Records;
 /// Whether the query is of that kind. Cost for others: three comparisons.
 #[inline]
 pub fn concerns(query: &Query<'_>) -> bool {
-    let header = query.header();
-    let has_more_than_opt = header.additional_count() > u16::from(query.parts.edns.is_some());
     matches!(query.parts.qtype, qtype::AXFR | qtype::IXFR)
-        || header.opcode() == opcode::NOTIFY
-        || has_more_than_opt && is_signed(query)
+        || query.header().opcode() == opcode::NOTIFY
+        || is_signed(query)
 }
 
-/// Whether the last record is a signature. RFC 8945 §5.1: it "MUST be the last RR in the additional data section".
+/// Whether any of its records is a signature. Cost where there is no record but the OPT record: one comparison.
+#[inline]
+pub fn is_signed(query: &Query<'_>) -> bool {
+    let has_more_than_opt = query.header().records_count() > u32::from(query.parts.edns.is_some());
+    has_more_than_opt && has_signature(query)
+}
+
+/// RFC 8945 §5.1: the TSIG record "MUST be the last RR in the additional data section". One in another place is a signature
+/// too, and answered with FORMERR.
 #[cold]
-fn is_signed(query: &Query<'_>) -> bool {
+fn has_signature(query: &Query<'_>) -> bool {
     let records = Records::new(query.message, query.parts.question_end, &query.header());
-    let last = records.flatten().last();
-    last.is_some_and(|record| record.rtype == qtype::TSIG)
+    records.flatten().any(|record| record.rtype == qtype::TSIG)
 }

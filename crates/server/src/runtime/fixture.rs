@@ -14,10 +14,15 @@ use crate::pipeline::rules::selectors::name::QNameRule;
 use arc_swap::ArcSwap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Loopback may ask. `refused.example.` is refused, `dropped.example.` dropped, all else asked from `servers`.
+/// What is awaited comes sooner, also on a machine that has much else to do.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Loopback may ask, and is waited for with [`PATIENCE`]. `refused.example.` is refused, `dropped.example.` dropped, all else
+/// asked from `servers`.
 pub(crate) fn config(servers: Vec<ServerOptions>) -> Config {
     let numbered = (0..).zip(servers);
     let servers: Vec<Arc<Server>> = numbered
@@ -25,7 +30,7 @@ pub(crate) fn config(servers: Vec<ServerOptions>) -> Config {
         .collect();
     let pool = fixture::pool("", &servers);
     let named = |name: &str| QNameRule(name.parse().expect("a name"));
-    Config {
+    let mut config = Config {
         acl: Netmasks::from_iter(["127.0.0.0/8".parse::<Netmask>().expect("a netmask")]),
         rules: vec![
             Rule::new(named("refused.example."), RCodeAction::new(5)),
@@ -34,7 +39,10 @@ pub(crate) fn config(servers: Vec<ServerOptions>) -> Config {
         pools: vec![Some(pool)],
         servers,
         ..Config::default()
-    }
+    };
+    config.tuning.tcp.receive_timeout = PATIENCE;
+    config.tuning.tcp.send_timeout = PATIENCE;
+    config
 }
 
 pub(crate) fn shared(config: Config) -> Arc<Shared> {
@@ -46,16 +54,23 @@ pub(crate) fn shared(config: Config) -> Arc<Shared> {
     Arc::new(Shared::new(Arc::new(ArcSwap::from_pointee(config)), shard))
 }
 
-/// Waits until `what` is so, for ten seconds at most: a counter gives nothing to await, so whoever else can run does.
+/// Waits until `what` is so, with [`PATIENCE`]: a counter gives nothing to await, so whoever else can run does.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let so = async {
         while !is_so() {
             tokio::task::yield_now().await;
         }
     };
-    let ten_seconds = std::time::Duration::from_secs(10);
-    let waited = tokio::time::timeout(ten_seconds, so).await;
-    assert!(waited.is_ok(), "not in ten seconds: {what}");
+    let waited = tokio::time::timeout(PATIENCE, so).await;
+    assert!(waited.is_ok(), "not in {PATIENCE:?}: {what}");
+}
+
+/// The clock jumps ahead: what waited for a moment until then goes on. A clock that stands still (`start_paused`) jumps by
+/// itself whenever nothing can run, also while octets are between two sockets, where a busy kernel leaves them for a while.
+pub(crate) async fn jump(ahead: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(ahead).await;
+    tokio::time::resume();
 }
 
 /// A backend on loopback: `serve` gets each connection.

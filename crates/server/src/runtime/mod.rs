@@ -287,7 +287,8 @@ impl Shared {
         self.with_env(&self.config(), |env| respond::count_sent(destination, env));
     }
 
-    fn with_env<T>(&self, config: &Arc<Config>, act: impl FnOnce(&mut Env<'_>) -> T) -> T {
+    /// Does something with what stages of the pipeline use beside the query.
+    pub fn with_env<T>(&self, config: &Arc<Config>, act: impl FnOnce(&mut Env<'_>) -> T) -> T {
         RANDOM.with_borrow_mut(|random| {
             act(&mut Env {
                 config,

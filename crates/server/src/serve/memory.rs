@@ -56,11 +56,11 @@ impl Memory {
 
     /// Looks, and lets caches grow or not.
     pub(super) fn look(&self) {
-        let near = self.nearest().filter(|(_, left)| *left == 0);
+        let near = self.0.iter().find(|files| files.is_near());
         if words::let_grow(near.is_none()) {
             match near {
                 None => log::notice!("memory: there is room again, packet caches may grow"),
-                Some((files, _)) => log::warn!(
+                Some(files) => log::warn!(
                     "memory: near the limit of {}: packet caches grow no more, new entries take the place of old ones",
                     files.limit.display()
                 ),
@@ -133,10 +133,25 @@ impl Files {
 
     /// Bytes that may be taken; `None`: there is no limit.
     fn left(&self) -> Option<u64> {
+        let (limit, used) = self.limit_and_used()?;
+        Some(to_take(limit, used.saturating_sub(self.cached())))
+    }
+
+    /// Whether nothing may be taken. The statistics, for which the kernel adds up what every core has counted, are read only
+    /// when the limit is near without them: this is asked once a second.
+    fn is_near(&self) -> bool {
+        self.limit_and_used().is_some_and(|(limit, used)| {
+            to_take(limit, used) == 0 && to_take(limit, used.saturating_sub(self.cached())) == 0
+        })
+    }
+
+    fn limit_and_used(&self) -> Option<(u64, u64)> {
         let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        let (limit, used) = (number(&self.limit)?, number(&self.used)?);
-        let statistics = fs::read_to_string(&self.statistics).unwrap_or_default();
-        Some(to_take(limit, used.saturating_sub(cached(&statistics))))
+        Some((number(&self.limit)?, number(&self.used)?))
+    }
+
+    fn cached(&self) -> u64 {
+        cached(&fs::read_to_string(&self.statistics).unwrap_or_default())
     }
 }
 
@@ -207,6 +222,24 @@ mod tests {
         // The program's own pages would come back at once.
         assert_eq!(cached("file_mapped 9000\ninactive_file 8192\n"), 0);
         assert_eq!(cached(""), 0);
+    }
+
+    #[test]
+    fn what_the_kernel_would_let_go_is_asked_for_near_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(folder.path(), ["memory.max", "memory.current"]);
+        let write = |path: &Path, number: u64| fs::write(path, format!("{number}\n")).unwrap();
+        assert!(!files.is_near(), "no files, no limit");
+        write(&files.limit, 1 << 30);
+        write(&files.used, 1_000 << 20);
+        assert!(files.is_near());
+        let cached = format!("inactive_file {}\n", 200_u64 << 20);
+        fs::write(&files.statistics, cached).unwrap();
+        assert!(!files.is_near());
+        fs::remove_file(&files.statistics).unwrap();
+        write(&files.used, 900 << 20);
+        assert!(!files.is_near());
+        assert_eq!(files.left(), Some(to_take(1 << 30, 900 << 20)));
     }
 
     #[test]

@@ -182,6 +182,9 @@ impl Daemon {
                     self.look_after();
                     self.memory.look();
                     self.clean_caches();
+                    // These two have no timers of their own: nothing wakes this process that can wait for this turn.
+                    self.services.exchange_a_port(&self.instance);
+                    self.metrics.sample();
                     self.lua.maintain();
                     self.apply_edits_of_callbacks();
                     self.retired.retain(|config| Arc::strong_count(config) > 1);

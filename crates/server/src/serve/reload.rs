@@ -4,7 +4,7 @@
 //! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
 //! closed after.
 
-use super::start::{bind_listener, prepare};
+use super::start::{bind_listener, prepare, size_buffers, size_buffers_again};
 use super::{Daemon, Event, ReloadOutcome, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
@@ -128,6 +128,7 @@ impl Daemon {
             ..Config::clone(&old)
         };
         self.instance.config.store(Arc::new(config));
+        self.services.tell();
         self.keeper.published(wanted);
         self.retired.push(old);
         // Workers let go of what is no longer served.
@@ -164,6 +165,7 @@ impl Daemon {
             .filter(|listener| !served(listener.address))
         {
             let sockets = self.bind(all.len(), listener)?;
+            size_buffers(&sockets, config.tuning.udp_buffers);
             all.push(Some(Arc::new(sockets)));
         }
         Ok(all)
@@ -186,6 +188,7 @@ impl Daemon {
         mut listeners: Vec<Option<Arc<Sockets>>>,
     ) -> Vec<String> {
         let config = Arc::new(config);
+        self.instance.ports.size_buffers(config.tuning.udp_buffers);
         config
             .servers
             .iter()
@@ -197,7 +200,13 @@ impl Daemon {
         let before = self.instance.config.load_full();
         self.instance.listeners.replace(listeners.clone());
         self.instance.config.store(Arc::clone(&config));
+        self.services.tell();
         config.take_effect();
+        if config.tuning.udp_buffers != before.tuning.udp_buffers {
+            for sockets in old.iter().flatten() {
+                size_buffers_again(sockets, config.tuning.udp_buffers);
+            }
+        }
         self.keeper.follow(&config.local);
         for sockets in listeners.iter().skip(old.len()).flatten() {
             self.order(|| Order::Listen(Arc::clone(sockets)));

@@ -4,11 +4,13 @@
 use super::Event;
 use super::overview::Overview;
 use crate::backend::health::{Checks, OnChange};
-use crate::backend::ports::rotate_for_ever;
+use crate::backend::ports::Rotation;
+use crate::clock::Now;
 use crate::config::Config;
 use crate::control::carbon;
 use crate::control::console;
 use crate::control::metrics::Metrics;
+use crate::control::news::Herald;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
 use crate::frontend::listeners::{Sockets, serving};
@@ -36,6 +38,8 @@ const FINISH_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Services {
     runtime: Runtime,
     stopper: Stopper,
+    herald: Herald,
+    rotation: Rotation,
     frontend: Arc<Frontend>,
     checks: Arc<Checks>,
     /// The tasks that accept connections, by the listener's number.
@@ -64,6 +68,8 @@ impl Services {
         Ok(Services {
             runtime: runtime::build()?,
             stopper: Stopper::default(),
+            herald: Herald::default(),
+            rotation: Rotation::new(Random::from_kernel()?),
             frontend: Arc::new(Frontend::new(shared)),
             checks: Arc::new(checks),
             accepting: Mutex::default(),
@@ -115,7 +121,6 @@ impl Services {
         );
         self.runtime
             .spawn(handed.serve(shared, Arc::new(outlet), self.stopper.watch()));
-        self.exchange_ports(instance)?;
         instance
             .listeners
             .all()
@@ -127,21 +132,32 @@ impl Services {
             (doors.web, overview.listening.clone()),
             Arc::clone(metrics),
             commands,
-            self.stopper.watch(),
+            (self.stopper.watch(), self.herald.watch()),
         );
         self.runtime.spawn(web);
-        let (commands, stop) = (Arc::clone(overview), self.stopper.watch());
         self.runtime.spawn(console::serve(
             (doors.console, overview.listening.clone()),
-            commands,
-            stop,
+            Arc::clone(overview),
+            (self.stopper.watch(), self.herald.watch()),
         ));
-        let exports = carbon::serve(Arc::clone(metrics), self.stopper.watch());
+        let told = (self.stopper.watch(), self.herald.watch());
+        let exports = carbon::serve(Arc::clone(metrics), told);
         self.runtime.spawn(exports);
         if let Some(socket) = doors.control {
             self.serve_control(socket, overview, Arc::clone(metrics));
         }
         Ok(())
+    }
+
+    /// To be called once a second by the control thread: now and then a new backend port takes the place of an old one.
+    pub(super) fn exchange_a_port(&mut self, instance: &Instance) {
+        let drain = || instance.longest_timeout();
+        self.rotation.turn(&instance.ports, Now::read(), drain);
+    }
+
+    /// Another configuration serves: those who listen elsewhere by it, or export to others, are told.
+    pub(super) fn tell(&self) {
+        self.herald.tell();
     }
 
     /// Accepts TCP connections to a listener.
@@ -172,15 +188,6 @@ impl Services {
         self.accepting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn exchange_ports(&self, instance: &Arc<Instance>) -> io::Result<()> {
-        let (ports, random) = (Arc::clone(&instance.ports), Random::from_kernel()?);
-        let instance = Arc::clone(instance);
-        self.runtime.spawn(rotate_for_ever(ports, random, move || {
-            instance.longest_timeout()
-        }));
-        Ok(())
     }
 
     fn serve_control(

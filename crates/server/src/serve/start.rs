@@ -14,7 +14,7 @@ use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks, say_why};
 use crate::config::spec::Purpose;
-use crate::config::{Config, ConfigError, Listener, LuaState, Webserver, Xdp};
+use crate::config::{Config, ConfigError, Listener, LuaState, UdpBuffers, Webserver, Xdp};
 use crate::control::console;
 use crate::control::listening::Listening;
 use crate::control::metrics::Metrics;
@@ -547,6 +547,7 @@ fn instance(
     let watch = Box::new(Bitmaps(Arc::clone(steering)));
     let ports =
         Ports::new(workers, PORTS_PER_SOURCE, watch).map_err(system("making backend ports"))?;
+    ports.size_buffers(config.tuning.udp_buffers);
     for server in &config.servers {
         prepare(server, &ports);
     }
@@ -602,6 +603,7 @@ fn listeners(
         let place = (number as u16, listener);
         let sockets = bind_listener(place, workers, pulses, &none, &mut legacy.sockets);
         let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
+        size_buffers(&sockets, config.tuning.udp_buffers);
         all.push(Some(Arc::new(sockets)));
     }
     Ok(Listeners::new(all))
@@ -633,6 +635,23 @@ pub(super) fn bind_listener(
         spread(&sockets, pulses, helper);
     }
     Ok(sockets)
+}
+
+/// setUDPSocketBufferSizes.
+pub(super) fn size_buffers(sockets: &Sockets, wanted: UdpBuffers) {
+    if wanted == UdpBuffers::default() {
+        return;
+    }
+    size_buffers_again(sockets, wanted);
+}
+
+/// The same where they had another size before.
+pub(super) fn size_buffers_again(sockets: &Sockets, wanted: UdpBuffers) {
+    match sockets.size_buffers(wanted) {
+        Ok(None) => {}
+        Ok(Some(shortfall)) => log::warn!("{}: {shortfall}", sockets.address),
+        Err(error) => log::warn!("{}: setUDPSocketBufferSizes: {error}", sockets.address),
+    }
 }
 
 /// What the kernel program passes because a worker has stalled must not come to that worker's kernel socket.

@@ -175,8 +175,9 @@ impl Daemon {
         // `ethtool -L` tells those only who ask for its own kind of netlink messages.
         self.keep_interrupts();
         let has_other_queues = |planned: &PlannedDevice| {
-            let nic = Nic::by_index(planned.device.interface);
-            nic.is_ok_and(|nic| nic.queues != planned.device.queues)
+            // One that was renamed just now comes by netlink.
+            let queues = Nic::queues_of(&planned.device.name);
+            queues.is_ok_and(|queues| queues != planned.device.queues)
         };
         if self.plan.devices.iter().any(has_other_queues) {
             self.replan();

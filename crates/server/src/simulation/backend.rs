@@ -10,6 +10,10 @@ use wire::message::HEADER_LENGTH;
 
 pub(super) const MAC: Mac = [2, 0, 0, 0, 0, 3];
 
+/// The port of the server with `dscp`, and what that says.
+const MARKED_PORT: u16 = 5_353;
+const CODE_POINT: u8 = 46;
+
 /// A query that came.
 struct Pending {
     since: Now,
@@ -27,6 +31,14 @@ impl Backend {
     pub(super) fn receive(&mut self, frame: &[u8], now: Now) -> Checked {
         let packet = Packet::parse(frame, false)
             .map_err(|error| Violation::new("I2", format!("a bad frame: {}", error.name())))?;
+        let marked = match packet.destination.port() {
+            MARKED_PORT => CODE_POINT << 2,
+            _ => 0,
+        };
+        if packet.destination.is_ipv4() && frame[15] != marked {
+            let text = format!("type of service {} instead of {marked}", frame[15]);
+            return Err(Violation::new("I2", text));
+        }
         let message = packet.payload(frame).to_vec();
         self.pending.push(Pending {
             since: now,

@@ -16,7 +16,7 @@ const COMMON: &str = r#"
 addLocal("192.0.2.1:53")
 setACL("192.0.2.0/24")
 newServer({address="198.51.100.2:53", healthCheckMode="up", pool="cached"})
-newServer({address="198.51.100.2:5353", healthCheckMode="up", pool="fresh"})
+newServer({address="198.51.100.2:5353", healthCheckMode="up", pool="fresh", dscp=46})
 getPool("cached"):setCache(newPacketCache(1000))
 addAction("dropped.", DropAction())
 addAction("cached.", PoolAction("cached"))

@@ -1,14 +1,16 @@
-//! An allocator that counts: the system's, with a number per thread.
+//! An allocator that counts: the system's, with a number per thread. It has nothing to give to a thread that wants that.
 
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ptr::null_mut;
 
 pub(crate) struct Counting;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    static IS_FAILING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How often this thread has asked for memory.
@@ -16,27 +18,43 @@ pub(crate) fn allocations() -> u64 {
     COUNT.get()
 }
 
-fn count() {
-    COUNT.set(COUNT.get() + 1);
+/// Does `work` while this thread gets no memory: what cannot do without ends the process ("memory allocation of … bytes failed").
+pub(crate) fn without_memory<T>(work: impl FnOnce() -> T) -> T {
+    IS_FAILING.set(true);
+    let done = work();
+    IS_FAILING.set(false);
+    done
 }
 
-// SAFETY: every call goes to the system's allocator as it came; counting touches a thread-local number without a
-// destructor, which neither allocates nor fails.
+/// Counts; whether there is memory.
+fn count() -> bool {
+    COUNT.set(COUNT.get() + 1);
+    !IS_FAILING.get()
+}
+
+// SAFETY: every call goes to the system's allocator as it came, or gets null, by which an allocator says that it has nothing;
+// counting touches thread-local values without destructors, which neither allocates nor fails.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        if !count() {
+            return null_mut();
+        }
         // SAFETY: the caller's promise is System's.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count();
+        if !count() {
+            return null_mut();
+        }
         // SAFETY: the caller's promise is System's.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        if !count() {
+            return null_mut();
+        }
         // SAFETY: the caller's promise is System's.
         unsafe { System.realloc(old, layout, size) }
     }

@@ -1,6 +1,6 @@
 //! Addresses and routes that come, go and move.
 
-use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
+use crate::rig::{AF_XDP_AGAIN, PATIENCE, REFUSED, Rig};
 
 #[test]
 fn a_wildcard_listener_serves_what_comes() {
@@ -52,13 +52,13 @@ fn an_address_that_moves_to_another_interface() {
     rig.is_served_again("192.0.2.1:53");
     let asked = || {
         let backend = rig.lab.backend();
-        crate::rig::ask(&backend, "192.0.2.1:53", std::time::Duration::from_secs(1))
+        crate::rig::ask(&backend, "192.0.2.1:53", PATIENCE)
     };
     let began = std::time::Instant::now();
     let received = || rig.metric("millrace_xsk_received", &[("interface", "enp2s0")]);
     while received() == 0.0 {
         assert!(asked(), "{}", rig.log());
-        assert!(began.elapsed() < std::time::Duration::from_secs(5));
+        assert!(began.elapsed() < AF_XDP_AGAIN, "{}", rig.log());
     }
     rig.server.stop().expect("a good end");
 }
@@ -84,7 +84,7 @@ fn a_backend_whose_route_moves_to_an_interface_that_was_not_open() {
     assert_eq!(rig.metric("millrace_server_xsk", &[]), 1.0);
     rig.ip("link del third\n");
     rig.server
-        .await_log_times("interface=\"enp2s0\"", 2, AF_XDP_AGAIN)
+        .await_log_times("interface=\"enp2s0\"", 2, PATIENCE)
         .expect("the server to be reached as before");
     rig.server.stop().expect("a good end");
 }

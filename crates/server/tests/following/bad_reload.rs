@@ -28,6 +28,11 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
             "no-such-backend.invalid.",
         ),
         ("getServer(7):setDown()\n", "attempt to index a nil value"),
+        // Its certificate is not there; nor is TLS.
+        (
+            "addTLSLocal(\"192.0.2.1:853\", \"missing.pem\", \"missing.key\")\n",
+            "addTLSLocal is not in millrace yet",
+        ),
         (
             &in_use,
             "cannot serve 192.0.2.1:5353: Address already in use",

@@ -1,6 +1,6 @@
 //! F39: privileges were given away, and a reload needs some.
 
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{AF_XDP_AGAIN, PATIENCE, REFUSED, Rig, ends};
 use caps::{CapSet, Capability};
 use nix::sys::signal::{Signal, kill};
 use std::fs;
@@ -20,17 +20,12 @@ fn f39_a_reload_that_needs_port_53_and_rings_gets_them_by_the_helper() {
     let began = std::time::Instant::now();
     let received = || rig.metric("millrace_xsk_received", &[("interface", "enp2s0")]);
     while received() == 0.0 {
-        let patience = std::time::Duration::from_secs(1);
         assert!(
-            crate::rig::ask(&from, "198.51.100.1:53", patience),
+            crate::rig::ask(&from, "198.51.100.1:53", PATIENCE),
             "{}",
             rig.log()
         );
-        assert!(
-            began.elapsed() < std::time::Duration::from_secs(5),
-            "{}",
-            rig.log()
-        );
+        assert!(began.elapsed() < AF_XDP_AGAIN, "{}", rig.log());
     }
     assert!(rig.metric("millrace_helper_requests", &[]) >= 3.0);
     // And what is not needed any more is given back.
@@ -42,13 +37,8 @@ fn f39_a_reload_that_needs_port_53_and_rings_gets_them_by_the_helper() {
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     let helper = rig.helper();
     rig.server.end(true).expect("a killed daemon");
-    let ended = std::time::Instant::now();
-    while kill(helper, None::<Signal>).is_ok() {
-        assert!(
-            ended.elapsed() < std::time::Duration::from_secs(5),
-            "the helper outlives the daemon"
-        );
-    }
+    // It does not outlive the daemon.
+    ends(helper);
 }
 
 #[test]

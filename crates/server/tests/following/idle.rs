@@ -4,7 +4,7 @@ use crate::restart::Backend;
 use crate::rig::{REFUSED, Rig, pass};
 use nix::unistd::Pid;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const ADDRESS: &str = "192.0.2.1:53";
 
@@ -13,14 +13,17 @@ const CHECKED: &str = "addLocal(\"192.0.2.1:53\", {xdp=true})\n\
     newServer({address=\"198.51.100.2:53\", name=\"one\", xdp=true, checkInterval=1})\n\
     newServer({address=\"198.51.100.2:53\", name=\"two\", xdp=true, checkInterval=1})\n";
 
-/// How long nobody asks.
+/// How long nobody asks, and how often that is measured at most: what a hypervisor takes away while a thread runs the kernel counts
+/// as the thread's, and where all processors are busy a health check may come too late. Once it must cost no more.
 const IDLE: Duration = Duration::from_secs(5);
+const TIMES: u32 = 6;
 
 /// Of a core: 0.1 %. The tests' build, which is not optimised, needs several times the instructions of a release.
 const PARTS_OF_A_CORE: u32 = if cfg!(debug_assertions) { 200 } else { 1_000 };
 
-/// Wake-ups a second, of all threads together: two health checks with their answers, the clock of the control thread.
-const WAKE_UPS_A_SECOND: u64 = 100;
+/// Wake-ups a second, of all threads together: two health checks (the timer of the runtime takes two for each) with their answers,
+/// the clock of the control thread; that is 7. With clocks of the web server, the console and the rotation of ports it was 16.
+const WAKE_UPS_A_SECOND: u64 = 12;
 
 /// What a process has used up.
 #[derive(Debug, Clone, Copy)]
@@ -62,23 +65,21 @@ fn health_checks_alone_cost_a_thousandth_of_a_core() {
     let _backend = Backend::start(&rig, Duration::ZERO);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     let are_up = || rig.metric("dnsdist_server_status", &[]) == 2.0;
-    let began = Instant::now();
-    while !are_up() {
-        assert!(began.elapsed() < Duration::from_secs(5), "{}", rig.log());
-        pass(Duration::from_millis(50));
-    }
     let processes = [rig.daemon(), rig.helper()];
-    let before = Used::by(processes);
-    pass(IDLE);
-    let after = Used::by(processes);
-    let time = Duration::from_nanos(after.nanoseconds - before.nanoseconds);
-    let wake_ups = after.wake_ups - before.wake_ups;
-    println!("idle for {IDLE:?}: {time:?} of CPU time, {wake_ups} wake-ups");
-    assert!(are_up(), "{}", rig.log());
-    assert!(time * PARTS_OF_A_CORE < IDLE, "{time:?} of {IDLE:?}");
+    let costs_little = || {
+        rig.awaits("both servers up", are_up);
+        let before = Used::by(processes);
+        pass(IDLE);
+        let after = Used::by(processes);
+        let time = Duration::from_nanos(after.nanoseconds - before.nanoseconds);
+        let wake_ups = after.wake_ups - before.wake_ups;
+        println!("idle for {IDLE:?}: {time:?} of CPU time, {wake_ups} wake-ups");
+        time * PARTS_OF_A_CORE < IDLE && wake_ups < WAKE_UPS_A_SECOND * IDLE.as_secs() && are_up()
+    };
     assert!(
-        wake_ups < WAKE_UPS_A_SECOND * IDLE.as_secs(),
-        "{wake_ups} wake-ups in {IDLE:?}"
+        (0..TIMES).any(|_| costs_little()),
+        "more than 1/{PARTS_OF_A_CORE} of a core, {WAKE_UPS_A_SECOND} wake-ups a second, or a server down:\n{}",
+        rig.log()
     );
     rig.server.stop().expect("a good end");
 }

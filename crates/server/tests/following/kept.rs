@@ -1,9 +1,8 @@
 //! A kept link: the program stays on the interface from one run to the next (design.md, "Two lifetimes").
 
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{PATIENCE, REFUSED, Rig, ends};
 use std::net::UdpSocket;
 use std::process::Command;
-use std::time::Duration;
 use testnet::lab::Lab;
 use xsk::nic::Nic;
 
@@ -49,7 +48,9 @@ fn a_kept_program_stays_and_the_next_start_takes_its_place() {
         !done && said.contains("belongs to another millrace"),
         "{said}"
     );
+    let helper = rig.helper();
     rig.server.end(true).expect("a killed daemon");
+    ends(helper);
     assert_eq!(program(&rig.lab), Some(first));
     kernel_sockets_get_everything(&rig);
     let rig = rig.again(&configuration());
@@ -91,6 +92,6 @@ fn kernel_sockets_get_everything(rig: &Rig) {
         let (length, client) = socket.recv_from(&mut query).expect("a query");
         socket.send_to(&query[..length], client).expect("an answer");
     });
-    assert!(rig.asks(ADDRESS, Duration::from_secs(1)));
+    assert!(rig.asks(ADDRESS, PATIENCE));
     answering.join().expect("one query");
 }

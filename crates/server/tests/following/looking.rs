@@ -1,8 +1,7 @@
 //! What operators see of AF_XDP while it serves: packets by `millrace mirror`, reasons by `millrace explain`.
 
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{PATIENCE, REFUSED, Rig};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 const ADDRESS: &str = "192.0.2.1:53";
 
@@ -30,11 +29,11 @@ fn a_mirror_shows_what_came_and_what_went() {
     let file = folder.path().join("mirror.pcapng");
     let mut child = mirror(&rig, &file, &["host 192.0.2.1", "name example.com"]);
     // The mirror is open when it has written its first blocks; then one query and its answer are all that it waits for.
-    while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
-        std::thread::yield_now();
-    }
+    rig.awaits("the mirror's first blocks", || {
+        std::fs::metadata(&file).is_ok_and(|file| file.len() > 0)
+    });
     while child.try_wait().expect("a child").is_none() {
-        assert!(rig.asks(ADDRESS, Duration::from_secs(1)));
+        assert!(rig.asks(ADDRESS, PATIENCE));
     }
     let bytes = std::fs::read(&file).expect("a file");
     let text = String::from_utf8_lossy(&bytes);
@@ -52,7 +51,7 @@ fn a_mirror_shows_what_came_and_what_went() {
         let lines = String::from_utf8_lossy(&read.stdout).into_owned();
         assert!(lines.contains("Refused"), "{lines}");
     }
-    assert!(rig.asks(ADDRESS, Duration::from_secs(1)), "it serves on");
+    assert!(rig.asks(ADDRESS, PATIENCE), "it serves on");
     rig.server.stop().expect("a good end");
 }
 

@@ -1,9 +1,7 @@
 //! Busy polling: interrupts are held back while the daemon polls, and no longer, however it ends.
 
-use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig};
+use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig, ends};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use std::fs;
 use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 use testnet::lab::{Lab, Topology};
@@ -102,22 +100,12 @@ fn what_a_daemon_left_that_was_killed_with_its_helper_is_set_back_by_hand_or_by_
     let lab = killed_with_its_helper(lab);
     let without = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
     let rig = Rig::start_in(lab, &without);
-    assert_eq!(interrupts(&rig.lab), BEFORE, "{}", rig.log());
+    become_so(&rig.lab, BEFORE);
     // One that polls takes what is written down for what was before, not what it finds.
     let lab = killed_with_its_helper(rig.stop());
     let mut rig = Rig::start_in(lab, &configuration());
     rig.says("enp1s0: interrupts are held back, for its queues are polled");
     become_so(&rig.stop(), BEFORE);
-}
-
-/// Awaits the end of a process, and with it of its locks: it is gone, or there is only its name left (proc(5), "Z").
-fn ends(process: Pid) {
-    let status = format!("/proc/{process}/status");
-    let is_there = || fs::read_to_string(&status).is_ok_and(|text| !text.contains("State:\tZ"));
-    let began = Instant::now();
-    while is_there() {
-        assert!(began.elapsed() < AF_XDP_AGAIN, "{process} does not end");
-    }
 }
 
 fn killed_with_its_helper(lab: Lab) -> Lab {

@@ -48,7 +48,7 @@ fn other_program_for_ours(rig: &Rig) -> (Program, u32) {
 }
 
 /// How often another program may come too late.
-const TRIES: u32 = 5;
+const TRIES: u32 = 20;
 
 #[test]
 fn a_program_that_was_there_first_is_left_alone_until_it_goes() {
@@ -160,6 +160,7 @@ fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
 /// Takes our program off as an operator would, by its link, which is kept so that it can be found.
 fn detach_ours(rig: &Rig) {
     let pin = rig.lab.bpffs().join("millrace/enp1s0/link");
+    rig.awaits("the link that is kept", || pin.exists());
     let link = Link::open(pin).expect("the link that is kept");
     link.detach().expect("to detach it");
 }

@@ -1,31 +1,38 @@
 //! As a service of systemd's: what it is told, the watchdog, sockets that outlive the process (F38). The service manager is a
 //! socket of this test's.
 
-use crate::rig::{REFUSED, Rig, ask};
+use crate::rig::{PATIENCE, REFUSED, Rig, ask};
 use crate::stalled::Held;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testnet::dns::Query;
 use testnet::lab::{Lab, Topology};
 use testnet::subject::StartedBy;
 
 const ADDRESS: &str = "192.0.2.1:53";
 
 /// How long something may take that is to be told, in a debug build on a busy machine.
-const TOLD_WITHIN: Duration = Duration::from_secs(20);
+const TOLD_WITHIN: Duration = PATIENCE;
 
 fn configuration() -> String {
     format!("addLocal(\"{ADDRESS}\", {{xdp=true}})\n{REFUSED}")
 }
 
-/// What listens at NOTIFY_SOCKET.
+/// A message of the daemon's: its text, and the descriptors that came with it.
+type Message = (Vec<u8>, Vec<OwnedFd>);
+
+/// What listens at NOTIFY_SOCKET. It reads at once, as systemd does: ten messages fill the socket (net.unix.max_dgram_qlen), and
+/// whoever sends one more waits.
 struct Manager {
-    socket: UnixDatagram,
+    messages: Receiver<Message>,
     path: PathBuf,
     _folder: tempfile::TempDir,
     /// The descriptor store.
@@ -36,8 +43,18 @@ impl Manager {
     fn start() -> Manager {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        let (sender, messages) = channel();
+        std::thread::spawn(move || {
+            // Until the manager is gone, or the test's process ends.
+            while let Ok(message) = testnet::sys::receive_descriptors(&socket) {
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
         Manager {
-            socket: UnixDatagram::bind(&path).expect("a socket"),
+            messages,
             path,
             _folder: folder,
             stored: Vec::new(),
@@ -58,12 +75,7 @@ impl Manager {
 
     /// The next message within this time; descriptors go into the store.
     fn hears(&mut self, within: Duration) -> Option<String> {
-        let patience = Some(within.max(Duration::from_millis(1)));
-        self.socket.set_read_timeout(patience).expect("a time-out");
-        let (text, descriptors) = match testnet::sys::receive_descriptors(&self.socket) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            received => received.expect("a message of the daemon's"),
-        };
+        let (text, descriptors) = self.messages.recv_timeout(within).ok()?;
         let text = String::from_utf8(text).expect("text");
         if text.contains("FDSTOREREMOVE=1") {
             self.stored.clear();
@@ -94,6 +106,14 @@ impl Manager {
             }
         }
         false
+    }
+
+    /// Awaits a second and a half without a message that begins so: what was on its way is let through.
+    fn awaits_silence(&mut self, beginning: &str) {
+        let until = Instant::now() + TOLD_WITHIN;
+        while self.is_told(beginning, Duration::from_millis(1_500)) {
+            assert!(Instant::now() < until, "{beginning} is told on and on");
+        }
     }
 }
 
@@ -153,9 +173,7 @@ fn f38_a_held_worker_feeds_no_watchdog() {
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     manager.awaits("WATCHDOG=1");
     let held = Held::thread(rig.daemon(), "worker-1");
-    // One may be on its way.
-    manager.is_told("WATCHDOG=1", Duration::from_millis(400));
-    assert!(!manager.is_told("WATCHDOG=1", Duration::from_secs(1)));
+    manager.awaits_silence("WATCHDOG=1");
     drop(held);
     manager.awaits("WATCHDOG=1");
     rig.server.stop().expect("a good end");
@@ -216,7 +234,48 @@ fn f38_sockets_outlive_the_process_in_the_descriptor_store() {
     assert!(asking.join().expect("the client"), "lost, not late");
     println!("stop to answer: {:?} (debug build)", stopped.elapsed());
     manager.awaits("READY=1");
-    assert!(ask(&lab.client(), ADDRESS, Duration::from_secs(1)));
+    assert!(ask(&lab.client(), ADDRESS, PATIENCE));
+    daemon.kill().expect("to end it");
+    daemon.wait().expect("its end");
+}
+
+/// The sockets of a socket unit: nobody has served by them yet, and what has come to them is answered, over UDP and TCP.
+#[test]
+fn f38_what_came_to_a_socket_unit_before_the_start_is_answered() {
+    let Some(lab) = lab("activated") else { return };
+    let mut manager = Manager::start();
+    let opened = lab.server().run(|| {
+        let (udp, tcp) = (UdpSocket::bind(ADDRESS)?, TcpListener::bind(ADDRESS)?);
+        Ok::<_, io::Error>([OwnedFd::from(udp), OwnedFd::from(tcp)])
+    });
+    let sockets = opened.expect("the namespace").expect("the unit's sockets");
+    let query = Query::new("www.example.com.", "A").expect("a query");
+    let query = query.octets();
+    let framed = [&(query.len() as u16).to_be_bytes()[..], &query].concat();
+    let asked = lab.client().run(|| {
+        let udp = UdpSocket::bind("0.0.0.0:0")?;
+        udp.set_read_timeout(Some(TOLD_WITHIN))?;
+        udp.connect(ADDRESS)?;
+        udp.send(&query)?;
+        let mut tcp = TcpStream::connect(ADDRESS)?;
+        tcp.set_read_timeout(Some(TOLD_WITHIN))?;
+        tcp.write_all(&framed)?;
+        Ok::<_, io::Error>((udp, tcp))
+    });
+    let (udp, mut tcp) = asked.expect("the namespace").expect("to ask");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("setACL(\"0.0.0.0/0\")\naddLocal(\"{ADDRESS}\")\n{REFUSED}");
+    fs::write(folder.path().join("again.lua"), file).expect("a configuration");
+    let mut daemon = start_with(&lab, sockets, folder.path(), &manager.path);
+    manager.awaits("READY=1");
+    // REFUSED is 5 (RFC 1035 section 4.1.1).
+    let mut answer = [0; 512];
+    udp.recv(&mut answer).expect("an answer over UDP");
+    assert_eq!(answer[3] & 15, 5);
+    // The length of the message, and its header.
+    let mut answer = [0; 14];
+    tcp.read_exact(&mut answer).expect("an answer over TCP");
+    assert_eq!(answer[5] & 15, 5);
     daemon.kill().expect("to end it");
     daemon.wait().expect("its end");
 }

@@ -1,19 +1,26 @@
 //! A worker that stalls while the others go on: design.md, "Stalled means PASS too", and past its kernel socket.
 
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{PATIENCE, REFUSED, Rig, pass};
 use nix::sys::ptrace;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use std::fs;
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use testnet::dns::Query;
+use testnet::namespace::Namespace;
 
 /// How long the worker is held, and how often a query is sent meanwhile.
 const HELD: Duration = Duration::from_secs(2);
 const EVERY: Duration = Duration::from_millis(5);
+
+/// How long the last answer may take: what is late on a busy machine is not lost.
+const LAST_ANSWER: Duration = Duration::from_secs(3);
 
 /// What may be lost before it is noticed.
 const NOTICED: Duration = Duration::from_millis(200);
@@ -58,7 +65,7 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
     };
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     let held = Held::thread(rig.daemon(), "worker-1");
-    let unanswered = send_for(&rig, HELD);
+    let unanswered = send_for(&rig.lab.client(), Instant::now(), HELD);
     let late = unanswered.iter().filter(|at| **at > NOTICED).count();
     let past = rig.metric("millrace_spread", &[("chosen", "past-stalled")]);
     drop(held);
@@ -73,7 +80,7 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
     assert!(past > 0.0, "no query went past the held worker");
     // And then all is as before.
     for _ in 0..20 {
-        assert!(rig.asks("192.0.2.1:53", Duration::from_secs(1)));
+        assert!(rig.asks("192.0.2.1:53", PATIENCE));
     }
     rig.server.stop().expect("a good end");
 }
@@ -89,12 +96,12 @@ fn a_rule_that_loops_costs_no_other_query() {
         return;
     };
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
-    let client = rig.lab.client();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (client, until) = (rig.lab.client(), Arc::clone(&is_over));
     let looping = std::thread::spawn(move || {
         let query = Query::new("loop.example.", "A").expect("a query").octets();
         let send = move || {
-            let began = Instant::now();
-            while began.elapsed() < HELD {
+            while !until.load(Relaxed) {
                 // From many ports: both workers get one.
                 let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
                 socket.connect("192.0.2.1:53").expect("to connect");
@@ -104,13 +111,12 @@ fn a_rule_that_loops_costs_no_other_query() {
         };
         client.run(send).expect("the namespace");
     });
-    let unanswered = send_for(&rig, HELD);
+    let unanswered = send_for(&rig.lab.client(), Instant::now(), HELD);
+    rig.awaits("a rule that is stopped twice", || {
+        rig.metric("millrace_lua_stopped", &[]) >= 2.0
+    });
+    is_over.store(true, Relaxed);
     looping.join().expect("the client");
-    assert!(
-        rig.metric("millrace_lua_stopped", &[]) >= 2.0,
-        "{}",
-        rig.log()
-    );
     assert!(unanswered.is_empty(), "{unanswered:?} lost");
     rig.server.stop().expect("a good end");
 }
@@ -138,10 +144,7 @@ impl Second {
         };
         let began = Instant::now();
         while !control.exists() {
-            assert!(
-                began.elapsed() < Duration::from_secs(20),
-                "no second daemon"
-            );
+            assert!(began.elapsed() < PATIENCE, "no second daemon");
             std::thread::park_timeout(Duration::from_millis(5));
         }
         second
@@ -165,7 +168,7 @@ fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     let first = rig.daemon();
     let second = Second::start(&rig, &listen);
     kill(first, Signal::SIGSTOP).expect("to stop it");
-    let unanswered = send_for(&rig, HELD);
+    let unanswered = send_for(&rig.lab.client(), Instant::now(), HELD);
     kill(first, Signal::SIGCONT).expect("to let it go on");
     drop(second);
     let late = unanswered.iter().filter(|at| **at > NOTICED).count();
@@ -181,27 +184,26 @@ fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
 /// stay on the interface.
 fn killed(name: &str, first: &str) {
     const LISTEN: &str = "addLocal(\"192.0.2.1:53\", {xdp=true, reusePort=true})\n";
-    let Some(rig) = Rig::start(name, &(first.to_owned() + LISTEN + REFUSED)) else {
+    let Some(mut rig) = Rig::start(name, &(first.to_owned() + LISTEN + REFUSED)) else {
         return;
     };
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     let by_sockets = LISTEN.replace("xdp=true, ", "") + REFUSED;
     let second = Second::start(&rig, &by_sockets);
-    let first = rig.daemon();
-    let until_killed = Duration::from_millis(500);
-    let killer = std::thread::spawn(move || {
-        std::thread::park_timeout(until_killed);
-        kill(first, Signal::SIGKILL).expect("to kill it");
-    });
-    let unanswered = send_for(&rig, HELD);
-    killer.join().expect("the killer");
+    let (client, began) = (rig.lab.client(), Instant::now());
+    let sending = std::thread::spawn(move || send_for(&client, began, HELD));
+    pass(Duration::from_millis(500));
+    let killed = began.elapsed();
+    rig.server.end(true).expect("a killed daemon");
+    // What came while the kernel took it down.
+    let late = began.elapsed() + NOTICED;
+    let unanswered = sending.join().expect("the client");
     drop(second);
-    // What was in its buffers, and came while the kernel took it down (a debug build, a busy machine: some milliseconds).
-    let late = until_killed + NOTICED;
     let lost_late = unanswered.iter().filter(|at| **at > late).count();
     assert_eq!(lost_late, 0, "lost: {unanswered:?}");
+    // What was in its buffers.
     assert!(
-        unanswered.iter().all(|at| *at + EVERY * 4 >= until_killed),
+        unanswered.iter().all(|at| *at + NOTICED >= killed),
         "lost before: {unanswered:?}"
     );
     println!("{} lost by the kill", unanswered.len());
@@ -217,14 +219,13 @@ fn a_killed_process_leaves_its_queries_though_its_program_stays() {
     killed("killed-kept", "millrace.setKeepXDP(true)\n");
 }
 
-/// When those queries were sent, after the beginning, that had no answer in the end.
-fn send_for(rig: &Rig, duration: Duration) -> Vec<Duration> {
+/// When those queries were sent, counted from `began`, that had no answer in the end.
+fn send_for(client: &Namespace, began: Instant, duration: Duration) -> Vec<Duration> {
+    allow_many_sockets();
     let query = Query::new("www.example.com.", "A")
         .expect("a query")
         .octets();
-    let client = rig.lab.client();
     let sent = client.run(move || {
-        let began = Instant::now();
         let mut sockets: Vec<(Duration, UdpSocket)> = Vec::new();
         while began.elapsed() < duration {
             let next = began + EVERY * sockets.len() as u32;
@@ -232,19 +233,30 @@ fn send_for(rig: &Rig, duration: Duration) -> Vec<Duration> {
             // Each from a port of its own: the hash takes them to both queues and all sockets.
             let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
             socket.connect("192.0.2.1:53").expect("to connect");
+            socket.set_nonblocking(true).expect("a socket");
             sockets.push((began.elapsed(), socket));
             let (_, socket) = &sockets[sockets.len() - 1];
             socket.send(&query).expect("to send");
         }
-        let patience = Some(Duration::from_millis(50));
-        let mut unanswered = Vec::new();
-        for (at, socket) in sockets {
-            socket.set_read_timeout(patience).expect("a time-out");
-            if socket.recv(&mut [0; 512]).is_err() {
-                unanswered.push(at);
-            }
-        }
-        unanswered
+        without_answer(sockets)
     });
     sent.expect("the namespace")
+}
+
+/// Awaits the answers; which queries get none.
+fn without_answer(mut sockets: Vec<(Duration, UdpSocket)>) -> Vec<Duration> {
+    let until = Instant::now() + LAST_ANSWER;
+    while !sockets.is_empty() && Instant::now() < until {
+        sockets.retain(|(_, socket)| socket.recv(&mut [0; 512]).is_err());
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    sockets.into_iter().map(|(at, _)| at).collect()
+}
+
+/// Hundreds of sockets for each test, as many tests at once as there are processors: the usual limit is 1,024.
+fn allow_many_sockets() {
+    const MANY: u64 = 65_536;
+    let (now, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    let wanted = now.max(most.min(MANY));
+    setrlimit(Resource::RLIMIT_NOFILE, wanted, most).expect("to have many sockets");
 }

@@ -1,13 +1,14 @@
 //! Which primary is asked, over what, and who waits for it.
 
-use crate::daemon::{Millrace, asked, until};
+use crate::daemon::{Millrace, answer_by_stream, asked, until};
 use crate::faults::good;
-use crate::primary::{Datagrams, Primary, Script};
+use crate::primary::{Datagrams, Primary, Script, apex};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 use testnet::loopback::own_port;
 use wire::codes::qtype;
+use zone::transfer::query;
 
 #[test]
 fn a_primary_that_is_stuck_neither_hides_a_newer_version_nor_confirms_it() {
@@ -57,6 +58,75 @@ fn a_primary_that_is_of_no_use_over_udp_is_asked_over_tcp() {
     }
 }
 
+/// RFC 7314 §4.
+#[test]
+fn a_zone_expires_when_its_primary_says_so() {
+    let says = |expire| Script { expire, ..good(5) };
+    let primary = Primary::start(says(Some(500)));
+    let zone = format!(
+        "primaries={{{{address='127.0.0.1:{}', key='k.'}}}}",
+        primary.port
+    );
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    let expires = || {
+        let status = ours.command(&["zone", "status"]);
+        let seconds = status.split("expires in ").nth(1).unwrap();
+        seconds.split(' ').next().unwrap().parse::<u32>().unwrap()
+    };
+    let within = |most: u32| (most - 60..=most).contains(&expires());
+    assert!(within(500), "by the transfer: {}", expires());
+    for (said, most) in [
+        (Some(900), 900),
+        // What is left is more.
+        (Some(100), 900),
+        (Some(100_000), 86_400),
+        (Some(100), 86_400),
+        (None, 86_400),
+    ] {
+        primary.follow(says(said));
+        ours.command(&["zone", "reload"]);
+        assert!(within(most), "{said:?}: {}", expires());
+    }
+}
+
+/// RFC 6891 §7: so does who does not know EDNS.
+#[test]
+fn a_primary_that_refuses_edns_is_asked_without() {
+    let says = |serial| Script {
+        knows_edns: false,
+        ..good(serial)
+    };
+    let primary = Primary::start(says(5));
+    let zone = format!("primaries='127.0.0.1:{}'", primary.port);
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    assert_eq!(primary.asked(), [qtype::AXFR, qtype::AXFR]);
+    primary.follow(says(6));
+    let said = ours.command(&["zone", "reload"]);
+    assert!(said.contains("serial 6 came by AXFR"), "{said}");
+    assert_eq!(asked(ours.port), Some(6));
+}
+
+/// RFC 7314 §3: a transfer says it, too.
+#[test]
+fn transfers_out_say_how_long_the_zone_may_be_gone_on_with() {
+    let ours = Millrace::start(
+        own_port(),
+        "file='zone', acl={action='transfer', address='127.0.0.1'}",
+    );
+    ours.until_serial(5);
+    for with_expiry in [true, false] {
+        let mut request = query::axfr(9, apex().as_name());
+        if with_expiry {
+            query::ask_expiry(&mut request);
+        }
+        let answer = answer_by_stream(ours.port, &request).unwrap();
+        let expected = with_expiry.then_some(86_400);
+        assert_eq!(query::stated_expiry(&answer), expected);
+    }
+}
+
 /// Zones whose primary says nothing: more than are transferred at a time.
 const DEAD: usize = 20;
 
@@ -91,7 +161,8 @@ fn zones_whose_primary_is_dead_do_not_hold_up_the_others() {
         let start = Instant::now();
         let said = ours.command(&["zone", "reload", "example.com."]);
         assert!(said.contains("serial 6 came by AXFR"), "{said}");
-        // What is silent is asked for seven seconds.
-        assert!(start.elapsed() < Duration::from_secs(4), "{said}");
+        // What is silent is asked for seven seconds: on a slow machine too none of them is done with yet.
+        let is_early = start.elapsed() < Duration::from_secs(4);
+        assert!(is_early || asking() == DEAD, "{said}");
     });
 }

@@ -13,7 +13,10 @@ use wire::name::NameBuf;
 use zone::transfer::{query, serial};
 
 /// Nothing on loopback takes so long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long an answer over UDP is waited for that is asked for once.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
 
 /// A zone that differs from serial to serial in one record.
 pub(crate) fn text(serial: u32) -> String {
@@ -101,6 +104,14 @@ impl Millrace {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
+    /// Until it has written this.
+    pub(crate) fn until_said(&self, text: &str) {
+        until(
+            || self.log().contains(text),
+            || format!("it never said {text:?}:\n{}", self.log()),
+        );
+    }
+
     /// Until it serves this serial.
     pub(crate) fn until_serial(&self, wanted: u32) {
         until_serial(self.port, wanted, "we", || self.log());
@@ -137,12 +148,10 @@ fn spawn(folder: &Path, before: &[String]) -> Child {
         .unwrap()
 }
 
-/// The answer of the server on this port, if there is one soon.
+/// The answer of the server on this port; at once `None` where nobody listens.
 pub(crate) fn answer(port: u16, request: &[u8]) -> Option<Vec<u8>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_millis(200)))
-        .unwrap();
+    socket.set_read_timeout(Some(ANSWERED_WITHIN)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     socket.send(request).ok()?;
     let mut answer = vec![0; 4_096];

@@ -9,8 +9,9 @@ use wire::message::{Header, QueryFlags, write_query};
 use wire::name::NameBuf;
 use zone::record::Record;
 
-/// Octets that the primary may send.
+/// Octets that the primary may send, and seconds that it may take: a debug build on a busy machine has all of 50,000 in less.
 const MOST: usize = 50_000;
+const SECONDS: u32 = 5;
 
 /// A zone of this serial, without the SOA record at its end.
 pub(crate) fn zone(serial: u32) -> Vec<Record> {
@@ -36,6 +37,8 @@ pub(crate) fn good(serial: u32) -> Script {
         ixfr: Deed::Code(rcode::NOTIMP),
         axfr: whole(serial),
         sign: Sign::Right,
+        knows_edns: true,
+        expire: None,
     }
 }
 
@@ -135,7 +138,7 @@ fn whole_lies(held: u32) -> Vec<(Deed, &'static str)> {
         // It says nothing more, and keeps the connection.
         (
             Deed::Send(vec![zone(next)], Then::Nothing),
-            "the transfer took more than 2 s",
+            "the transfer took more than 5 s",
         ),
     ]
 }
@@ -159,7 +162,7 @@ fn assert_serves(ours: &Millrace, serial: u32, after: &str) {
 /// A secondary that has serial 5 of the primary.
 fn secondary(primary: &Primary) -> Millrace {
     let zone = format!(
-        "primaries={{'127.0.0.1:{}'}}, maxSize={MOST}, transferTimeout=2",
+        "primaries={{'127.0.0.1:{}'}}, maxSize={MOST}, transferTimeout={SECONDS}",
         primary.port
     );
     let ours = Millrace::start(own_port(), &zone);
@@ -213,7 +216,8 @@ fn zones_that_are_cut_lie_or_never_end_leave_the_old_one_and_are_asked_for_ever_
     let status = ours.command(&["zone", "status"]);
     let pause = status.split("asks in ").nth(1).unwrap();
     let pause: u32 = pause.split(' ').next().unwrap().parse().unwrap();
-    assert!((3_590..=3_600).contains(&pause), "{status}");
+    // The one before was 1,920 s.
+    assert!((3_000..=3_600).contains(&pause), "{status}");
     primary.follow(good(6));
     let said = ours.command(&["zone", "reload"]);
     assert!(said.contains("serial 6 came by AXFR"), "{said}");

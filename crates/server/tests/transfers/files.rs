@@ -32,6 +32,16 @@ fn f35_a_bad_file_leaves_the_old_zone_and_the_line_says_where() {
         );
         assert_eq!(asked(ours.port), Some(5));
     }
+    // Each line is good; their records together are no zone. A million: crates/zone/src/file/tests.rs.
+    let many = "$GENERATE 0-9999 many TXT $\n";
+    fs::write(&file, format!("{}{many}", text(6))).unwrap();
+    let said = ours.command(&["zone", "reload"]);
+    assert!(said.contains("TXT records at many.example.com"), "{said}");
+    assert!(
+        said.contains("a message holds 65,535; serial 5 serves on"),
+        "{said}"
+    );
+    assert_eq!(asked(ours.port), Some(5));
     fs::write(&file, text(6)).unwrap();
     let said = ours.command(&["zone", "reload"]);
     assert!(said.contains("serial 6, 504 records loaded"), "{said}");

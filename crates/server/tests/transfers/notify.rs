@@ -1,4 +1,5 @@
-//! Signed requests to the daemon, over UDP and TCP: NOTIFY, updates, transfers; and what of RFC 8945 refuses them.
+//! Signed requests to the daemon, over UDP and TCP: NOTIFY, updates, transfers, ordinary queries; and what of RFC 8945 refuses
+//! them.
 
 use crate::daemon::{Millrace, answer, answer_by_stream};
 use crate::primary::{apex, key, now};
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use testnet::loopback::own_port;
 use wire::codes::{opcode, qtype, rcode};
 use wire::message::{Header, Records, parse_response};
+use wire::name::NameBuf;
 use zone::transfer::query;
 use zone::tsig::{Algorithm, Key, Session, sign_request};
 
@@ -60,6 +62,8 @@ fn code(answer: &[u8]) -> u16 {
 /// How a message goes to a port, and what comes back.
 type Ask = fn(u16, &[u8]) -> Option<Vec<u8>>;
 
+const WAYS: [(&str, Ask); 2] = [("UDP", answer), ("TCP", answer_by_stream)];
+
 /// A secondary that only a message signed with `k.` may notify.
 fn secondary() -> Millrace {
     let zone = "primaries='127.0.0.2:1', acl={{action='notify', address='127.0.0.1', key='k.'}, \
@@ -76,8 +80,7 @@ fn requests_are_verified_and_their_answers_signed_over_udp_and_tcp() {
     let notify = || query::notify(77, apex().as_name(), None);
     let mut update = query::soa(78, apex().as_name());
     update[2] = opcode::UPDATE << 3;
-    let ways: [(&str, Ask); 2] = [("UDP", answer), ("TCP", answer_by_stream)];
-    for (way, ask) in ways {
+    for (way, ask) in WAYS {
         let ask = |message: &[u8]| ask(ours.port, message).unwrap_or_else(|| panic!("{way}"));
         for (request, expected) in [
             (notify(), rcode::NOERROR),
@@ -98,33 +101,57 @@ fn requests_are_verified_and_their_answers_signed_over_udp_and_tcp() {
             (rcode::REFUSED, None),
             "{way}"
         );
-        refusals(&ask, way);
+        refusals(&ask, way, &notify);
     }
 }
 
-/// RFC 8945 §5.2: what is wrong with a signature.
-fn refusals(ask: &impl Fn(&[u8]) -> Vec<u8>, way: &str) {
-    let notify = || query::notify(80, apex().as_name(), None);
+/// RFC 8945 §5.2 and §5.3 are of requests of any kind.
+#[test]
+fn ordinary_queries_are_verified_and_their_answers_signed_over_udp_and_tcp() {
+    let ours = Millrace::start(own_port(), "file='zone'");
+    ours.until_serial(5);
+    for (way, ask) in WAYS {
+        let ask = |message: &[u8]| ask(ours.port, message).unwrap_or_else(|| panic!("{way}"));
+        for (name, expected) in [
+            ("example.com.", rcode::NOERROR),
+            ("absent.example.com.", rcode::NXDOMAIN),
+            ("example.org.", rcode::REFUSED),
+        ] {
+            let name: NameBuf = name.parse().unwrap();
+            let request = query::soa(81, name.as_name());
+            let (message, _, mut session) = signed(request, &keys(), now());
+            let reply = ask(&message);
+            assert_eq!(code(&reply), expected, "{way} {name}");
+            session
+                .verify(&reply, now())
+                .unwrap_or_else(|error| panic!("{way} {name}: {error}"));
+        }
+        refusals(&ask, way, &|| query::soa(82, apex().as_name()));
+    }
+}
+
+/// RFC 8945 §5.2: what is wrong with the signature of a request.
+fn refusals(ask: &impl Fn(&[u8]) -> Vec<u8>, way: &str, request: &impl Fn() -> Vec<u8>) {
     let said = |message: &[u8]| {
         let reply = ask(message);
         (code(&reply), tsig(&reply))
     };
-    let (unknown, ..) = signed(notify(), &key("x.", Algorithm::Sha256), now());
-    let (other, ..) = signed(notify(), &key("k.", Algorithm::Sha512), now());
+    let (unknown, ..) = signed(request(), &key("x.", Algorithm::Sha256), now());
+    let (other, ..) = signed(request(), &key("k.", Algorithm::Sha512), now());
     for message in [unknown, other] {
         // §5.2.1: "the server MUST … respond with RCODE 9 (NOTAUTH)" and error BADKEY, "unsigned".
         let expected = (rcode::NOTAUTH, Some((rcode::BADKEY, 0)));
         assert_eq!(said(&message), expected, "{way}");
     }
-    let (mut wrong, start, _) = signed(notify(), &keys(), now());
+    let (mut wrong, start, _) = signed(request(), &keys(), now());
     wrong[start + BEFORE] ^= 1;
     // BADSIG has the number of BADVERS.
     let expected = (rcode::NOTAUTH, Some((rcode::BADVERS, 0)));
     assert_eq!(said(&wrong), expected, "{way}");
-    let (late, ..) = signed(notify(), &keys(), now() - 1_000);
+    let (late, ..) = signed(request(), &keys(), now() - 1_000);
     let expected = (rcode::NOTAUTH, Some((rcode::BADTIME, MAC as u16)));
     assert_eq!(said(&late), expected, "{way}");
-    let (right, start, _) = signed(notify(), &keys(), now());
+    let (right, start, _) = signed(request(), &keys(), now());
     // §5.2.2.1: "less than the larger of 10 (octets) and half the length of the hash function": FORMERR; else what local
     // policy says, and ours is whole MACs: BADTRUNC.
     for octets in [0, 9, 15] {
@@ -148,4 +175,8 @@ fn refusals(ask: &impl Fn(&[u8]) -> Vec<u8>, way: &str) {
     twice.extend_from_slice(&right[start..]);
     twice[11] = 2;
     assert_eq!(said(&twice), (rcode::FORMERR, None), "{way}");
+    let mut behind = right;
+    behind.extend_from_slice(&[0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
+    behind[11] = 2;
+    assert_eq!(said(&behind), (rcode::FORMERR, None), "{way}");
 }

@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::codes::{class, qtype};
+use testnet::loopback::own_port;
+use wire::codes::{class, edns_option, qtype, rcode};
 use wire::message::{Header, parse_query};
 use wire::name::NameBuf;
 use zone::file::{Opener, Reader, Settings};
@@ -26,6 +27,10 @@ pub(crate) struct Script {
     pub(crate) axfr: Deed,
     /// How it signs what goes over TCP, where it was asked with a signature.
     pub(crate) sign: Sign,
+    /// Else it answers whoever comes with an OPT record with FORMERR.
+    pub(crate) knows_edns: bool,
+    /// What it answers an EXPIRE option with.
+    pub(crate) expire: Option<u32>,
 }
 
 /// How a question over UDP is answered.
@@ -82,9 +87,9 @@ pub(crate) struct Primary {
 
 impl Primary {
     pub(crate) fn start(script: Script) -> Primary {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let address = (Ipv4Addr::LOCALHOST, own_port());
+        let (listener, socket) = (TcpListener::bind(address), UdpSocket::bind(address));
+        let (listener, socket, port) = (listener.unwrap(), socket.unwrap(), address.1);
         let script = Arc::new(Mutex::new(script));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let of_datagrams = Arc::clone(&script);
@@ -151,14 +156,41 @@ fn answer_datagrams(socket: &UdpSocket, script: &Mutex<Script>) {
         let request = &buffer[..length];
         let script = script.lock().unwrap().clone();
         let mut answer = match script.datagrams {
+            _ if is_too_new(request, &script) => refusal(request, qtype::SOA, rcode::FORMERR),
             Datagrams::Whole => message(request, qtype::SOA, &[soa(script.serial)]),
             Datagrams::Truncated => truncated(request),
             Datagrams::Silence => continue,
         };
+        tell_expiry(&mut answer, request, script.expire);
         if let Some(mut session) = session(request) {
             session.sign(&mut answer, now());
         }
         socket.send_to(&answer, client).unwrap();
+    }
+}
+
+/// Whether the request has an OPT record, of which this primary knows nothing.
+fn is_too_new(request: &[u8], script: &Script) -> bool {
+    !script.knows_edns && parse_query(request).unwrap().edns.is_some()
+}
+
+/// An answer with this code.
+fn refusal(request: &[u8], kind: u16, code: u16) -> Vec<u8> {
+    let mut refusal = message(request, kind, &[]);
+    refusal[3] |= code as u8;
+    refusal
+}
+
+/// Puts an OPT record with an EXPIRE option behind an answer, where one was asked for.
+fn tell_expiry(answer: &mut Vec<u8>, request: &[u8], expire: Option<u32>) {
+    let is_asked = parse_query(request).unwrap().edns.is_some_and(|edns| {
+        let mut options = edns.options(request);
+        options.any(|option| option.code == edns_option::EXPIRE)
+    });
+    if let Some(expire) = expire.filter(|_| is_asked) {
+        answer.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 8, 0, 9, 0, 4]);
+        answer.extend(expire.to_be_bytes());
+        answer[11] += 1;
     }
 }
 
@@ -190,18 +222,16 @@ fn serve(
     let kind = parse_query(&request).unwrap().qtype;
     let script = script.lock().unwrap().clone();
     asked.lock().unwrap().push(kind);
+    let expire = script.expire;
     let deed = match kind {
+        _ if is_too_new(&request, &script) => Deed::Code(rcode::FORMERR),
         qtype::IXFR => script.ixfr,
         qtype::SOA => Deed::Send(vec![vec![soa(script.serial)]], Then::Nothing),
         _ => script.axfr,
     };
     let mut session = session(&request);
     let (messages, then) = match deed {
-        Deed::Code(code) => {
-            let mut refusal = message(&request, kind, &[]);
-            refusal[3] |= code as u8;
-            (vec![refusal], Then::Nothing)
-        }
+        Deed::Code(code) => (vec![refusal(&request, kind, code)], Then::Nothing),
         Deed::Changes => {
             let records = changes(&request, script.serial);
             (vec![message(&request, kind, &records)], Then::Nothing)
@@ -214,6 +244,7 @@ fn serve(
     };
     let count = messages.len();
     for (number, mut message) in messages.into_iter().enumerate() {
+        tell_expiry(&mut message, &request, expire);
         if let Some(session) = &mut session {
             sign(&mut message, session, script.sign, number + 1 == count);
         }

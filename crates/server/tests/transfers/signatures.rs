@@ -1,13 +1,12 @@
 //! Signed transfers (RFC 8945): what is not signed as it must be leaves the old zone serving, and the line tells why; all
 //! algorithms, with kdig, knotd, nsd and named.
 
-use crate::daemon::{Millrace, asked, text};
+use crate::daemon::{Millrace, PATIENCE, asked, text};
 use crate::faults::{good, whole};
 use crate::primary::{Deed, Primary, Script, Sign, apex, key, now};
 use crate::servers::{ALL, Role, SECRET};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
 use testnet::loopback::own_port;
 use wire::codes::rcode;
 use zone::transfer::query;
@@ -58,9 +57,7 @@ fn an_unknown_key_is_no_matter_of_zones() {
     message[11] = 1;
     let _session = sign_request(&mut message, &key("nobody.", Algorithm::Sha256), now());
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let to = (Ipv4Addr::LOCALHOST, ours.port);
     socket.send_to(&message, to).unwrap();
     let mut answer = [0; 512];

@@ -105,13 +105,13 @@ pub(crate) fn query(name: &str, qtype: u16) -> Vec<u8> {
     query
 }
 
-/// Asks until there is an answer: whoever is asked may be starting.
+/// Asks until there is an answer: whoever is asked may be starting. Who has its socket is asked once, for queries are counted.
 pub(crate) fn ask(server: SocketAddr, query: &[u8]) -> Vec<u8> {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(server).expect("an address of loopback");
-    let wait = Some(Duration::from_millis(200));
+    let wait = Some(Duration::from_secs(10));
     socket.set_read_timeout(wait).expect("a time");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(60);
     let mut answer = vec![0; 4_096];
     while Instant::now() < until {
         // Until the server has its socket the kernel refuses.
@@ -121,8 +121,9 @@ pub(crate) fn ask(server: SocketAddr, query: &[u8]) -> Vec<u8> {
             answer.truncate(length);
             return answer;
         }
+        std::thread::park_timeout(Duration::from_millis(5));
     }
-    panic!("no answer from {server} within 20 s");
+    panic!("no answer from {server} within 60 s");
 }
 
 /// The same over TCP.

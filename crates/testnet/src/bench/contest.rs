@@ -62,8 +62,9 @@ const BEYOND: f64 = 1.2;
 /// Queries a second that leave a server idle.
 const IDLE: f64 = 200.0;
 
-/// At which parts of its R99 a contender's latency is measured, and what they are called.
-const LOADS: [(&str, Option<f64>); 8] = [
+/// At which parts of its R99 a contender's latency is measured, and what they are called; the first [`FIGURES`] again in every
+/// repeat, for they are figures: the rest is a curve, once.
+static LOADS: [(&str, Option<f64>); 8] = [
     ("idle", None),
     ("10 %", Some(0.1)),
     ("25 %", Some(0.25)),
@@ -73,6 +74,7 @@ const LOADS: [(&str, Option<f64>); 8] = [
     ("100 %", Some(1.0)),
     ("110 %", Some(1.1)),
 ];
+const FIGURES: usize = 2;
 
 /// The name that the witness asks for.
 const WITNESS_NAME: &str = "witness.example.com.";
@@ -90,6 +92,10 @@ pub(super) struct Contest<'c> {
     expected: Option<Expected>,
     /// By contender: the R99 that was found last, to start near by, and the most answered a second.
     last: BTreeMap<String, f64>,
+    /// By contender: where its first search starts, if it was measured before.
+    near: BTreeMap<String, f64>,
+    /// Contender, measure and repeat of what was measured.
+    done: BTreeSet<(String, Measure, u32)>,
 }
 
 impl<'c> Contest<'c> {
@@ -127,37 +133,63 @@ impl<'c> Contest<'c> {
             queries,
             expected,
             last: BTreeMap::new(),
+            near: BTreeMap::new(),
+            done: BTreeSet::new(),
         })
     }
 
+    /// Goes on behind records of an earlier run: what of this scenario is among them is not measured again. Searches start near
+    /// what [`near`] found.
+    pub(super) fn behind(mut self, records: &[Record], near: BTreeMap<String, f64>) -> Contest<'c> {
+        for record in records {
+            if record.scenario == self.scenario.name {
+                self.keep(record);
+            }
+        }
+        self.near = near;
+        self
+    }
+
+    /// Remembers what was measured.
+    fn keep(&mut self, record: &Record) {
+        let name = &record.contender;
+        self.done
+            .insert((name.clone(), record.measure, record.repeat));
+        if record.measure == Measure::R99 {
+            self.last.insert(name.clone(), record.figure);
+        }
+    }
+
     /// Measures everything, until a signal comes; `see` gets each record as it comes, and what could not be measured. A
-    /// contender that fails twice, or before anything was measured of it, is left out from then on.
-    pub(super) fn run(mut self, signals: &Signals, mut see: impl FnMut(Result<Record, Missing>)) {
+    /// contender that fails twice, or before anything was measured of it, is left out from then on. False: a signal came.
+    pub(super) fn run(
+        mut self,
+        signals: &Signals,
+        mut see: impl FnMut(Result<Record, Missing>),
+    ) -> bool {
         let mut failures: BTreeMap<String, u32> = BTreeMap::new();
-        let mut measured: BTreeSet<String> = BTreeSet::new();
         for &measure in &self.scenario.measures {
-            for repeat in 1..=self.settings.repeats {
+            for repeat in 1..=measure.repeats(self.settings.repeats) {
                 let library = self.library;
                 let takes_part =
                     |one: &&Contender| one.takes_part_in(measure) && is_named(library, one);
                 let contenders = self.scenario.contenders.iter();
                 for contender in contenders.filter(takes_part) {
                     let name = &contender.name;
+                    let was_measured = self.done.iter().any(|(of, ..)| of == name);
                     let failed = failures.get(name).copied().unwrap_or(0);
-                    if failed > u32::from(measured.contains(name)) {
+                    let is_done = self.done.contains(&(name.clone(), measure, repeat));
+                    if is_done || failed > u32::from(was_measured) {
                         continue;
                     }
                     let measured_now = self.measure(contender, measure, repeat);
                     // What a signal has cut short, Ctrl-C its generator for example, is no figure.
                     if signals.came(Duration::ZERO) {
-                        return;
+                        return false;
                     }
                     match measured_now {
                         Ok(record) => {
-                            measured.insert(name.clone());
-                            if measure == Measure::R99 {
-                                self.last.insert(name.clone(), record.figure);
-                            }
+                            self.keep(&record);
                             see(Ok(record));
                         }
                         Err(failure) => {
@@ -173,6 +205,7 @@ impl<'c> Contest<'c> {
                 }
             }
         }
+        true
     }
 
     fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
@@ -291,7 +324,8 @@ impl<'c> Contest<'c> {
         };
         match measure {
             Measure::R99 => {
-                let start = known.map_or(self.scenario.start_rate.into(), |rate| {
+                let near = known.or_else(|| self.near.get(&contender.name).copied());
+                let start = near.map_or(self.scenario.start_rate.into(), |rate| {
                     rate / self.settings.scale
                 });
                 let load = load(start, seconds(self.settings.search_seconds));
@@ -327,7 +361,15 @@ impl<'c> Contest<'c> {
             Measure::Latency => {
                 let rate =
                     known.unwrap_or(f64::from(self.scenario.cost_rate) * self.settings.scale);
-                self.latencies(generator, rate, watched)
+                let has_curve = self
+                    .done
+                    .iter()
+                    .any(|(name, of, _)| *name == contender.name && *of == measure);
+                let loads = match has_curve {
+                    true => &LOADS[..FIGURES],
+                    false => &LOADS[..],
+                };
+                self.latencies(generator, rate, loads, watched)
             }
             Measure::ClosedLoop => generator.closed_loop(&self.client, Some(time), watched),
             Measure::OnceThrough => generator.closed_loop(&self.client, None, watched),
@@ -335,11 +377,17 @@ impl<'c> Contest<'c> {
     }
 
     /// Latencies at parts of a rate; the first is as good as idle.
-    fn latencies(&self, generator: &Generator, rate: f64, watched: &[u32]) -> Outcome<Shot> {
+    fn latencies(
+        &self,
+        generator: &Generator,
+        rate: f64,
+        loads: &[(&str, Option<f64>)],
+        watched: &[u32],
+    ) -> Outcome<Shot> {
         let time = Duration::from_secs(self.settings.search_seconds.into());
         let mut sum = Shot::default();
         let mut points = Vec::new();
-        for (name, part) in LOADS {
+        for (name, part) in loads {
             let rate = part.map_or(IDLE, |part| (rate * part).max(IDLE)) as u32;
             let shot =
                 generator.shoot(&self.client, Load { rate, time }, Manner::Plain, watched)?;
@@ -403,6 +451,21 @@ impl Drop for Contest<'_> {
             let _ = std::fs::remove_file(&self.queries);
         }
     }
+}
+
+/// By contender: the R99 that was found last, in the scenario or else in any other. A search that starts there is over sooner,
+/// and finds its limit all the same.
+pub(super) fn near(records: &[Record], scenario: &str) -> BTreeMap<String, f64> {
+    let mut near = BTreeMap::new();
+    for own in [false, true] {
+        let found = records.iter().filter(|record| {
+            record.measure == Measure::R99
+                && record.figure > 0.0
+                && (record.scenario == scenario) == own
+        });
+        near.extend(found.map(|record| (record.contender.clone(), record.figure)));
+    }
+    near
 }
 
 /// A server that the environment may name is no contender where it names none.
@@ -520,6 +583,25 @@ fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::report::tests::record;
+
+    #[test]
+    fn a_search_starts_near_what_the_contender_had_last() {
+        let mut other = record("b", 1, 7.0);
+        other.scenario = "cache".to_owned();
+        let mut cost = record("a", 1, 9.0);
+        cost.measure = Measure::Cost;
+        let records = [record("a", 1, 5.0), record("a", 2, 6.0), other, cost];
+        let found = |name: &str, figure: f64| (name.to_owned(), figure);
+        let both = BTreeMap::from([found("a", 6.0), found("b", 7.0)]);
+        assert_eq!(near(&records, "refused"), both);
+        assert_eq!(near(&records, "forward"), both);
+        let mut records = records.to_vec();
+        records[0].scenario = "cache".to_owned();
+        assert_eq!(near(&records, "cache")["a"], 5.0);
+        // One that had none starts like one that was never measured.
+        assert!(near(&[record("a", 1, 0.0)], "refused").is_empty());
+    }
 
     #[test]
     fn the_queue_with_the_fewest_answers_decides_evenness() {

@@ -21,6 +21,7 @@ mod stage;
 mod witness;
 mod zones;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +37,8 @@ use crate::signals::Signals;
 use crate::{Failure, Outcome};
 
 const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
-  without a SCENARIO: all of bench/scenarios; `list` shows them
+  without a SCENARIO: all of bench/scenarios that --results has not whole yet; `list` shows them
+  a SCENARIO is measured anew; what the folder has of others stays
   report PATH     makes the report of a folder of results anew, and measures nothing
   --repeats N     how often everything is measured (5)
   --search N      seconds that each rate of a search is held (5)
@@ -45,7 +47,7 @@ const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
   --remote ADDRESS[@PORT]  no lab: a server that is there already, on another machine
   --as NAME       with --remote: which of the scenario's contenders it is
   --scale X       multiplies every rate: to try the bench out on a busy machine (1)
-  --results PATH  where results go (bench/results/DATE)
+  --results PATH  where results go, and what is there is gone on with (bench/results/DATE)
   --built PATH    where cargo has built the programs
   --bench PATH    another folder of scenarios, servers and configurations than this tree's";
 
@@ -68,7 +70,12 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
         let scenarios = library.scenarios()?;
         if words == ["list"] {
             for scenario in &scenarios {
-                println!("{:<14} {}", scenario.name, scenario.title);
+                let when = if scenario.when_named {
+                    " (only when it is named)"
+                } else {
+                    ""
+                };
+                println!("{:<19} {}{when}", scenario.name, scenario.title);
             }
             return Ok(());
         }
@@ -78,9 +85,9 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
             return report_again(folder, &scenarios);
         }
         let command = Command::parse(prefix, &library, &words)?;
-        let mut chosen = choose(&command.scenarios, scenarios)?;
+        let mut chosen = choose(&command.scenarios, &scenarios)?;
         command.leave_one(&mut chosen)?;
-        measure(&command, &library, &chosen)
+        measure(&command, &library, &chosen, &scenarios)
     });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -209,9 +216,10 @@ impl Command {
     }
 }
 
-fn choose(names: &[String], all: Vec<Scenario>) -> Outcome<Vec<Scenario>> {
+fn choose(names: &[String], all: &[Scenario]) -> Outcome<Vec<Scenario>> {
     if names.is_empty() {
-        return Ok(all);
+        let all = all.iter().filter(|scenario| !scenario.when_named);
+        return Ok(all.cloned().collect());
     }
     let known: Vec<&str> = all.iter().map(|scenario| scenario.name.as_str()).collect();
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
@@ -220,26 +228,48 @@ fn choose(names: &[String], all: Vec<Scenario>) -> Outcome<Vec<Scenario>> {
             known.join(", ")
         )));
     }
-    let wanted = |scenario: &Scenario| names.contains(&scenario.name);
-    Ok(all.into_iter().filter(wanted).collect())
+    let wanted = all.iter().filter(|scenario| names.contains(&scenario.name));
+    Ok(wanted.cloned().collect())
 }
 
-/// Measures the scenarios, and writes what there is after each of them. What fails is in the report.
-fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outcome<()> {
+/// Measures the scenarios, and writes what there is after each of them, in a report of `all`. What fails is in it. An earlier
+/// run's results in the folder stay: whoever names no scenario goes on where that one ended.
+fn measure(
+    command: &Command,
+    library: &Library,
+    scenarios: &[Scenario],
+    all: &[Scenario],
+) -> Outcome<()> {
     let settings = &command.settings;
-    let mut results = Results {
+    let fresh = Results {
         machine: Machine::here(&command.place()),
         search_seconds: settings.search_seconds,
         seconds: settings.seconds,
         scale: settings.scale,
+        whole: BTreeMap::new(),
         records: Vec::new(),
         missing: Vec::new(),
     };
+    let mut results = fresh.going_on(&command.results)?;
+    let is_named = !command.scenarios.is_empty();
     let signals = Signals::take()?;
     for scenario in scenarios {
         println!("{}: {}", scenario.name, scenario.title);
-        match Contest::prepare(scenario, library, settings) {
-            Ok(contest) => contest.run(&signals, |outcome| results.see(outcome)),
+        if !is_named && results.is_whole(&scenario.name, settings.repeats) {
+            println!("  is there already; whoever names it measures it anew");
+            continue;
+        }
+        let near = contest::near(&results.records, &scenario.name);
+        results.begin(&scenario.name, is_named);
+        let prepared = Contest::prepare(scenario, library, settings);
+        let prepared = prepared.map(|contest| contest.behind(&results.records, near));
+        let see = |outcome| results.keep(outcome, &command.results);
+        match prepared.map(|contest| contest.run(&signals, see)) {
+            Ok(true) => {
+                let name = scenario.name.clone();
+                results.whole.insert(name, settings.repeats);
+            }
+            Ok(false) => {}
             Err(failure) => results.see(Err(Missing {
                 scenario: scenario.name.clone(),
                 contender: String::new(),
@@ -247,13 +277,13 @@ fn measure(command: &Command, library: &Library, scenarios: &[Scenario]) -> Outc
                 why: failure.to_string(),
             })),
         }
-        results.write(&command.results, scenarios)?;
+        results.write(&command.results, all)?;
         for line in report::latency::summary(&results, scenario) {
             println!("  {line}");
         }
         if signals.came(Duration::ZERO) {
             return Err(Failure::new(format!(
-                "stopped by a signal; what was measured before is in {}",
+                "stopped by a signal; what was measured before is in {0}: without SCENARIO, --results {0} goes on",
                 command.results.display()
             )));
         }
@@ -269,6 +299,14 @@ fn report_again(folder: &str, scenarios: &[Scenario]) -> Outcome<()> {
 }
 
 impl Results {
+    /// The same as [`see`](Results::see), and saves it: a run of hours may be killed.
+    fn keep(&mut self, outcome: Result<Record, Missing>, folder: &Path) {
+        self.see(outcome);
+        if let Err(failure) = self.save(folder) {
+            eprintln!("{failure}");
+        }
+    }
+
     /// Keeps a record, or what is missing instead, and says it.
     fn see(&mut self, outcome: Result<Record, Missing>) {
         match outcome {
@@ -342,7 +380,15 @@ mod tests {
 
     #[test]
     fn an_unknown_scenario_is_named() {
-        let failure = choose(&["nosuch".to_owned()], Vec::new()).unwrap_err();
+        let failure = choose(&["nosuch".to_owned()], &[]).unwrap_err();
         assert!(failure.to_string().contains("nosuch"));
+    }
+
+    #[test]
+    fn what_other_scenarios_tell_too_is_measured_when_it_is_named() {
+        let all = Library::ours().scenarios().unwrap();
+        let has = |chosen: &[Scenario]| chosen.iter().any(|one| one.name == "latency");
+        assert!(!has(&choose(&[], &all).unwrap()));
+        assert!(has(&choose(&["latency".to_owned()], &all).unwrap()));
     }
 }

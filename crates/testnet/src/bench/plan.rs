@@ -24,6 +24,9 @@ pub(super) struct Scenario {
     /// Its place among the scenarios; those without one come last.
     #[serde(default = "last")]
     pub order: u32,
+    /// Measured only when it is named: what it tells is in other scenarios too.
+    #[serde(default)]
+    pub when_named: bool,
     /// RX and TX queues of every interface.
     #[serde(default = "one")]
     pub queues: u32,
@@ -109,6 +112,15 @@ pub(super) enum Measure {
 }
 
 impl Measure {
+    /// How often it is made where all are to be made so often. Rising rates are for a picture: three show which is the
+    /// middle one.
+    pub(super) fn repeats(self, wanted: u32) -> u32 {
+        match self {
+            Measure::OverTime => wanted.min(3),
+            _ => wanted,
+        }
+    }
+
     /// Its word in files and tables.
     pub(super) fn word(self) -> &'static str {
         match self {
@@ -377,6 +389,15 @@ mod tests {
         assert_eq!(names, ["zone-10k", "zone-1m"]);
         assert_eq!(both[1].title, "Zone, 1,000,000 names");
         assert_eq!(both[0].queries, ["--random", "10000"]);
+    }
+
+    #[test]
+    fn a_picture_needs_no_more_than_three_repeats() {
+        assert_eq!(
+            [1, 5].map(|wanted| Measure::OverTime.repeats(wanted)),
+            [1, 3]
+        );
+        assert_eq!(Measure::R99.repeats(5), 5);
     }
 
     #[test]

@@ -104,6 +104,29 @@ impl Machine {
                 .map_or(0, |kilobytes: u64| kilobytes / 1024),
         }
     }
+
+    /// This one where an earlier run was on the same: with both dates, and every commit. `None`: it was on another.
+    pub(super) fn going_on(self, earlier: &Machine) -> Option<Machine> {
+        let same = self.kernel == earlier.kernel
+            && self.cpu == earlier.cpu
+            && self.cpus == earlier.cpus
+            && self.place == earlier.place;
+        let began = earlier.date.split(" to ").next().unwrap_or_default();
+        let date = match began == self.date {
+            true => self.date.clone(),
+            false => format!("{began} to {}", self.date),
+        };
+        let is_known = earlier.commit.split(", ").any(|one| one == self.commit);
+        let commit = match is_known {
+            true => earlier.commit.clone(),
+            false => format!("{}, {}", earlier.commit, self.commit),
+        };
+        same.then_some(Machine {
+            date,
+            commit,
+            ..self
+        })
+    }
 }
 
 /// The folder of today's results.
@@ -146,6 +169,23 @@ fn field<'t>(text: &'t str, name: &str) -> &'t str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_that_goes_on_has_all_dates_and_commits() {
+        let at = |date: &str, commit: &str| Machine {
+            date: date.to_owned(),
+            commit: commit.to_owned(),
+            ..Machine::here("Here.")
+        };
+        let second = at("12:00", "b").going_on(&at("10:00", "a")).unwrap();
+        let third = at("13:00", "b").going_on(&second).unwrap();
+        assert_eq!(
+            (third.date.as_str(), third.commit.as_str()),
+            ("10:00 to 13:00", "a, b")
+        );
+        let elsewhere = Machine::here("There.");
+        assert!(elsewhere.going_on(&third).is_none());
+    }
 
     #[test]
     fn fields_are_found_by_their_names() {

@@ -1,5 +1,6 @@
 //! `bench/results/DATE/`: raw JSON, CSV; [`report`] makes pages of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use crate::{During, Failure, Outcome};
 /// The file that holds everything.
 const JSON: &str = "results.json";
 
-/// Everything of one run of the bench.
+/// Everything of one run of the bench, or of several that went on in the same folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Results {
     pub machine: Machine,
@@ -22,6 +23,9 @@ pub(super) struct Results {
     pub seconds: u32,
     /// 1, or the bench was only tried out.
     pub scale: f64,
+    /// Scenarios that were measured to their end, and how often.
+    #[serde(default)]
+    pub whole: BTreeMap<String, u32>,
     pub records: Vec<Record>,
     pub missing: Vec<Missing>,
 }
@@ -34,7 +38,50 @@ impl Results {
         serde_json::from_str(&text).during(path.display())
     }
 
-    /// Writes all files; more of the same day go into them anew.
+    /// These, which are empty, with what an earlier run has left in a folder.
+    ///
+    /// # Errors
+    /// That one measured something else: on another machine, for other times, at other rates.
+    pub(super) fn going_on(self, folder: &Path) -> Outcome<Results> {
+        if !folder.join(JSON).is_file() {
+            return Ok(self);
+        }
+        let earlier = Results::read(folder)?;
+        let same = self.search_seconds == earlier.search_seconds
+            && self.seconds == earlier.seconds
+            && self.scale == earlier.scale;
+        match self.machine.going_on(&earlier.machine) {
+            Some(machine) if same => Ok(Results { machine, ..earlier }),
+            _ => Err(Failure::new(format!(
+                "{} has results of another machine or kernel, or with other --cpus, --remote, --search, --seconds or --scale: \
+                 give another folder by --results",
+                folder.display()
+            ))),
+        }
+    }
+
+    /// Whether a scenario was measured to its end, so often at least.
+    pub(super) fn is_whole(&self, scenario: &str, repeats: u32) -> bool {
+        self.whole.get(scenario).is_some_and(|had| *had >= repeats)
+    }
+
+    /// Before a scenario is measured: what could not be measured is tried again; everything is where it is to be `anew`.
+    pub(super) fn begin(&mut self, scenario: &str, anew: bool) {
+        self.whole.remove(scenario);
+        self.missing.retain(|missing| missing.scenario != scenario);
+        self.records
+            .retain(|record| !anew || record.scenario != scenario);
+    }
+
+    /// Writes what a later run goes on from. It is there whole at any time, in case this one is killed.
+    pub(super) fn save(&self, folder: &Path) -> Outcome<()> {
+        fs::create_dir_all(folder).during(format!("making {}", folder.display()))?;
+        let (path, part) = (folder.join(JSON), folder.join(format!("{JSON}.part")));
+        fs::write(&part, self.json()?).during(format!("writing {}", part.display()))?;
+        fs::rename(&part, &path).during(format!("writing {}", path.display()))
+    }
+
+    /// Writes all files.
     pub(super) fn write(&self, folder: &Path, scenarios: &[Scenario]) -> Outcome<()> {
         let charts = folder.join("charts");
         fs::create_dir_all(&charts).during(format!("making {}", charts.display()))?;
@@ -42,7 +89,7 @@ impl Results {
             let path = folder.join(name);
             fs::write(&path, text).during(format!("writing {}", path.display()))
         };
-        write(JSON, self.json()?)?;
+        self.save(folder)?;
         write("results.csv", self.csv())?;
         let report = report::Report::of(self, scenarios);
         write("README.md", report.markdown())?;
@@ -65,12 +112,13 @@ impl Results {
             .map(|missing| line(serde_json::to_string(missing)))
             .collect();
         Ok(format!(
-            "{{\"machine\": {},\n\"search_seconds\": {}, \"seconds\": {}, \"scale\": {},\n\"records\": [\n{}\n],\n\
-             \"missing\": [\n{}\n]}}\n",
+            "{{\"machine\": {},\n\"search_seconds\": {}, \"seconds\": {}, \"scale\": {},\n\"whole\": {},\n\
+             \"records\": [\n{}\n],\n\"missing\": [\n{}\n]}}\n",
             line(serde_json::to_string(&self.machine))?,
             self.search_seconds,
             self.seconds,
             self.scale,
+            line(serde_json::to_string(&self.whole))?,
             records?.join(",\n"),
             missing?.join(",\n")
         ))
@@ -145,5 +193,36 @@ mod tests {
         assert_eq!(read.records.len(), 2);
         assert_eq!(read.records[1].figure, 7.0);
         assert_eq!(read.missing, written.missing);
+    }
+
+    #[test]
+    fn a_folder_with_results_is_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = results(vec![record("a", 1, 5.0), record("b", 1, 7.0)]);
+        first.records[1].scenario = "cache".to_owned();
+        first.whole.insert("cache".to_owned(), 2);
+        first.save(folder.path()).unwrap();
+        let mut second = results(Vec::new()).going_on(folder.path()).unwrap();
+        assert!(second.is_whole("cache", 2) && !second.is_whole("cache", 3));
+        assert!(!second.is_whole("refused", 1));
+        // What was cut short goes on with what it has; a failure is tried again.
+        second.begin("refused", false);
+        assert_eq!((second.records.len(), second.missing.len()), (2, 0));
+        // What is named is measured anew; others stay.
+        second.begin("refused", true);
+        let left: Vec<&str> = second.records.iter().map(|one| &*one.scenario).collect();
+        assert_eq!(left, ["cache"]);
+        second.begin("cache", false);
+        assert!(!second.is_whole("cache", 1));
+    }
+
+    #[test]
+    fn results_of_something_else_are_not_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        results(Vec::new()).save(folder.path()).unwrap();
+        let mut shorter = results(Vec::new());
+        shorter.search_seconds = 2;
+        let failure = shorter.going_on(folder.path()).unwrap_err();
+        assert!(failure.to_string().contains("--results"), "{failure}");
     }
 }

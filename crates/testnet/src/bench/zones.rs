@@ -114,6 +114,15 @@ fn write_zone(asked: &Path, zone: &Path, expected: &Path) -> std::io::Result<()>
     expected.flush()
 }
 
+/// The zone that was written into a folder. kzonesign(1), of `-o`: "Write the output zone file to the specified directory"; how it
+/// is called there, it does not say.
+fn zone_in(folder: &Path) -> Outcome<PathBuf> {
+    let entries = fs::read_dir(folder).during(format!("reading {}", folder.display()))?;
+    let mut paths = entries.flatten().map(|entry| entry.path());
+    let zone = paths.find(|path| path.extension().is_some_and(|end| end == "zone"));
+    zone.ok_or_else(|| Failure::new("kzonesign wrote no zone"))
+}
+
 /// Signs `unsigned.zone` in `folder`.
 fn sign(folder: &Path, file: &Path) -> Outcome<()> {
     let (configuration, signed) = (folder.join("signing.conf"), folder.join("signed"));
@@ -136,7 +145,7 @@ fn sign(folder: &Path, file: &Path) -> Outcome<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(Failure::new(format!("kzonesign: {}", said.trim())));
     }
-    fs::rename(signed.join("unsigned.zone"), file).during("keeping a signed zone")?;
+    fs::rename(zone_in(&signed)?, file).during("keeping a signed zone")?;
     fs::remove_file(folder.join("unsigned.zone")).during("removing a zone that is not signed")
 }
 
@@ -197,6 +206,16 @@ mod tests {
         assert_eq!(records.lines().count(), 301);
         assert!(records.starts_with("www0.example.com. A 192.0.2.1\n"));
         assert!(records.ends_with("\n* NOERROR\n"));
+    }
+
+    #[test]
+    fn a_signed_zone_is_found_whatever_it_is_called() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(zone_in(folder.path()).is_err());
+        let zone = folder.path().join("example.com.zone");
+        fs::write(&zone, "").unwrap();
+        fs::write(folder.path().join("other"), "").unwrap();
+        assert_eq!(zone_in(folder.path()).unwrap(), zone);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::subject::Door;
 use crate::{During, Failure, Outcome, dns};
 
 /// How long frames may be under way after the last answer.
-const AT_REST_WITHIN: Duration = Duration::from_secs(2);
+const AT_REST_WITHIN: Duration = Duration::from_secs(10);
 
 impl Run<'_> {
     /// All of them.

@@ -257,12 +257,13 @@ impl<'a> Clients<'a> {
     fn open(&self, ask: &Ask) -> Outcome<Socket> {
         let source = SocketAddr::new(ask.source, ask.source_port);
         let what = format!("opening a client at {source}");
+        let bind = || match &ask.frame {
+            // Another client of this scenario may have it, for as long as it runs.
+            Some(_) => UdpSocket::bind(source),
+            None => bind_when_free(|| UdpSocket::bind(source)),
+        };
         match ask.transport {
-            Transport::Udp => match self
-                .lab
-                .client()
-                .run(|| bind_when_free(|| UdpSocket::bind(source)))?
-            {
+            Transport::Udp => match self.lab.client().run(bind)? {
                 Ok(socket) => Ok(Socket::Udp {
                     socket,
                     server: ask.destination,

@@ -15,8 +15,8 @@ use crate::metrics::labels_of;
 use crate::subject::{Door, SubjectKind};
 use crate::{Failure, Outcome};
 
-/// How long an answer or a counter may take, where nothing else is said.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer or a counter may take, where nothing else is said: a loaded machine needs more than the server does.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reads one line, which is a step or belongs to the `expect` before it.
 pub(super) fn line(steps: &mut Vec<Step>, number: usize, line: &str) -> Outcome<()> {

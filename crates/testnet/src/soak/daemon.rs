@@ -15,7 +15,7 @@ use crate::subject::{Server, StartedBy, Subject};
 use crate::{During, Failure, Outcome, sys};
 
 /// How long a start, an end, a take-over may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How often a state is looked at that nothing tells of.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

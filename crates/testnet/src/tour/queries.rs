@@ -54,7 +54,7 @@ fn ask(ground: &Ground, query: &Query) -> Outcome<()> {
         ground,
         Command::new("kdig")
             .args(words.split(' '))
-            .args(["+time=2", "+retry=1"]),
+            .args(["+time=10", "+retry=1"]),
     )?;
     let after = ground.metrics()?;
     println!("$ kdig {words}");

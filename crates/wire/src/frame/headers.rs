@@ -133,6 +133,35 @@ fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers, etherty
     put(head, ETHERNET_LENGTH - 2, ethertype.to_be_bytes());
 }
 
+/// Marks packets of the frame that [`write_headers`] has written with a code point, up to 63, for how they are to be forwarded
+/// (RFC 2474).
+#[cold]
+pub fn mark(frame: &mut [u8], code_point: u8) {
+    // RFC 2474 §3: "Six bits of the DS field are used as a codepoint", the upper ones.
+    let octet = code_point << 2;
+    let Some((ethernet, packet)) = frame.split_at_mut_checked(ETHERNET_LENGTH) else {
+        return;
+    };
+    match u16::from_be_bytes([ethernet[12], ethernet[13]]) {
+        ETHERTYPE_IPV4 => {
+            let Some(header) = packet.first_chunk_mut::<IPV4_LENGTH>() else {
+                return;
+            };
+            put(header, 1, [octet]);
+            put(header, 10, [0, 0]);
+            let checksum = Sum::ZERO.bytes(header).checksum();
+            put(header, 10, checksum.to_be_bytes());
+        }
+        // RFC 8200 §3: four bits of version, eight of traffic class, twenty of flow label, which is 0.
+        ETHERTYPE_IPV6 => {
+            if let Some(header) = packet.first_chunk_mut::<2>() {
+                *header = [0x60 | octet >> 4, octet << 4];
+            }
+        }
+        _ => {}
+    }
+}
+
 /// Writes the UDP header at the end of `head`, `addresses` being the sum of both IP addresses.
 #[inline]
 fn write_udp<const N: usize>(

@@ -212,6 +212,28 @@ fn f4_udp_length_lies() {
 }
 
 #[test]
+fn a_marked_frame_is_good_and_differs_in_nothing_else() {
+    for headers in both() {
+        let plain = frame(&headers, &[7; 33]);
+        let mut marked = plain.clone();
+        mark(&mut marked, 46);
+        let parsed = Packet::parse(&marked, false).unwrap();
+        assert_eq!(parsed, Packet::parse(&plain, false).unwrap());
+        // RFC 3246 §2.8: the code point of expedited forwarding is 101110.
+        let class = u16::from_be_bytes([marked[14], marked[15]]) << 4 >> 8;
+        let octet = match marked[12..14] {
+            [8, 0] => marked[15],
+            _ => class as u8,
+        };
+        assert_eq!(octet, 0b1011_1000);
+        mark(&mut marked, 0);
+        assert_eq!(marked, plain);
+    }
+    mark(&mut [8; 20], 46);
+    mark(&mut [], 46);
+}
+
+#[test]
 fn f5_any_flipped_bit_below_ethernet_is_found() {
     for headers in both() {
         let whole = frame(&headers, &[7; 33]);

@@ -191,3 +191,19 @@ pub fn parse_query(message: &[u8]) -> Result<QueryParts, QueryError> {
         edns: edns.found(),
     })
 }
+
+/// The OPT record of a query without a question, which is [`QueryError::NoQuestion`] to whoever does not look for one. `None`:
+/// the message is no such query, or its records are malformed.
+#[must_use]
+pub fn edns_without_question(message: &[u8]) -> Option<EdnsParts> {
+    let message = super::bounded(message);
+    let header = Header::read(message)?;
+    if header.qr() || header.question_count() > 0 {
+        return None;
+    }
+    let mut edns = EdnsSearch::default();
+    for record in Records::new(message, HEADER_LENGTH as u16, &header) {
+        edns.see(message, &record.ok()?).ok()?;
+    }
+    edns.found()
+}

@@ -10,7 +10,7 @@ use testnet::namespace::run;
 use xsk::nic::Nic;
 use xsk::{Error, Foreign, Socket, Umem, UmemOptions};
 
-use crate::lab::{COPY, Client, Echo, Path, RINGS, SERVED, Witness, inside, lab, until};
+use crate::lab::{COPY, Client, Echo, PATIENCE, Path, RINGS, SERVED, Witness, inside, lab, until};
 
 /// Where the tools are that another loader would have, or a line that says which is missing.
 fn has_tools() -> bool {
@@ -163,7 +163,7 @@ fn pinned_maps_of_the_attached_program_are_used_and_left_as_they_were() {
     drop(socket);
     let mut client = Client::new(&lab, 0);
     assert_eq!(
-        client.ask(Duration::from_secs(1)),
+        client.ask(PATIENCE),
         Some(Path::Kernel),
         "nothing of ours is left in the maps"
     );

@@ -1,8 +1,10 @@
 use super::*;
-use crate::record::Record;
+use crate::record::{Record, RecordRef};
+use crate::zone::{ZoneBuilder, ZoneError};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::io::Read;
+use std::time::{Duration, Instant};
 use wire::name::NameBuf;
 
 /// Records and errors of a file in which includes are found in `files`.
@@ -271,6 +273,41 @@ fn f35_long_tokens_entries_and_strings() {
     assert!(errors(&many)[0].2.contains("65535 is the most"));
     let most = format!("a 5 TXT {} \"\"\n", "aa ".repeat(21_844));
     assert_eq!(records(&most).len(), 1);
+}
+
+/// More than a message holds: said after they were sorted once.
+#[test]
+fn f35_a_million_records_of_one_owner_are_an_error_in_bounded_time() {
+    let began = Instant::now();
+    let (apex, _) = read_all(
+        b"@ 5 SOA ns host 1 1 1 1 1\n@ 5 NS ns\nns 5 A 192.0.2.1\n",
+        &HashMap::new(),
+        Bounds::default(),
+    );
+    let origin: NameBuf = "example.com".parse().unwrap();
+    let owner: NameBuf = "many.example.com".parse().unwrap();
+    let mut builder = ZoneBuilder::new(origin.as_name());
+    for record in &apex {
+        builder.push(record.as_ref()).unwrap();
+    }
+    for number in 0..1_000_000_u32 {
+        let rdata = number.wrapping_mul(2_654_435_761).to_be_bytes();
+        let record = RecordRef {
+            owner: owner.as_name().as_bytes(),
+            kind: wire::codes::qtype::A,
+            class: wire::codes::class::IN,
+            ttl: 5,
+            rdata: &rdata,
+        };
+        builder.push(record).unwrap();
+    }
+    let octets = match builder.finish().err() {
+        Some(ZoneError::RrsetTooLong { octets, .. }) => octets,
+        other => panic!("{other:?}"),
+    };
+    assert!(octets > 4_000_000, "{octets}");
+    // Seconds, in a debug build: a look at each pair would take hours.
+    assert!(began.elapsed() < Duration::from_secs(120));
 }
 
 #[test]

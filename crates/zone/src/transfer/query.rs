@@ -4,9 +4,40 @@
 use crate::rdata;
 use crate::record::RecordRef;
 use crate::transfer::serial;
-use wire::codes::{class, opcode, qtype};
-use wire::message::{HEADER_LENGTH, Header, QueryParts, Records, Section};
+use wire::answer::{OptFields, append_opt, opt_length};
+use wire::codes::{class, edns_option, opcode, qtype};
+use wire::message::{
+    EdnsOption, HEADER_LENGTH, Header, QueryParts, Records, Section, parse_response,
+};
 use wire::name::{NAME_LENGTH_MAX, Name, compressed};
+
+/// The largest answer over UDP that is asked for, in octets: no path cuts it into fragments.
+const PAYLOAD_SIZE: u16 = 1_232;
+
+/// Has a query ask, too, how long the zone may be gone on with (RFC 7314 §2): by an OPT record with an empty EXPIRE option.
+pub fn ask_expiry(message: &mut Vec<u8>) {
+    let options = [EdnsOption {
+        code: edns_option::EXPIRE,
+        value: &[],
+    }];
+    let fields = OptFields {
+        payload_size: PAYLOAD_SIZE,
+        extended_rcode: 0,
+        dnssec_ok: false,
+    };
+    let length = message.len();
+    message.resize(length + opt_length(&options), 0);
+    append_opt(message, length, fields, &options);
+}
+
+/// What an answer says to that, in seconds; `None`: nothing.
+#[must_use]
+pub fn stated_expiry(answer: &[u8]) -> Option<u32> {
+    let edns = parse_response(answer).ok()?.edns?;
+    let mut options = edns.options(answer);
+    let option = options.find(|option| option.code == edns_option::EXPIRE)?;
+    Some(u32::from_be_bytes(option.value.try_into().ok()?))
+}
 
 /// A query for the zone's SOA record.
 #[must_use]

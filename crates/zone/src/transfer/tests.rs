@@ -360,6 +360,29 @@ fn queries_state_what_is_held() {
     assert!(parse_query(&query::axfr(3, zone.as_name())).is_ok());
 }
 
+/// RFC 7314.
+#[test]
+fn queries_ask_how_long_the_zone_may_be_gone_on_with() {
+    let zone = zone();
+    let mut message = query::ixfr(3, zone.as_name(), soa(77).as_ref());
+    query::ask_expiry(&mut message);
+    let parts = parse_query(&message).unwrap();
+    assert_eq!(usize::from(parts.end), message.len());
+    assert_eq!(query::stated_serial(&message, &parts), Some(77));
+    let options = parts.edns.unwrap().options(&message);
+    let options: Vec<_> = options
+        .map(|option| (option.code, option.value.len()))
+        .collect();
+    assert_eq!(options, [(wire::codes::edns_option::EXPIRE, 0)]);
+    // The same as an answer, first with nothing said.
+    message[2] |= 0x80;
+    assert_eq!(query::stated_expiry(&message), None);
+    let end = message.len();
+    (message[end - 5], message[end - 1]) = (8, 4);
+    message.extend(600_u32.to_be_bytes());
+    assert_eq!(query::stated_expiry(&message), Some(600));
+}
+
 // ------------------------------------------------------------------------------------------- journals
 
 fn journal_of(changes: &[Change]) -> Vec<u8> {

@@ -21,7 +21,7 @@ use zone::transfer::{AsRecord, Change, query, serial};
 use zone::tsig::{Algorithm, Key, Session, sign_request, verify_request};
 
 /// Nothing on loopback takes so long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn origin() -> NameBuf {
     "example.com".parse().unwrap()
@@ -254,8 +254,8 @@ fn packed<R: AsRecord>(
 
 /// Serves over UDP and TCP until the test's process ends.
 fn serve(primary: &Arc<Mutex<Primary>>, asked: &Sender<Asked>) -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let port = servers::free_port();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     let (zone, sender) = (primary.clone(), asked.clone());
     std::thread::spawn(move || {

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
 /// The secret of key `k.`, which is hmac-sha256.
@@ -48,6 +49,21 @@ impl Drop for Server {
     }
 }
 
+/// A port of 127.0.0.1 that no other test has, below those that the kernel gives to clients: none of them takes it while a server
+/// starts.
+pub(crate) fn free_port() -> u16 {
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let number = (std::process::id() as u16).wrapping_mul(16);
+    loop {
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let port = 30_000 + number.wrapping_add(call) % 2_700;
+        let address = (Ipv4Addr::LOCALHOST, port);
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// A server to test against.
 pub(crate) struct Kind {
     pub(crate) program: &'static str,
@@ -83,9 +99,7 @@ impl Kind {
     pub(crate) fn start(&self, role: Role, zone: &str) -> Option<Server> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("example.com.zone"), zone).unwrap();
-        let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let port = probe.local_addr().unwrap().port();
-        drop(probe);
+        let port = free_port();
         let file = folder.path().join("configuration");
         fs::write(&file, (self.configuration)(port, role, folder.path())).unwrap();
         let started = Command::new(self.program)

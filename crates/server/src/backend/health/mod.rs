@@ -3,7 +3,8 @@
 //! Each server has a task that probes it every `checkInterval` (give or take a twentieth, so that many servers are not
 //! probed in step; `course` has the lazy mode). A probe has a fresh socket and a random ID, is not connected (ICMP tells it
 //! nothing), and waits through whatever does not answer it, up to `checkTimeout`: junk marks no server down (invariant I7).
-//! RFC 5452, section 9.1.
+//! RFC 5452, section 9.1. The socket is not kept for the next probe: its port could be found out in the meantime, and who
+//! forges answers would have but the ID to guess.
 //!
 //! Before the first queries are served every server was probed once: [`Checks::first_round`].
 
@@ -15,7 +16,7 @@ pub use shape::{Asked, CheckFunction, Shape};
 
 use super::ports::Ports;
 use super::server::{HealthMode, Server, ServerId};
-use super::trust::{Judgement, XskTrust};
+use super::trust::Judgement;
 use crate::clock::Now;
 use crate::config::LuaState;
 use crate::log;
@@ -161,7 +162,7 @@ impl Checks {
             if !server.xsk.is_known() {
                 return sleep(left).await;
             }
-            sleep(left.min(XskTrust::TICK)).await;
+            sleep(server.trust.pause(left)).await;
             self.judge_xsk(server, functions).await;
             if Instant::now() >= end {
                 return;

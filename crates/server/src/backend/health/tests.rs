@@ -78,14 +78,25 @@ fn checks() -> Arc<Checks> {
     ))
 }
 
-/// A server at `address` that is checked, quickly.
+/// What is awaited comes sooner, also on a machine that has much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server at `address` that is checked often.
 fn server(number: u32, address: SocketAddr) -> Arc<Server> {
+    server_within(number, address, PATIENCE)
+}
+
+/// The same, but its probes are answered within so long, or not at all.
+fn server_within(number: u32, address: SocketAddr, patience: Duration) -> Arc<Server> {
     let mut options = fixture::options(&address.to_string());
     options.health.mode = HealthMode::Auto;
     options.health.interval = Duration::from_millis(20);
-    options.health.timeout = Duration::from_millis(200);
+    options.health.timeout = patience;
     Arc::new(fixture::server(number, options))
 }
+
+/// For servers that are silent.
+const SHORT: Duration = Duration::from_millis(200);
 
 /// Waits until the server is up, or down.
 async fn wait_for(server: &Server, up: bool) {
@@ -94,25 +105,23 @@ async fn wait_for(server: &Server, up: bool) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(10), changed)
-        .await
-        .expect("the state changes");
+    timeout(PATIENCE, changed).await.expect("the state changes");
 }
 
 #[tokio::test]
 async fn the_first_round_finds_out_who_is_up() {
-    let scripts: [(Script, bool); 4] = [
-        (well, true),
-        (junk_first, true),
-        (servfail, false),
-        (silent, false),
+    let scripts: [(Script, Duration, bool); 4] = [
+        (well, PATIENCE, true),
+        (junk_first, PATIENCE, true),
+        (servfail, PATIENCE, false),
+        (silent, SHORT, false),
     ];
     let mut servers = Vec::new();
-    for (number, (script, _)) in (0..).zip(scripts) {
-        servers.push(server(number, backend(script).await.0));
+    for (number, (script, patience, _)) in (0..).zip(scripts) {
+        servers.push(server_within(number, backend(script).await.0, patience));
     }
     checks().first_round(&servers, &Functions::new()).await;
-    for (server, (_, up)) in servers.iter().zip(scripts) {
+    for (server, (_, _, up)) in servers.iter().zip(scripts) {
         assert_eq!(server.state.is_up(), up, "{}", server.number.0);
         assert!(server.ports.get().is_some());
     }
@@ -123,7 +132,7 @@ async fn the_first_round_finds_out_who_is_up() {
 #[tokio::test]
 async fn icmp_errors_end_no_probe() {
     let socket = UdpSocket::bind("127.0.0.1:0").await.expect("loopback");
-    let server = server(0, socket.local_addr().expect("bound"));
+    let server = server_within(0, socket.local_addr().expect("bound"), SHORT);
     drop(socket);
     let began = Instant::now();
     let source = "127.0.0.1:0".parse().expect("an address");
@@ -177,9 +186,7 @@ async fn servers_that_are_gone_are_not_asked_any_more() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(10), twice)
-        .await
-        .expect("it is asked");
+    timeout(PATIENCE, twice).await.expect("it is asked");
     checks.follow(&[], &Functions::new());
     assert!(checks.lock_tasks().is_empty());
 }
@@ -201,6 +208,7 @@ async fn a_server_is_checked_over_tcp_when_that_is_wanted() {
     let mut options = fixture::options(&address.to_string());
     options.health.mode = HealthMode::Auto;
     options.health.over_tcp = true;
+    options.health.timeout = PATIENCE;
     let server = Arc::new(fixture::server(0, options));
     checks()
         .first_round(std::slice::from_ref(&server), &Functions::new())
@@ -222,7 +230,7 @@ async fn silence_over_xsk_while_probes_succeed_means_kernel_sockets() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(Duration::from_secs(10), given_up)
+    timeout(PATIENCE, given_up)
         .await
         .expect("AF_XDP is given up");
     assert_eq!(

@@ -16,12 +16,14 @@ mod reader;
 mod rotation;
 
 pub use reader::PortReader;
-pub use rotation::rotate_for_ever;
+pub use rotation::Rotation;
 
+use super::buffers;
 use super::exchange::Port;
 use super::server::Server;
 use super::source::Source;
 use crate::clock::Now;
+use crate::config::UdpBuffers;
 use crate::random::Random;
 use arc_swap::{ArcSwap, Guard};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
@@ -65,9 +67,10 @@ pub struct BoundPort {
 }
 
 impl BoundPort {
-    fn bind(leaving: &Leaving) -> io::Result<BoundPort> {
+    fn bind(leaving: &Leaving, sizes: UdpBuffers) -> io::Result<BoundPort> {
         let socket = leaving.by.udp(leaving.from)?;
         setsockopt(&socket, RcvBuf, &RECEIVE_BUFFER)?;
+        buffers::set(&socket, sizes)?;
         let local = socket.local_addr()?;
         Ok(BoundPort { socket, local })
     }
@@ -159,6 +162,8 @@ pub struct Ports {
     /// Who changes `pools` holds this.
     change: Mutex<()>,
     per_source: usize,
+    /// What new ports get; see [`Ports::size_buffers`].
+    buffers: Mutex<UdpBuffers>,
     /// One per worker: the sockets that it reads.
     epolls: Vec<Epoll>,
     watch: Box<dyn PortWatch>,
@@ -175,9 +180,20 @@ impl Ports {
             pools: ArcSwap::default(),
             change: Mutex::new(()),
             per_source,
+            buffers: Mutex::default(),
             epolls: (0..workers).map(epoll).collect::<Result<_, _>>()?,
             watch,
         })
+    }
+
+    /// setUDPSocketBufferSizes, for ports that are opened from now on: those that are open give way to them one by one
+    /// ([`Ports::rotate_one`]).
+    pub fn size_buffers(&self, wanted: UdpBuffers) {
+        *self.buffers.lock().unwrap_or_else(PoisonError::into_inner) = wanted;
+    }
+
+    fn wanted_buffers(&self) -> UdpBuffers {
+        *self.buffers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds out from where `server` is asked, opens the ports of that address if they are not open, and tells the server.
@@ -227,12 +243,19 @@ impl Ports {
                 }
             }
         }
+        let wanted = self.wanted_buffers();
+        let shortfall = ports
+            .first()
+            .and_then(|port| buffers::shortfall(port, wanted));
+        if let Some(text) = shortfall {
+            crate::log::warn!("backend ports on {}: {text}", leaving.from.ip());
+        }
         Ok(ports)
     }
 
     /// A new port for place `index` of `pool`; from now on its worker reads it.
     fn bind(&self, pool: u16, index: usize, leaving: &Leaving) -> io::Result<Arc<BoundPort>> {
-        let port = BoundPort::bind(leaving)?;
+        let port = BoundPort::bind(leaving, self.wanted_buffers())?;
         let key = u64::from(pool) << 16 | u64::from(port.local.port());
         let epoll = &self.epolls[index % self.epolls.len()];
         epoll.add(&port, EpollEvent::new(EpollFlags::EPOLLIN, key))?;

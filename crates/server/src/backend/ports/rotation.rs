@@ -7,8 +7,8 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// A port of 1,024 every four seconds on average: all are new after a little more than an hour.
-const INTERVAL: Duration = Duration::from_secs(4);
+/// A port of 1,024 every four turns of a second each, on average: all are new after a little more than an hour.
+const TURNS: u32 = 4;
 
 impl Ports {
     /// Opens a new port in the place of one chosen at random, which is read for `drain` more: as long as answers to what
@@ -74,16 +74,66 @@ impl Ports {
     }
 }
 
-/// Exchanges ports at random intervals until the program ends; `drain` is asked each time for the longest time-out.
-pub async fn rotate_for_ever(ports: Arc<Ports>, mut random: Random, drain: impl Fn() -> Duration) {
-    loop {
-        // Evenly from 0 to twice the interval.
-        let share = random.below(1 << 20);
-        tokio::time::sleep(INTERVAL * 2 * share / (1 << 20)).await;
-        if let Err(error) = ports.rotate_one(Now::read(), drain(), &mut random) {
+/// Exchanges ports at moments that nobody can tell before.
+pub struct Rotation(Random);
+
+impl Rotation {
+    pub fn new(random: Random) -> Rotation {
+        Rotation(random)
+    }
+
+    /// To be called once a second, by whoever is awake then anyway: a timer of its own would wake an idle process. The lot
+    /// decides each time, whatever it decided before. `drain` is asked for the longest time-out.
+    pub fn turn(&mut self, ports: &Ports, now: Now, drain: impl FnOnce() -> Duration) {
+        if self.0.below(TURNS) != 0 {
+            return;
+        }
+        if let Err(error) = ports.rotate_one(now, drain(), &mut self.0) {
             crate::log::warn!(
                 "No new backend port in the place of an old one, which stays: {error}"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PortWatch;
+    use super::*;
+    use crate::backend::fixture;
+    use std::net::SocketAddr;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    /// Counts the ports that were opened.
+    struct Opened(Arc<AtomicU32>);
+
+    impl PortWatch for Opened {
+        fn opened(&self, _: SocketAddr) {
+            self.0.fetch_add(1, Relaxed);
+        }
+
+        fn closing(&self, _: SocketAddr) {}
+    }
+
+    #[test]
+    fn every_fourth_turn_or_so_exchanges_a_port() {
+        let opened = Arc::new(AtomicU32::new(0));
+        let watch = Opened(Arc::clone(&opened));
+        let ports = Ports::new(1, 1, Box::new(watch)).expect("epoll");
+        let server = fixture::server(0, fixture::options("127.0.0.1:53"));
+        ports.prepare(&server).expect("loopback");
+        let mut rotation = Rotation::new(Random::from_seed(1));
+        let (mut gaps, mut last) = (Vec::new(), 0);
+        for second in 0..400 {
+            let before = opened.load(Relaxed);
+            rotation.turn(&ports, Now(second * 1_000_000_000), || Duration::ZERO);
+            if opened.load(Relaxed) > before {
+                gaps.push(second - last);
+                last = second;
+            }
+        }
+        // 100 are expected, 9 is the standard deviation.
+        assert!((60..=140).contains(&gaps.len()), "{gaps:?}");
+        assert!(gaps.contains(&1) && gaps.iter().any(|gap| *gap > 8));
     }
 }

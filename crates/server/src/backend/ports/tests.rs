@@ -129,6 +129,25 @@ fn each_port_is_read_by_one_worker() {
 }
 
 #[test]
+fn ports_that_are_opened_later_have_the_buffers_that_are_wanted() {
+    let (ports, _) = ports(1);
+    let receives = |ports: &Ports| {
+        let pools = ports.pools.load();
+        let port = Arc::clone(&pools[0].ports[0]);
+        nix::sys::socket::getsockopt(&port, RcvBuf).expect("a socket")
+    };
+    assert_eq!(receives(&ports), 2 * RECEIVE_BUFFER);
+    ports.size_buffers(UdpBuffers {
+        receive: 40_000,
+        send: 0,
+    });
+    ports
+        .rotate_one(Now(0), Duration::from_secs(2), &mut Random::from_seed(1))
+        .expect("loopback");
+    assert_eq!(receives(&ports), 80_000);
+}
+
+#[test]
 fn a_port_is_opened_before_use_and_closed_after_the_time_out() {
     let diary = Diary::default();
     let events = Arc::clone(&diary.0);

@@ -14,14 +14,17 @@ use crate::pipeline::query::{OwnedQuery, Protocol, Way};
 use crate::pipeline::scene::query;
 use crate::runtime::Decision;
 use crate::runtime::fixture::{
-    self, backend, config, framed, read, response, shared, until, write,
+    self, backend, config, framed, jump, read, response, shared, until, write,
 };
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 use wire::codes::qtype;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 struct Scene {
     shared: Arc<Shared>,
@@ -172,47 +175,9 @@ async fn a_backend_that_resets_is_a_failure() {
     assert_eq!(scene.ask().await, Err(Failure::Connection));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_backend_that_hangs_costs_its_time_out() {
-    let address = backend(|stream| async move {
-        let _open = stream;
-        std::future::pending().await
-    });
-    let scene = scene_with(ServerOptions {
-        tcp_receive_timeout: Duration::from_secs(3),
-        ..fixture::server(address.await)
-    });
-    let began = tokio::time::Instant::now();
-    assert_eq!(scene.ask().await, Err(Failure::Timeout));
-    assert_eq!(began.elapsed().as_secs(), 3);
-    assert_eq!(scene.server().timeouts.sum(), 1);
-    assert_eq!(scene.shared.shard.rings.timeouts().len(), 1);
-    assert_eq!(scene.server().tcp.read_timeouts.load(Relaxed), 1);
-    assert_eq!(scene.shared.shard.get(Counter::DownstreamTimeouts), 1);
-}
-
-/// The time-out is for the whole answer: dripping buys none.
-#[tokio::test(start_paused = true)]
-async fn a_backend_that_drips_costs_its_time_out() {
-    let address = backend(|mut stream| async move {
-        let query = read(&mut stream).await.unwrap();
-        for octet in framed(&response(&query, 1_000)) {
-            sleep(Duration::from_secs(1)).await;
-            if stream.write_all(&[octet]).await.is_err() {
-                return;
-            }
-        }
-    });
-    let scene = scene(address.await);
-    let began = tokio::time::Instant::now();
-    assert_eq!(scene.ask().await, Err(Failure::Timeout));
-    assert_eq!(began.elapsed().as_secs(), 30);
-}
-
-/// A client that goes away takes its query with it.
-#[tokio::test]
-async fn a_query_that_is_dropped_is_no_longer_outstanding() {
-    let (asked, mut seen) = tokio::sync::mpsc::channel(1);
+/// A backend that says when it has a query, and does not answer.
+async fn silent() -> (SocketAddr, mpsc::Receiver<()>) {
+    let (asked, seen) = mpsc::channel(1);
     let address = backend(move |mut stream| {
         let asked = asked.clone();
         async move {
@@ -221,7 +186,71 @@ async fn a_query_that_is_dropped_is_no_longer_outstanding() {
             std::future::pending().await
         }
     });
-    let scene = scene(address.await);
+    (address.await, seen)
+}
+
+#[tokio::test]
+async fn a_backend_that_hangs_costs_its_time_out() {
+    let (address, mut seen) = silent().await;
+    let scene = scene_with(ServerOptions {
+        tcp_receive_timeout: 10 * MINUTE,
+        ..fixture::server(address)
+    });
+    let waiting = async {
+        seen.recv().await.unwrap();
+        jump(5 * MINUTE).await;
+        assert_eq!(scene.server().timeouts.sum(), 0);
+        jump(10 * MINUTE).await;
+    };
+    let (answer, ()) = tokio::join!(scene.ask(), waiting);
+    assert_eq!(answer, Err(Failure::Timeout));
+    assert_eq!(scene.server().timeouts.sum(), 1);
+    assert_eq!(scene.shared.shard.rings.timeouts().len(), 1);
+    assert_eq!(scene.server().tcp.read_timeouts.load(Relaxed), 1);
+    assert_eq!(scene.shared.shard.get(Counter::DownstreamTimeouts), 1);
+}
+
+/// The time-out is for the whole answer: dripping buys none.
+#[tokio::test]
+async fn a_backend_that_drips_costs_its_time_out() {
+    let (asked, mut seen) = mpsc::channel(1);
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let address = backend(move |mut stream| {
+        let (asked, told) = (asked.clone(), Arc::clone(&told));
+        async move {
+            let query = read(&mut stream).await.unwrap();
+            asked.send(()).await.unwrap();
+            for octet in framed(&response(&query, 1_000)) {
+                told.notified().await;
+                if stream.write_all(&[octet]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let scene = scene_with(ServerOptions {
+        tcp_receive_timeout: 30 * MINUTE,
+        ..fixture::server(address.await)
+    });
+    let dripping = async {
+        seen.recv().await.unwrap();
+        for minute in 0..40 {
+            let timeouts = scene.server().timeouts.sum();
+            assert!(minute > 25 || timeouts == 0, "{minute}");
+            go.notify_one();
+            jump(MINUTE).await;
+        }
+    };
+    let (answer, ()) = tokio::join!(scene.ask(), dripping);
+    assert_eq!(answer, Err(Failure::Timeout));
+}
+
+/// A client that goes away takes its query with it.
+#[tokio::test]
+async fn a_query_that_is_dropped_is_no_longer_outstanding() {
+    let (address, mut seen) = silent().await;
+    let scene = scene(address);
     tokio::select! {
         _ = scene.ask() => panic!("nobody answers"),
         _ = seen.recv() => {}
@@ -360,17 +389,22 @@ async fn idle_connections_are_few_and_short() {
 
 // ---------------------------------------------------------------------------------------------- several servers
 
-/// A backend that answers each query after so long, with this RCODE.
-async fn delayed(milliseconds: u64, code: u8) -> ServerOptions {
-    let address = backend(move |mut stream| async move {
-        while let Some(query) = read(&mut stream).await {
-            sleep(Duration::from_millis(milliseconds)).await;
-            let mut message = response(&query, 0);
-            message[3] |= code;
-            write(&mut stream, &message).await;
+/// A backend that answers with this RCODE each time that it is told to.
+async fn told(code: u8) -> (ServerOptions, Arc<Notify>) {
+    let go = Arc::new(Notify::new());
+    let waiting = Arc::clone(&go);
+    let address = backend(move |mut stream| {
+        let waiting = Arc::clone(&waiting);
+        async move {
+            while let Some(query) = read(&mut stream).await {
+                waiting.notified().await;
+                let mut message = response(&query, 0);
+                message[3] |= code;
+                write(&mut stream, &message).await;
+            }
         }
     });
-    fixture::server(address.await)
+    (fixture::server(address.await), go)
 }
 
 /// What the first of these servers to be asked is asked with this policy.
@@ -397,24 +431,40 @@ async fn rcode_of((shared, asked): &(Arc<Shared>, Box<Asked>)) -> Result<u8, Fai
     Ok(answer.message[3] & 15)
 }
 
+/// The same where a backend is told to answer when `is_so`.
+async fn rcode_when(
+    raced: &(Arc<Shared>, Box<Asked>),
+    go: &Notify,
+    is_so: impl FnMut() -> bool,
+) -> Result<u8, Failure> {
+    let telling = async {
+        until("the other one has ended", is_so).await;
+        go.notify_one();
+    };
+    let (code, ()) = tokio::join!(rcode_of(raced), telling);
+    code
+}
+
 const RACE: Policy = Policy::Race { width: 0 };
 
 #[tokio::test]
 async fn the_first_good_answer_wins_over_tcp() {
-    let servers = vec![
-        delayed(0, 2).await,
-        delayed(20, 3).await,
-        delayed(200, 0).await,
-    ];
-    let raced = with_policy(RACE, servers);
-    assert_eq!(rcode_of(&raced).await, Ok(3), "SERVFAIL has waited");
+    let (servfail, say_servfail) = told(2).await;
+    let (nxdomain, say_nxdomain) = told(3).await;
+    let (noerror, say_noerror) = told(0).await;
+    let raced = with_policy(RACE, vec![servfail, nxdomain, noerror]);
     let (shared, asked) = &raced;
+    say_servfail.notify_one();
+    let is_held = || shared.shard.drops(DropReason::ResponseHeld) == 1;
+    let code = rcode_when(&raced, &say_nxdomain, is_held).await;
+    assert_eq!(code, Ok(3), "SERVFAIL has waited");
     let servers = &asked.config.servers;
     let sum = |look: fn(&Server) -> u64| servers.iter().map(|server| look(server)).sum::<u64>();
     assert_eq!(sum(|server| server.queries.sum()), 3);
     assert_eq!(sum(|server| server.extra_queries.sum()), 2);
     assert_eq!(shared.shard.drops(DropReason::ResponseHeld), 1);
     // The loser is counted when it answers.
+    say_noerror.notify_one();
     let lost = || shared.shard.drops(DropReason::ResponseLost);
     until("the loser has answered", || lost() > 0).await;
     assert_eq!(sum(|server| server.outstanding.get() as u64), 0);
@@ -422,27 +472,33 @@ async fn the_first_good_answer_wins_over_tcp() {
 
 #[tokio::test]
 async fn errors_are_answers_when_there_is_nothing_better() {
-    let servers = vec![delayed(0, 2).await, delayed(20, 5).await];
-    assert_eq!(rcode_of(&with_policy(RACE, servers)).await, Ok(5));
+    let (servfail, say_servfail) = told(2).await;
+    let (refused, say_refused) = told(5).await;
+    let raced = with_policy(RACE, vec![servfail, refused]);
+    say_servfail.notify_one();
+    let is_held = || raced.0.shard.drops(DropReason::ResponseHeld) == 1;
+    assert_eq!(rcode_when(&raced, &say_refused, is_held).await, Ok(5));
     let closing = backend(|mut stream| async move {
         let _ = read(&mut stream).await;
     });
-    let servers = vec![delayed(20, 2).await, fixture::server(closing.await)];
-    assert_eq!(rcode_of(&with_policy(RACE, servers)).await, Ok(2));
+    let (servfail, say_servfail) = told(2).await;
+    let raced = with_policy(RACE, vec![servfail, fixture::server(closing.await)]);
+    let has_failed = || raced.1.config.servers[1].tcp.gave_up.load(Relaxed) == 1;
+    assert_eq!(rcode_when(&raced, &say_servfail, has_failed).await, Ok(2));
 }
 
 #[tokio::test]
 async fn a_second_server_is_asked_when_the_first_is_late() {
-    let servers = vec![delayed(3_000, 0).await, delayed(0, 0).await];
-    let hedged = with_policy(Policy::Hedge, servers);
+    let (late, _never) = told(0).await;
+    let (ready, say) = told(0).await;
+    say.notify_one();
+    let hedged = with_policy(Policy::Hedge, vec![late, ready]);
     let (_, asked) = &hedged;
     let [first, second] = [0, 1].map(|at: usize| Arc::clone(&asked.config.servers[at]));
     first.slowest_tcp.note(Duration::from_millis(10));
     let pool = asked.config.pools[0].as_ref().unwrap();
     (0..100).for_each(|_| pool.hedging.earn());
-    let began = std::time::Instant::now();
     assert_eq!(rcode_of(&hedged).await, Ok(0));
-    assert!(began.elapsed() < Duration::from_secs(2));
     assert_eq!((first.queries.sum(), second.queries.sum()), (1, 1));
     assert_eq!(second.extra_queries.sum(), 1);
 }

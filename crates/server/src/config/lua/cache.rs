@@ -71,6 +71,7 @@ fn from_table(entries: usize, mut options: Options<'_>) -> mlua::Result<CacheOpt
         ("keepStaleData", &mut cache.keep_stale_data),
         ("parseECS", &mut cache.parse_subnet),
         ("cookieHashing", &mut cache.cookie_hashing),
+        ("shuffle", &mut cache.shuffle),
     ] {
         *field = options.flag(name)?.unwrap_or(*field);
     }
@@ -78,7 +79,6 @@ fn from_table(entries: usize, mut options: Options<'_>) -> mlua::Result<CacheOpt
         cache.maximum_entry_size = bytes;
     }
     cache.skip_options = skip_options(cache.skip_options, &mut options, cache.cookie_hashing)?;
-    options.not_yet(&["shuffle"])?;
     options.no_effect_yet(&["deferrableInsertLock", "numberOfShards", "payloadRanks"])?;
     options.finish()?;
     Ok(cache)

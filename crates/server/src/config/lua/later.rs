@@ -153,8 +153,6 @@ const CHANGES: &[&str] = &[
     // Key-value stores
     "newCDBKVStore newLMDBKVStore KeyValueLookupKeyQName KeyValueLookupKeySourceIP KeyValueLookupKeySuffix
      KeyValueLookupKeyTag",
-    // Data types
-    "makeIPCipherKey",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
     "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
       getAsynchronousObject newNetworkEndpoint newNetworkListener",
@@ -182,7 +180,7 @@ const OBSERVES: &[&str] = &[
     // Logging and telemetry sinks
     "setOpenTelemetryTracing",
     // Tuning
-    "setMaxTCPClientThreads setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize setUDPSocketBufferSizes
+    "setMaxTCPClientThreads setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize
      setRandomizedOutgoingSockets setRandomizedIdsOverUDP 
      setOutgoingDoHWorkerThreads setBanDurationForExceedingMaxReadIOsPerQuery
      setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime

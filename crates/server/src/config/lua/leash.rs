@@ -112,10 +112,10 @@ mod tests {
         let leash = Leash::attach(&lua).unwrap();
         let begun = Instant::now();
         let result = leash.within(&lua, LIMIT, || lua.load(text).eval());
-        assert!(begun.elapsed() < Duration::from_secs(5), "{text}");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{text}");
         // The next call has its own time.
         let next = "local n = 0 for _ = 1, 30000 do n = n + 1 end return n";
-        let next = leash.within(&lua, Duration::from_secs(5), || {
+        let next = leash.within(&lua, Duration::from_secs(60), || {
             lua.load(next).eval::<i64>()
         });
         assert_eq!(next.unwrap(), 30_000);

@@ -168,11 +168,6 @@ fn check_addresses(server: &ServerOptions) -> mlua::Result<()> {
             server.address.ip()
         )));
     }
-    if source.dscp != 0 && server.xdp != Xdp::Off {
-        return Err(wrong(
-            "dscp with xdp or xskSockets is not in millrace yet: packets over AF_XDP would go out without the mark; take one of them out",
-        ));
-    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::options::Options;
 use super::{define, spec, wrong};
-use crate::config::Tuning;
+use crate::config::{Tuning, UdpBuffers};
 use mlua::{FromLua, Lua, Table};
 use std::time::Duration;
 
@@ -156,6 +156,20 @@ fn udp(lua: &Lua) -> mlua::Result<()> {
     seconds(lua, "setUDPTimeout", |tuning, timeout| {
         tuning.udp_timeout = timeout
     })?;
+    define(
+        lua,
+        "setUDPSocketBufferSizes",
+        |lua, sizes: (usize, usize)| {
+            let (receive, send) = sizes;
+            if let Some(bytes) = [receive, send].iter().find(|bytes| **bytes > BUFFER_MAX) {
+                return Err(wrong(format!(
+                    "{bytes}: a number of bytes up to {BUFFER_MAX} expected"
+                )));
+            }
+            spec(lua)?.tuning.udp_buffers = UdpBuffers { receive, send };
+            Ok(())
+        },
+    )?;
     define(lua, "setMaxUDPOutstanding", |lua, queries: u32| {
         if queries == 0 {
             return Err(wrong("0: no query could be sent; 1 or more expected"));
@@ -164,6 +178,9 @@ fn udp(lua: &Lua) -> mlua::Result<()> {
         Ok(())
     })
 }
+
+/// The kernel keeps twice as much, in 31 bits.
+const BUFFER_MAX: usize = i32::MAX as usize / 2;
 
 fn tcp(lua: &Lua) -> mlua::Result<()> {
     seconds(lua, "setTCPRecvTimeout", |tuning, timeout| {

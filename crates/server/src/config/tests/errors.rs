@@ -130,8 +130,8 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: newServer: dscp: a code point from 0 to 63 expected, got 64",
     ),
     (
-        "newServer{address='192.0.2.1', dscp=46, xdp=true}",
-        "test.conf:1: newServer: dscp with xdp or xskSockets is not in millrace yet: packets over AF_XDP would go out without the mark; take one of them out",
+        "setUDPSocketBufferSizes(1073741824, 0)",
+        "test.conf:1: setUDPSocketBufferSizes: 1073741824: a number of bytes up to 1073741823 expected",
     ),
     (
         "newServer{address='192.0.2.1', sockets='many'}",

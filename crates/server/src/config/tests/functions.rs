@@ -193,6 +193,13 @@ fn the_source_of_a_server() {
                 of(Some("2001:db8::2"), Some("eth0")),
             ),
             (
+                "newServer{address='192.0.2.1', dscp=46, xdp=true}",
+                Source {
+                    dscp: 46,
+                    ..Source::default()
+                },
+            ),
+            (
                 "newServer{address='192.0.2.1', dscp=63, tcpFastOpen=true, ipBindAddrNoPort=false}",
                 Source {
                     dscp: 63,
@@ -204,6 +211,13 @@ fn the_source_of_a_server() {
         ],
         |config| config.servers[0].options.source.clone(),
     );
+}
+
+#[test]
+fn the_buffers_of_udp_sockets() {
+    let tuning = config("setUDPSocketBufferSizes(4194304, 0)").tuning;
+    let wanted = (tuning.udp_buffers.receive, tuning.udp_buffers.send);
+    assert_eq!(wanted, (4_194_304, 0));
 }
 
 #[test]
@@ -344,6 +358,10 @@ fn caches() {
     };
     each(
         &[
+            (
+                "getPool(''):setCache(newPacketCache(10, {shuffle=true}))",
+                (86_400, 0, 60, 3_600, false),
+            ),
             (
                 "getPool(''):setCache(newPacketCache(10))",
                 (86_400, 0, 60, 3_600, false),
@@ -497,6 +515,8 @@ fn objects_have_their_methods() {
         "c = newCA('::ffff:192.0.2.1') assert(c:isMappedIPv4() and c:mapToIPv4():isIPv4())",
         "c = newCA('192.0.2.129') c:truncate(25) assert(c:toString() == '192.0.2.128')",
         "assert(newCAFromRaw('ABCD'):toString() == '65.66.67.68')",
+        "c = newCA('1.2.3.4:53') e = c:ipencrypt('some 16-byte key') assert(e:toString() == '171.238.15.199' and e:ipdecrypt('some 16-byte key') == c)",
+        "assert(not pcall(newCA('1.2.3.4').ipencrypt, newCA('1.2.3.4'), 'short') and #makeIPCipherKey('') == 16)",
         "m = newNetmask('192.0.2.0/24') assert(m:getBits() == 24 and m:match(newCA('192.0.2.9')) and m:isIpv4())",
         "m = newNetmask('192.0.2.9/24') assert(m:getNetwork():toString() == '192.0.2.9' and m:getMaskedNetwork():toString() == '192.0.2.0')",
         "m = newNetmask(newCA('2001:db8::9'), 32) assert(m:isIPv6() and m:isIpv6() and not m:isIPv4() and m:getNetwork():toString() == '2001:db8::9')",

@@ -8,6 +8,7 @@ use super::wire::{self, Cipher, NONCE_LENGTH, OVERHEAD};
 use crate::config::Config;
 use crate::config::console::Console;
 use crate::control::listening::Listening;
+use crate::control::news::News;
 use crate::log;
 use crate::stop::Stop;
 use std::io::{self, ErrorKind};
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 /// How long nonces and the first message may take.
 const GREETING: Duration = Duration::from_secs(5);
@@ -55,7 +56,7 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 pub async fn serve<C: Commands>(
     (mut listener, listening): (Option<std::net::TcpListener>, Listening),
     commands: Arc<C>,
-    stop: Stop,
+    (stop, mut news): (Stop, News),
 ) {
     while !stop.is_requested() {
         let address = commands.config().console.address;
@@ -77,17 +78,15 @@ pub async fn serve<C: Commands>(
         };
         tokio::select! {
             () = serving => {}
-            () = another(address, &*commands) => {}
+            () = another(address, &*commands, &mut news) => {}
         }
     }
 }
 
 /// Waits until the configuration wants another address than `address`.
-async fn another(address: Option<SocketAddr>, commands: &impl Commands) {
-    let mut seconds = interval(Duration::from_secs(1));
-    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn another(address: Option<SocketAddr>, commands: &impl Commands, news: &mut News) {
     while commands.config().console.address == address {
-        seconds.tick().await;
+        news.heard().await;
     }
 }
 

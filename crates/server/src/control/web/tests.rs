@@ -9,6 +9,7 @@ use crate::config::spec::{Purpose, Spec};
 use crate::config::web::{ApiWrites, WebOptions};
 use crate::config::{Config, LuaState, Webserver};
 use crate::control::fixture::{Standing, webserver};
+use crate::control::news::Herald;
 use crate::pipeline::acl::{Netmask, Netmasks};
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::Rule;
@@ -21,6 +22,7 @@ pub(super) struct Server {
     standing: Arc<Standing>,
     address: SocketAddr,
     stopper: Stopper,
+    herald: Herald,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -33,19 +35,20 @@ pub(super) async fn start_with(config: Config) -> Server {
     let standing = Arc::new(Standing::with(config));
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let stopper = Stopper::default();
+    let (stopper, herald) = (Stopper::default(), Herald::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
     let commands = Arc::clone(&standing) as Arc<_>;
     let task = tokio::spawn(serve(
         (Some(listener), Listening::default()),
         metrics,
         commands,
-        stopper.watch(),
+        (stopper.watch(), herald.watch()),
     ));
     Server {
         standing,
         address,
         stopper,
+        herald,
         task,
     }
 }
@@ -415,39 +418,41 @@ async fn an_address_in_use_is_an_error_that_names_it() {
 #[tokio::test(start_paused = true)]
 async fn slow_clients_are_cut_off() {
     let server = start(webserver()).await;
+    let began = tokio::time::Instant::now();
     let mut slow = TcpStream::connect(server.address).await.unwrap();
     slow.write_all(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         .await
         .unwrap();
     let mut rest = Vec::new();
-    let began = tokio::time::Instant::now();
     let _ = slow.read_to_end(&mut rest).await;
     assert!(began.elapsed() >= LIFETIME, "{:?}", began.elapsed());
     server.stop().await;
 }
 
 /// A reload may move it, and take it away.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_server_follows_its_configuration() {
     let mut server = start(webserver()).await;
     assert!(server.ask(REQUEST).await.starts_with("HTTP/1.1 200 OK"));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // An address that other tests take no ports of.
+    let free = std::net::TcpListener::bind("127.0.0.77:0").unwrap();
     let (address, former) = (free.local_addr().unwrap(), server.address);
     drop(free);
     server.standing.config.store(Arc::new(config(Webserver {
         address,
         ..webserver()
     })));
-    // The clock jumps: the server looks once a second.
+    server.herald.tell();
     while TcpStream::connect(address).await.is_err() {
-        sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_millis(20)).await;
     }
     server.address = address;
     assert!(server.ask(REQUEST).await.starts_with("HTTP/1.1 200 OK"));
     assert!(TcpStream::connect(former).await.is_err());
     server.standing.config.store(Arc::default());
+    server.herald.tell();
     while TcpStream::connect(address).await.is_ok() {
-        sleep(Duration::from_secs(1)).await;
+        sleep(Duration::from_millis(20)).await;
     }
     server.stop().await;
 }

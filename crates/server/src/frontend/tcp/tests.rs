@@ -7,18 +7,22 @@ use crate::counters::Counter;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::scene::query;
 use crate::runtime::fixture::{
-    answering, backend, config, framed, read, response, server, shared, write,
+    PATIENCE, answering, backend, config, framed, jump, read, response, server, shared, until,
+    write,
 };
 use crate::runtime::memory::Memory;
 use crate::stop::Stopper;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wire::codes::qtype;
 
 mod hostile;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 struct Scene {
     frontend: Arc<Frontend>,
@@ -176,7 +180,7 @@ async fn a_half_closed_connection_gets_its_answers() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_client_is_closed_and_one_in_the_middle_of_a_query_too() {
-    let scene = start().await;
+    let scene = start_tuned(|tuning| tuning.receive_timeout = Duration::from_secs(2)).await;
     for bytes in [&[][..], &[0], &[0, 50, 1, 2, 3]] {
         let began = Instant::now();
         let mut client = scene.connect().await;
@@ -189,33 +193,58 @@ async fn a_silent_client_is_closed_and_one_in_the_middle_of_a_query_too() {
 }
 
 /// Slowloris: an octet now and then does not buy time.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_query_has_to_come_in_time_as_a_whole() {
-    let scene = start().await;
+    let scene = start_tuned(|tuning| tuning.receive_timeout = 10 * MINUTE).await;
     let mut client = scene.connect().await;
-    let began = Instant::now();
+    let connections = || scene.counters.figures().connections;
+    until("it is let in", || connections() == 1).await;
+    let timeouts = || scene.counters.client_timeouts.load(Relaxed);
+    let mut minutes = 0;
     for octet in framed(&asking("refused.example.", 1)) {
-        if client.write_all(&[octet]).await.is_err() {
+        if timeouts() > 0 || client.write_all(&[octet]).await.is_err() {
             break;
         }
-        sleep(Duration::from_millis(500)).await;
+        jump(MINUTE).await;
+        minutes += 1;
     }
     assert_eq!(read(&mut client).await, None);
-    assert!(began.elapsed() < Duration::from_secs(10));
-    assert_eq!(scene.counters.client_timeouts.load(Relaxed), 1);
+    assert!((9..20).contains(&minutes), "{minutes}");
+    assert_eq!(timeouts(), 1);
     scene.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_client_whose_answer_is_under_way_may_be_silent() {
-    let slow = backend(|mut stream| async move {
-        let query = read(&mut stream).await.unwrap();
-        sleep(Duration::from_secs(9)).await;
-        write(&mut stream, &response(&query, 0)).await;
+/// A backend that says when it has a query, and answers it when it is told to.
+async fn told() -> (SocketAddr, mpsc::Receiver<()>, Arc<Notify>) {
+    let (asked, seen) = mpsc::channel(1);
+    let go = Arc::new(Notify::new());
+    let waiting = Arc::clone(&go);
+    let address = backend(move |mut stream| {
+        let (asked, waiting) = (asked.clone(), Arc::clone(&waiting));
+        async move {
+            let query = read(&mut stream).await.unwrap();
+            asked.send(()).await.unwrap();
+            waiting.notified().await;
+            write(&mut stream, &response(&query, 0)).await;
+        }
     });
-    let scene = start_with(config(vec![server(slow.await)])).await;
+    (address.await, seen, go)
+}
+
+#[tokio::test]
+async fn a_client_whose_answer_is_under_way_may_be_silent() {
+    let (address, mut seen, go) = told().await;
+    let mut config = config(vec![ServerOptions {
+        tcp_receive_timeout: 30 * MINUTE,
+        ..server(address)
+    }]);
+    config.tuning.tcp.receive_timeout = 2 * MINUTE;
+    let scene = start_with(config).await;
     let mut client = scene.connect().await;
     write(&mut client, &asking("www.example.", 7)).await;
+    seen.recv().await.unwrap();
+    jump(9 * MINUTE).await;
+    go.notify_one();
     assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(7));
     scene.stop().await;
 }
@@ -238,21 +267,22 @@ async fn queries_per_connection_are_limited() {
     scene.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn connections_last_for_a_limited_time() {
-    let scene = start_tuned(|tuning| tuning.maximum_connection_duration = Duration::from_secs(5));
-    let scene = scene.await;
+    let scene = start_tuned(|tuning| {
+        tuning.maximum_connection_duration = 5 * MINUTE;
+        tuning.receive_timeout = 10 * MINUTE;
+    })
+    .await;
     let mut client = scene.connect().await;
-    let began = Instant::now();
-    for id in 0.. {
+    // At the beginning, and after one to four minutes.
+    for id in 0..5 {
         write(&mut client, &asking("refused.example.", id)).await;
-        if read(&mut client).await.is_none() {
-            break;
-        }
-        sleep(Duration::from_secs(1)).await;
+        assert!(read(&mut client).await.is_some(), "minute {id}");
+        jump(MINUTE).await;
     }
-    let elapsed = began.elapsed();
-    assert!((Duration::from_secs(5)..Duration::from_secs(8)).contains(&elapsed));
+    assert_eq!(read(&mut client).await, None);
+    drop(client);
     scene.stop().await;
 }
 
@@ -270,9 +300,11 @@ async fn connections_per_client_are_limited() {
 }
 
 /// A client that does not read is cut off: what waits for it is bounded by places and by time.
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_does_not_read_is_cut_off() {
-    let scene = start_with(config(vec![server(answering(65_535).await)])).await;
+    let mut config = config(vec![server(answering(65_535).await)]);
+    config.tuning.tcp.send_timeout = Duration::from_millis(500);
+    let scene = start_with(config).await;
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4_096).unwrap();
     let mut client = socket.connect(scene.address).await.unwrap();
@@ -287,9 +319,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
         }
     }
     let counters = Arc::clone(&scene.counters);
-    while counters.figures().connections > 0 {
-        sleep(Duration::from_secs(1)).await;
-    }
+    until("it is cut off", || counters.figures().connections == 0).await;
     assert_eq!(counters.figures().died_sending_response, 1);
     scene.stop().await;
 }
@@ -326,12 +356,7 @@ async fn answers_come_as_they_are_ready() {
         }
         write(&mut stream, &response(&query, 0)).await;
     });
-    // The client goes away with a query under way: the connection ends with the wait.
-    let server = ServerOptions {
-        tcp_receive_timeout: Duration::from_millis(100),
-        ..server(slow_and_fast.await)
-    };
-    let scene = start_with(config(vec![server])).await;
+    let scene = start_with(config(vec![server(slow_and_fast.await)])).await;
     let mut client = scene.connect().await;
     for (name, id) in [
         ("slow.example.", 1),
@@ -346,7 +371,9 @@ async fn answers_come_as_they_are_ready() {
     }
     ids.sort_unstable();
     assert_eq!(ids, [2, 3]);
+    // The client goes away with a query under way: the connection ends with the wait.
     drop(client);
+    jump(PATIENCE).await;
     scene.stop().await;
 }
 
@@ -383,19 +410,8 @@ async fn a_backend_that_cannot_be_asked_closes_the_connection() {
 
 #[tokio::test]
 async fn a_stop_closes_idle_connections_and_finishes_queries() {
-    let (asked, mut seen) = tokio::sync::mpsc::channel(1);
-    let go = Arc::new(tokio::sync::Notify::new());
-    let waiting = Arc::clone(&go);
-    let slow = backend(move |mut stream| {
-        let (asked, waiting) = (asked.clone(), Arc::clone(&waiting));
-        async move {
-            let query = read(&mut stream).await.unwrap();
-            asked.send(()).await.unwrap();
-            waiting.notified().await;
-            write(&mut stream, &response(&query, 0)).await;
-        }
-    });
-    let scene = start_with(config(vec![server(slow.await)])).await;
+    let (address, mut seen, go) = told().await;
+    let scene = start_with(config(vec![server(address)])).await;
     let mut idle = scene.connect().await;
     let mut busy = scene.connect().await;
     write(&mut busy, &asking("www.example.", 5)).await;

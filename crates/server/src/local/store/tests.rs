@@ -150,6 +150,7 @@ fn facts_are_kept() {
     assert_eq!(kept.facts(), Facts::default());
     let facts = Facts {
         refreshed: 1_800_000_000,
+        expires: Some(1_800_000_900),
         stamps: Vec::new(),
     };
     kept.write_facts(&facts).unwrap();
@@ -208,6 +209,7 @@ fn without_facts_the_zone_was_confirmed_when_its_snapshot_was_written() {
     assert_eq!(kept.refreshed(), 1_700_000_000);
     let facts = Facts {
         refreshed: 1_600_000_000,
+        expires: None,
         stamps: Vec::new(),
     };
     kept.write_facts(&facts).unwrap();

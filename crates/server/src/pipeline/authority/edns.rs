@@ -6,13 +6,15 @@
 
 use super::{Authority, Reply};
 use crate::config::Config;
+use crate::config::pools::PoolId;
 use crate::local::Local;
-use crate::pipeline::query::Query;
+use crate::pipeline::query::{Arrival, Query};
 use crate::pipeline::{Env, respond};
-use wire::answer::{OPT_LENGTH, OptFields, append_opt};
-use wire::codes::{edns_option, qtype, rcode};
+use std::net::IpAddr;
+use wire::answer::{OPT_LENGTH, OptFields, append_opt, header_only};
+use wire::codes::{edns_option, opcode, qtype, rcode};
 use wire::cookie::{CLIENT_COOKIE_LENGTH, Cookie, SERVER_COOKIE_LENGTH};
-use wire::message::{EdnsOption, EdnsParts};
+use wire::message::{EdnsOption, EdnsParts, Header, edns_without_question};
 
 /// Octets of a whole cookie.
 const COOKIE_LENGTH: usize = CLIENT_COOKIE_LENGTH + SERVER_COOKIE_LENGTH;
@@ -83,10 +85,7 @@ impl Wishes {
             return;
         };
         let (server, is_known) = cookies.answer(&cookie, query.client.ip(), env.now);
-        let mut whole = [0; COOKIE_LENGTH];
-        whole[..CLIENT_COOKIE_LENGTH].copy_from_slice(&cookie.client);
-        whole[CLIENT_COOKIE_LENGTH..].copy_from_slice(&server);
-        self.cookie = Some(whole);
+        self.cookie = Some(whole(&cookie, &server));
         self.is_known = is_known;
     }
 
@@ -113,6 +112,58 @@ impl Wishes {
             + length(self.cookie.is_some(), COOKIE_LENGTH)
             + length(self.expire.is_some(), 4)
     }
+}
+
+/// The client's cookie and the server's.
+fn whole(cookie: &Cookie, server: &[u8; SERVER_COOKIE_LENGTH]) -> [u8; COOKIE_LENGTH] {
+    let mut whole = [0; COOKIE_LENGTH];
+    whole[..CLIENT_COOKIE_LENGTH].copy_from_slice(&cookie.client);
+    whole[CLIENT_COOKIE_LENGTH..].copy_from_slice(server);
+    whole
+}
+
+/// Answers a query without a question that asks for a cookie alone (RFC 7873 §5.4); the answer's length. `None`: it asks for
+/// nothing, or no zone is served here.
+#[cold]
+pub fn answer_without_question(
+    arrival: &mut Arrival<'_>,
+    client: IpAddr,
+    env: &Env<'_>,
+) -> Option<usize> {
+    let (authority, tuning) = (&env.config.authority, &env.config.tuning);
+    let cookies = authority.cookies.as_ref()?;
+    let message = &mut arrival.message[..];
+    let asked = &message[..arrival.length];
+    let is_served = !env.config.local.is_empty() && authority.pools.has(PoolId::DEFAULT);
+    let is_query = Header::read(asked)?.opcode() == opcode::QUERY;
+    if !is_served || !is_query || !tuning.edns_in_self_generated {
+        return None;
+    }
+    let edns = edns_without_question(asked).filter(|edns| edns.version == 0)?;
+    let mut options = edns.options(asked);
+    let option = options.find(|option| option.code == edns_option::COOKIE)?;
+    cookies.seen.count(env.shard.lane);
+    let Some(cookie) = Cookie::parse(option.value) else {
+        return Some(header_only(message, rcode::FORMERR as u8));
+    };
+    let has_server_cookie = option.value.len() > CLIENT_COOKIE_LENGTH;
+    let (server, is_known) = cookies.answer(&cookie, client, env.now);
+    // A client cookie alone is answered with NOERROR, a server cookie that is no good with BADCOOKIE.
+    let code = match has_server_cookie && !is_known {
+        true => rcode::BADCOOKIE,
+        false => rcode::NOERROR,
+    };
+    let fields = OptFields {
+        payload_size: tuning.payload_size_self_generated,
+        extended_rcode: (code >> 4) as u8,
+        dnssec_ok: edns.dnssec_ok,
+    };
+    let option = EdnsOption {
+        code: edns_option::COOKIE,
+        value: &whole(&cookie, &server),
+    };
+    let length = header_only(message, (code & 15) as u8);
+    Some(append_opt(message, length, fields, &[option]))
 }
 
 /// Puts the OPT record behind an answer; its new length. A query without EDNS gets none (RFC 6891 §7).

@@ -7,8 +7,8 @@
 //! is not limited; one with cookies but no good one gets a good one (BADCOOKIE) in place of the TC answer, so that it
 //! need not go to TCP. TCP itself is not limited.
 //!
-//! For answers from zones, and the refusals of those who serve zones: answers of rules and backends have the limits that
-//! their rules say (`MaxQPSIPRule`), as in dnsdist.
+//! For answers from zones, those that the runtime makes included, and the refusals of those who serve zones: answers of rules
+//! and backends have the limits that their rules say (`MaxQPSIPRule`), as in dnsdist.
 
 use super::Reply;
 use crate::clock::Now;
@@ -63,7 +63,7 @@ pub struct Counts {
 
 /// What becomes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub enum Fate {
     Sent,
     Dropped,
     /// A short answer goes in its place.
@@ -115,6 +115,31 @@ impl ResponseRateLimit {
         if is_free || self.allows(client, reply.kind(query), env) {
             return Fate::Sent;
         }
+        self.above(env)
+    }
+
+    /// Judges an answer over UDP that was made beside the packet path, and counts it: what answers with this code a query for
+    /// this type, of the zone with this number.
+    pub fn judge_beside(
+        &self,
+        client: IpAddr,
+        (zone, qtype, code): (Option<usize>, u16, u16),
+        env: &mut Env<'_>,
+    ) -> Fate {
+        let kind = Kind {
+            zone: zone.map(|zone| zone as u32),
+            origin: 0,
+            qtype: if code == rcode::NOERROR { qtype } else { 0 },
+            rcode: code,
+        };
+        match self.allowed.contains(client) || self.allows(client, kind, env) {
+            true => Fate::Sent,
+            false => self.above(env),
+        }
+    }
+
+    /// What becomes of an answer above the limit.
+    fn above(&self, env: &mut Env<'_>) -> Fate {
         let lane = env.shard.lane;
         if self.options.dry_run {
             self.counts.would_have.count(lane);
@@ -164,7 +189,9 @@ impl Reply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::scene::Scene;
     use proptest::prelude::*;
+    use wire::codes::qtype;
 
     const OPTIONS: LimitOptions = LimitOptions {
         rate: 5,
@@ -220,6 +247,26 @@ mod tests {
             limit.is_within(client, kind, Now(1))
         });
         assert_eq!(sent.count(), 12);
+    }
+
+    #[test]
+    fn what_the_runtime_answers_has_limits_too() {
+        let limit = limit(OPTIONS);
+        let mut scene = Scene::default();
+        let mut sent = |client: &str, zone: usize, code: u16| {
+            let client: IpAddr = client.parse().unwrap();
+            let mut judge = || {
+                let kind = (Some(zone), qtype::IXFR, code);
+                scene.with_env(|env| limit.judge_beside(client, kind, env))
+            };
+            (0..9).filter(|_| judge() == Fate::Sent).count()
+        };
+        assert_eq!(sent("192.0.2.1", 0, rcode::NOERROR), 5);
+        assert_eq!(sent("192.0.2.1", 0, rcode::NOERROR), 0);
+        assert_eq!(sent("192.0.2.1", 1, rcode::NOERROR), 5);
+        assert_eq!(sent("192.0.2.1", 0, rcode::NOTAUTH), 5);
+        assert_eq!(sent("192.0.3.1", 0, rcode::NOTAUTH), 5);
+        assert_eq!(limit.counts.slipped.sum(), 4 + 9 + 4 + 4 + 4);
     }
 
     #[test]

@@ -297,13 +297,8 @@ impl Statistics {
         let Some(cells) = self.cells(zone, shard) else {
             return;
         };
+        let operation = tally_beside(cells, beside, shard);
         let count = |cell: usize, number: u64| shard.bump(&cells[cell], number);
-        let operation = operation(beside.third_octet, beside.kind);
-        count(PROTOCOL + protocol(beside.way, beside.client), 1);
-        count(OPERATION + operation, 1);
-        count(REQUEST_BYTES + operation.min(2), beside.request_octets);
-        count(EDNS_PRESENCE, beside.has_edns.into());
-        count(FLAG_PRESENCE, beside.dnssec_ok.into());
         let response = match operation {
             0 => 0,
             3 | 4 => 1,
@@ -319,6 +314,25 @@ impl Statistics {
         count(RESPONSE_CODE + code, 1);
         count(EDNS_PRESENCE + 1, beside.has_edns.into());
     }
+
+    /// Counts what would have been answered beside the packet path, and gets no answer.
+    pub fn count_unanswered(&self, zone: Option<usize>, beside: &Beside, shard: &Shard) {
+        if let Some(cells) = self.cells(zone, shard) {
+            tally_beside(cells, beside, shard);
+        }
+    }
+}
+
+/// Counts what was asked; its operation.
+fn tally_beside(cells: &[AtomicU64; CELLS], beside: &Beside, shard: &Shard) -> usize {
+    let count = |cell: usize, number: u64| shard.bump(&cells[cell], number);
+    let operation = operation(beside.third_octet, beside.kind);
+    count(PROTOCOL + protocol(beside.way, beside.client), 1);
+    count(OPERATION + operation, 1);
+    count(REQUEST_BYTES + operation.min(2), beside.request_octets);
+    count(EDNS_PRESENCE, beside.has_edns.into());
+    count(FLAG_PRESENCE, beside.dnssec_ok.into());
+    operation
 }
 
 /// A message that was answered beside the packet path: a transfer, NOTIFY, what was signed and is refused.

@@ -162,6 +162,40 @@ fn transfers_and_notify_of_what_is_not_served_are_not_authoritative() {
     assert_eq!(of_opcode(opcode::UPDATE), 0xa904);
 }
 
+/// RFC 8945 §5.1: whoever can verify a signature says that it stands in a wrong place.
+#[test]
+fn what_has_a_signature_is_handed_over_wherever_that_stands() {
+    let mut scene = scene(ZONE);
+    let signature: &[u8] = &[0, 0, 250, 0, 255, 0, 0, 0, 0, 0, 0];
+    let address: &[u8] = &[0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 192, 0, 2, 1];
+    // Where a header counts answers, authority and additional records.
+    let (answers, authority, additional) = (7, 9, 11);
+    for name in ["www.example.com.", "www.example.org."] {
+        for (place, records) in [
+            (additional, vec![signature]),
+            (additional, vec![address, signature]),
+            (additional, vec![signature, address]),
+            (authority, vec![signature]),
+            (answers, vec![signature]),
+        ] {
+            let mut message = query(name, qtype::A);
+            message[place] = records.len() as u8;
+            message.extend(records.concat());
+            let reply = scene.ask(&message);
+            assert_eq!(
+                reply,
+                Reply::HandOver(HandOverReason::Zone),
+                "{name} {place} {}",
+                records.len()
+            );
+        }
+    }
+    let mut unsigned = query("www.example.com.", qtype::A);
+    unsigned[additional] = 1;
+    unsigned.extend(address);
+    assert_eq!(shape(&answered(&mut scene, &unsigned)), (0x8500, [1, 0, 0]));
+}
+
 #[test]
 fn a_zone_that_is_not_loaded_is_servfail() {
     let mut scene = scene("nonsense");
@@ -273,6 +307,38 @@ fn f11_a_cookie_is_answered_with_one_that_is_good() {
     scene.change(|config| config.authority.cookies = None);
     let asked = with_options("www.example.com.", qtype::A, &[(edns_option::COOKIE, b"0")]);
     assert_eq!(options(&answered(&mut scene, &asked)), []);
+}
+
+/// RFC 7873 §5.4.
+#[test]
+fn f11_a_query_without_a_question_is_answered_with_a_cookie() {
+    let mut scene = named(ZONE);
+    let asked = |cookie: &[u8]| {
+        let length = cookie.len() as u8;
+        let mut message = vec![0x12, 0x34, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        message.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 4 + length]);
+        message.extend([0, edns_option::COOKIE as u8, 0, length]);
+        message.extend(cookie);
+        message
+    };
+    let answer = answered(&mut scene, &asked(b"01234567"));
+    assert_eq!(answer[..6], [0x12, 0x34, 0x81, 0, 0, 0]);
+    assert_eq!(shape(&answer), (0x8100, [0, 0, 1]));
+    let first = options(&answer);
+    assert_eq!((first.len(), first[0].1.len()), (1, 24));
+    let again = answered(&mut scene, &asked(&first[0].1));
+    assert_eq!(shape(&again), (0x8100, [0, 0, 1]));
+    assert_eq!(options(&again), first, "it is fresh");
+    let mut forged = first[0].1.clone();
+    forged[23] ^= 1;
+    let answer = answered(&mut scene, &asked(&forged));
+    assert_eq!(parse_response(&answer).unwrap().rcode, rcode::BADCOOKIE);
+    assert_eq!(options(&answer), first);
+    let answer = answered(&mut scene, &asked(b"0123"));
+    assert_eq!(shape(&answer), (0x8101, [0; 3]), "FORMERR");
+    scene.change(|config| config.authority.cookies = None);
+    let answer = answered(&mut scene, &asked(b"01234567"));
+    assert_eq!(shape(&answer), (0x8104, [0; 3]), "NOTIMP");
 }
 
 #[test]

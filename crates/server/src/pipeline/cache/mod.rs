@@ -43,6 +43,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use table::{Place, Table};
+use wire::edit::shuffle_addresses;
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, QueryParts, ResponseParts};
 use wire::ttl::{self, TtlError};
 
@@ -470,7 +471,12 @@ fn hit<'c>(
         false => config.tuning.stale_cache_entries_ttl,
     };
     let length = match cache.serve(query, foreseen, env.now, stale, env.shard.lane) {
-        Some(Served::Answer(length)) => length,
+        Some(Served::Answer(length)) => {
+            if cache.options.shuffle {
+                shuffle(query, length, env);
+            }
+            length
+        }
         Some(Served::TooLong) if query.limit > query.message.len() => {
             // The client takes more than this buffer holds: one with more room asks the cache again.
             let reason = HandOverReason::Oversized;
@@ -482,6 +488,16 @@ fn hit<'c>(
     env.shard.count(Counter::CacheHits);
     cache.counts.hits.count(env.shard.lane);
     Some(respond::give(&config.chains.cache_hit, query, length, env))
+}
+
+/// newPacketCache's `shuffle`.
+#[cold]
+#[inline(never)]
+fn shuffle(query: &mut Query<'_>, length: usize, env: &mut Env<'_>) {
+    let question_end = query.parts.question_end;
+    shuffle_addresses(&mut query.message[..length], question_end, |bound| {
+        env.random.below(bound)
+    });
 }
 
 impl fmt::Debug for PacketCache {

@@ -10,7 +10,7 @@ use crate::pipeline::rules::actions::answer::RCodeAction;
 use crate::pipeline::rules::selectors::message::QTypeRule;
 use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
 use proptest::prelude::*;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -111,6 +111,36 @@ fn a_hit_has_the_clients_id_case_and_flags_and_aged_ttls() {
     );
     assert_eq!(scene.counted(Counter::FrontendNoerror), 1);
     assert_eq!(scene.counted(Counter::SelfAnswered), 0);
+}
+
+#[test]
+fn addresses_are_shuffled_where_that_is_wanted() {
+    for wanted in [false, true] {
+        let (mut scene, cache) = scene(|options| options.shuffle = wanted);
+        let asked = query("www.example.", qtype::A);
+        let mut response = answer_to(&asked, 0, &[300; 4]);
+        let length = response.len();
+        for number in 1..=4 {
+            response[length - 1 - 16 * (4 - number)] = number as u8;
+        }
+        assert!(keep(&cache, &scene, &asked, &response));
+        let orders: BTreeSet<_> = (0..100)
+            .map(|_| {
+                let answer = hit(&mut scene, &asked).unwrap();
+                let addresses = answer[asked.len()..].chunks(16).map(|record| record[15]);
+                let order: Vec<u8> = addresses.collect();
+                assert_eq!(
+                    order.iter().map(|number| u32::from(*number)).sum::<u32>(),
+                    10
+                );
+                order
+            })
+            .collect();
+        match wanted {
+            false => assert_eq!(orders, BTreeSet::from([vec![1, 2, 3, 4]])),
+            true => assert!(orders.len() > 10, "of 24: {}", orders.len()),
+        }
+    }
 }
 
 /// As dnsdist 1.7.3 was seen to do, asked in all these ways.

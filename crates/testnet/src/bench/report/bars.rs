@@ -9,6 +9,9 @@ const BAR: f64 = 16.0;
 const STEP: f64 = 26.0;
 /// Pixels for the number behind the longest bar.
 const NUMBER: f64 = 190.0;
+/// Pixels of the legend above, and of the axis below.
+const LEGEND: f64 = LINE + 8.0;
+const AXIS: f64 = 52.0;
 
 /// A bar.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +33,30 @@ pub(super) struct Group {
     pub bars: Vec<Bar>,
 }
 
+/// Pixels that a chart is high at most: it fits a sheet of paper in letters that can be read.
+const HEIGHT_MAX: f64 = 600.0;
+
+/// Groups in as many charts as it takes for none to be too high.
+pub(super) fn sheets(groups: Vec<Group>) -> Vec<Vec<Group>> {
+    let mut sheets: Vec<Vec<Group>> = Vec::new();
+    let mut used = f64::INFINITY;
+    for group in groups {
+        let height = height_of(&group);
+        if used + height > HEIGHT_MAX - LEGEND - AXIS {
+            sheets.push(Vec::new());
+            used = 0.0;
+        }
+        used += height;
+        sheets.last_mut().expect("just pushed one").push(group);
+    }
+    sheets
+}
+
+/// Pixels of a headline and the bars under it.
+fn height_of(group: &Group) -> f64 {
+    LINE + 12.0 + group.bars.len() as f64 * STEP
+}
+
 /// Draws groups over one axis. `unit` is written at it; `kinds` says what styles mean; at `line` a line goes down all of it.
 pub(super) fn chart(
     groups: &[Group],
@@ -41,9 +68,8 @@ pub(super) fn chart(
     let bars = || groups.iter().flat_map(|group| &group.bars);
     let left = bars().map(|bar| text_width(&bar.name)).fold(60.0, f64::max) + 20.0;
     let right = WIDTH - NUMBER;
-    let count = bars().count() as f64;
-    let legend = if kinds.is_empty() { 0.0 } else { LINE + 8.0 };
-    let height = legend + count * STEP + groups.len() as f64 * (LINE + 12.0) + 52.0;
+    let legend = if kinds.is_empty() { 0.0 } else { LEGEND };
+    let height = legend + groups.iter().map(height_of).sum::<f64>() + AXIS;
     let values = bars().flat_map(|bar| bar.all.iter().copied().chain([bar.value]));
     let axis = Axis::over(Scale::Linear, values.chain(line));
     let place = |value: f64| left + axis.place(value) * (right - left);
@@ -108,6 +134,28 @@ fn draw_bar(svg: &mut Svg, bar: &Bar, (left, y): (f64, f64), place: impl Fn(f64)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_chart_of_bars_is_higher_than_a_sheet() {
+        let bar = Bar {
+            name: "server".to_owned(),
+            style: Style(0),
+            value: 1.0,
+            all: Vec::new(),
+            text: String::new(),
+        };
+        let group = |count: usize| Group {
+            title: count.to_string(),
+            bars: vec![bar.clone(); count],
+        };
+        let sheets = sheets([10, 4, 4, 6, 30, 6].map(group).to_vec());
+        let counts: Vec<Vec<usize>> = sheets
+            .iter()
+            .map(|sheet| sheet.iter().map(|group| group.bars.len()).collect())
+            .collect();
+        // One that is too high by itself is alone.
+        assert_eq!(counts, [vec![10, 4], vec![4, 6], vec![30], vec![6]]);
+    }
 
     #[test]
     fn a_bar_has_its_name_its_number_and_a_mark_for_each_measurement() {

@@ -24,8 +24,8 @@ pub(super) fn part(all: &[Measured]) -> Part {
     Part {
         title: "Latency".to_owned(),
         text: "From the time at which a query was meant to be sent, so that a stall is not hidden, to its right answer. Each \
-               contender at parts of its own R99, 110 % the highest; rings: idle (200 queries a second) and 10 %. Idle cores \
-               sleep, and waking them takes longer than an answer."
+               contender at parts of its own R99, 110 % the highest; rings: idle (200 queries a second) and 10 %, medians of \
+               all repeats, the rest of one. Idle cores sleep, and waking them takes longer than an answer."
             .to_owned(),
         charts: charts.collect(),
         tables: measured().map(|measured| table(*measured)).collect(),
@@ -82,16 +82,17 @@ fn points(record: &Record) -> &[Value] {
 fn panel(measured: Measured, title: &str, quantile: &str) -> Panel {
     let contenders = measured.contenders(Measure::Latency);
     let curves = contenders.iter().filter_map(|(contender, records)| {
-        let points = points(middle(records)?);
-        let place = |point: &Value| {
-            let latency = point[quantile].as_f64()? / 1e3;
-            Some((point["rate"].as_f64()?, latency)).filter(|_| latency > 0.0)
+        let loads = loads(records);
+        let place = |load: &&str| {
+            let latency = of_all(records, load, quantile) / 1e3;
+            (latency > 0.0).then(|| (of_all(records, load, "rate"), latency))
         };
-        Some(Curve {
+        let curve = Curve {
             name: contender.name.clone(),
-            points: points.iter().filter_map(place).collect(),
-            rings: points.iter().take(2).filter_map(place).collect(),
-        })
+            points: loads.iter().filter_map(place).collect(),
+            rings: loads.iter().take(2).filter_map(place).collect(),
+        };
+        (!curve.points.is_empty()).then_some(curve)
     });
     Panel {
         title: title.to_owned(),
@@ -99,6 +100,22 @@ fn panel(measured: Measured, title: &str, quantile: &str) -> Panel {
         up: ("microseconds".to_owned(), Scale::Logarithmic),
         curves: curves.collect(),
     }
+}
+
+/// The loads of a curve, which only one of the repeats may have gone through to its end.
+fn loads<'r>(records: &[&'r Record]) -> Vec<&'r str> {
+    let longest = records.iter().map(|record| points(record));
+    let longest = longest.max_by_key(|points| points.len()).unwrap_or(&[]);
+    let words = longest.iter().map(|point| point["load"].as_str());
+    words.flatten().collect()
+}
+
+/// The median of a number at a load, over the repeats that have it.
+fn of_all(records: &[&Record], load: &str, name: &str) -> f64 {
+    let all = records.iter().flat_map(|record| points(record));
+    let at_load = all.filter(|point| point["load"] == load);
+    let numbers: Vec<f64> = at_load.filter_map(|point| point[name].as_f64()).collect();
+    median(&numbers)
 }
 
 /// Idle and at 10 %, in numbers.
@@ -147,6 +164,30 @@ mod tests {
     use super::*;
     use crate::bench::plan::Library;
     use crate::bench::report::tests::{record, results};
+
+    #[test]
+    fn a_curve_is_of_one_repeat_and_its_figures_of_all() {
+        let point = |load: &str, p50: u32| serde_json::json!({"load": load, "p50": p50});
+        let latency = |points: &[Value]| {
+            let mut record = record("a", 1, 0.0);
+            record.details = serde_json::json!({ "points": points });
+            record
+        };
+        let records = [
+            latency(&[point("idle", 9_000), point("10 %", 4_000)]),
+            latency(&[
+                point("idle", 7_000),
+                point("10 %", 5_000),
+                point("90 %", 8_000),
+            ]),
+            latency(&[point("idle", 8_000), point("10 %", 6_000)]),
+        ];
+        let records: Vec<&Record> = records.iter().collect();
+        assert_eq!(loads(&records), ["idle", "10 %", "90 %"]);
+        let medians = loads(&records).into_iter();
+        let medians: Vec<f64> = medians.map(|load| of_all(&records, load, "p50")).collect();
+        assert_eq!(medians, [8_000.0, 5_000.0, 8_000.0]);
+    }
 
     #[test]
     fn the_doors_are_compared_by_their_medians_at_a_tenth() {

@@ -1,7 +1,9 @@
 //! Chart (c): R99 by server and path.
 
-use super::bars::{Bar, Group, chart};
-use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, style_of};
+use super::bars::{Bar, Group, chart, sheets};
+use super::{
+    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, numbered, style_of,
+};
 use crate::bench::plan::Measure;
 use crate::bench::record::Record;
 
@@ -11,22 +13,23 @@ pub(super) fn part(all: &[Measured]) -> Part {
         return Part::default();
     };
     let title = "R99 by server and path".to_owned();
-    let svg = chart(&groups, "queries/s", &[XDP, SOCKETS, LIMIT], None, &title);
     let records: Vec<&Record> = all
         .iter()
         .flat_map(|measured| measured.records(Measure::R99))
         .collect();
+    let conditions = conditions_of(first.machine(), &records);
+    let sheet = |(number, groups): (usize, Vec<Group>)| Chart {
+        name: numbered("limits", number),
+        title: title.clone(),
+        svg: chart(&groups, "queries/s", &[XDP, SOCKETS, LIMIT], None, &title),
+        conditions: conditions.clone(),
+    };
     Part {
         title: "What servers keep up with".to_owned(),
         text: "R99: the highest offered rate of which 99 % was answered right. The bar is the median, each mark one search. \
                \"≥\": the generator, not the server, was the limit in most searches."
             .to_owned(),
-        charts: vec![Chart {
-            name: "limits".to_owned(),
-            title,
-            svg,
-            conditions: conditions_of(first.machine(), &records),
-        }],
+        charts: sheets(groups).into_iter().enumerate().map(sheet).collect(),
         ..Part::default()
     }
 }

@@ -221,6 +221,14 @@ fn style_of(contender: &Contender) -> Style {
     }
 }
 
+/// The name of a chart's file where it takes several: `limits`, `limits-2`.
+fn numbered(name: &str, number: usize) -> String {
+    match number {
+        0 => name.to_owned(),
+        number => format!("{name}-{}", number + 1),
+    }
+}
+
 const XDP: (Style, &str) = (Style(0), "AF_XDP");
 const SOCKETS: (Style, &str) = (Style(1), "kernel sockets");
 const LIMIT: (Style, &str) = (Style(2), "yardstick");
@@ -288,6 +296,7 @@ pub(super) mod tests {
             search_seconds: 5,
             seconds: 10,
             scale: 1.0,
+            whole: Default::default(),
             records,
             missing: vec![Missing {
                 scenario: "refused".to_owned(),
@@ -340,6 +349,8 @@ pub(super) mod tests {
             assert!(markdown.contains(&format!("](charts/{theme}")), "{theme}");
         }
         assert_eq!(page.matches("<svg").count(), report.charts().count());
+        let names: BTreeSet<&str> = report.charts().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), report.charts().count(), "a file for each");
         assert!(
             !page.contains("http://")
                 || page.matches("http://").count() == page.matches("<svg").count()

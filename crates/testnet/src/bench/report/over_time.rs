@@ -2,12 +2,15 @@
 
 use super::axis::Scale;
 use super::curves::{Curve, Panel, chart};
-use super::{Measured, Part, middle};
+use super::{Chart, Measured, Part, middle, numbered};
 use crate::bench::course::Course;
 use crate::bench::plan::Measure;
 
+/// Panels of a chart: two contenders fit a sheet of paper in letters that can be read.
+const PANELS_MAX: usize = 4;
+
 pub(super) fn part(all: &[Measured]) -> Part {
-    let charts = all.iter().filter_map(|measured| {
+    let charts = all.iter().flat_map(|measured| {
         let panels: Vec<Panel> = measured
             .contenders(Measure::OverTime)
             .iter()
@@ -15,10 +18,16 @@ pub(super) fn part(all: &[Measured]) -> Part {
             .flat_map(|(contender, record)| panels(&contender.name, &record.course))
             .collect();
         let title = format!("{}: a rate that rises steadily", measured.scenario.title);
-        (!panels.is_empty()).then(|| {
-            let svg = chart(&panels, 2, &title);
-            measured.chart(Measure::OverTime, title.clone(), svg)
-        })
+        let sheet = |(number, panels): (usize, &[Panel])| {
+            let svg = chart(panels, 2, &title);
+            let chart = measured.chart(Measure::OverTime, title.clone(), svg);
+            Chart {
+                name: numbered(&chart.name, number),
+                ..chart
+            }
+        };
+        let sheets = panels.chunks(PANELS_MAX).enumerate().map(sheet);
+        sheets.collect::<Vec<Chart>>()
     });
     Part {
         title: "Answers and CPU time over time".to_owned(),

@@ -17,7 +17,8 @@ th, td { border: 1px solid #bbb; padding: 3px 6px; text-align: left; vertical-al
 tr { break-inside: avoid }
 @page { size: A4 landscape; margin: 10mm }
 @media print { body { max-width: none; padding: 0; font-size: 12px } h2, h3, h2 + p { break-after: avoid } h2 { margin-top: 20px }
-p { margin: 6px 0 } figure svg { max-height: 125mm } figcaption { font-size: 10px } table { font-size: 10px } }
+p { margin: 6px 0 } figure svg { max-height: 140mm } figcaption { font-size: 10px }
+.wide { overflow: visible } table { font-size: 9px } th, td { padding: 2px 3px } }
 ";
 
 impl Report {
@@ -134,6 +135,12 @@ mod tests {
             columns: vec!["name", "number"],
             rows: vec![vec!["a | b".to_owned(), "<5".to_owned()]],
         }
+    }
+
+    #[test]
+    fn paper_has_no_scroll_bars() {
+        let (_, print) = LOOKS.split_once("@media print").unwrap();
+        assert!(print.contains(".wide { overflow: visible }"), "{print}");
     }
 
     #[test]

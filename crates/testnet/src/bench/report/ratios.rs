@@ -1,7 +1,9 @@
 //! Chart (f): how near contenders come to the yardsticks.
 
-use super::bars::{Bar, Group, chart};
-use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, style_of};
+use super::bars::{Bar, Group, chart, sheets};
+use super::{
+    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, numbered, style_of,
+};
 use crate::bench::plan::Measure;
 use crate::bench::record::Record;
 
@@ -30,17 +32,19 @@ pub(super) fn part(all: &[Measured]) -> Part {
     };
     let title = "Ratios to the yardsticks".to_owned();
     let unit = "% of the yardstick";
+    let conditions = conditions_of(first.machine(), &records.concat());
+    let sheet = |(number, groups): (usize, Vec<Group>)| Chart {
+        name: numbered("ratios", number),
+        title: title.clone(),
+        svg: chart(&groups, unit, &[XDP, SOCKETS, LIMIT], Some(100.0), &title),
+        conditions: conditions.clone(),
+    };
     Part {
         title: title.clone(),
         text:
             "Medians as parts of the yardstick's median; the yardstick is named in each headline."
                 .to_owned(),
-        charts: vec![Chart {
-            name: "ratios".to_owned(),
-            svg: chart(&groups, unit, &[XDP, SOCKETS, LIMIT], Some(100.0), &title),
-            title,
-            conditions: conditions_of(first.machine(), &records.concat()),
-        }],
+        charts: sheets(groups).into_iter().enumerate().map(sheet).collect(),
         ..Part::default()
     }
 }

@@ -98,7 +98,7 @@ fn bench(
         let length = length.ok_or_else(|| wrong("the suffix is too long"))?;
         let mut outgrown = Vec::new();
         let mut arrival = arrival(&mut message, length, &mut outgrown);
-        let Ok(parts) = Query::parse(&mut arrival, &env) else {
+        let Ok(parts) = Query::parse(&mut arrival, None, &env) else {
             break;
         };
         let mut query = Query::new(&mut arrival, parts);

@@ -1,7 +1,7 @@
 //! ComboAddress.
 
 use super::super::{define, wrong};
-use super::object;
+use super::{ipcipher, object};
 use crate::config::addresses;
 use ipnet::IpNet;
 use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value};
@@ -10,6 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newCA", |_, address: AnyAddress| {
         Ok(ComboAddress(address.0))
+    })?;
+    define(lua, "makeIPCipherKey", |lua, password: LuaString| {
+        let key = ipcipher::key_of(&password.as_bytes());
+        lua.create_string(key.unwrap_or_default())
     })?;
     define(
         lua,
@@ -53,6 +57,23 @@ impl FromLua for AnyAddress {
 }
 
 impl ComboAddress {
+    /// What `change` makes of the address, with the key that a function was given.
+    fn with_key(
+        self,
+        key: &LuaString,
+        change: fn(IpAddr, &ipcipher::Key) -> IpAddr,
+    ) -> mlua::Result<ComboAddress> {
+        let octets = key.as_bytes();
+        let key = ipcipher::Key::try_from(&octets[..]).map_err(|_| {
+            wrong(format!(
+                "a key of 16 octets expected, as makeIPCipherKey makes it, got {}",
+                octets.len()
+            ))
+        })?;
+        let address = change(self.0.ip(), &key);
+        Ok(ComboAddress(SocketAddr::new(address, self.0.port())))
+    }
+
     /// Without the port.
     fn text(self) -> String {
         self.0.ip().to_string()
@@ -83,6 +104,12 @@ impl UserData for ComboAddress {
                 address.0.ip().to_canonical(),
                 address.0.port(),
             )))
+        });
+        methods.add_method("ipencrypt", |_, address, key: LuaString| {
+            address.with_key(&key, ipcipher::encrypted)
+        });
+        methods.add_method("ipdecrypt", |_, address, key: LuaString| {
+            address.with_key(&key, ipcipher::decrypted)
         });
         methods.add_method_mut("truncate", |_, address, bits: u8| {
             *address = address.truncated(bits);

@@ -2,6 +2,7 @@
 
 pub(super) mod address;
 pub(super) mod cache;
+mod ipcipher;
 mod limiter;
 pub(super) mod name;
 pub(super) mod name_set;
