@@ -12,8 +12,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         Ok(ComboAddress(address.0))
     })?;
     define(lua, "makeIPCipherKey", |lua, password: LuaString| {
-        let key = ipcipher::key_of(&password.as_bytes());
-        lua.create_string(key.unwrap_or_default())
+        lua.create_string(ipcipher::key_of(&password.as_bytes()))
     })?;
     define(
         lua,
