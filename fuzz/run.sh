@@ -21,4 +21,4 @@ fi
 mkdir -p "$found/$target"
 # Standard output belongs to what configurations print.
 exec "$program" "$found/$target" "corpus/$target" -max_total_time="$what" -max_len=4096 -len_control=0 \
-    -timeout=60 -close_fd_mask=1 -artifact_prefix="$found/$target-" "$@"
+    -timeout=10 -close_fd_mask=1 -artifact_prefix="$found/$target-" "$@"

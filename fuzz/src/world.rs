@@ -485,6 +485,7 @@ fn framed(source: SocketAddr, destination: SocketAddr, message: &[u8]) -> Vec<u8
         destination_mac: OUR_MAC,
         source,
         destination,
+        code_point: 0,
     };
     match write_headers(&mut chunk, 64, message.len(), &headers) {
         Some(start) => chunk.split_off(start),

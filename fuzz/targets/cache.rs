@@ -163,8 +163,8 @@ impl Bench {
             in_front: InFront::FromProxies,
         };
         let answered = self.world.with_env(|env| {
-            let parts = Query::parse(&mut arrival, None, env).ok()?;
-            let mut query = Query::new(&mut arrival, parts);
+            let parsed = Query::parse(&mut arrival, None, env).ok()?;
+            let mut query = Query::new(&mut arrival, parsed);
             query.pool = pool;
             let limit = query.limit;
             // As a query of a batch, and as one by itself where no cache wants it.

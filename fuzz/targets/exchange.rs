@@ -318,7 +318,7 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         skip_cache: false,
         client_flags: 0,
         marks: Default::default(),
-        extras: None,
+        extras: Default::default(),
         spare: None,
     }
 }

@@ -6,12 +6,13 @@
 use crate::failure::{During, Failure, Outcome};
 use crate::judge::{self, Fault};
 use crate::pace::{Due, Pace};
+use crate::path;
 use crate::questions::Questions;
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::xdp::addressing::source_of;
-use crate::xdp::{LaneCounts, Measurement};
+use crate::xdp::{LaneCounts, Losses, Measurement, limits};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -21,7 +22,7 @@ use nix::sys::socket::{
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use wire::message::HEADER_LENGTH;
@@ -101,21 +102,20 @@ pub fn measure(
 ) -> Outcome<Measurement> {
     allow_many_files()?;
     let tally = Mutex::new(Tally::default());
-    let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stops, done) = (AtomicU32::new(0), AtomicBool::new(false));
     let pace = Pace::new(rate, duration, plan.batch, plan.patience).shaped(plan.shape);
     let what = format!("{} over TCP", plan.target);
     watch.start((&what, "thread"), duration);
     let sending = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let result =
-                Sender::new(plan, questions, &tally).and_then(|sender| sender.run(pace, &stop));
+                Sender::new(plan, questions, &tally).and_then(|sender| sender.run(pace, &stops));
             done.store(true, Ordering::Release);
             result
         });
         while !done.load(Ordering::Acquire) {
-            if !watch.turn(LONGEST_WAIT, || vec![lock(&tally).clone()]) {
-                stop.store(true, Ordering::Relaxed);
-            }
+            watch.turn(LONGEST_WAIT, || vec![lock(&tally).clone()]);
+            stops.store(watch.stops(), Ordering::Relaxed);
         }
         sender.join().expect("the sender does not panic")
     });
@@ -132,11 +132,14 @@ pub fn measure(
         sent: tally.sent,
         received: tally.answers(),
     };
+    let losses = Losses::default();
     Ok(Measurement {
         sending,
+        limits: limits(&tally, &losses),
         tally,
         lanes: vec![lane],
-        losses: Default::default(),
+        losses,
+        interrupted: 0,
     })
 }
 
@@ -191,33 +194,36 @@ impl<'r> Sender<'r> {
         })
     }
 
-    /// Sends by the pace and collects until everything is answered or late; returns how long the sending took.
-    fn run(mut self, mut pace: Pace, stop: &AtomicBool) -> Outcome<Duration> {
+    /// Sends by the pace and collects until everything is answered or late; returns how long the sending took. `stops`: how
+    /// often somebody asked to stop.
+    fn run(mut self, mut pace: Pace, stops: &AtomicU32) -> Outcome<Duration> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
+        // When all was sent, and how often somebody had asked to stop by then.
         let mut sent_until = None;
         loop {
             let now = self.now();
+            let asked = stops.load(Ordering::Relaxed);
             let wait = match self.send(&mut pace, now)? {
-                Some(wait) if sent_until.is_none() && !stop.load(Ordering::Relaxed) => wait,
+                Some(wait) if sent_until.is_none() && asked == 0 => wait,
                 _ => {
-                    sent_until.get_or_insert(Duration::from_nanos(now));
+                    sent_until.get_or_insert((Duration::from_nanos(now), asked));
                     pace = Pace::new(0.0, Duration::ZERO, 1, Duration::ZERO);
                     LONGEST_WAIT
                 }
             };
             self.serve(wait, &mut events)?;
-            // Right answers are in after `late_after`; as long again, and late ones are counted as that, not as lost. Whoever
-            // stops the run need not wait for them.
-            let patience = if stop.load(Ordering::Relaxed) {
-                self.plan.late_after
-            } else {
-                self.plan.late_after * 2
+            let Some((until, asked_then)) = sent_until else {
+                continue;
             };
-            let sent_all = sent_until.filter(|until| {
-                let waited = Duration::from_nanos(self.now()).saturating_sub(*until);
-                self.free.len() == self.connections.len() || waited > patience
-            });
-            if let Some(until) = sent_all {
+            // Right answers are in after `late_after`; as long again, and late ones are counted as that, not as lost. Whoever
+            // stops the run need not wait for them, and who does it now for none at all.
+            let patience = match asked {
+                0 => self.plan.late_after * 2,
+                again if again > asked_then => Duration::ZERO,
+                _ => self.plan.late_after,
+            };
+            let waited = Duration::from_nanos(self.now()).saturating_sub(until);
+            if self.free.len() == self.connections.len() || waited > patience {
                 return Ok(until);
             }
         }
@@ -450,8 +456,8 @@ fn open(target: SocketAddr, source: Option<IpAddr>) -> nix::Result<OwnedFd> {
         // The port is chosen with the connection: then it need only differ from those of others to the same server, and
         // having none left is the same error as without a source.
         setsockopt(&descriptor, sockopt::IpBindAddressNoPort, &true)?;
-        let source = SockaddrStorage::from(SocketAddr::new(source, 0));
-        bind(descriptor.as_raw_fd(), &source)?;
+        let source = path::on_link(source, 0, path::scope_of(target));
+        bind(descriptor.as_raw_fd(), &SockaddrStorage::from(source))?;
     }
     Ok(descriptor)
 }

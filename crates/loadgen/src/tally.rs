@@ -6,8 +6,15 @@ use hdrhistogram::Histogram;
 /// Response codes counted one by one; rarer ones share the last place.
 const RCODES: usize = 32;
 
-/// The longest latency that is told apart, in nanoseconds: one minute.
-const LATENCY_MAX: u64 = 60_000_000_000;
+/// The longest latency that is told apart, in nanoseconds: as long as any run, or wait for an answer, may take (a million
+/// seconds, `commands/values.rs`). With `-Q` beyond what a server does, latencies from the intended time grow with the run.
+const LATENCY_MAX: u64 = 1_000_000 * 1_000_000_000;
+
+/// An empty histogram of times in nanoseconds.
+pub fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_MAX, 3)
+        .expect("one to a million seconds in nanoseconds, three digits: constants that it takes")
+}
 
 /// Counts of queries and answers.
 #[derive(Clone, Debug)]
@@ -55,8 +62,7 @@ impl Default for Tally {
             answer_octets: 0,
             answer_octets_max: 0,
             by_rcode: [0; RCODES],
-            latency: Histogram::new_with_bounds(1, LATENCY_MAX, 3)
-                .expect("one to a minute in nanoseconds, three digits: constants that it takes"),
+            latency: latencies(),
         }
     }
 }
@@ -193,6 +199,20 @@ mod tests {
         assert_eq!(since.rcodes().collect::<Vec<_>>(), [(Some(0), 1)]);
         assert_eq!((since.latency.len(), since.latency.max()), (1, 1_000));
         assert_eq!(since.since(&since).answers(), 0);
+    }
+
+    #[test]
+    fn latencies_of_a_long_run_are_told_apart() {
+        let mut tally = Tally::default();
+        // A minute, three hours, eleven days.
+        for seconds in [60, 10_800, 950_400] {
+            let latency = seconds * 1_000_000_000;
+            tally.count_right(&answer(0), latency);
+            let told = tally.latency.max();
+            // Three digits: a thousandth too much at most.
+            let right = latency..=latency + latency / 1000;
+            assert!(right.contains(&told), "{told}");
+        }
     }
 
     #[test]

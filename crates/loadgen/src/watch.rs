@@ -58,7 +58,8 @@ pub struct Watch {
     /// Prints statistics on SIGUSR1, and every so often where a time is given.
     statistics: Option<(Print, Option<Duration>)>,
     run: Option<Run>,
-    stopped: bool,
+    /// How often somebody has asked to stop.
+    stops: u32,
 }
 
 /// One measurement as it goes.
@@ -94,7 +95,7 @@ impl Watch {
             show: if is_terminal { show } else { Show::Nothing },
             statistics: None,
             run: None,
-            stopped: false,
+            stops: 0,
         })
     }
 
@@ -132,7 +133,12 @@ impl Watch {
 
     /// Whether somebody asked to stop (SIGINT, SIGTERM).
     pub fn is_stopped(&self) -> bool {
-        self.stopped
+        self.stops > 0
+    }
+
+    /// How often somebody asked to: who asks again, or when only the last answers are waited for, does not want to wait.
+    pub fn stops(&self) -> u32 {
+        self.stops
     }
 
     /// Waits for at most `limit` and shows what is due; `each` counts what there is so far, by lane. `false`:
@@ -140,7 +146,7 @@ impl Watch {
     pub fn turn(&mut self, limit: Duration, each: impl Fn() -> Vec<Tally>) -> bool {
         let asked = self.wait(limit);
         let Some(run) = &mut self.run else {
-            return !self.stopped;
+            return !self.is_stopped();
         };
         let now = Instant::now();
         if let Some((print, period)) = &mut self.statistics {
@@ -163,7 +169,7 @@ impl Watch {
             Show::Live if now - run.shown >= SCREEN_EVERY => run.show_screen(each(), now),
             _ => {}
         }
-        !self.stopped
+        !self.is_stopped()
     }
 
     /// Waits for signals; `true`: statistics are asked for.
@@ -178,7 +184,7 @@ impl Watch {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             match Signal::try_from(signal.ssi_signo as i32) {
                 Ok(Signal::SIGUSR1) => asked = true,
-                _ => self.stopped = true,
+                _ => self.stops += 1,
             }
         }
         asked

@@ -1,14 +1,16 @@
 //! `floodgate sockets` against a scripted server on the loopback interface: every count exactly what the script made it.
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::spawn;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy)]
 enum Deed {
@@ -400,6 +402,35 @@ fn a_connection_for_every_query_over_tcp() {
 }
 
 #[test]
+fn who_asks_again_need_not_wait_for_the_last_answers() {
+    // Connections stand, and nobody reads from them.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = queries(5);
+    let line = format!(
+        "xdp -T -j --patience 60 --late 3600 -t 0.1 -Q 50 -p {} -i {} 127.0.0.1",
+        server.local_addr().unwrap().port(),
+        file.path().display()
+    );
+    let mut flood = flood(&line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(flood.stdout.take().unwrap());
+    let mut header = String::new();
+    output.read_line(&mut header).unwrap();
+    assert!(header.contains("\"type\":\"header\""), "{header}");
+    let started = Instant::now();
+    let says_more = || {
+        let pipe = PollFd::new(output.get_ref().as_fd(), PollFlags::POLLIN);
+        poll(&mut [pipe], PollTimeout::from(5u8)).unwrap() > 0
+    };
+    while !says_more() {
+        assert!(started.elapsed() < Duration::from_secs(60), "it waits on");
+        kill(Pid::from_raw(flood.id() as i32), Signal::SIGINT).unwrap();
+    }
+    let last = output.lines().last().unwrap().unwrap();
+    assert!(flood.wait().unwrap().success());
+    assert!(last.contains("\"type\":\"stats_sum\""), "{last}");
+}
+
+#[test]
 fn connections_that_are_refused_cost_queries_and_no_error() {
     let gone = nobody();
     let file = queries(5);
@@ -579,6 +610,36 @@ fn long_messages_go_out_whole_over_udp() {
     let text = text(&flood(&line).output().unwrap());
     assert_lines(&text, &["Queries completed:    1 (100.00%)"]);
     assert_eq!(told.recv(), Ok(LENGTH));
+}
+
+#[test]
+fn long_answers_come_whole_over_udp() {
+    const LENGTH: usize = 60_000;
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = server.local_addr().unwrap().port();
+    spawn(move || {
+        let mut answer = long_query(LENGTH);
+        answer[2] |= 0x80;
+        let mut query = [0; 512];
+        while let Ok((_, client)) = server.recv_from(&mut query) {
+            answer[..2].copy_from_slice(&query[..2]);
+            server.send_to(&answer, client).unwrap();
+        }
+    });
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(file, "long.flood.example A").unwrap();
+    let line = format!(
+        "sockets -s 127.0.0.1 -p {port} -d {} -n 3 -q 1 -t 60",
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            "Queries completed:    3 (100.00%)",
+            &format!("Average packet size:  request {LONG_QUESTION_END}, response {LENGTH}"),
+        ],
+    );
 }
 
 #[test]

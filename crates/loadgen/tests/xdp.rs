@@ -8,9 +8,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
-use std::net::UdpSocket;
+use std::net::{Ipv6Addr, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 use testnet::lab::{CLIENT_V4, SERVER_CLIENTS, SERVER_V6, TO_SERVER};
+use testnet::namespace::Namespace;
 
 /// Queries of a run, and the deeds that its script repeats: each happens as often.
 const QUERIES: u64 = 1200;
@@ -155,6 +157,41 @@ fn ipv6_source_networks_tags_and_binary_files() {
     let tagged = format!("xdp -j {PATIENT} -t 0.2 -Q 1000 -v 7 -i {path} {SERVER}");
     let result = summary(&end(start(&lab.client(), &tagged)));
     assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
+}
+
+/// The link-local address of an interface.
+fn link_local(namespace: &Namespace, interface: &str) -> String {
+    let shown = Command::new("ip")
+        .args(["-n", namespace.name(), "-6", "-o", "address", "show"])
+        .args(["dev", interface, "scope", "link"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let mut words = text.split_whitespace();
+    let address = words.find_map(|word| word.strip_suffix("/64"));
+    address.unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+#[test]
+fn an_address_of_every_link_is_reached_by_its_scope() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, Ipv6Addr::UNSPECIFIED.into());
+    let _responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    let path = file.path().display();
+    let server = link_local(&lab.server(), SERVER_CLIENTS);
+    for target in [
+        format!("{server}%{TO_SERVER}"),
+        format!("-I {TO_SERVER} {server}"),
+    ] {
+        let line = format!("xdp -j {PATIENT} -t 0.2 -Q 1000 -i {path} {target}");
+        let result = summary(&end(start(&lab.client(), &line)));
+        assert_eq!(result["floodgate"]["right"], 200, "{line}: {result:#}");
+    }
+    let printed = end(start(&lab.client(), &format!("xdp -i {path} {server}")));
+    assert!(!printed.success, "{printed:?}");
+    let says = format!("such as {server}%eth0");
+    assert!(printed.complaint.contains(&says), "{printed:?}");
 }
 
 /// Two messages in wire format, each behind its length.

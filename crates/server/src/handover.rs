@@ -10,8 +10,8 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::local::answer::{self, Reply};
+use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
 use crate::pipeline::{HandOver, HandOverReason};
 use crate::runtime::{Asked, Shared};
@@ -73,7 +73,7 @@ struct Roomless {
     config: Arc<Config>,
     query: OwnedQuery,
     found: Found,
-    extras: Option<Box<Extras>>,
+    extras: Carried,
 }
 
 impl Roomless {
@@ -371,7 +371,7 @@ mod tests {
             reason: HandOverReason::TcpOnlyBackend,
             server: Some(&config.servers[0]),
             found,
-            extras: None,
+            extras: Carried::NOTHING,
         };
         let arrival = Arrival {
             room: length,

@@ -1,26 +1,34 @@
 //! What TeeAction sends: copies of queries to another server, whose answers are counted and thrown away. Two threads behind
-//! a bounded queue, so that a slow kernel costs copies, which are counted, and never a worker's time.
+//! a bounded queue of buffers, all made before the first query comes, so that a slow kernel costs copies, which are counted, and
+//! never a worker's time.
 //!
 //! ```text
-//!  worker ─ copy ─▶ bounded queue ─▶ sender ─▶ other server ─▶ receiver: counted
+//!  worker ─ copy ─▶ ring of buffers ─▶ sender ─▶ other server ─▶ receiver: counted
 //! ```
+
+mod ring;
 
 use crate::log;
 use crate::pipeline::query::{Protocol, Query};
 use crate::pipeline::subnet::{self, SubnetTuning};
+use ring::Ring;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
 use std::time::Duration;
 use wire::codes::{edns_option, rcode};
 use wire::edit;
 use wire::message::{EdnsOption, Header, parse_query};
 use wire::proxy::{self, Ends};
 
-/// Copies that may wait: a tenth of a second at 10,000 queries a second; with queries of 4,096 bytes at most 4 MiB.
+/// Copies that may wait: a tenth of a second at 10,000 queries a second.
 const QUEUE: usize = 1_024;
+
+/// The room that each copy has from the start, in bytes: the longest query of an Ethernet frame. 1.5 MB for all of them. What is
+/// longer, which few queries are, gets more, and gives it back.
+const ROOM: usize = 1_472;
 
 /// How often the receiver looks whether it is still wanted.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,14 +54,20 @@ pub struct TeeOptions {
 /// One other server that gets copies.
 pub struct Tee {
     options: TeeOptions,
-    /// Made with the first copy: a configuration that is only checked opens nothing.
-    sender: OnceLock<Option<SyncSender<Copied>>>,
+    /// See [`Tee::open`]: a configuration that is only checked opens nothing.
+    line: OnceLock<Line>,
     counts: Arc<Counts>,
+}
+
+/// The way to the thread that sends.
+struct Line {
+    copies: Arc<Ring<Copied>>,
+    sender: Thread,
 }
 
 /// A query on its way out.
 struct Copied {
-    message: Box<[u8]>,
+    message: Vec<u8>,
     client: SocketAddr,
     destination: SocketAddr,
     protocol: Protocol,
@@ -72,7 +86,7 @@ struct Counts {
     refuseds: AtomicU64,
     servfails: AtomicU64,
     others: AtomicU64,
-    /// The action is gone: so is the receiver soon.
+    /// The action is gone: so are its threads soon.
     ended: AtomicBool,
 }
 
@@ -80,7 +94,7 @@ impl Tee {
     pub fn new(options: TeeOptions) -> Tee {
         Tee {
             options,
-            sender: OnceLock::new(),
+            line: OnceLock::new(),
             counts: Arc::default(),
         }
     }
@@ -89,24 +103,31 @@ impl Tee {
         &self.options
     }
 
-    /// Sends a copy.
+    /// Opens the socket and starts the threads, if that was not done before. To be called before queries come; until it was,
+    /// and when it fails, which is said, copies count as errors.
+    pub fn open(&self) {
+        if self.line.get().is_some() {
+            return;
+        }
+        match self.start() {
+            Ok(line) => {
+                self.line.get_or_init(|| line);
+            }
+            Err(error) => {
+                let remote = self.options.remote;
+                log::error!("no queries are copied to {remote}: {error}");
+            }
+        }
+    }
+
+    /// Sends a copy; when too many wait already it is dropped, and counted.
     pub fn copy(&self, query: &Query<'_>, subnet: SubnetTuning) {
         if query.length > DATAGRAM_MAX {
             add(&self.counts.tcp_drops);
             return;
         }
-        let sender = self.sender.get_or_init(|| self.start());
-        let copied = Copied {
-            message: query.bytes().into(),
-            client: query.client,
-            destination: query.destination,
-            protocol: query.protocol,
-            subnet,
-        };
-        let sent = sender
-            .as_ref()
-            .is_some_and(|sender| sender.try_send(copied).is_ok());
-        if !sent {
+        let line = self.line.get();
+        if !line.is_some_and(|line| line.put(query, subnet)) {
             add(&self.counts.send_errors);
         }
     }
@@ -130,23 +151,18 @@ impl Tee {
         .into()
     }
 
-    fn start(&self) -> Option<SyncSender<Copied>> {
-        let started = self.open().and_then(|socket| {
-            let (sender, receiver) = sync_channel(QUEUE);
-            let (options, socket) = (self.options, Arc::new(socket));
-            let (counts, listening) = (Arc::clone(&self.counts), Arc::clone(&socket));
-            spawn(move || receive(&listening, &counts))?;
-            let counts = Arc::clone(&self.counts);
-            spawn(move || send(&options, &receiver, &socket, &counts))?;
-            Ok(sender)
-        });
-        let remote = self.options.remote;
-        started
-            .inspect_err(|error| log::error!("no queries are copied to {remote}: {error}"))
-            .ok()
+    fn start(&self) -> io::Result<Line> {
+        let socket = Arc::new(self.socket()?);
+        let copies = Arc::new(Ring::new(QUEUE, Copied::empty));
+        let (counts, listening) = (Arc::clone(&self.counts), Arc::clone(&socket));
+        spawn(move || receive(&listening, &counts))?;
+        let (options, counts) = (self.options, Arc::clone(&self.counts));
+        let waiting = Arc::clone(&copies);
+        let sender = spawn(move || send(&options, &waiting, &socket, &counts))?;
+        Ok(Line { copies, sender })
     }
 
-    fn open(&self) -> io::Result<UdpSocket> {
+    fn socket(&self) -> io::Result<UdpSocket> {
         let any = match self.options.remote {
             SocketAddr::V4(_) => IpAddr::from([0; 4]),
             SocketAddr::V6(_) => IpAddr::from([0_u16; 8]),
@@ -161,26 +177,47 @@ impl Tee {
 impl Drop for Tee {
     fn drop(&mut self) {
         self.counts.ended.store(true, Relaxed);
+        if let Some(line) = self.line.get() {
+            line.sender.unpark();
+        }
     }
 }
 
-fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+impl Line {
+    /// False: there is no room.
+    fn put(&self, query: &Query<'_>, subnet: SubnetTuning) -> bool {
+        let is_put = self.copies.put(|copied| {
+            copied.message.clear();
+            copied.message.extend_from_slice(query.bytes());
+            copied.client = query.client;
+            copied.destination = query.destination;
+            copied.protocol = query.protocol;
+            copied.subnet = subnet;
+        });
+        // A system call only where it sleeps.
+        self.sender.unpark();
+        is_put
+    }
+}
+
+fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<Thread> {
     let thread = std::thread::Builder::new().name("tee".to_owned());
-    thread.spawn(run).map(drop)
+    Ok(thread.spawn(run)?.thread().clone())
 }
 
 fn add(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }
 
-/// Sends what comes by the queue, until the action is gone.
-fn send(options: &TeeOptions, queue: &Receiver<Copied>, socket: &UdpSocket, counts: &Counts) {
-    while let Ok(copied) = queue.recv() {
-        let message = copied.message(options);
-        match socket.send(&message) {
-            Ok(_) => add(&counts.queries),
-            Err(_) => add(&counts.send_errors),
+/// Sends what comes, until the action is gone.
+fn send(options: &TeeOptions, copies: &Ring<Copied>, socket: &UdpSocket, counts: &Counts) {
+    loop {
+        while copies.take(|copied| copied.send(options, socket, counts)) {}
+        if counts.ended.load(Relaxed) {
+            return;
         }
+        // Who puts something there wakes this thread, also when it has not gone to sleep yet.
+        std::thread::park();
     }
 }
 
@@ -215,11 +252,33 @@ fn count(message: &[u8], counts: &Counts) {
 }
 
 impl Copied {
+    /// A buffer for one.
+    fn empty() -> Copied {
+        let nobody = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Copied {
+            message: Vec::with_capacity(ROOM),
+            client: nobody,
+            destination: nobody,
+            protocol: Protocol::Udp,
+            subnet: SubnetTuning::default(),
+        }
+    }
+
+    /// Sends it, and makes room for another one.
+    fn send(&mut self, options: &TeeOptions, socket: &UdpSocket, counts: &Counts) {
+        match socket.send(&self.message(options)) {
+            Ok(_) => add(&counts.queries),
+            Err(_) => add(&counts.send_errors),
+        }
+        self.message.clear();
+        self.message.shrink_to(ROOM);
+    }
+
     /// What is sent.
     fn message(&self, options: &TeeOptions) -> Vec<u8> {
         let query = match options.add_subnet {
-            true => self.with_subnet().unwrap_or_else(|| self.message.to_vec()),
-            false => self.message.to_vec(),
+            true => self.with_subnet().unwrap_or_else(|| self.message.clone()),
+            false => self.message.clone(),
         };
         match options.add_proxy_protocol {
             true => [self.proxy_header(), query].concat(),
@@ -277,7 +336,9 @@ mod tests {
             add_proxy_protocol: false,
         };
         change(&mut options);
-        (other, Tee::new(options))
+        let tee = Tee::new(options);
+        tee.open();
+        (other, tee)
     }
 
     fn copied(other: &UdpSocket, tee: &Tee, message: &[u8]) -> (Vec<u8>, SocketAddr) {
@@ -340,5 +401,31 @@ mod tests {
             (copy[24..28].to_vec(), &copy[28..]),
             (vec![0x10, 0x92, 0, 53], &message[..])
         );
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_counted_and_nobody_waits() {
+        let (other, open) = tee(|_| {});
+        let message = query("a.", qtype::A);
+        let copy = |tee: &Tee| {
+            Scene::default().parse(&message, |query| tee.copy(query, SubnetTuning::default()));
+        };
+        // Opened twice it is the same.
+        open.open();
+        copy(&open);
+        other.recv_from(&mut [0; 64]).expect("a copy");
+        await_count(&open, "queries", 1);
+        // Not opened at all.
+        let mut closed = Tee::new(*open.options());
+        copy(&closed);
+        await_count(&closed, "send-errors", 1);
+        // With a sender that does nothing.
+        let copies = Arc::new(Ring::new(2, Copied::empty));
+        let sender = std::thread::current();
+        closed.line = OnceLock::from(Line { copies, sender });
+        for _ in 0..5 {
+            copy(&closed);
+        }
+        await_count(&closed, "send-errors", 4);
     }
 }

@@ -206,6 +206,15 @@ const SHOWN: &[(&str, &str)] = &[
         "grepq('refused.example')",
         " www.refused.example.      A               RD    Question\n",
     ),
+    (
+        "grepq('')",
+        " www.refused.example.      A               RD    Question\n",
+    ),
+    ("grepq('')", " Server       ID    Name "),
+    (
+        "pc:expungeByName('www.refused.example')",
+        "Expunged 0 records\n",
+    ),
     ("showResponseLatency()", "No traffic yet.\n"),
     (
         "dumpStats()",

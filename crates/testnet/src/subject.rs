@@ -261,7 +261,7 @@ impl Server {
         self.process.signal(signal)
     }
 
-    /// SIGTERM; it must end with status 0 (reference, 0.1: within 5 s; a loaded machine gets more).
+    /// SIGTERM; it must end with status 0 within 5 s (reference, 0.1).
     pub fn stop(mut self) -> Outcome<()> {
         self.end(false)
     }
@@ -271,7 +271,7 @@ impl Server {
         if self.process.ended_within(after)?.is_some() {
             return Err(Failure::new("the server ended by itself while it started"));
         }
-        let status = self.process.terminate(PATIENCE)?;
+        let status = self.process.terminate(END)?;
         let by_signal = status.signal() == Some(Signal::SIGTERM as i32);
         match status.success() || by_signal {
             true => Ok(()),
@@ -283,7 +283,7 @@ impl Server {
 
     /// Awaits its end after a SIGTERM that was sent already.
     pub fn await_end(&mut self) -> Outcome<()> {
-        let status = self.process.ended_within(PATIENCE)?;
+        let status = self.process.ended_within(END)?;
         match status {
             Some(status) if status.success() => Ok(()),
             other => Err(Failure::new(format!(
@@ -306,7 +306,7 @@ impl Server {
     /// SIGTERM: it ends by that, or refuses all the same where the machine is slow.
     fn end_or_refusal(&mut self) -> Outcome<()> {
         self.process.signal(Signal::SIGTERM)?;
-        let status = self.process.ended_within(PATIENCE)?;
+        let status = self.process.ended_within(END)?;
         let is_right = |status: &ExitStatus| {
             let by_signal = status.signal() == Some(Signal::SIGTERM as i32);
             status.success() || by_signal || status.code() == Some(1)
@@ -328,7 +328,7 @@ impl Server {
                 None => Err(Failure::new("the server outlives SIGKILL")),
             };
         }
-        let status = self.process.terminate(PATIENCE)?;
+        let status = self.process.terminate(END)?;
         // 1.7.3 leaves the signal its default action, and so dies of it.
         let by_signal =
             self.kind == SubjectKind::Dnsdist && status.signal() == Some(Signal::SIGTERM as i32);
@@ -341,5 +341,8 @@ impl Server {
     }
 }
 
-/// How long SIGTERM may take.
+/// How long SIGTERM may take (reference, 0.1: "SIGTERM ends it with exit status 0 within 5 s").
+const END: Duration = Duration::from_secs(5);
+
+/// How long the kernel may take after SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -9,6 +9,7 @@ mod xdp;
 use crate::failure::{Failure, Outcome};
 use crate::report::say;
 use bare::Meaning;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -85,19 +86,58 @@ fn parse<C: Parser>(name: &str, arguments: &[OsString]) -> Outcome<Option<C>> {
             Ok(None)
         }
         Err(error) => {
-            let text = error.to_string();
-            let lines = text
-                .lines()
-                .map(str::trim)
-                .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
-            let what = lines
-                .filter(|line| !line.is_empty())
-                .collect::<Vec<_>>()
-                .join(" ");
-            let what = what.strip_prefix("error: ").unwrap_or(&what);
+            let what = missing(name, &error, arguments).unwrap_or_else(|| complaint(&error));
             Err(Failure::new(format!(
                 "{what} (`{name} --help` shows what is right)"
             )))
         }
     }
+}
+
+/// What clap says, as one line. No option of ours is a value behind `--`, so it need not say how to write that.
+fn complaint(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"));
+    let what = lines
+        .filter(|line| !line.is_empty() && !line.starts_with("tip: to pass"))
+        .collect::<Vec<_>>()
+        .join(" ");
+    what.strip_prefix("error: ").unwrap_or(&what).to_owned()
+}
+
+/// What is said of an option that the program has whose place a command takes, and the command has not.
+fn missing(name: &str, error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let unknown = error.kind() == ErrorKind::UnknownArgument;
+    let option = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if unknown => option.as_str(),
+        _ => return None,
+    };
+    // `-T1`: clap takes the digit for one more option of a cluster.
+    let joined = format!("T{}", option.trim_start_matches('-'));
+    let is_joined = |word: &OsString| {
+        let word = word.to_string_lossy();
+        word.starts_with('-') && !word.starts_with("--") && word.contains(&joined)
+    };
+    let (option, what) = match (name, option) {
+        ("floodgate xdp", "-U" | "--quic") => (
+            option,
+            "QUIC is not there; queries go over UDP, with -T over TCP",
+        ),
+        ("floodgate xdp", digit)
+            if digit.ends_with(|end: char| end.is_ascii_digit())
+                && arguments.iter().any(is_joined) =>
+        {
+            ("-T", "its test modes are not there; it has no value")
+        }
+        ("floodgate sockets", "-u") => (
+            option,
+            "dynamic updates are not there; -B sends messages of any kind",
+        ),
+        ("floodgate sockets", "-y") => (option, "TSIG is not there; queries go out unsigned"),
+        _ => return None,
+    };
+    Some(format!("{option}: {what}"))
 }

@@ -4,6 +4,7 @@ use super::parse;
 use super::values::{rate, seconds, sources};
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
+use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::report::json::RunId;
 use crate::report::{self, Way, csv, dnsperf, say};
@@ -291,11 +292,12 @@ impl Command {
             FamilyWord::Inet => address.is_ipv4(),
             FamilyWord::Inet6 => address.is_ipv6(),
         };
-        found.find(wanted).ok_or_else(|| {
+        let found = found.find(wanted).ok_or_else(|| {
             Failure::new(format!(
                 "{server} has no address of the family that is wanted"
             ))
-        })
+        })?;
+        path::check_scope(found).map(|()| found)
     }
 
     fn print_in_between(&self, watch: &mut Watch, verbose: bool) {
@@ -308,6 +310,15 @@ impl Command {
         watch.print_statistics(Box::new(print), self.interval);
     }
 }
+
+/// Messages that dnsperf prints unless told not to (its manual, `suppress`), and we do not.
+const MESSAGES: [&str; 5] = [
+    "timeouts",
+    "congestion",
+    "sendfailed",
+    "sockready",
+    "unexpected",
+];
 
 /// dnsperf's extended options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -333,11 +344,14 @@ impl LongOptions {
                 }
                 ("latency-histogram", "") => read.latency_histogram = true,
                 ("verbose-interval-stats", "") => read.verbose_interval_stats = true,
-                ("suppress" | "qps-threshold-wait", value) if !value.is_empty() => {}
+                ("suppress", messages)
+                    if messages.split(',').all(|one| MESSAGES.contains(&one)) => {}
+                ("qps-threshold-wait", microseconds) if microseconds.parse::<u64>().is_ok() => {}
                 _ => {
                     return Err(Failure::new(format!(
                         "-O {option}: expected num-queries-per-conn=NUMBER, latency-histogram, verbose-interval-stats, \
-                         suppress=MESSAGE or qps-threshold-wait=NUMBER"
+                         qps-threshold-wait=NUMBER or suppress= with any of {}",
+                        MESSAGES.join(",")
                     )));
                 }
             }
@@ -379,6 +393,17 @@ mod tests {
     }
 
     #[test]
+    fn options_are_read_as_getopt_reads_them() {
+        let plan = plan("-s192.0.2.1 -p53 -p5300 -Q100 -eDl2.5 -c 3 -c4").unwrap();
+        assert_eq!(plan.servers, ["192.0.2.1:5300".parse().unwrap()]);
+        assert_eq!((plan.rate, plan.clients), (Some(100.0), 4));
+        assert_eq!(plan.limit, Some(Duration::from_millis(2500)));
+        // The loopback interface is the first one everywhere.
+        let scoped = parsed("-s fe80::1%lo").unwrap().plan().unwrap();
+        assert_eq!(path::scope_of(scoped.servers[0]), 1);
+    }
+
+    #[test]
     fn several_servers_have_a_socket_each_at_least() {
         let several = plan("-s 192.0.2.1 -s 192.0.2.2 -s 192.0.2.3 -p 5300").unwrap();
         let addresses: Vec<_> = several.servers.iter().map(SocketAddr::ip).collect();
@@ -414,6 +439,11 @@ mod tests {
             ("-c 0", "1..=65535"),
             ("-B -e", "cannot be used with"),
             ("-t never", "must be a number of seconds"),
+            ("-u", "-u: dynamic updates are not there"),
+            ("-y hmac-sha256:key:c2VjcmV0", "-y: TSIG is not there"),
+            ("-O suppress=all", "with any of timeouts,congestion"),
+            ("-s fe80::1", "say which one is meant, such as fe80::1%eth0"),
+            ("-s 192.0.2.1 here", "unexpected argument 'here'"),
         ] {
             let failure = plan(line).unwrap_err().to_string();
             assert!(failure.contains(part), "{line}: {failure}");

@@ -5,6 +5,7 @@ use super::values::{affinity, mac, ports, rate, seconds, sources};
 use crate::connections;
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
+use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
@@ -20,7 +21,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use wire::frame::Mac;
+use wire::frame::{Family, Mac};
 use xsk::Sources;
 
 /// Sends DNS queries over AF_XDP at a given rate, whatever comes back, and matches every answer to its query.
@@ -219,14 +220,14 @@ impl Command {
             patience: self.patience,
             shape: self.shape,
         };
+        path::check_scope(plan.target)?;
         plan.check_sources()?;
         let id = RunId::new(Transport::Tcp);
         self.say_header(&id, &Way::KernelSockets { threads: 1 });
         self.print_in_between(watch, &id);
         let load = (self.qps, self.duration);
         let measurement = connections::measure(&plan, questions, load, watch)?;
-        // Ethernet, IPv4 and TCP; what the answer's own frames hold besides is not known here.
-        self.say_result(&id, &measurement, 54);
+        self.say_result(&id, &measurement, tcp_headers_length(plan.target));
         Ok(())
     }
 
@@ -345,6 +346,13 @@ impl Command {
     }
 }
 
+/// Ethernet, IP and TCP, 20 octets (RFC 9293 §3.1); what an answer's frames hold besides is not known here.
+fn tcp_headers_length(target: SocketAddr) -> usize {
+    const UDP: usize = 8;
+    const TCP: usize = 20;
+    Family::of(&target).headers_length() - UDP + TCP
+}
+
 /// An address, or the first address of a name that is of the same version of IP as the source.
 fn resolve(target: &str, port: u16, sources: Option<Sources>) -> Outcome<SocketAddr> {
     if let Ok(address) = target.parse::<IpAddr>() {
@@ -397,6 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn options_are_read_as_getopt_reads_them() {
+        // Joined, with `=`, in clusters, behind the target; the last one of two counts.
+        let line = "192.0.2.1 -Q100 --qps=200 -rt2.5 -p 5300 --batch 7 -if -T --port=5353";
+        let command = parsed(line).unwrap();
+        assert_eq!((command.qps, command.batch), (200.0, Some(7)));
+        assert_eq!(command.duration, Duration::from_millis(2500));
+        assert!(command.drop && command.tcp.is_some());
+        assert_eq!((command.port, command.targets.len()), (5353, 1));
+        assert_eq!(command.infile, PathBuf::from("f"));
+    }
+
+    #[test]
+    fn headers_of_tcp_are_those_of_the_version_of_ip() {
+        let length = |target: &str| tcp_headers_length(target.parse().unwrap());
+        assert_eq!((length("192.0.2.1:53"), length("[::1]:53")), (54, 74));
+    }
+
+    #[test]
     fn what_is_wrong_is_one_line_that_says_what_would_be_right() {
         for (line, part) in [
             ("192.0.2.1", "--infile"),
@@ -408,7 +434,14 @@ mod tests {
             ("-i f -L 02:00 192.0.2.1", "six hexadecimal octets"),
             ("-i f -F x 192.0.2.1", "such as 0s1"),
             ("-i f --source-ports 9-8 192.0.2.1", "FIRST-LAST"),
-            ("-i f -U 192.0.2.1", "-U"),
+            ("-i f -U 192.0.2.1", "-U: QUIC is not there"),
+            ("-i f --quic=1 192.0.2.1", "--quic: QUIC is not there"),
+            ("-i f -T1 192.0.2.1", "-T: its test modes are not there"),
+            ("-i f --tcp=7 192.0.2.1", "plain"),
+            ("-i f -Q -1 192.0.2.1", "unexpected argument '-1'"),
+            ("-i f -e 511 192.0.2.1", "512..=4096"),
+            ("-i f -v 4095 192.0.2.1", "1..=4094"),
+            ("-i f -p 0 192.0.2.1", "0 is not in 1.."),
             ("-i f -m zero 192.0.2.1", "generic"),
         ] {
             let failure = failure(line);

@@ -5,7 +5,7 @@ mod netlink;
 
 use crate::failure::{During, Failure, Outcome};
 use netlink::{Attribute, Netlink};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use wire::frame::Mac;
 
@@ -39,6 +39,39 @@ const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the MAC address is known.
 const NUD_KNOWN: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+
+/// An address and a port; one that every link has for itself (RFC 4291 §2.5.6) is that of this interface.
+pub fn on_link(address: IpAddr, port: u16, interface: u32) -> SocketAddr {
+    match address {
+        IpAddr::V6(address) if address.is_unicast_link_local() => {
+            SocketAddrV6::new(address, port, 0, interface).into()
+        }
+        other => SocketAddr::new(other, port),
+    }
+}
+
+/// The interface (index) that a server's address names itself, as `fe80::1%eth0` does (RFC 4007 §11); 0: none.
+pub fn scope_of(server: SocketAddr) -> u32 {
+    match server {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(server) => server.scope_id(),
+    }
+}
+
+/// Whether it is clear which link a server is on.
+///
+/// # Errors
+/// Every link has such an address, and it does not say which one is meant.
+pub fn check_scope(server: SocketAddr) -> Outcome<()> {
+    let everywhere = on_link(server.ip(), 0, 1) != SocketAddr::new(server.ip(), 0);
+    if everywhere && scope_of(server) == 0 {
+        return Err(Failure::new(format!(
+            "{0} is an address of every link: say which one is meant, such as {0}%eth0",
+            server.ip()
+        )));
+    }
+    Ok(())
+}
 
 /// Asks for the route to a server, over one interface (index) where one is given.
 ///
@@ -91,8 +124,11 @@ pub fn resolve(route: &Route, target: IpAddr) -> Outcome<Mac> {
     let asking = format!("resolving {next_hop}, the next hop to {target}");
     let netlink = Netlink::open().during(&asking)?;
     // Whether it arrives does not matter: sending it makes the kernel resolve, or confirm what it knows.
-    let _ = UdpSocket::bind(SocketAddr::new(route.source, 0))
-        .and_then(|socket| socket.send_to(&[], (target, DISCARD_PORT)));
+    let (source, discard) = (
+        on_link(route.source, 0, route.interface),
+        on_link(target, DISCARD_PORT, route.interface),
+    );
+    let _ = UdpSocket::bind(source).and_then(|socket| socket.send_to(&[], discard));
     let started = Instant::now();
     loop {
         if let Some(mac) = neighbour(&netlink, route.interface, next_hop).during(&asking)? {
@@ -169,6 +205,19 @@ mod tests {
         let target = "255.255.255.255".parse().unwrap();
         let failure = route(target, None).unwrap_err().to_string();
         assert!(failure.contains("255.255.255.255"), "{failure}");
+    }
+
+    #[test]
+    fn an_address_of_every_link_says_which_one() {
+        let (here, anywhere) = ("fe80::1".parse().unwrap(), "2001:db8::1".parse().unwrap());
+        assert_eq!(on_link(here, 53, 7), "[fe80::1%7]:53".parse().unwrap());
+        assert_eq!(on_link(anywhere, 53, 7), SocketAddr::new(anywhere, 53));
+        assert_eq!(scope_of(on_link(here, 53, 7)), 7);
+        for clear in [on_link(here, 53, 7), on_link(anywhere, 53, 7)] {
+            assert_eq!(check_scope(clear), Ok(()));
+        }
+        let unclear = check_scope(SocketAddr::new(here, 53)).unwrap_err();
+        assert!(unclear.to_string().ends_with("such as fe80::1%eth0"));
     }
 
     #[test]

@@ -18,9 +18,10 @@ impl EdnsOption {
         let wrong = || "must be CODE:HEXADECIMAL, such as 65001:0102".to_owned();
         let (code, digits) = text.split_once(':').ok_or_else(wrong)?;
         let octets = digits.as_bytes().chunks(2).map(|pair| {
-            let pair = std::str::from_utf8(pair)
-                .ok()
-                .filter(|pair| pair.len() == 2)?;
+            let pair = std::str::from_utf8(pair).ok().filter(|pair| {
+                // Not `+f`, which is a number too.
+                pair.len() == 2 && pair.bytes().all(|digit| digit.is_ascii_hexdigit())
+            })?;
             u8::from_str_radix(pair, 16).ok()
         });
         Ok(EdnsOption {
@@ -107,7 +108,7 @@ mod tests {
             [0, 0xff]
         );
         assert!(EdnsOption::from_text("3:").unwrap().value.is_empty());
-        for wrong in ["3", "x:00", "3:0", "3:zz", "65536:00"] {
+        for wrong in ["3", "x:00", "3:0", "3:zz", "3:+f", "65536:00"] {
             assert!(EdnsOption::from_text(wrong).is_err(), "{wrong}");
         }
         assert_eq!(EdnsOption::cookie("0102030405060708").unwrap().code, 10);

@@ -9,6 +9,10 @@ use wire::codes::{class, parse_qtype};
 use wire::message::{QueryFlags, write_query};
 use wire::name::NameBuf;
 
+/// The longest line, in octets: a name takes up to 1,020 (`\065` for each octet), options in hexadecimal twice what is left of
+/// a message's 512. What is longer is another kind of file, and would make a complaint as long.
+const LINE_MAX: usize = 4096;
+
 /// What queries from text have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -55,13 +59,25 @@ pub fn parse(text: &[u8], style: Style) -> Outcome<Questions> {
             continue;
         }
         let wrong = |what| Failure::new(format!("line {}: {what}", number + 1));
-        let line = std::str::from_utf8(line).map_err(|_| wrong("not UTF-8 text".to_owned()))?;
+        let line = readable(line).map_err(wrong)?;
         let length = write_line(&mut message, line, &style).map_err(wrong)?;
         questions
             .push(&message[..length])
             .map_err(|failure| wrong(failure.to_string()))?;
     }
     Ok(questions)
+}
+
+/// The text of a line, if it is one that could be a query.
+fn readable(line: &[u8]) -> Result<&str, String> {
+    if line.len() > LINE_MAX {
+        return Err(format!(
+            "{} octets: no query needs more than {LINE_MAX}",
+            line.len()
+        ));
+    }
+    std::str::from_utf8(line)
+        .map_err(|_| "not UTF-8 text; -B reads messages in wire format".to_owned())
 }
 
 /// Writes the query of one line; returns its length.
@@ -161,6 +177,27 @@ mod tests {
     }
 
     #[test]
+    fn corners_of_lines_are_read() {
+        // Tabs and several spaces, CRLF, escapes, types in lower case and by number, the root, no newline at the end.
+        let text = "\ta.example.\t \tAAAA\tD \r\n \r\na\\.b.example aaaa\r\n\\097.example type65280\n\
+            . ns\nA.Example TXT";
+        let questions = parse(text.as_bytes(), Style::default()).unwrap();
+        let asked: Vec<_> = (0..questions.len())
+            .map(|number| questions.get(number).question)
+            .collect();
+        assert_eq!(
+            asked,
+            [
+                &b"\x01a\x07example\0\0\x1c\0\x01"[..],
+                b"\x03a.b\x07example\0\0\x1c\0\x01",
+                b"\x01a\x07example\0\xff\0\0\x01",
+                b"\0\0\x02\0\x01",
+                b"\x01A\x07Example\0\0\x10\0\x01",
+            ]
+        );
+    }
+
+    #[test]
     fn options_reach_every_line() {
         let style = Style {
             payload_size: 4096,
@@ -227,6 +264,11 @@ mod tests {
         assert!(failure("a A E x=5").starts_with("line 1: `x=5` is no flag"));
         assert!(failure("a A cookie=12").starts_with("line 1: `cookie=12`: must be 16"));
         assert!(failure("\n\na..b A").starts_with("line 3: `a..b`: empty label"));
+        let long = format!("a A\n{} A", "a".repeat(5000));
+        assert_eq!(
+            failure(&long),
+            "line 2: 5002 octets: no query needs more than 4096"
+        );
         assert!(
             parse(b"\xff A", Style::default())
                 .unwrap_err()

@@ -72,6 +72,8 @@ mod tests {
             },
             lanes: Vec::new(),
             losses: Default::default(),
+            interrupted: 0,
+            limits: Vec::new(),
         };
         let text = super::measurement(&measurement);
         let lines: Vec<&str> = text.lines().collect();

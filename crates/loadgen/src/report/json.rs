@@ -64,10 +64,13 @@ impl RunId {
         let until = SystemTime::now();
         let since = until - measurement.sending;
         let mut object = self.statistics("stats_sum", &measurement.tally, since, until);
-        object["timeouts"] = json!(measurement.tally.unanswered());
+        let unanswered = measurement.tally.unanswered();
+        object["timeouts"] = json!(unanswered.saturating_sub(measurement.interrupted));
+        object["interrupted"] = json!(measurement.interrupted);
         let own = object["floodgate"].as_object_mut().expect("just made one");
         let losses = &measurement.losses;
         own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
+        own.insert("limits".into(), json!(measurement.limits));
         own.insert(
             "lost_here".into(),
             json!({
@@ -211,6 +214,26 @@ fn line(object: &Value) -> String {
 mod tests {
     use super::*;
     use crate::judge::Answer;
+
+    #[test]
+    fn a_summary_tells_what_was_interrupted_and_in_words_what_the_limit_was() {
+        let measurement = Measurement {
+            sending: Duration::from_secs(1),
+            tally: Tally {
+                sent: 5,
+                ..Tally::default()
+            },
+            lanes: Vec::new(),
+            losses: Default::default(),
+            interrupted: 3,
+            limits: vec!["The generator itself was the limit.".to_owned()],
+        };
+        let text = RunId::new(Transport::Tcp).summary(&measurement);
+        let object: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["floodgate"]["limits"], json!(measurement.limits));
+        let counts = (&object["timeouts"], &object["interrupted"]);
+        assert_eq!(counts, (&json!(2), &json!(3)));
+    }
 
     #[test]
     fn a_line_of_statistics_has_the_schemas_members_and_ours() {

@@ -13,9 +13,6 @@ use xsk::{AttachMode, BindMode};
 /// Octets of Ethernet's frame check sequence, preamble and gap: what a frame takes on the wire besides itself.
 const WIRE_EXTRA: u64 = 24;
 
-/// The generator was the limit when it could not send so much of what was due, in per cent.
-const LIMIT_PERCENT: f64 = 0.1;
-
 /// The line before a run: interface, threads, mode.
 pub fn header(way: &Way) -> String {
     let Way::Xdp(description) = way else {
@@ -157,19 +154,8 @@ fn losses(out: &mut String, measurement: &Measurement, drop: bool) {
         "dropped by the interface: {} in, {} out",
         losses.interface_rx, losses.interface_tx
     );
-    if percent(tally.skipped, measurement.offered()) > LIMIT_PERCENT {
-        let _ = writeln!(
-            out,
-            "The generator itself was the limit: it could not send {:.1}% of the queries in time. Try a larger batch (-b), \
-             more queues, or drop answers (-r); latencies hold its own delay, up to --patience.",
-            percent(tally.skipped, measurement.offered())
-        );
-    }
-    if measurement.lost_here() > tally.sent / 1000 {
-        let _ = writeln!(
-            out,
-            "The generator itself was the limit: answers were lost on its side, after the server had given them."
-        );
+    for limit in &measurement.limits {
+        let _ = writeln!(out, "{limit}");
     }
 }
 

@@ -136,6 +136,8 @@ impl Measurement {
     pub fn of_all_threads(self) -> crate::xdp::Measurement {
         crate::xdp::Measurement {
             sending: self.duration,
+            limits: self.limits(),
+            interrupted: self.interrupted,
             lanes: vec![LaneCounts {
                 sent: self.tally.sent,
                 received: self.tally.answers(),

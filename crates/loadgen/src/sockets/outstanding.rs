@@ -8,6 +8,9 @@ use std::collections::VecDeque;
 /// Most queries of one thread that can wait at once: there are no more IDs.
 pub(super) const OUTSTANDING_MAX: usize = 1 << 16;
 
+/// Most entries of the order, 16 octets each. Behind a query that waits for long, those that were answered since stay.
+const ORDER_MAX: usize = 16 * OUTSTANDING_MAX;
+
 /// A query that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Query {
@@ -95,9 +98,22 @@ impl Outstanding {
             state: State::Waiting,
             query,
         };
+        if self.order.len() >= ORDER_MAX {
+            self.forget_settled();
+        }
         self.order.push_back((id, query.sent));
         self.waiting += 1;
         Some(id)
+    }
+
+    /// Takes out of the order what waits no more; of the rest there are no more than IDs.
+    #[cold]
+    fn forget_settled(&mut self) {
+        let slots = &self.slots;
+        self.order.retain(|&(id, sent)| {
+            let slot = slots[usize::from(id)];
+            slot.state == State::Waiting && slot.query.sent == sent
+        });
     }
 
     /// What was asked under an ID.
@@ -200,11 +216,13 @@ mod tests {
     fn an_id_that_waits_is_not_used_again() {
         let mut all = Outstanding::new();
         let stuck = all.enter(query(0, 0)).unwrap();
-        for number in 1..200_000_u32 {
+        for number in 1..1_200_000_u32 {
             let id = all.enter(query(number, u64::from(number))).unwrap();
             assert_ne!(id, stuck);
             all.answer(id);
         }
+        assert!(all.order.len() < ORDER_MAX, "{}", all.order.len());
+        assert_eq!(all.oldest(), Some(0));
         assert_eq!(all.give_up(1), Some(query(0, 0)));
         assert_eq!(all.len(), 0);
     }

@@ -10,9 +10,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Datagrams per system call.
 pub(super) const BATCH: usize = 64;
 
-/// Room for one datagram: 4,096 octets is what queries with EDNS ask for at most. The odd line keeps buffers from sharing
-/// cache sets.
-const ROOM: usize = 4096 + 64;
+/// Room for one datagram, the longest one too: 65,527 octets (RFC 8200 §3, see [`crate::questions::Carrier::length_max`]).
+/// What no datagram has reached is never touched, and so takes address space and no memory. The odd line keeps the
+/// beginnings of buffers, which all answers are in, from sharing cache sets.
+const ROOM: usize = 65_536 + 64;
 
 const NO_PART: libc::iovec = libc::iovec {
     iov_base: std::ptr::null_mut(),
@@ -152,7 +153,7 @@ impl Incoming {
         Ok(self.received)
     }
 
-    /// What was received last. What is longer than the room is cut off, and so no good message.
+    /// What was received last, whole: no datagram is longer than the room.
     pub(super) fn messages(&self) -> impl Iterator<Item = &[u8]> {
         let buffers = self.buffers.chunks_exact(ROOM);
         buffers
@@ -207,8 +208,8 @@ mod tests {
         assert_eq!(overflowed(one.as_fd()), 0);
     }
 
-    #[test]
-    fn messages_go_out_under_their_ids_and_come_back_whole() {
+    /// What arrives when these messages are sent.
+    fn carried(messages: &[(u16, &[u8])]) -> Vec<Vec<u8>> {
         let (one, other) = (
             UdpSocket::bind("127.0.0.1:0").unwrap(),
             UdpSocket::bind("127.0.0.1:0").unwrap(),
@@ -216,16 +217,32 @@ mod tests {
         one.connect(other.local_addr().unwrap()).unwrap();
         other.connect(one.local_addr().unwrap()).unwrap();
         let mut outgoing = Outgoing::new();
-        let messages: [(u16, &[u8]); 3] = [(0x0102, b"xxfirst"), (0x0304, b"x"), (5, b"")];
-        assert_eq!(outgoing.send(one.as_fd(), &messages).unwrap(), 3);
+        let sent = outgoing.send(one.as_fd(), messages).unwrap();
+        assert_eq!(sent, messages.len());
         let mut incoming = Incoming::new();
         let mut got = Vec::new();
-        while got.len() < 3 {
+        while got.len() < sent {
             match incoming.receive(other.as_fd()) {
                 Ok(_) => got.extend(incoming.messages().map(<[u8]>::to_vec)),
                 Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }
         }
+        got
+    }
+
+    #[test]
+    fn messages_go_out_under_their_ids_and_come_back_whole() {
+        let got = carried(&[(0x0102, b"xxfirst"), (0x0304, b"x"), (5, b"")]);
         assert_eq!(got, [&b"\x01\x02first"[..], b"\x03", b""]);
+    }
+
+    #[test]
+    fn the_longest_datagram_comes_whole_between_short_ones() {
+        // What IPv4 carries at most (RFC 791 §3.1).
+        let long = vec![7_u8; 65_507];
+        let got = carried(&[(1, b"xxa"), (0x0707, &long), (3, b"xxb")]);
+        assert!(got[1] == long, "{} octets", got[1].len());
+        assert_eq!(got[0], b"\0\x01a");
+        assert_eq!(got[2], b"\0\x03b");
     }
 }

@@ -4,6 +4,7 @@ use super::Plan;
 use super::transport::{Taker, Transport};
 use super::udp::local_address;
 use crate::failure::{During, Failure, Outcome};
+use crate::tally::latencies;
 use hdrhistogram::Histogram;
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -40,8 +41,7 @@ impl Default for Connections {
         Connections {
             attempts: 0,
             again: 0,
-            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
-                .expect("one to a minute in nanoseconds, three digits: constants that it takes"),
+            latency: latencies(),
         }
     }
 }
@@ -319,17 +319,10 @@ fn lock(connections: &Mutex<Connections>) -> std::sync::MutexGuard<'_, Connectio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sockets::transport::Taken;
 
     #[test]
     fn whole_messages_are_handed_out_and_the_rest_stays() {
-        #[derive(Default)]
-        struct Taken(Vec<Vec<u8>>);
-        impl Taker for Taken {
-            fn come(&mut self) {}
-            fn take(&mut self, message: &[u8]) {
-                self.0.push(message.to_vec());
-            }
-        }
         let mut read = b"\0\x02ab\0\0\0\x03cd".to_vec();
         let mut taken = Taken::default();
         assert_eq!(hand_out(&mut read, &mut taken), 2);

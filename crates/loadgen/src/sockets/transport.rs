@@ -34,3 +34,17 @@ pub(super) trait Transport: Send {
     /// Answers that came to this machine and found no room in a socket.
     fn overflowed(&self) -> u64;
 }
+
+/// Keeps the messages.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Taken(pub(super) Vec<Vec<u8>>);
+
+#[cfg(test)]
+impl Taker for Taken {
+    fn come(&mut self) {}
+
+    fn take(&mut self, message: &[u8]) {
+        self.0.push(message.to_vec());
+    }
+}

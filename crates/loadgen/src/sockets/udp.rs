@@ -14,6 +14,7 @@ use super::Plan;
 use super::sys::{BATCH, Incoming, Outgoing, overflowed};
 use super::transport::{LONGEST_WAIT, Taker, Transport};
 use crate::failure::{During, Failure, Outcome};
+use crate::path;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -184,7 +185,8 @@ pub(super) fn local_address(plan: &Plan, client: usize) -> Outcome<SocketAddr> {
             plan.local_port
         ))
     })?;
-    Ok(SocketAddr::new(address, port))
+    let scope = path::scope_of(plan.server(client));
+    Ok(path::on_link(address, port, scope))
 }
 
 /// An address of a network: counted up from its first one, and from there again behind its last one.
@@ -209,6 +211,7 @@ fn address_of(network: Sources, number: usize) -> IpAddr {
 mod tests {
     use super::*;
     use crate::shape::Shape;
+    use crate::sockets::transport::Taken;
     use std::time::Instant;
 
     /// A client's socket, and the server that it asks.
@@ -232,16 +235,6 @@ mod tests {
             verbose: false,
         };
         (UdpClients::open(&plan, 0..1).unwrap(), server)
-    }
-
-    #[derive(Default)]
-    struct Taken(Vec<Vec<u8>>);
-
-    impl Taker for Taken {
-        fn come(&mut self) {}
-        fn take(&mut self, message: &[u8]) {
-            self.0.push(message.to_vec());
-        }
     }
 
     #[test]

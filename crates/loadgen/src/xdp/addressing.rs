@@ -58,6 +58,13 @@ pub fn port_bits(ports: &RangeInclusive<u16>, lanes: usize) -> Outcome<u32> {
 }
 
 impl Addressing {
+    /// Octets in front of a message: Ethernet, the tag where there is one, IP, UDP.
+    #[inline]
+    pub fn headers_length(&self) -> usize {
+        let tag = self.vlan.map_or(0, |_| VLAN_LENGTH);
+        tag + Family::of(&self.targets[0].server).headers_length()
+    }
+
     /// Writes the frame of a query into a chunk, from its start; returns the frame's length. `port` counts from the lane's
     /// first; `number` decides which source and target it has, see [`source`](Addressing::source).
     ///
@@ -71,9 +78,8 @@ impl Addressing {
         (lane, port, id): (usize, u16, u16),
         number: u64,
     ) -> u32 {
-        let tag = self.vlan.map_or(0, |_| VLAN_LENGTH);
         let target = self.target(number);
-        let start = tag + Family::of(&target.server).headers_length();
+        let start = self.headers_length();
         let end = start + message.len();
         chunk[start..end].copy_from_slice(message);
         if message.len() >= 2 {
@@ -85,6 +91,7 @@ impl Addressing {
             destination_mac: target.mac,
             source: SocketAddr::new(self.source(number), port),
             destination: target.server,
+            code_point: 0,
         };
         write_headers(chunk, start, message.len(), &headers)
             .expect("chunks have room, and both ends are of one version of IP");
@@ -244,6 +251,7 @@ mod tests {
         let mut chunk = [0; 2048];
         let length = addressing.write(&mut chunk, b"\0\0query", (0, 0, 1), 0) as usize;
         assert_eq!(length, untagged + 4);
+        assert_eq!(length, addressing.headers_length() + b"\0\0query".len());
         assert_eq!(chunk[12..16], [0x81, 0, 0, 7]);
         assert_eq!(
             [&chunk[..12], &chunk[16..length]].concat(),

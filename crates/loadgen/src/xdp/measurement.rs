@@ -2,6 +2,7 @@
 
 use super::lane::Lane;
 use crate::failure::{Failure, Outcome};
+use crate::report::percent;
 use crate::tally::Tally;
 use std::time::Duration;
 use xsk::{Collected, Collector};
@@ -17,6 +18,32 @@ pub struct Measurement {
     pub lanes: Vec<LaneCounts>,
     /// What was lost or went elsewhere on our side.
     pub losses: Losses,
+    /// Queries, among the unanswered ones, that nobody waited for any more when the run was stopped (sockets).
+    pub interrupted: u64,
+    /// In words: what of our side or of our options was the limit, if anything.
+    pub limits: Vec<String>,
+}
+
+/// The generator was the limit when it could not send so much of what was due, in per cent.
+const LIMIT_PERCENT: f64 = 0.1;
+
+/// In words: how the generator itself was the limit, if it was.
+pub fn limits(tally: &Tally, losses: &Losses) -> Vec<String> {
+    let mut limits = Vec::new();
+    let skipped = percent(tally.skipped, tally.sent + tally.skipped);
+    if skipped > LIMIT_PERCENT {
+        limits.push(format!(
+            "The generator itself was the limit: it could not send {skipped:.1}% of the queries in time. Try a larger batch (-b), \
+             more queues, or drop answers (-r); latencies hold its own delay, up to --patience."
+        ));
+    }
+    if losses.answers() > tally.sent / 1000 {
+        limits.push(
+            "The generator itself was the limit: answers were lost on its side, after the server had given them."
+                .to_owned(),
+        );
+    }
+    limits
 }
 
 /// Counts of one lane.
@@ -43,6 +70,13 @@ pub struct Losses {
     pub interface_tx: u64,
 }
 
+impl Losses {
+    /// Answers that are known to have come to this machine and not to us.
+    pub fn answers(&self) -> u64 {
+        self.large + self.elsewhere + self.rings_full
+    }
+}
+
 impl Measurement {
     pub(super) fn new(sending: Duration, tallies: Vec<Tally>, losses: Losses) -> Measurement {
         let lanes = tallies.iter().map(|tally| LaneCounts {
@@ -50,22 +84,20 @@ impl Measurement {
             received: tally.answers(),
         });
         let lanes = lanes.collect();
+        let tally = Tally::sum(&tallies);
         Measurement {
             sending,
-            tally: Tally::sum(&tallies),
+            limits: limits(&tally, &losses),
+            tally,
             lanes,
             losses,
+            interrupted: 0,
         }
     }
 
     /// Queries that the rate asked for until the run ended.
     pub fn offered(&self) -> u64 {
         self.tally.sent + self.tally.skipped
-    }
-
-    /// Answers that are known to have come to this machine and not to us.
-    pub fn lost_here(&self) -> u64 {
-        self.losses.large + self.losses.elsewhere + self.losses.rings_full
     }
 }
 
@@ -144,6 +176,24 @@ Inter-|   Receive                                                |  Transmit
     lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0
   cli0:    9000     100    0    3    0     0          0         0     8000      90    0    4    0     0       0          0
 ";
+
+    #[test]
+    fn what_the_generator_could_not_do_is_said() {
+        let mut tally = Tally {
+            sent: 9_000,
+            skipped: 1_000,
+            ..Tally::default()
+        };
+        let losses = Losses {
+            rings_full: 10,
+            ..Losses::default()
+        };
+        let said = limits(&tally, &losses);
+        assert!(said[0].contains("could not send 10.0% of the queries"));
+        assert!(said[1].contains("answers were lost on its side"));
+        tally.skipped = 0;
+        assert!(limits(&tally, &Losses::default()).is_empty());
+    }
 
     #[test]
     fn drops_are_the_fourth_and_the_twelfth_counter() {

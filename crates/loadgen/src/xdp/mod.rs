@@ -10,7 +10,7 @@ pub mod addressing;
 mod lane;
 mod measurement;
 
-pub use measurement::{LaneCounts, Losses, Measurement};
+pub use measurement::{LaneCounts, Losses, Measurement, limits};
 
 use crate::failure::{During, Failure, Outcome};
 use crate::flights::Flights;
@@ -31,7 +31,7 @@ use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use wire::frame::{Family, Mac};
+use wire::frame::Mac;
 use xsk::nic::Nic;
 use xsk::{
     AttachMode, BindMode, Collection, Collector, Options, RingSizes, Socket, Sources, Umem,
@@ -214,7 +214,7 @@ impl Generator {
 
     /// Octets of headers in front of a query's message.
     pub fn headers_length(&self) -> usize {
-        Family::of(&self.plan.targets[0]).headers_length()
+        self.addressing.headers_length()
     }
 
     /// Sends at this rate for so long, waits for the last answers, and says what was counted. Ends early when the watch
@@ -310,8 +310,9 @@ fn oversee(run: &Run<'_>, watch: &mut Watch, answers: bool) {
         }
     }
     let patience = Duration::from_nanos(run.late_after);
-    let waiting = Instant::now();
-    while answers && waiting.elapsed() < patience && unanswered(run) > 0 {
+    let (waiting, stops) = (Instant::now(), watch.stops());
+    let more = || waiting.elapsed() < patience && unanswered(run) > 0;
+    while answers && watch.stops() == stops && more() {
         watch.turn(LOOK_EVERY, || each(run));
     }
     run.end.store(true, Ordering::Release);
@@ -344,6 +345,8 @@ fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
                 server.ip()
             )));
         }
+        // Without its scope, which is no part of frames.
+        let server = SocketAddr::new(server.ip(), server.port());
         targets.push(Target { server, mac });
         let (first, _) = found.get_or_insert((nic.clone(), sources));
         if first.index != nic.index {
@@ -371,11 +374,12 @@ fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
 /// Interface, source and the next hop's MAC address.
 fn way_to(plan: &Plan, given: Option<&Nic>, server: SocketAddr) -> Outcome<(Nic, Sources, Mac)> {
     let target = server.ip();
+    let interface = interface_to(given, server)?;
     if let (Some(nic), Some(sources), Some(mac)) = (given, plan.sources, plan.remote_mac) {
         // Nothing to ask: not even a route is needed.
         return Ok((nic.clone(), sources, mac));
     }
-    let route = path::route(target, given.map(|nic| nic.index))?;
+    let route = path::route(target, interface)?;
     let nic = given
         .cloned()
         .map_or_else(|| Nic::by_index(route.interface), Ok)?;
@@ -387,6 +391,22 @@ fn way_to(plan: &Plan, given: Option<&Nic>, server: SocketAddr) -> Outcome<(Nic,
         .remote_mac
         .map_or_else(|| path::resolve(&route, target), Ok)?;
     Ok((nic, plan.sources.unwrap_or(own), mac))
+}
+
+/// The interface (index) that is asked for: by itself, or by the server's address (`fe80::1%eth0`).
+fn interface_to(given: Option<&Nic>, server: SocketAddr) -> Outcome<Option<u32>> {
+    let scope = path::scope_of(server);
+    match given {
+        None => {
+            path::check_scope(server)?;
+            Ok(Some(scope).filter(|scope| *scope != 0))
+        }
+        Some(nic) if scope == 0 || scope == nic.index => Ok(Some(nic.index)),
+        Some(nic) => Err(Failure::new(format!(
+            "{server} is on another interface than {} (-I)",
+            nic.name
+        ))),
+    }
 }
 
 fn collection(plan: &Plan, addressing: &Addressing) -> Collection {

@@ -50,6 +50,21 @@ setACL({"192.0.2.0/24"})
 millrace.addZone{name="example.com.", file="zone"}
 "#;
 
+/// Every query is copied to where nobody listens, and refused.
+const COPY: &str = r#"addLocal("192.0.2.1:53")
+setACL({"192.0.2.0/24"})
+addAction(AllRule(), TeeAction("127.0.0.1:5302"))
+addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
+"#;
+
+/// For scenes whose client is a proxy, beside the configuration.
+const TRUST: &str = r#"setProxyProtocolACL({"192.0.2.9/32"})
+"#;
+
+/// What the proxy puts in front of each query: 203.0.113.9:4242 asks 203.0.113.53:53, by a datagram; one value.
+const HEADER: [u8; 35] = *b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x13\
+    \xcb\x00\x71\x09\xcb\x00\x71\x35\x10\x92\x00\x35\xe0\x00\x04edge";
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scene {
@@ -74,10 +89,16 @@ pub(crate) enum Scene {
     Suffixes,
     /// As `Hit`, behind a rule of a million prefixes, none of which matches.
     Prefixes,
+    /// A rule copies the query, and the next one refuses it.
+    Copied,
+    /// As `Hit`, by a proxy that says who asks.
+    Proxied,
+    /// As `Forward`, by such a proxy.
+    ProxiedForward,
 }
 
 impl Scene {
-    pub(crate) const ALL: [(&str, Scene); 10] = [
+    pub(crate) const ALL: [(&str, Scene); 13] = [
         ("refused", Scene::Refused),
         ("blocked", Scene::Blocked),
         ("deep", Scene::Deep),
@@ -88,14 +109,35 @@ impl Scene {
         ("absent", Scene::Absent),
         ("suffixes", Scene::Suffixes),
         ("prefixes", Scene::Prefixes),
+        ("copied", Scene::Copied),
+        ("proxied", Scene::Proxied),
+        ("proxied-forward", Scene::ProxiedForward),
     ];
 
-    fn configuration(self) -> &'static str {
-        match self {
+    fn configuration(self) -> String {
+        let text = match self {
             Scene::Refused => REFUSE,
+            Scene::Copied => COPY,
             Scene::Authority | Scene::Signed | Scene::Absent => SERVE,
             _ => BALANCE,
-        }
+        };
+        let more = if self.is_proxied() { TRUST } else { "" };
+        format!("{text}{more}")
+    }
+
+    /// Whether a proxy asks.
+    fn is_proxied(self) -> bool {
+        matches!(self, Scene::Proxied | Scene::ProxiedForward)
+    }
+
+    /// What stands in front of each query.
+    fn in_front(self) -> &'static [u8] {
+        if self.is_proxied() { &HEADER } else { &[] }
+    }
+
+    /// Whether each query goes to the backend.
+    fn forwards(self) -> bool {
+        matches!(self, Scene::Forward | Scene::ProxiedForward)
     }
 
     /// Whether the zone is signed, and signatures are asked for.
@@ -105,7 +147,8 @@ impl Scene {
 
     /// Whether the cache has the answers.
     fn hits(self) -> bool {
-        matches!(self, Scene::Hit | Scene::Suffixes | Scene::Prefixes)
+        use Scene::{Hit, Prefixes, Proxied, Suffixes};
+        matches!(self, Hit | Suffixes | Prefixes | Proxied)
     }
 
     /// A rule before all others.
@@ -146,6 +189,7 @@ impl Ground {
     pub(crate) fn new(scene: Scene) -> Ground {
         let mut config = configuration(scene);
         config.rules.splice(0..0, scene.first_rule());
+        config.open_actions();
         let mut random = Random::from_seed(7);
         let servers = Arc::new(Servers::default());
         servers.publish(&config.servers);
@@ -172,17 +216,20 @@ impl Ground {
     }
 
     fn fill(&mut self) {
-        self.queries = match self.scene {
-            Scene::Refused => vec![query(b"\x03www\x07example\x03com\x00")],
+        let queries = match self.scene {
+            Scene::Refused | Scene::Copied => vec![query(b"\x03www\x07example\x03com\x00")],
             Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
             Scene::Deep => vec![query(&deep())],
             Scene::Signed => (0..NAMES as u32).map(signed).collect(),
             Scene::Absent => (0..NAMES as u32).map(absent).collect(),
             _ => (0..NAMES as u32).map(numbered).collect(),
         };
+        let in_front = self.scene.in_front();
+        let whole = |query: Vec<u8>| [in_front, &query].concat();
+        self.queries = queries.into_iter().map(whole).collect();
         if self.scene.hits() {
             for number in 0..NAMES as u32 {
-                self.forward(&numbered(number));
+                self.forward(&whole(numbered(number)));
             }
         }
         self.serve(3 * NAMES);
@@ -192,12 +239,14 @@ impl Ground {
     #[inline(never)]
     pub(crate) fn serve(&mut self, count: usize) {
         let mut queries = std::mem::take(&mut self.queries);
+        let forwards = self.scene.forwards();
         for turn in 0..count {
-            if self.scene == Scene::Forward {
+            if forwards {
                 self.number += 1;
                 let query = &mut queries[0];
                 let number = 0x1000_0000 + self.number;
-                write_number(&mut query[13..21], number);
+                let start = self.scene.in_front().len() + 13;
+                write_number(&mut query[start..start + 8], number);
                 self.forward(query);
             } else {
                 self.answer(&queries[turn % queries.len()]);
@@ -223,7 +272,7 @@ impl Ground {
         let Some((local, remote, id)) = forwarded else {
             panic!("{:?}: not forwarded", self.scene)
         };
-        let length = self.respond(query, id);
+        let length = self.respond(&query[self.scene.in_front().len()..], id);
         let Ground {
             config,
             shard,

@@ -165,15 +165,15 @@ struct Bound {
 }
 
 impl Bound {
-    /// Over the servers of `pool` that are up; `None` when `factor` is 0.
-    fn of(pool: &Pool, factor: u32) -> Option<Bound> {
+    /// Over the servers that there are to choose from; `None` when `factor` is 0.
+    fn of<'p>(servers: impl Iterator<Item = &'p Arc<Server>>, factor: u32) -> Option<Bound> {
         let none = Bound {
             factor: u64::from(factor),
             outstanding: 0,
             weight: 0,
         };
         (factor > 0).then(|| {
-            up(pool).fold(none, |bound, server| Bound {
+            servers.fold(none, |bound, server| Bound {
                 outstanding: bound.outstanding + outstanding(server),
                 weight: bound.weight + weight(server),
                 ..bound
@@ -202,8 +202,15 @@ impl<'p> Candidates<'p, '_> {
             pool,
             order: i32::MAX,
             tags: None,
-            bound: Bound::of(pool, tuning.weighted_balancing_factor),
+            bound: None,
         }
+        .bounded(tuning)
+    }
+
+    /// Those of these that are within the bounds: what others have in flight, which are not to be asked, is no matter.
+    fn bounded(self, tuning: &PolicyTuning) -> Self {
+        let bound = Bound::of(self.iter(), tuning.weighted_balancing_factor);
+        Candidates { bound, ..self }
     }
 
     fn by_chance(&self, random: &mut Random) -> Option<&'p Arc<Server>> {
@@ -241,11 +248,12 @@ fn ordered_wrand_untag<'p>(pool: &'p Pool, choice: &mut Choice<'_>) -> Option<&'
     let tags = choice.tags;
     let left = up(pool).filter(|server| !is_tagged(tags, server));
     let candidates = Candidates {
+        pool,
         order: left.map(|server| server.options.order).min()?,
         tags,
-        ..Candidates::of(pool, choice.tuning)
+        bound: None,
     };
-    candidates.by_chance(choice.random)
+    candidates.bounded(choice.tuning).by_chance(choice.random)
 }
 
 /// Whether a tag names this server.
@@ -258,7 +266,7 @@ fn whashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
 }
 
 fn chashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
-    let bound = Bound::of(pool, choice.tuning.consistent_hashing_balancing_factor);
+    let bound = Bound::of(up(pool), choice.tuning.consistent_hashing_balancing_factor);
     let allowed =
         |server: &Server| server.state.is_up() && bound.is_none_or(|bound| bound.allows(server));
     if !pool.servers.iter().any(|server| allowed(server)) {
@@ -558,6 +566,21 @@ mod tests {
         down(&pool, 0);
         down(&pool, 1);
         assert_eq!(first(&pool), Some(2));
+    }
+
+    /// Those of a higher order have nothing in flight: that does not make all the others too busy.
+    #[test]
+    fn ordered_wrand_untag_bounds_the_load_among_those_that_it_may_ask() {
+        let bounded = PolicyTuning {
+            weighted_balancing_factor: 1_100,
+            ..tuning()
+        };
+        let pool = pool(Policy::OrderedWrandUntag, &[(1, 1), (1, 1), (2, 2)]);
+        load(&pool, 0, 50);
+        load(&pool, 1, 50);
+        assert_eq!(shares(&pool, &bounded).len(), 2);
+        load(&pool, 0, 20);
+        assert_eq!(shares(&pool, &bounded), HashMap::from([(1, 10_000)]));
     }
 
     #[test]

@@ -178,6 +178,8 @@ fn commands_help() -> String {
 /// A DNS load balancer whose UDP path runs over AF_XDP. It speaks dnsdist's language.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "millrace", disable_version_flag = true)]
+// A wrapper's words and an operator's behind them: the last one counts, as with getopt.
+#[command(args_override_self = true)]
 #[command(after_help = format!("{}\n\n{DEFAULT_LISTENER}", commands_help()))]
 pub struct ServeArguments {
     /// Read the configuration from FILE; the default file may be missing, FILE may not
@@ -455,6 +457,32 @@ mod tests {
             None
         );
         assert!(help.contains("  xdp status "), "{help}");
+    }
+
+    #[test]
+    fn what_stands_twice_counts_as_it_stands_last() {
+        let words = [
+            "-v",
+            "--supervised",
+            "-C",
+            "one.conf",
+            "--acl=192.0.2.0/24",
+            "-l127.0.0.1:5300",
+            "-v",
+            "--supervised",
+            "--config=two.conf",
+            "-a",
+            "::1",
+            "--local",
+            "[::1]:5300",
+        ];
+        let Ok(Arguments::Serve(arguments)) = read(&words) else {
+            panic!("not taken");
+        };
+        assert_eq!(arguments.file(), Some(Path::new("two.conf")));
+        // These add up.
+        assert_eq!((arguments.listeners.len(), arguments.acl.len()), (2, 2));
+        assert!(arguments.verbose && arguments.supervised);
     }
 
     #[test]

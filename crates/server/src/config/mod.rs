@@ -110,6 +110,13 @@ impl Config {
         }
     }
 
+    /// To be called before this configuration serves: opens what actions of its rules need.
+    pub fn open_actions(&self) {
+        for rule in self.rules.iter().chain(&self.chains.cache_miss) {
+            rule.action.open();
+        }
+    }
+
     /// Gets every listener and zone counters for so many shards: those that `previous` had for it, or new ones. The zones
     /// must be there.
     pub fn count_traffic(&mut self, shards: usize, previous: Option<&Config>) {

@@ -279,6 +279,15 @@ impl Spec {
         }
     }
 
+    /// The servers of the pool `name` by `order`, as its policy sees them.
+    pub fn members(&self, name: &str) -> Vec<&ServerSpec> {
+        let servers = self.servers.iter();
+        let is_in = |server: &&ServerSpec| server.options.pools.iter().any(|pool| pool == name);
+        let mut members: Vec<&ServerSpec> = servers.filter(is_in).collect();
+        members.sort_by_key(|server| server.options.order);
+        members
+    }
+
     /// A key that no server of this Spec has had.
     pub fn next_server_key(&mut self) -> ServerKey {
         self.next_server_key += 1;

@@ -12,6 +12,7 @@ pub mod mirror;
 pub mod news;
 pub mod process;
 pub mod protocol;
+mod reading;
 pub mod socket;
 pub mod web;
 

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the instance listens unless `--control` says otherwise.
@@ -65,6 +65,12 @@ pub enum Request {
         #[serde(default)]
         zones: Vec<String>,
     },
+    /// Begins to ask primaries.
+    #[serde(rename = "zone refresh")]
+    ZoneRefresh {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
     /// Begins to transfer whole zones, whatever their serial.
     #[serde(rename = "zone retransfer")]
     ZoneRetransfer {
@@ -77,6 +83,54 @@ pub enum Request {
         #[serde(default)]
         zones: Vec<String>,
     },
+    /// Zones stay as they are, until they are thawed.
+    #[serde(rename = "zone freeze")]
+    ZoneFreeze {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    #[serde(rename = "zone thaw")]
+    ZoneThaw {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    /// Zones are transferred to nobody, until that is ended.
+    #[serde(rename = "zone xfr-freeze")]
+    ZoneXfrFreeze {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    #[serde(rename = "zone xfr-thaw")]
+    ZoneXfrThaw {
+        #[serde(default)]
+        zones: Vec<String>,
+    },
+    /// Begins to write zones into their files, or copies into the folder `to`.
+    #[serde(rename = "zone flush")]
+    ZoneFlush {
+        #[serde(default)]
+        zones: Vec<String>,
+        #[serde(default)]
+        to: Option<PathBuf>,
+    },
+    /// Has a secondary forget a zone.
+    #[serde(rename = "zone purge")]
+    ZonePurge { zone: String },
+    /// Records that are served; the reply is followed by a line each, and by an empty one.
+    #[serde(rename = "zone read")]
+    ZoneRead(ReadRequest),
+}
+
+/// Which records are wanted: see [`crate::local::Reading`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadRequest {
+    pub zone: String,
+    /// Of one owner, `@` being the zone's own name.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// A type's name, or TYPE28.
+    #[serde(default)]
+    pub rtype: Option<String>,
 }
 
 /// A query that nobody has sent: see [`crate::pipeline::explain`].
@@ -105,7 +159,7 @@ pub struct MirrorRequest {
 }
 
 /// The commands, as an error names them.
-pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror, zone status, zone reload, zone retransfer, zone notify";
+pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror, zone status, zone reload, zone refresh, zone retransfer, zone notify, zone freeze, zone thaw, zone xfr-freeze, zone xfr-thaw, zone flush, zone purge, zone read";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -143,7 +197,10 @@ pub fn parse(line: &str) -> Result<Request, String> {
         .get("command")
         .and_then(Value::as_str)
         .map(str::to_owned);
-    serde_json::from_value(value).map_err(|_| match command {
+    serde_json::from_value(value).map_err(|error| match command {
+        Some(command) if COMMANDS.split(", ").any(|known| known == command) => {
+            format!("{command}: {error}")
+        }
         Some(command) => format!("unknown command '{command}': one of {COMMANDS} expected"),
         None => {
             format!(r#"a request looks like {{"command":"stats"}}: one of {COMMANDS} expected"#)
@@ -202,6 +259,18 @@ mod tests {
             ),
         ] {
             assert_eq!(parse(line), Ok(request));
+        }
+        // Nobody forgets all zones by leaving a word out.
+        let reason = parse(r#"{"command":"zone purge"}"#).unwrap_err();
+        assert_eq!(reason, "zone purge: missing field `zone`");
+    }
+
+    #[test]
+    fn what_is_known_is_what_an_error_names() {
+        for command in COMMANDS.split(", ") {
+            let line = format!(r#"{{"command":"{command}"}}"#);
+            let reason = parse(&line).err().unwrap_or_default();
+            assert!(!reason.contains("unknown"), "{reason}");
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::metrics::Metrics;
 use super::mirror;
 use super::protocol::{ExplainRequest, REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
+use super::reading;
 use crate::clock::Now;
 use crate::commands::{self, xdp};
 use crate::frontend::tap::Tap;
@@ -298,9 +299,15 @@ async fn answer(stream: UnixStream, desk: &Arc<Desk>, stop: &mut Stop) {
     let mut reader = BufReader::new(reader).take(REQUEST_MAX as u64);
     let mut line = String::new();
     let read = timeout(TRANSFER, reader.read_line(&mut line)).await;
-    if let (Ok(Ok(_)), Ok(Request::Mirror(asked))) = (&read, parse(&line)) {
-        let connection = (reader.into_inner().into_inner(), writer);
-        return mirror::serve(asked, connection, &*desk.commands, stop).await;
+    match (&read, parse(&line)) {
+        (Ok(Ok(_)), Ok(Request::Mirror(asked))) => {
+            let connection = (reader.into_inner().into_inner(), writer);
+            return mirror::serve(asked, connection, &*desk.commands, stop).await;
+        }
+        (Ok(Ok(_)), Ok(Request::ZoneRead(asked))) => {
+            return reading::serve(&asked, writer, &desk.local()).await;
+        }
+        _ => {}
     }
     let reply = match read {
         Ok(Ok(0)) => return,
@@ -344,14 +351,25 @@ impl Desk {
             Request::Restart => lines(self.commands.restart()),
             Request::Explain(asked) => lines(self.explain(&asked)),
             Request::ZoneStatus { zones } => lines(self.local().status(&zones)),
-            Request::ZoneReload { zones } => lines(self.local().begin(&zones, &Order::Reload)),
-            Request::ZoneRetransfer { zones } => {
-                lines(self.local().begin(&zones, &Order::Retransfer))
-            }
-            Request::ZoneNotify { zones } => lines(self.local().begin(&zones, &Order::Notify)),
+            Request::ZoneReload { zones } => self.begin(&zones, &Order::Reload),
+            Request::ZoneRefresh { zones } => self.begin(&zones, &Order::Refresh),
+            Request::ZoneRetransfer { zones } => self.begin(&zones, &Order::Retransfer),
+            Request::ZoneNotify { zones } => self.begin(&zones, &Order::Notify),
+            Request::ZoneFreeze { zones } => self.begin(&zones, &Order::Freeze),
+            Request::ZoneThaw { zones } => self.begin(&zones, &Order::Thaw),
+            Request::ZoneXfrFreeze { zones } => self.begin(&zones, &Order::Withhold(true)),
+            Request::ZoneXfrThaw { zones } => self.begin(&zones, &Order::Withhold(false)),
+            Request::ZoneFlush { zones, to } => self.begin(&zones, &Order::Flush(to)),
+            Request::ZonePurge { zone } => self.begin(&[zone], &Order::Purge),
             // Answered by a stream: see `answer`.
-            Request::Mirror(_) => Reply::Error("a mirror is a connection of its own".to_owned()),
+            Request::Mirror(_) | Request::ZoneRead(_) => {
+                Reply::Error("what is streamed is a connection of its own".to_owned())
+            }
         }
+    }
+
+    fn begin(&self, zones: &[String], order: &Order) -> Reply {
+        lines(self.local().begin(zones, order))
     }
 
     fn explain(&self, asked: &ExplainRequest) -> Result<Vec<String>, String> {

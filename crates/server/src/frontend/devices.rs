@@ -8,7 +8,7 @@ use crate::clock::Now;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use wire::frame::{Headers, Mac, mark, write_headers};
+use wire::frame::{Headers, Mac, write_headers};
 use xsk::{
     BindMode, CHUNK, Flushed, Frame, Heartbeat, KernelCounters, Options, RingSizes, Socket, Umem,
     UmemOptions,
@@ -431,34 +431,6 @@ impl Devices {
         self.send_after_flush(device, frame, head, total)
     }
 
-    /// As [`Devices::send`], marked with a code point (`dscp` of newServer).
-    #[cold]
-    pub fn send_marked(
-        &mut self,
-        device: u8,
-        frame: Frame,
-        start: usize,
-        length: usize,
-        headers: &Headers,
-        code_point: u8,
-    ) -> bool {
-        let chunk = self.umem.chunk_mut(&frame);
-        let Some(head) = write_headers(chunk, start, length, headers) else {
-            self.umem.give(frame);
-            return false;
-        };
-        mark(&mut chunk[head..start], code_point);
-        let (head, total) = (head as u32, (start + length - head) as u32);
-        let Some(queue) = self.queue_mut(device) else {
-            self.umem.give(frame);
-            return false;
-        };
-        let Err(frame) = queue.socket.send(frame, head, total) else {
-            return true;
-        };
-        self.send_after_flush(device, frame, head, total)
-    }
-
     /// The TX ring was full: once more, after the kernel has taken what is there.
     #[cold]
     fn send_after_flush(&mut self, device: u8, frame: Frame, head: u32, total: u32) -> bool {
@@ -478,13 +450,12 @@ impl Devices {
     }
 
     /// Sends a copy of `message`, `prefix` in front; false when this worker has no ring there, no free frame, or the packet
-    /// would not fit. `code_point`: what it is marked with, if not 0.
+    /// would not fit.
     pub fn send_copy(
         &mut self,
         device: u8,
         headers: &Headers,
         (prefix, message): (&[u8], &[u8]),
-        code_point: u8,
     ) -> bool {
         let length = prefix.len() + message.len();
         let Some(queue) = self.queue(device) else {
@@ -503,10 +474,7 @@ impl Devices {
         let place = &mut self.umem.chunk_mut(&frame)[COPY_START..COPY_START + length];
         place[..prefix.len()].copy_from_slice(prefix);
         place[prefix.len()..].copy_from_slice(message);
-        match code_point {
-            0 => self.send(device, frame, COPY_START, length, headers),
-            marked => self.send_marked(device, frame, COPY_START, length, headers, marked),
-        }
+        self.send(device, frame, COPY_START, length, headers)
     }
 
     /// Shows the kernel what was put into the TX rings; whether some waits because the kernel takes no more now.

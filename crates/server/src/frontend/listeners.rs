@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use xsk::{Spread, forget_spread, settle};
 
 /// How a socket gets its address: a port below 1,024 takes a privilege.
@@ -35,6 +35,8 @@ pub struct Sockets {
     pub connections: Arc<Counters>,
     /// The program that goes past stalled workers, where there is one.
     pub spread: OnceLock<Spread>,
+    /// What the UDP sockets were given last; see [`Sockets::size_buffers`].
+    buffers: Mutex<UdpBuffers>,
 }
 
 impl Sockets {
@@ -111,14 +113,20 @@ impl Sockets {
             tcp,
             connections: Arc::default(),
             spread: OnceLock::new(),
+            buffers: Mutex::default(),
         }
     }
 
-    /// setUDPSocketBufferSizes. What the kernel gave less of, in words.
+    /// setUDPSocketBufferSizes. What the kernel gave less of, in words. Sizes that the sockets were given before are not asked
+    /// for again: what the kernel gave while there were privileges it would cut now.
     ///
     /// # Errors
     /// What the kernel says; not of sizes that it cuts.
     pub fn size_buffers(&self, wanted: UdpBuffers) -> io::Result<Option<String>> {
+        let mut given = self.buffers.lock().unwrap_or_else(PoisonError::into_inner);
+        if *given == wanted {
+            return Ok(None);
+        }
         let receive = match wanted.receive {
             0 => RECEIVE_BUFFER,
             bytes => bytes,
@@ -126,6 +134,7 @@ impl Sockets {
         for socket in &self.udp {
             buffers::set(socket, UdpBuffers { receive, ..wanted })?;
         }
+        *given = wanted;
         Ok(buffers::shortfall(&self.udp[0], wanted))
     }
 
@@ -462,6 +471,11 @@ mod tests {
             let send = nix::sys::socket::getsockopt(socket, sockopt::SndBuf);
             assert_eq!((receive.unwrap(), send.unwrap()), (80_000, 60_000));
         }
+        // A reload changes nothing where the wish is the same.
+        setsockopt(&sockets.udp[1], sockopt::RcvBuf, &20_000).unwrap();
+        assert_eq!(sockets.size_buffers(wanted).unwrap(), None);
+        let kept = nix::sys::socket::getsockopt(&sockets.udp[1], sockopt::RcvBuf);
+        assert_eq!(kept.unwrap(), 40_000);
         sockets.size_buffers(UdpBuffers::default()).unwrap();
         let usual = nix::sys::socket::getsockopt(&sockets.udp[1], sockopt::RcvBuf);
         assert!(usual.unwrap() > 80_000, "what it had without the function");

@@ -19,9 +19,6 @@ use std::sync::Arc;
 use wire::frame::Headers;
 use xsk::Frame;
 
-/// The code point of packets that are not marked (RFC 2474 §4.1: the default).
-const UNMARKED: u8 = 0;
-
 /// What one worker sends with.
 pub struct Outlets {
     pub worker: usize,
@@ -73,11 +70,9 @@ impl Outlets {
                 destination_mac: client_mac,
                 source: destination,
                 destination: client,
+                code_point: 0,
             };
-            if self
-                .devices
-                .send_copy(device, &headers, (&[], message), UNMARKED)
-            {
+            if self.devices.send_copy(device, &headers, (&[], message)) {
                 return;
             }
         }
@@ -221,12 +216,9 @@ impl Outlets {
                 destination_mac: next_hop,
                 source: SocketAddr::new(leg.port.source, leg.port.number),
                 destination: address,
+                code_point: server.options.source.dscp,
             };
-            let code_point = server.options.source.dscp;
-            if self
-                .devices
-                .send_copy(device, &headers, (header, message), code_point)
-            {
+            if self.devices.send_copy(device, &headers, (header, message)) {
                 server.trust.count_sent(shard.lane);
                 return;
             }

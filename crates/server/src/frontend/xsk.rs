@@ -368,6 +368,7 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
             destination_mac: next_hop,
             source: SocketAddr::new(out.port.source, out.port.number),
             destination: address,
+            code_point: out.server.options.source.dscp,
         };
         let chunk = outlets.devices.umem().chunk_mut(&frame);
         let id = Header::read(&chunk[start..]).map(|header| header.id());
@@ -376,11 +377,7 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
             chunk[start..start + header.len()].copy_from_slice(header);
         }
         let devices = &mut outlets.devices;
-        let sent = match out.server.options.source.dscp {
-            0 => devices.send(device, frame, start, length, &headers),
-            marked => devices.send_marked(device, frame, start, length, &headers, marked),
-        };
-        if sent {
+        if devices.send(device, frame, start, length, &headers) {
             out.server.trust.count_sent(env.shard.lane);
             return;
         }
@@ -438,6 +435,7 @@ fn response(
                         destination_mac: client_mac,
                         source: waiting.destination,
                         destination: waiting.client,
+                        code_point: 0,
                     };
                     answer(frame, message, device, &headers, outlets, env);
                 }

@@ -1,12 +1,13 @@
 //! Who may transfer a zone, say that it has changed, or change it: `acl` of `millrace.addZone`. It is asked on every
 //! transport, behind the ACL of all queries and behind the rules.
 
+use crate::pipeline::query::Protocol;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
 use wire::name::{Name, NameBuf};
 
-/// What an entry allows.
+/// What an entry allows or denies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// AXFR and IXFR out.
@@ -20,6 +21,8 @@ pub enum Action {
 impl Action {
     /// The words of the configuration.
     pub const WORDS: &'static str = "\"transfer\", \"notify\" or \"update\"";
+    /// All of them.
+    pub const ALL: [Action; 3] = [Action::Transfer, Action::Notify, Action::Update];
 
     /// The action of this word.
     pub fn of_word(word: &str) -> Option<Action> {
@@ -32,14 +35,90 @@ impl Action {
     }
 }
 
-/// One permission.
+/// Addresses of one family that an entry is about: a network, or a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    first: IpAddr,
+    last: IpAddr,
+    /// Bits that they have in common.
+    prefix: u8,
+}
+
+impl Span {
+    /// The addresses from `first` to `last`. `None`: they are of two families, or the first one is above the last one.
+    pub fn range(first: IpAddr, last: IpAddr) -> Option<Span> {
+        let prefix = match (first, last) {
+            (IpAddr::V4(first), IpAddr::V4(last)) => {
+                (first.to_bits() ^ last.to_bits()).leading_zeros()
+            }
+            (IpAddr::V6(first), IpAddr::V6(last)) => {
+                (first.to_bits() ^ last.to_bits()).leading_zeros()
+            }
+            _ => return None,
+        };
+        (first <= last).then_some(Span {
+            first,
+            last,
+            prefix: prefix as u8,
+        })
+    }
+
+    fn contains(&self, address: &IpAddr) -> bool {
+        // Addresses of one family stand together in the order of all.
+        (self.first..=self.last).contains(address)
+    }
+}
+
+impl From<IpNet> for Span {
+    fn from(network: IpNet) -> Span {
+        Span {
+            first: network.network(),
+            last: network.broadcast(),
+            prefix: network.prefix_len(),
+        }
+    }
+}
+
+/// One permission, or its opposite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub action: Action,
-    /// Bits behind the prefix are zero.
-    pub network: IpNet,
+    pub addresses: Span,
     /// `None`: by address alone, signed or not.
     pub key: Option<NameBuf>,
+    /// `None`: whatever the message came by.
+    pub protocol: Option<Protocol>,
+    /// What the entry names may not.
+    pub denies: bool,
+}
+
+/// A message that asks for something.
+#[derive(Clone, Copy)]
+pub struct Asking<'m> {
+    pub client: IpAddr,
+    /// The key that signed it.
+    pub key: Option<Name<'m>>,
+    pub protocol: Protocol,
+}
+
+impl Entry {
+    fn has_key_of(&self, asking: Asking<'_>) -> bool {
+        match &self.key {
+            None => true,
+            Some(wanted) => asking.key == Some(wanted.as_name()),
+        }
+    }
+
+    /// Whether it has a say on such a message from this address. One that allows something with a key also says that it
+    /// takes this key; one that denies something says nothing of messages with others.
+    fn concerns(&self, action: Action, asking: Asking<'_>) -> bool {
+        self.action == action
+            && self
+                .protocol
+                .is_none_or(|protocol| protocol == asking.protocol)
+            && self.addresses.contains(&asking.client)
+            && (!self.denies || self.has_key_of(asking))
+    }
 }
 
 /// The entries of one zone; without one for an action nobody may.
@@ -47,26 +126,32 @@ pub struct Entry {
 pub struct Acl(Vec<Entry>);
 
 impl Acl {
-    /// Whether `client`, whose message was signed with `key` if with any, may do this. The longest prefix that covers the
-    /// address wins; of its entries any that matches the key does.
-    pub fn allows(&self, action: Action, client: IpAddr, key: Option<Name<'_>>) -> bool {
-        let client = client.to_canonical();
-        let covers = |entry: &&Entry| entry.action == action && entry.network.contains(&client);
-        let covering = || self.0.iter().filter(covers);
-        let Some(longest) = covering().map(|entry| entry.network.prefix_len()).max() else {
-            return false;
+    /// Whether whoever asks may do this; `None`: no entry says so, and none denies it. The longest prefix that covers the
+    /// address wins, a range being as long as what its ends have in common; of its entries one that denies does, then any
+    /// that matches the key.
+    pub fn says(&self, action: Action, asking: Asking<'_>) -> Option<bool> {
+        let asking = Asking {
+            client: asking.client.to_canonical(),
+            ..asking
         };
-        covering()
-            .filter(|entry| entry.network.prefix_len() == longest)
-            .any(|entry| match &entry.key {
-                None => true,
-                Some(wanted) => key == Some(wanted.as_name()),
-            })
+        let covering = || {
+            let entries = self.0.iter();
+            entries.filter(move |entry| entry.concerns(action, asking))
+        };
+        let longest = covering().map(|entry| entry.addresses.prefix).max()?;
+        let matching = || {
+            covering()
+                .filter(move |entry| entry.addresses.prefix == longest && entry.has_key_of(asking))
+        };
+        let is_denied = matching().any(|entry| entry.denies);
+        matching().next().map(|_| !is_denied)
     }
 
     /// Whether anybody may do this.
     pub fn has(&self, action: Action) -> bool {
-        self.0.iter().any(|entry| entry.action == action)
+        self.0
+            .iter()
+            .any(|entry| entry.action == action && !entry.denies)
     }
 }
 
@@ -86,19 +171,35 @@ impl fmt::Debug for Acl {
 mod tests {
     use super::*;
 
-    fn acl(entries: &[(&str, Option<&str>)]) -> Acl {
-        let entry = |(network, key): &(&str, Option<&str>)| Entry {
-            action: Action::Transfer,
-            network: network.parse().unwrap(),
-            key: key.map(|key| key.parse().unwrap()),
+    /// A network, or two addresses with a hyphen between.
+    fn entry((addresses, key): &(&str, Option<&str>)) -> Entry {
+        let addresses = match addresses.split_once('-') {
+            Some((first, last)) => {
+                Span::range(first.parse().unwrap(), last.parse().unwrap()).unwrap()
+            }
+            None => addresses.parse::<IpNet>().unwrap().into(),
         };
+        Entry {
+            action: Action::Transfer,
+            addresses,
+            key: key.map(|key| key.parse().unwrap()),
+            protocol: None,
+            denies: false,
+        }
+    }
+
+    fn acl(entries: &[(&str, Option<&str>)]) -> Acl {
         entries.iter().map(entry).collect()
     }
 
-    fn allows(acl: &Acl, client: &str, key: Option<&str>) -> bool {
+    fn says(acl: &Acl, client: &str, key: Option<&str>, protocol: Protocol) -> Option<bool> {
         let key: Option<NameBuf> = key.map(|key| key.parse().unwrap());
-        let key = key.as_ref().map(NameBuf::as_name);
-        acl.allows(Action::Transfer, client.parse().unwrap(), key)
+        let asking = Asking {
+            client: client.parse().unwrap(),
+            key: key.as_ref().map(NameBuf::as_name),
+            protocol,
+        };
+        acl.says(Action::Transfer, asking)
     }
 
     #[test]
@@ -121,14 +222,102 @@ mod tests {
             ("2001:db8::1", None, false),
             ("198.51.100.1", Some("k."), false),
         ] {
-            assert_eq!(allows(&acl, client, key), expected, "{client} {key:?}");
+            let expected = expected.then_some(true);
+            let said = says(&acl, client, key, Protocol::Tcp);
+            assert_eq!(said, expected, "{client} {key:?}");
         }
+    }
+
+    /// 10 and 20 are 01010 and 10100 at their ends: 27 bits are the same, so that /28 and longer ones win over the range.
+    #[test]
+    fn a_range_is_as_long_as_what_its_ends_have_in_common() {
+        let acl = acl(&[
+            ("192.0.2.0/26", Some("wide.")),
+            ("192.0.2.10-192.0.2.20", None),
+            ("192.0.2.16/28", Some("k.")),
+            ("2001:db8::1-2001:db8::9", None),
+        ]);
+        for (client, key, expected) in [
+            ("192.0.2.9", None, false),
+            ("192.0.2.9", Some("wide."), true),
+            ("192.0.2.10", None, true),
+            ("192.0.2.15", Some("wide."), true),
+            ("192.0.2.16", None, false),
+            ("192.0.2.20", Some("k."), true),
+            ("192.0.2.40", Some("wide."), true),
+            ("2001:db8::", None, false),
+            ("2001:db8::1", None, true),
+            ("2001:db8::9", None, true),
+            ("2001:db8::a", None, false),
+        ] {
+            let expected = expected.then_some(true);
+            let said = says(&acl, client, key, Protocol::Tcp);
+            assert_eq!(said, expected, "{client} {key:?}");
+        }
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let range = |first, last| Span::range(address(first), address(last));
+        assert_eq!(range("192.0.2.2", "192.0.2.1"), None);
+        assert_eq!(range("192.0.2.2", "2001:db8::1"), None);
+        let one: Span = IpNet::from(address("192.0.2.2")).into();
+        assert_eq!(range("192.0.2.2", "192.0.2.2"), Some(one));
+    }
+
+    #[test]
+    fn what_is_denied_is_denied_to_whom_the_entry_names() {
+        let plain = |addresses| entry(&(addresses, None));
+        let acl: Acl = [
+            plain("192.0.2.0/24"),
+            Entry {
+                denies: true,
+                ..plain("192.0.2.7/32")
+            },
+            Entry {
+                denies: true,
+                ..entry(&("192.0.2.8/32", Some("old.")))
+            },
+            Entry {
+                denies: true,
+                protocol: Some(Protocol::Udp),
+                ..plain("192.0.2.0/24")
+            },
+            Entry {
+                protocol: Some(Protocol::Tcp),
+                ..plain("2001:db8::/32")
+            },
+        ]
+        .into_iter()
+        .collect();
+        for (client, key, protocol, expected) in [
+            ("192.0.2.1", None, Protocol::Tcp, Some(true)),
+            ("192.0.2.1", None, Protocol::Udp, Some(false)),
+            ("192.0.2.7", None, Protocol::Tcp, Some(false)),
+            ("192.0.2.7", Some("k."), Protocol::Tcp, Some(false)),
+            ("192.0.2.8", Some("old."), Protocol::Tcp, Some(false)),
+            ("192.0.2.8", Some("k."), Protocol::Tcp, Some(true)),
+            ("2001:db8::1", None, Protocol::Tcp, Some(true)),
+            ("2001:db8::1", None, Protocol::Udp, None),
+        ] {
+            let said = says(&acl, client, key, protocol);
+            assert_eq!(said, expected, "{client} {key:?} {protocol:?}");
+        }
+        let nobody: Acl = [Entry {
+            denies: true,
+            ..plain("192.0.2.7/32")
+        }]
+        .into_iter()
+        .collect();
+        assert!(acl.has(Action::Transfer) && !nobody.has(Action::Transfer));
     }
 
     #[test]
     fn an_action_that_no_entry_names_is_nobodys() {
         let acl = acl(&[("0.0.0.0/0", None)]);
-        assert!(!acl.allows(Action::Notify, "192.0.2.1".parse().unwrap(), None));
+        let asking = Asking {
+            client: "192.0.2.1".parse().unwrap(),
+            key: None,
+            protocol: Protocol::Udp,
+        };
+        assert_eq!(acl.says(Action::Notify, asking), None);
         assert!(acl.has(Action::Transfer) && !acl.has(Action::Update));
     }
 }

@@ -6,7 +6,7 @@ mod transfers;
 
 pub use transfers::{Messages, alone, transfer};
 
-use super::acl::Action;
+use super::acl::{Action, Asking};
 use super::live::seconds_now;
 use super::settings::ZoneSettings;
 use super::{Live, Order};
@@ -16,8 +16,8 @@ use crate::counters::Shard;
 use crate::log;
 use crate::pipeline::authority::limit::Fate;
 use crate::pipeline::authority::statistics::Beside;
+use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::extras::Extras;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
 use crate::pipeline::{HandOver, respond};
 use crate::runtime::Shared;
@@ -29,7 +29,7 @@ use wire::cookie::Cookie;
 use wire::message::{HEADER_LENGTH, Header, parse_query};
 use wire::name::NameBuf;
 use zone::transfer::query as asked_for;
-use zone::tsig::{Refusal, Session, verify_request};
+use zone::tsig::{Refusal, Session, TsigError, verify_request};
 use zone::zone::Zone;
 
 /// A query that was handed over, with the configuration that it was judged by.
@@ -37,7 +37,7 @@ pub struct Asked {
     pub config: Arc<Config>,
     pub message: Box<[u8]>,
     pub found: Found,
-    pub extras: Option<Box<Extras>>,
+    pub extras: Carried,
     /// Who sent it, to where: the reply's way back.
     pub client: SocketAddr,
     pub destination: SocketAddr,
@@ -100,7 +100,12 @@ impl Asked {
     /// The reply. Reads a journal, which may take a moment: where that is allowed.
     pub fn reply(&self, shared: &Shared) -> Option<Reply> {
         let key_of = |name: wire::name::Name<'_>| self.config.local.key(name);
-        match verify_request(&self.message, key_of, seconds_now()) {
+        let verified = verify_request(&self.message, key_of, seconds_now());
+        let extras = self.extras.as_ref();
+        if let Some(answer) = extras.and_then(|extras| extras.answer.as_ref()) {
+            return self.ruled(answer, verified, shared);
+        }
+        match verified {
             Err(refusal) => self.refused(*refusal, shared),
             Ok(session) => {
                 let length = session
@@ -110,6 +115,32 @@ impl Asked {
                 self.judged(&request, session, shared)
             }
         }
+    }
+
+    /// What a rule answered, signed where the query is with a key of ours.
+    fn ruled(
+        &self,
+        answer: &[u8],
+        verified: Result<Option<Session>, Box<Refusal>>,
+        shared: &Shared,
+    ) -> Option<Reply> {
+        let mut message = answer.to_vec();
+        match verified {
+            Ok(Some(mut session)) => {
+                // RFC 8945 §5.3: "If addition of the TSIG record will cause the message to be truncated, the server MUST
+                // alter the response so that a TSIG can be included."
+                if message.len() + session.signature_length() > self.found.limit {
+                    message = self.come_by_tcp();
+                }
+                session.sign(&mut message, seconds_now());
+            }
+            // The key may be that of a server behind us: what a rule says holds without it.
+            Err(refusal) if refusal.error != TsigError::BadKey => {
+                return self.refused(*refusal, shared);
+            }
+            Ok(None) | Err(_) => {}
+        }
+        Some(Reply::Message(message))
     }
 
     fn refused(&self, refusal: Refusal, shared: &Shared) -> Option<Reply> {
@@ -151,9 +182,8 @@ impl Asked {
         let Some((cookies, edns)) = cookies.zip(self.found.parts.edns) else {
             return false;
         };
-        let mut options = edns.options(&self.message);
-        let option = options.find(|option| option.code == edns_option::COOKIE);
-        let cookie = option.and_then(|option| Cookie::parse(option.value));
+        let option = edns.option(&self.message, edns_option::COOKIE);
+        let cookie = option.and_then(Cookie::parse);
         cookie.is_some_and(|cookie| cookies.answer(&cookie, self.asker().ip(), now).1)
     }
 
@@ -165,13 +195,19 @@ impl Asked {
             shared.shard.count_drop(DropReason::ResponseRate);
             return None;
         }
-        let mut message = self.refusal(rcode::NOERROR, None);
-        respond::edit_header(&mut message, |header| header.set_tc(true));
+        let mut message = self.come_by_tcp();
         if let Some(mut session) = session {
             session.sign(&mut message, seconds_now());
         }
         self.count(&message, rcode::NOERROR, None, shared);
         Some(Reply::Message(message))
+    }
+
+    /// An answer that is cut to nothing.
+    fn come_by_tcp(&self) -> Vec<u8> {
+        let mut message = self.refusal(rcode::NOERROR, None);
+        respond::edit_header(&mut message, |header| header.set_tc(true));
+        message
     }
 
     /// Counts the query and its one answer, which has this code.
@@ -313,14 +349,24 @@ impl Asked {
                     && (peer_key.is_none() || peer_key == key)
             })
         };
-        let is_allowed = settings.acl.allows(action, client, key)
-            || action == Action::Notify && is_primary(settings);
+        let asking = Asking {
+            client,
+            key,
+            protocol: self.protocol,
+        };
+        let said = settings.acl.says(action, asking);
+        let is_allowed = said.unwrap_or_else(|| action == Action::Notify && is_primary(settings));
         if is_allowed {
             return Ok((live, settings));
         }
         log::verbose!(
-            "zone {}: {client} may not {action:?}: no acl entry names it{}",
+            "zone {}: {client} may not {action:?} over {:?}: {}{}",
             live.apex,
+            self.protocol,
+            match said {
+                Some(_) => "an acl entry denies it",
+                None => "no acl entry names it",
+            },
             if key.is_some() {
                 " with its key"
             } else {
@@ -360,6 +406,9 @@ impl Asked {
             Ok(permitted) => permitted,
             Err(code) => return refuse(session, code),
         };
+        if live.is_withheld() {
+            return refuse(session, rcode::REFUSED);
+        }
         let Some(zone) = live.served() else {
             return refuse(session, rcode::SERVFAIL);
         };

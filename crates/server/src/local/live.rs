@@ -5,7 +5,7 @@ use super::progress::Progress;
 use super::read::{self, ReadZone};
 use super::room::Room;
 use super::settings::ZoneSettings;
-use super::store::{Facts, Store};
+use super::store::{Facts, Store, StoreError};
 use super::task::Order;
 use super::timers::{Heard, Timers};
 use super::{Line, Stamp, StateDirectory};
@@ -70,6 +70,12 @@ pub(super) struct State {
     /// What the last one came to.
     pub(super) said: String,
     pub(super) failed: bool,
+    /// Nothing changes the zone but its expiry.
+    pub(super) is_frozen: bool,
+    /// Something would have changed it meanwhile.
+    pub(super) is_held_back: bool,
+    /// It goes to nobody.
+    pub(super) is_withheld: bool,
 }
 
 /// What a new version came to.
@@ -149,16 +155,49 @@ impl Live {
         });
     }
 
+    // -------------------------------------------------------------------------------------------- freezing
+
+    /// From now on, until [`Live::thaw`], the zone stays as it is. A load that is under way is waited for.
+    pub(super) fn freeze(&self) {
+        let _work = lock(&self.work);
+        self.change_state(|state| state.is_frozen = true);
+    }
+
+    /// Ends that; whether something was held back.
+    pub(super) fn thaw(&self) -> bool {
+        self.change_state(|state| {
+            state.is_frozen = false;
+            std::mem::take(&mut state.is_held_back)
+        })
+    }
+
+    /// Whether the zone is frozen. Whoever asks wants to change it, which is remembered for its thaw.
+    pub(super) fn holds_back(&self) -> bool {
+        self.change_state(|state| {
+            state.is_held_back |= state.is_frozen;
+            state.is_frozen
+        })
+    }
+
+    /// Whether the zone is transferred to nobody, whatever its acl says.
+    pub(super) fn is_withheld(&self) -> bool {
+        lock(&self.state).is_withheld
+    }
+
     // -------------------------------------------------------------------------------------------- loading
 
     /// Whether [`Live::load`] would have something to do.
     pub(super) fn needs_load(&self, settings: &ZoneSettings) -> bool {
-        let work = lock(&self.work);
-        match (settings.is_secondary(), self.held()) {
+        self.wants_load(&lock(&self.work), settings)
+    }
+
+    fn wants_load(&self, work: &Work, settings: &ZoneSettings) -> bool {
+        let is_changed = match (settings.is_secondary(), self.held()) {
             (_, None) => true,
             (true, Some(_)) => false,
             (false, Some(_)) => !is_unchanged(&work.stamps),
-        }
+        };
+        is_changed && !self.holds_back()
     }
 
     /// Reads the zone: of a primary its file, if that has changed; of a secondary what was kept of it, if it is not there
@@ -170,11 +209,11 @@ impl Live {
         state: &Arc<StateDirectory>,
         room: &Room,
     ) -> Vec<Line> {
-        if !self.needs_load(settings) {
+        let mut work = lock(&self.work);
+        if !self.wants_load(&work, settings) {
             return Vec::new();
         }
         self.begin("loading");
-        let mut work = lock(&self.work);
         let lines = match (settings.is_secondary(), &settings.file) {
             (true, _) => self.load_kept(&mut work, settings, state, room),
             (false, Some(file)) => self.load_file(&mut work, file, settings, (state, room)),
@@ -423,11 +462,7 @@ impl Live {
         Ok(self.installed(zone, kept))
     }
 
-    fn installed(
-        &self,
-        zone: Zone,
-        kept: Result<(), super::store::StoreError>,
-    ) -> (Installed, Option<String>) {
+    fn installed(&self, zone: Zone, kept: Result<(), StoreError>) -> (Installed, Option<String>) {
         let zone = Arc::new(zone);
         self.serve(Arc::clone(&zone));
         let lost = kept.err().map(|error| {
@@ -466,6 +501,26 @@ impl Live {
         };
         let written = work.store(self, settings, state).write_facts(&facts);
         written.err().map(|error| error.to_string())
+    }
+
+    /// Forgets a secondary's zone, and what is kept of it: it is as if it never had been there.
+    ///
+    /// # Errors
+    /// What could not be removed: the zone serves on.
+    pub(super) fn purge(
+        &self,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Result<(), StoreError> {
+        let mut work = lock(&self.work);
+        work.store(self, settings, state).clear()?;
+        self.served.store(None);
+        self.held.store(None);
+        self.change_state(|state| {
+            (state.timers, state.is_expired) = (Some(Timers::purged(seconds_now())), false);
+        });
+        self.note_expiry(settings);
+        Ok(())
     }
 
     /// The zone is no longer to be believed.

@@ -13,11 +13,13 @@
 pub mod acl;
 pub mod answer;
 mod ask;
+mod flush;
 mod live;
 mod load;
 mod places;
 mod progress;
 mod read;
+mod reading;
 mod room;
 mod settings;
 mod state;
@@ -27,10 +29,11 @@ mod task;
 mod tell;
 mod timers;
 
-pub use acl::{Acl, Action, Entry as AclEntry};
+pub use acl::{Acl, Action, Entry as AclEntry, Span};
 pub use live::Live;
 pub use progress::Progress;
 pub use read::{ReadZone, read};
+pub use reading::Reading;
 pub use settings::{Peer, TimeBounds, TransferBounds, ZoneSettings};
 pub use state::StateDirectory;
 pub use status::{Begun, ZoneStatus};
@@ -140,6 +143,12 @@ impl Local {
     pub fn key(&self, name: Name<'_>) -> Option<Arc<Key>> {
         let key = self.keys.iter().find(|key| key.name() == name);
         key.cloned()
+    }
+
+    /// Whether anything can be signed here.
+    #[inline]
+    pub fn has_keys(&self) -> bool {
+        !self.keys.is_empty()
     }
 
     /// Where zones and journals are kept.

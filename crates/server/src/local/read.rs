@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use wire::name::Name;
 use zone::file::{Reader, Settings};
-use zone::zone::{Warning, Zone, ZoneBuilder};
+use zone::zone::{Warning, Zone, ZoneBuilder, ZoneError};
 
 /// Errors of one file that are told: the rest is most often their consequence.
 const ERRORS_MAX: usize = 20;
@@ -41,32 +41,69 @@ pub(super) fn read_within(
 ) -> Result<Option<ReadZone>, Vec<String>> {
     let path = file.display().to_string();
     let unreadable = |error: io::Error| vec![format!("{path}: cannot be read: {error}")];
-    let stamps = Rc::new(RefCell::new(Vec::new()));
-    let octets = open(file, &stamps).map_err(unreadable)?;
+    let stamps = Rc::default();
+    let mut reader = reader(apex, file, &stamps, progress).map_err(unreadable)?;
     let length = stamps.borrow().iter().map(Stamp::octets).sum();
     if !room.holds_octets(length) {
         return Ok(None);
     }
     progress.begin(length);
-    let octets = Counted { octets, progress };
-    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
-    let seen = Rc::clone(&stamps);
-    let opener = Box::new(move |name: &str| {
-        let octets = open(&within(&folder, name)?, &seen)?;
-        Ok(Box::new(Counted { octets, progress }) as Box<dyn Read>)
-    });
-    let mut reader = Reader::new(&path, octets, opener, Settings::new(apex));
     let Some(builder) = gather(apex, &mut reader, room)? else {
         return Ok(None);
     };
     drop(reader);
     let built = builder.finish();
-    let (zone, warnings) = built.map_err(|error| vec![format!("{path}: {error}")])?;
+    let (zone, warnings) = built.map_err(|error| vec![placed(apex, file, &error)])?;
     Ok(Some(ReadZone {
         zone,
         warnings,
         stamps: stamps.take(),
     }))
+}
+
+/// The files that a zone is read from, as they were opened.
+type Stamps = Rc<RefCell<Vec<Stamp>>>;
+
+/// A reader of `file` and those it includes.
+fn reader<'p>(
+    apex: Name<'_>,
+    file: &Path,
+    stamps: &Stamps,
+    progress: &'p Progress,
+) -> io::Result<Reader<'p>> {
+    let octets = open(file, stamps)?;
+    let octets = Counted { octets, progress };
+    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let seen = Rc::clone(stamps);
+    let opener = Box::new(move |name: &str| {
+        let octets = open(&within(&folder, name)?, &seen)?;
+        Ok(Box::new(Counted { octets, progress }) as Box<dyn Read>)
+    });
+    let path = file.display().to_string();
+    Ok(Reader::new(&path, octets, opener, Settings::new(apex)))
+}
+
+/// What is wrong with records that are good each by itself, with the place of the last one that it is about: the file is read
+/// again for that, since who remembers places pays for them in every zone.
+fn placed(apex: Name<'_>, file: &Path, error: &ZoneError) -> String {
+    let progress = Progress::default();
+    let again = reader(apex, file, &Stamps::default(), &progress).ok();
+    let mut place = None;
+    if let Some(((owner, kind), mut reader)) = error.about().zip(again) {
+        let owner = owner.as_name().as_bytes();
+        while let Some(read) = reader.read() {
+            let is_it = read.is_ok_and(|record| {
+                record.kind == kind && record.owner.eq_ignore_ascii_case(owner)
+            });
+            if is_it {
+                place = Some(reader.error(error.to_string()));
+            }
+        }
+    }
+    match place {
+        Some(place) => place.to_string(),
+        None => format!("{}: {error}", file.display()),
+    }
 }
 
 /// A file whose octets are counted as they are read.

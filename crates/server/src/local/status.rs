@@ -28,6 +28,14 @@ pub struct ZoneStatus {
     pub works: u64,
     pub said: String,
     pub failed: bool,
+    /// Nothing changes it but its expiry, and whether something would have.
+    #[serde(default)]
+    pub frozen: bool,
+    #[serde(default)]
+    pub held_back: bool,
+    /// Its transfers out are refused.
+    #[serde(default)]
+    pub withheld: bool,
 }
 
 /// A zone for which something was begun: it is done when as many works are finished.
@@ -47,6 +55,9 @@ impl ZoneStatus {
             works,
             said,
             failed,
+            is_frozen,
+            is_held_back,
+            is_withheld,
         } = live.state();
         let served = live.served();
         let soa = served.as_ref().map(|zone| zone.soa());
@@ -54,13 +65,14 @@ impl ZoneStatus {
         let now = seconds_now();
         let until = |moment: u64| moment.saturating_sub(now);
         let times = &settings.times;
+        let asks = timers.filter(|_| !is_frozen);
         ZoneStatus {
             name: live.apex.to_string(),
             secondary: settings.is_secondary(),
             serial: soa.map(|soa| soa.serial),
             records: served.as_ref().map_or(0, |zone| zone.records_count()),
             expired: is_expired,
-            refresh_in: timers.map(|timers| until(timers.due(soa, times))),
+            refresh_in: asks.map(|timers| until(timers.due(soa, times))),
             expires_in: timers
                 .zip(soa)
                 .map(|(timers, soa)| until(timers.expires(soa, times))),
@@ -72,6 +84,9 @@ impl ZoneStatus {
             works,
             said,
             failed,
+            frozen: is_frozen,
+            held_back: is_held_back,
+            withheld: is_withheld,
         }
     }
 }
@@ -108,7 +123,7 @@ impl Local {
         self.picked(names)?.iter().map(give).collect()
     }
 
-    fn picked(&self, names: &[String]) -> Result<Vec<Picked<'_>>, String> {
+    pub(super) fn picked(&self, names: &[String]) -> Result<Vec<Picked<'_>>, String> {
         if names.is_empty() {
             return Ok(self.iter().collect());
         }
@@ -144,6 +159,14 @@ impl fmt::Display for ZoneStatus {
         }
         if let Some(seconds) = self.expires_in {
             write!(f, ", expires in {seconds} s")?;
+        }
+        match (self.frozen, self.held_back) {
+            (true, true) => f.write_str(", frozen, and something waits for its thaw")?,
+            (true, false) => f.write_str(", frozen")?,
+            (false, _) => {}
+        }
+        if self.withheld {
+            f.write_str(", transfers out are frozen")?;
         }
         if let Some(work) = &self.work {
             write!(f, ", {work}")?;

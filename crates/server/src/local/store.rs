@@ -17,12 +17,12 @@ use super::timers::Timers;
 use super::{Stamp, StateDirectory};
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use wire::name::NameBuf;
+use wire::name::{Name, NameBuf};
 use zone::transfer::journal::{self, Checksum, Journal};
 use zone::transfer::{Change, apply, serial, snapshot};
 use zone::zone::{Zone, ZoneBuilder};
@@ -116,6 +116,14 @@ impl Store {
     /// Whether it is what these settings ask for.
     pub(super) fn is_in(&self, state: &Arc<StateDirectory>, limit: u64) -> bool {
         self.limit == limit && Arc::ptr_eq(&self.state, state)
+    }
+
+    /// Whether a file is one of these, by whatever path.
+    pub(super) fn owns(&self, path: &Path) -> bool {
+        let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
+        let own = [&self.snapshot, &self.journal, &self.facts];
+        own.iter()
+            .any(|own| own.file_name() == path.file_name() && folder(own) == folder(path))
     }
 
     /// Looks at the files anew: others may have written them.
@@ -344,12 +352,7 @@ impl Store {
     fn rewrite_all(&mut self, new: &Zone) -> Result<(), StoreError> {
         self.kept = None;
         let written = self.snapshot_of(new)?;
-        match fs::remove_file(&self.journal) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("removed", &self.journal)(error));
-            }
-            _ => {}
-        }
+        remove(&self.journal)?;
         self.directory
             .sync()
             .map_err(failed("written", &self.journal))?;
@@ -360,6 +363,22 @@ impl Store {
             tail: None,
         });
         Ok(())
+    }
+
+    /// Removes all that is kept. The journal goes first: without it the snapshot is recovered, and without that nothing.
+    ///
+    /// # Errors
+    /// What could not be removed: it is recovered still.
+    pub(super) fn clear(&mut self) -> Result<(), StoreError> {
+        let state = Arc::clone(&self.state);
+        let _right = Store::enter(&state)?;
+        self.kept = None;
+        for file in [&self.journal, &self.snapshot, &self.facts] {
+            remove(file)?;
+        }
+        self.directory
+            .sync()
+            .map_err(failed("written", self.state.path()))
     }
 
     /// A snapshot beside the one that counts.
@@ -416,6 +435,41 @@ impl Store {
         let mut fresh = Fresh::create(&self.facts, &self.directory)?;
         fresh.write(&octets)?;
         fresh.finish()?.rename(&self.directory)
+    }
+}
+
+/// Where the text of a zone goes in a folder of an operator's choice.
+pub(super) fn text_in(folder: &Path, apex: Name<'_>) -> PathBuf {
+    folder.join(format!("{}.zone", files::stem(apex)))
+}
+
+/// Writes a zone as text, one record a line: beside the file that was there, which stays until all is on the disk.
+///
+/// # Errors
+/// What could not be written.
+pub(super) fn write_text(zone: &Zone, path: &Path) -> Result<(), StoreError> {
+    let directory = Directory::new(path.parent().unwrap_or(Path::new("/")));
+    let mut fresh = Fresh::create(path, &directory)?;
+    let mut text = String::with_capacity(GATHERED + 1_024);
+    for record in zone.records() {
+        // Nothing can fail when a String is written to.
+        let _ = writeln!(text, "{record}");
+        if text.len() > GATHERED {
+            fresh.write(text.as_bytes())?;
+            text.clear();
+        }
+    }
+    fresh.write(text.as_bytes())?;
+    fresh.finish()?.rename(&directory)
+}
+
+/// Removes a file, if there is one.
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("removed", path)(error))
+        }
+        _ => Ok(()),
     }
 }
 

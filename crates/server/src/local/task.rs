@@ -8,10 +8,11 @@ use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::tell::{self, Version};
 use super::timers::{Heard, Timers, longer};
-use super::{Line, Local, StateDirectory};
+use super::{Line, Local, StateDirectory, flush};
 use crate::log;
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,13 +33,27 @@ pub enum Order {
     /// This process may write to the state directory, which another one has left.
     MayWrite,
     /// A primary says that it has something new.
-    Notified { from: IpAddr, serial: Option<u32> },
+    Notified {
+        from: IpAddr,
+        serial: Option<u32>,
+    },
     /// `millrace zone reload`: the file is read if it has changed; primaries are asked.
     Reload,
+    /// `millrace zone refresh`: primaries are asked.
+    Refresh,
     /// `millrace zone retransfer`: the whole zone, whatever its serial.
     Retransfer,
     /// `millrace zone notify`.
     Notify,
+    /// `millrace zone freeze` and `thaw`.
+    Freeze,
+    Thaw,
+    /// `millrace zone xfr-freeze` and `xfr-thaw`: whether the zone goes to nobody.
+    Withhold(bool),
+    /// `millrace zone flush`: into the zone's file, or a copy into this folder.
+    Flush(Option<PathBuf>),
+    /// `millrace zone purge`: a secondary forgets the zone.
+    Purge,
 }
 
 /// The tasks of all zones.
@@ -263,14 +278,15 @@ impl Follower {
 
     /// When the zone's times want something.
     fn wake(&self) -> Option<Instant> {
-        let timers = self.live.state().timers?;
+        let state = self.live.state();
+        let timers = state.timers?;
         let soa = self.live.held().map(|zone| zone.soa());
         let due = timers.due(soa, &self.settings.times);
         let expires = soa.map(|soa| timers.expires(soa, &self.settings.times));
-        let is_expired = self.live.state().is_expired;
-        let next = expires
-            .filter(|_| !is_expired)
-            .map_or(due, |expires| due.min(expires));
+        // A frozen zone is not asked for; it expires all the same.
+        let due = (!state.is_frozen).then_some(due);
+        let expires = expires.filter(|_| !state.is_expired);
+        let next = due.into_iter().chain(expires).min()?;
         let wait = Duration::from_secs(next.saturating_sub(seconds_now()));
         Some(Instant::now() + wait)
     }
@@ -289,7 +305,7 @@ impl Follower {
                 self.live.apex
             );
         }
-        if timers.due(soa, &self.settings.times) <= now {
+        if !state.is_frozen && timers.due(soa, &self.settings.times) <= now {
             self.refresh(None, false).await;
         }
     }
@@ -301,19 +317,45 @@ impl Follower {
             Order::Notified { from, serial } => {
                 let held = self.live.held().map(|zone| zone.soa().serial);
                 // RFC 1996 §3.11 would ask for the SOA record even then; whoever says the serial has said it.
-                if serial.is_none() || held != serial || self.live.state().is_expired {
+                let is_news = serial.is_none() || held != serial || self.live.state().is_expired;
+                if is_news && !self.live.holds_back() {
                     self.refresh(Some(from), false).await;
                 }
             }
-            Order::Reload if self.settings.is_secondary() => self.refresh(None, false).await,
-            Order::Reload => self.reload().await,
-            Order::Retransfer if self.settings.is_secondary() => self.refresh(None, true).await,
-            Order::Retransfer => {
-                let said = "it has no primaries: there is nowhere to transfer it from".to_owned();
-                self.live.end(true, said);
-            }
             Order::Notify => self.tell_again(),
+            Order::Freeze => self.freeze().await,
+            Order::Thaw => self.thaw().await,
+            Order::Withhold(is_withheld) => self.withhold(is_withheld),
+            Order::Flush(to) => self.flush(to).await,
+            Order::Reload | Order::Refresh | Order::Retransfer | Order::Purge => {
+                self.act(&order).await;
+            }
         }
+    }
+
+    /// Obeys those orders that not every zone can.
+    async fn act(&mut self, order: &Order) {
+        let is_secondary = self.settings.is_secondary();
+        let reason = match order {
+            Order::Refresh if !is_secondary => {
+                "it has no primaries: there is nobody to ask; `millrace zone reload` reads its file"
+            }
+            Order::Retransfer if !is_secondary => {
+                "it has no primaries: there is nowhere to transfer it from"
+            }
+            Order::Purge if !is_secondary => {
+                "it has no primaries: nobody would send it again; what serves is its file"
+            }
+            Order::Purge => return self.purge().await,
+            _ if self.live.holds_back() => {
+                let apex = &self.live.apex;
+                let said = format!("it is frozen: `millrace zone thaw {apex}` comes first");
+                return self.live.end(true, said);
+            }
+            Order::Reload if !is_secondary => return self.reload().await,
+            _ => return self.refresh(None, matches!(order, Order::Retransfer)).await,
+        };
+        self.live.end(true, reason.to_owned());
     }
 
     fn change(&mut self, settings: Arc<ZoneSettings>, state: Arc<StateDirectory>) {
@@ -387,6 +429,77 @@ impl Follower {
         lines.iter().for_each(Line::log);
         self.publish();
         self.tell();
+    }
+
+    // ------------------------------------------------------------------------------- what operators do with a zone
+
+    async fn freeze(&self) {
+        let live = Arc::clone(&self.live);
+        // A load that is under way elsewhere may take its time.
+        let frozen = spawn_blocking(move || live.freeze()).await;
+        let said = match frozen {
+            Ok(()) => "it is frozen",
+            Err(_) => "freezing it failed: see the log",
+        };
+        self.live.end(frozen.is_err(), said.to_owned());
+    }
+
+    /// Does what was held back, once.
+    async fn thaw(&mut self) {
+        match (self.live.thaw(), self.settings.is_secondary()) {
+            (true, true) => self.refresh(None, false).await,
+            (true, false) => self.reload().await,
+            (false, _) => {
+                let said = "it is not frozen; nothing was held back".to_owned();
+                self.live.end(false, said);
+            }
+        }
+    }
+
+    fn withhold(&self, is_withheld: bool) {
+        self.live
+            .change_state(|state| state.is_withheld = is_withheld);
+        let said = match is_withheld {
+            true => "it is transferred to nobody",
+            false => "it is transferred to whom its acl allows it",
+        };
+        self.live.end(false, said.to_owned());
+    }
+
+    async fn flush(&self, to: Option<PathBuf>) {
+        self.live.begin("writing");
+        let (live, settings, state) = self.shares();
+        let flush = move || flush::flush(&live, to.as_deref(), &settings, &state);
+        let written = spawn_blocking(flush).await;
+        let failed = "writing it failed: see the log";
+        self.acted(written.unwrap_or_else(|_| Err(failed.to_owned())));
+    }
+
+    async fn purge(&mut self) {
+        let (live, settings, state) = self.shares();
+        let purged = spawn_blocking(move || live.purge(&settings, &state)).await;
+        let outcome = match purged {
+            Ok(Ok(())) => {
+                self.told = None;
+                self.publish();
+                Ok("purged; answered with SERVFAIL until a primary has sent it".to_owned())
+            }
+            Ok(Err(error)) => Err(format!("it is not purged, and serves on: {error}")),
+            Err(_) => Err("purging it failed: see the log".to_owned()),
+        };
+        self.acted(outcome);
+    }
+
+    /// What an operator had done has ended so.
+    fn acted(&self, outcome: Result<String, String>) {
+        let apex = &self.live.apex;
+        match &outcome {
+            Ok(said) => log::info!("zone {apex}: {said}"),
+            Err(reason) => log::error!("zone {apex}: {reason}"),
+        }
+        let failed = outcome.is_err();
+        let (Ok(said) | Err(said)) = outcome;
+        self.live.end(failed, said);
     }
 
     fn shares(&self) -> (Arc<Live>, Arc<ZoneSettings>, Arc<StateDirectory>) {

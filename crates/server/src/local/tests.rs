@@ -3,7 +3,7 @@ use crate::config::zones::ZoneSpecs;
 use fixture::text;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn serial(local: &Local) -> Option<u32> {
     local.zones().zone(0).map(|zone| zone.soa().serial)
@@ -104,6 +104,44 @@ fn a_start_leaves_large_zones_to_their_tasks() {
     assert_eq!(served, [true, true]);
     // What was left is loaded once.
     assert!(local.iter().all(|(live, _)| !live.is_awaited()));
+}
+
+#[test]
+fn a_frozen_zone_stays_as_it_is_until_its_thaw() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    fs::write(&file, text(5, "")).unwrap();
+    let specs = ZoneSpecs::of_file("example.com.", &file);
+    let (local, _) = Local::load(&specs, &Local::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keeper = Keeper::new(runtime.handle().clone(), || {});
+    keeper.follow(&local);
+    let status = || local.status(&[]).unwrap().remove(0);
+    let obeyed = |order: Order| {
+        let works = local.begin(&[], &order).unwrap()[0].works;
+        let until = Instant::now() + Duration::from_secs(60);
+        while status().works < works {
+            assert!(Instant::now() < until, "{}", status());
+            std::thread::yield_now();
+        }
+        status()
+    };
+    assert!(obeyed(Order::Freeze).to_string().contains(", frozen; "));
+    fs::write(&file, text(6, "www A 192.0.2.80")).unwrap();
+    let said = obeyed(Order::Reload);
+    assert!(said.failed, "{said}");
+    assert!(said.said.contains("`millrace zone thaw example.com.`"));
+    let (again, lines) = Local::load(&specs, &local);
+    assert_eq!((serial(&again), lines), (Some(5), Vec::new()));
+    let waits = "frozen, and something waits for its thaw";
+    assert!(status().to_string().contains(waits), "{}", status());
+    let thawed = obeyed(Order::Thaw);
+    assert_eq!((thawed.serial, thawed.frozen), (Some(6), false));
+    assert!(obeyed(Order::Thaw).said.contains("nothing was held back"));
+    for order in [Order::Refresh, Order::Purge, Order::Flush(None)] {
+        let said = obeyed(order.clone());
+        assert!(said.failed && said.serial == Some(6), "{order:?}: {said}");
+    }
 }
 
 #[test]

@@ -13,6 +13,9 @@ const DOUBLINGS: u32 = 12;
 /// The longest pause for a zone that was never there: its SOA record, which would tell, is not known.
 const BOOTSTRAP_RETRY_MAX: u64 = 3_600;
 
+/// A purge counts as so many failures: two seconds.
+const PURGED: u32 = 2;
+
 /// The timers of one secondary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Timers {
@@ -50,6 +53,15 @@ impl Timers {
         Timers {
             ends,
             ..Timers::new(refreshed)
+        }
+    }
+
+    /// Of a zone that was forgotten `now`: it is asked for after a moment, in which whoever had it forgotten can see so.
+    pub(super) fn purged(now: u64) -> Timers {
+        Timers {
+            tried: now,
+            failures: PURGED,
+            ..Timers::new(0)
         }
     }
 
@@ -214,5 +226,6 @@ mod tests {
             .collect();
         assert_eq!(pauses[..4], [1, 2, 4, 8]);
         assert_eq!(pauses[12..], [3_600, 3_600]);
+        assert_eq!(Timers::purged(5_000).due(None, &bounds), 5_002);
     }
 }

@@ -21,6 +21,7 @@ pub mod helper;
 pub mod interfaces;
 pub mod interrupts;
 pub mod links;
+pub mod neighbourhood;
 pub mod neighbours;
 mod netlink;
 pub mod paths;

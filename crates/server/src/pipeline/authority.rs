@@ -115,8 +115,9 @@ pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c
 fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
     let is_served = |query: &Query<'_>, config: &Config| {
         let zones = config.local.zones();
-        zones.encloses(query.name(), query.parts.labels)
-            && config.authority.pools.serve(query, zones)
+        let is_ours = zones.encloses(query.name(), query.parts.labels)
+            || chaos::is_asked(query) && query.parts.is_signed;
+        is_ours && config.authority.pools.serve(query, zones)
     };
     if zone_traffic::concerns(query) && is_served(query, env.config) {
         let reason = HandOverReason::Zone;
@@ -144,7 +145,7 @@ fn is_of_whole_zone(query: &Query<'_>) -> bool {
 /// Refuses what lies in no zone, where nobody else could be asked.
 pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     // A refusal of what is signed is signed, too (RFC 8945 §5.3), or says what is wrong with the signature (§5.2).
-    if zone_traffic::is_signed(query) {
+    if query.parts.is_signed {
         let reason = HandOverReason::Zone;
         return Verdict::HandOver(HandOver::of(query, reason, None));
     }

@@ -44,7 +44,7 @@ pub struct Extras {
     /// SetTagAction, `dq:setTag`.
     pub tags: Tags,
     /// `dq.deviceID` and its like, by name.
-    pub identities: BTreeMap<&'static str, String>,
+    pub identities: BTreeMap<&'static str, Vec<u8>>,
     /// `dq:changeName`: the question is the configuration's to put back.
     pub renamed: bool,
     /// The query came through a proxy.
@@ -53,6 +53,8 @@ pub struct Extras {
     pub proxy_values: Values,
     /// `dq:setRestartable`.
     pub restart: Option<Box<Restart>>,
+    /// What a rule answered to a query that is signed.
+    pub answer: Option<Box<[u8]>>,
 }
 
 /// An extended DNS error (RFC 8914 §2).
@@ -74,6 +76,16 @@ impl Extras {
     /// Sets a tag, whatever it was before.
     pub fn set_tag(&mut self, key: &[u8], value: &[u8]) {
         self.tags.insert(key.into(), value.into());
+    }
+
+    /// As new, but for the memory of a proxy's values.
+    pub(super) fn clear(&mut self) {
+        let mut proxy_values = std::mem::take(&mut self.proxy_values);
+        proxy_values.clear();
+        *self = Extras {
+            proxy_values,
+            ..Extras::default()
+        };
     }
 
     /// Whether `dr:restart` was called.

@@ -6,6 +6,7 @@
 pub mod acl;
 pub mod authority;
 pub mod cache;
+pub mod carried;
 pub mod compose;
 pub mod drop;
 pub mod explain;
@@ -33,9 +34,9 @@ use crate::config::Config;
 use crate::counters::{Counter, Lane, Shard, Traffic};
 use crate::random::Random;
 use cache::Foreseen;
+use carried::Carried;
 use drop::DropReason;
-use extras::Extras;
-use query::{Arrival, Found, Protocol, Query};
+use query::{Arrival, Door, Found, Query};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,9 +71,9 @@ impl Env<'_> {
         self.shard.lane == Lane::REHEARSAL
     }
 
-    /// The counters of the listener in this place, over `protocol`.
+    /// The counters of what came by this door.
     #[inline]
-    fn traffic(&self, listener: u16, protocol: Protocol) -> Option<&Traffic> {
+    fn traffic(&self, (listener, protocol): Door) -> Option<&Traffic> {
         let traffic = self.config.traffic.get(usize::from(listener))?;
         Some(&traffic[protocol as usize])
     }
@@ -108,7 +109,7 @@ pub struct HandOver<'c> {
     pub server: Option<&'c Arc<Server>>,
     pub found: Found,
     /// What rules want of the answer.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Carried,
 }
 
 impl<'c> HandOver<'c> {
@@ -128,7 +129,7 @@ impl<'c> HandOver<'c> {
 
     /// How long the answer waits that lies in the buffer; zero when it is none.
     pub fn delay(&self) -> Duration {
-        match (self.reason, &self.extras) {
+        match (self.reason, self.extras.as_deref()) {
             (HandOverReason::Delayed, Some(extras)) => extras.delay,
             _ => Duration::ZERO,
         }
@@ -149,7 +150,7 @@ pub enum HandOverReason {
     Oversized,
     /// The answer is made, and a rule wants it to wait (DelayAction).
     Delayed,
-    /// A transfer, a NOTIFY or a signed query for a zone of our own.
+    /// A transfer, a NOTIFY or a signed query for a zone of our own; or a rule's answer to a query that is signed.
     Zone,
 }
 
@@ -203,11 +204,10 @@ fn run_followed<'c>(
     env: &mut Env<'c>,
     follow: &mut impl Follow,
 ) -> Verdict<'c> {
-    let verdict = judge(arrival, env, follow, |query, env, follow| {
-        decide(query, None, env, follow)
-    });
-    count(arrival, &verdict, env);
-    verdict
+    let door = arrival.door();
+    judge(arrival, env, follow, |query, env, follow| {
+        counted(door, decide(query, None, env, follow), env)
+    })
 }
 
 /// How far [`begin`] has come with a query.
@@ -227,7 +227,7 @@ impl<'c> From<Verdict<'c>> for Step<'c> {
 /// A query between the rules and the cache, without its bytes.
 pub struct Paused {
     found: Found,
-    extras: Option<Box<Extras>>,
+    extras: Carried,
     foreseen: Foreseen,
 }
 
@@ -243,7 +243,8 @@ impl Paused {
 /// for with.
 #[inline]
 pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
-    let step = judge(arrival, env, &mut (), |query, env, follow| {
+    let door = arrival.door();
+    judge(arrival, env, &mut (), |query, env, follow| {
         match cache::foresee(query, env.config) {
             // What has outgrown its buffer stays in one piece.
             Some(foreseen) if query.spare.is_some() => Step::Paused(Paused {
@@ -251,46 +252,52 @@ pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
                 extras: query.extras.take(),
                 foreseen,
             }),
-            _ => Step::Done(decide(query, None, env, follow)),
+            _ => Step::Done(counted(door, decide(query, None, env, follow), env)),
         }
-    });
-    if let Step::Done(verdict) = &step {
-        count(arrival, verdict, env);
-    }
-    step
+    })
 }
 
 /// Takes a query on that has paused, in the same buffer.
 #[inline]
 pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -> Verdict<'c> {
+    let door = arrival.door();
     let mut query = Query::resume(arrival, &paused.found, paused.extras);
-    let verdict = decide(&mut query, Some(paused.foreseen), env, &mut ());
-    count(arrival, &verdict, env);
-    verdict
+    counted(
+        door,
+        decide(&mut query, Some(paused.foreseen), env, &mut ()),
+        env,
+    )
 }
 
-/// Counts what became of a query, for its listener too.
-#[inline]
-fn count(arrival: &Arrival<'_>, verdict: &Verdict<'_>, env: &Env<'_>) {
+/// The verdict on a query, which is counted, for its listener too: where it is made, for on its way out it would be copied.
+#[inline(always)]
+fn counted<'c>(door: Door, verdict: Verdict<'c>, env: &Env<'_>) -> Verdict<'c> {
     // What the ACL drops is no query, nor is what a proxy should have put a header in front of: see `judge`.
     const NO_QUERY: [DropReason; 2] = [DropReason::Acl, DropReason::ProxyProtocolInvalid];
-    if !matches!(verdict, Verdict::Drop(reason) if NO_QUERY.contains(reason))
-        && let Some(traffic) = env.traffic(arrival.listener, arrival.protocol)
+    if !matches!(&verdict, Verdict::Drop(reason) if NO_QUERY.contains(reason))
+        && let Some(traffic) = env.traffic(door)
     {
         traffic.count_query(matches!(verdict, Verdict::Answer(_)), env.shard);
     }
-    match verdict {
+    match &verdict {
         Verdict::Drop(reason) => env.shard.count_drop(*reason),
         Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
         Verdict::Answer(_) | Verdict::Forward(_) => {}
     }
+    verdict
+}
+
+/// The same where a query ends before it is one.
+#[cold]
+fn rejected<'c>(door: Door, verdict: Verdict<'c>, env: &Env<'_>) -> Verdict<'c> {
+    counted(door, verdict, env)
 }
 
 /// Takes a query on whose answer had no room in its first buffer: rules have seen it, zones and cache are next.
 pub fn resume<'c>(
     arrival: &mut Arrival<'_>,
     found: &Found,
-    extras: Option<Box<Extras>>,
+    extras: Carried,
     env: &mut Env<'c>,
 ) -> Verdict<'c> {
     let mut query = Query::resume(arrival, found, extras);
@@ -312,29 +319,37 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
     follow: &mut F,
     behind: impl FnOnce(&mut Query<'_>, &mut Env<'c>, &mut F) -> R,
 ) -> R {
+    let door = arrival.door();
     follow.reached(0, None);
     if !acl::allows(arrival.client, env) {
-        return Verdict::Drop(DropReason::Acl).into();
+        return rejected(door, Verdict::Drop(DropReason::Acl), env).into();
     }
     follow.reached(1, None);
     let said = match proxy::take(arrival, env) {
         Ok(said) => said,
-        Err(verdict) => return verdict.into(),
+        Err(verdict) => return rejected(door, verdict, env).into(),
     };
     // dnsdist's manual on acl-drops: such a packet "is not counted in the queries statistic".
     env.shard.count(Counter::Queries);
     follow.reached(2, None);
     let mut query = match Query::parse(arrival, said.as_deref(), env) {
-        Ok(parts) => Query::new(arrival, parts),
-        Err(verdict) => return verdict.into(),
+        Ok(parsed) => Query::new(arrival, parsed),
+        Err(verdict) => return rejected(door, verdict, env).into(),
     };
     if said.is_some() {
         query.carry(said);
+    } else {
+        // There is nothing to drop: that need not be found out once more.
+        std::mem::forget(said);
     }
     env.shard.rings.record_query(&query, env.now);
     follow.reached(3, Some(&query));
-    match rules::apply(&mut query, env) {
-        Some(verdict) => verdict.into(),
+    let decided = match query.parts.is_signed {
+        false => rules::apply(&mut query, env),
+        true => zone_traffic::apply_rules(&mut query, env),
+    };
+    match decided {
+        Some(verdict) => counted(door, verdict, env).into(),
         None => behind(&mut query, env, follow),
     }
 }

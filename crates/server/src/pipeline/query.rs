@@ -1,5 +1,6 @@
 //! A query as the stages see it, and where it came from.
 
+use super::carried::Carried;
 use super::drop::DropReason;
 use super::extras::{Extras, Marks};
 use super::muted::is_muted;
@@ -72,7 +73,15 @@ pub struct Arrival<'m> {
     pub in_front: InFront,
 }
 
+/// The listener's place in the configuration, and what a query came by: whose counters it is in.
+pub type Door = (u16, Protocol);
+
 impl Arrival<'_> {
+    #[inline(always)]
+    pub fn door(&self) -> Door {
+        (self.listener, self.protocol)
+    }
+
     /// The first `length` bytes of what a verdict tells of, wherever it lies.
     pub fn bytes(&self, length: usize) -> &[u8] {
         match self.outgrown.is_empty() {
@@ -169,7 +178,7 @@ pub struct Query<'m> {
     pub client_flags: u16,
     pub marks: Marks,
     /// What rules want of the answer; most queries have none.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Carried,
     /// Where it goes on when it outgrows `message`; `None`: it has, or must not.
     pub spare: Option<&'m mut Vec<u8>>,
 }
@@ -189,14 +198,17 @@ pub struct Found {
     pub marks: Marks,
 }
 
+/// What the "parse" stage found.
+pub struct Parsed {
+    parts: QueryParts,
+    /// The second word of the header: [`Query::client_flags`].
+    flags: u16,
+}
+
 impl<'m> Query<'m> {
     /// A query that was parsed and judged before, maybe in another buffer. Its limit is what this door can carry.
     #[inline(always)]
-    pub fn resume(
-        arrival: &'m mut Arrival<'_>,
-        found: &Found,
-        extras: Option<Box<Extras>>,
-    ) -> Query<'m> {
+    pub fn resume(arrival: &'m mut Arrival<'_>, found: &Found, extras: Carried) -> Query<'m> {
         let mut query = Query {
             length: found.length,
             parts: found.parts,
@@ -209,7 +221,7 @@ impl<'m> Query<'m> {
             skip_cache: found.skip_cache,
             client_flags: found.client_flags,
             marks: found.marks,
-            extras: None,
+            extras: Carried::NOTHING,
             message: arrival.message,
             spare: Some(arrival.outgrown),
         };
@@ -226,26 +238,29 @@ impl<'m> Query<'m> {
         arrival: &mut Arrival<'_>,
         said: Option<&Extras>,
         env: &Env<'_>,
-    ) -> Result<QueryParts, Verdict<'c>> {
+    ) -> Result<Parsed, Verdict<'c>> {
         let message = &arrival.message[..arrival.length];
         let header = Header::read(message).unwrap_or_default();
         if !header.qr() && header.rd() {
             env.shard.count(Counter::RdQueries);
         }
         match wire::message::parse_query(message) {
-            Ok(parts) => Ok(parts),
+            Ok(parts) => Ok(Parsed {
+                parts,
+                flags: header.flags(),
+            }),
             Err(error) => Err(reject(arrival, said, env, error)),
         }
     }
 
-    /// The query with these parts, before any rule has seen it.
+    /// The query that was parsed, before any rule has seen it.
     #[inline(always)]
-    pub fn new(arrival: &'m mut Arrival<'_>, parts: QueryParts) -> Query<'m> {
+    pub fn new(arrival: &'m mut Arrival<'_>, parsed: Parsed) -> Query<'m> {
+        let Parsed { parts, flags } = parsed;
         let limit = match arrival.protocol {
             Protocol::Udp => arrival.room.min(parts.payload_size().into()),
             Protocol::Tcp => arrival.room,
         };
-        let header = Header::read(arrival.message).unwrap_or_default();
         Query {
             length: arrival.length,
             parts,
@@ -256,9 +271,9 @@ impl<'m> Query<'m> {
             limit,
             pool: PoolId::DEFAULT,
             skip_cache: false,
-            client_flags: header.flags(),
+            client_flags: flags,
             marks: Marks::default(),
-            extras: None,
+            extras: Carried::NOTHING,
             message: arrival.message,
             spare: Some(arrival.outgrown),
         }
@@ -269,6 +284,7 @@ impl<'m> Query<'m> {
         self.parts.qname(self.message)
     }
 
+    #[inline(always)]
     pub fn header(&self) -> Header {
         Header::read(self.message).expect("a parsed query has a header")
     }
@@ -311,7 +327,7 @@ impl<'m> Query<'m> {
 
     /// Gives it what it carries along. Who asks is then who a proxy said.
     #[inline]
-    pub fn carry(&mut self, extras: Option<Box<Extras>>) {
+    pub fn carry(&mut self, extras: Carried) {
         if let Some(proxied) = extras.as_ref().and_then(|extras| extras.proxied) {
             (self.client, self.destination) = (proxied.client, proxied.destination);
         }
@@ -391,7 +407,7 @@ fn reject<'c>(
 
 fn count_noncompliant(arrival: &Arrival<'_>, env: &Env<'_>) {
     env.shard.count(Counter::NoncompliantQueries);
-    if let Some(traffic) = env.traffic(arrival.listener, arrival.protocol) {
+    if let Some(traffic) = env.traffic(arrival.door()) {
         traffic.count(Passage::Noncompliant, env.shard);
     }
 }

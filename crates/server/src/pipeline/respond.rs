@@ -1,6 +1,7 @@
 //! Answers: those made here, and those that backends sent.
 
 use super::cache::Asked;
+use super::carried::Carried;
 use super::drop::DropReason;
 use super::extras::{self, Marks};
 use super::query::{Protocol, Query, Way};
@@ -91,7 +92,7 @@ pub fn hedge(waiting: &mut Waiting, env: &mut Env<'_>) -> bool {
 /// Counts an answer over UDP to a query that was sent to `destination`, for its listener.
 pub fn count_sent(destination: SocketAddr, env: &Env<'_>) {
     let listener = env.config.listener_of(destination);
-    if let Some(traffic) = listener.and_then(|listener| env.traffic(listener, Protocol::Udp)) {
+    if let Some(traffic) = listener.and_then(|listener| env.traffic((listener, Protocol::Udp))) {
         traffic.count(Passage::Response, env.shard);
     }
 }
@@ -290,7 +291,7 @@ pub(super) fn as_query<'m>(
         skip_cache: waiting.skip_cache,
         client_flags: waiting.client_flags,
         marks: waiting.marks,
-        extras: None,
+        extras: Carried::NOTHING,
         spare: None,
     }
 }
@@ -449,7 +450,7 @@ pub(super) fn give<'c>(
 
 /// How long the answer is to wait: dnsdist's manual on DelayAction: "UDP-only".
 fn delay_of(query: &Query<'_>) -> Duration {
-    match (&query.extras, query.protocol) {
+    match (query.extras.as_deref(), query.protocol) {
         (Some(extras), Protocol::Udp) => extras.delay,
         _ => Duration::ZERO,
     }
@@ -506,13 +507,14 @@ fn finish_rules(response: &mut Response<'_>, env: &Env<'_>) {
     {
         cap_ttls(&mut response.view, maximum);
     }
-    if let Some(extras) = response.view.extras.take() {
+    let carried = response.view.extras.take();
+    if let Some(extras) = carried.as_deref() {
         // RFC 6891 §7: to a request without an OPT record "the responder MUST NOT include an OPT record in its response".
         if response.client_edns && !extras.errors.is_empty() {
             let payload_size = env.config.tuning.payload_size_self_generated;
-            extras::add_errors(&mut response.view, &extras, payload_size);
+            extras::add_errors(&mut response.view, extras, payload_size);
         }
-        response.view.extras = Some(extras);
+        response.view.extras = carried;
     }
 }
 

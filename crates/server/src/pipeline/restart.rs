@@ -1,6 +1,7 @@
 //! Queries that are asked again (`dq:setRestartable`, `dr:restart`), and the rules on queries that nobody answered in time.
 
-use super::extras::{Extras, Marks};
+use super::carried::Carried;
+use super::extras::Marks;
 use super::query::{Found, OwnedQuery, Protocol, Query, Way};
 use super::rules::response::{self, Response};
 use super::{Env, Verdict, decide, respond};
@@ -29,13 +30,14 @@ pub struct Restart {
 pub struct Again {
     pub query: OwnedQuery,
     found: Found,
-    extras: Option<Box<Extras>>,
+    extras: Carried,
 }
 
 /// The query to ask again, when a rule wanted that.
 pub fn again(waiting: &mut Waiting) -> Option<Again> {
-    let mut extras = waiting.extras.take()?;
-    let restart = extras.restart.as_mut().filter(|restart| restart.wanted)?;
+    let mut extras = waiting.extras.take();
+    let restart = extras.as_mut()?.restart.as_mut();
+    let restart = restart.filter(|restart| restart.wanted)?;
     (restart.wanted, restart.times) = (false, restart.times + 1);
     let found = Found {
         length: restart.query.len(),
@@ -54,7 +56,7 @@ pub fn again(waiting: &mut Waiting) -> Option<Again> {
     Some(Again {
         query: OwnedQuery::copy(&restart.query, room, ends, (protocol, waiting.way)),
         found,
-        extras: Some(extras),
+        extras,
     })
 }
 

@@ -10,7 +10,7 @@ use crate::counters::Writers;
 use crate::words::{self, LINE, Lines};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
-use wire::message::HEADER_LENGTH;
+use wire::message::{HEADER_LENGTH, Header};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
 /// What setRingBuffersSize and setRingBuffersOptions said.
@@ -69,10 +69,14 @@ pub struct Entry {
     /// As the client wrote it.
     pub name: NameBuf,
     pub qtype: u16,
+    /// The message's ID, as the client knows it.
+    pub id: u16,
     /// The second word of the header: flags, opcode, the lower four bits of response code.
     pub flags: u16,
     /// The message's length in bytes.
     pub size: u16,
+    /// Records of the answer section, as the header counts them.
+    pub answers: u16,
     /// Of responses only.
     pub answered: Option<Answered>,
 }
@@ -153,8 +157,8 @@ impl Rings {
 ///
 /// ```text
 ///  0 sequence │ 1 time │ 2 3 client address as IPv6 │ 4 facts │ 5 server 32, latency 32 │ 6 shape │ 7 unused │ 8… name
-///  facts: client's port 16 │ type 16 │ size 16 │ header's second word 16
-///  shape: name's length, then 1 bit: over TCP
+///  facts: client's port 16 │ type 16 │ header's first two words 32: ID, flags
+///  shape: answers 16 │ size 16 │ name's length 31 │ over TCP 1
 /// ```
 ///
 /// The sequence of the entry with number n is 2n+2 when it is whole and 2n+1 while it is written; 0: never written.
@@ -216,12 +220,12 @@ impl Ring {
         let [high, low] = address_words(query.client.ip());
         entry[ADDRESS].store(high, Ordering::Relaxed);
         entry[ADDRESS + 1].store(low, Ordering::Relaxed);
-        entry[FACTS].store(facts(query), Ordering::Relaxed);
+        let header = query.header();
+        entry[FACTS].store(facts(query, &header), Ordering::Relaxed);
         entry[ANSWERED].store(answered, Ordering::Relaxed);
-        let length = u64::from(query.parts.qname_length);
-        let shape = length << 1 | u64::from(query.protocol == Protocol::Tcp);
-        entry[SHAPE].store(shape, Ordering::Relaxed);
-        let name = &query.message[HEADER_LENGTH..HEADER_LENGTH + length as usize];
+        entry[SHAPE].store(shape(query, &header), Ordering::Relaxed);
+        let length = usize::from(query.parts.qname_length);
+        let name = &query.message[HEADER_LENGTH..HEADER_LENGTH + length];
         words::store(&entry[NAME..], name);
         entry[SEQUENCE].store(sequence + 1, Ordering::Release);
     }
@@ -277,11 +281,20 @@ impl Ring {
 }
 
 #[inline]
-fn facts(query: &Query<'_>) -> u64 {
+fn facts(query: &Query<'_>, header: &Header) -> u64 {
     let port = u64::from(query.client.port());
+    // ID and flags lie side by side: one load for both.
+    let [first, second, third, fourth, ..] = *header.as_bytes();
+    let id_and_flags = u32::from_be_bytes([first, second, third, fourth]);
+    port << 48 | u64::from(query.parts.qtype) << 32 | u64::from(id_and_flags)
+}
+
+#[inline]
+fn shape(query: &Query<'_>, header: &Header) -> u64 {
+    let answers = u64::from(header.answer_count());
     let size = query.length.min(usize::from(u16::MAX)) as u64;
-    let flags = u64::from(query.header().flags());
-    port << 48 | u64::from(query.parts.qtype) << 32 | size << 16 | flags
+    let length = u64::from(query.parts.qname_length);
+    answers << 48 | size << 32 | length << 1 | u64::from(query.protocol == Protocol::Tcp)
 }
 
 #[inline]
@@ -314,23 +327,26 @@ fn read(entry: &[AtomicU64], responses: bool) -> Option<(u64, Entry)> {
 fn decode(copy: &[u64; ENTRY], responses: bool) -> Option<Entry> {
     let address = u128::from(copy[ADDRESS]) << 64 | u128::from(copy[ADDRESS + 1]);
     let address = Ipv6Addr::from(address).to_canonical();
-    let facts = copy[FACTS];
+    let (facts, shape) = (copy[FACTS], copy[SHAPE]);
     let mut name = [0; words::words_for(NAME_LENGTH_MAX) * 8];
     for (bytes, word) in name.chunks_exact_mut(8).zip(&copy[NAME..]) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
-    let name = Name::parse(&name[..(copy[SHAPE] >> 1) as usize]).ok()?;
+    let length = (shape as u32 >> 1) as usize;
+    let name = Name::parse(name.get(..length)?).ok()?;
     Some(Entry {
         time: Now(copy[TIME]),
         client: SocketAddr::new(address, (facts >> 48) as u16),
-        protocol: match copy[SHAPE] & 1 {
+        protocol: match shape & 1 {
             0 => Protocol::Udp,
             _ => Protocol::Tcp,
         },
         name: name.to_owned(),
         qtype: (facts >> 32) as u16,
+        id: (facts >> 16) as u16,
         flags: facts as u16,
-        size: (facts >> 16) as u16,
+        size: (shape >> 32) as u16,
+        answers: (shape >> 48) as u16,
         answered: responses.then_some(Answered {
             server: ServerId((copy[ANSWERED] >> 32) as u32),
             latency_microseconds: copy[ANSWERED] as u32,
@@ -341,6 +357,7 @@ fn decode(copy: &[u64; ENTRY], responses: bool) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::respond::edit_header;
     use crate::pipeline::scene::{Scene, query};
     use std::sync::atomic::AtomicBool;
     use wire::codes::qtype;
@@ -366,8 +383,10 @@ mod tests {
             protocol: Protocol::Udp,
             name: "B.example.".parse().unwrap(),
             qtype: qtype::AAAA,
+            id: 0x1234,
             flags: 0x0100,
             size: 27,
+            answers: 0,
             answered: None,
         };
         assert_eq!(entries[0], expected);
@@ -385,6 +404,10 @@ mod tests {
         };
         scene.parse(&query("a.", qtype::A), |query| {
             rings.record_query(query, Now(1));
+            edit_header(query.message, |header| {
+                header.set_id(0xabcd);
+                header.set_answer_count(2);
+            });
             rings.record_response(query, Now(2), answered);
         });
         assert!(rings.queries().is_empty());
@@ -392,6 +415,7 @@ mod tests {
             panic!("one response")
         };
         assert_eq!(entry.answered, Some(answered));
+        assert_eq!((entry.id, entry.answers), (0xabcd, 2));
         assert_eq!(entry.client, scene.client);
     }
 

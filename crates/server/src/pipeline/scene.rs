@@ -148,7 +148,7 @@ impl Scene {
         act: impl FnOnce(&mut Query<'_>, &mut Env<'_>) -> T,
     ) -> T {
         self.with_arrival(message, |arrival, env| {
-            match Query::parse(arrival, None, env).map(|parts| Query::new(arrival, parts)) {
+            match Query::parse(arrival, None, env).map(|parsed| Query::new(arrival, parsed)) {
                 Ok(mut query) => act(&mut query, env),
                 Err(verdict) => panic!("no query: {verdict:?}"),
             }

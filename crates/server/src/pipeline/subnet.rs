@@ -110,10 +110,8 @@ fn add_for_chosen<'c>(
 }
 
 fn has_option(query: &Query<'_>) -> bool {
-    query.parts.edns.is_some_and(|edns| {
-        let mut options = edns.options(query.message);
-        options.any(|option| option.code == edns_option::ECS)
-    })
+    let edns = query.parts.edns;
+    edns.is_some_and(|edns| edns.option(query.message, edns_option::ECS).is_some())
 }
 
 /// The option that says who `client` is, where no rule says otherwise.
@@ -215,12 +213,8 @@ mod tests {
             assert!(picked.is_some());
             let parts = parse_query(query.bytes()).expect("a query still");
             assert_eq!(parts, query.parts);
-            let option = parts.edns.and_then(|edns| {
-                edns.options(query.message)
-                    .find(|option| option.code == 8)
-                    .map(|option| option.value.to_vec())
-            });
-            (option, query.marks)
+            let option = parts.edns.and_then(|edns| edns.option(query.message, 8));
+            (option.map(<[u8]>::to_vec), query.marks)
         })
     }
 

@@ -2,6 +2,7 @@
 //! and whatever is signed (RFC 8945). It goes to the asynchronous runtime: [`crate::local::answer`].
 
 use super::query::Query;
+use super::{Env, HandOver, HandOverReason, Verdict, rules};
 use wire::codes::{opcode, qtype};
 use wire::message::Records;
 
@@ -10,14 +11,43 @@ use wire::message::Records;
 pub fn concerns(query: &Query<'_>) -> bool {
     matches!(query.parts.qtype, qtype::AXFR | qtype::IXFR)
         || query.header().opcode() == opcode::NOTIFY
-        || is_signed(query)
+        || query.parts.is_signed
 }
 
-/// Whether any of its records is a signature. Cost where there is no record but the OPT record: one comparison.
-#[inline]
-pub fn is_signed(query: &Query<'_>) -> bool {
-    let has_more_than_opt = query.header().records_count() > u32::from(query.parts.edns.is_some());
-    has_more_than_opt && has_signature(query)
+/// Takes a signed query through the rules; where no key of ours is known, as any other. RFC 8945 §5.3: "When a server has generated a response to a
+/// signed request, it signs the response using the same algorithm and key": that takes a clock, so that the query is handed
+/// over with what a rule answered ([`super::extras::Extras::answer`]). A delay of it is lost.
+#[cold]
+pub fn apply_rules<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+    if !env.config.local.has_keys() {
+        return rules::apply(query, env);
+    }
+    let asked: Box<[u8]> = query.bytes().into();
+    let found = query.found();
+    let verdict = rules::apply(query, env)?;
+    let length = match &verdict {
+        Verdict::Answer(length) => *length,
+        Verdict::HandOver(delayed) if delayed.reason == HandOverReason::Delayed => {
+            delayed.found.length
+        }
+        _ => return Some(verdict),
+    };
+    // Functions may make an answer of the query as it is: that has a signature, and no room for another one.
+    if has_signature(query) {
+        return Some(verdict);
+    }
+    let mut extras = match verdict {
+        Verdict::HandOver(delayed) => delayed.extras,
+        _ => query.extras.take(),
+    };
+    extras.get_or_insert_default().answer = Some(query.message[..length].into());
+    query.message[..asked.len()].copy_from_slice(&asked);
+    Some(Verdict::HandOver(HandOver {
+        reason: HandOverReason::Zone,
+        server: None,
+        found,
+        extras,
+    }))
 }
 
 /// RFC 8945 §5.1: the TSIG record "MUST be the last RR in the additional data section". One in another place is a signature

@@ -11,8 +11,8 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Shard};
 use crate::local::answer;
+use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::extras::Extras;
 use crate::pipeline::proxy::outgoing;
 use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Protocol, Way};
 use crate::pipeline::restart::{self, Again};
@@ -86,7 +86,7 @@ pub struct Asked {
     pub query: Box<[u8]>,
     pub found: Found,
     /// What rules want of the answer.
-    pub extras: Option<Box<Extras>>,
+    pub extras: Carried,
     /// Who sent it, to where: a proxy, perhaps.
     pub client: SocketAddr,
     pub destination: SocketAddr,
@@ -101,7 +101,7 @@ pub enum NoAnswer {
     Again(Box<Again>),
 }
 
-type Decided = Result<(Arc<Server>, Found, Option<Box<Extras>>), Decision>;
+type Decided = Result<(Arc<Server>, Found, Carried), Decision>;
 
 /// Whom a verdict wants asked over TCP, or what else it is.
 fn decided(verdict: Verdict<'_>) -> Decided {
@@ -189,7 +189,7 @@ impl Shared {
         config: &Arc<Config>,
         query: &mut OwnedQuery,
         found: &Found,
-        extras: Option<Box<Extras>>,
+        extras: Carried,
     ) -> Option<(usize, Duration)> {
         let mut arrival = query.as_arrival();
         self.with_env(config, |env| {

@@ -140,9 +140,8 @@ impl Files {
     /// Whether nothing may be taken. The statistics, for which the kernel adds up what every core has counted, are read only
     /// when the limit is near without them: this is asked once a second.
     fn is_near(&self) -> bool {
-        self.limit_and_used().is_some_and(|(limit, used)| {
-            to_take(limit, used) == 0 && to_take(limit, used.saturating_sub(self.cached())) == 0
-        })
+        let all_counted = |(limit, used)| to_take(limit, used) == 0;
+        self.limit_and_used().is_some_and(all_counted) && self.left() == Some(0)
     }
 
     fn limit_and_used(&self) -> Option<(u64, u64)> {

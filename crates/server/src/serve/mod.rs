@@ -188,6 +188,7 @@ impl Daemon {
                     self.lua.maintain();
                     self.apply_edits_of_callbacks();
                     self.retired.retain(|config| Arc::strong_count(config) > 1);
+                    notify::again();
                     self.next_look = Instant::now() + LOOK_AFTER;
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -271,7 +272,7 @@ impl Daemon {
     fn keep_sockets(&self) {
         notify::forget();
         for sockets in self.instance.listeners.all().iter().flatten() {
-            if let Err(error) = sockets.duplicates().and_then(|all| notify::keep(&all)) {
+            if let Err(error) = sockets.duplicates().and_then(notify::keep) {
                 log::warn!(
                     "{}: not kept over a restart by systemd: {error}",
                     sockets.address
@@ -302,5 +303,6 @@ impl Daemon {
         }
         self.services.close();
         self.lua.exit();
+        notify::again();
     }
 }

@@ -4,7 +4,7 @@
 //! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
 //! closed after.
 
-use super::start::{bind_listener, prepare, size_buffers, size_buffers_again};
+use super::start::{bind_listener, prepare, size_buffers};
 use super::{Daemon, Event, ReloadOutcome, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
@@ -165,7 +165,6 @@ impl Daemon {
             .filter(|listener| !served(listener.address))
         {
             let sockets = self.bind(all.len(), listener)?;
-            size_buffers(&sockets, config.tuning.udp_buffers);
             all.push(Some(Arc::new(sockets)));
         }
         Ok(all)
@@ -195,6 +194,7 @@ impl Daemon {
             .for_each(|server| prepare(server, &self.instance.ports));
         self.instance.exchanges.servers().publish(&config.servers);
         self.services.check(&config);
+        config.open_actions();
 
         let old = self.instance.listeners.all();
         let before = self.instance.config.load_full();
@@ -202,11 +202,7 @@ impl Daemon {
         self.instance.config.store(Arc::clone(&config));
         self.services.tell();
         config.take_effect();
-        if config.tuning.udp_buffers != before.tuning.udp_buffers {
-            for sockets in old.iter().flatten() {
-                size_buffers_again(sockets, config.tuning.udp_buffers);
-            }
-        }
+        size_buffers(&self.instance.listeners, config.tuning.udp_buffers);
         self.keeper.follow(&config.local);
         for sockets in listeners.iter().skip(old.len()).flatten() {
             self.order(|| Order::Listen(Arc::clone(sockets)));

@@ -359,6 +359,7 @@ fn doors(
 
 /// All workers, and who watches them.
 fn start_all(rings: Vec<Devices>, overview: &Overview) -> Result<Vec<RunningWorker>, StartError> {
+    overview.instance.config.load().open_actions();
     let rings = rings.into_iter().enumerate();
     let workers: Vec<RunningWorker> = rings
         .map(|(number, rings)| workers::start(number, rings, &overview.instance))
@@ -603,10 +604,11 @@ fn listeners(
         let place = (number as u16, listener);
         let sockets = bind_listener(place, workers, pulses, &none, &mut legacy.sockets);
         let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
-        size_buffers(&sockets, config.tuning.udp_buffers);
         all.push(Some(Arc::new(sockets)));
     }
-    Ok(Listeners::new(all))
+    let all = Listeners::new(all);
+    size_buffers(&all, config.tuning.udp_buffers);
+    Ok(all)
 }
 
 /// All kernel sockets of one listener.
@@ -637,20 +639,14 @@ pub(super) fn bind_listener(
     Ok(sockets)
 }
 
-/// setUDPSocketBufferSizes.
-pub(super) fn size_buffers(sockets: &Sockets, wanted: UdpBuffers) {
-    if wanted == UdpBuffers::default() {
-        return;
-    }
-    size_buffers_again(sockets, wanted);
-}
-
-/// The same where they had another size before.
-pub(super) fn size_buffers_again(sockets: &Sockets, wanted: UdpBuffers) {
-    match sockets.size_buffers(wanted) {
-        Ok(None) => {}
-        Ok(Some(shortfall)) => log::warn!("{}: {shortfall}", sockets.address),
-        Err(error) => log::warn!("{}: setUDPSocketBufferSizes: {error}", sockets.address),
+/// setUDPSocketBufferSizes, of all listeners.
+pub(super) fn size_buffers(listeners: &Listeners, wanted: UdpBuffers) {
+    for sockets in listeners.all().iter().flatten() {
+        match sockets.size_buffers(wanted) {
+            Ok(None) => {}
+            Ok(Some(shortfall)) => log::warn!("{}: {shortfall}", sockets.address),
+            Err(error) => log::warn!("{}: setUDPSocketBufferSizes: {error}", sockets.address),
+        }
     }
 }
 

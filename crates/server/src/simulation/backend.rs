@@ -108,6 +108,7 @@ impl Pending {
             destination_mac: OUR_MAC,
             source: self.packet.destination,
             destination: self.packet.source,
+            code_point: 0,
         }
     }
 

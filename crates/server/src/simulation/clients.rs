@@ -190,6 +190,7 @@ fn frame(message: &[u8], serial: usize) -> Vec<u8> {
         destination_mac: OUR_MAC,
         source: SocketAddr::from((CLIENT, 1_024 + serial as u16)),
         destination: SERVICE.parse().expect("an address"),
+        code_point: 0,
     };
     frame_of(message, &headers)
 }

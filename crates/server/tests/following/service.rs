@@ -30,7 +30,7 @@ fn configuration() -> String {
 type Message = (Vec<u8>, Vec<OwnedFd>);
 
 /// What listens at NOTIFY_SOCKET. It reads at once, as systemd does: ten messages fill the socket (net.unix.max_dgram_qlen), and
-/// whoever sends one more waits.
+/// what is said then comes a second later.
 struct Manager {
     messages: Receiver<Message>,
     path: PathBuf,

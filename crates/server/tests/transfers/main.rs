@@ -12,3 +12,4 @@ mod primary;
 mod servers;
 mod signatures;
 mod statistics;
+mod verbs;

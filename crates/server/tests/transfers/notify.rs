@@ -130,6 +130,46 @@ fn ordinary_queries_are_verified_and_their_answers_signed_over_udp_and_tcp() {
     }
 }
 
+/// RFC 8945 §5.3 is of all responses: those of rules, and to CHAOS names, too.
+#[test]
+fn answers_of_rules_and_chaos_names_are_signed_over_udp_and_tcp() {
+    let ours = Millrace::start(own_port(), "file='zone'");
+    ours.until_serial(5);
+    let lines = "setServerID('one')\n\
+                 addAction(QNameRule('ruled.example.org.'), RCodeAction(DNSRCode.NXDOMAIN))\n";
+    ours.configure_after(lines, "file='zone'");
+    ours.command(&["reload"]);
+    let ruled: NameBuf = "ruled.example.org.".parse().unwrap();
+    let ruled = || query::soa(83, ruled.as_name());
+    let identity: NameBuf = "id.server.".parse().unwrap();
+    let mut chaos = query::soa(84, identity.as_name());
+    let end = chaos.len();
+    chaos[end - 4..].copy_from_slice(&[0, 16, 0, 3]);
+    for (way, ask) in WAYS {
+        let ask = |message: &[u8]| ask(ours.port, message).unwrap_or_else(|| panic!("{way}"));
+        for (request, expected) in [(ruled(), rcode::NXDOMAIN), (chaos.clone(), rcode::NOERROR)] {
+            let (message, _, mut session) = signed(request, &keys(), now());
+            let reply = ask(&message);
+            assert_eq!(code(&reply), expected, "{way}");
+            session
+                .verify(&reply, now())
+                .unwrap_or_else(|error| panic!("{way}: {error}"));
+        }
+        // A rule has decided, whoever knows the key; a signature that is no good is one all the same.
+        let (unknown, ..) = signed(ruled(), &key("x.", Algorithm::Sha256), now());
+        let (mut wrong, start, _) = signed(ruled(), &keys(), now());
+        wrong[start + BEFORE] ^= 1;
+        for (message, expected) in [
+            (unknown, (rcode::NXDOMAIN, None)),
+            (wrong, (rcode::NOTAUTH, Some((rcode::BADVERS, 0)))),
+            (ruled(), (rcode::NXDOMAIN, None)),
+        ] {
+            let reply = ask(&message);
+            assert_eq!((code(&reply), tsig(&reply)), expected, "{way}");
+        }
+    }
+}
+
 /// RFC 8945 §5.2: what is wrong with the signature of a request.
 fn refusals(ask: &impl Fn(&[u8]) -> Vec<u8>, way: &str, request: &impl Fn() -> Vec<u8>) {
     let said = |message: &[u8]| {

@@ -183,11 +183,9 @@ fn refusal(request: &[u8], kind: u16, code: u16) -> Vec<u8> {
 
 /// Puts an OPT record with an EXPIRE option behind an answer, where one was asked for.
 fn tell_expiry(answer: &mut Vec<u8>, request: &[u8], expire: Option<u32>) {
-    let is_asked = parse_query(request).unwrap().edns.is_some_and(|edns| {
-        let mut options = edns.options(request);
-        options.any(|option| option.code == edns_option::EXPIRE)
-    });
-    if let Some(expire) = expire.filter(|_| is_asked) {
+    let edns = parse_query(request).unwrap().edns;
+    let option = edns.and_then(|edns| edns.option(request, edns_option::EXPIRE));
+    if let Some(expire) = expire.filter(|_| option.is_some()) {
         answer.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 8, 0, 9, 0, 4]);
         answer.extend(expire.to_be_bytes());
         answer[11] += 1;

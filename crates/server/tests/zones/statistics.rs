@@ -98,11 +98,34 @@ fn knotc(daemon: &Daemon) {
         "",
         "it did not ask for it"
     );
-    let reload = Command::new(packaging("knotc"))
-        .arg("reload")
-        .output()
-        .expect("a script");
-    assert!(!reload.status.success());
+    verbs(&knotc);
+    for words in [&["zone-sign"][..], &["zone-purge"], &["zone-purge", "--"]] {
+        let refused = Command::new(packaging("knotc"))
+            .args(words)
+            .output()
+            .expect("a script");
+        assert!(!refused.status.success(), "{words:?}");
+    }
+}
+
+/// Knot's verbs, as its scripts call them.
+fn verbs(knotc: &impl Fn(&[&str]) -> String) {
+    assert_eq!(knotc(&["status"]), "Running\n");
+    let frozen = "example.com.: it is frozen\n";
+    assert_eq!(knotc(&["-b", "zone-freeze", "example.com"]), frozen);
+    let status = knotc(&["zone-status", "example.com."]);
+    assert!(status.contains(", frozen; "), "{status}");
+    assert_eq!(knotc(&["zone-status", "--"]).lines().count(), 2);
+    let thawed = knotc(&["zone-thaw", "--"]);
+    assert_eq!(thawed.matches("nothing was held back").count(), 2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a path of ours");
+    let flushed = knotc(&["zone-flush", "example.com.", "+outdir", path]);
+    assert!(flushed.contains("3 records written to"), "{flushed}");
+    assert!(folder.path().join("example.com.zone").exists());
+    let soa = knotc(&["zone-read", "example.com", "@", "SOA"]);
+    let expected = "[example.com.] example.com. 300 IN SOA ns.example.com. ";
+    assert!(soa.starts_with(expected), "{soa}");
 }
 
 fn munin(daemon: &Daemon) {

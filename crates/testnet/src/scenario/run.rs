@@ -24,7 +24,7 @@ use crate::{During, Failure, Outcome};
 pub(super) type Transcript = Vec<String>;
 
 /// The server's start, TCP included (reference, 0.1: "within 2 s of start"); a loaded machine gets more.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_secs(5);
 /// What is awaited comes sooner, also on a machine that has much else to do.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Between the moments at which a start is interrupted.

@@ -23,8 +23,8 @@ use crate::{Failure, Outcome};
 /// Queues of each interface at the start; there are four that could be.
 const QUEUES: u8 = 2;
 
-/// How long AF_XDP may take to serve again: 5 s (I9), and what a busy machine adds.
-const AF_XDP_AGAIN: Duration = Duration::from_secs(7);
+/// How long AF_XDP may take to serve again (I9).
+const AF_XDP_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long the kernels themselves may take.
 const KERNELS_AGAIN: Duration = Duration::from_secs(20);

@@ -21,8 +21,8 @@ use crate::{Failure, Outcome};
 const EVERY_UDP: Duration = Duration::from_millis(10);
 const EVERY_TCP: Duration = Duration::from_millis(100);
 
-/// A query without an answer for so long is lost: the server waits for a backend for a second, and a busy machine adds to it.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A query without an answer for so long is lost.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A port is kept so long: for a second answer to be seen, and for none that is late to meet the next query from there. While a
 /// neighbour does not answer, the kernel holds packets for three seconds (three probes of one second, ip-sysctl.rst).
@@ -30,7 +30,7 @@ const KEPT: Duration = Duration::from_secs(4);
 
 /// Over TCP: the kernel sends what was lost on the way again, a SYN after a second (RFC 6298 section 2: "the sender SHOULD set
 /// RTO <- 1 second"), and once more 2 s later, which is too late.
-const PATIENCE_TCP: Duration = Duration::from_millis(2_800);
+const PATIENCE_TCP: Duration = Duration::from_millis(1_800);
 
 const REFUSED: u16 = 5;
 

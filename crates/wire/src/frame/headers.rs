@@ -30,6 +30,17 @@ pub struct Headers {
     pub source: SocketAddr,
     /// Theirs; of the same family.
     pub destination: SocketAddr,
+    /// How the packet is to be forwarded: six bits of the DS field (RFC 2474 §3). 0 is the default (§4.1).
+    pub code_point: u8,
+}
+
+impl Headers {
+    /// IPv4's type of service, IPv6's traffic class: "Six bits of the DS field are used as a codepoint" (RFC 2474 §3), the
+    /// upper ones. The others say that nobody here knows ECN (RFC 3168 §5).
+    #[inline]
+    const fn ds_field(&self) -> u8 {
+        self.code_point << 2
+    }
 }
 
 /// Writes headers in front of the `payload_length` octets at `payload_start` of `chunk`, with full checksums, and
@@ -72,15 +83,16 @@ fn write_ipv4(
     let addresses = Sum::ZERO
         .bytes(&source.ip().octets())
         .bytes(&destination.ip().octets());
+    let version_to_service = u16::from_be_bytes([0x45, headers.ds_field()]);
     let flags = 0x4000_u16;
     let hop_limit_and_protocol = u16::from_be_bytes([HOP_LIMIT, PROTOCOL_UDP]);
     let ip_sum = addresses
-        .word(0x4500)
+        .word(version_to_service)
         .word(total_length)
         .word(flags)
         .word(hop_limit_and_protocol);
     write_ethernet(head, headers, ETHERTYPE_IPV4);
-    put(head, 14, [0x45, 0]);
+    put(head, 14, version_to_service.to_be_bytes());
     put(head, 16, total_length.to_be_bytes());
     // An atomic datagram (do-not-fragment set, not a fragment) may have any ID (RFC 6864 §4.1): 0, and no counter is shared.
     put(head, 18, [0, 0]);
@@ -108,7 +120,9 @@ fn write_ipv6(
 ) -> Option<()> {
     let udp_length = u16::try_from(UDP_LENGTH + payload.len()).ok()?;
     write_ethernet(head, headers, ETHERTYPE_IPV6);
-    put(head, 14, [0x60, 0, 0, 0]);
+    // RFC 8200 §3: four bits of version, eight of traffic class, twenty of flow label, which is 0.
+    let class = headers.ds_field();
+    put(head, 14, [0x60 | class >> 4, class << 4, 0, 0]);
     put(head, 18, udp_length.to_be_bytes());
     put(head, 20, [PROTOCOL_UDP, HOP_LIMIT]);
     put(head, 22, source.ip().octets());
@@ -131,35 +145,6 @@ fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers, etherty
     put(head, 0, headers.destination_mac);
     put(head, 6, headers.source_mac);
     put(head, ETHERNET_LENGTH - 2, ethertype.to_be_bytes());
-}
-
-/// Marks packets of the frame that [`write_headers`] has written with a code point, up to 63, for how they are to be forwarded
-/// (RFC 2474).
-#[cold]
-pub fn mark(frame: &mut [u8], code_point: u8) {
-    // RFC 2474 §3: "Six bits of the DS field are used as a codepoint", the upper ones.
-    let octet = code_point << 2;
-    let Some((ethernet, packet)) = frame.split_at_mut_checked(ETHERNET_LENGTH) else {
-        return;
-    };
-    match u16::from_be_bytes([ethernet[12], ethernet[13]]) {
-        ETHERTYPE_IPV4 => {
-            let Some(header) = packet.first_chunk_mut::<IPV4_LENGTH>() else {
-                return;
-            };
-            put(header, 1, [octet]);
-            put(header, 10, [0, 0]);
-            let checksum = Sum::ZERO.bytes(header).checksum();
-            put(header, 10, checksum.to_be_bytes());
-        }
-        // RFC 8200 §3: four bits of version, eight of traffic class, twenty of flow label, which is 0.
-        ETHERTYPE_IPV6 => {
-            if let Some(header) = packet.first_chunk_mut::<2>() {
-                *header = [0x60 | octet >> 4, octet << 4];
-            }
-        }
-        _ => {}
-    }
 }
 
 /// Writes the UDP header at the end of `head`, `addresses` being the sum of both IP addresses.

@@ -11,7 +11,7 @@
 
 mod headers;
 
-pub use headers::{Headers, mark, write_headers};
+pub use headers::{Headers, write_headers};
 
 use crate::checksum::Sum;
 use std::fmt;
@@ -136,6 +136,7 @@ impl Packet {
             destination_mac: self.source_mac,
             source: self.destination,
             destination: self.source,
+            code_point: 0,
         }
     }
 }

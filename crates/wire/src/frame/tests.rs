@@ -13,6 +13,7 @@ fn headers(source: &str, destination: &str) -> Headers {
         destination_mac: SERVER_MAC,
         source: source.parse().unwrap(),
         destination: destination.parse().unwrap(),
+        code_point: 0,
     }
 }
 
@@ -215,8 +216,14 @@ fn f4_udp_length_lies() {
 fn a_marked_frame_is_good_and_differs_in_nothing_else() {
     for headers in both() {
         let plain = frame(&headers, &[7; 33]);
-        let mut marked = plain.clone();
-        mark(&mut marked, 46);
+        let with_code_point = |code_point| {
+            let headers = Headers {
+                code_point,
+                ..headers
+            };
+            frame(&headers, &[7; 33])
+        };
+        let marked = with_code_point(46);
         let parsed = Packet::parse(&marked, false).unwrap();
         assert_eq!(parsed, Packet::parse(&plain, false).unwrap());
         // RFC 3246 §2.8: the code point of expedited forwarding is 101110.
@@ -226,11 +233,10 @@ fn a_marked_frame_is_good_and_differs_in_nothing_else() {
             _ => class as u8,
         };
         assert_eq!(octet, 0b1011_1000);
-        mark(&mut marked, 0);
-        assert_eq!(marked, plain);
+        assert_eq!(with_code_point(0), plain);
+        // Six bits: what is above them reaches no other field.
+        assert_eq!(with_code_point(0b1100_0000 | 46), marked);
     }
-    mark(&mut [8; 20], 46);
-    mark(&mut [], 46);
 }
 
 #[test]
@@ -499,17 +505,19 @@ fn any_headers() -> impl Strategy<Value = Headers> {
         (any_source_v4(), any_source_v4()),
         (any_source_v6(), any_source_v6())
     ];
-    (any::<Mac>(), any::<Mac>(), ends)
-        .prop_filter("to itself", |(_, _, (source, destination))| {
+    (any::<Mac>(), any::<Mac>(), ends, 0_u8..64)
+        .prop_filter("to itself", |(_, _, (source, destination), _)| {
             source.ip() != destination.ip()
         })
-        .prop_map(|(mut source_mac, destination_mac, (source, destination))| {
+        .prop_map(|(mut source_mac, destination_mac, ends, code_point)| {
             source_mac[0] &= !1;
+            let (source, destination) = ends;
             Headers {
                 source_mac,
                 destination_mac,
                 source,
                 destination,
+                code_point,
             }
         })
 }

@@ -32,9 +32,12 @@ pub struct EdnsParts {
     pub z: u16,
 }
 
-/// Where OPT records of a message are, gathered while its records are walked.
+/// Where the OPT record of a message is, and whether there is a TSIG record: gathered while its records are walked.
 #[derive(Default)]
-pub(super) struct EdnsSearch(Option<EdnsParts>);
+pub(super) struct EdnsSearch {
+    found: Option<EdnsParts>,
+    signature: bool,
+}
 
 /// An OPT record where none may be, or a malformed one.
 pub(super) struct BadOpt;
@@ -44,12 +47,13 @@ impl EdnsSearch {
     #[inline]
     pub(super) fn see(&mut self, message: &[u8], record: &Record) -> Result<(), BadOpt> {
         if record.rtype != qtype::OPT {
+            self.signature |= record.rtype == qtype::TSIG;
             return Ok(());
         }
         // RFC 6891 §6.1.1: "If a query message with more than one OPT RR is received, a FORMERR (RCODE=1) MUST be
         // returned"; it belongs in the additional section, and its owner "MUST be 0 (root domain)".
         let at_root = message.get(usize::from(record.owner_start)) == Some(&0);
-        if self.0.is_some() || record.section != Section::Additional || !at_root {
+        if self.found.is_some() || record.section != Section::Additional || !at_root {
             return Err(BadOpt);
         }
         let edns = EdnsParts::of(record);
@@ -57,13 +61,18 @@ impl EdnsSearch {
         if edns.version == 0 && !options_fill(record.rdata(message)) {
             return Err(BadOpt);
         }
-        self.0 = Some(edns);
+        self.found = Some(edns);
         Ok(())
     }
 
     #[inline]
     pub(super) fn found(self) -> Option<EdnsParts> {
-        self.0
+        self.found
+    }
+
+    #[inline]
+    pub(super) fn saw_signature(&self) -> bool {
+        self.signature
     }
 }
 
@@ -95,6 +104,14 @@ impl EdnsParts {
     pub fn options<'m>(&self, message: &'m [u8]) -> EdnsOptions<'m> {
         let start = usize::from(self.start) + OPT_LENGTH;
         EdnsOptions(message.get(start..self.end.into()).unwrap_or_default())
+    }
+
+    /// The octets of the first option with this code, in `message` from which these parts come.
+    #[must_use]
+    pub fn option<'m>(&self, message: &'m [u8], code: u16) -> Option<&'m [u8]> {
+        let mut options = self.options(message);
+        let first = options.find(|option| option.code == code)?;
+        Some(first.value)
     }
 }
 

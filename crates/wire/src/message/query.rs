@@ -25,6 +25,9 @@ pub struct QueryParts {
     pub end: u16,
     /// The OPT record, if there is one. Its version may be one that we do not know.
     pub edns: Option<EdnsParts>,
+    /// Whether any record is a TSIG record, in whatever place. RFC 8945 §5.1: it "MUST be the last RR in the additional data
+    /// section".
+    pub is_signed: bool,
 }
 
 impl QueryParts {
@@ -188,6 +191,7 @@ pub fn parse_query(message: &[u8]) -> Result<QueryParts, QueryError> {
         qclass: question.qclass,
         question_end: question.end,
         end: records.position(),
+        is_signed: edns.saw_signature(),
         edns: edns.found(),
     })
 }

@@ -39,6 +39,7 @@ fn a_query_is_known_by_its_places() {
         question_end: 33,
         end: 33,
         edns: None,
+        is_signed: false,
     };
     assert_eq!(parts, expected);
     assert_eq!(parts.qname(&message).to_string(), "www.example.com.");
@@ -75,6 +76,27 @@ fn a_query_knows_its_edns() {
     ];
     assert_eq!(options, expected);
     assert_eq!((parts.payload_size(), parts.end), (1232, 60));
+}
+
+#[test]
+fn a_signature_is_seen_wherever_it_stands() {
+    for section in [Section::Answer, Section::Authority, Section::Additional] {
+        let signed = plain_query().record_of_class(section, b"\x01k\x00", (250, 255, 0), b"");
+        assert!(parse_query(&signed.octets).unwrap().is_signed);
+    }
+    let plain = plain_query().opt(0, b"");
+    assert!(!parse_query(&plain.octets).unwrap().is_signed);
+}
+
+#[test]
+fn an_option_is_found_by_its_code() {
+    let options = b"\xfd\xe9\x00\x00\x00\x0a\x00\x02ab\x00\x0a\x00\x01c";
+    let message = plain_query().opt(0, options).octets;
+    let edns = parse_query(&message).unwrap().edns.unwrap();
+    assert_eq!(edns.option(&message, 65001), Some(&b""[..]));
+    assert_eq!(edns.option(&message, 10), Some(&b"ab"[..]), "the first");
+    assert_eq!(edns.option(&message, 9), None);
+    assert_eq!(edns.option(&message[..20], 10), None, "another message");
 }
 
 #[test]

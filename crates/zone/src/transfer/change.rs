@@ -4,6 +4,7 @@ use super::serial;
 use crate::rdata;
 use crate::record::{Record, RecordRef};
 use crate::zone::names::canonical_order;
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::fmt;
@@ -101,7 +102,15 @@ impl Change {
 /// Which owner comes first.
 fn place(one: &Record, other: &Record) -> Ordering {
     let order = is_proof(one).cmp(&is_proof(other));
-    order.then_with(|| canonical_order(&one.owner, &other.owner))
+    order.then_with(|| canonical_order(&lowered(&one.owner), &lowered(&other.owner)))
+}
+
+/// A name in lower case, as most are: no length of a label is a capital letter.
+fn lowered(name: &[u8]) -> Cow<'_, [u8]> {
+    match name.iter().any(u8::is_ascii_uppercase) {
+        true => name.to_ascii_lowercase().into(),
+        false => name.into(),
+    }
 }
 
 /// NSEC3 records and their signatures, which are listed last.

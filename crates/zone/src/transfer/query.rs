@@ -34,9 +34,8 @@ pub fn ask_expiry(message: &mut Vec<u8>) {
 #[must_use]
 pub fn stated_expiry(answer: &[u8]) -> Option<u32> {
     let edns = parse_response(answer).ok()?.edns?;
-    let mut options = edns.options(answer);
-    let option = options.find(|option| option.code == edns_option::EXPIRE)?;
-    Some(u32::from_be_bytes(option.value.try_into().ok()?))
+    let option = edns.option(answer, edns_option::EXPIRE)?;
+    Some(u32::from_be_bytes(option.try_into().ok()?))
 }
 
 /// A query for the zone's SOA record.

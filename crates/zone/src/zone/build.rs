@@ -50,6 +50,8 @@ struct Owner {
     length: u8,
     /// The record that came last.
     last: u32,
+    /// Where the name is as it was written, where that is not in lower case.
+    written: u32,
 }
 
 impl ZoneBuilder {
@@ -100,6 +102,9 @@ impl ZoneBuilder {
             &mut self.tree
         };
         let owner = owners.find_or_add(lowered, &self.keys, &mut self.octets);
+        if record.owner != lowered {
+            owner.note_case(record.owner, &mut self.octets);
+        }
         let stored = Stored {
             kind: record.kind,
             length: record.rdata.len() as u16,
@@ -191,6 +196,12 @@ impl ZoneBuilder {
         &self.octets[owner.at as usize..][..owner.length.into()]
     }
 
+    /// The name as it was written, where that is not in lower case.
+    fn written(&self, owner: Owner) -> Option<&[u8]> {
+        let at = (owner.written != NONE).then_some(owner.written as usize)?;
+        Some(&self.octets[at..][..owner.length.into()])
+    }
+
     /// The records of an owner, sorted, without duplicates.
     fn records_of<'r>(&'r self, owner: Owner, into: &mut Vec<Sorted<'r>>) {
         into.clear();
@@ -263,6 +274,7 @@ impl Owners {
             at,
             length,
             last: NONE,
+            written: NONE,
         };
         let number = self.list.len() as u32;
         self.list.push(owner);
@@ -310,6 +322,16 @@ impl Owner {
 
     fn is(self, name: &[u8], octets: &[u8]) -> bool {
         self.name(octets) == name
+    }
+
+    /// Notes how the name was written, not in lower case; of several ways the one whose octets come first stays.
+    fn note_case(&mut self, written: &[u8], octets: &mut Vec<u8>) {
+        let known = (self.written != NONE).then_some(self.written as usize);
+        let known = known.map(|at| &octets[at..][..written.len()]);
+        if known.is_none_or(|known| written < known) {
+            self.written = octets.len() as u32;
+            octets.extend(written);
+        }
     }
 }
 

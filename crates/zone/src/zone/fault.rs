@@ -1,7 +1,7 @@
 //! What is wrong with a zone's records as a whole.
 
 use std::fmt;
-use wire::codes::QtypeText;
+use wire::codes::{QtypeText, qtype};
 use wire::name::NameBuf;
 
 /// Why records are no zone that can be served.
@@ -110,6 +110,18 @@ impl fmt::Display for ZoneError {
 }
 
 impl ZoneError {
+    /// The owner and type of the records that it is about and that are good each by itself; `None`: of others.
+    #[must_use]
+    pub const fn about(&self) -> Option<(&NameBuf, u16)> {
+        match self {
+            ZoneError::CnameBeside { owner, kind }
+            | ZoneError::ManyAliases { owner, kind, .. }
+            | ZoneError::RrsetTooLong { owner, kind, .. } => Some((owner, *kind)),
+            ZoneError::ManySoas { apex, .. } => Some((apex, qtype::SOA)),
+            _ => None,
+        }
+    }
+
     /// The text of those that are about records of one owner and type.
     fn write_of_records(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -136,7 +148,7 @@ impl ZoneError {
                 octets,
             } => write!(
                 f,
-                "{} records at {owner} take {octets} octets: a message holds 65,535",
+                "{} records at {owner} take {octets} octets, and a message holds 65,535: fewer or shorter ones, or several names, are right",
                 QtypeText(*kind)
             ),
             other => write!(f, "{other:?}"),

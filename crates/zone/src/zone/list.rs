@@ -1,7 +1,8 @@
 //! The records of a zone one by one: what a transfer sends and a zone file holds.
 
+use super::case::Cases;
 use super::encode::{decode_hash, encode_hash};
-use super::parts::{HASH_LENGTH, Node, OWNER_ITSELF, Rrset, proof_at};
+use super::parts::{HASH_LENGTH, Node, OWNER_ITSELF, Rrset, body_base, proof_at};
 use super::{Zone, names, rdata};
 use crate::record::Record;
 use std::cmp::Ordering;
@@ -19,14 +20,14 @@ impl Zone {
     pub fn soa_record(&self) -> Record {
         let apex = self.node(self.apex_at);
         let soa = apex.rrset(qtype::SOA).expect("a zone has one");
-        records(apex.name(), soa).swap_remove(0)
+        self.listed(apex, &self.written(apex), soa).swap_remove(0)
     }
 
-    /// Every record: the SOA record first, then names in canonical order, and at last the NSEC3 records. Owners are in
-    /// lower case.
+    /// Every record: the SOA record first, then names in canonical order, and at last the NSEC3 records. Upper and lower
+    /// case are as they were read.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         let names = self.places().into_iter();
-        let names = names.flat_map(|at| of_node(self.node(at)));
+        let names = names.flat_map(|at| self.of_node(self.node(at)));
         let proofs = self.proof_numbers().into_iter();
         let proofs = proofs.flat_map(|number| self.of_proof(number));
         let strays = self.base.strays.iter();
@@ -41,9 +42,11 @@ impl Zone {
         soa.chain(others).chain(proofs).chain(strays)
     }
 
-    /// The records of one owner, in lower case.
-    pub(crate) fn records_of(&self, owner: &[u8]) -> Vec<Record> {
-        let mut records: Vec<Record> = self.node_of(owner).into_iter().flat_map(of_node).collect();
+    /// The records of one owner, whose name is given as on the wire and in lower case.
+    #[must_use]
+    pub fn records_of(&self, owner: &[u8]) -> Vec<Record> {
+        let node = self.node_of(owner).into_iter();
+        let mut records: Vec<Record> = node.flat_map(|node| self.of_node(node)).collect();
         let number = hash_of(owner, &self.apex)
             .zip(self.proving())
             .and_then(|(hash, proving)| proving.matching(&hash));
@@ -52,7 +55,7 @@ impl Zone {
         }
         let strays = self.base.strays.iter();
         let strays = strays.flat_map(|place| self.of_stray(*place));
-        records.extend(strays.filter(|record| *record.owner == *owner));
+        records.extend(strays.filter(|record| record.owner.eq_ignore_ascii_case(owner)));
         records
     }
 
@@ -84,6 +87,38 @@ impl Zone {
         merged(kept, added, |one, other| hash(one).cmp(hash(other)))
     }
 
+    /// The records of a name of the tree.
+    pub(super) fn of_node<'z>(&'z self, node: Node<'z>) -> impl Iterator<Item = Record> + use<'z> {
+        let owner = self.written(node);
+        node.rrsets()
+            .flat_map(move |rrset| self.listed(node, &owner, rrset))
+    }
+
+    /// A name as it was written.
+    fn written(&self, node: Node<'_>) -> Box<[u8]> {
+        let mut owner: Box<[u8]> = node.name().into();
+        self.cases_at(node.at).restore(node.at, owner.iter_mut());
+        owner
+    }
+
+    /// The records and signatures of an RRset of a name that was written as `owner`.
+    fn listed(&self, node: Node<'_>, owner: &[u8], rrset: Rrset<'_>) -> Vec<Record> {
+        let mut records = listed(node.name(), owner, rrset.body(true), rrset.count(true));
+        let data = records
+            .iter_mut()
+            .flat_map(|record| record.rdata.iter_mut());
+        self.cases_at(rrset.at).restore(rrset.at, data);
+        records
+    }
+
+    /// How the names were written of what is at this place.
+    fn cases_at(&self, place: u32) -> &Cases {
+        match &self.over {
+            Some(over) if place >= over.origin => &over.cases,
+            _ => &self.base.cases,
+        }
+    }
+
     pub(super) fn of_proof(&self, number: u32) -> Vec<Record> {
         let chain = self.base.chain().expect("who has a number has a chain");
         self.with_hash(self.proof(chain, number))
@@ -94,8 +129,10 @@ impl Zone {
     }
 
     fn with_hash(&self, (hash, rrset): (&[u8; HASH_LENGTH], Rrset<'_>)) -> Vec<Record> {
-        let owner = [&encode_hash(hash)[..], &self.apex].concat();
-        records(&owner, rrset)
+        let name = [&encode_hash(hash)[..], &self.apex].concat();
+        let mut owner = name.clone();
+        self.cases_at(rrset.at).restore(rrset.at, owner.iter_mut());
+        listed(&name, &owner, rrset.body(true), rrset.count(true))
     }
 }
 
@@ -121,11 +158,6 @@ pub(super) fn hash_of(owner: &[u8], apex: &[u8]) -> Option<[u8; HASH_LENGTH]> {
     (owner.len() == label + 1 + apex.len())
         .then(|| decode_hash(&owner[1..=label]))
         .flatten()
-}
-
-pub(super) fn of_node(node: Node<'_>) -> impl Iterator<Item = Record> {
-    node.rrsets()
-        .flat_map(move |rrset| records(node.name(), rrset))
 }
 
 /// Names of servers that belong in the zone and have no address there.
@@ -157,7 +189,7 @@ fn targets_of(
     if places.peek().is_none() {
         return Vec::new();
     }
-    let message = message_of(owner, rrset);
+    let message = message_of(owner, rrset.body(true));
     let mut buffer = [0; NAME_LENGTH_MAX];
     let names = places.filter_map(|at| {
         let name = expand(&message, at, &mut buffer).ok()?;
@@ -167,20 +199,21 @@ fn targets_of(
 }
 
 /// An RRset's body behind a question for its owner, where its pointers are right.
-fn message_of(owner: &[u8], rrset: Rrset<'_>) -> Vec<u8> {
+fn message_of(owner: &[u8], body: &[u8]) -> Vec<u8> {
     let mut message = vec![0; HEADER_LENGTH];
     message.extend(owner);
     message.extend([0; 4]);
-    message.extend(rrset.body(true));
+    message.extend(body);
     message
 }
 
-/// The records and signatures of one RRset.
-fn records(owner: &[u8], rrset: Rrset<'_>) -> Vec<Record> {
-    let message = message_of(owner, rrset);
+/// The first records of an RRset's body, so many, as the zone's octets say: names that are pointers to `name`, in lower
+/// case, are so too. Their owner is written as `owner`.
+pub(super) fn listed(name: &[u8], owner: &[u8], body: &[u8], count: u16) -> Vec<Record> {
+    let message = message_of(name, body);
     let mut header = Header::default();
-    header.set_answer_count(rrset.count(true));
-    let start = rrset.body_base() as u16;
+    header.set_answer_count(count);
+    let start = body_base(name.len()) as u16;
     let records = Records::new(&message, start, &header).map_while(Result::ok);
     records
         .map(|record| Record {

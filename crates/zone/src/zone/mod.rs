@@ -10,6 +10,7 @@
 //! (DNAME), 9276 (iterations).
 
 mod build;
+mod case;
 mod encode;
 mod fault;
 mod list;
@@ -28,6 +29,7 @@ pub use fault::{Warning, ZoneError};
 pub use nsec3::ITERATIONS_MAX;
 
 use crate::record::Record;
+use case::Cases;
 use nsec3::{Chain, Proofs};
 use overlay::Overlay;
 use parts::{Arena, DEEP, DELEGATION, GONE, NONE, Node, OPTED_OUT, Rrset, proof_at, u32_at};
@@ -65,6 +67,7 @@ struct Base {
     strays: Box<[u32]>,
     /// Names with records that point to names which belong in the zone and are not there.
     dangling: Box<[u32]>,
+    cases: Cases,
     records: u64,
 }
 
@@ -177,6 +180,7 @@ impl Zone {
         base.arena.len()
             + base.table.memory()
             + 4 * (base.order.len() + base.dangling.len())
+            + base.cases.memory()
             + denial
             + over
     }

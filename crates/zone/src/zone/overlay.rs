@@ -5,6 +5,7 @@
 //! link cannot say (a name that comes or goes, a delegation that others lie below) makes the name with the link a changed
 //! one, too: `build/amend.rs` finds those.
 
+use super::case::Cases;
 use super::nsec3::{Chain, Hashed};
 use super::parts::{HASH_LENGTH, NONE};
 use super::table::Table;
@@ -26,6 +27,7 @@ pub(crate) struct Overlay {
     /// By place in the base: where the name is now.
     pub(super) moved: Moved,
     pub(super) proofs: ProofChanges,
+    pub(super) cases: Cases,
 }
 
 impl Overlay {
@@ -44,6 +46,7 @@ impl Overlay {
             + self.table.memory()
             + 4 * (self.order.len() + self.gone.len() + self.nsec.len())
             + self.moved.memory()
+            + self.cases.memory()
             + proofs.gone.memory()
             + proofs.touched.memory()
             + size_of_val(&*proofs.added)

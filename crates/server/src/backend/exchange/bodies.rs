@@ -24,6 +24,7 @@ use super::{Port, QUERY_ROOM, Waiting};
 use crate::backend::server::{Server, ServerId};
 use crate::clock::Now;
 use crate::config::pools::PoolId;
+use crate::pipeline::carried::Carried;
 use crate::pipeline::extras::Marks;
 use crate::pipeline::query::{Query, Way};
 use crate::words::{self, LINE, Lines, words_for};
@@ -284,7 +285,7 @@ impl Body<'_> {
         let [_, client_port, destination_port, length] = unpack(self.load(PORTS));
         let [head, listener, pool, limit] = unpack(self.load(WAY));
         let flags = u64::from(head >> 8);
-        waiting.extras = None;
+        waiting.extras = Carried::NOTHING;
         waiting.server = self.server();
         waiting.sent = Now(self.load(SENT));
         let client = self.load_address(CLIENT, flags & CLIENT_V6 != 0);
@@ -392,17 +393,18 @@ fn number_to_mac(number: u64) -> [u8; 6] {
 /// ```text
 ///  name length 8 │ labels 8 │ type 16 │ class 16 │ end 16
 ///  EDNS start 16 │ end 16 │ payload size 16 │ extended RCODE 8 │ version 8
-///  0 │ there is EDNS 1 │ DO 1 │ Z 16
+///  0 │ is signed 1 │ there is EDNS 1 │ DO 1 │ Z 16
 /// ```
 fn parts_to_words(parts: &QueryParts) -> [u64; 3] {
     let head = parts.qname_length << 8 | u16::from(parts.labels);
     let first = pack([head, parts.qtype, parts.qclass, parts.end]);
+    let signed = u64::from(parts.is_signed) << 18;
     let Some(edns) = parts.edns else {
-        return [first, 0, 0];
+        return [first, 0, signed];
     };
     let tail = u16::from(edns.extended_rcode) << 8 | u16::from(edns.version);
     let second = pack([edns.start, edns.end, edns.payload_size, tail]);
-    let third = 1 << 17 | u64::from(edns.dnssec_ok) << 16 | u64::from(edns.z);
+    let third = signed | 1 << 17 | u64::from(edns.dnssec_ok) << 16 | u64::from(edns.z);
     [first, second, third]
 }
 
@@ -426,6 +428,7 @@ fn words_to_parts([first, second, third]: [u64; 3]) -> QueryParts {
             dnssec_ok: third >> 16 & 1 == 1,
             z: third as u16,
         }),
+        is_signed: third >> 18 & 1 == 1,
     }
 }
 
@@ -484,7 +487,7 @@ mod tests {
                 skip_cache,
                 client_flags,
                 marks,
-                extras: None,
+                extras: Carried::NOTHING,
                 spare: None,
             };
             let server = super::super::tests::server(5, "192.0.2.7:53");

@@ -37,8 +37,8 @@ use super::server::{Server, ServerId};
 use super::servers::Servers;
 use crate::clock::Now;
 use crate::counters::{Counter, Lane, Shard, Writers};
+use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::extras::Extras;
 use crate::pipeline::query::Query;
 use crate::random::Random;
 use bodies::{Bodies, Body};
@@ -193,8 +193,8 @@ impl Exchanges {
         } = *departure;
         let (id, body) = self.occupy(share, departure, random, |body, index, deadline| {
             body.write(query, server, port, now, deadline);
-            if let Some(extras) = query.extras.take() {
-                self.extras.keep(index, extras);
+            if query.extras.is_some() {
+                self.extras.keep(index, query.extras.take());
             }
             finish(body, index);
         })?;
@@ -383,10 +383,10 @@ impl Exchanges {
     }
 
     /// To be called before the body is free.
-    fn take_extras(&self, body: u32) -> Option<Box<Extras>> {
+    fn take_extras(&self, body: u32) -> Carried {
         match self.bodies.get(body).has_extras() {
             true => self.extras.take(body),
-            false => None,
+            false => Carried::NOTHING,
         }
     }
 

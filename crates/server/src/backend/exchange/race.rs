@@ -20,8 +20,8 @@ use super::{Departure, Exchanges, OpenError, Port, Share, Waiting};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::counters::{Lane, Writers};
+use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::extras::Extras;
 use crate::pipeline::query::Query;
 use crate::random::Random;
 use wire::codes::rcode;
@@ -205,10 +205,10 @@ impl Exchanges {
 
     /// The extras of the query of a race, as long as it goes on.
     #[cold]
-    pub fn extras_of(&self, race: RaceId) -> Option<Box<Extras>> {
+    pub fn extras_of(&self, race: RaceId) -> Carried {
         match self.bodies.get(race.0).has_extras() {
             true => self.extras.copy(race.0),
-            false => None,
+            false => Carried::NOTHING,
         }
     }
 

@@ -146,7 +146,7 @@ fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
         pool: PoolId(2),
         skip_cache: false,
         marks: Default::default(),
-        extras: None,
+        extras: Default::default(),
         spare: None,
         client_flags: 0,
     }

@@ -4,7 +4,8 @@ use super::QUERY_ROOM;
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::pools::PoolId;
-use crate::pipeline::extras::{Extras, Marks};
+use crate::pipeline::carried::Carried;
+use crate::pipeline::extras::Marks;
 use crate::pipeline::query::Way;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -29,7 +30,7 @@ pub struct Waiting {
     pub client_flags: u16,
     pub marks: Marks,
     /// See [`Query::extras`].
-    pub extras: Option<Box<Extras>>,
+    pub extras: Carried,
     pub sent: Now,
     /// The query as the client sent it (after the rules), under its own ID.
     pub query: [u8; QUERY_ROOM],
@@ -55,7 +56,7 @@ impl Waiting {
             held_rcode: 0,
             client_flags: 0,
             marks: Marks::default(),
-            extras: None,
+            extras: Carried::NOTHING,
             sent: Now(0),
             query: [0; QUERY_ROOM],
             query_length: 0,
@@ -67,6 +68,7 @@ impl Waiting {
                 question_end: 0,
                 end: 0,
                 edns: None,
+                is_signed: false,
             },
             outgrown: Vec::new(),
         }
@@ -82,7 +84,7 @@ impl Waiting {
 
     /// How long the answer is to wait (DelayAction), over UDP.
     pub fn delay(&self) -> Duration {
-        match (&self.extras, self.way) {
+        match (self.extras.as_deref(), self.way) {
             (None, _) | (_, Way::Stream) => Duration::ZERO,
             (Some(extras), _) => extras.delay,
         }

@@ -3,10 +3,10 @@
 
 use super::bar::{DRAWN_EVERY, bar, draw};
 use crate::control::client;
-use crate::control::protocol::Request;
+use crate::control::protocol::{ReadRequest, Request};
 use crate::local::{Begun, ZoneStatus};
 use serde::de::DeserializeOwned;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -23,12 +23,35 @@ pub(super) fn status(control: &Path, names: &[String]) -> ExitCode {
 }
 
 /// Has something begun for each zone, waits until it is done, and prints what it came to.
-pub(super) fn begin(
-    control: &Path,
-    names: &[String],
-    request: impl FnOnce(Vec<String>) -> Request,
-) -> ExitCode {
-    exit(ask::<Begun>(control, request(names.to_vec())).and_then(|begun| wait(control, begun)))
+pub(super) fn begin(control: &Path, request: Request) -> ExitCode {
+    exit(ask::<Begun>(control, request).and_then(|begun| wait(control, begun)))
+}
+
+/// Prints records, once all of them are here: who reads them may take his time.
+pub(super) fn read(control: &Path, asked: ReadRequest) -> ExitCode {
+    let opened = client::open(control, &Request::ZoneRead(asked));
+    let read = opened
+        .map_err(|error| error.to_string())
+        .and_then(|(_, mut stream)| all_of(&mut stream));
+    exit(read.map(|text| {
+        // Whoever closed our standard output does not want to read on.
+        let _ = io::stdout().lock().write_all(text.as_bytes());
+        true
+    }))
+}
+
+/// The lines of a reading, without the empty one at their end.
+fn all_of(stream: &mut impl Read) -> Result<String, String> {
+    let mut text = String::new();
+    let cut = "the connection was cut before all records had come: try again";
+    match stream.read_to_string(&mut text) {
+        Err(error) => Err(format!("{cut} ({error})")),
+        Ok(_) if text == "\n" || text.ends_with("\n\n") => {
+            text.pop();
+            Ok(text)
+        }
+        Ok(_) => Err(cut.to_owned()),
+    }
 }
 
 /// Whether all went well.
@@ -79,6 +102,21 @@ fn exit(outcome: Result<bool, String>) -> ExitCode {
         Err(reason) => {
             eprintln!("{reason}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_that_was_cut_is_none() {
+        let read = |text: &str| all_of(&mut text.as_bytes());
+        assert_eq!(read("a\nb\n\n").unwrap(), "a\nb\n");
+        for cut in ["", "a", "a\n"] {
+            let reason = read(cut).unwrap_err();
+            assert!(reason.contains("try again"), "{reason}");
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Actions on queries, by the functions that make them.
 
 use super::objects::{object, pool};
-use super::options::Options;
+use super::options::{Flag, Options};
 use super::{console, define};
 use crate::pipeline::rules::Action;
 use crate::pipeline::rules::actions::answer::{AnswerFlags, ERCodeAction, RCodeAction, TCAction};
 use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
 use crate::pipeline::rules::actions::pass::{
-    AllowAction, ContinueAction, NoneAction, SetDisableValidationAction, SetNoRecurseAction,
-    SetSkipCacheAction,
+    AllowAction, ContinueAction, HTTPStatusAction, NoneAction, SetDisableValidationAction,
+    SetNoRecurseAction, SetSkipCacheAction,
 };
 use crate::pipeline::rules::actions::route::{PoolAction, QPSPoolAction};
-use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, LuaString, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -40,6 +40,15 @@ fn answers(lua: &Lua) -> mlua::Result<()> {
                 rcode,
                 answer_flags(lua, "ERCodeAction", options)?,
             ))
+        },
+    )?;
+    type Status = (u16, LuaString, Option<LuaString>, Option<Table>);
+    define(
+        lua,
+        "HTTPStatusAction",
+        |lua, (status, _, _, options): Status| {
+            answer_flags(lua, "HTTPStatusAction", options)?;
+            made(HTTPStatusAction { status })
         },
     )?;
     define(lua, "TCAction", |_, ()| made(TCAction))
@@ -76,17 +85,17 @@ fn pools(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "QPSPoolAction",
-        |lua, (qps, name, stop): (u32, String, Option<bool>)| {
+        |lua, (qps, name, stop): (u32, String, Option<Flag>)| {
             made(QPSPoolAction::new(qps, pool_action(lua, name, stop)?))
         },
     )
 }
 
-fn pool_action(lua: &Lua, name: String, stop: Option<bool>) -> mlua::Result<PoolAction> {
+fn pool_action(lua: &Lua, name: String, stop: Option<Flag>) -> mlua::Result<PoolAction> {
     Ok(PoolAction {
         pool: pool::number(lua, &name)?,
         name,
-        stop: stop.unwrap_or(true),
+        stop: Flag::or(stop, true),
     })
 }
 

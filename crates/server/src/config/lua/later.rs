@@ -137,11 +137,9 @@ const CHANGES: &[&str] = &[
     "setServerPolicyLuaFFI setServerPolicyLuaFFIPerThread
      setPoolServerPolicyLuaFFI setPoolServerPolicyLuaFFIPerThread",
     // Selectors
-    "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule
-     HTTPPathRule HTTPPathRegexRule HTTPHeaderRule",
+    "LuaFFIRule LuaFFIPerThreadRule KeyValueStoreLookupRule KeyValueStoreRangeLookupRule",
     // Actions on queries
-    "LuaFFIAction LuaFFIPerThreadAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction
-     HTTPStatusAction SetMacAddrAction MacAddrAction",
+    "LuaFFIAction LuaFFIPerThreadAction KeyValueStoreLookupAction KeyValueStoreRangeLookupAction",
     // Actions on responses
     "LuaFFIResponseAction LuaFFIPerThreadResponseAction",
     // Dynamic blocks

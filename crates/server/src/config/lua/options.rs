@@ -71,14 +71,8 @@ impl<'l> Options<'l> {
 
     /// An option that is true or false.
     pub(super) fn flag(&mut self, name: &'static str) -> mlua::Result<Option<bool>> {
-        match self.value(name)? {
-            Value::Nil => Ok(None),
-            Value::Boolean(flag) => Ok(Some(flag)),
-            other => Err(wrong(format!(
-                "{name}: true or false expected, got {}",
-                shown(&other)
-            ))),
-        }
+        let flag = self.get::<Flag>(name)?;
+        Ok(flag.map(|Flag(flag)| flag))
     }
 
     /// Options of the dialect that only observe or tune, and do nothing here yet.
@@ -136,6 +130,29 @@ impl<'l> Options<'l> {
             subject,
         });
         Ok(())
+    }
+}
+
+/// True or false, and nothing that Lua would take for one of them: neither nil nor 1.
+#[derive(Clone, Copy)]
+pub(super) struct Flag(pub(super) bool);
+
+impl Flag {
+    /// `default` where it was left out.
+    pub(super) fn or(flag: Option<Flag>, default: bool) -> bool {
+        flag.map_or(default, |Flag(flag)| flag)
+    }
+}
+
+impl FromLua for Flag {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<Flag> {
+        match value {
+            Value::Boolean(flag) => Ok(Flag(flag)),
+            other => Err(wrong(format!(
+                "true or false expected, got {}",
+                shown(&other)
+            ))),
+        }
     }
 }
 

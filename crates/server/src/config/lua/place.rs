@@ -57,14 +57,20 @@ pub(super) fn readable(error: &Error, path: &str) -> String {
     text
 }
 
-/// The innermost message, without mlua's words around it and without the trace.
+/// The innermost message, without mlua's words around it and without the trace; what a method of ours says, with the line
+/// that called it and its name.
 pub(super) fn text_of(error: &Error) -> String {
     let text = match error {
-        Error::CallbackError { cause, .. } => return text_of(cause),
+        Error::CallbackError { traceback, cause } => return called(text_of(cause), traceback),
         Error::RuntimeError(text)
         | Error::SyntaxError { message: text, .. }
         | Error::MemoryError(text) => text.clone(),
-        Error::BadArgument { pos, cause, .. } => format!("argument {pos}: {}", text_of(cause)),
+        Error::BadArgument {
+            to,
+            pos,
+            name,
+            cause,
+        } => argument(to.as_deref(), *pos, name.as_deref(), &text_of(cause)),
         Error::FromLuaConversionError { from, to, message } => {
             conversion(from, to, message.as_deref())
         }
@@ -74,14 +80,74 @@ pub(super) fn text_of(error: &Error) -> String {
     text[..end].to_owned()
 }
 
+/// `text` of an error that Lua got from code of ours: the functions of the dialect say where they were called ([`located`]), of
+/// a method the trace does.
+fn called(text: String, traceback: &str) -> String {
+    if tells_line(&text) {
+        return text;
+    }
+    let mut method = None;
+    for line in traceback.lines().map(str::trim_start) {
+        // Ours: `[C]: in function 'addMask'`.
+        if let Some(ours) = line.strip_prefix("[C]:") {
+            method = method.or_else(|| ours.split('\'').nth(1));
+            continue;
+        }
+        // Lua's: `test.conf:3: in main chunk`.
+        let Some((place, _)) = line.split_once(": in ") else {
+            continue;
+        };
+        // Attributes have names of Lua's: `__newindex`.
+        let method = method.filter(|name| !name.starts_with("__"));
+        return match method.filter(|name| !text.starts_with(&format!("{name}: "))) {
+            Some(method) => format!("{place}: {method}: {text}"),
+            None => format!("{place}: {text}"),
+        };
+    }
+    text
+}
+
+/// What is wrong with an argument. Of a method mlua knows class and name, and counts its object as the first argument.
+fn argument(method: Option<&str>, place: usize, name: Option<&str>, text: &str) -> String {
+    let Some((_, method)) = method.and_then(|method| method.rsplit_once('.')) else {
+        return format!("argument {place}: {text}");
+    };
+    match name {
+        Some("self") => format!("{method}: is a method, called with ':' of its object: {text}"),
+        _ => format!("{method}: argument {}: {text}", place.saturating_sub(1)),
+    }
+}
+
 fn conversion(from: &str, to: &str, message: Option<&str>) -> String {
     let wanted = match to {
         "String" | "string" | "&str" => "a string",
         "bool" => "true or false",
         "table" | "Table" => "a table",
-        _ => message.unwrap_or(to),
+        "function" => "a function",
+        // A list of something.
+        _ if message == Some("expected table") => "a table",
+        _ => numbers(to).or(message).unwrap_or(to),
     };
-    format!("{wanted} expected, got {from}")
+    // Which one, mlua does not say.
+    let got = match message {
+        Some("out of range") => "another one",
+        _ if from == "integer" => "number",
+        _ => from,
+    };
+    format!("{wanted} expected, got {got}")
+}
+
+/// The numbers of a type of Rust's.
+fn numbers(of: &str) -> Option<&'static str> {
+    Some(match of {
+        "u8" => "a number from 0 to 255",
+        "u16" => "a number from 0 to 65535",
+        "u32" => "a number from 0 to 4294967295",
+        "u64" | "usize" => "a number from 0",
+        "i32" => "a number from -2147483648 to 2147483647",
+        "i8" | "i16" | "i64" | "isize" | "f32" | "f64" => "a number",
+        _ => return None,
+    })
 }
 
 /// Lua shortens long paths to `...` and their end.
@@ -101,20 +167,43 @@ fn with_whole_path(text: String, path: &str) -> String {
 
 /// What tells no line, such as `error({})`, tells the file.
 fn with_place(text: String, path: &str) -> String {
-    let tells_line = text
-        .split(": ")
-        .next()
-        .and_then(|place| place.rsplit_once(':'))
-        .is_some_and(|(_, line)| line.parse::<u32>().is_ok());
-    if tells_line {
+    if tells_line(&text) {
         text
     } else {
         format!("{path}: {text}")
     }
 }
 
+fn tells_line(text: &str) -> bool {
+    let place = text.split(": ").next();
+    place
+        .and_then(|place| place.rsplit_once(':'))
+        .is_some_and(|(_, line)| line.parse::<u32>().is_ok())
+}
+
 /// The name in Lua's "attempt to call global 'x' (a nil value)".
 fn quoted_in<'t>(text: &'t str, before: &str) -> Option<&'t str> {
     let (_, rest) = text.split_once(before)?;
     rest.strip_suffix("' (a nil value)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_tells_line_and_method() {
+        let of = |method: &str| {
+            format!("stack traceback:\n\t[C]: in function '{method}'\n\ttest.conf:3: in main chunk")
+        };
+        for (text, trace, expected) in [
+            ("no", of("addMask"), "test.conf:3: addMask: no"),
+            ("addMask: no", of("addMask"), "test.conf:3: addMask: no"),
+            ("test.conf:1: f: no", of("f"), "test.conf:1: f: no"),
+            ("no", of("__newindex"), "test.conf:3: no"),
+            ("no", "stack traceback:\n\t[C]: at 0x5".to_owned(), "no"),
+        ] {
+            assert_eq!(called(text.to_owned(), &trace), expected);
+        }
+    }
 }

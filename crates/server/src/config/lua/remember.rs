@@ -1,14 +1,15 @@
 //! Actions that say something of an answer to come, change EDNS, or write lines.
 
 use super::actions::made;
+use super::options::Flag;
 use super::response_actions::response_made;
 use super::selectors::Qtype;
 use super::{define, wrong};
 use crate::pipeline::extras::ExtendedError;
 use crate::pipeline::rules::actions::log::{LogAction, LogResponseAction};
 use crate::pipeline::rules::actions::remember::{
-    DelayAction, SetEDNSOptionAction, SetExtendedDNSErrorAction, SetMaxReturnedTTLAction,
-    SetTempFailureCacheTTLAction,
+    DelayAction, SetEDNSOptionAction, SetExtendedDNSErrorAction, SetMacAddrAction,
+    SetMaxReturnedTTLAction, SetTempFailureCacheTTLAction,
 };
 use crate::pipeline::rules::actions::response::{
     ClearRecordTypesResponseAction, DelayResponseAction, SetEDNSOptionResponseAction,
@@ -84,14 +85,18 @@ fn edns(lua: &Lua) -> mlua::Result<()> {
             })
         },
     )?;
-    type Error = (u16, Option<LuaString>, Option<bool>);
+    // The second name is that before 1.6.
+    for name in ["SetMacAddrAction", "MacAddrAction"] {
+        define(lua, name, |_, code| made(SetMacAddrAction::new(code)))?;
+    }
+    type Error = (u16, Option<LuaString>, Option<Flag>);
     define(
         lua,
         "SetExtendedDNSErrorAction",
         |_, (code, text, clear): Error| {
             made(SetExtendedDNSErrorAction {
                 error: extended_error(code, text)?,
-                clear: clear.unwrap_or(true),
+                clear: Flag::or(clear, true),
             })
         },
     )?;
@@ -101,7 +106,7 @@ fn edns(lua: &Lua) -> mlua::Result<()> {
         |_, (code, text, clear): Error| {
             response_made(SetExtendedDNSErrorResponseAction {
                 error: extended_error(code, text)?,
-                clear: clear.unwrap_or(true),
+                clear: Flag::or(clear, true),
             })
         },
     )
@@ -132,32 +137,32 @@ fn extended_error(code: u16, text: Option<LuaString>) -> mlua::Result<ExtendedEr
 fn logs(lua: &Lua) -> mlua::Result<()> {
     type Wishes = (
         Option<String>,
-        Option<bool>,
-        Option<bool>,
-        Option<bool>,
-        Option<bool>,
-        Option<bool>,
+        Option<Flag>,
+        Option<Flag>,
+        Option<Flag>,
+        Option<Flag>,
+        Option<Flag>,
     );
     define(
         lua,
         "LogAction",
         |_, (file, binary, append, buffered, verbose_only, timestamps): Wishes| {
             made(LogAction(QueryLog::new(LogOptions {
-                binary: binary.unwrap_or(true),
+                binary: Flag::or(binary, true),
                 file: file_of(file)?,
-                append: append.unwrap_or(false),
-                buffered: buffered.unwrap_or(true),
-                verbose_only: verbose_only.unwrap_or(true),
-                timestamps: timestamps.unwrap_or(false),
+                append: Flag::or(append, false),
+                buffered: Flag::or(buffered, true),
+                verbose_only: Flag::or(verbose_only, true),
+                timestamps: Flag::or(timestamps, false),
             })))
         },
     )?;
     type ResponseWishes = (
         Option<String>,
-        Option<bool>,
-        Option<bool>,
-        Option<bool>,
-        Option<bool>,
+        Option<Flag>,
+        Option<Flag>,
+        Option<Flag>,
+        Option<Flag>,
     );
     define(
         lua,
@@ -166,10 +171,10 @@ fn logs(lua: &Lua) -> mlua::Result<()> {
             response_made(LogResponseAction(QueryLog::new(LogOptions {
                 binary: false,
                 file: file_of(file)?,
-                append: append.unwrap_or(false),
-                buffered: buffered.unwrap_or(true),
-                verbose_only: verbose_only.unwrap_or(true),
-                timestamps: timestamps.unwrap_or(false),
+                append: Flag::or(append, false),
+                buffered: Flag::or(buffered, true),
+                verbose_only: Flag::or(verbose_only, true),
+                timestamps: Flag::or(timestamps, false),
             })))
         },
     )

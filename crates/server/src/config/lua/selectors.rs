@@ -1,17 +1,19 @@
 //! Selectors, by the functions that make them.
 
 use super::objects::name::AnyName;
-use super::objects::name_set::DnsNameSet;
+use super::objects::name_set::AnyNameSet;
 use super::objects::netmask::AnyNetmask;
 use super::objects::netmask_group::AnyNetmasks;
 use super::objects::suffixes::AnySuffixes;
 use super::objects::{object, pool};
+use super::options::Flag;
 use super::{define, wrong};
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::Selector;
 use crate::pipeline::rules::names::SuffixSet;
 use crate::pipeline::rules::selectors::client::{
-    DSTPortRule, INCOMING_PROTOCOLS, IncomingProtocolRule, NetmaskGroupRule, SNIRule, Side, TCPRule,
+    DSTPortRule, HttpsRule, INCOMING_PROTOCOLS, IncomingProtocolRule, NetmaskGroupRule, SNIRule,
+    Side, TCPRule,
 };
 use crate::pipeline::rules::selectors::logic::{AllRule, AndRule, NotRule, OrRule};
 use crate::pipeline::rules::selectors::message::{
@@ -26,6 +28,7 @@ use crate::pipeline::rules::selectors::pool::{PoolAvailableRule, PoolOutstanding
 use crate::pipeline::rules::selectors::random::ProbaRule;
 use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
+use std::fmt::Display;
 use std::sync::Arc;
 use wire::codes;
 use wire::name::NameBuf;
@@ -34,6 +37,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     logic(lua)?;
     names(lua)?;
     clients(lua)?;
+    https(lua)?;
     messages(lua)?;
     sections(lua)?;
     rates(lua)?;
@@ -58,17 +62,17 @@ fn logic(lua: &Lua) -> mlua::Result<()> {
 
 fn names(lua: &Lua) -> mlua::Result<()> {
     define(lua, "QNameRule", |_, name: AnyName| made(QNameRule(name.0)))?;
-    define(lua, "QNameSetRule", |_, set: DnsNameSet| {
+    define(lua, "QNameSetRule", |_, set: AnyNameSet| {
         made(QNameSetRule(set.0))
     })?;
     for name in ["QNameSuffixRule", "SuffixMatchNodeRule"] {
         define(
             lua,
             name,
-            |_, (suffixes, quiet): (AnySuffixes, Option<bool>)| {
+            |_, (suffixes, quiet): (AnySuffixes, Option<Flag>)| {
                 made(QNameSuffixRule {
                     suffixes: suffixes.0,
-                    quiet: quiet.unwrap_or(false),
+                    quiet: Flag::or(quiet, false),
                 })
             },
         )?;
@@ -81,10 +85,11 @@ fn names(lua: &Lua) -> mlua::Result<()> {
     })?;
     // Our RegexRule is linear in its input as RE2 is, with the same syntax.
     define(lua, "RegexRule", |_, expression: String| {
-        made(RegexRule::new(&expression).map_err(|error| wrong(error.to_string()))?)
+        made(checked(&expression)?)
     })?;
     define(lua, "RE2Rule", |_, expression: String| {
-        made(RegexRule::whole(&expression).map_err(|error| wrong(error.to_string()))?)
+        let rule = RegexRule::whole(&expression);
+        made(rule.map_err(|error| bad_expression(&expression, &error))?)
     })
 }
 
@@ -92,8 +97,8 @@ fn clients(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "NetmaskGroupRule",
-        |_, (netmasks, source, quiet): (AnyNetmasks, Option<bool>, Option<bool>)| {
-            let side = if source.unwrap_or(true) {
+        |_, (netmasks, source, quiet): (AnyNetmasks, Option<Flag>, Option<Flag>)| {
+            let side = if Flag::or(source, true) {
                 Side::Source
             } else {
                 Side::Destination
@@ -102,7 +107,7 @@ fn clients(lua: &Lua) -> mlua::Result<()> {
             made(NetmaskGroupRule {
                 netmasks: netmasks.0,
                 side,
-                quiet: quiet.unwrap_or(false),
+                quiet: Flag::or(quiet, false),
             })
         },
     )?;
@@ -117,7 +122,41 @@ fn clients(lua: &Lua) -> mlua::Result<()> {
     })?;
     define(lua, "SNIRule", |_, name| made(SNIRule(name)))?;
     define(lua, "DSTPortRule", |_, port| made(DSTPortRule(port)))?;
-    define(lua, "TCPRule", |_, tcp| made(TCPRule(tcp)))
+    define(lua, "TCPRule", |_, Flag(tcp): Flag| made(TCPRule(tcp)))
+}
+
+/// What would match queries over HTTPS.
+fn https(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "HTTPPathRule", |_, path: String| {
+        made(HttpsRule(format!("url path == {path}")))
+    })?;
+    define(lua, "HTTPPathRegexRule", |_, expression: String| {
+        checked(&expression)?;
+        made(HttpsRule(format!("http path regex: {expression}")))
+    })?;
+    define(
+        lua,
+        "HTTPHeaderRule",
+        |_, (header, expression): (String, String)| {
+            checked(&expression)?;
+            made(HttpsRule(format!(
+                "http header {header} regex: {expression}"
+            )))
+        },
+    )
+}
+
+/// An expression of the syntax that RegexRule has.
+fn checked(expression: &str) -> mlua::Result<RegexRule> {
+    RegexRule::new(expression).map_err(|error| bad_expression(expression, &error))
+}
+
+/// The crate draws the place over several lines; the last one says what is wrong.
+fn bad_expression(expression: &str, error: &impl Display) -> mlua::Error {
+    let text = error.to_string();
+    let reason = text.lines().last().unwrap_or_default();
+    let reason = reason.trim_start_matches("error: ");
+    wrong(format!("'{expression}' is no regular expression: {reason}"))
 }
 
 fn messages(lua: &Lua) -> mlua::Result<()> {

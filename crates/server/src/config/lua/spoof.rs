@@ -3,7 +3,7 @@
 use super::actions::{ActionObject, answer_flags_of, made};
 use super::objects::address::AnyAddress;
 use super::objects::name::AnyName;
-use super::options::Options;
+use super::options::{Flag, Options};
 use super::{define, wrong};
 use crate::pipeline::rules::actions::spoof::{
     NegativeAndSOAAction, SpoofAction, SpoofCNAMEAction, SpoofOptions, SpoofPacketAction,
@@ -126,7 +126,7 @@ fn negative(
     let mut values: Vec<Value> = arguments.into_iter().collect();
     values.resize(11, Value::Nil);
     let numbers = values.split_off(5);
-    let (nxdomain, zone, ttl, mname, rname): (bool, AnyName, u32, AnyName, AnyName) =
+    let (Flag(nxdomain), zone, ttl, mname, rname): (Flag, AnyName, u32, AnyName, AnyName) =
         lua.unpack_multi(values.into_iter().collect())?;
     let mut numbers = numbers.into_iter();
     let soa: SoaNumbers = lua.unpack_multi(numbers.by_ref().take(5).collect())?;

@@ -1,6 +1,7 @@
 //! EDNS client subnet: setECSOverride and its relatives, and the actions on it.
 
 use super::actions::made;
+use super::options::Flag;
 use super::{define, spec, wrong};
 use crate::pipeline::rules::actions::remember::SubnetAction;
 use crate::pipeline::subnet::SubnetTuning;
@@ -9,7 +10,7 @@ use mlua::Lua;
 use std::net::IpAddr;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
-    define(lua, "setECSOverride", |lua, flag: bool| {
+    define(lua, "setECSOverride", |lua, Flag(flag): Flag| {
         tuning(lua, |subnets| subnets.override_existing = flag)
     })?;
     define(lua, "setECSSourcePrefixV4", |lua, bits: u8| {
@@ -34,7 +35,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         define(lua, name, |_, ()| made(SubnetAction::Disable))?;
     }
     for name in ["SetECSOverrideAction", "ECSOverrideAction"] {
-        define(lua, name, |_, flag: bool| {
+        define(lua, name, |_, Flag(flag): Flag| {
             made(SubnetAction::Override(flag))
         })?;
     }

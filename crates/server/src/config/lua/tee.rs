@@ -3,6 +3,7 @@
 use super::actions::made;
 use super::define;
 use super::objects::address::AnyAddress;
+use super::options::Flag;
 use crate::pipeline::rules::actions::tee::TeeAction;
 use crate::tee::{Tee, TeeOptions};
 use mlua::Lua;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 /// The port of a server whose address has none.
 const PORT: u16 = 53;
 
-type Arguments = (AnyAddress, Option<bool>, Option<AnyAddress>, Option<bool>);
+type Arguments = (AnyAddress, Option<Flag>, Option<AnyAddress>, Option<Flag>);
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
@@ -27,9 +28,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             let local = local.map(|local| local.0.ip());
             made(TeeAction(Tee::new(TeeOptions {
                 remote: SocketAddr::new(remote.ip(), port),
-                add_subnet: add_subnet.unwrap_or(false),
+                add_subnet: Flag::or(add_subnet, false),
                 local,
-                add_proxy_protocol: add_proxy_protocol.unwrap_or(false),
+                add_proxy_protocol: Flag::or(add_proxy_protocol, false),
             })))
         },
     )

@@ -54,6 +54,34 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: millrace.addZone: primaries[1]: source: an address of this host without a port expected, of the family of 192.0.2.1, got '::1'",
     ),
     (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='192.0.2.20-192.0.2.10'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: '192.0.2.20-192.0.2.10' is no range: two addresses of one family, the lower one first, as in \"192.0.2.10-192.0.2.20\"",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='192.0.2.1-2001:db8::1'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: '192.0.2.1-2001:db8::1' is no range: two addresses of one family, the lower one first, as in \"192.0.2.10-192.0.2.20\"",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='!192.0.2.1'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: '!192.0.2.1': a ! excludes nobody here: an entry of its own with deny=true does",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='::1', protocol='quic'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: protocol: \"udp\" or \"tcp\" expected, got 'quic'; without it an entry holds for both",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{address='::1', deny=1}}}",
+        "test.conf:1: millrace.addZone: acl[1]: deny: true or false expected, got 1",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{deny=true, protocol='udp'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address or key: one of them must say who is denied; everybody is address={\"0.0.0.0/0\", \"::/0\"}",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{address='::1'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: action: it is missing: \"transfer\", \"notify\" or \"update\" expected",
+    ),
+    (
         "newXsk({NIC_queue_id=0})",
         "test.conf:1: newXsk: ifName is missing: the name of an interface",
     ),
@@ -64,6 +92,46 @@ const ERRORS: &[(&str, &str)] = &[
     (
         "newXsk({ifName='e', NIC_queue_id=0, frameNums=65535})",
         "test.conf:1: newXsk: frameNums: 65535 is not a power of two: 65536 is the usual one",
+    ),
+    (
+        "TCPRule()",
+        "test.conf:1: TCPRule: argument 1: true or false expected, got nil",
+    ),
+    (
+        "NetmaskGroupRule('192.0.2.1', 1)",
+        "test.conf:1: NetmaskGroupRule: argument 2: true or false expected, got 1",
+    ),
+    (
+        "DSTPortRule('a')",
+        "test.conf:1: DSTPortRule: argument 1: a number from 0 to 65535 expected, got string",
+    ),
+    (
+        "DSTPortRule(65536)",
+        "test.conf:1: DSTPortRule: argument 1: a number from 0 to 65535 expected, got another one",
+    ),
+    (
+        "DelayAction(-1)",
+        "test.conf:1: DelayAction: argument 1: a number from 0 to 4294967295 expected, got another one",
+    ),
+    (
+        "AndRule(5)",
+        "test.conf:1: AndRule: argument 1: a table expected, got number",
+    ),
+    (
+        "HTTPHeaderRule('x', '(')",
+        "test.conf:1: HTTPHeaderRule: '(' is no regular expression: unclosed group",
+    ),
+    (
+        "group = newNMG()\ngroup:addMask('x')",
+        "test.conf:2: addMask: argument 1: 'x' is no netmask: an address, or address/bits (0-32 for IPv4, 0-128 for IPv6), with ! before it to exclude",
+    ),
+    (
+        "\nname = newDNSName('a')\nname:isPartOf()",
+        "test.conf:3: isPartOf: argument 1: a name expected, got nil",
+    ),
+    (
+        "group = newNMG()\ngroup:addMasks(5)",
+        "test.conf:2: addMasks: a table of netmasks expected",
     ),
     (
         "addAction(5, RCodeAction(5))",

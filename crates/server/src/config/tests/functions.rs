@@ -55,6 +55,22 @@ fn selectors_and_actions() {
             r#"addAction(OpcodeRule(DNSOpcode.Notify), SetNoRecurseAction())"#,
             "opcode==4 => set rd=0",
         ),
+        (
+            r#"addAction(QNameSetRule({"a.example", newDNSName("b.example")}), DropAction())"#,
+            "qname in DNSNameSet(2 FQDNs) => drop",
+        ),
+        (
+            r#"set = newDNSNameSet() set:add("a") addAction(QNameSetRule(set), PoolAction("p", false))"#,
+            "qname in DNSNameSet(1 FQDNs) => to pool p",
+        ),
+        (
+            r#"addAction(HTTPPathRule("/q"), HTTPStatusAction(307, "https://a.example/", "text/html", {aa=true}))"#,
+            "url path == /q => return an HTTP status of 307",
+        ),
+        (
+            r#"addAction(OrRule({HTTPPathRegexRule("^/q"), HTTPHeaderRule("host", "^a$")}), DropAction())"#,
+            "(http path regex: ^/q) || (http header host regex: ^a$) => drop",
+        ),
     ];
     for (text, expected) in cases {
         let rule = &config(text).rules[0];
@@ -311,7 +327,8 @@ fn pools() {
            newServer{address="192.0.2.2", order=1, pool="a"}
            s:addPool("c") s:rmPool("b")
            setPoolServerPolicy(firstAvailable, "a") setServerPolicy(roundrobin)
-           assert(#getPoolServers("a") == 2) assert(table.concat(getPoolNames(), ",") == ",a,b,c")"#,
+           assert(#getPoolServers("a") == 2) assert(table.concat(getPoolNames(), ",") == ",a,b,c")
+           assert(getPoolServers("a")[1]:toString() == "192.0.2.2:53" and tostring(getPoolServers("a")[2]) == "192.0.2.1:53")"#,
     );
     let pool = |name| config.pool(config.pool_names.find(name).unwrap());
     let orders: Vec<_> = pool("a")
@@ -524,7 +541,8 @@ fn objects_have_their_methods() {
         "s = newSuffixMatchNode() s:add({'be', 'x.nl'}) assert(s:check(newDNSName('a.x.nl')) and not s:check(newDNSName('nl')))",
         "assert(inConfigCheck() == false and type(getCurrentTime().tv_sec) == 'number')",
         "p = getPool('a') assert(not p:getECS() and not p:getDisableZeroScope()) p:setECS(true) p:setDisableZeroScope(true) assert(p:getECS() and p:getDisableZeroScope() and not getPool(''):getECS())",
-        "c = newPacketCache(5) assert(not c:isFull() and c:toString() == '0/5') c:expunge(0) c:expungeByName('a')",
+        "c = newPacketCache(5) assert(not c:isFull() and c:toString() == '0/5') c:expunge(0) c:expungeByName('a') c:expungeByName({'a', newDNSName('b')}, DNSQType.A, true)",
+        "s = newPacketCache(5):getStats() assert(s.entries == 0 and s.maxEntries == 5 and s.hits == 0 and s.cleanupCount == 0)",
         "assert(DNSSection.Answer == 1 and DNSAction.None == 10 and DNSClass.IN == 1 and EDNSOptionCode.ECS == 8)",
         "found = false for _, name in ipairs(getListOfNetworkInterfaces()) do found = found or name == 'lo' end assert(found)",
         "assert(getListOfAddressesOfNetworkInterface('lo')[1] == '127.0.0.1' and getListOfRangesOfNetworkInterface('lo')[1] == '127.0.0.0/8')",

@@ -386,7 +386,6 @@ pub(super) fn rings(metrics: &Metrics, queries: usize, responses: usize) -> Valu
     })
 }
 
-/// The rings keep neither the ID nor how many answers there were: 0 stands for both.
 fn ring_entry(
     entry: &Entry,
     now: Now,
@@ -399,7 +398,7 @@ fn ring_entry(
     };
     let mut fields = object([
         ("age", now.since(entry.time).as_secs_f64().into()),
-        ("id", 0.into()),
+        ("id", entry.id.into()),
         ("name", entry.name.to_string().into()),
         ("protocol", protocol.into()),
         ("qtype", entry.qtype.into()),
@@ -411,7 +410,7 @@ fn ring_entry(
         let backend = servers.get(&answered.server);
         fields.extend(object([
             ("aa", flag(0x0400)),
-            ("answers", 0.into()),
+            ("answers", entry.answers.into()),
             ("backend", backend.map(ToString::to_string).into()),
             ("latency", answered.latency_microseconds.into()),
             ("rcode", (entry.flags & 15).into()),
@@ -419,4 +418,34 @@ fn ring_entry(
         ]));
     }
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::rings::Answered;
+
+    #[test]
+    fn an_entry_of_the_rings_has_its_id_and_its_answers() {
+        let entry = Entry {
+            time: Now(1_000),
+            client: "192.0.2.7:4242".parse().unwrap(),
+            protocol: Protocol::Udp,
+            name: "www.example.com.".parse().unwrap(),
+            qtype: 1,
+            id: 4_711,
+            flags: 0x8580,
+            size: 60,
+            answers: 2,
+            answered: Some(Answered {
+                server: ServerId(3),
+                latency_microseconds: 1_500,
+            }),
+        };
+        let servers = HashMap::from([(ServerId(3), "192.0.2.53:53".parse().unwrap())]);
+        let shown = Value::Object(ring_entry(&entry, Now(1_000), &servers));
+        assert_eq!(shown["id"], 4_711);
+        assert_eq!(shown["answers"], 2);
+        assert_eq!(shown["backend"], "192.0.2.53:53");
+    }
 }

@@ -36,11 +36,8 @@ impl Opt {
     /// The same of an answer that has the zone's SOA record, to whoever has asked for the time (RFC 7314 §3).
     pub(super) fn with_expiry(self, asked: &Asked) -> Opt {
         let edns = asked.found.parts.edns;
-        let is_asked = edns.is_some_and(|edns| {
-            let mut options = edns.options(&asked.message);
-            options.any(|option| option.code == edns_option::EXPIRE)
-        });
-        let zone = asked.zone().filter(|_| is_asked);
+        let option = edns.and_then(|edns| edns.option(&asked.message, edns_option::EXPIRE));
+        let zone = asked.zone().filter(|_| option.is_some());
         let now = Now::read().seconds();
         Opt {
             expire: zone.and_then(|zone| asked.config.local.expires_in(zone, now)),

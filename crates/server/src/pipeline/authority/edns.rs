@@ -140,13 +140,12 @@ pub fn answer_without_question(
         return None;
     }
     let edns = edns_without_question(asked).filter(|edns| edns.version == 0)?;
-    let mut options = edns.options(asked);
-    let option = options.find(|option| option.code == edns_option::COOKIE)?;
+    let option = edns.option(asked, edns_option::COOKIE)?;
     cookies.seen.count(env.shard.lane);
-    let Some(cookie) = Cookie::parse(option.value) else {
+    let Some(cookie) = Cookie::parse(option) else {
         return Some(header_only(message, rcode::FORMERR as u8));
     };
-    let has_server_cookie = option.value.len() > CLIENT_COOKIE_LENGTH;
+    let has_server_cookie = option.len() > CLIENT_COOKIE_LENGTH;
     let (server, is_known) = cookies.answer(&cookie, client, env.now);
     // A client cookie alone is answered with NOERROR, a server cookie that is no good with BADCOOKIE.
     let code = match has_server_cookie && !is_known {

@@ -18,6 +18,7 @@ use wire::codes::{edns_option, qtype};
 use wire::cookie::Secret;
 use wire::message::parse_response;
 use wire::name::NameBuf;
+use zone::tsig::{Algorithm, Key};
 
 const ZONE: &str = "
 $TTL 300
@@ -194,6 +195,45 @@ fn what_has_a_signature_is_handed_over_wherever_that_stands() {
     unsigned[additional] = 1;
     unsigned.extend(address);
     assert_eq!(shape(&answered(&mut scene, &unsigned)), (0x8500, [1, 0, 0]));
+}
+
+/// RFC 8945 §5.3: answers to what is signed are signed, whoever gives them.
+#[test]
+fn signed_queries_are_handed_over_for_chaos_names_and_with_what_a_rule_answers() {
+    let signed = |name: &str, class: u8| {
+        let mut message = query(name, qtype::TXT);
+        let end = message.len();
+        (message[end - 1], message[11]) = (class, 1);
+        message.extend([0, 0, 250, 0, 255, 0, 0, 0, 0, 0, 0]);
+        message
+    };
+    let code = |answer: &[u8]| shape(answer).0 & 15;
+    let mut scene = scene(ZONE);
+    let handed = Reply::HandOver(HandOverReason::Zone);
+    assert_eq!(scene.ask(&signed("id.server.", 3)), handed);
+    // Who has no keys signs nothing.
+    scene.add_rule(AllRule, RCodeAction::new(rcode::REFUSED as u8));
+    let message = signed("www.example.org.", 1);
+    assert_eq!(code(&answered(&mut scene, &message)), rcode::REFUSED);
+    let name: NameBuf = "k.".parse().unwrap();
+    let key = Key::new(name.as_name(), Algorithm::Sha256, b"secret");
+    let specs = ZoneSpecs {
+        keys: vec![Arc::new(key)],
+        ..ZoneSpecs::default()
+    };
+    scene.change(|config| config.local = Arc::new(Local::load(&specs, &Local::default()).0));
+    let (asked, answer) = scene.with_arrival(&message, |arrival, env| {
+        let Verdict::HandOver(handed) = crate::pipeline::run(arrival, env) else {
+            panic!("it is not handed over");
+        };
+        let extras = handed.extras.as_ref();
+        let answer = extras.and_then(|extras| extras.answer.clone());
+        (arrival.bytes(handed.found.length).to_vec(), answer)
+    });
+    assert_eq!(asked, message, "what verifies the signature");
+    assert_eq!(code(&answer.unwrap()), rcode::REFUSED);
+    let unsigned = query("www.example.org.", qtype::TXT);
+    assert_eq!(code(&answered(&mut scene, &unsigned)), rcode::REFUSED);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct Entry {
     pub name: NameBuf,
     pub qtype: u16,
     pub qclass: u16,
+    /// A part of the hash of all that makes its query another one: in this cache the same for the same query.
+    pub key: u32,
     /// Over what the query came.
     pub protocol: Protocol,
     /// Seconds since it was stored.
@@ -104,6 +106,7 @@ impl PacketCache {
 fn entry(record: &Record<'_>, now: u32) -> Option<Entry> {
     let question = Question::of(&record.key_words())?;
     let (expires, stored) = record.times();
+    let key = record.hash() as u32;
     let mut header = [0; HEADER_LENGTH];
     let mut body = vec![0; record.body_length().min(MESSAGE_LENGTH_MAX)];
     record.read(&mut header, &mut body, Ttl::Age(0))?;
@@ -117,6 +120,7 @@ fn entry(record: &Record<'_>, now: u32) -> Option<Entry> {
         name: Name::parse(&question.name).ok()?.to_owned(),
         qtype: question.qtype,
         qclass: question.qclass,
+        key,
         protocol: question.protocol,
         age: now.saturating_sub(stored),
         left: i64::from(expires) - i64::from(now),

@@ -455,6 +455,8 @@ fn entries_are_listed_and_taken_out() {
     assert_eq!(cache.len(), 6);
     let entries: Vec<Entry> = cache.entries(scene.now).collect();
     assert_eq!(entries.len(), 6);
+    let keys: std::collections::HashSet<u32> = entries.iter().map(|entry| entry.key).collect();
+    assert!(keys.len() > 1, "keys differ as queries do");
     let entry = entries
         .iter()
         .find(|entry| entry.name.to_string() == "b.a.example.");

@@ -6,14 +6,13 @@ pub mod outgoing;
 mod tests;
 pub mod values;
 
+use super::carried::Carried;
 use super::drop::DropReason;
-use super::extras::Extras;
 use super::query::Arrival;
 use super::{Env, Verdict, acl};
 use crate::config::Config;
 use crate::counters::Counter;
 use std::net::SocketAddr;
-use values::Values;
 use wire::proxy::{self, Header, LENGTH_MAX, Transport};
 
 /// setProxyProtocolACL and its relatives, when that names anybody.
@@ -62,21 +61,15 @@ pub fn expected(config: &Config, client: SocketAddr, listener: u16) -> Option<us
 
 /// The "proxy" stage: takes the header away that stands in front of the query, if one must; what it says.
 #[inline(always)]
-pub(super) fn take<'c>(
-    arrival: &mut Arrival<'_>,
-    env: &Env<'c>,
-) -> Result<Option<Box<Extras>>, Verdict<'c>> {
+pub(super) fn take<'c>(arrival: &mut Arrival<'_>, env: &Env<'c>) -> Result<Carried, Verdict<'c>> {
     if env.config.proxies.is_none() && arrival.in_front != InFront::Header {
-        return Ok(None);
+        return Ok(Carried::NOTHING);
     }
     take_header(arrival, env).map_err(Verdict::Drop)
 }
 
 #[inline(never)]
-fn take_header(
-    arrival: &mut Arrival<'_>,
-    env: &Env<'_>,
-) -> Result<Option<Box<Extras>>, DropReason> {
+fn take_header(arrival: &mut Arrival<'_>, env: &Env<'_>) -> Result<Carried, DropReason> {
     let maximum = match arrival.in_front {
         InFront::FromProxies => expected(env.config, arrival.client, arrival.listener),
         // Whoever read it off the stream has seen to its length.
@@ -84,7 +77,7 @@ fn take_header(
         InFront::Nothing => None,
     };
     let Some(maximum) = maximum else {
-        return Ok(None);
+        return Ok(Carried::NOTHING);
     };
     let message = &arrival.message[..arrival.length];
     let header = proxy::parse(message, maximum).map_err(|_| {
@@ -106,15 +99,18 @@ fn take_header(
 }
 
 /// What the query carries along; nothing of a query that the proxy asks for itself.
-fn said(header: &Header<'_>, arrival: &Arrival<'_>) -> Option<Box<Extras>> {
-    let ends = header.ends?;
-    let mut extras = Box::<Extras>::default();
+fn said(header: &Header<'_>, arrival: &Arrival<'_>) -> Carried {
+    let mut said = Carried::NOTHING;
+    let Some(ends) = header.ends else {
+        return said;
+    };
+    let extras = said.get_or_insert_default();
     extras.proxied = Some(Proxied {
         client: ends.source,
         destination: ends.destination,
         transport: ends.transport,
         ends: (arrival.client, arrival.destination),
     });
-    extras.proxy_values = Values::received(header);
-    Some(extras)
+    extras.proxy_values.receive(header);
+    said
 }

@@ -27,6 +27,9 @@ pub trait Selector: Send + Sync {
 /// What a rule does to a query that its selector matched.
 pub trait Action: Send + Sync {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome;
+    /// Opens what the action needs (sockets, threads), if that is not open: before queries come by it, and at every change of the
+    /// configuration.
+    fn open(&self) {}
     /// What the Lua method `reload` does, for actions that have one.
     fn reload(&self) {}
     /// What the Lua method `getStats` returns, for actions that count.
@@ -121,6 +124,7 @@ impl Rule {
 }
 
 /// Takes the query through the chain of addAction; `None` when it goes on to the cache.
+#[inline(always)]
 pub fn apply<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
     let config: &'c Config = env.config;
     apply_chain(&config.rules, query, env)

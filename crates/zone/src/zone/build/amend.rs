@@ -299,7 +299,8 @@ impl<'z> Amendment<'z> {
                 )?,
                 None => {
                     let node = self.old.node_of(&touched.name);
-                    let records: Vec<Record> = node.into_iter().flat_map(list::of_node).collect();
+                    let records = node.into_iter().flat_map(|node| self.old.of_node(node));
+                    let records: Vec<Record> = records.collect();
                     push(&mut builder, &records)?;
                 }
             }
@@ -323,7 +324,10 @@ impl<'z> Amendment<'z> {
             for number in 0..over.proofs.added.len() {
                 let number = (chain.places.len() + number) as u32;
                 let records = self.old.of_proof(number);
-                let is_kept = |record: &&Record| !self.changed.contains_key(&record.owner);
+                let is_kept = |record: &&Record| {
+                    let owner = record.owner.to_ascii_lowercase();
+                    !self.changed.contains_key(&*owner)
+                };
                 push(builder, records.iter().filter(is_kept))?;
             }
         }
@@ -410,6 +414,7 @@ impl<'a, 'z> Making<'a, 'z> {
             nsec: assembly.nsec.into(),
             moved: self.moved,
             proofs,
+            cases: assembly.cases.finished(),
         };
         for (place, name) in assembly.wanted.each() {
             if let Some(node) = base.place_below(Some(&over), name) {
@@ -458,6 +463,7 @@ impl<'a, 'z> Making<'a, 'z> {
             let mut records = Vec::new();
             if let Some(owner) = self.builder.owner(name) {
                 self.builder.records_of(owner, &mut records);
+                self.assembly.note_owner(owner);
             }
             let proofs = |_: &Assembly<'_>, delegation| {
                 proving.map_or(Proofs::NONE, |proving| proving.of(name, delegation))

@@ -1,17 +1,18 @@
 //! Encodes a zone that was gathered: NSEC3 records, names with their RRsets, and what is found by them.
 
 use super::{Owner, ZoneBuilder, name_of};
+use crate::zone::case::Cases;
 use crate::zone::encode::{self, Fault, Sorted, Source, Wanted};
 use crate::zone::fault::{Warning, ZoneError};
 use crate::zone::nsec3::{self, Chain, Hashed, Parameters, Proofs};
 use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
     Arena, DEEP, DELEGATION, DNAME, HASH_LENGTH, NODE_HEADER_LENGTH, NONE, Node, OPTED_OUT,
-    RRSET_HEADER_LENGTH,
+    RRSET_HEADER_LENGTH, u16_at,
 };
 use crate::zone::proofs::Proving;
 use crate::zone::table::Table;
-use crate::zone::{Base, Denial, Zone, list, names, soa_times};
+use crate::zone::{Base, Denial, Zone, list, names, rdata, soa_times};
 use std::sync::Arc;
 use wire::codes::qtype;
 
@@ -59,6 +60,7 @@ pub(super) struct Assembly<'b> {
     pub(super) nsec: Vec<u32>,
     dangling: Vec<u32>,
     pub(super) wanted: Wanted,
+    pub(super) cases: Cases,
     pub(super) warnings: Vec<Warning>,
     pub(super) labels_max: usize,
     pub(super) records: u64,
@@ -76,6 +78,7 @@ impl<'b> Assembly<'b> {
             nsec: Vec::new(),
             dangling: Vec::new(),
             wanted: Wanted::default(),
+            cases: Cases::default(),
             warnings: builder.warnings.clone(),
             labels_max: 0,
             records: 0,
@@ -85,6 +88,16 @@ impl<'b> Assembly<'b> {
     /// Where the next octets go.
     pub(super) fn next_at(&self) -> u32 {
         (self.origin + self.arena.len()) as u32
+    }
+
+    /// Notes how the name was written whose node, or whose NSEC3 record's body, comes next.
+    pub(super) fn note_owner(&mut self, owner: Owner) {
+        let builder = self.builder;
+        if let Some(written) = builder.written(owner) {
+            let name = builder.name(owner);
+            let place = self.next_at();
+            self.cases.note(place, name.iter(), written.iter());
+        }
     }
 
     fn warn(&mut self, warning: impl FnOnce() -> Warning) {
@@ -143,6 +156,7 @@ impl<'b> Assembly<'b> {
                 header_at - HASH_LENGTH + nsec3::ENTRY_LENGTH,
                 self.arena.len()
             );
+            self.note_owner(*owner);
             self.rrset(name, header_at, &records)?;
             let own = Parameters::read(records[0].data);
             if own.is_some() && own.as_ref() == parameters {
@@ -200,6 +214,7 @@ impl<'b> Assembly<'b> {
                     proofs_of(proving, name, delegation, &above)
                 })
             };
+            self.note_owner(*owner);
             let (own, proofs) = self.encode_node(name, &records, (parent, NONE), proofs)?;
             above.push(Ancestor {
                 name,
@@ -333,9 +348,31 @@ impl<'b> Assembly<'b> {
             signatures,
         };
         let apex = &self.builder.apex;
-        let places = (self.origin, header_at);
+        let (at, places) = (self.arena.len(), (self.origin, header_at));
         encode::encode(&mut self.arena, places, &source, apex, &mut self.wanted)
-            .map_err(|fault| error_of(fault, owner, kind))
+            .map_err(|fault| error_of(fault, owner, kind))?;
+        let is_cased = |record: &Sorted<'_>| record.data.iter().any(u8::is_ascii_uppercase);
+        if rdata::compressible(kind).is_some() && records.iter().any(is_cased) {
+            self.note_data(&source, at, header_at);
+        }
+        Ok(())
+    }
+
+    /// Notes how the names were written in the data of the RRset whose body is at `at`: a pointer leads to a name that may be
+    /// written otherwise.
+    fn note_data(&mut self, source: &Source<'_>, at: usize, header_at: usize) {
+        let length = usize::from(u16_at(&self.arena, header_at + 8));
+        let body = &self.arena[at..at + length];
+        let shown = list::listed(
+            source.owner,
+            source.owner,
+            body,
+            source.records.len() as u16,
+        );
+        let shown = shown.iter().flat_map(|record| record.rdata.iter());
+        let written = source.records.iter().flat_map(|record| record.data);
+        let place = (self.origin + at) as u32;
+        self.cases.note(place, shown, written);
     }
 
     // ----------------------------------------------------------------------------------------- checks
@@ -499,6 +536,7 @@ impl<'b> Assembly<'b> {
             denial,
             strays: strays.into(),
             dangling: self.dangling.into(),
+            cases: self.cases.finished(),
             records: self.records,
         };
         let zone = Zone {

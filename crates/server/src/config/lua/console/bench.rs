@@ -98,10 +98,10 @@ fn bench(
         let length = length.ok_or_else(|| wrong("the suffix is too long"))?;
         let mut outgrown = Vec::new();
         let mut arrival = arrival(&mut message, length, &mut outgrown);
-        let Ok(parts) = Query::parse(&mut arrival, None, &env) else {
+        let Ok(parsed) = Query::parse(&mut arrival, None, &env) else {
             break;
         };
-        let mut query = Query::new(&mut arrival, parts);
+        let mut query = Query::new(&mut arrival, parsed);
         let began = Instant::now();
         for _ in 0..round {
             matches += u64::from(selector.matches(&mut query, &mut env));

@@ -43,9 +43,12 @@ impl UserData for RingEntry {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         fields.add_field_method_get("backend", |_, this| Ok(this.backend.map(ComboAddress)));
         fields.add_field_method_get("dnsheader", |_, this| {
-            // The rings keep neither the ID nor the counts.
+            // Of the counts the rings keep this one; whatever is in them had a question.
             let mut header = Header::default();
+            header.set_id(this.entry.id);
             header.set_flags(this.entry.flags);
+            header.set_question_count(1);
+            header.set_answer_count(this.entry.answers);
             Ok(OwnHeader::new(header))
         });
         fields.add_field_method_get("isResponse", |_, this| Ok(this.entry.answered.is_some()));

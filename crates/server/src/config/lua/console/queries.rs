@@ -98,6 +98,8 @@ fn unclear(text: &str) -> mlua::Error {
 
 impl Selectors {
     fn add(&mut self, text: &str) -> mlua::Result<()> {
+        // `grepq("")` is what people write for all there is: every name is below the root.
+        let text = if text.is_empty() { "." } else { text };
         let milliseconds = text.strip_suffix("ms").map(str::trim);
         if let Some(Ok(milliseconds)) = milliseconds.map(str::parse::<u32>) {
             self.slower_than = Some(milliseconds.saturating_mul(1_000));
@@ -140,18 +142,18 @@ fn grep(lua: &Lua, selectors: &Selectors, most: usize) -> Vec<String> {
     let servers = server_names(lua);
     let now = Now::read();
     let head = row(
-        ["Time", "Client", "Protocol", "Server"],
+        ["Time", "Client", "Protocol", "Server", "ID"],
         ["Name", "Type", "Lat.", "TC RD AA Rcode"],
     );
     let lines = entries.iter().map(|entry| line(entry, now, &servers));
     [head].into_iter().chain(lines).collect()
 }
 
-fn row(first: [&str; 4], second: [&str; 4]) -> String {
-    let [time, client, protocol, server] = first;
+fn row(first: [&str; 5], second: [&str; 4]) -> String {
+    let [time, client, protocol, server, id] = first;
     let [name, qtype, latency, rest] = second;
     let row = format!(
-        "{time:<7} {client:<47} {protocol:<12} {server:<12} {name:<25} {qtype:<5} {latency:<6} {rest}"
+        "{time:<7} {client:<47} {protocol:<12} {server:<12} {id:<5} {name:<25} {qtype:<5} {latency:<6} {rest}"
     );
     row.trim_end().to_owned()
 }
@@ -176,7 +178,7 @@ fn line(entry: &Entry, now: Now, servers: &HashMap<u32, String>) -> String {
     };
     let outcome = match entry.answered {
         None => "Question".to_owned(),
-        Some(_) => rcode_words(entry.flags & 15),
+        Some(_) => outcome(entry),
     };
     // RFC 1035 section 4.1.1: AA, TC and RD in the header's second word.
     let (tc, rd, aa) = (flag(0x0200, "TC"), flag(0x0100, "RD"), flag(0x0400, "AA"));
@@ -186,6 +188,7 @@ fn line(entry: &Entry, now: Now, servers: &HashMap<u32, String>) -> String {
             &entry.client.to_string(),
             protocol,
             server.map_or("", String::as_str),
+            &entry.id.to_string(),
         ],
         [
             &entry.name.to_string(),
@@ -199,6 +202,15 @@ fn line(entry: &Entry, now: Now, servers: &HashMap<u32, String>) -> String {
 fn type_name(number: u16) -> String {
     let name = qtype::name(number).map(str::to_owned);
     name.unwrap_or_else(|| format!("TYPE{number}"))
+}
+
+/// What a response says: its response code, and of a good one how much it answers.
+fn outcome(entry: &Entry) -> String {
+    let words = rcode_words(entry.flags & 15);
+    match entry.flags & 15 {
+        0 => format!("{words}. {} answers", entry.answers),
+        _ => words,
+    }
 }
 
 /// The registry's words (IANA, "DNS RCODEs") as dnsdist shows them.
@@ -242,8 +254,10 @@ mod tests {
             protocol: Protocol::Udp,
             name: name.parse().unwrap(),
             qtype: qtype::A,
+            id: 4_711,
             flags: 0x0100,
             size: 40,
+            answers: 2,
             answered: latency_milliseconds.map(|milliseconds| Answered {
                 server: crate::backend::server::ServerId(3),
                 latency_microseconds: milliseconds * 1_000,
@@ -260,6 +274,7 @@ mod tests {
             (&["192.0.2.8"], [false, false]),
             (&["example.com"], [true, true]),
             (&["xample.com"], [false, false]),
+            (&[""], [true, true]),
             (&["100ms"], [false, true]),
             (&["150ms"], [false, false]),
             (&["example.com", "192.0.2.7", "100ms"], [false, true]),
@@ -279,13 +294,17 @@ mod tests {
         let query = entry("192.0.2.7:4242", "www.example.com.", None);
         assert_eq!(
             line(&query, Now(6_500_000_000), &servers),
-            "-1.5    192.0.2.7:4242                                  DoUDP                     www.example.com.          A               RD    Question"
+            "-1.5    192.0.2.7:4242                                  DoUDP                     4711  www.example.com.          A               RD    Question"
         );
         let mut answer = entry("192.0.2.7:4242", "www.example.com.", Some(2));
+        assert_eq!(
+            line(&answer, Now(6_500_000_000), &servers),
+            "-1.5    192.0.2.7:4242                                  DoUDP        192.0.2.53:53 4711  www.example.com.          A     2.0       RD    No Error. 2 answers"
+        );
         answer.flags |= 3;
         assert_eq!(
             line(&answer, Now(6_500_000_000), &servers),
-            "-1.5    192.0.2.7:4242                                  DoUDP        192.0.2.53:53 www.example.com.          A     2.0       RD    Non-Existent domain"
+            "-1.5    192.0.2.7:4242                                  DoUDP        192.0.2.53:53 4711  www.example.com.          A     2.0       RD    Non-Existent domain"
         );
     }
 }

@@ -213,10 +213,7 @@ fn pool_row(spec: &Spec, name: &str, pool: &PoolSpec) -> String {
         let entries = spec.live_cache(key).map_or(0, |cache| cache.len());
         format!("{entries}/{}", spec.cache_options(key).maximum_entries)
     });
-    let members = spec
-        .servers
-        .iter()
-        .filter(|server| server.options.pools.iter().any(|pool| pool == name));
+    let members = spec.members(name).into_iter();
     let members: Vec<String> = members.map(|server| member(&server.options)).collect();
     format!(
         "{name:<20} {:>24} {:>20} {}",

@@ -41,6 +41,24 @@ impl CacheObject {
         let entries = self.live(lua)?.map_or(0, |cache| cache.len());
         Ok((entries, spec(lua)?.cache_options(self.0).maximum_entries))
     }
+
+    /// How many entries of these names, or below them, were removed.
+    fn expunge_names(
+        self,
+        lua: &Lua,
+        names: &Names,
+        qtype: Option<u16>,
+        suffix: bool,
+    ) -> mlua::Result<usize> {
+        let Some(cache) = self.live(lua)? else {
+            return Ok(0);
+        };
+        let qtype = qtype.filter(|qtype| *qtype != qtype::ANY);
+        let names = names.0.iter().map(|name| name.0.as_name());
+        Ok(names
+            .map(|name| cache.expunge_by_name(&name, qtype, suffix))
+            .sum())
+    }
 }
 
 impl UserData for CacheObject {
@@ -59,12 +77,9 @@ impl UserData for CacheObject {
         });
         methods.add_method(
             "expungeByName",
-            |lua, cache, (name, qtype, suffix): (AnyName, Option<u16>, Option<bool>)| {
-                let qtype = qtype.filter(|qtype| *qtype != qtype::ANY);
-                let suffix = suffix.unwrap_or(false);
-                cache.live(lua)?.inspect(|cache| {
-                    cache.expunge_by_name(&name.0.as_name(), qtype, suffix);
-                });
+            |lua, cache, (names, qtype, suffix): (Names, Option<u16>, Option<bool>)| {
+                let records = cache.expunge_names(lua, &names, qtype, suffix.unwrap_or(false))?;
+                console::say(lua, format!("Expunged {records} records"));
                 Ok(())
             },
         );
@@ -114,6 +129,19 @@ impl UserData for CacheObject {
     }
 }
 
+/// What expungeByName takes: a name, or a table of names.
+struct Names(Vec<AnyName>);
+
+impl FromLua for Names {
+    fn from_lua(value: Value, lua: &Lua) -> mlua::Result<Names> {
+        let names: Vec<AnyName> = match value {
+            Value::Table(names) => names.sequence_values().collect::<mlua::Result<_>>()?,
+            name => vec![AnyName::from_lua(name, lua)?],
+        };
+        Ok(Names(names))
+    }
+}
+
 /// `3/1000`.
 fn text(cache: CacheObject, lua: &Lua) -> mlua::Result<String> {
     let (entries, maximum) = cache.fill(lua)?;
@@ -149,27 +177,32 @@ fn dump(cache: Option<&PacketCache>, path: &str, raw: bool) -> std::io::Result<u
     let now = now.unwrap_or_default().as_secs();
     let mut records = 0;
     for entry in entries(cache) {
-        let header = Header::read(&entry.response).unwrap_or_default();
-        let qtype = qtype::name(entry.qtype).map(str::to_owned);
-        let response = match raw {
-            true => format!(", packet {}", BASE64.encode(&entry.response)),
-            false => String::new(),
-        };
-        writeln!(
-            file,
-            "{} {} {} ; rcode {}, length {}, received over UDP {}, added {}{response}",
-            entry.name,
-            entry.left,
-            qtype.unwrap_or_else(|| format!("TYPE{}", entry.qtype)),
-            header.flags() & 15,
-            entry.response.len(),
-            u8::from(entry.protocol == Protocol::Udp),
-            now.saturating_sub(entry.age.into()),
-        )?;
+        writeln!(file, "{}", line(&entry, now, raw))?;
         records += 1;
     }
     file.flush()?;
     Ok(records)
+}
+
+/// An entry as dnsdist dumps it; `now` in seconds since 1970.
+fn line(entry: &Entry, now: u64, raw: bool) -> String {
+    let header = Header::read(&entry.response).unwrap_or_default();
+    let qtype = qtype::name(entry.qtype).map(str::to_owned);
+    let response = match raw {
+        true => format!(", packet {}", BASE64.encode(&entry.response)),
+        false => String::new(),
+    };
+    format!(
+        "{} {} {} ; rcode {}, key {}, length {}, received over UDP {}, added {}{response}",
+        entry.name,
+        entry.left,
+        qtype.unwrap_or_else(|| format!("TYPE{}", entry.qtype)),
+        header.flags() & 15,
+        entry.key,
+        entry.response.len(),
+        u8::from(entry.protocol == Protocol::Udp),
+        now.saturating_sub(entry.age.into()),
+    )
 }
 
 /// In the A and AAAA records of the answer section.
@@ -196,23 +229,53 @@ fn addresses(entry: &Entry) -> BTreeSet<IpAddr> {
 /// The manual's names.
 fn stats(object: CacheObject, lua: &Lua) -> mlua::Result<Table> {
     let table = lua.create_table()?;
-    let Some(cache) = object.live(lua)? else {
-        return Ok(table);
-    };
-    let counts = cache.counts();
-    table.raw_set("entries", cache.len())?;
-    table.raw_set("maxEntries", cache.options().maximum_entries)?;
-    for (name, count) in [
-        ("hits", &counts.hits),
-        ("misses", &counts.misses),
-        ("deferredLookups", &counts.deferred_lookups),
-        ("deferredInserts", &counts.deferred_inserts),
-        ("lookupCollisions", &counts.lookup_collisions),
-        ("insertCollisions", &counts.insert_collisions),
-        ("ttlTooShorts", &counts.ttl_too_shorts),
-        ("cleanupCount", &counts.cleanups),
-    ] {
-        table.raw_set(name, count.sum())?;
+    let (entries, maximum) = object.fill(lua)?;
+    table.raw_set("entries", entries)?;
+    table.raw_set("maxEntries", maximum)?;
+    let live = object.live(lua)?;
+    let fields: [Count; 8] = [
+        ("hits", |counts| &counts.hits),
+        ("misses", |counts| &counts.misses),
+        ("deferredLookups", |counts| &counts.deferred_lookups),
+        ("deferredInserts", |counts| &counts.deferred_inserts),
+        ("lookupCollisions", |counts| &counts.lookup_collisions),
+        ("insertCollisions", |counts| &counts.insert_collisions),
+        ("ttlTooShorts", |counts| &counts.ttl_too_shorts),
+        ("cleanupCount", |counts| &counts.cleanups),
+    ];
+    for (name, count) in fields {
+        let count = live.as_ref().map_or(0, |cache| count(cache.counts()).sum());
+        table.raw_set(name, count)?;
     }
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::codes::class;
+
+    #[test]
+    fn a_dump_has_dnsdists_lines() {
+        let mut entry = Entry {
+            name: "www.example.com.".parse().unwrap(),
+            qtype: qtype::TXT,
+            qclass: class::IN,
+            key: 2_867_384_720,
+            protocol: Protocol::Udp,
+            age: 7,
+            left: 23,
+            response: vec![0; 12],
+        };
+        assert_eq!(
+            line(&entry, 1_725_921_945, false),
+            "www.example.com. 23 TXT ; rcode 0, key 2867384720, length 12, received over UDP 1, added 1725921938"
+        );
+        entry.protocol = Protocol::Tcp;
+        let raw = line(&entry, 1_725_921_945, true);
+        assert!(
+            raw.ends_with(" UDP 0, added 1725921938, packet AAAAAAAAAAAAAAAA"),
+            "{raw}"
+        );
+    }
 }

@@ -2,10 +2,11 @@
 
 use super::super::define;
 use super::name::AnyName;
-use super::object;
+use super::suffixes::names;
 use crate::pipeline::rules::names::NameSet;
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
+use wire::name::NameBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newDNSNameSet", |_, ()| Ok(DnsNameSet::default()))
@@ -13,11 +14,22 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 
 /// What newDNSNameSet returns. A rule has what was in it when the rule was made.
 #[derive(Clone, Default)]
-pub(in super::super) struct DnsNameSet(pub(in super::super) Arc<NameSet>);
+struct DnsNameSet(Arc<NameSet>);
 
-impl FromLua for DnsNameSet {
-    fn from_lua(value: Value, _: &Lua) -> mlua::Result<DnsNameSet> {
-        object(&value, "a DNSNameSet")
+/// Names as QNameSetRule takes them: a DNSNameSet, a name, or a table of names.
+pub(in super::super) struct AnyNameSet(pub(in super::super) Arc<NameSet>);
+
+impl FromLua for AnyNameSet {
+    fn from_lua(value: Value, lua: &Lua) -> mlua::Result<AnyNameSet> {
+        if let Value::UserData(object) = &value
+            && let Ok(set) = object.borrow::<DnsNameSet>()
+        {
+            return Ok(AnyNameSet(Arc::clone(&set.0)));
+        }
+        let names = names(value, lua)?;
+        Ok(AnyNameSet(Arc::new(
+            names.iter().map(NameBuf::as_name).collect(),
+        )))
     }
 }
 

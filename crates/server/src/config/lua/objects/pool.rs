@@ -15,10 +15,7 @@ pub(in super::super) fn register(lua: &Lua) -> mlua::Result<()> {
     })?;
     define(lua, "getPoolServers", |lua, name: String| {
         let spec = spec(lua)?;
-        let members = spec
-            .servers
-            .iter()
-            .filter(|server| server.options.pools.contains(&name));
+        let members = spec.members(&name).into_iter();
         Ok(members
             .map(|server| ServerObject(server.key))
             .collect::<Vec<_>>())

@@ -72,15 +72,21 @@ impl UserData for ServerObject {
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("toString", |lua, server, ()| server.read(lua, text));
         methods.add_meta_method(MetaMethod::ToString, |lua, server, ()| {
-            server.read(lua, |server| match server.options.name.as_str() {
-                "" => server.options.address.to_string(),
-                name => name.to_owned(),
-            })
+            server.read(lua, text)
         });
         facts(methods);
         pools(methods);
         states(methods);
+    }
+}
+
+/// The name, else the address.
+fn text(server: &ServerSpec) -> String {
+    match server.options.name.as_str() {
+        "" => server.options.address.to_string(),
+        name => name.to_owned(),
     }
 }
 
@@ -153,6 +159,7 @@ fn states<M: UserDataMethods<ServerObject>>(methods: &mut M) {
             let mut options = Options::new(lua, "setHealthCheckParams", table);
             let mut health = server.read(lua, |server| server.options.health.clone())?;
             health::read_check_limits(&mut options, &mut health)?;
+            options.finish()?;
             server.written(lua, |server| server.options.health = health)
         },
     );

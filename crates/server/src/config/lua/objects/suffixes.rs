@@ -35,7 +35,7 @@ impl FromLua for AnySuffixes {
 }
 
 /// One name or a table of names.
-fn names(value: Value, lua: &Lua) -> mlua::Result<Vec<NameBuf>> {
+pub(super) fn names(value: Value, lua: &Lua) -> mlua::Result<Vec<NameBuf>> {
     let Value::Table(table) = value else {
         return Ok(vec![AnyName::from_lua(value, lua)?.0]);
     };

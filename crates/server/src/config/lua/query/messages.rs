@@ -15,7 +15,6 @@ use crate::pipeline::query::{MESSAGE_MAX, Protocol};
 use mlua::{
     FromLua, IntoLua, LuaString, MultiValue, Table, UserDataFields, UserDataMethods, Value,
 };
-use std::collections::BTreeMap;
 use std::time::SystemTime;
 use wire::name::NameBuf;
 
@@ -106,14 +105,16 @@ fn decisions<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
 /// For protobuf messages, which are not there yet.
 fn senders<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     for name in ["deviceID", "deviceName", "requestorID"] {
-        get(fields, name, move |subject| {
-            let extras = subject.extras.as_ref();
-            extras
-                .and_then(|extras| extras.identities.get(name).cloned())
-                .unwrap_or_default()
+        fields.add_field_method_get(name, move |lua, object| {
+            with(lua, object, |subject| {
+                let extras = subject.extras.as_ref();
+                let value = extras.and_then(|extras| extras.identities.get(name));
+                lua.create_string(value.map_or(&b""[..], |value| value.as_slice()))
+            })
         });
-        set(fields, name, move |subject, value: String| {
-            subject.extras().identities.insert(name, value);
+        set(fields, name, move |subject, value: LuaString| {
+            let octets = value.as_bytes().to_vec();
+            subject.extras().identities.insert(name, octets);
         });
     }
 }
@@ -256,20 +257,19 @@ fn tags<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             })
         },
     );
-    methods.add_method(
-        "setTagArray",
-        |lua, object, tags: BTreeMap<String, String>| {
-            with(lua, object, |subject| {
-                for (key, value) in &tags {
-                    subject.extras().set_tag(key.as_bytes(), value.as_bytes());
-                }
-                Ok(())
-            })
-        },
-    );
+    methods.add_method("setTagArray", |lua, object, tags: Table| {
+        let tags = tags.pairs::<LuaString, LuaString>();
+        let tags = tags.collect::<mlua::Result<Vec<_>>>()?;
+        with(lua, object, |subject| {
+            for (key, value) in &tags {
+                subject.extras().set_tag(&key.as_bytes(), &value.as_bytes());
+            }
+            Ok(())
+        })
+    });
     methods.add_method("unsetTag", |lua, object, key: LuaString| {
         with(lua, object, |subject| {
-            if let Some(extras) = &mut subject.extras {
+            if let Some(extras) = subject.extras.as_mut() {
                 extras.tags.remove(&key.as_bytes()[..]);
             }
             Ok(())

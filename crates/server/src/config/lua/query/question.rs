@@ -24,25 +24,12 @@ impl UserData for Question {
         fields.add_field_method_get("dh", |lua, _| {
             Ok(super::object(lua, |objects| &objects.query)?.header)
         });
-        fields.add_field_method_get("tempFailureTTL", |lua, object| {
-            with(lua, object, |subject| {
-                let extras = subject.extras.as_ref();
-                Ok(extras.and_then(|extras| extras.temporary_failure_ttl))
-            })
-        });
-        fields.add_field_method_set("tempFailureTTL", |lua, object, ttl: Option<u32>| {
-            with(lua, object, |subject| {
-                subject.extras().temporary_failure_ttl = ttl;
-                Ok(())
-            })
-        });
-        client_subnet(fields);
+        add_wishes(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         messages::add_methods(methods);
-        made_here(methods);
-        over_https(methods);
+        add_answers(methods);
         methods.add_method("setRestartable", |lua, object, ()| {
             with(lua, object, |subject| {
                 let restart = Restart {
@@ -59,8 +46,31 @@ impl UserData for Question {
     }
 }
 
+/// What is wanted for the query. A response has "all the functions and members of a DNSQuestion" (the manual) and so these too.
+pub(super) fn add_wishes<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
+    fields.add_field_method_get("tempFailureTTL", |lua, object| {
+        with(lua, object, |subject| {
+            let extras = subject.extras.as_ref();
+            Ok(extras.and_then(|extras| extras.temporary_failure_ttl))
+        })
+    });
+    fields.add_field_method_set("tempFailureTTL", |lua, object, ttl: Option<u32>| {
+        with(lua, object, |subject| {
+            subject.extras().temporary_failure_ttl = ttl;
+            Ok(())
+        })
+    });
+    client_subnet(fields);
+}
+
+/// Answers, and what answers over HTTPS need.
+pub(super) fn add_answers<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
+    made_here(methods);
+    over_https(methods);
+}
+
 /// What servers with `useClientSubnet` are told: as rules have it that ran before, else as `setECSOverride` and its relatives.
-fn client_subnet<F: UserDataFields<Question>>(fields: &mut F) {
+fn client_subnet<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     get(fields, "useECS", |subject| {
         !subject.subnet_wishes().disabled
     });
@@ -86,7 +96,7 @@ fn client_subnet<F: UserDataFields<Question>>(fields: &mut F) {
     });
 }
 
-fn made_here<M: UserDataMethods<Question>>(methods: &mut M) {
+fn made_here<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     methods.add_method(
         "spoof",
         |lua, object, (data, type_for_any): (Value, Option<u16>)| {
@@ -146,7 +156,7 @@ fn spoofed(data: &Value) -> mlua::Result<Spoofed> {
 }
 
 /// What only DNS over HTTPS and TLS have: empty for all others.
-fn over_https<M: UserDataMethods<Question>>(methods: &mut M) {
+fn over_https<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     for name in [
         "getHTTPHost",
         "getHTTPPath",

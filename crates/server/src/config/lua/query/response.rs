@@ -2,8 +2,8 @@
 
 use super::super::objects::server::ServerObject;
 use super::super::spec;
-use super::messages;
 use super::subject::{Live, Shared, Subject, with};
+use super::{messages, question};
 use crate::pipeline::restart::RESTARTS_MAX;
 use mlua::{Function, Lua, UserData, UserDataFields, UserDataMethods};
 use wire::codes::qtype;
@@ -24,10 +24,16 @@ impl UserData for DnsResponse {
         fields.add_field_method_get("dh", |lua, _| {
             Ok(super::object(lua, |objects| &objects.response)?.header)
         });
+        question::add_wishes(fields);
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         messages::add_methods(methods);
+        question::add_answers(methods);
+        // There is no query left to keep.
+        methods.add_method("setRestartable", |lua, object, ()| {
+            with(lua, object, |_| Ok(false))
+        });
         methods.add_method("editTTLs", |lua, object, edit: Function| {
             edit_ttls(lua, object, &edit)
         });

@@ -7,6 +7,7 @@ use crate::clock::Now;
 use crate::config::Tuning;
 use crate::config::pools::PoolId;
 use crate::pipeline::Env;
+use crate::pipeline::carried::Carried;
 use crate::pipeline::extras::{Extras, Marks};
 use crate::pipeline::query::{MESSAGE_MAX, Protocol, Query};
 use crate::pipeline::subnet::{SubnetTuning, SubnetWishes};
@@ -42,7 +43,7 @@ pub(super) struct Subject {
     pub(super) pool: PoolId,
     pub(super) skip_cache: bool,
     pub(super) marks: Marks,
-    pub(super) extras: Option<Box<Extras>>,
+    pub(super) extras: Carried,
     pub(super) received: Now,
     /// Whose response it is.
     pub(super) server: Option<ServerId>,
@@ -132,6 +133,7 @@ impl Subject {
                 question_end: 0,
                 end: 0,
                 edns: None,
+                is_signed: false,
             },
             client_flags: 0,
             client: nobody,
@@ -140,7 +142,7 @@ impl Subject {
             pool: PoolId::DEFAULT,
             skip_cache: false,
             marks: Marks::default(),
-            extras: None,
+            extras: Carried::NOTHING,
             received: Now::default(),
             server: None,
             own_payload_size: None,
@@ -310,5 +312,6 @@ fn parts_of(message: &[u8]) -> Option<QueryParts> {
         question_end: question.end,
         end: parts.end,
         edns: parts.edns,
+        is_signed: false,
     })
 }

@@ -83,7 +83,8 @@ fn attributes_are_those_of_the_query() {
              assert(dq:getServerNameIndication() == "" and dq:getHTTPPath() == "")
              assert(next(dq:getHTTPHeaders()) == nil and dq:getIncomingInterface() == "")
              assert(dq.deviceID == "" and dq.deviceName == "" and dq.requestorID == "")
-             dq.deviceID = "d" assert(dq.deviceID == "d")
+             dq.deviceID = "d\255\0" assert(dq.deviceID == "d\255\0")
+             dq:setTagArray({["\255"]="\0\254"}) assert(dq:getTag("\255") == "\0\254")
              assert(dq.useECS and not dq.ecsOverride and dq.ecsPrefixLength == 24)
              assert(dq:getTrailingData() == "tail")
              assert(dq:getElapsedUs() >= 0 and dq:getQueryTime().tv_sec > 1e9)
@@ -516,6 +517,26 @@ fn functions_on_responses() {
     // It returns no DNSResponseAction.
     assert_eq!(answer(&mut erring, &query("a.", qtype::A))[3] & 15, 2);
     assert_eq!(errors(&erring), 1);
+}
+
+/// The manual's DNSResponse has what its DNSQuestion has.
+#[test]
+fn a_response_has_what_a_query_has() {
+    let mut scene = scene(
+        r#"addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
+           addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr)
+             assert(dr.tempFailureTTL == nil and dr.useECS and not dr.ecsOverride and dr.ecsPrefixLength == 24)
+             dr.tempFailureTTL = 7 assert(dr.tempFailureTTL == 7)
+             assert(dr:getHTTPPath() == "" and next(dr:getHTTPHeaders()) == nil)
+             assert(dr:getServerNameIndication() == "" and dr:setRestartable() == false)
+             dr:spoof(newCA("192.0.2.1"))
+             return DNSResponseAction.Allow
+           end))"#,
+    );
+    let answer = answer(&mut scene, &query("www.example.", qtype::A));
+    assert_eq!(errors(&scene), 0);
+    assert_eq!(answer[2..4], [0x81, 0x80]);
+    assert_eq!(records(&answer), [(qtype::A, 60, vec![192, 0, 2, 1])]);
 }
 
 /// One record fills a message to its last octet; with a longer name it would be longer than a message can be.

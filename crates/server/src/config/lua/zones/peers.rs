@@ -4,8 +4,9 @@ use super::super::options::shown;
 use super::super::{place, spec, wrong};
 use crate::config::addresses::with_port;
 use crate::config::defaults::DNS_PORT;
-use crate::local::{Acl, AclEntry, Action, Peer};
+use crate::local::{Acl, AclEntry, Action, Peer, Span};
 use crate::pipeline::acl::Netmask;
+use crate::pipeline::query::Protocol;
 use ipnet::IpNet;
 use mlua::{Lua, Table, Value};
 use std::net::{IpAddr, SocketAddr};
@@ -106,38 +107,58 @@ fn permission(
     table: &Table,
     entries: &mut Vec<AclEntry>,
 ) -> mlua::Result<()> {
-    only(place, table, &["action", "address", "key"])?;
-    let actions = actions(place, table)?;
+    const KNOWN: [&str; 5] = ["action", "address", "key", "protocol", "deny"];
+    only(place, table, &KNOWN)?;
+    let denies = denies(place, table)?;
+    let actions = actions(place, table, denies)?;
     let keys = texts(place, table, "key")?
         .iter()
         .map(|name| key_of(lua, place, name).map(|key| Some(key.name().to_owned())))
         .collect::<mlua::Result<Vec<_>>>()?;
-    let networks = networks(place, table)?;
-    if keys.is_empty() && networks.is_empty() {
+    let spans = spans(place, table)?;
+    if keys.is_empty() && spans.is_empty() {
+        let who = if denies { "denied" } else { "allowed" };
         return Err(wrong(format!(
-            "{place}: address or key: one of them must say who is allowed; everybody is address={{\"0.0.0.0/0\", \"::/0\"}}"
+            "{place}: address or key: one of them must say who is {who}; everybody is address={{\"0.0.0.0/0\", \"::/0\"}}"
         )));
     }
-    let networks = if networks.is_empty() {
-        everybody()
-    } else {
-        networks
-    };
+    let spans = if spans.is_empty() { everybody() } else { spans };
     let keys = if keys.is_empty() { vec![None] } else { keys };
+    let protocols = protocols(place, table)?;
     for action in actions {
-        for network in &networks {
-            entries.extend(keys.iter().map(|key| AclEntry {
-                action,
-                network: *network,
-                key: key.clone(),
-            }));
+        for addresses in &spans {
+            for protocol in &protocols {
+                entries.extend(keys.iter().map(|key| AclEntry {
+                    action,
+                    addresses: *addresses,
+                    key: key.clone(),
+                    protocol: *protocol,
+                    denies,
+                }));
+            }
         }
     }
     Ok(())
 }
 
-fn actions(place: &str, table: &Table) -> mlua::Result<Vec<Action>> {
+/// `deny=true`: what the entry names may not.
+fn denies(place: &str, table: &Table) -> mlua::Result<bool> {
+    match table.raw_get("deny")? {
+        Value::Nil => Ok(false),
+        Value::Boolean(denies) => Ok(denies),
+        other => Err(wrong(format!(
+            "{place}: deny: true or false expected, got {}",
+            shown(&other)
+        ))),
+    }
+}
+
+/// Knot's manual on `deny`: "If no action is specified, deny all actions."
+fn actions(place: &str, table: &Table, denies: bool) -> mlua::Result<Vec<Action>> {
     let words = texts(place, table, "action")?;
+    if words.is_empty() && denies {
+        return Ok(Action::ALL.to_vec());
+    }
     if words.is_empty() {
         return Err(wrong(format!(
             "{place}: action: it is missing: {} expected",
@@ -155,26 +176,57 @@ fn actions(place: &str, table: &Table) -> mlua::Result<Vec<Action>> {
     words.iter().map(action).collect()
 }
 
-fn networks(place: &str, table: &Table) -> mlua::Result<Vec<IpNet>> {
-    let network = |text: &String| match text.parse::<Netmask>() {
+/// What messages come by; `None`: by whatever it is.
+fn protocols(place: &str, table: &Table) -> mlua::Result<Vec<Option<Protocol>>> {
+    let protocol = |word: &String| match word.as_str() {
+        "udp" => Ok(Some(Protocol::Udp)),
+        "tcp" => Ok(Some(Protocol::Tcp)),
+        _ => Err(wrong(format!(
+            "{place}: protocol: \"udp\" or \"tcp\" expected, got '{word}'; without it an entry holds for both"
+        ))),
+    };
+    let words = texts(place, table, "protocol")?;
+    if words.is_empty() {
+        return Ok(vec![None]);
+    }
+    words.iter().map(protocol).collect()
+}
+
+fn spans(place: &str, table: &Table) -> mlua::Result<Vec<Span>> {
+    let texts = texts(place, table, "address")?;
+    texts.iter().map(|text| span_of(place, text)).collect()
+}
+
+/// A network, an address, or two addresses with a hyphen between.
+fn span_of(place: &str, text: &str) -> mlua::Result<Span> {
+    if let Some((first, last)) = text.split_once('-') {
+        let address = |text: &str| text.trim().parse::<IpAddr>().ok();
+        let ends = address(first).zip(address(last));
+        let range = ends.and_then(|(first, last)| Span::range(first, last));
+        return range.ok_or_else(|| {
+            wrong(format!(
+                "{place}: address: '{text}' is no range: two addresses of one family, the lower one first, as in \"192.0.2.10-192.0.2.20\""
+            ))
+        });
+    }
+    match text.parse::<Netmask>() {
         Ok(Netmask {
             network,
             negated: false,
-        }) => Ok(network),
+        }) => Ok(network.into()),
         Ok(_) => Err(wrong(format!(
-            "{place}: address: '{text}': a ! excludes nobody here: the longest prefix decides, give it a key of its own"
+            "{place}: address: '{text}': a ! excludes nobody here: an entry of its own with deny=true does"
         ))),
         Err(error) => Err(wrong(format!("{place}: address: {error}"))),
-    };
-    let texts = texts(place, table, "address")?;
-    texts.iter().map(network).collect()
+    }
 }
 
-fn everybody() -> Vec<IpNet> {
-    vec![
+fn everybody() -> Vec<Span> {
+    let networks = [
         IpNet::V4(ipnet::Ipv4Net::default()),
         IpNet::V6(ipnet::Ipv6Net::default()),
-    ]
+    ];
+    networks.map(Span::from).to_vec()
 }
 
 // ---------------------------------------------------------------------------------------------- lists

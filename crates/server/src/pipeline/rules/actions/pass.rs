@@ -32,6 +32,22 @@ impl Action for NoneAction {
     }
 }
 
+/// `HTTPStatusAction(status, body [, contentType [, options]])`: for queries over HTTPS, of which there are none; all others
+/// go on.
+pub struct HTTPStatusAction {
+    pub status: u16,
+}
+
+impl Action for HTTPStatusAction {
+    fn act(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        Outcome::Continue
+    }
+
+    fn describe(&self) -> String {
+        format!("return an HTTP status of {}", self.status)
+    }
+}
+
 /// `ContinueAction(action)`: takes the action, then goes on to the next rule whatever it said. An answer that it made is
 /// sent after the last rule.
 pub struct ContinueAction(pub Arc<dyn Action>);
@@ -44,6 +60,10 @@ impl Action for ContinueAction {
             query.find_end();
         }
         Outcome::Continue
+    }
+
+    fn open(&self) {
+        self.0.open();
     }
 
     fn describe(&self) -> String {
@@ -104,11 +124,13 @@ fn change_header(query: &mut Query<'_>, change: impl Fn(&mut Header)) -> Outcome
 mod tests {
     use super::*;
     use crate::pipeline::drop::DropReason;
+    use crate::pipeline::rules::Rule;
     use crate::pipeline::rules::actions::answer::RCodeAction;
     use crate::pipeline::rules::actions::limit::DropAction;
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::rules::selectors::message::RDRule;
     use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     use wire::codes::qtype;
 
     #[test]
@@ -165,6 +187,34 @@ mod tests {
         let mut scene = Scene::with_rule(AllRule, ContinueAction(refused));
         scene.add_rule(AllRule, Look);
         assert!(matches!(scene.ask(&message), Reply::Answer(answer) if answer.len() < 60));
+    }
+
+    #[test]
+    fn what_actions_need_is_opened_with_the_configuration() {
+        #[derive(Default)]
+        struct Opens(AtomicU32);
+        impl Action for Opens {
+            fn act(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+                Outcome::Continue
+            }
+
+            fn open(&self) {
+                self.0.fetch_add(1, Relaxed);
+            }
+
+            fn describe(&self) -> String {
+                String::new()
+            }
+        }
+        let (first, missed) = (Arc::new(Opens::default()), Arc::new(Opens::default()));
+        let mut scene = Scene::with_rule(AllRule, ContinueAction(first.clone()));
+        let rule = Rule::new(AllRule, ContinueAction(missed.clone()));
+        scene.change(|config| config.chains.cache_miss.push(rule));
+        scene.config.open_actions();
+        assert_eq!(
+            [&first, &missed].map(|action| action.0.load(Relaxed)),
+            [1, 1]
+        );
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Actions on queries that say something of the answer, or put an option into the query.
 
+use crate::log;
+use crate::network::neighbourhood::Neighbourhood;
 use crate::pipeline::Env;
 use crate::pipeline::extras::ExtendedError;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
 use ipnet::IpNet;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use wire::edit;
 use wire::message::EdnsOption;
@@ -98,6 +101,49 @@ impl Action for SetEDNSOptionAction {
 
     fn describe(&self) -> String {
         format!("add EDNS Option ({})", self.code)
+    }
+}
+
+/// `SetMacAddrAction(option)`: "Add the source MAC address to the query as EDNS0 option `option`. … Subsequent rules are processed
+/// after this action." The query of a client whose address the kernel does not know, one behind a router above all, goes on as
+/// it is.
+pub struct SetMacAddrAction {
+    code: u16,
+    neighbours: OnceLock<Arc<Neighbourhood>>,
+}
+
+impl SetMacAddrAction {
+    pub fn new(code: u16) -> SetMacAddrAction {
+        SetMacAddrAction {
+            code,
+            neighbours: OnceLock::new(),
+        }
+    }
+}
+
+impl Action for SetMacAddrAction {
+    fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+        let neighbours = self.neighbours.get();
+        if let Some(mac) = neighbours.and_then(|all| all.mac(query.client.ip())) {
+            set_option(query, self.code, &mac);
+        }
+        Outcome::Continue
+    }
+
+    fn open(&self) {
+        if self.neighbours.get().is_some() {
+            return;
+        }
+        match Neighbourhood::shared() {
+            Ok(all) => {
+                self.neighbours.get_or_init(|| all);
+            }
+            Err(error) => log::error!("no MAC addresses for queries: {error}"),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("add MAC address as EDNS Option ({})", self.code)
     }
 }
 
@@ -220,6 +266,27 @@ mod tests {
         assert_eq!(options, [(15, b"\0\x0fno".to_vec())]);
         let plain = query("a.", qtype::A);
         assert_eq!(with_error(&plain).len(), plain.len());
+    }
+
+    #[test]
+    fn a_neighbours_address_goes_into_an_option() {
+        let mut scene = Scene::default();
+        let mac = [2, 0, 0, 0, 0, 9];
+        let action = SetMacAddrAction::new(65_001);
+        let known = Neighbourhood::of([(scene.client.ip(), mac)]);
+        action.neighbours.get_or_init(|| Arc::new(known));
+        scene.add_rule(AllRule, action);
+        let message = query("a.", qtype::A);
+        let option = |scene: &mut Scene| {
+            scene.examine(&message, |query, env| {
+                let _ = rules::apply(query, env);
+                let option = query.parts.edns?.option(query.message, 65_001)?;
+                Some(option.to_vec())
+            })
+        };
+        assert_eq!(option(&mut scene), Some(mac.to_vec()));
+        scene.client = "192.0.2.77:1".parse().unwrap();
+        assert_eq!(option(&mut scene), None, "nobody knows who that is");
     }
 
     #[test]

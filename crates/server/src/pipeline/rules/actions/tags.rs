@@ -53,7 +53,7 @@ pub struct UnsetTagAction {
 
 impl UnsetTagAction {
     fn untag(&self, query: &mut Query<'_>) {
-        if let Some(extras) = &mut query.extras {
+        if let Some(extras) = query.extras.as_mut() {
             extras.tags.remove(&self.name);
         }
     }

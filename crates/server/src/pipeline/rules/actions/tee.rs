@@ -16,6 +16,10 @@ impl Action for TeeAction {
         Outcome::Continue
     }
 
+    fn open(&self) {
+        self.0.open();
+    }
+
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         self.0.statistics()
     }

@@ -116,6 +116,23 @@ impl Selector for SNIRule {
     }
 }
 
+/// `HTTPPathRule(path)`, `HTTPPathRegexRule(regex)` and `HTTPHeaderRule(name, regex)`: "Matches DNS over HTTPS queries", of which
+/// there are none.
+pub struct HttpsRule(
+    /// What `showRules()` prints.
+    pub String,
+);
+
+impl Selector for HttpsRule {
+    fn matches(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> bool {
+        false
+    }
+
+    fn describe(&self) -> String {
+        self.0.clone()
+    }
+}
+
 /// `TimedIPSetRule()`: clients that were put into the set, each for a time. The set is shared by all that it was given to.
 #[derive(Clone, Default)]
 pub struct TimedIPSetRule(Arc<RwLock<HashMap<IpAddr, Now>>>);
@@ -214,5 +231,6 @@ mod tests {
         assert!(scene.matches(&IncomingProtocolRule("DoUDP".to_owned()), &message));
         assert!(!scene.matches(&IncomingProtocolRule("DoH".to_owned()), &message));
         assert!(!scene.matches(&SNIRule(String::new()), &message));
+        assert!(!scene.matches(&HttpsRule("url path == /".to_owned()), &message));
     }
 }

@@ -89,11 +89,8 @@ pub struct EDNSOptionRule(pub u16);
 
 impl Selector for EDNSOptionRule {
     fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
-        let Some(edns) = query.parts.edns else {
-            return false;
-        };
-        let mut options = edns.options(query.message);
-        options.any(|option| option.code == self.0)
+        let edns = query.parts.edns;
+        edns.is_some_and(|edns| edns.option(query.message, self.0).is_some())
     }
 
     fn describe(&self) -> String {

@@ -13,7 +13,7 @@ pub struct ProxyProtocolValueRule {
 
 impl Selector for ProxyProtocolValueRule {
     fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
-        let Some(extras) = &query.extras else {
+        let Some(extras) = query.extras.as_deref() else {
             return false;
         };
         extras.proxy_values.iter().any(|value| {

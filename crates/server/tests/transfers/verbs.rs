@@ -1,0 +1,102 @@
+//! What operators have done with a zone: `millrace zone refresh`, `freeze`, `thaw`, `flush`, `purge`, `read`.
+
+use crate::daemon::{Millrace, answer, answer_by_stream, asked, until};
+use crate::faults::good;
+use crate::primary::{Primary, apex};
+use std::fs;
+use testnet::loopback::own_port;
+use wire::codes::rcode;
+use wire::message::Header;
+use zone::transfer::query;
+
+/// A primary with serial 5, and who has it from there.
+fn pair(options: &str) -> (Primary, Millrace) {
+    let primary = Primary::start(good(5));
+    let zone = format!("primaries='127.0.0.1:{}'{options}", primary.port);
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    (primary, ours)
+}
+
+#[test]
+fn a_frozen_secondary_is_refreshed_at_its_thaw() {
+    let (primary, ours) = pair("");
+    let zone = |word: &str| ours.command(&["zone", word, "example.com."]);
+    let status = || ours.command(&["zone", "status"]);
+    let said = zone("refresh");
+    assert!(said.contains("serial 5 is confirmed by"), "{said}");
+    assert_eq!(zone("freeze"), "example.com.: it is frozen\n");
+    primary.asked();
+    primary.follow(good(6));
+    let notify = query::notify(9, apex().as_name(), None);
+    let answer = answer(ours.port, &notify).unwrap();
+    assert_eq!(Header::read(&answer).unwrap().rcode(), 0);
+    let waits = "frozen, and something waits for its thaw";
+    until(|| status().contains(waits), status);
+    for word in ["reload", "refresh", "retransfer"] {
+        let said = zone(word);
+        let expected = "it is frozen: `millrace zone thaw example.com.` comes first";
+        assert!(said.contains(expected), "{word}: {said}");
+    }
+    assert_eq!(asked(ours.port), Some(5));
+    assert!(primary.asked().is_empty());
+    let said = zone("thaw");
+    assert!(said.contains("serial 6 came by AXFR"), "{said}");
+    ours.until_serial(6);
+    assert!(!status().contains("frozen"), "{}", status());
+}
+
+#[test]
+fn what_is_purged_is_transferred_anew() {
+    let (_primary, ours) = pair("");
+    let zone = |word: &str| ours.command(&["zone", word, "example.com."]);
+    zone("refresh");
+    // So that nobody is asked meanwhile.
+    zone("freeze");
+    let kept = ours.folder.path().join("state/example.com.zone");
+    assert!(kept.exists());
+    let said = zone("purge");
+    assert!(said.starts_with("example.com.: purged; "), "{said}");
+    assert!(!kept.exists());
+    until(|| asked(ours.port).is_none(), || ours.log());
+    let said = zone("read");
+    assert!(said.contains("not loaded, or expired"), "{said}");
+    zone("thaw");
+    ours.until_serial(5);
+    assert!(kept.exists());
+}
+
+#[test]
+fn what_serves_is_written_and_read() {
+    let (_primary, ours) = pair(", file='flushed'");
+    let said = ours.command(&["zone", "flush", "example.com."]);
+    assert!(said.contains("serial 5, "), "{said}");
+    let read = ours.command(&["zone", "read", "example.com."]);
+    let flushed = fs::read_to_string(ours.folder.path().join("flushed")).unwrap();
+    assert_eq!(read, flushed);
+    let one = ours.command(&["zone", "read", "example.com.", "serial-5", "TXT"]);
+    assert_eq!(one, "serial-5.example.com. 300 IN TXT \"x\"\n");
+    let missing = ours.folder.path().join("missing");
+    let said = ours.command(&["zone", "flush", "--to", missing.to_str().unwrap()]);
+    assert!(said.contains("a directory expected"), "{said}");
+}
+
+#[test]
+fn frozen_transfers_are_refused() {
+    let zone = "file='zone', acl={action='transfer', address='127.0.0.1'}";
+    let ours = Millrace::start(own_port(), zone);
+    ours.until_serial(5);
+    let code = || {
+        let request = query::axfr(9, apex().as_name());
+        let answer = answer_by_stream(ours.port, &request).unwrap();
+        u16::from(Header::read(&answer).unwrap().rcode())
+    };
+    assert_eq!(code(), rcode::NOERROR);
+    ours.command(&["zone", "xfr-freeze"]);
+    assert_eq!(code(), rcode::REFUSED);
+    let status = ours.command(&["zone", "status"]);
+    assert!(status.contains("transfers out are frozen"), "{status}");
+    assert_eq!(asked(ours.port), Some(5));
+    ours.command(&["zone", "xfr-thaw"]);
+    assert_eq!(code(), rcode::NOERROR);
+}
