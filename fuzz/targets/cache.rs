@@ -170,7 +170,7 @@ impl Bench {
             // As a query of a batch, and as one by itself where no cache wants it.
             let foreseen = cache::foresee(&query, env.config);
             if let Some(foreseen) = foreseen {
-                cache::foresee_entry(foreseen, pool, env.config);
+                cache::foresee_entry(&foreseen, pool, env.config);
             }
             match cache::answer(&mut query, foreseen, env) {
                 Some(Verdict::Answer(length)) => {

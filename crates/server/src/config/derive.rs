@@ -38,7 +38,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         .iter()
         .filter_map(|server| server.live.clone())
         .collect();
-    Ok(Config {
+    let mut config = Config {
         generation: previous.map_or(1, |previous| previous.generation + 1),
         acl: spec.acl.iter().copied().collect(),
         proxies: proxies(&spec.proxies),
@@ -57,7 +57,6 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
             || spec.pools.values().any(|pool| pool.subnets.are_added),
         servers,
         next_server,
-        listeners,
         muted: spec.muted.iter().copied().collect(),
         traffic: Vec::new(),
         tuning: spec.tuning.clone(),
@@ -71,7 +70,10 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         authority: authority::resolve(spec, previous),
         capabilities: spec.capabilities.clone(),
         lua: None,
-    })
+        ..Config::default()
+    };
+    config.listen(listeners);
+    Ok(config)
 }
 
 /// The chain of addAction, behind the rule that counts where setQueryCount wants one.

@@ -14,6 +14,7 @@ pub mod load;
 pub mod lua;
 mod pinning;
 pub mod place;
+pub mod places;
 pub mod pools;
 pub mod secret;
 pub mod spec;
@@ -47,6 +48,7 @@ use crate::pipeline::rings::RingOptions;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
 use console::Console;
+use places::Places;
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -73,7 +75,10 @@ pub struct Config {
     pub modes: Vec<HealthMode>,
     /// The number of the next new server, never given before.
     pub next_server: u32,
+    /// See [`Config::listen`].
     pub listeners: Vec<Listener>,
+    /// The same by address.
+    pub places: Places,
     /// ClientState.muted: listeners that answer nobody over UDP.
     pub muted: Vec<SocketAddr>,
     /// What passes each listener, by the same order and by [`Protocol`]; none before [`Config::count_traffic`].
@@ -132,15 +137,16 @@ impl Config {
         self.count_zones(shards, previous);
     }
 
+    /// Gives it these listeners.
+    pub fn listen(&mut self, listeners: Vec<Listener>) {
+        self.places = Places::of(&listeners);
+        self.listeners = listeners;
+    }
+
     /// The place of the listener that serves `destination`.
     #[inline]
     pub fn listener_of(&self, destination: SocketAddr) -> Option<u16> {
-        let place = self.listeners.iter().position(|listener| {
-            listener.address.port() == destination.port()
-                && (listener.address.ip() == destination.ip()
-                    || listener.address.ip().is_unspecified())
-        });
-        place.map(|place| place as u16)
+        self.places.find(destination)
     }
 
     pub fn pool(&self, id: PoolId) -> Option<&Arc<Pool>> {

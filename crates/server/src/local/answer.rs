@@ -395,7 +395,7 @@ impl Asked {
             serial,
         };
         // Where the queue is full, its task will look at the primaries anyway.
-        let _ = live.orders.try_send(order);
+        let _ = live.orders.try_send(order.into());
         rcode::NOERROR
     }
 

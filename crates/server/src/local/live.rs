@@ -5,12 +5,14 @@ use super::progress::Progress;
 use super::read::{self, ReadZone};
 use super::room::Room;
 use super::settings::ZoneSettings;
+use super::status::Outcome;
 use super::store::{Facts, Store, StoreError};
-use super::task::Order;
+use super::task::Letter;
 use super::timers::{Heard, Timers};
 use super::{Line, Stamp, StateDirectory};
 use crate::clock::Now;
 use arc_swap::ArcSwapOption;
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +24,9 @@ use zone::zone::Zone;
 
 /// Orders that may wait for a zone's task: it looks at the newest state, so more would tell it nothing.
 const ORDERS: usize = 32;
+
+/// Outcomes that are remembered: more than are in the queue, for who asks a moment later.
+const OUTCOMES: usize = 64;
 
 /// Warnings of one zone that are said; `millrace zone check` says all.
 const WARNINGS_SAID: usize = 10;
@@ -40,9 +45,9 @@ pub struct Live {
     /// When the zone of a secondary expires, in seconds of [`Now`]; 0: it does not.
     expires: AtomicU64,
     pub progress: Progress,
-    pub orders: mpsc::Sender<Order>,
+    pub orders: mpsc::Sender<Letter>,
     /// Taken by the zone's task.
-    received: Mutex<Option<mpsc::Receiver<Order>>>,
+    received: Mutex<Option<mpsc::Receiver<Letter>>>,
 }
 
 #[derive(Default)]
@@ -65,11 +70,13 @@ pub(super) struct State {
     pub(super) is_awaited: bool,
     /// What is done now: "loading", "transferring".
     pub(super) work: Option<&'static str>,
-    /// Works that were finished since the start.
-    pub(super) works: u64,
-    /// What the last one came to.
+    /// What the last work came to.
     pub(super) said: String,
     pub(super) failed: bool,
+    /// How many operators' orders there were.
+    pub(super) tickets: u64,
+    /// What the last of them came to, the oldest first.
+    pub(super) outcomes: VecDeque<Outcome>,
     /// Nothing changes the zone but its expiry.
     pub(super) is_frozen: bool,
     /// Something would have changed it meanwhile.
@@ -127,7 +134,7 @@ impl Live {
     }
 
     /// The orders, for whoever asks first: the zone's task.
-    pub(super) fn take_orders(&self) -> Option<mpsc::Receiver<Order>> {
+    pub(super) fn take_orders(&self) -> Option<mpsc::Receiver<Letter>> {
         lock(&self.received).take()
     }
 
@@ -150,8 +157,30 @@ impl Live {
     pub(super) fn end(&self, failed: bool, said: String) {
         self.change_state(|state| {
             state.work = None;
-            state.works += 1;
             (state.failed, state.said) = (failed, said);
+        });
+    }
+
+    /// The number of an operator's order, by which its outcome is found.
+    pub(super) fn ticket(&self) -> u64 {
+        self.change_state(|state| {
+            state.tickets += 1;
+            state.tickets
+        })
+    }
+
+    /// An operator's order has ended: what was said last came of it.
+    pub(super) fn fulfil(&self, ticket: u64) {
+        self.change_state(|state| {
+            if state.outcomes.len() == OUTCOMES {
+                state.outcomes.pop_front();
+            }
+            let (said, failed) = (state.said.clone(), state.failed);
+            state.outcomes.push_back(Outcome {
+                ticket,
+                said,
+                failed,
+            });
         });
     }
 

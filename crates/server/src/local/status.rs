@@ -2,6 +2,7 @@
 
 use super::live::{Live, State, seconds_now};
 use super::settings::ZoneSettings;
+use super::task::Letter;
 use super::{Local, Order};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,10 +25,12 @@ pub struct ZoneStatus {
     pub work: Option<String>,
     pub done: u64,
     pub total: u64,
-    /// Works that were finished since the start, what the last one came to, and whether that was a failure.
-    pub works: u64,
+    /// What the last work came to, and whether that was a failure.
     pub said: String,
     pub failed: bool,
+    /// The same of operators' last orders, the oldest first.
+    #[serde(default)]
+    pub outcomes: Vec<Outcome>,
     /// Nothing changes it but its expiry, and whether something would have.
     #[serde(default)]
     pub frozen: bool,
@@ -38,23 +41,49 @@ pub struct ZoneStatus {
     pub withheld: bool,
 }
 
-/// A zone for which something was begun: it is done when as many works are finished.
+/// What an operator's order came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub ticket: u64,
+    pub said: String,
+    pub failed: bool,
+}
+
+/// A zone for which something was begun: it is done when there is the outcome with this ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     pub name: String,
-    pub works: u64,
+    pub ticket: u64,
 }
 
 impl ZoneStatus {
+    /// What came of the order with this ticket, if it has ended. Of one that others have pushed out of the list, what the last
+    /// work came to.
+    pub fn outcome(&self, ticket: u64) -> Option<Outcome> {
+        let last = || Outcome {
+            ticket,
+            said: self.said.clone(),
+            failed: self.failed,
+        };
+        let is_it = |outcome: &&Outcome| outcome.ticket == ticket;
+        let found = self.outcomes.iter().find(is_it).cloned();
+        let is_older = self
+            .outcomes
+            .first()
+            .is_some_and(|first| first.ticket > ticket);
+        found.or_else(|| is_older.then(last))
+    }
+
     pub fn of(live: &Live, settings: &ZoneSettings) -> ZoneStatus {
         let State {
             timers,
             is_expired,
             is_awaited,
             work,
-            works,
             said,
             failed,
+            tickets: _,
+            outcomes,
             is_frozen,
             is_held_back,
             is_withheld,
@@ -81,9 +110,9 @@ impl ZoneStatus {
                 .map(str::to_owned),
             done,
             total,
-            works,
             said,
             failed,
+            outcomes: outcomes.into(),
             frozen: is_frozen,
             held_back: is_held_back,
             withheld: is_withheld,
@@ -108,11 +137,15 @@ impl Local {
     /// A name that is none, or not served.
     pub fn begin(&self, names: &[String], order: &Order) -> Result<Vec<Begun>, String> {
         let give = |(live, _): &Picked<'_>| {
-            let works = live.state().works + 1;
-            match live.orders.try_send(order.clone()) {
+            let ticket = live.ticket();
+            let letter = Letter {
+                order: order.clone(),
+                ticket: Some(ticket),
+            };
+            match live.orders.try_send(letter) {
                 Ok(()) => Ok(Begun {
                     name: live.apex.to_string(),
-                    works,
+                    ticket,
                 }),
                 Err(_) => Err(format!(
                     "zone {}: it has more orders than it can follow: try again",

@@ -56,6 +56,23 @@ pub enum Order {
     Purge,
 }
 
+/// An order on its way to a zone's task.
+#[derive(Debug)]
+pub struct Letter {
+    pub(super) order: Order,
+    /// Of an operator, who asks what came of it: see [`super::status::Outcome`].
+    pub(super) ticket: Option<u64>,
+}
+
+impl From<Order> for Letter {
+    fn from(order: Order) -> Letter {
+        Letter {
+            order,
+            ticket: None,
+        }
+    }
+}
+
 /// The tasks of all zones.
 pub struct Keeper {
     runtime: Handle,
@@ -136,9 +153,10 @@ impl Keeper {
             } else {
                 let order = Order::Settings(Arc::clone(settings), state);
                 // A queue that is full is read soon: the control thread does not wait for a transfer, the task does.
-                if live.orders.try_send(order.clone()).is_err() {
+                if live.orders.try_send(order.clone().into()).is_err() {
                     let orders = live.orders.clone();
-                    self.runtime.spawn(async move { orders.send(order).await });
+                    self.runtime
+                        .spawn(async move { orders.send(order.into()).await });
                 }
             }
         }
@@ -161,7 +179,7 @@ impl Keeper {
         let wait = move || {
             if state.wait() {
                 // A zone that is gone meanwhile takes no orders.
-                let tell = |live: &Arc<Live>| live.orders.blocking_send(Order::MayWrite);
+                let tell = |live: &Arc<Live>| live.orders.blocking_send(Order::MayWrite.into());
                 lives.iter().for_each(|live| drop(tell(live)));
             }
         };
@@ -213,7 +231,7 @@ struct Follower {
 }
 
 impl Follower {
-    async fn follow(mut self, mut orders: mpsc::Receiver<Order>) {
+    async fn follow(mut self, mut orders: mpsc::Receiver<Letter>) {
         if self.settings.is_secondary() {
             let known = Timers::new(0);
             self.live
@@ -225,8 +243,8 @@ impl Follower {
         loop {
             let wake = self.wake();
             tokio::select! {
-                order = orders.recv() => match order {
-                    Some(order) => self.obey(order).await,
+                letter = orders.recv() => match letter {
+                    Some(letter) => self.fulfil(letter).await,
                     None => return,
                 },
                 () = moment(wake) => self.tick().await,
@@ -307,6 +325,13 @@ impl Follower {
         }
         if !state.is_frozen && timers.due(soa, &self.settings.times) <= now {
             self.refresh(None, false).await;
+        }
+    }
+
+    async fn fulfil(&mut self, letter: Letter) {
+        self.obey(letter.order).await;
+        if let Some(ticket) = letter.ticket {
+            self.live.fulfil(ticket);
         }
     }
 

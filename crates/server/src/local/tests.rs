@@ -118,9 +118,9 @@ fn a_frozen_zone_stays_as_it_is_until_its_thaw() {
     keeper.follow(&local);
     let status = || local.status(&[]).unwrap().remove(0);
     let obeyed = |order: Order| {
-        let works = local.begin(&[], &order).unwrap()[0].works;
+        let ticket = local.begin(&[], &order).unwrap()[0].ticket;
         let until = Instant::now() + Duration::from_secs(60);
-        while status().works < works {
+        while status().outcome(ticket).is_none() {
             assert!(Instant::now() < until, "{}", status());
             std::thread::yield_now();
         }

@@ -235,7 +235,7 @@ impl Paused {
     /// To be called when all queries of a batch have paused, and before the first goes on.
     #[inline]
     pub fn foresee(&self, config: &Config) {
-        cache::foresee_entry(self.foreseen, self.found.pool, config);
+        cache::foresee_entry(&self.foreseen, self.found.pool, config);
     }
 }
 

@@ -171,7 +171,11 @@ fn f25_f26_full_rings_empty_by_themselves() {
         client.send();
     }
     until("a full RX ring", || echo.socket.waiting().0 == RINGS.rx);
-    until("nothing waits", || echo.turn() == 0);
+    until("nothing waits", || {
+        // On a slow machine frames still come: their answers would leave no room for those that are asked for below.
+        while client.receive(Duration::ZERO).is_some() {}
+        echo.turn() == 0
+    });
     for _ in 0..100 {
         assert_eq!(client.ask_of(&mut echo), Some(Path::Xsk));
     }

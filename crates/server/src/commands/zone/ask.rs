@@ -63,15 +63,21 @@ fn wait(control: &Path, mut begun: Vec<Begun>) -> Result<bool, String> {
         let zones = begun.iter().map(|zone| zone.name.clone()).collect();
         let states = ask::<ZoneStatus>(control, Request::ZoneStatus { zones })?;
         let state = |zone: &Begun| states.iter().find(|state| state.name == zone.name);
-        let is_done = |zone: &Begun| state(zone).is_none_or(|state| state.works >= zone.works);
         if is_watched {
             draw("");
         }
-        for state in begun.iter().filter(|zone| is_done(zone)).filter_map(state) {
-            println!("{}: {}", state.name, state.said);
-            all_well &= !state.failed;
-        }
-        begun.retain(|zone| !is_done(zone));
+        begun.retain(|zone| {
+            // Of a zone that is gone nothing will come.
+            let Some(state) = state(zone) else {
+                return false;
+            };
+            let Some(outcome) = state.outcome(zone.ticket) else {
+                return true;
+            };
+            println!("{}: {}", state.name, outcome.said);
+            all_well &= !outcome.failed;
+            false
+        });
         if let Some(first) = begun.first() {
             if is_watched && let Some(state) = state(first) {
                 let work = state.work.as_deref().unwrap_or("waiting");

@@ -31,7 +31,7 @@ const KEY_MAX: usize = FIXED + words::words_for(NAME_LENGTH_MAX) + TAIL;
 /// Bytes of an OPT record before its options.
 const OPT_LENGTH: usize = 11;
 
-/// Gives the words of a query's key to `each`, in their order: a look-up hashes and compares them where they are. `None` for a
+/// Gives the words of a query's key to `each`, in their order: a look-up hashes and compares them. `None` for a
 /// query that is not for a cache: not of opcode QUERY, a zone transfer, too much behind its question.
 #[inline]
 pub(super) fn walk(
@@ -132,6 +132,33 @@ impl Key {
     #[inline]
     pub(super) fn words(&self) -> &[u64] {
         &self.words[..self.count]
+    }
+}
+
+/// Words that a [`ShortKey`] has: those of a name of 40 bytes and an OPT record without options.
+const SHORT: usize = FIXED + 5 + 2;
+
+/// The words of a key that has few, as nearly all have: who compares them need not walk the query again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ShortKey {
+    words: [u64; SHORT],
+    /// How many there are, of which the first are here.
+    count: usize,
+}
+
+impl ShortKey {
+    #[inline]
+    pub(super) fn add(&mut self, word: u64) {
+        if let Some(place) = self.words.get_mut(self.count) {
+            *place = word;
+        }
+        self.count += 1;
+    }
+
+    /// All of them; `None`: there are too many.
+    #[inline]
+    pub(super) fn words(&self) -> Option<&[u64]> {
+        self.words.get(..self.count)
     }
 }
 

@@ -34,7 +34,7 @@ use crate::config::cache::CacheOptions;
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Lane, Sharded};
 use arrayvec::ArrayVec;
-use key::Key;
+use key::{Key, ShortKey};
 use lifetime::{Lifetime, lifetime};
 use log::Log;
 use rapidhash::quality::RandomState;
@@ -139,12 +139,17 @@ impl PacketCache {
         key::walk(asked.query, asked.parts, asked.protocol, skipped, each)
     }
 
-    /// The hash of a query's key; `None` for one that is not for a cache.
+    /// What a query is looked up by; `None` for one that is not for a cache.
     #[inline]
-    fn hash_of(&self, asked: &Asked<'_>) -> Option<u64> {
+    fn foresee(&self, asked: &Asked<'_>) -> Option<Foreseen> {
         let mut hasher = self.hashing.build_hasher();
-        self.walk(asked, |word| hasher.write_u64(word))?;
-        Some(hasher.finish())
+        let mut key = ShortKey::default();
+        self.walk(asked, |word| {
+            hasher.write_u64(word);
+            key.add(word);
+        })?;
+        let hash = hasher.finish();
+        Some(Foreseen { hash, key })
     }
 
     fn hash(&self, key: &Key) -> u64 {
@@ -169,9 +174,18 @@ impl PacketCache {
         })
     }
 
-    /// Whether `record` is what is kept for queries like this one.
+    /// Whether `record` is what is kept for queries like this one, of which `foreseen` is known.
     #[inline]
-    fn is_for(&self, record: &Record<'_>, asked: &Asked<'_>) -> bool {
+    fn is_for(&self, record: &Record<'_>, asked: &Asked<'_>, foreseen: &Foreseen) -> bool {
+        match foreseen.key.words() {
+            Some(words) => record.has_key(words),
+            None => self.is_for_long(record, asked),
+        }
+    }
+
+    /// The same by the query itself.
+    #[cold]
+    fn is_for_long(&self, record: &Record<'_>, asked: &Asked<'_>) -> bool {
         let mut own = record.key().iter();
         let mut same = true;
         let walked = self.walk(asked, |word| {
@@ -282,7 +296,7 @@ impl PacketCache {
         };
         draft.stamp = self.count_new(draft.len() as u64);
         draft.write(&room);
-        let older = self.find(draft.hash, |record| record.has_key(draft.key));
+        let older = self.find(draft.hash, |record| record.has_key(draft.key.words()));
         let older = older.map(|(place, _)| place);
         self.table.put(draft.hash, room.position, older, &self.log)
     }
@@ -300,23 +314,24 @@ impl PacketCache {
         all
     }
 
-    /// Answers the query in its buffer. `foreseen`: the hash of its key, if that is known. `stale`: for how many seconds past
+    /// Answers the query in its buffer. `foreseen`: what it is looked up by, if that is known. `stale`: for how many seconds past
     /// its end an entry may still be used.
     #[inline]
     fn serve(
         &self,
         query: &mut Query<'_>,
-        foreseen: Option<u64>,
+        foreseen: Option<Foreseen>,
         now: Now,
         stale: impl FnOnce() -> u32,
         lane: Lane,
     ) -> Option<Served> {
         let asked = Asked::by(query);
-        let Some(hash) = foreseen.or_else(|| self.hash_of(&asked)) else {
+        let Some(foreseen) = foreseen.or_else(|| self.foresee(&asked)) else {
             query.skip_cache = true;
             return None;
         };
-        let (place, record) = self.find(hash, |record| self.is_for(record, &asked))?;
+        let is_it = |record: &Record<'_>| self.is_for(record, &asked, &foreseen);
+        let (place, record) = self.find(foreseen.hash, is_it)?;
         let (expires, stored) = record.times();
         let now = moment(now);
         let change = if now < expires {
@@ -329,7 +344,7 @@ impl PacketCache {
         };
         let new_words = self.new_words.load(Relaxed);
         if new_words.wrapping_sub(record.stamp()) > self.renew_after.load(Relaxed) {
-            self.renew(place, &record, hash, new_words);
+            self.renew(place, &record, foreseen.hash, new_words);
         }
         let end = usize::from(query.parts.question_end) + record.body_length();
         if end > query.message.len() {
@@ -395,20 +410,21 @@ fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize
 #[derive(Debug, Clone, Copy)]
 pub struct Foreseen {
     hash: u64,
+    key: ShortKey,
 }
 
 /// Asks for the table's line. `None` where no cache is to be asked, or where the key will be another one.
 #[inline]
 pub fn foresee(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
     let cache = cache_of(query, config).filter(|_| !config.uses_subnets)?;
-    let hash = cache.hash_of(&Asked::by(query))?;
-    cache.table.prefetch(hash);
-    Some(Foreseen { hash })
+    let foreseen = cache.foresee(&Asked::by(query))?;
+    cache.table.prefetch(foreseen.hash);
+    Some(foreseen)
 }
 
 /// Asks for the entry that the line tells of, if it has come.
 #[inline]
-pub fn foresee_entry(foreseen: Foreseen, pool: PoolId, config: &Config) {
+pub fn foresee_entry(foreseen: &Foreseen, pool: PoolId, config: &Config) {
     let cache = config.pool(pool).and_then(|pool| pool.cache.as_ref());
     if let Some(cache) = cache {
         let (table, log) = (&cache.table, &cache.log);
@@ -465,7 +481,6 @@ fn hit<'c>(
     env: &mut Env<'c>,
 ) -> Option<Verdict<'c>> {
     let config: &'c Config = env.config;
-    let foreseen = foreseen.map(|foreseen| foreseen.hash);
     let stale = || match pool.servers.iter().any(|server| server.state.is_up()) {
         true => 0,
         false => config.tuning.stale_cache_entries_ttl,

@@ -143,9 +143,11 @@ impl<'l> Record<'l> {
         self.words.get(KEY..self.key_end).unwrap_or_default()
     }
 
-    pub(super) fn has_key(&self, key: &Key) -> bool {
-        let own = self.key().iter().map(|word| word.load(Relaxed));
-        own.eq(key.words().iter().copied())
+    #[inline]
+    pub(super) fn has_key(&self, words: &[u64]) -> bool {
+        let own = self.key();
+        let same = |(own, word): (&AtomicU64, &u64)| own.load(Relaxed) == *word;
+        own.len() == words.len() && own.iter().zip(words).all(same)
     }
 
     pub(super) fn key_words(&self) -> Vec<u64> {

@@ -217,6 +217,24 @@ fn where_an_option_ends_makes_a_difference() {
     assert!(hit(&mut scene, &other).is_none());
 }
 
+/// Short keys are compared by the words that were hashed, long ones by the query.
+#[test]
+fn names_of_all_lengths_are_found() {
+    let (mut scene, cache) = scene(|_| {});
+    let name = |length: usize| format!("{}.{}.example.", "a".repeat(length), "b".repeat(length));
+    let lengths = 1..=63;
+    for length in lengths.clone() {
+        let asked = query(&name(length), qtype::A);
+        assert!(keep(&cache, &scene, &asked, &answer_to(&asked, 0, &[60])));
+    }
+    for length in lengths {
+        let asked = query(&name(length).to_uppercase(), qtype::A);
+        let answer = hit(&mut scene, &asked).expect("it was kept");
+        assert_eq!(answer[12..asked.len()], asked[12..], "{length}");
+        assert_eq!(hit(&mut scene, &query(&name(length), qtype::AAAA)), None);
+    }
+}
+
 #[test]
 fn what_is_for_no_cache() {
     let (mut scene, cache) = scene(|options| options.maximum_entry_size = 200);

@@ -175,7 +175,7 @@ async fn slow_writers_are_closed_and_others_served_meanwhile() {
 async fn a_listener_takes_as_many_connections_as_it_may() {
     let scene = start().await;
     let mut config = config(Vec::new());
-    config.listeners.push(crate::config::Listener {
+    config.listen(vec![crate::config::Listener {
         address: scene.address,
         sockets: 1,
         reuse_port: false,
@@ -187,7 +187,7 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
         interface: None,
         tcp_fast_open: crate::config::FastOpen::default(),
         proxy_protocol: true,
-    });
+    }]);
     scene.frontend.shared.set_config(config);
     let mut clients = Vec::new();
     for expected in [true, true, false] {
