@@ -12,6 +12,7 @@ use crate::frontend::listeners::Sockets;
 use crate::frontend::outlets::Outlets;
 use crate::frontend::sys::{BATCH, Inbox};
 use crate::frontend::tap::Tap;
+use crate::frontend::watch::{Token, Watch};
 use crate::frontend::{udp, xsk};
 use crate::instance::Instance;
 use crate::log;
@@ -19,12 +20,11 @@ use crate::pipeline::{Env, respond};
 use crate::random::Random;
 use ::xsk::Heartbeat;
 use arc_swap::{ArcSwap, Cache};
+use nix::poll::PollTimeout;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::unistd::Pid;
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -90,38 +90,6 @@ impl Reins {
     }
 }
 
-/// What a descriptor in the poll set stands for, packed into the 64 bits that epoll keeps: kind above, number below.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Token {
-    Wake,
-    Device,
-    /// A socket of a listener: the listener's number and the socket's place in its group.
-    Listener(u16, u16),
-    Ports,
-}
-
-impl Token {
-    fn pack(self) -> u64 {
-        match self {
-            Token::Wake => 0,
-            Token::Device => 1 << 32,
-            Token::Listener(number, socket) => {
-                2 << 32 | u64::from(number) << 16 | u64::from(socket)
-            }
-            Token::Ports => 3 << 32,
-        }
-    }
-
-    fn unpack(packed: u64) -> Token {
-        match packed >> 32 {
-            0 => Token::Wake,
-            1 => Token::Device,
-            2 => Token::Listener((packed >> 16) as u16, packed as u16),
-            _ => Token::Ports,
-        }
-    }
-}
-
 pub struct Worker {
     outlets: Outlets,
     inlets: Inlets,
@@ -132,7 +100,7 @@ pub struct Worker {
     pulse: Option<Heartbeat>,
     share: Share,
     random: Random,
-    epoll: Epoll,
+    watch: Watch,
     orders: Receiver<Order>,
     wake: Arc<EventFd>,
     /// When the last batch was looked at.
@@ -182,7 +150,7 @@ impl Worker {
             pulse: pulse(&instance, number),
             share: instance.exchanges.share(number),
             random: Random::from_kernel()?,
-            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            watch: Watch::new()?,
             wake: Arc::clone(&wake),
             orders,
             now: Now::default(),
@@ -194,8 +162,8 @@ impl Worker {
             instance: Arc::clone(&instance),
             outlets,
         };
-        worker.watch(&wake, Token::Wake)?;
-        worker.watch(&worker.inlets.ports, Token::Ports)?;
+        worker.watch.add(&wake, Token::Wake)?;
+        worker.watch.add(&worker.inlets.ports, Token::Ports)?;
         worker.watch_devices()?;
         for sockets in instance.listeners.all().iter().flatten() {
             worker.listen(Arc::clone(sockets));
@@ -304,20 +272,19 @@ impl Worker {
     /// Waits for something to do, unless there is `more` already, and serves the sockets that have something.
     fn serve_sockets(&mut self, more: bool) -> usize {
         let timeout = if more {
-            EpollTimeout::ZERO
+            PollTimeout::ZERO
         } else {
             self.patience()
         };
-        let mut events = [EpollEvent::empty(); 64];
-        // EINTR is as good as nothing.
-        let ready = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+        let rings = self.outlets.devices.descriptors();
+        let ready = self.watch.wait(rings, timeout);
         self.now = Now::read();
         let mut count = 0;
-        for event in &events[..ready] {
-            match Token::unpack(event.data()) {
+        for token in ready.tokens() {
+            match token {
                 Token::Wake => self.obey(),
                 // Its frames are received in the next turn.
-                Token::Device => {}
+                Token::Ring => {}
                 Token::Listener(number, socket) => count += self.serve_listener(number, socket),
                 Token::Ports => count += self.serve_ports(),
             }
@@ -326,7 +293,7 @@ impl Worker {
     }
 
     /// How long nothing may happen before time-outs or the TX ring must be looked at. Idle workers wait for ever.
-    fn patience(&self) -> EpollTimeout {
+    fn patience(&self) -> PollTimeout {
         let hedge = self.instance.exchanges.next_hedge(&self.share);
         let wait = if self.unsent {
             RETRY
@@ -334,10 +301,10 @@ impl Worker {
         {
             HOUSEKEEPING
         } else {
-            return EpollTimeout::NONE;
+            return PollTimeout::NONE;
         };
         let wait = hedge.map_or(wait, |due| wait.min(due.since(self.now)).max(RETRY));
-        EpollTimeout::try_from(wait).unwrap_or(EpollTimeout::ZERO)
+        PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO)
     }
 
     fn serve_listener(&mut self, number: u16, socket: u16) -> usize {
@@ -468,10 +435,8 @@ impl Worker {
         let (device, queue) = (opening.device, opening.queue);
         self.close(device, Some(queue));
         let opened = self.outlets.devices.open(opening)?;
-        if let Some(socket) = self.outlets.devices.socket(device, queue) {
-            let watched = self.watch(socket, Token::Device);
-            watched.map_err(|error| ::xsk::Error::system("polling an AF_XDP socket", error))?;
-        }
+        let watched = self.watch_devices();
+        watched.map_err(|error| ::xsk::Error::system("polling an AF_XDP socket", error))?;
         Ok(opened)
     }
 
@@ -488,15 +453,18 @@ impl Worker {
             self.outlets.devices.finish(device, number);
             if let Some(queue) = self.outlets.devices.remove(device, number) {
                 // Others have duplicates of it: closing ours would not do.
-                let _ = self.epoll.delete(&queue.socket);
+                self.watch.remove(&queue.socket);
             }
+        }
+        if let Err(error) = self.watch_devices() {
+            log::error!("worker {}: epoll: {error}", self.outlets.worker);
         }
     }
 
     fn listen(&mut self, sockets: Arc<Sockets>) {
         for socket in self.own(&sockets) {
             let token = Token::Listener(sockets.number, socket as u16);
-            if let Err(error) = self.watch(&sockets.udp[socket], token) {
+            if let Err(error) = self.watch.add(&sockets.udp[socket], token) {
                 let (address, worker) = (sockets.address, self.outlets.worker);
                 log::error!("{address} is not served by worker {worker}: epoll: {error}");
             }
@@ -522,8 +490,7 @@ impl Worker {
             let batches = (0..BATCHES_LEFT)
                 .take_while(|_| self.serve_listener(number, socket as u16) == BATCH);
             batches.for_each(drop);
-            // It was added; closing it would do the same.
-            let _ = self.epoll.delete(&sockets.udp[socket]);
+            self.watch.remove(&sockets.udp[socket]);
         }
         self.inlets.listeners.remove(place);
     }
@@ -548,20 +515,8 @@ impl Worker {
         idle || Now::read() >= until
     }
 
-    fn watch(&self, descriptor: &impl AsFd, token: Token) -> io::Result<()> {
-        let mut flags = EpollFlags::EPOLLIN;
-        if token == Token::Device {
-            // No wait begins before the rings were seen empty, so an edge is enough; without it the kernel looks at every ring
-            // again at the beginning of the next wait.
-            flags |= EpollFlags::EPOLLET;
-        }
-        let event = EpollEvent::new(flags, token.pack());
-        Ok(self.epoll.add(descriptor, event)?)
-    }
-
     fn watch_devices(&self) -> io::Result<()> {
-        let mut sockets = self.outlets.devices.sockets();
-        sockets.try_for_each(|socket| self.watch(socket, Token::Device))
+        self.watch.set_rings(self.outlets.devices.descriptors())
     }
 }
 
@@ -590,21 +545,4 @@ impl Worker {
 
 fn pulse(instance: &Instance, worker: usize) -> Option<Heartbeat> {
     instance.pulses.as_ref()?.heartbeat(worker as u32).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_survive_packing() {
-        for token in [
-            Token::Wake,
-            Token::Device,
-            Token::Listener(65_535, 7),
-            Token::Ports,
-        ] {
-            assert_eq!(Token::unpack(token.pack()), token);
-        }
-    }
 }

@@ -5,7 +5,7 @@
 
 use super::tap::{Mark, Tap};
 use crate::clock::Now;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wire::frame::{Headers, Mac, write_headers};
@@ -313,7 +313,7 @@ impl Devices {
         Some(removed)
     }
 
-    fn all(&self) -> impl Iterator<Item = &Queue> {
+    fn all(&self) -> impl Iterator<Item = &Queue> + Clone {
         let further = self.further.iter().map(|(_, queue)| queue);
         self.queues.iter().flatten().chain(further)
     }
@@ -335,9 +335,9 @@ impl Devices {
         found.map(|open| &open.socket)
     }
 
-    /// All sockets, to be watched.
-    pub fn sockets(&self) -> impl Iterator<Item = &Socket> {
-        self.all().map(|queue| &queue.socket)
+    /// The descriptors of all queues, to be watched.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> + Clone {
+        self.all().map(|queue| queue.socket.as_fd())
     }
 
     /// An interface has changed under its queue.
@@ -374,7 +374,10 @@ impl Devices {
 
     /// All frames by owner, and how many there are: the sum must be that (invariant I3). Walks them all.
     pub fn census(&self) -> (xsk::Census, u32) {
-        (self.umem.census(self.sockets()), self.umem.frames())
+        (
+            self.umem.census(self.all().map(|queue| &queue.socket)),
+            self.umem.frames(),
+        )
     }
 
     /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.

@@ -8,4 +8,5 @@ pub mod sys;
 pub mod tap;
 pub mod tcp;
 pub mod udp;
+pub mod watch;
 pub mod xsk;
