@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::spawn;
 use std::time::{Duration, Instant};
+use testnet::again_if_interrupted;
 
 #[derive(Clone, Copy)]
 enum Deed {
@@ -418,8 +419,8 @@ fn who_asks_again_need_not_wait_for_the_last_answers() {
     assert!(header.contains("\"type\":\"header\""), "{header}");
     let started = Instant::now();
     let says_more = || {
-        let pipe = PollFd::new(output.get_ref().as_fd(), PollFlags::POLLIN);
-        poll(&mut [pipe], PollTimeout::from(5u8)).unwrap() > 0
+        let mut pipe = [PollFd::new(output.get_ref().as_fd(), PollFlags::POLLIN)];
+        again_if_interrupted(|| Ok(poll(&mut pipe, PollTimeout::from(5u8))?)).unwrap() > 0
     };
     while !says_more() {
         assert!(started.elapsed() < Duration::from_secs(60), "it waits on");

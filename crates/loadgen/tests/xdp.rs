@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
+use testnet::again_if_interrupted;
 use testnet::lab::{CLIENT_V4, SERVER_CLIENTS, SERVER_V6, TO_SERVER};
 use testnet::namespace::Namespace;
 
@@ -242,7 +243,7 @@ fn an_ordinary_client_beside_it_keeps_its_answers() {
     for number in 0..50_u8 {
         client.send_to(&[number; 20], (SERVER, 53)).unwrap();
         let mut answer = [0; 64];
-        let (length, _) = client.recv_from(&mut answer).unwrap();
+        let (length, _) = again_if_interrupted(|| client.recv_from(&mut answer)).unwrap();
         assert_eq!(answer[..length], [number; 20]);
     }
     answering.join().unwrap();

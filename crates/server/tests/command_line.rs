@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use testnet::again_if_interrupted;
 use testnet::loopback::own_address;
 
 fn millrace(words: &[&str]) -> Output {
@@ -247,7 +248,7 @@ fn is_answered(server: SocketAddr, within: Duration) -> bool {
     socket.set_read_timeout(limit).expect("it is more than 0");
     let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x00\x00\x01\x00\x01";
     socket.send_to(query, server).expect("loopback");
-    socket.recv(&mut [0; 512]).is_ok()
+    again_if_interrupted(|| socket.recv(&mut [0; 512])).is_ok()
 }
 
 const REFUSES: &str = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))";

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use testnet::again_if_interrupted;
 use testnet::loopback::own_address;
 
 const KEY: &str = "MXNeLFWHUe4363BBKrY06cAsH8NWNb+Se2eXU5+Bb74=";
@@ -112,7 +113,7 @@ impl Instance {
         query.extend([0, 0, 1, 0, 1]);
         socket.send_to(&query, self.dns).expect("loopback");
         let mut answer = [0; 512];
-        let length = socket.recv(&mut answer).ok()?;
+        let length = again_if_interrupted(|| socket.recv(&mut answer)).ok()?;
         (length >= 12).then_some(answer[3] & 15)
     }
 }

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use testnet::again_if_interrupted;
 use testnet::loopback::own_address;
 use wire::codes::{class, qtype};
 use wire::message::{Header, QueryFlags, Records, parse_response, write_query};
@@ -89,7 +90,7 @@ fn by_udp(client: SocketAddr, server: SocketAddr) -> Option<Vec<u8>> {
     socket.set_read_timeout(wait).ok()?;
     socket.send_to(&query(), server).ok()?;
     let mut answer = vec![0; 4_096];
-    let length = socket.recv(&mut answer).ok()?;
+    let length = again_if_interrupted(|| socket.recv(&mut answer)).ok()?;
     record(&answer[..length])
 }
 

@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{During, Failure, Outcome, sys};
+use crate::{During, Failure, Outcome, again_if_interrupted, sys};
 
 /// The folder of one lab, `/run/millrace-lab/PREFIX`, and the lock on it.
 #[derive(Debug)]
@@ -134,8 +134,8 @@ fn end_line(line: &str) -> Option<String> {
     let descriptor = sys::process_descriptor(id).ok()?;
     kill(Pid::from_raw(id as i32), Signal::SIGKILL).ok()?;
     // What it had open is free only when it is gone.
-    let gone = PollFd::new(descriptor.as_fd(), PollFlags::POLLIN);
-    poll(&mut [gone], PollTimeout::from(5000_u16)).ok()?;
+    let mut gone = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
+    again_if_interrupted(|| Ok(poll(&mut gone, PollTimeout::from(5000_u16))?)).ok()?;
     Some(format!("{} (process {id})", words.next().unwrap_or("?")))
 }
 

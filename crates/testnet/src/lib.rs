@@ -15,6 +15,7 @@
 //! Messages are built and read with the crate `domain`, not with our own `wire`: whoever checks an
 //! answer should not share a mistake with whoever wrote it.
 
+mod again;
 pub mod bench;
 pub mod dns;
 pub mod exceptions;
@@ -36,4 +37,5 @@ pub mod subject;
 pub mod sys;
 pub mod tour;
 
+pub use again::again_if_interrupted;
 pub use failure::{During, Failure, Outcome};

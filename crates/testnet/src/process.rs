@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::ledger::Ledger;
-use crate::{During, Failure, Outcome, sys};
+use crate::{During, Failure, Outcome, again_if_interrupted, sys};
 
 /// A running child. Dropping it kills it; `terminate` asks first.
 pub struct Process {
@@ -48,11 +48,9 @@ impl Process {
     /// Awaits its end for at most `limit`; `None` means that it still runs.
     pub fn ended_within(&mut self, limit: Duration) -> Outcome<Option<ExitStatus>> {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        let ended = poll(
-            &mut [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        )
-        .during(format!("waiting for {}", self.name))?;
+        let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        let ended = again_if_interrupted(|| Ok(poll(&mut ends, timeout)?))
+            .during(format!("waiting for {}", self.name))?;
         if ended == 0 {
             return Ok(None);
         }

@@ -8,7 +8,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::process::Process;
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, again_if_interrupted};
 
 /// SIGINT and SIGTERM, taken from their default action for the rest of the process's life.
 pub(crate) struct Signals {
@@ -30,11 +30,8 @@ impl Signals {
     /// True if one has come, waiting for at most `limit`. It stays to be seen again.
     pub(crate) fn came(&self, limit: Duration) -> bool {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
-        poll(
-            &mut [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        )
-        .is_ok_and(|ready| ready > 0)
+        let mut descriptors = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        again_if_interrupted(|| Ok(poll(&mut descriptors, timeout)?)).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits for a signal; the end of one of the processes before it is a failure.
@@ -45,7 +42,8 @@ impl Signals {
                 .iter()
                 .map(|process| PollFd::new(process.descriptor(), PollFlags::POLLIN)),
         );
-        poll(&mut descriptors, PollTimeout::NONE).during("waiting")?;
+        again_if_interrupted(|| Ok(poll(&mut descriptors, PollTimeout::NONE)?))
+            .during("waiting")?;
         let ready: Vec<bool> = descriptors
             .iter()
             .map(|descriptor| descriptor.any().unwrap_or(false))

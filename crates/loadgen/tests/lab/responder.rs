@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
+use testnet::again_if_interrupted;
 use testnet::lab::{Lab, SERVER_CLIENTS};
 use testnet::sys::PacketSocket;
 use wire::frame::{Headers, Packet, write_headers};
@@ -96,11 +97,8 @@ impl Server {
     /// Waits for a frame or for the time of a late answer.
     fn turn(&mut self, deed: &impl Fn(u64) -> Deed) {
         let timeout = PollTimeout::from(5_u8);
-        poll(
-            &mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)],
-            timeout,
-        )
-        .unwrap();
+        let mut frames = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        again_if_interrupted(|| Ok(poll(&mut frames, timeout)?)).unwrap();
         while let Some((due, _)) = self.later.front()
             && *due <= Instant::now()
         {

@@ -84,9 +84,11 @@ fn copy(mut stream: impl Read, mut to: impl Write, count: Option<u64>) -> io::Re
                 return Ok(());
             }
         }
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            read => bytes.extend(&buffer[..read]),
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(read) => bytes.extend(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -122,5 +124,24 @@ mod tests {
         assert_eq!(copied(&three, None).len(), three.len());
         assert_eq!(copied(&three[..three.len() - 1], None).len(), two.len());
         assert_eq!(copied(&three, Some(2)).len(), two.len());
+    }
+
+    /// Is interrupted once, and then at its end.
+    struct Interrupted(bool);
+
+    impl Read for Interrupted {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            match std::mem::take(&mut self.0) {
+                true => Err(io::ErrorKind::Interrupted.into()),
+                false => Ok(0),
+            }
+        }
+    }
+
+    #[test]
+    fn an_interruption_is_no_end() {
+        let (mut to, two) = (Vec::new(), stream(2));
+        copy(Interrupted(true).chain(&two[..]), &mut to, None).unwrap();
+        assert_eq!(to, two);
     }
 }

@@ -4,6 +4,7 @@ use fixture::text;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
+use testnet::again_if_interrupted;
 
 fn serial(local: &Local) -> Option<u32> {
     local.zones().zone(0).map(|zone| zone.soa().serial)
@@ -165,7 +166,7 @@ fn secondaries_are_told_of_a_version_when_it_serves() {
     });
     keeper.follow(&local);
     publish.recv_timeout(Duration::from_secs(30)).unwrap();
-    let told = || secondary.recv(&mut [0; 512]).is_ok();
+    let told = || again_if_interrupted(|| secondary.recv(&mut [0; 512])).is_ok();
     secondary
         .set_read_timeout(Some(Duration::from_millis(300)))
         .unwrap();

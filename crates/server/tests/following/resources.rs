@@ -12,6 +12,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
+use testnet::again_if_interrupted;
 use testnet::dns::Query;
 use testnet::lab::Topology;
 use testnet::subject::StartedBy;
@@ -459,7 +460,7 @@ fn ask_for_texts(rig: &Rig, numbers: std::ops::Range<u32>) {
                 socket.send(&query).expect("to send");
             }
             for (number, socket) in batch.iter().zip(&sockets) {
-                let length = socket.recv(&mut octets);
+                let length = again_if_interrupted(|| socket.recv(&mut octets));
                 let length = length.unwrap_or_else(|error| panic!("name {number}: {error}"));
                 assert!(length > 448, "an answer of {length} octets");
             }

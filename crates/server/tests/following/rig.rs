@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+use testnet::again_if_interrupted;
 use testnet::dns::Query;
 use testnet::lab::{Lab, Plan, Topology};
 use testnet::metrics::Metrics;
@@ -312,7 +313,7 @@ pub(crate) fn ask(from: &Namespace, to: &str, patience: Duration) -> bool {
             return false;
         }
         let mut answer = [0; 512];
-        socket.recv(&mut answer).is_ok()
+        again_if_interrupted(|| socket.recv(&mut answer)).is_ok()
     });
     answered.expect("the namespace")
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use testnet::again_if_interrupted;
 use testnet::dns::Query;
 use testnet::lab::{Lab, Topology};
 use testnet::subject::StartedBy;
@@ -270,7 +271,7 @@ fn f38_what_came_to_a_socket_unit_before_the_start_is_answered() {
     manager.awaits("READY=1");
     // REFUSED is 5 (RFC 1035 section 4.1.1).
     let mut answer = [0; 512];
-    udp.recv(&mut answer).expect("an answer over UDP");
+    again_if_interrupted(|| udp.recv(&mut answer)).expect("an answer over UDP");
     assert_eq!(answer[3] & 15, 5);
     // The length of the message, and its header.
     let mut answer = [0; 14];

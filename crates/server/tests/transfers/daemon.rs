@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use testnet::again_if_interrupted;
 use wire::message::{Header, Records, parse_query};
 use wire::name::NameBuf;
 use zone::transfer::{query, serial};
@@ -155,7 +156,7 @@ pub(crate) fn answer(port: u16, request: &[u8]) -> Option<Vec<u8>> {
     socket.connect((Ipv4Addr::LOCALHOST, port)).ok()?;
     socket.send(request).ok()?;
     let mut answer = vec![0; 4_096];
-    let length = socket.recv(&mut answer).ok()?;
+    let length = again_if_interrupted(|| socket.recv(&mut answer)).ok()?;
     answer.truncate(length);
     Some(answer)
 }

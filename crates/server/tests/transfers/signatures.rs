@@ -7,6 +7,7 @@ use crate::primary::{Deed, Primary, Script, Sign, apex, key, now};
 use crate::servers::{ALL, Role, SECRET};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
+use testnet::again_if_interrupted;
 use testnet::loopback::own_port;
 use wire::codes::rcode;
 use zone::transfer::query;
@@ -61,7 +62,7 @@ fn an_unknown_key_is_no_matter_of_zones() {
     let to = (Ipv4Addr::LOCALHOST, ours.port);
     socket.send_to(&message, to).unwrap();
     let mut answer = [0; 512];
-    let length = socket.recv(&mut answer).unwrap();
+    let length = again_if_interrupted(|| socket.recv(&mut answer)).unwrap();
     let answer = &answer[..length];
     assert_eq!(answer[3] & 15, rcode::NOTAUTH as u8);
     // OPT without options, TSIG.

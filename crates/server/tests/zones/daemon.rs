@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use testnet::again_if_interrupted;
 use testnet::loopback::own_address;
 use wire::codes::class;
 use wire::message::{QueryFlags, write_query};
@@ -116,7 +117,7 @@ pub(crate) fn ask(server: SocketAddr, query: &[u8]) -> Vec<u8> {
     while Instant::now() < until {
         // Until the server has its socket the kernel refuses.
         if socket.send(query).is_ok()
-            && let Ok(length) = socket.recv(&mut answer)
+            && let Ok(length) = again_if_interrupted(|| socket.recv(&mut answer))
         {
             answer.truncate(length);
             return answer;

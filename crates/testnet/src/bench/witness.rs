@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::client::Client;
 use crate::dns::Query;
-use crate::{During, Outcome};
+use crate::{During, Outcome, again_if_interrupted};
 
 /// Time between two of its queries.
 const EVERY: Duration = Duration::from_millis(50);
@@ -84,7 +84,7 @@ fn ask(socket: &UdpSocket, message: &[u8], id: u16, seen: &mut Seen) {
     }
     let started = Instant::now();
     let mut answer = [0; 4096];
-    while let Ok(length) = socket.recv(&mut answer) {
+    while let Ok(length) = again_if_interrupted(|| socket.recv(&mut answer)) {
         let answer = &answer[..length];
         if answer.get(..2) != Some(&id.to_be_bytes()[..]) {
             continue;

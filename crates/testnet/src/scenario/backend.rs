@@ -16,7 +16,7 @@ use super::model::{
 };
 use crate::dns::{Query, hex_of_octets, question_of};
 use crate::namespace::{Namespace, bind_when_free};
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, again_if_interrupted};
 
 /// A backend that answers until it is dropped.
 pub(super) struct Backend {
@@ -404,7 +404,7 @@ fn waits(rule: &BackendRule) -> bool {
 fn await_any(udp: &UdpSocket, tcp: &TcpListener, stopped: &PipeReader) -> Option<(bool, bool)> {
     let mut descriptors =
         [udp.as_fd(), tcp.as_fd(), stopped.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-    poll(&mut descriptors, PollTimeout::NONE).ok()?;
+    again_if_interrupted(|| Ok(poll(&mut descriptors, PollTimeout::NONE)?)).ok()?;
     let ready = descriptors
         .each_ref()
         .map(|descriptor| descriptor.any().unwrap_or(false));

@@ -13,7 +13,7 @@ use nix::sys::socket::{
 use super::model::{Ask, Payload, Transport};
 use crate::lab::{CLIENT_V4, CLIENT_V6, End, Lab};
 use crate::namespace::bind_when_free;
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, again_if_interrupted};
 
 /// All clients of one run.
 pub(super) struct Clients<'a> {
@@ -189,17 +189,8 @@ impl<'a> Clients<'a> {
         stream
             .set_read_timeout(Some(within))
             .during("setting a time-out")?;
-        match stream.read(&mut [0; 1]) {
-            Ok(0) => Ok(()),
-            Ok(_) => Err(Failure::new(format!(
-                "`{name}`: the server sent more instead of closing"
-            ))),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
-            Err(_) => Err(Failure::new(format!(
-                "`{name}` is still open after {} ms",
-                within.as_millis()
-            ))),
-        }
+        let read = again_if_interrupted(|| stream.read(&mut [0; 1]));
+        judge_end(name, read, within)
     }
 
     /// Closes a client's end.
@@ -339,6 +330,23 @@ impl Socket {
     }
 }
 
+/// Whether what was read of the connection `name` is its end.
+fn judge_end(name: &str, read: io::Result<usize>, within: Duration) -> Outcome<()> {
+    use io::ErrorKind::{ConnectionReset, TimedOut, WouldBlock};
+    let text = match read {
+        Ok(0) => return Ok(()),
+        Ok(_) => format!("`{name}`: the server sent more instead of closing"),
+        Err(error) => match error.kind() {
+            ConnectionReset => return Ok(()),
+            WouldBlock | TimedOut => {
+                format!("`{name}` is still open after {} ms", within.as_millis())
+            }
+            _ => format!("`{name}`: awaiting its end: {error}"),
+        },
+    };
+    Err(Failure::new(text))
+}
+
 fn receive_datagram(
     socket: &UdpSocket,
     server: SocketAddr,
@@ -346,7 +354,7 @@ fn receive_datagram(
 ) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; 65536];
     socket.set_read_timeout(Some(within))?;
-    let (length, source) = socket.recv_from(&mut buffer)?;
+    let (length, source) = again_if_interrupted(|| socket.recv_from(&mut buffer))?;
     if (source.ip(), source.port()) != (server.ip(), server.port()) {
         return Err(io::Error::other(format!(
             "an answer from {source}, though {server} was asked"
@@ -393,5 +401,28 @@ fn message(payload: &Payload, next_id: u16) -> Vec<u8> {
             }
             octets
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+
+    #[test]
+    fn an_end_a_time_out_and_an_error_are_told_apart() {
+        let judged = |read: io::Result<usize>| {
+            let judged = judge_end("c", read, Duration::from_millis(5));
+            judged.map_err(|failure| failure.to_string())
+        };
+        let failed = |kind: ErrorKind| judged(Err(kind.into()));
+        assert_eq!(judged(Ok(0)), Ok(()));
+        assert_eq!(failed(ErrorKind::ConnectionReset), Ok(()));
+        let open: Result<(), String> = Err("`c` is still open after 5 ms".to_owned());
+        assert_eq!(failed(ErrorKind::WouldBlock), open);
+        assert_eq!(failed(ErrorKind::TimedOut), open);
+        let error = judged(Err(io::Error::other("a reason"))).unwrap_err();
+        assert_eq!(error, "`c`: awaiting its end: a reason");
+        assert!(judged(Ok(1)).unwrap_err().contains("sent more"));
     }
 }

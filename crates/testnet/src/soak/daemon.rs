@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::lab::{Lab, SERVER_V4};
 use crate::subject::{Server, StartedBy, Subject};
-use crate::{During, Failure, Outcome, sys};
+use crate::{During, Failure, Outcome, again_if_interrupted, sys};
 
 /// How long a start, an end, a take-over may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -167,8 +167,8 @@ impl Daemon {
     fn has_ended(&self, within: Duration) -> Outcome<bool> {
         let timeout = PollTimeout::try_from(within).unwrap_or(PollTimeout::MAX);
         let mut ends = [PollFd::new(self.end.as_fd(), PollFlags::POLLIN)];
-        let ended = poll(&mut ends, timeout).during("watching the daemon")?;
-        Ok(ended > 0)
+        let ended = again_if_interrupted(|| Ok(poll(&mut ends, timeout)?));
+        Ok(ended.during("watching the daemon")? > 0)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::kernel_counters::KernelCounters;
 use crate::lab::{Lab, Plan, SERVER_CLIENTS, SERVER_V4, TO_SERVER, Topology};
 use crate::metrics::Metrics;
 use crate::subject::Subject;
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, again_if_interrupted};
 
 /// The forged sources' network, of 2^20 addresses, and the client in it that has a cookie.
 const FORGED: &str = "10.0.0.0/12";
@@ -206,7 +206,7 @@ fn ask(socket: &UdpSocket, number: u32, cookie: &mut Option<Vec<u8>>) -> Outcome
     }
     let mut octets = [0; 1_500];
     // What comes late is an answer to another query.
-    while let Ok(length) = socket.recv(&mut octets) {
+    while let Ok(length) = again_if_interrupted(|| socket.recv(&mut octets)) {
         let answer = Answer::read(&octets[..length])?;
         if answer.id == query.id {
             let options = answer.opt.as_ref().map(|opt| opt.options.as_slice());

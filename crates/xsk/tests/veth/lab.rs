@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use testnet::again_if_interrupted;
 use testnet::lab::{Lab, Plan, TO_SERVER, Topology};
 use testnet::namespace::{Namespace, run};
 use xsk::nic::Nic;
@@ -238,7 +239,7 @@ impl Client {
         if !limit.is_zero() {
             self.socket.set_read_timeout(Some(limit)).unwrap();
         }
-        let length = match self.socket.recv(&mut buffer) {
+        let length = match again_if_interrupted(|| self.socket.recv(&mut buffer)) {
             Ok(length) => length,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 return None;

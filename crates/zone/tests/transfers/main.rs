@@ -289,6 +289,17 @@ fn serve(primary: &Arc<Mutex<Primary>>, asked: &Sender<Asked>) -> u16 {
     port
 }
 
+/// Receives, also where the machine was frozen meanwhile: the kernel ends a call with a time-out by EINTR then (signal(7),
+/// "Interruption of system calls and library functions by stop signals").
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
 fn soa_alone(primary: &Primary, request: &[u8]) -> Vec<u8> {
     let mut session = verified(request);
     let end = parse_query(request).unwrap().question_end;
@@ -341,7 +352,7 @@ fn secondary(kind: &Kind) {
         .send_to(&notify, (Ipv4Addr::LOCALHOST, server.port))
         .unwrap();
     let mut answer = [0; 512];
-    let length = socket.recv(&mut answer).expect("an answer to NOTIFY");
+    let length = receive(&socket, &mut answer).expect("an answer to NOTIFY");
     let header = Header::read(&answer[..length]).unwrap();
     assert_eq!(
         (header.opcode(), header.rcode(), header.qr()),

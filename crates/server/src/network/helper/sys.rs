@@ -14,6 +14,22 @@ const MESSAGE: usize = 4_096;
 /// Descriptors of one message, at most: those of a program.
 const DESCRIPTORS: usize = 16;
 
+/// Attempts of one call, at most: each has the socket's whole time-out again.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// Makes a system call again when it ends with EINTR, which needs no signal handler where the socket has a time-out. signal(7):
+/// "certain blocking interfaces can fail with the error EINTR after the process is stopped by one of the stop signals and then
+/// resumed via SIGCONT", and so it is when the machine is frozen for a snapshot. Nobody loses a helper or a successor by that.
+fn again_if_interrupted<T>(mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..ATTEMPTS_MAX {
+        match attempt() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
 /// Makes a second process.
 ///
 /// # Errors
@@ -41,14 +57,11 @@ pub(crate) fn send(
     let rights = [ControlMessage::ScmRights(&descriptors)];
     let rights = if with.is_empty() { &[] } else { &rights[..] };
     let parts = [IoSlice::new(&text)];
-    sendmsg::<()>(
-        socket.as_raw_fd(),
-        &parts,
-        rights,
-        MsgFlags::MSG_NOSIGNAL,
-        None,
-    )?;
-    Ok(())
+    let flags = MsgFlags::MSG_NOSIGNAL;
+    again_if_interrupted(|| {
+        sendmsg::<()>(socket.as_raw_fd(), &parts, rights, flags, None)?;
+        Ok(())
+    })
 }
 
 /// The next message and the descriptors that came with it; `None`: the other end is closed.
@@ -58,6 +71,10 @@ pub(crate) fn send(
 pub(crate) fn receive<T: DeserializeOwned>(
     socket: &OwnedFd,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    again_if_interrupted(|| receive_once(socket))
+}
+
+fn receive_once<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut text = [0; MESSAGE];
     let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS]);
     let mut parts = [IoSliceMut::new(&mut text)];
@@ -98,4 +115,40 @@ pub(crate) fn given(number: RawFd) -> io::Result<OwnedFd> {
     let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
     // A duplicate closes on exec, which this one does not.
     descriptor.try_clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
+    use nix::sys::time::{TimeVal, TimeValLike};
+    use std::os::unix::thread::JoinHandleExt;
+    use std::time::Duration;
+
+    extern "C" fn nothing(_: libc::c_int) {}
+
+    /// The handler stands for SIGSTOP and SIGCONT, which would stop the test as well.
+    #[test]
+    fn an_interruption_ends_no_wait_for_a_message() {
+        let handler = SigHandler::Handler(nothing);
+        let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
+        // SAFETY: the handler does nothing, and no other test has one for this signal.
+        let former = unsafe { sigaction(Signal::SIGUSR2, &action) };
+        former.unwrap();
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        setsockopt(&ours, sockopt::ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
+        let waiting = std::thread::spawn(move || receive::<u32>(&ours));
+        let thread = waiting.as_pthread_t();
+        for _ in 0..ATTEMPTS_MAX / 2 {
+            // SAFETY: the thread was not joined yet: its number is nobody else's.
+            let sent = unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
+            assert_eq!(sent, 0);
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        send(&theirs, &7_u32, &[]).unwrap();
+        let received = waiting.join().unwrap().unwrap();
+        assert!(received.is_some_and(|(number, with)| number == 7 && with.is_empty()));
+    }
 }

@@ -12,7 +12,7 @@ use crate::frame::Shape;
 use crate::lab::SERVER_V4;
 use crate::soak::ground::Ground;
 use crate::soak::random::Random;
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, again_if_interrupted};
 
 pub(super) const KINDS: [Kind; 4] = [
     Kind {
@@ -189,7 +189,7 @@ fn pipeline(count: u16) -> std::io::Result<usize> {
     let until = Instant::now() + Duration::from_secs(5);
     let mut room = [0; 4_096];
     while answers.len() < octets.len() && Instant::now() < until {
-        match stream.read(&mut room) {
+        match again_if_interrupted(|| stream.read(&mut room)) {
             Ok(0) => break,
             Ok(length) => answers.extend(&room[..length]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
