@@ -203,18 +203,16 @@ fn written(folder: &Path, text: &str) -> std::path::PathBuf {
 }
 
 /// We ourselves on a socket, for who wants to ask over the network.
-pub(crate) struct Responder<'g> {
-    ground: &'g Ground,
+pub(crate) struct Responder {
     address: SocketAddr,
 }
 
-impl Responder<'_> {
+impl Responder {
     /// Answers until the process ends. Over TCP too: BIND believes a DNAME record over UDP only with a cookie.
-    pub(crate) fn start(ground: &Ground) -> Responder<'_> {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-        let address = socket.local_addr().expect("it is bound");
-        let streams = TcpListener::bind(address).expect("the same port");
-        let zones = ground.zones.iter();
+    pub(crate) fn start(zones: &Zones) -> Responder {
+        let (socket, streams) = sockets();
+        let address = streams.local_addr().expect("it is bound");
+        let zones = zones.iter();
         let zones = Arc::new(Zones::new(
             zones.map(|(apex, zone)| (apex.to_owned(), zone.cloned())),
         ));
@@ -232,18 +230,18 @@ impl Responder<'_> {
                 let _ = serve(&of_streams, stream);
             }
         });
-        Responder { ground, address }
+        Responder { address }
     }
 
-    /// What delv says.
-    pub(crate) fn delv(&self, zone: &ZoneFile, name: &str, kind: &str) -> String {
-        let anchor = self.anchor(zone);
-        let name = format!("{name}{}", zone.name);
+    /// What delv says to a question that this zone answers.
+    pub(crate) fn delv(&self, zone: &ZoneFile, question: &Question) -> String {
+        let anchor = zone.anchor.as_ref().expect("a signed zone");
+        let kind = wire::codes::QtypeText(question.kind).to_string();
         let output = Command::new("delv")
             .args(["@127.0.0.1", "-p", &self.address.port().to_string(), "-a"])
-            .arg(&anchor)
+            .arg(anchor)
             .arg(format!("+root={}", zone.name))
-            .args([&name, kind])
+            .args(["-q", &question.name, "-t", &kind])
             .stdin(Stdio::null())
             .output()
             .expect("delv is installed");
@@ -253,48 +251,16 @@ impl Responder<'_> {
         );
         format!("{said}{wrong}")
     }
+}
 
-    /// The zone's key-signing key, as delv takes it.
-    fn anchor(&self, zone: &ZoneFile) -> std::path::PathBuf {
-        let keys = self
-            .ground
-            .folder
-            .path()
-            .join(format!("keys-{}", zone.name));
-        let files = fs::read_dir(keys)
-            .expect("keys")
-            .flatten()
-            .map(|file| file.path());
-        let texts = files
-            .filter(|file| file.extension().is_some_and(|end| end == "key"))
-            .map(|file| {
-                let text = fs::read_to_string(file).expect("a key");
-                text.lines()
-                    .find(|line| !line.starts_with(';'))
-                    .expect("a record")
-                    .to_owned()
-            });
-        let record = texts
-            .into_iter()
-            .find(|line| line.contains(" 257 "))
-            .expect("a key-signing key");
-        let words: Vec<&str> = record
-            .split_whitespace()
-            .skip_while(|word| *word != "257")
-            .collect();
-        let key = words[3..].concat();
-        let text = format!(
-            "trust-anchors {{ \"{}\" static-key 257 3 13 \"{key}\"; }};\n",
-            zone.name
-        );
-        let file = self
-            .ground
-            .folder
-            .path()
-            .join(format!("anchor-{}", zone.name));
-        fs::write(&file, text).expect("an anchor");
-        file
-    }
+/// A port of loopback that is free for both transports.
+fn sockets() -> (UdpSocket, TcpListener) {
+    let pair = || {
+        let socket = UdpSocket::bind("127.0.0.1:0").ok()?;
+        let streams = TcpListener::bind(socket.local_addr().ok()?).ok()?;
+        Some((socket, streams))
+    };
+    (0..100).find_map(|_| pair()).expect("a free port")
 }
 
 /// Makes the query in `message` its answer; its length.

@@ -1,13 +1,16 @@
 //! The zones, signed anew for each run: BIND's tools do that in a second.
 
 use super::corpus::Question;
+use super::read::{self, Message};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use wire::codes::qtype::{DS, RRSIG};
 use wire::message::{QueryFlags, parse_query, write_query};
 use wire::name::{Name, NameBuf};
 use zone::answer::{Outcome, Zones, answer};
 use zone::file::{Reader, Settings};
+use zone::record::Record;
 use zone::zone::Zone;
 
 pub(crate) struct Ground {
@@ -20,6 +23,8 @@ pub(crate) struct ZoneFile {
     /// With its dot.
     pub(crate) name: &'static str,
     pub(crate) file: PathBuf,
+    /// Its key-signing key, as delv takes it; `None` where it is not signed.
+    pub(crate) anchor: Option<PathBuf>,
 }
 
 const PLAIN: &str = include_str!("plain.zone");
@@ -33,7 +38,7 @@ www  A    192.0.2.58
 *.w  TXT  \"of the child\"
 ";
 
-/// Names, what is in them, and how dnssec-signzone is asked; `None` is unsigned. The last ones are children of others.
+/// Names, what is in them, and how dnssec-signzone is asked; `None` is unsigned. Some are children of others.
 const ZONES: [(&str, &str, Option<&[&str]>); 6] = [
     ("plain.test.", PLAIN, None),
     ("nsec.test.", PLAIN, Some(&[])),
@@ -46,9 +51,6 @@ const ZONES: [(&str, &str, Option<&[&str]>); 6] = [
     ("child.plain.test.", CHILD, None),
     ("child.nsec3.test.", CHILD, Some(&["-3", "-", "-H", "0"])),
 ];
-
-/// How many of them are children.
-const CHILDREN: usize = 2;
 
 impl Ground {
     pub(crate) fn new() -> Option<Ground> {
@@ -72,15 +74,18 @@ impl Ground {
             .map(|(name, text, signed)| {
                 let file = folder.path().join(name.trim_end_matches('.'));
                 fs::write(&file, text).expect("a zone file");
-                let file = signed.map_or(file.clone(), |words| {
-                    sign(folder.path(), name, &file, words)
-                });
-                ZoneFile { name, file }
+                let Some(words) = signed else {
+                    let anchor = None;
+                    return ZoneFile { name, file, anchor };
+                };
+                let file = sign(folder.path(), name, &file, words);
+                let anchor = Some(anchor(folder.path(), name));
+                ZoneFile { name, file, anchor }
             })
             .collect();
         let zones = Zones::new(files.iter().map(|file| {
-            let name: NameBuf = file.name.parse().expect("a name");
-            let zone = compiled(name.as_name(), &file.file);
+            let name = file.apex();
+            let zone = built(name.as_name(), records(name.as_name(), &file.file));
             (name, Some(zone.into()))
         }));
         Some(Ground {
@@ -90,9 +95,46 @@ impl Ground {
         })
     }
 
-    /// Those that are signed, without the children.
-    pub(crate) fn signed(&self) -> &[ZoneFile] {
-        &self.files[1..self.files.len() - CHILDREN]
+    /// The zone that answers a question.
+    pub(crate) fn home(&self, question: &Question) -> Option<&ZoneFile> {
+        let name: NameBuf = question.name.parse().expect("a name");
+        let is_above = |zone: &&ZoneFile| name.as_name().is_within(&zone.apex().as_name());
+        let mut above: Vec<&ZoneFile> = self.files.iter().filter(is_above).collect();
+        above.sort_by_key(|zone| zone.name.len());
+        let own = above.pop()?;
+        // RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts".
+        let is_of_parent = question.kind == DS && name == own.apex();
+        Some(above.pop().filter(|_| is_of_parent).unwrap_or(own))
+    }
+
+    /// The zones, but that the last bit of one signature is another: of that over this type of this name below `zone`.
+    pub(crate) fn with_broken(&self, zone: &ZoneFile, name: &str, covered: u16) -> Zones {
+        let apex = zone.apex();
+        let owner: NameBuf = format!("{name}{}", zone.name).parse().expect("a name");
+        let mut records = records(apex.as_name(), &zone.file);
+        let mut broken = 0;
+        for record in &mut records {
+            let is_it = record.kind == RRSIG
+                && record.rdata[..2] == covered.to_be_bytes()
+                && record
+                    .owner
+                    .eq_ignore_ascii_case(owner.as_name().as_bytes());
+            if let Some(last) = record.rdata.last_mut().filter(|_| is_it) {
+                *last ^= 1;
+                broken += 1;
+            }
+        }
+        assert_eq!(broken, 1, "signatures over type {covered} of {owner}");
+        let zone = built(apex.as_name(), records);
+        let others = self.zones.iter();
+        let others = others.map(|(apex, zone)| (apex.to_owned(), zone.cloned()));
+        // Of several with the same apex the last one counts.
+        Zones::new(others.chain([(apex, Some(zone.into()))]))
+    }
+
+    /// Our answer, read.
+    pub(crate) fn message(&self, question: &Question) -> Message {
+        read::message(&self.ask(question).expect("the zone is served"))
     }
 
     /// Our answer.
@@ -105,6 +147,12 @@ impl Ground {
             _ => return None,
         }
         Some(message)
+    }
+}
+
+impl ZoneFile {
+    fn apex(&self) -> NameBuf {
+        self.name.parse().expect("a name")
     }
 }
 
@@ -156,11 +204,42 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-fn compiled(name: Name<'_>, file: &Path) -> Zone {
+/// Writes the zone's key-signing key for delv; where to.
+fn anchor(folder: &Path, name: &str) -> PathBuf {
+    let keys = fs::read_dir(folder.join(format!("keys-{name}"))).expect("keys");
+    let files = keys.flatten().map(|file| file.path());
+    let mut records = files
+        .filter(|file| file.extension().is_some_and(|end| end == "key"))
+        .map(|file| {
+            let text = fs::read_to_string(file).expect("a key");
+            let mut lines = text.lines();
+            let record = lines.find(|line| !line.starts_with(';'));
+            record.expect("a record").to_owned()
+        });
+    let record = records
+        .find(|line| line.contains(" 257 "))
+        .expect("a key-signing key");
+    let words: Vec<&str> = record
+        .split_whitespace()
+        .skip_while(|word| *word != "257")
+        .collect();
+    let key = words[3..].concat();
+    let text = format!("trust-anchors {{ \"{name}\" static-key 257 3 13 \"{key}\"; }};\n");
+    let file = folder.join(format!("anchor-{name}"));
+    fs::write(&file, text).expect("an anchor");
+    file
+}
+
+fn records(name: Name<'_>, file: &Path) -> Vec<Record> {
     let octets = fs::File::open(file).expect("a zone file");
     let opener = Box::new(|_: &str| Err(std::io::Error::other("nothing is included")));
     let reader = Reader::new("zone", octets, opener, Settings::new(name));
-    let records = reader.map(|record| record.unwrap_or_else(|error| panic!("{error}")));
+    reader
+        .map(|record| record.unwrap_or_else(|error| panic!("{error}")))
+        .collect()
+}
+
+fn built(name: Name<'_>, records: Vec<Record>) -> Zone {
     let (zone, _) = Zone::build(name, records).unwrap_or_else(|error| panic!("{error}"));
     zone
 }
