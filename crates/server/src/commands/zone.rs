@@ -2,6 +2,7 @@
 //! words are for the running instance: see [`ask`].
 
 mod ask;
+mod backup;
 mod bar;
 
 use crate::control::protocol::{DEFAULT_PATH, ReadRequest, Request};
@@ -47,6 +48,10 @@ enum Word {
     XfrThaw(Names),
     /// Write what is served of secondaries into their files, or copies of any zones into a directory
     Flush(Flush),
+    /// Copy zones, with their timers and journals, into a directory
+    Backup(backup::Backup),
+    /// Put zones back as `backup` has copied them, checked before anything changes
+    Restore(backup::Restore),
     /// Forget a secondary's zone, its journal and timers: SERVFAIL until it is transferred anew
     Purge(Purge),
     /// Print records that are served
@@ -125,6 +130,8 @@ impl ZoneArguments {
             Word::XfrFreeze(names) => names.begin(|zones| Request::ZoneXfrFreeze { zones }),
             Word::XfrThaw(names) => names.begin(|zones| Request::ZoneXfrThaw { zones }),
             Word::Flush(flush) => flush.run(),
+            Word::Backup(backup) => backup.run(),
+            Word::Restore(restore) => restore.run(),
             Word::Purge(Purge { name, control }) => {
                 let zone = name.clone();
                 ask::begin(control, Request::ZonePurge { zone })

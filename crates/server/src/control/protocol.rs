@@ -7,6 +7,7 @@
 //!  < {"error":"/etc/dnsdist/dnsdist.conf:3: addLocl: no such function"}
 //! ```
 
+use crate::local::BackupOrder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr};
@@ -113,6 +114,20 @@ pub enum Request {
         #[serde(default)]
         to: Option<PathBuf>,
     },
+    /// Begins to copy zones into a folder.
+    #[serde(rename = "zone backup")]
+    ZoneBackup {
+        #[serde(default)]
+        zones: Vec<String>,
+        backup: BackupOrder,
+    },
+    /// Begins to restore zones from there.
+    #[serde(rename = "zone restore")]
+    ZoneRestore {
+        #[serde(default)]
+        zones: Vec<String>,
+        backup: BackupOrder,
+    },
     /// Has a secondary forget a zone.
     #[serde(rename = "zone purge")]
     ZonePurge { zone: String },
@@ -159,7 +174,7 @@ pub struct MirrorRequest {
 }
 
 /// The commands, as an error names them.
-pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror, zone status, zone reload, zone refresh, zone retransfer, zone notify, zone freeze, zone thaw, zone xfr-freeze, zone xfr-thaw, zone flush, zone purge, zone read";
+pub const COMMANDS: &str = "version, stats, reload, restart, xdp status, explain, mirror, zone status, zone reload, zone refresh, zone retransfer, zone notify, zone freeze, zone thaw, zone xfr-freeze, zone xfr-thaw, zone flush, zone backup, zone restore, zone purge, zone read";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

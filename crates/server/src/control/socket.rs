@@ -360,6 +360,8 @@ impl Desk {
             Request::ZoneXfrFreeze { zones } => self.begin(&zones, &Order::Withhold(true)),
             Request::ZoneXfrThaw { zones } => self.begin(&zones, &Order::Withhold(false)),
             Request::ZoneFlush { zones, to } => self.begin(&zones, &Order::Flush(to)),
+            Request::ZoneBackup { zones, backup } => self.begin(&zones, &Order::Backup(backup)),
+            Request::ZoneRestore { zones, backup } => self.begin(&zones, &Order::Restore(backup)),
             Request::ZonePurge { zone } => self.begin(&[zone], &Order::Purge),
             // Answered by a stream: see `answer`.
             Request::Mirror(_) | Request::ZoneRead(_) => {

@@ -13,6 +13,7 @@ use super::{Live, Order};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
+use crate::heap;
 use crate::log;
 use crate::pipeline::authority::limit::Fate;
 use crate::pipeline::authority::statistics::Beside;
@@ -72,23 +73,23 @@ pub struct Transfer {
 }
 
 impl Asked {
-    /// A copy of the query out of its buffer.
+    /// A copy of the query out of its buffer. `None`: there is no memory.
     pub fn copy(
         hand_over: &HandOver<'_>,
         found: Found,
         arrival: &Arrival<'_>,
         config: &Arc<Config>,
-    ) -> Asked {
-        Asked {
+    ) -> Option<Asked> {
+        Some(Asked {
             extras: hand_over.extras.clone(),
             config: Arc::clone(config),
-            message: arrival.bytes(found.length).into(),
+            message: heap::copy(arrival.bytes(found.length))?.into_boxed_slice(),
             found,
             client: arrival.client,
             destination: arrival.destination,
             protocol: arrival.protocol,
             way: arrival.way,
-        }
+        })
     }
 
     /// Who asks: where a proxy passed the query on, as that says.
@@ -456,7 +457,7 @@ impl Asked {
             ..self.found
         };
         let ends = (self.client, self.destination);
-        let mut query = OwnedQuery::copy(request, found.limit, ends, (self.protocol, self.way));
+        let mut query = OwnedQuery::copy(request, found.limit, ends, (self.protocol, self.way))?;
         let extras = self.extras.clone();
         let (length, _) = shared.resume(&self.config, &mut query, &found, extras)?;
         let mut answer = query.bytes(length).to_vec();

@@ -1,19 +1,20 @@
 //! One zone as it lives on over reloads and transfers: what serves now, what is kept on disk, what has become of it.
 //! Everything here blocks while it reads, builds or writes, and is called from threads that may.
 
+use super::backup::{self, Holding};
 use super::progress::Progress;
 use super::read::{self, ReadZone};
 use super::room::Room;
 use super::settings::ZoneSettings;
 use super::status::Outcome;
-use super::store::{Facts, Store, StoreError};
+use super::store::{self, Facts, Store, StoreError};
 use super::task::Letter;
 use super::timers::{Heard, Timers};
 use super::{Line, Stamp, StateDirectory};
 use crate::clock::Now;
 use arc_swap::ArcSwapOption;
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, absolute};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -364,7 +365,7 @@ impl Live {
                 return Some(vec![Line::error(line)]);
             }
         };
-        Some(vec![self.take_up(settings, zone, timers)])
+        Some(vec![self.take_up(settings, Arc::new(zone), timers)])
     }
 
     /// A secondary that never was one may begin with a file of a former server's.
@@ -380,20 +381,18 @@ impl Live {
         let refreshed = modified.map_or(0, seconds);
         Some(vec![self.take_up(
             settings,
-            read.zone,
+            Arc::new(read.zone),
             Timers::new(refreshed),
         )])
     }
 
     /// A secondary's zone of a former life serves, unless it has expired meanwhile.
-    fn take_up(&self, settings: &ZoneSettings, zone: Zone, timers: Timers) -> Line {
+    fn take_up(&self, settings: &ZoneSettings, zone: Arc<Zone>, timers: Timers) -> Line {
         let soa = zone.soa();
         let is_expired = seconds_now() >= timers.expires(soa, &settings.times);
         let records = zone.records_count();
-        self.held.store(Some(Arc::new(zone)));
-        if !is_expired {
-            self.served.store(self.held());
-        }
+        self.held.store(Some(zone));
+        self.served.store(self.held().filter(|_| !is_expired));
         self.change_state(|state| {
             (state.timers, state.is_expired) = (Some(timers), is_expired);
         });
@@ -434,7 +433,7 @@ impl Live {
         let written = match &held {
             _ if is_newer => {
                 let (zone, timers) = (store.load().ok()??, store.timers());
-                return Some(self.take_up(settings, zone, timers));
+                return Some(self.take_up(settings, Arc::new(zone), timers));
             }
             Some(held) if own != kept => store.commit(None, held, None),
             _ => return None,
@@ -552,6 +551,104 @@ impl Live {
         Ok(())
     }
 
+    // -------------------------------------------------------------------------------------------- backups
+
+    /// What a backup holds of the zone, all of it of one moment. `None`: the zone is not there.
+    pub(super) fn holding(
+        &self,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Option<Holding> {
+        let mut work = lock(&self.work);
+        let zone = self.held()?;
+        let store = work.store(self, settings, state);
+        Some(Holding {
+            journal: store.journal_to(zone.soa().serial),
+            timers: self.state().timers.filter(|_| settings.is_secondary()),
+            zone: Some(zone),
+        })
+    }
+
+    /// Takes what a backup held, which fits together; the records and the journal that it does not hold are those that are
+    /// here. A warning for the operator, where there is one.
+    ///
+    /// # Errors
+    /// Why not: what is here serves on.
+    pub(super) fn put_back(
+        &self,
+        back: &Holding,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Result<Option<String>, String> {
+        let mut work = lock(&self.work);
+        let own = back.zone.clone().or_else(|| self.held());
+        let zone = own.ok_or("it is not loaded: only +zonefile can restore it")?;
+        match (settings.is_secondary(), &settings.file) {
+            (true, _) => self.put_back_kept(&mut work, zone, back, settings, state),
+            (false, Some(file)) => {
+                if back.zone.is_some() {
+                    self.put_back_file(&mut work, &zone, file, settings)?;
+                }
+                let kept = work.put_back(self, &zone, back, settings, state);
+                let lost = |error: StoreError| {
+                    format!("there is no journal, secondaries get whole zones: {error}")
+                };
+                Ok(kept.err().map(lost))
+            }
+            (false, None) => Err("it has no file= to be restored to".to_owned()),
+        }
+    }
+
+    /// A secondary's zone and timers. Without timers those that are here stay; where there are none by which the zone would
+    /// serve, it is as if a primary had confirmed it now.
+    fn put_back_kept(
+        &self,
+        work: &mut Work,
+        zone: Arc<Zone>,
+        back: &Holding,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Result<Option<String>, String> {
+        let now = seconds_now();
+        let is_good = |timers: &Timers| timers.expires(zone.soa(), &settings.times) > now;
+        let own = || self.state().timers.filter(is_good);
+        let timers = match back.timers {
+            Some(timers) if is_good(&timers) => timers,
+            Some(_) => {
+                let reason =
+                    "by its timers it has expired since: +notimers restores it as confirmed now";
+                return Err(reason.to_owned());
+            }
+            None => own().unwrap_or_else(|| Timers::new(now)),
+        };
+        let facts = Facts::of(timers);
+        let store = work.store(self, settings, state);
+        let written = match back.zone.is_some() || back.journal.is_some() {
+            true => store.restore(&zone, back.journal.as_deref(), &facts),
+            false => store.write_facts(&facts),
+        };
+        written.map_err(backup::unwritten)?;
+        self.take_up(settings, zone, timers);
+        Ok(None)
+    }
+
+    /// The file that a primary is made of.
+    fn put_back_file(
+        &self,
+        work: &mut Work,
+        zone: &Arc<Zone>,
+        file: &Path,
+        settings: &ZoneSettings,
+    ) -> Result<(), String> {
+        let path = absolute(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        store::write_text(zone, &path).map_err(backup::unwritten)?;
+        work.stamps = Stamp::of(file).into_iter().collect();
+        work.is_unkept = settings.is_kept();
+        self.serve(Arc::clone(zone));
+        self.change_state(|state| (state.timers, state.is_expired) = (None, false));
+        Ok(())
+    }
+
     /// The zone is no longer to be believed.
     pub(super) fn expire(&self) {
         self.served.store(None);
@@ -573,6 +670,28 @@ impl Work {
             *store = new();
         }
         store
+    }
+
+    /// Keeps a primary's zone of a backup, and its journal.
+    fn put_back(
+        &mut self,
+        live: &Live,
+        zone: &Zone,
+        back: &Holding,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Result<(), StoreError> {
+        if !settings.is_kept() {
+            return Ok(());
+        }
+        let facts = Facts {
+            stamps: self.stamps.clone(),
+            ..Facts::default()
+        };
+        let store = self.store(live, settings, state);
+        store.restore(zone, back.journal.as_deref(), &facts)?;
+        self.is_unkept = false;
+        Ok(())
     }
 }
 

@@ -13,6 +13,7 @@
 pub mod acl;
 pub mod answer;
 mod ask;
+mod backup;
 mod flush;
 mod live;
 mod load;
@@ -30,6 +31,7 @@ mod tell;
 mod timers;
 
 pub use acl::{Acl, Action, Entry as AclEntry, Span};
+pub use backup::{BackupOrder, Parts};
 pub use live::Live;
 pub use progress::Progress;
 pub use read::{ReadZone, read};

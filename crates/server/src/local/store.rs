@@ -214,6 +214,14 @@ impl Store {
         journal.between(from, to).map(<[Change]>::to_vec)
     }
 
+    /// The octets of the journal, where its newest change leads to this serial.
+    pub(super) fn journal_to(&self, serial: u32) -> Option<Vec<u8>> {
+        let mut octets = read(&self.journal).ok()??;
+        let journal = journal::read(&octets, self.apex.as_name()).ok()?;
+        octets.truncate(journal.length);
+        (journal.newest() == Some(serial)).then_some(octets)
+    }
+
     // -------------------------------------------------------------------------------------------- commits
 
     /// Keeps `new`. `old` is the version before it, if there is one; `changes` lead from it to `new`, where they are
@@ -349,6 +357,26 @@ impl Store {
         self.rewrite_all(new)
     }
 
+    /// Keeps `zone`, and for secondaries a journal of which the newest change leads to it: as [`Store::shorten`] leaves both.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub(super) fn restore(
+        &mut self,
+        zone: &Zone,
+        journal: Option<&[u8]>,
+        facts: &Facts,
+    ) -> Result<(), StoreError> {
+        self.rewrite(zone)?;
+        if let Some(octets) = journal {
+            let state = Arc::clone(&self.state);
+            let _right = Store::enter(&state)?;
+            self.kept = None;
+            write_whole(octets, &self.journal)?;
+        }
+        self.write_facts(facts)
+    }
+
     fn rewrite_all(&mut self, new: &Zone) -> Result<(), StoreError> {
         self.kept = None;
         let written = self.snapshot_of(new)?;
@@ -432,10 +460,35 @@ impl Store {
     pub(super) fn write_facts(&self, facts: &Facts) -> Result<(), StoreError> {
         let _right = Store::enter(&self.state)?;
         let octets = serde_json::to_vec(facts).map_err(failed("written", &self.facts))?;
-        let mut fresh = Fresh::create(&self.facts, &self.directory)?;
-        fresh.write(&octets)?;
-        fresh.finish()?.rename(&self.directory)
+        write_whole(&octets, &self.facts)
     }
+}
+
+impl Facts {
+    /// Those of a secondary.
+    pub(super) fn of(timers: Timers) -> Facts {
+        Facts {
+            refreshed: timers.refreshed,
+            expires: timers.ends,
+            stamps: Vec::new(),
+        }
+    }
+}
+
+/// The folder of a zone in a folder of an operator's choice.
+pub(super) fn folder_in(folder: &Path, apex: Name<'_>) -> PathBuf {
+    folder.join(files::stem(apex))
+}
+
+/// Writes a file: beside the one that was there, which stays until all is on the disk.
+///
+/// # Errors
+/// What could not be written.
+pub(super) fn write_whole(octets: &[u8], path: &Path) -> Result<(), StoreError> {
+    let directory = Directory::new(path.parent().unwrap_or(Path::new("/")));
+    let mut fresh = Fresh::create(path, &directory)?;
+    fresh.write(octets)?;
+    fresh.finish()?.rename(&directory)
 }
 
 /// Where the text of a zone goes in a folder of an operator's choice.

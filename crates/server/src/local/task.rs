@@ -8,7 +8,7 @@ use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::tell::{self, Version};
 use super::timers::{Heard, Timers, longer};
-use super::{Line, Local, StateDirectory, flush};
+use super::{BackupOrder, Line, Local, StateDirectory, backup, flush};
 use crate::log;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -54,6 +54,9 @@ pub enum Order {
     Flush(Option<PathBuf>),
     /// `millrace zone purge`: a secondary forgets the zone.
     Purge,
+    /// `millrace zone backup` and `restore`.
+    Backup(BackupOrder),
+    Restore(BackupOrder),
 }
 
 /// An order on its way to a zone's task.
@@ -352,9 +355,12 @@ impl Follower {
             Order::Thaw => self.thaw().await,
             Order::Withhold(is_withheld) => self.withhold(is_withheld),
             Order::Flush(to) => self.flush(to).await,
-            Order::Reload | Order::Refresh | Order::Retransfer | Order::Purge => {
-                self.act(&order).await;
-            }
+            Order::Backup(order) => self.backup(order).await,
+            Order::Reload
+            | Order::Refresh
+            | Order::Retransfer
+            | Order::Purge
+            | Order::Restore(_) => self.act(&order).await,
         }
     }
 
@@ -377,6 +383,7 @@ impl Follower {
                 let said = format!("it is frozen: `millrace zone thaw {apex}` comes first");
                 return self.live.end(true, said);
             }
+            Order::Restore(order) => return self.restore(order.clone()).await,
             Order::Reload if !is_secondary => return self.reload().await,
             _ => return self.refresh(None, matches!(order, Order::Retransfer)).await,
         };
@@ -512,6 +519,29 @@ impl Follower {
             Ok(Err(error)) => Err(format!("it is not purged, and serves on: {error}")),
             Err(_) => Err("purging it failed: see the log".to_owned()),
         };
+        self.acted(outcome);
+    }
+
+    async fn backup(&self, order: BackupOrder) {
+        self.live.begin("copying");
+        let (live, settings, state) = self.shares();
+        let copy = move || backup::backup(&live, &order, &settings, &state);
+        let copied = spawn_blocking(copy).await;
+        let failed = "copying it failed: see the log";
+        self.acted(copied.unwrap_or_else(|_| Err(failed.to_owned())));
+    }
+
+    async fn restore(&mut self, order: BackupOrder) {
+        self.live.begin("restoring");
+        let (live, settings, state) = self.shares();
+        let restore = move || backup::restore(&live, &order, &settings, &state);
+        let restored = spawn_blocking(restore).await;
+        let failed = "restoring it failed: see the log";
+        let outcome = restored.unwrap_or_else(|_| Err(failed.to_owned()));
+        if outcome.is_ok() {
+            self.publish();
+            self.tell();
+        }
         self.acted(outcome);
     }
 

@@ -1,9 +1,11 @@
-//! What operators have done with a zone: `millrace zone refresh`, `freeze`, `thaw`, `flush`, `purge`, `read`.
+//! What operators have done with a zone: `millrace zone refresh`, `freeze`, `thaw`, `flush`, `backup`, `restore`, `purge`,
+//! `read`.
 
 use crate::daemon::{Millrace, answer, answer_by_stream, asked, until};
 use crate::faults::good;
 use crate::primary::{Primary, apex};
 use std::fs;
+use std::path::Path;
 use testnet::loopback::own_port;
 use wire::codes::rcode;
 use wire::message::Header;
@@ -79,6 +81,44 @@ fn what_serves_is_written_and_read() {
     let missing = ours.folder.path().join("missing");
     let said = ours.command(&["zone", "flush", "--to", missing.to_str().unwrap()]);
     assert!(said.contains("a directory expected"), "{said}");
+}
+
+#[test]
+fn a_backup_serves_again_and_outlives_the_process() {
+    let (primary, mut ours) = pair("");
+    let copies = ours.folder.path().join("copies");
+    let copies = copies.to_str().unwrap();
+    let zone = |ours: &Millrace, words: &[&str]| ours.command(&[&["zone"], words].concat());
+    primary.follow(good(6));
+    let said = zone(&ours, &["refresh"]);
+    assert!(said.contains("serial 6 came by "), "{said}");
+    let copied = zone(&ours, &["backup", "--to", copies, "+journal", "+kaspdb"]);
+    let expected = "example.com.: serial 6 copied to ";
+    assert!(copied.starts_with(expected), "{copied}");
+    assert!(copied.contains("+kaspdb: no effect"), "{copied}");
+    let again = zone(&ours, &["backup", "--to", copies]);
+    assert!(again.contains("is a backup already"), "{again}");
+    primary.follow(good(7));
+    let said = zone(&ours, &["refresh"]);
+    assert!(said.contains("serial 7 came by "), "{said}");
+    let file = Path::new(copies).join("example.com/zone");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let refused = zone(&ours, &["restore", "--from", copies]);
+    assert!(refused.ends_with("; serial 7 serves on\n"), "{refused}");
+    fs::write(&file, whole).unwrap();
+    zone(&ours, &["freeze"]);
+    let refused = zone(&ours, &["restore", "--from", copies]);
+    assert!(refused.contains("it is frozen: "), "{refused}");
+    assert_eq!(asked(ours.port), Some(7));
+    zone(&ours, &["thaw"]);
+    // So that whenever it is asked it confirms what is restored.
+    primary.follow(good(6));
+    let restored = zone(&ours, &["restore", "--from", copies, "+journal"]);
+    assert!(restored.contains("serial 6 restored from "), "{restored}");
+    ours.until_serial(6);
+    ours.restart();
+    ours.until_serial(6);
 }
 
 #[test]

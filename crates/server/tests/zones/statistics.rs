@@ -99,7 +99,13 @@ fn knotc(daemon: &Daemon) {
         "it did not ask for it"
     );
     verbs(&knotc);
-    for words in [&["zone-sign"][..], &["zone-purge"], &["zone-purge", "--"]] {
+    for words in [
+        &["zone-sign"][..],
+        &["zone-purge"],
+        &["zone-purge", "--"],
+        &["zone-backup", "--"],
+        &["zone-restore", "+backupdir"],
+    ] {
         let refused = Command::new(packaging("knotc"))
             .args(words)
             .output()
@@ -123,9 +129,24 @@ fn verbs(knotc: &impl Fn(&[&str]) -> String) {
     let flushed = knotc(&["zone-flush", "example.com.", "+outdir", path]);
     assert!(flushed.contains("3 records written to"), "{flushed}");
     assert!(folder.path().join("example.com.zone").exists());
+    backups(knotc, &folder.path().join("backups"));
     let soa = knotc(&["zone-read", "example.com", "@", "SOA"]);
     let expected = "[example.com.] example.com. 300 IN SOA ns.example.com. ";
     assert!(soa.starts_with(expected), "{soa}");
+}
+
+/// knotc(8), zone-backup and zone-restore.
+fn backups(knotc: &impl Fn(&[&str]) -> String, folder: &Path) {
+    let path = folder.to_str().expect("a path of ours");
+    let copied = knotc(&["zone-backup", "+backupdir", path, "+nokaspdb", "--"]);
+    assert_eq!(copied.matches("serial 7 copied to ").count(), 2, "{copied}");
+    let words = ["-f", "zone-backup", "example.com.", "+backupdir", path];
+    let again = knotc(&words);
+    assert!(again.starts_with("example.com.: serial 7"), "{again}");
+    let words = ["zone-restore", "example.com", "+backupdir", path];
+    let restored = knotc(&words);
+    let expected = "example.com.: serial 7 restored from ";
+    assert!(restored.starts_with(expected), "{restored}");
 }
 
 fn munin(daemon: &Daemon) {

@@ -1,0 +1,262 @@
+use super::super::fixture::{apex, listed as records, zone};
+use super::super::settings::Peer;
+use super::*;
+use tempfile::TempDir;
+
+const HOUR: u64 = 3_600;
+
+/// A secondary in a folder of its own, and one that knows nothing yet.
+struct Ground {
+    folder: TempDir,
+    settings: ZoneSettings,
+    state: Arc<StateDirectory>,
+    live: Live,
+}
+
+impl Ground {
+    /// Serials 6 and 7 have come, the newer one an hour ago.
+    fn new() -> Ground {
+        let ground = Ground::empty();
+        for serial in [6, 7] {
+            ground.install(serial);
+        }
+        let timers = Timers::new(seconds_now() - HOUR);
+        ground
+            .live
+            .change_state(|state| state.timers = Some(timers));
+        ground
+    }
+
+    fn empty() -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        let state = Arc::new(StateDirectory::new(folder.path().join("state")));
+        let mut settings = ZoneSettings::new(apex());
+        settings.primaries.push(Peer {
+            address: "127.0.0.1:1".parse().unwrap(),
+            source: None,
+            key: None,
+        });
+        Ground {
+            folder,
+            settings,
+            state,
+            live: Live::new(&apex()),
+        }
+    }
+
+    fn install(&self, serial: u32) {
+        let lines = format!("www A 192.0.2.{serial}\n*.wild TXT \"a;\\\"b\"");
+        let new = zone(serial, &lines);
+        self.live.install(new, true, &self.settings, &self.state);
+    }
+
+    fn order(&self, parts: Parts) -> BackupOrder {
+        BackupOrder {
+            folder: self.folder.path().join("copies"),
+            parts,
+            is_forced: false,
+        }
+    }
+
+    fn backup(&self, order: &BackupOrder) -> Result<String, String> {
+        backup(&self.live, order, &self.settings, &self.state)
+    }
+
+    fn restore(&self, order: &BackupOrder) -> Result<String, String> {
+        restore(&self.live, order, &self.settings, &self.state)
+    }
+
+    fn served(&self) -> Option<Vec<String>> {
+        self.live.served().map(|zone| records(&zone))
+    }
+
+    fn serial(&self) -> Option<u32> {
+        self.live.served().map(|zone| zone.soa().serial)
+    }
+}
+
+const WHOLE: Parts = Parts {
+    zonefile: true,
+    journal: true,
+    timers: true,
+};
+
+#[test]
+fn another_server_goes_on_with_zone_journal_and_timers() {
+    let ground = Ground::new();
+    let order = ground.order(WHOLE);
+    let said = ground.backup(&order).unwrap();
+    let place = order.folder.join("example.com");
+    let expected = format!(
+        "serial 7 copied to {}: journal, timers, zone",
+        place.display()
+    );
+    assert_eq!(said, expected);
+    let names = |folder: &Path| fs::read_dir(folder).unwrap().count();
+    assert_eq!((names(&order.folder), names(&place)), (1, 4));
+    let other = Ground::empty();
+    let said = other.restore(&order).unwrap();
+    assert!(said.starts_with("serial 7 restored from "), "{said}");
+    assert!(said.ends_with(": zone, journal, timers"), "{said}");
+    assert_eq!(other.served(), ground.served());
+    let timers = |ground: &Ground| ground.live.state().timers.unwrap().refreshed;
+    assert_eq!(timers(&other), timers(&ground));
+    // It is what another life finds, too.
+    let mut kept = store::Store::new(&other.state, &apex(), other.settings.journal_octets);
+    assert_eq!(kept.load().unwrap().unwrap().soa().serial, 7);
+    assert_eq!(kept.changes(6, 7).unwrap().len(), 1);
+    assert_eq!(kept.timers().refreshed, timers(&ground));
+    // And the journal goes on from there.
+    other.install(8);
+    assert_eq!(kept.changes(6, 8).unwrap().len(), 2);
+}
+
+#[test]
+fn an_older_version_is_restored_over_a_newer_one() {
+    let ground = Ground::new();
+    let order = ground.order(Parts::default());
+    ground.backup(&order).unwrap();
+    let before = ground.served();
+    ground.install(8);
+    let said = ground.restore(&order).unwrap();
+    let warned = "; secondaries that have serial 8 do not see it";
+    assert!(said.ends_with(warned), "{said}");
+    assert_eq!(ground.served(), before);
+}
+
+#[test]
+fn a_backup_is_replaced_only_by_force_and_nothing_else_ever() {
+    let ground = Ground::new();
+    let mut order = ground.order(Parts::default());
+    ground.backup(&order).unwrap();
+    ground.install(8);
+    let reason = ground.backup(&order).unwrap_err();
+    assert!(reason.contains("+force, which replaces it"), "{reason}");
+    order.is_forced = true;
+    let said = ground.backup(&order).unwrap();
+    assert!(said.starts_with("serial 8 copied to "), "{said}");
+    assert_eq!(fs::read_dir(&order.folder).unwrap().count(), 1);
+    let place = order.folder.join("example.com");
+    fs::remove_file(place.join(LABEL)).unwrap();
+    let reason = ground.backup(&order).unwrap_err();
+    assert!(reason.contains("is there and is no backup"), "{reason}");
+    order.folder = ground.state.path().to_owned();
+    let reason = ground.backup(&order).unwrap_err();
+    assert!(reason.contains("zones are kept there"), "{reason}");
+    // A file where a folder should be: what nobody may write to, root neither.
+    order.folder = place.join(ZONE);
+    let reason = ground.backup(&order).unwrap_err();
+    let uid = geteuid();
+    let user = User::from_uid(uid).ok().flatten().map(|user| user.name);
+    let user = user.unwrap_or_else(|| uid.to_string());
+    let named = format!("{}: cannot be written: ", order.folder.display());
+    assert!(reason.starts_with(&named), "{reason}");
+    let right = format!("; the daemon is user {user}, who has to be allowed that");
+    assert!(reason.contains(&right), "{reason}");
+}
+
+#[test]
+fn a_broken_backup_leaves_the_zone_serving() {
+    let ground = Ground::new();
+    let order = ground.order(WHOLE);
+    ground.backup(&order).unwrap();
+    let place = order.folder.join("example.com");
+    ground.install(8);
+    let refused = |text: &str| {
+        let reason = ground.restore(&order).unwrap_err();
+        assert!(reason.contains(text), "{reason}");
+        assert!(reason.ends_with("; serial 8 serves on"), "{reason}");
+        assert_eq!(ground.serial(), Some(8));
+    };
+    for name in [ZONE, JOURNAL, TIMERS] {
+        let whole = fs::read(place.join(name)).unwrap();
+        fs::write(place.join(name), &whole[..whole.len() - 1]).unwrap();
+        refused("the backup is damaged");
+        fs::remove_file(place.join(name)).unwrap();
+        refused("cannot be read");
+        fs::write(place.join(name), whole).unwrap();
+    }
+    let label = fs::read_to_string(place.join(LABEL)).unwrap();
+    for (from, to, reason) in [
+        ("\"format\": 1", "\"format\": 2", "this one reads format 1"),
+        (MAGIC, "another", "no label of a backup"),
+        ("example.com.", "example.org.", "zone example.org."),
+        ("\"serial\": 7", "\"serial\": 9", "is not the label's"),
+        ("{", "", "no label of a backup"),
+    ] {
+        fs::write(place.join(LABEL), label.replacen(from, to, 1)).unwrap();
+        refused(reason);
+    }
+    fs::remove_file(place.join(LABEL)).unwrap();
+    refused("there is no backup of the zone");
+    fs::write(place.join(LABEL), label).unwrap();
+    ground.restore(&order).unwrap();
+    assert_eq!(ground.serial(), Some(7));
+}
+
+#[test]
+fn timers_are_restored_alone_or_not_at_all() {
+    let ground = Ground::new();
+    let mut order = ground.order(Parts::default());
+    // Longer ago than the 86,400 seconds of the SOA record.
+    let expired = Timers::new(seconds_now() - 100 * HOUR);
+    ground
+        .live
+        .change_state(|state| state.timers = Some(expired));
+    ground.backup(&order).unwrap();
+    let other = Ground::empty();
+    let reason = other.restore(&order).unwrap_err();
+    assert!(reason.contains("by its timers it has expired"), "{reason}");
+    assert_eq!(other.serial(), None);
+    order.parts.timers = false;
+    let now = seconds_now();
+    other.restore(&order).unwrap();
+    assert_eq!(other.serial(), Some(7));
+    assert!(other.live.state().timers.unwrap().refreshed >= now);
+    order.parts = Parts {
+        zonefile: false,
+        journal: true,
+        timers: false,
+    };
+    let reason = other.restore(&order).unwrap_err();
+    assert!(reason.contains("of which nothing is asked for"), "{reason}");
+    order.parts.journal = false;
+    order.parts.timers = true;
+    order.is_forced = true;
+    let timers = Timers::new(now - HOUR);
+    ground
+        .live
+        .change_state(|state| state.timers = Some(timers));
+    ground.backup(&order).unwrap();
+    other.restore(&order).unwrap();
+    assert_eq!(
+        other.live.state().timers.unwrap().refreshed,
+        timers.refreshed
+    );
+}
+
+#[test]
+fn of_a_primary_the_file_is_written_and_counts_as_read() {
+    let ground = Ground::new();
+    let order = ground.order(Parts::default());
+    ground.backup(&order).unwrap();
+    let mut primary = Ground::empty();
+    primary.settings.primaries.clear();
+    let reason = primary.restore(&order).unwrap_err();
+    assert!(reason.contains("it has no file="), "{reason}");
+    let file = primary.folder.path().join("file");
+    fs::write(&file, "what was there").unwrap();
+    primary.settings.file = Some(file.clone());
+    let said = primary.restore(&order).unwrap();
+    assert!(said.ends_with(": zone"), "{said}");
+    assert_eq!(primary.served(), ground.served());
+    assert!(!primary.live.needs_load(&primary.settings));
+    let again = read(apex().as_name(), &file, &primary.live.progress);
+    let again = again.unwrap_or_else(|errors| panic!("{errors:?}"));
+    assert_eq!(Some(records(&again.zone)), ground.served());
+    // The name of what would be written beside it is taken.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(primary.folder.path().join("file.new")).unwrap();
+    let reason = primary.restore(&order).unwrap_err();
+    assert!(reason.ends_with("; serial 7 serves on"), "{reason}");
+}
