@@ -9,6 +9,7 @@ use crate::backend::tcp as backend;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
+use crate::heap;
 use crate::local::answer::{self, Reply};
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
@@ -63,7 +64,7 @@ enum Handed {
 struct Parcel {
     destination: SocketAddr,
     client: SocketAddr,
-    message: Box<[u8]>,
+    message: Vec<u8>,
     /// How long it waits.
     delay: Duration,
 }
@@ -77,17 +78,22 @@ struct Roomless {
 }
 
 impl Roomless {
-    fn copy(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>) -> Roomless {
+    /// `None`: there is no memory.
+    fn copy(
+        hand_over: &HandOver<'_>,
+        arrival: &Arrival<'_>,
+        config: &Arc<Config>,
+    ) -> Option<Roomless> {
         let found = hand_over.found;
         let bytes = arrival.bytes(found.length);
         let ends = (arrival.client, arrival.destination);
         let door = (arrival.protocol, arrival.way);
-        Roomless {
+        Some(Roomless {
             config: Arc::clone(config),
-            query: OwnedQuery::copy(bytes, found.limit, ends, door),
+            query: OwnedQuery::copy(bytes, found.limit, ends, door)?,
             found,
             extras: hand_over.extras.clone(),
-        }
+        })
     }
 }
 
@@ -98,71 +104,86 @@ pub fn queue() -> (Sender, Receiver) {
 }
 
 impl Sender {
-    /// Copies the query out of its buffer, with the configuration that it was judged by. False when the queue is full:
-    /// the query is dropped ([`DropReason::HandOverFull`]).
+    /// Copies the query out of its buffer, with the configuration that it was judged by.
+    ///
+    /// # Errors
+    /// The queue is full, or there is no memory: the query is dropped.
     pub fn push(
         &self,
         hand_over: &HandOver<'_>,
         arrival: &Arrival<'_>,
         config: &Arc<Config>,
-    ) -> bool {
-        let Ok(place) = self.0.try_reserve() else {
-            return false;
-        };
-        if hand_over.reason == HandOverReason::Delayed {
-            place.send(Handed::Answer(Parcel {
-                destination: arrival.destination,
-                client: arrival.client,
-                message: arrival.bytes(hand_over.found.length).into(),
-                delay: hand_over.delay(),
-            }));
-            return true;
-        }
-        if hand_over.reason == HandOverReason::Zone {
-            let found = without_frame(hand_over.found, arrival.protocol);
-            let asked = answer::Asked::copy(hand_over, found, arrival, config);
-            place.send(Handed::Zone(Box::new(asked)));
-            return true;
-        }
-        let Some(server) = hand_over.server else {
-            let roomless = Roomless::copy(hand_over, arrival, config);
-            place.send(Handed::Roomless(Box::new(roomless)));
-            return true;
-        };
-        place.send(Handed::Query(Box::new(Asked {
-            config: Arc::clone(config),
-            server: Arc::clone(server),
-            query: arrival.bytes(hand_over.found.length).into(),
-            found: without_frame(hand_over.found, arrival.protocol),
-            extras: hand_over.extras.clone(),
-            client: arrival.client,
-            destination: arrival.destination,
-            way: arrival.way,
-            since: Now::read(),
-        })));
-        true
+    ) -> Result<(), DropReason> {
+        let place = self.place()?;
+        let handed = copied(hand_over, arrival, config).ok_or(DropReason::OutOfMemory)?;
+        place.send(handed);
+        Ok(())
     }
 
-    /// Copies an answer that waits before it is sent; counted. False when the queue is full.
+    /// A place in the queue, and memory for what takes no refusal: the boxes, and the queue itself.
+    fn place(&self) -> Result<mpsc::Permit<'_, Handed>, DropReason> {
+        let place = self.0.try_reserve();
+        let place = place.map_err(|_| DropReason::HandOverFull)?;
+        match heap::is_short() {
+            true => Err(DropReason::OutOfMemory),
+            false => Ok(place),
+        }
+    }
+
+    /// Copies an answer that waits before it is sent; counted.
+    ///
+    /// # Errors
+    /// The queue is full, or there is no memory: the answer is dropped.
     pub fn push_answer(
         &self,
         (destination, client): (SocketAddr, SocketAddr),
         message: &[u8],
         delay: Duration,
         shard: &Shard,
-    ) -> bool {
-        let Ok(place) = self.0.try_reserve() else {
-            return false;
-        };
+    ) -> Result<(), DropReason> {
+        let place = self.place()?;
+        let message = heap::copy(message).ok_or(DropReason::OutOfMemory)?;
         shard.count_hand_over(HandOverReason::Delayed);
         place.send(Handed::Answer(Parcel {
             destination,
             client,
-            message: message.into(),
+            message,
             delay,
         }));
-        true
+        Ok(())
     }
+}
+
+/// What goes into the queue. `None`: there is no memory.
+fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>) -> Option<Handed> {
+    if hand_over.reason == HandOverReason::Delayed {
+        return Some(Handed::Answer(Parcel {
+            destination: arrival.destination,
+            client: arrival.client,
+            message: heap::copy(arrival.bytes(hand_over.found.length))?,
+            delay: hand_over.delay(),
+        }));
+    }
+    if hand_over.reason == HandOverReason::Zone {
+        let found = without_frame(hand_over.found, arrival.protocol);
+        let asked = answer::Asked::copy(hand_over, found, arrival, config)?;
+        return Some(Handed::Zone(Box::new(asked)));
+    }
+    let Some(server) = hand_over.server else {
+        let roomless = Roomless::copy(hand_over, arrival, config)?;
+        return Some(Handed::Roomless(Box::new(roomless)));
+    };
+    Some(Handed::Query(Box::new(Asked {
+        config: Arc::clone(config),
+        server: Arc::clone(server),
+        query: heap::copy(arrival.bytes(hand_over.found.length))?.into_boxed_slice(),
+        found: without_frame(hand_over.found, arrival.protocol),
+        extras: hand_over.extras.clone(),
+        client: arrival.client,
+        destination: arrival.destination,
+        way: arrival.way,
+        since: Now::read(),
+    })))
 }
 
 /// The kernel socket that sends the answer fragments it: only what the client takes limits it now.
@@ -193,24 +214,14 @@ impl Receiver {
             match handed {
                 None => break,
                 Some(Handed::Answer(parcel)) => late.send(parcel, &mut asking),
-                Some(Handed::Roomless(mut roomless)) => {
-                    let Roomless {
-                        config,
-                        query,
-                        found,
-                        extras,
-                    } = &mut *roomless;
-                    if let Some((length, delay)) =
-                        shared.resume(config, query, found, extras.take())
-                    {
-                        let parcel = Parcel {
-                            destination: query.destination,
-                            client: query.client,
-                            message: query.bytes(length).into(),
-                            delay,
-                        };
+                Some(Handed::Roomless(roomless)) => {
+                    if let Some(parcel) = answer_from_cache(*roomless, &shared) {
                         late.send(parcel, &mut asking);
                     }
+                }
+                // A task takes no refusal.
+                Some(Handed::Zone(_) | Handed::Query(_)) if heap::is_short() => {
+                    shared.shard.count_drop(DropReason::OutOfMemory);
                 }
                 Some(Handed::Zone(asked)) => {
                     // The semaphore is never closed.
@@ -222,7 +233,7 @@ impl Receiver {
                             late.send_now(&Parcel {
                                 destination: asked.destination,
                                 client: asked.client,
-                                message: message.into(),
+                                message,
                                 delay: Duration::ZERO,
                             });
                         }
@@ -244,6 +255,27 @@ impl Receiver {
     }
 }
 
+/// The answer to a query whose frame had no room for it.
+fn answer_from_cache(roomless: Roomless, shared: &Shared) -> Option<Parcel> {
+    let Roomless {
+        config,
+        mut query,
+        found,
+        extras,
+    } = roomless;
+    let (length, delay) = shared.resume(&config, &mut query, &found, extras)?;
+    let message = heap::copy(query.bytes(length));
+    if message.is_none() {
+        shared.shard.count_drop(DropReason::OutOfMemory);
+    }
+    Some(Parcel {
+        destination: query.destination,
+        client: query.client,
+        message: message?,
+        delay,
+    })
+}
+
 /// Asks the backend and sends the answer; without one the client hears nothing, as over UDP.
 async fn answer(asked: &Asked, late: &Late) {
     let mut hold = late.shared.memory.hold();
@@ -251,7 +283,7 @@ async fn answer(asked: &Asked, late: &Late) {
         let parcel = Parcel {
             destination: asked.destination,
             client: asked.client,
-            message: answer.message.into(),
+            message: answer.message,
             delay: answer.delay,
         };
         if parcel.delay.is_zero() {
@@ -284,6 +316,9 @@ impl Late {
     fn send(&self, parcel: Parcel, tasks: &mut JoinSet<()>) {
         if parcel.delay.is_zero() {
             return self.send_now(&parcel);
+        }
+        if heap::is_short() {
+            return self.shared.shard.count_drop(DropReason::OutOfMemory);
         }
         if let Some(place) = self.place() {
             let late = self.clone();
@@ -362,7 +397,7 @@ mod tests {
     }
 
     /// Hands a UDP query over that is to be asked from a `tcpOnly` server.
-    fn push(sender: &Sender, shared: &Shared, payload_size: Option<u16>) -> bool {
+    fn push(sender: &Sender, shared: &Shared, payload_size: Option<u16>) -> Result<(), DropReason> {
         let mut message = query_with_edns("www.example.", qtype::A, payload_size);
         let length = message.len();
         let found = Scene::default().parse(&message, |query| query.found());
@@ -403,8 +438,8 @@ mod tests {
         let (sent, mut seen) = mpsc::unbounded_channel();
         let stopper = Stopper::default();
         let outlet = Arc::new(Outlet(sent));
-        assert!(push(&sender, &shared, Some(4_096)));
-        assert!(push(&sender, &shared, Some(1_232)));
+        assert_eq!(push(&sender, &shared, Some(4_096)), Ok(()));
+        assert_eq!(push(&sender, &shared, Some(1_232)), Ok(()));
         let serving = receiver.serve(Arc::clone(&shared), outlet, stopper.watch());
         let serving = tokio::spawn(serving);
         let mut lengths = Vec::new();
@@ -436,7 +471,8 @@ mod tests {
         for client in ["192.0.2.9:0", CLIENT] {
             let addresses = (destination, client.parse().unwrap());
             let delay = Duration::from_secs(3_600);
-            assert!(sender.push_answer(addresses, &[7; 3_000], delay, &shared.shard));
+            let pushed = sender.push_answer(addresses, &[7; 3_000], delay, &shared.shard);
+            assert_eq!(pushed, Ok(()));
         }
         stopper.stop();
         // What came before the stop is finished, however long it was to wait.
@@ -453,10 +489,12 @@ mod tests {
         let shared = tcp_only(0).await;
         let (sender, _receiver) = queue();
         for _ in 0..QUEUE {
-            assert!(push(&sender, &shared, None));
+            assert_eq!(push(&sender, &shared, None), Ok(()));
         }
-        assert!(!push(&sender, &shared, None));
+        let full = Err(DropReason::HandOverFull);
+        assert_eq!(push(&sender, &shared, None), full);
         let addresses = (DESTINATION.parse().unwrap(), CLIENT.parse().unwrap());
-        assert!(!sender.push_answer(addresses, &[], Duration::ZERO, &shared.shard));
+        let pushed = sender.push_answer(addresses, &[], Duration::ZERO, &shared.shard);
+        assert_eq!(pushed, full);
     }
 }

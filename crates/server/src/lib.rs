@@ -9,6 +9,7 @@ pub mod control;
 pub mod counters;
 pub mod frontend;
 pub mod handover;
+pub mod heap;
 pub mod instance;
 pub mod local;
 pub mod log;

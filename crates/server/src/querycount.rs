@@ -1,5 +1,6 @@
 //! What setQueryCount counts: how often names are asked for, behind a lock that only configurations take which ask for it.
 
+use crate::heap;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ pub struct QueryCounters(Mutex<Counts>);
 #[derive(Debug, Default)]
 struct Counts {
     by_name: HashMap<Box<str>, u64>,
-    /// Queries for names that found no room.
+    /// Queries for names that found no room, or no memory.
     uncounted: u64,
 }
 
@@ -35,7 +36,10 @@ impl QueryCounters {
         let mut counts = self.lock();
         if let Some(count) = counts.by_name.get_mut(name) {
             *count += 1;
-        } else if counts.by_name.len() < NAMES_MAX {
+        } else if counts.by_name.len() < NAMES_MAX
+            && counts.by_name.try_reserve(1).is_ok()
+            && !heap::is_short()
+        {
             counts.by_name.insert(name.into(), 1);
         } else {
             counts.uncounted += 1;

@@ -5,6 +5,8 @@
 mod ffi;
 #[path = "../examples/stages/ground.rs"]
 mod ground;
+#[path = "allocations/short.rs"]
+mod short;
 
 use ffi::{Counting, allocations, without_memory};
 use ground::{Ground, Scene};

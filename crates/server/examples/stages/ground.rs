@@ -355,10 +355,15 @@ impl Ground {
 }
 
 fn configuration(scene: Scene) -> Config {
+    loaded(&scene.configuration(), &zone(scene.is_signed()))
+}
+
+/// What a file with `text` makes, beside a file `zone`.
+pub(crate) fn loaded(text: &str, zone: &str) -> Config {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("stages.lua");
-    std::fs::write(&file, scene.configuration()).expect("a file");
-    std::fs::write(directory.path().join("zone"), zone(scene.is_signed())).expect("a file");
+    std::fs::write(&file, text).expect("a file");
+    std::fs::write(directory.path().join("zone"), zone).expect("a file");
     let state = load(Some(&file), &Overrides::default(), Purpose::Serve, None);
     let state = state.unwrap_or_else(|error| panic!("{error}"));
     let state = Arc::new(state);
@@ -462,7 +467,7 @@ fn many_prefixes() -> NetmaskGroupRule {
 }
 
 /// A query with EDNS and RD, as resolvers and `dig` send them.
-fn query(name: &[u8]) -> Vec<u8> {
+pub(crate) fn query(name: &[u8]) -> Vec<u8> {
     query_with(name, false)
 }
 

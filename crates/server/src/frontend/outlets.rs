@@ -89,17 +89,17 @@ impl Outlets {
         if waiting.delay().is_zero() {
             self.answer(waiting.way, waiting.destination, waiting.client, message);
         } else {
-            self.answer_late(waiting, message, env);
+            Self::answer_late(&self.instance, waiting, message, env);
         }
     }
 
     /// Gives an answer that is to wait to the asynchronous runtime.
     #[cold]
-    fn answer_late(&self, waiting: &Waiting, message: &[u8], env: &Env<'_>) {
+    fn answer_late(instance: &Instance, waiting: &Waiting, message: &[u8], env: &Env<'_>) {
         let ends = (waiting.destination, waiting.client);
-        let queue = &self.instance.hand_over;
-        if !queue.push_answer(ends, message, waiting.delay(), env.shard) {
-            env.shard.count_drop(DropReason::HandOverFull);
+        let queue = &instance.hand_over;
+        if let Err(reason) = queue.push_answer(ends, message, waiting.delay(), env.shard) {
+            env.shard.count_drop(reason);
         }
     }
 
@@ -112,9 +112,12 @@ impl Outlets {
         waiting: &Waiting,
         env: &Env<'_>,
     ) {
-        let message = self.devices.umem().chunk(&frame)[message].to_vec();
-        self.answer_late(waiting, &message, env);
-        self.devices.umem().give(frame);
+        let Outlets {
+            devices, instance, ..
+        } = self;
+        let message = &devices.umem().chunk(&frame)[message];
+        Self::answer_late(instance, waiting, message, env);
+        devices.umem().give(frame);
     }
 
     /// Gives a client the error that a server of its race has sent, and no other server had anything better.
@@ -231,8 +234,9 @@ impl Outlets {
 
     /// Gives the query to the asynchronous runtime.
     pub fn hand_over(&mut self, hand_over: &HandOver<'_>, arrival: &Arrival<'_>, env: &Env<'_>) {
-        if !self.instance.hand_over.push(hand_over, arrival, env.config) {
-            env.shard.count_drop(DropReason::HandOverFull);
+        let queue = &self.instance.hand_over;
+        if let Err(reason) = queue.push(hand_over, arrival, env.config) {
+            env.shard.count_drop(reason);
         }
     }
 

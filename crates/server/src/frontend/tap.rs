@@ -10,6 +10,7 @@ pub mod filter;
 
 use crate::clock::Now;
 use crate::counters::{Counter, Shard};
+use crate::heap;
 use crate::pipeline::HandOverReason;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
@@ -98,9 +99,9 @@ impl Tap {
         self.filter.matches(frame, received)
     }
 
-    /// Copies a frame, if it may.
+    /// Copies a frame, if it may and there is memory.
     pub fn copy(&self, frame: &[u8], queue: u32, mark: Mark, now: Now) {
-        if !self.allowance.take(self.rate, now) {
+        if !self.allowance.take(self.rate, now) || heap::is_short() {
             self.lost.fetch_add(1, Relaxed);
             return;
         }

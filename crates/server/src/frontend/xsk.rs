@@ -24,7 +24,7 @@ use std::ops::Range;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
 use wire::message::Header;
-use xsk::{Batch, Frame, Received};
+use xsk::{Batch, CHUNK, Frame, Received};
 
 /// Serves one batch of frames of `device`; how many there were.
 pub fn serve(
@@ -142,7 +142,10 @@ fn tapped(
         count += 1;
         let (start, length) = (received.start as usize, received.length as usize);
         let chunk = outlets.devices.umem().chunk(&received.frame);
-        let copy = chunk[start..start + length].to_vec();
+        // On the stack: serving it needs no memory, and showing it must not either.
+        let mut copy = [0; CHUNK];
+        let copy = &mut copy[..length];
+        copy.copy_from_slice(&chunk[start..start + length]);
         let before = Before::of(env.shard);
         let mut parked = ArrayVec::new();
         parked.extend(one(device, received, impossible, waiting, outlets, env));
@@ -150,7 +153,7 @@ fn tapped(
         let mark = before.mark(env.shard);
         outlets
             .devices
-            .show_received((device, queue), &copy, mark, env.now);
+            .show_received((device, queue), copy, mark, env.now);
     }
     count
 }
@@ -322,8 +325,8 @@ fn settle(
             } = &mut *outlets;
             let message = &mut devices.umem().chunk_mut(&frame)[start..];
             let arrival = place.arrival_in(message, &mut outgrown);
-            if !instance.hand_over.push(&hand_over, &arrival, env.config) {
-                env.shard.count_drop(DropReason::HandOverFull);
+            if let Err(reason) = instance.hand_over.push(&hand_over, &arrival, env.config) {
+                env.shard.count_drop(reason);
             }
             outlets.devices.umem().give(frame);
         }

@@ -1,8 +1,9 @@
 //! Answers with records that are made here: records are put behind the question in the query's own buffer.
 
-use super::query::Query;
+use super::query::{MESSAGE_MAX, Query};
 use super::{Env, respond};
 use wire::answer::{EdnsPolicy, OPT_LENGTH, OptFields, append_opt, truncate_response, with_rcode};
+use wire::codes::rcode;
 use wire::edit::{NewRecord, append_record};
 
 /// An answer that grows in the buffer of its query.
@@ -72,10 +73,19 @@ fn has_opt(query: &Query<'_>, env: &Env<'_>) -> bool {
     env.config.tuning.edns_in_self_generated && query.knows_edns()
 }
 
-/// Replaces the answer by `packet`, as far as a message can be long; the ID is the query's. The answer's length in bytes.
+/// Replaces the answer by `packet`, as far as a message can be long; the ID is the query's. The answer's length in bytes:
+/// SERVFAIL where there is no memory for a longer one.
 pub fn replace(query: &mut Query<'_>, packet: &[u8]) -> usize {
     let id = query.header().id();
-    query.grow(packet.len());
+    if !query.grow(packet.len().min(MESSAGE_MAX)) {
+        respond::restore_flags(query);
+        return with_rcode(
+            query.message,
+            &query.parts,
+            rcode::SERVFAIL,
+            EdnsPolicy::Omit,
+        );
+    }
     let length = packet.len().min(query.message.len());
     query.message[..length].copy_from_slice(&packet[..length]);
     respond::edit_header(query.message, |header| header.set_id(id));

@@ -36,6 +36,8 @@ pub enum DropReason {
     HandOverFull,
     /// TCP clients and backends asked over TCP hold as many bytes as they may.
     TcpMemoryFull,
+    /// The allocator has nothing for what this takes.
+    OutOfMemory,
     /// The backend has as many TCP connections as maxConcurrentTCPConnections allows, and no place on them.
     BackendConnections,
     /// A response matched no query that waits.
@@ -60,7 +62,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 26] = [
+    pub const ALL: [DropReason; 27] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -77,6 +79,7 @@ impl DropReason {
         DropReason::RingFull,
         DropReason::HandOverFull,
         DropReason::TcpMemoryFull,
+        DropReason::OutOfMemory,
         DropReason::BackendConnections,
         DropReason::ResponseUnexpected,
         DropReason::ResponseMismatch,
@@ -108,6 +111,7 @@ impl DropReason {
             DropReason::RingFull => "ring-full",
             DropReason::HandOverFull => "hand-over-full",
             DropReason::TcpMemoryFull => "tcp-memory-full",
+            DropReason::OutOfMemory => "out-of-memory",
             DropReason::BackendConnections => "backend-connections",
             DropReason::ResponseUnexpected => "response-unexpected",
             DropReason::ResponseMismatch => "response-mismatch",

@@ -8,6 +8,7 @@ use super::proxy::InFront;
 use super::{Env, Verdict, authority};
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
+use crate::heap;
 use std::net::SocketAddr;
 use wire::frame::Mac;
 use wire::message::{Header, QueryError, QueryParts, parse_response};
@@ -105,16 +106,16 @@ pub struct OwnedQuery {
 }
 
 impl OwnedQuery {
-    /// A copy of `query` in a buffer with room for an answer of `room` bytes.
+    /// A copy of `query` in a buffer with room for an answer of `room` bytes. `None`: there is no memory.
     pub fn copy(
         query: &[u8],
         room: usize,
         (client, destination): (SocketAddr, SocketAddr),
         (protocol, way): (Protocol, Way),
-    ) -> OwnedQuery {
-        let mut message = vec![0; room.max(query.len())].into_boxed_slice();
+    ) -> Option<OwnedQuery> {
+        let mut message = heap::zeroed(room.max(query.len()))?.into_boxed_slice();
         message[..query.len()].copy_from_slice(query);
-        OwnedQuery {
+        Some(OwnedQuery {
             message,
             outgrown: Vec::new(),
             length: query.len(),
@@ -123,7 +124,7 @@ impl OwnedQuery {
             protocol,
             way,
             in_front: InFront::Nothing,
-        }
+        })
     }
 
     /// The same where the header of a proxy stands in front of the query.
@@ -304,7 +305,8 @@ impl<'m> Query<'m> {
 
     /// Makes room for `needed` bytes. A frame has less than what its client may be told, so a message that outgrows its buffer
     /// goes on in memory of its own, which the door sends by its kernel socket: both doors give the same answers
-    /// (invariant I10). False: no DNS message is so long, and nothing has changed.
+    /// (invariant I10). False: no DNS message is so long, or there is no memory, and
+    /// nothing has changed.
     #[inline]
     pub fn grow(&mut self, needed: usize) -> bool {
         needed <= self.message.len() || self.outgrow(needed)
@@ -315,10 +317,12 @@ impl<'m> Query<'m> {
         if needed > MESSAGE_MAX {
             return false;
         }
-        let Some(spare) = self.spare.take() else {
+        // Once for all: it does not grow again.
+        let spare = &mut self.spare;
+        let Some(spare) = spare.take_if(|spare| spare.try_reserve_exact(MESSAGE_MAX).is_ok())
+        else {
             return false;
         };
-        // Once for all: it does not grow again.
         spare.resize(MESSAGE_MAX, 0);
         spare[..self.message.len()].copy_from_slice(self.message);
         self.message = spare;

@@ -33,7 +33,7 @@ pub struct Again {
     extras: Carried,
 }
 
-/// The query to ask again, when a rule wanted that.
+/// The query to ask again, when a rule wanted that and there is memory for it.
 pub fn again(waiting: &mut Waiting) -> Option<Again> {
     let mut extras = waiting.extras.take();
     let restart = extras.as_mut()?.restart.as_mut();
@@ -54,7 +54,7 @@ pub fn again(waiting: &mut Waiting) -> Option<Again> {
     };
     let ends = (waiting.client, waiting.destination);
     Some(Again {
-        query: OwnedQuery::copy(&restart.query, room, ends, (protocol, waiting.way)),
+        query: OwnedQuery::copy(&restart.query, room, ends, (protocol, waiting.way))?,
         found,
         extras,
     })

@@ -5,6 +5,7 @@ use super::drop::DropReason;
 use super::respond::{as_query, edit_header};
 use super::rules::response::{self, Response};
 use crate::backend::exchange::Waiting;
+use crate::heap;
 use wire::message::{EdnsParts, HEADER_LENGTH, QueryParts, parse_response};
 
 /// Takes one message of a transfer through the rules; its length in bytes then, see [`Waiting::answer`].
@@ -13,7 +14,7 @@ use wire::message::{EdnsParts, HEADER_LENGTH, QueryParts, parse_response};
 /// they make of that is lost.
 ///
 /// # Errors
-/// A rule dropped it.
+/// A rule dropped it, or there is no memory to look at it.
 pub fn judge(
     waiting: &mut Waiting,
     message: &mut [u8],
@@ -23,19 +24,19 @@ pub fn judge(
     if parts.question.is_some() {
         return apply(waiting, message, (parts.end, parts.edns), env);
     }
-    let mut copy = with_question(waiting, message);
+    let mut copy = with_question(waiting, message).ok_or(DropReason::OutOfMemory)?;
     let end = copy.len().try_into().unwrap_or(u16::MAX);
     apply(waiting, &mut copy, (end, None), env)?;
     waiting.outgrown.clear();
     Ok(message.len())
 }
 
-fn with_question(waiting: &Waiting, message: &[u8]) -> Vec<u8> {
+fn with_question(waiting: &Waiting, message: &[u8]) -> Option<Vec<u8>> {
     let question = waiting.parts.question(&waiting.query);
     let (header, records) = message.split_at(HEADER_LENGTH);
-    let mut copy = [header, question, records].concat();
+    let mut copy = heap::joined(&[header, question, records])?;
     edit_header(&mut copy, |header| header.set_question_count(1));
-    copy
+    Some(copy)
 }
 
 fn apply(

@@ -1,8 +1,10 @@
 //! What concerns zones of our own and cannot be answered in a frame: transfers (RFC 5936, RFC 1995), NOTIFY (RFC 1996),
 //! and whatever is signed (RFC 8945). It goes to the asynchronous runtime: [`crate::local::answer`].
 
+use super::drop::DropReason;
 use super::query::Query;
 use super::{Env, HandOver, HandOverReason, Verdict, rules};
+use crate::heap;
 use wire::codes::{opcode, qtype};
 use wire::message::Records;
 
@@ -22,7 +24,9 @@ pub fn apply_rules<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdi
     if !env.config.local.has_keys() {
         return rules::apply(query, env);
     }
-    let asked: Box<[u8]> = query.bytes().into();
+    let Some(asked) = heap::copy(query.bytes()) else {
+        return Some(Verdict::Drop(DropReason::OutOfMemory));
+    };
     let found = query.found();
     let verdict = rules::apply(query, env)?;
     let length = match &verdict {
@@ -40,7 +44,10 @@ pub fn apply_rules<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdi
         Verdict::HandOver(delayed) => delayed.extras,
         _ => query.extras.take(),
     };
-    extras.get_or_insert_default().answer = Some(query.message[..length].into());
+    let Some(answer) = heap::copy(&query.message[..length]) else {
+        return Some(Verdict::Drop(DropReason::OutOfMemory));
+    };
+    extras.get_or_insert_default().answer = Some(answer.into_boxed_slice());
     query.message[..asked.len()].copy_from_slice(&asked);
     Some(Verdict::HandOver(HandOver {
         reason: HandOverReason::Zone,

@@ -10,6 +10,7 @@ use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Shard};
+use crate::heap;
 use crate::local::answer;
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
@@ -117,24 +118,6 @@ fn decided(verdict: Verdict<'_>) -> Decided {
     }
 }
 
-fn asking(decided: Decided, query: &OwnedQuery, config: &Arc<Config>) -> Decision {
-    let (server, found, extras) = match decided {
-        Ok(decided) => decided,
-        Err(decision) => return decision,
-    };
-    Decision::Ask(Box::new(Asked {
-        server,
-        query: query.bytes(found.length).into(),
-        found,
-        extras,
-        client: query.client,
-        destination: query.destination,
-        way: query.way,
-        since: Now::read(),
-        config: Arc::clone(config),
-    }))
-}
-
 thread_local! {
     static RANDOM: RefCell<Random> =
         RefCell::new(Random::from_kernel().expect("getrandom(2) cannot fail once the system has started"));
@@ -175,11 +158,41 @@ impl Shared {
             }
             Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Zone => {
                 let asked = answer::Asked::copy(&hand_over, hand_over.found, &arrival, &config);
-                Err(Decision::Zone(Box::new(asked)))
+                Err(asked.map_or_else(
+                    || self.out_of_memory(),
+                    |asked| Decision::Zone(Box::new(asked)),
+                ))
             }
             verdict => decided(verdict),
         });
-        asking(decided, query, &config)
+        self.asking(decided, query, &config)
+    }
+
+    fn asking(&self, decided: Decided, query: &OwnedQuery, config: &Arc<Config>) -> Decision {
+        let (server, found, extras) = match decided {
+            Ok(decided) => decided,
+            Err(decision) => return decision,
+        };
+        let Some(message) = heap::copy(query.bytes(found.length)) else {
+            return self.out_of_memory();
+        };
+        Decision::Ask(Box::new(Asked {
+            server,
+            query: message.into_boxed_slice(),
+            found,
+            extras,
+            client: query.client,
+            destination: query.destination,
+            way: query.way,
+            since: Now::read(),
+            config: Arc::clone(config),
+        }))
+    }
+
+    #[cold]
+    fn out_of_memory(&self) -> Decision {
+        self.shard.count_drop(DropReason::OutOfMemory);
+        Decision::Drop(DropReason::OutOfMemory)
     }
 
     /// Takes a query on whose answer in the cache had no room in its frame; the answer's length in bytes, and how long it
@@ -219,6 +232,10 @@ impl Shared {
         message: &mut Vec<u8>,
         length: usize,
     ) -> Result<(usize, Duration), NoAnswer> {
+        if heap::is_short() {
+            self.shard.count_drop(DropReason::OutOfMemory);
+            return Err(NoAnswer::Dropped(DropReason::OutOfMemory));
+        }
         let mut waiting = asked.waiting(server);
         let answer = self.with_env(&asked.config, |env| {
             let length = respond::response(&mut waiting, message, length, env)?;
@@ -245,6 +262,9 @@ impl Shared {
 
     /// Rules on a query that `server` did not answer.
     pub fn timed_out(&self, asked: &Asked, server: &Server) -> Option<Box<Again>> {
+        if heap::is_short() {
+            return None;
+        }
         let mut waiting = asked.waiting(server);
         let again = self.with_env(&asked.config, |env| restart::timed_out(&mut waiting, env));
         again.map(Box::new)
@@ -253,19 +273,22 @@ impl Shared {
     /// Takes a query through the pipeline that is to be asked again.
     pub fn decide_again(&self, again: &mut Again, config: &Arc<Config>) -> Decision {
         let decided = self.with_env(config, |env| decided(restart::run(again, env)));
-        asking(decided, &again.query, config)
+        self.asking(decided, &again.query, config)
     }
 
     /// Rules on a message of a transfer.
     ///
     /// # Errors
-    /// A rule dropped it: the transfer ends. Who passes it counts that.
+    /// A rule dropped it, or there is no memory: the transfer ends. Who passes it counts that.
     pub fn transferred(
         &self,
         asked: &Asked,
         server: &Server,
         message: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
+        if heap::is_short() {
+            return Err(DropReason::OutOfMemory);
+        }
         let mut waiting = asked.waiting(server);
         let judged = self.with_env(&asked.config, |env| xfr::judge(&mut waiting, message, env));
         let length = judged?;
@@ -276,8 +299,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Nobody has answered what was asked over TCP: topTimeouts tells of it.
+    /// Nobody has answered what was asked over TCP: topTimeouts tells of it, if there is memory.
     pub fn remember_timeout(&self, asked: &Asked) {
+        if heap::is_short() {
+            return;
+        }
         let waiting = asked.waiting(&asked.server);
         respond::timed_out(&waiting, Now::read(), &self.shard);
     }

@@ -10,7 +10,7 @@ pub(crate) struct Counting;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
-    static IS_FAILING: Cell<bool> = const { Cell::new(false) };
+    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 /// How often this thread has asked for memory.
@@ -20,23 +20,28 @@ pub(crate) fn allocations() -> u64 {
 
 /// Does `work` while this thread gets no memory: what cannot do without ends the process ("memory allocation of … bytes failed").
 pub(crate) fn without_memory<T>(work: impl FnOnce() -> T) -> T {
-    IS_FAILING.set(true);
+    with_at_most(0, work)
+}
+
+/// The same where it gets no more than `most` bytes at once.
+pub(crate) fn with_at_most<T>(most: usize, work: impl FnOnce() -> T) -> T {
+    MOST.set(most);
     let done = work();
-    IS_FAILING.set(false);
+    MOST.set(usize::MAX);
     done
 }
 
 /// Counts; whether there is memory.
-fn count() -> bool {
+fn count(bytes: usize) -> bool {
     COUNT.set(COUNT.get() + 1);
-    !IS_FAILING.get()
+    bytes <= MOST.get()
 }
 
 // SAFETY: every call goes to the system's allocator as it came, or gets null, by which an allocator says that it has nothing;
 // counting touches thread-local values without destructors, which neither allocates nor fails.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !count() {
+        if !count(layout.size()) {
             return null_mut();
         }
         // SAFETY: the caller's promise is System's.
@@ -44,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if !count() {
+        if !count(layout.size()) {
             return null_mut();
         }
         // SAFETY: the caller's promise is System's.
@@ -52,7 +57,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, old: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !count() {
+        if !count(size) {
             return null_mut();
         }
         // SAFETY: the caller's promise is System's.

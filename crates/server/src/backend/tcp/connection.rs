@@ -12,6 +12,7 @@
 use super::{check, count};
 use crate::backend::server::{Server, ServerOptions};
 use crate::clock::Now;
+use crate::heap;
 use crate::pipeline::drop::DropReason;
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Shared};
@@ -80,8 +81,8 @@ pub(super) enum Broken {
     SendTimeout,
     /// The backend closed it, or sent half a message.
     Receiving,
-    /// No room for its answer.
-    MemoryFull,
+    /// No room for its answer: TCP holds as much as it may, or there is no memory.
+    NoRoom(DropReason),
 }
 
 impl Broken {
@@ -305,7 +306,8 @@ impl Task {
         !waiting.is_empty()
     }
 
-    /// Gives a query an ID and appends it, behind its length, to `bytes`. `None`: who asked has gone.
+    /// Gives a query an ID and appends it, behind its length, to `bytes`. `None`: who asked has gone, or there is no memory,
+    /// which who asked finds out when trying again.
     fn enter(&self, request: Request, bytes: &mut Vec<u8>) -> Option<oneshot::Sender<()>> {
         let Request {
             question,
@@ -316,6 +318,8 @@ impl Task {
             return None;
         }
         let mut waiting = self.waiting();
+        waiting.try_reserve(1).ok()?;
+        bytes.try_reserve(2 + question.message.len()).ok()?;
         // RFC 5452 section 9.2 wants unpredictable IDs for datagrams; here they keep backends from seeing those of clients.
         let id = std::iter::repeat_with(|| self.shared.random_u16())
             .find(|id| !waiting.contains_key(id))?;
@@ -341,9 +345,11 @@ impl Task {
             };
             let mut hold = self.shared.memory.hold();
             if hold.set(length.into()).is_err() {
-                return Broken::MemoryFull;
+                return Broken::NoRoom(DropReason::TcpMemoryFull);
             }
-            let mut message = vec![0; length.into()];
+            let Some(mut message) = heap::zeroed(length.into()) else {
+                return Broken::NoRoom(DropReason::OutOfMemory);
+            };
             if reader.read_exact(&mut message).await.is_err() {
                 return Broken::Receiving;
             }

@@ -16,6 +16,7 @@ pub use pool::Pool;
 use super::exchange::{is_bare, is_empty};
 use super::server::Server;
 use crate::clock::Now;
+use crate::heap;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::restart::Again;
 use crate::runtime::memory::Hold;
@@ -119,7 +120,9 @@ pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result
         match shared.decide_again(&mut again, &asked.config) {
             Decision::Ask(next) => asked_again = Some(next),
             Decision::Answer(length) => {
-                let message = again.query.bytes(length).to_vec();
+                let Some(message) = heap::copy(again.query.bytes(length)) else {
+                    return Err(out_of_memory(shared));
+                };
                 // It was made here: there is room for the client's query already.
                 let _ = hold.set(message.len());
                 return Ok(Answer {
@@ -146,7 +149,17 @@ impl From<Failure> for Ended {
     }
 }
 
+#[cold]
+fn out_of_memory(shared: &Shared) -> Failure {
+    shared.shard.count_drop(DropReason::OutOfMemory);
+    Failure::Dropped(DropReason::OutOfMemory)
+}
+
 async fn ask_once(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result<Answer, Ended> {
+    // The question is shared by tasks, which take no refusal.
+    if heap::is_short() {
+        return Err(out_of_memory(shared).into());
+    }
     let pool = asked.config.pool(asked.found.pool);
     let several = pool.filter(|pool| pool.policy.asks_several());
     let told = several.is_some() || asked.server.options.proxy_protocol;
@@ -169,6 +182,9 @@ async fn ask_once(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Resul
     *hold = held;
     let length = message.len();
     // An error without question gets the client's.
+    if message.try_reserve(asked.question().len()).is_err() {
+        return Err(out_of_memory(shared).into());
+    }
     message.resize(length + asked.question().len(), 0);
     let answer = shared.answer(asked, &server, &mut message, length);
     let (length, delay) = answer.map_err(|none| match none {
@@ -242,6 +258,9 @@ async fn on_new(
 ) -> Result<connection::Answered, Failure> {
     let mut left = server.options.tcp_attempts.unwrap_or(1).max(1);
     loop {
+        if heap::is_short() {
+            return Err(Failure::Dropped(DropReason::OutOfMemory));
+        }
         if is_full(server) {
             server.tcp_pool.clear_idle();
         }
@@ -280,9 +299,7 @@ impl Attempt {
                 count(&tcp.read_timeouts);
                 return Failure::Timeout;
             }
-            Attempt::Broken(Broken::MemoryFull) => {
-                return Failure::Dropped(DropReason::TcpMemoryFull);
-            }
+            Attempt::Broken(Broken::NoRoom(reason)) => return Failure::Dropped(reason),
             Attempt::Broken(Broken::Refused) => {}
             Attempt::Broken(Broken::ConnectTimeout) => count(&tcp.connect_timeouts),
             Attempt::Broken(Broken::Sending) => count(&tcp.died_sending_query),

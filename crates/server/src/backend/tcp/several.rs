@@ -9,6 +9,7 @@ use crate::backend::policy::Policy;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::backend::several::{Contenders, late_after, second};
+use crate::heap;
 use crate::pipeline::drop::DropReason;
 use crate::runtime::{Asked, Shared};
 use std::sync::Arc;
@@ -121,7 +122,8 @@ pub(super) async fn ask(
 }
 
 fn hedge(asked: &Asked, pool: &Pool, legs: &mut Legs<'_>) {
-    if pool.hedging.spend()
+    if !heap::is_short()
+        && pool.hedging.spend()
         && let Some(server) = second(pool, asked.server.number, &asked.config.tuning, true)
     {
         legs.start(server);

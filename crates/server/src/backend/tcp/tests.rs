@@ -55,7 +55,8 @@ fn ask_for(config: Config, name: &str, qtype: u16) -> (Arc<Shared>, Box<Asked>) 
         65_535,
         (client, destination),
         (Protocol::Tcp, Way::Stream),
-    );
+    )
+    .unwrap();
     let Decision::Ask(asked) = shared.decide(&mut query) else {
         panic!("the backend is to be asked");
     };

@@ -6,6 +6,7 @@
 use super::connection::{Counted, open};
 use super::{Failure, InFlight, count, count_failure};
 use crate::backend::server::Server;
+use crate::heap;
 use crate::pipeline::drop::DropReason;
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Shared};
@@ -50,6 +51,10 @@ async fn pass_all(
     asked: &Asked,
     sink: &mut impl Sink,
 ) -> Result<(), Failure> {
+    // What leads there takes no refusal.
+    if heap::is_short() {
+        return Err(Failure::Dropped(DropReason::OutOfMemory));
+    }
     let server = &asked.server;
     let places = Arc::clone(&shared.backend_connections);
     let _place = places.acquire_owned().await;
@@ -133,7 +138,8 @@ async fn receive(stream: &mut TcpStream, shared: &Shared) -> Result<(Vec<u8>, Ho
     let mut hold = shared.memory.hold();
     hold.set(length.into())
         .map_err(|_| Failure::Dropped(DropReason::TcpMemoryFull))?;
-    let mut message = vec![0; length.into()];
+    let message = heap::zeroed(length.into());
+    let mut message = message.ok_or(Failure::Dropped(DropReason::OutOfMemory))?;
     let read = stream.read_exact(&mut message).await;
     read.map_err(|_| Failure::Connection)?;
     Ok((message, hold))

@@ -4,6 +4,7 @@ use super::objects::cache::CacheObject;
 use super::options::{Options, shown};
 use super::{define, spec, wrong};
 use crate::config::cache::CacheOptions;
+use crate::heap;
 use mlua::{FromLua, Lua, MultiValue, Value};
 use wire::codes::edns_option;
 
@@ -43,7 +44,7 @@ fn options(
 /// for the list of the log's parts. Asked for here, and given back, because the cache itself could only abort.
 fn check_room(entries: usize) -> mlua::Result<()> {
     let bytes = entries.saturating_mul(17);
-    if Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
+    if heap::gives(bytes) {
         return Ok(());
     }
     Err(wrong(format!(

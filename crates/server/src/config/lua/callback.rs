@@ -5,6 +5,7 @@ use super::place;
 use super::state::LuaState;
 use crate::clock::Now;
 use crate::config::place::Place;
+use crate::heap;
 use crate::log;
 use mlua::{Function, Lua};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -65,7 +66,7 @@ impl Callback {
     }
 
     /// Has `act` call the function behind the lock of `state`, which is the one that it came from. `None`: it failed,
-    /// which is counted and told, or rests.
+    /// which is counted and told, or rests, or there is no memory to run it.
     pub(super) fn call<R>(
         &self,
         state: &LuaState,
@@ -74,7 +75,8 @@ impl Callback {
         act: impl FnOnce(&Lua, &Function) -> mlua::Result<R>,
     ) -> Option<R> {
         let counts = &state.counts;
-        if self.rests_until.load(Relaxed) > now.0 {
+        // A state whose allocator fails ends the process: `handle_alloc_error` in mlua's.
+        if self.rests_until.load(Relaxed) > now.0 || heap::is_short() {
             counts.skipped.fetch_add(1, Relaxed);
             return None;
         }

@@ -40,7 +40,7 @@ pub struct Counts {
     pub errors: AtomicU64,
     /// Of these, those that ran too long.
     pub stopped: AtomicU64,
-    /// Calls that were left out because the function had run too long just before.
+    /// Calls that were left out because the function had run too long just before, or there was no memory for it.
     pub skipped: AtomicU64,
 }
 

@@ -28,7 +28,7 @@ pub(super) fn rows(text: &mut Text, config: &Config) {
         (
             "skipped",
             &counts.skipped,
-            "Calls left out because the function had run too long just before.",
+            "Calls left out because the function had run too long just before, or for want of memory.",
         ),
     ];
     for (name, count, help) in rows {

@@ -44,8 +44,8 @@ pub struct Place {
 }
 
 impl Admission {
-    /// A place for one more connection of the client at `address`; `None` when there are as many as may be, or it comes too
-    /// often (limits of 0 are none).
+    /// A place for one more connection of the client at `address`; `None` when there are as many as may be, it comes too
+    /// often (limits of 0 are none), or there is no memory to know it.
     pub fn admit(
         admission: &Arc<Admission>,
         address: IpAddr,
@@ -59,6 +59,7 @@ impl Admission {
         if is_remembered {
             present.forget(tuning, now);
         }
+        present.clients.try_reserve(1).ok()?;
         let known = present.clients.entry(client).or_default();
         let is_within = |limit: usize, now: usize| limit == 0 || now < limit;
         let admitted = is_within(tuning.maximum_connections, connections)

@@ -4,12 +4,14 @@ use super::counters::Counters;
 use crate::backend::tcp::transfer::{self, Sink};
 use crate::backend::tcp::{self as backend, Failure};
 use crate::config::TcpTuning;
+use crate::heap;
 use crate::local::answer::{self, Reply};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Decision, Shared};
 use crate::stop::Stop;
+use std::collections::TryReserveError;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -116,8 +118,10 @@ impl Connection {
             && writer.shutdown().await.is_ok()
         {
             let (duration, octets) = LINGER;
+            // From the reader's own buffer: `copy` would take another one.
             let mut rest = reader.take(octets);
-            let _ = timeout(duration, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
+            let mut nowhere = tokio::io::sink();
+            let _ = timeout(duration, tokio::io::copy_buf(&mut rest, &mut nowhere)).await;
         }
         queries
     }
@@ -160,7 +164,9 @@ impl Connection {
             };
             *queries += 1;
             Counters::count(&self.counters.queries);
-            let query = self.query(&header, &message);
+            let Some(query) = self.query(&header, &message) else {
+                return self.out_of_memory();
+            };
             drop(message);
             if let Err(end) = self.decide(query, hold, place, &ready, asking).await {
                 return end;
@@ -210,6 +216,8 @@ impl Connection {
             let begin = message.len();
             let end = length.min(begin + begin.max(READ_AHEAD));
             hold.set(end).map_err(|_| self.memory_full())?;
+            let room = message.try_reserve_exact(end - begin);
+            room.map_err(|_| self.out_of_memory())?;
             message.resize(end, 0);
             let read = reader.read_exact(&mut message[begin..]).await;
             read.map_err(|error| self.died(&error))?;
@@ -220,6 +228,12 @@ impl Connection {
     fn died(&self, _: &io::Error) -> End {
         Counters::count(&self.counters.died_reading_query);
         End::Broken
+    }
+
+    /// The queries under way still get their answers.
+    fn out_of_memory(&self) -> End {
+        self.shared.shard.count_drop(DropReason::OutOfMemory);
+        End::Enough
     }
 
     fn memory_full(&self) -> End {
@@ -247,7 +261,9 @@ impl Connection {
         }
         if proxy::parse(&header, maximum).is_err() {
             // The pipeline says so too, and counts it.
-            self.shared.decide(&mut self.query(&header, &[]));
+            if let Some(mut query) = self.query(&header, &[]) {
+                self.shared.decide(&mut query);
+            }
             return Err(End::Enough);
         }
         Ok(header)
@@ -255,15 +271,20 @@ impl Connection {
 
     // ------------------------------------------------------------------------------------------ deciding
 
-    /// A query as the pipeline takes it: each as if the connection's header stood in front of it.
-    fn query(&self, header: &[u8], message: &[u8]) -> OwnedQuery {
+    /// A query as the pipeline takes it: each as if the connection's header stood in front of it. `None`: there is no memory
+    /// for it, or for the tasks that it may take.
+    fn query(&self, header: &[u8], message: &[u8]) -> Option<OwnedQuery> {
+        if heap::is_short() {
+            return None;
+        }
         let addresses = (self.client, self.destination);
         let door = (Protocol::Tcp, Way::Stream);
         if self.proxy_header_maximum.is_none() {
             return OwnedQuery::copy(message, MESSAGE_LENGTH_MAX, addresses, door);
         }
-        let both = [header, message].concat();
-        OwnedQuery::copy(&both, MESSAGE_LENGTH_MAX, addresses, door).behind_header()
+        let both = heap::joined(&[header, message])?;
+        let query = OwnedQuery::copy(&both, MESSAGE_LENGTH_MAX, addresses, door)?;
+        Some(query.behind_header())
     }
 
     async fn decide(
@@ -277,8 +298,9 @@ impl Connection {
         match self.shared.decide(&mut query) {
             Decision::Answer(length) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
+                let message = heap::copy(query.bytes(length));
                 let answer = Answer {
-                    message: query.bytes(length).to_vec(),
+                    message: message.ok_or_else(|| self.out_of_memory())?,
                     _hold: hold,
                     _place: place,
                 };
@@ -358,6 +380,10 @@ impl Connection {
         async move {
             // A transfer waits for its turn with all others. The semaphore is never closed.
             let _turn = shared.transfers.acquire().await;
+            if heap::is_short() {
+                shared.shard.count_drop(DropReason::OutOfMemory);
+                return ready.failed.notify_one();
+            }
             let replying = Arc::clone(&shared);
             let mut outgoing = match spawn_blocking(move || asked.reply(&replying)).await {
                 Ok(Some(Reply::Message(message))) => answer::alone(message),
@@ -389,18 +415,10 @@ impl Connection {
         let mut bytes = Vec::new();
         let mut gathered = Vec::new();
         while let Some(answer) = answers.recv().await {
-            gathered.push(answer);
-            while bytes_of(&gathered) < GATHERED
-                && let Ok(answer) = answers.try_recv()
-            {
-                gathered.push(answer);
-            }
             bytes.clear();
-            for answer in &gathered {
-                // RFC 7766 section 8: "SHOULD pass the two-octet length field, and the message described by that length
-                // field, to the TCP layer at the same time".
-                bytes.extend_from_slice(&(answer.message.len() as u16).to_be_bytes());
-                bytes.extend_from_slice(&answer.message);
+            if gather(answer, &mut answers, &mut gathered, &mut bytes).is_err() {
+                self.shared.shard.count_drop(DropReason::OutOfMemory);
+                return None;
             }
             let writing = timeout(self.tuning.send_timeout, writer.write_all(&bytes));
             if !matches!(writing.await, Ok(Ok(()))) {
@@ -414,6 +432,33 @@ impl Connection {
         }
         Some(writer)
     }
+}
+
+/// Gathers `first`, and what else is ready up to [`GATHERED`] bytes, and makes `bytes` of them.
+///
+/// # Errors
+/// There is no memory.
+fn gather(
+    first: Answer,
+    answers: &mut mpsc::Receiver<Answer>,
+    gathered: &mut Vec<Answer>,
+    bytes: &mut Vec<u8>,
+) -> Result<(), TryReserveError> {
+    let mut next = Some(first);
+    while let Some(answer) = next {
+        gathered.try_reserve(1)?;
+        bytes.try_reserve(2 + answer.message.len())?;
+        // RFC 7766 section 8: "SHOULD pass the two-octet length field, and the message described by that length field, to the
+        // TCP layer at the same time".
+        bytes.extend_from_slice(&(answer.message.len() as u16).to_be_bytes());
+        bytes.extend_from_slice(&answer.message);
+        gathered.push(answer);
+        next = match bytes.len() < GATHERED {
+            true => answers.try_recv().ok(),
+            false => None,
+        };
+    }
+    Ok(())
 }
 
 /// Reads a header of the PROXY protocol, as far as it comes: no more of it than `maximum` bytes, and no more than the fixed
@@ -470,10 +515,6 @@ async fn moment(moment: Option<Instant>) {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
-}
-
-fn bytes_of(answers: &[Answer]) -> usize {
-    answers.iter().map(|answer| answer.message.len()).sum()
 }
 
 /// Tells the reading half that a query will not be answered. Dropped responses are silence.

@@ -18,6 +18,8 @@ pub use admission::Admission;
 pub use counters::{Counters, Figures};
 
 use crate::clock::Now;
+use crate::heap;
+use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy;
 use crate::pipeline::query::NO_LISTENER;
 use crate::runtime::Shared;
@@ -67,6 +69,11 @@ pub async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
+            // Its task takes no refusal.
+            Ok(_) if heap::is_short() => {
+                frontend.shared.shard.count_drop(DropReason::OutOfMemory);
+                Counters::count(&counters.refused);
+            }
             Ok((stream, client)) => begin(stream, client, &frontend, &counters, &stop),
             Err(error) if is_of_one_connection(&error) => {}
             Err(_) => sleep(REST).await,

@@ -151,20 +151,25 @@ impl Subject {
     }
 
     /// Looks at `query` while `act` runs, and puts into it what has changed, whatever `act` came to.
+    ///
+    /// # Errors
+    /// That of `act`, or there is no memory for what has changed.
     pub(super) fn lend<R>(
         shared: &Shared,
         query: &mut Query<'_>,
         origin: Origin,
         env: &Env<'_>,
-        act: impl FnOnce() -> R,
-    ) -> R {
+        act: impl FnOnce() -> mlua::Result<R>,
+    ) -> mlua::Result<R> {
         let mut subject = lock(shared);
         subject.copy(query, origin, env);
         subject.extras = query.extras.take();
         drop(subject);
         let result = act();
-        lock(shared).unload(query);
-        result
+        match lock(shared).unload(query) {
+            true => result,
+            false => Err(wrong("no memory for the longer message")),
+        }
     }
 
     /// Looks at `query` while `act` runs; what changes is not kept.
@@ -212,7 +217,8 @@ impl Subject {
         self.subnets = env.config.tuning.subnets;
     }
 
-    fn unload(&mut self, query: &mut Query<'_>) {
+    /// False: there is no memory for a message that has become longer; the query has the one that it had.
+    fn unload(&mut self, query: &mut Query<'_>) -> bool {
         self.live = false;
         if self.header().qr() && !self.was_answer && !self.composed {
             answers::from_header(self);
@@ -223,12 +229,15 @@ impl Subject {
         query.extras = self.extras.take();
         if self.changed {
             let length = self.message.len();
-            // No longer than that: `replace` sees to it.
-            query.grow(length);
+            // No longer than a message may be: `replace` sees to that.
+            if !query.grow(length) {
+                return false;
+            }
             query.message[..length].copy_from_slice(&self.message);
             query.length = self.message.len();
             query.parts = self.parts;
         }
+        true
     }
 
     pub(super) fn header(&self) -> Header {

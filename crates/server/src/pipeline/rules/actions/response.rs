@@ -1,6 +1,7 @@
 //! Actions on responses.
 
 use super::remember::{describe_error, set_option};
+use crate::heap;
 use crate::pipeline::Env;
 use crate::pipeline::extras::ExtendedError;
 use crate::pipeline::query::{Protocol, Query};
@@ -205,18 +206,16 @@ impl ResponseAction for ClearRecordTypesResponseAction {
         let Ok(parts) = parse_response(view.bytes()) else {
             return ResponseOutcome::Continue;
         };
-        let mut left = Vec::with_capacity(view.length);
-        let written = without_types(view.bytes(), &parts, &self.types, &mut left);
-        match view
-            .message
-            .get_mut(..left.len())
-            .filter(|_| written.is_ok())
-        {
+        let mut left = Vec::new();
+        let is_written = left.try_reserve(view.length).is_ok()
+            && !heap::is_short()
+            && without_types(view.bytes(), &parts, &self.types, &mut left).is_ok();
+        match view.message.get_mut(..left.len()).filter(|_| is_written) {
             Some(room) => {
                 room.copy_from_slice(&left);
                 view.length = left.len();
             }
-            // Less well compressed it may have no room: then the client asks again over TCP.
+            // Less well compressed it may have no room, or there is no memory: then the client asks again over TCP.
             None => view.length = wire::answer::truncate_response(view.message, view.length),
         }
         view.find_end();
