@@ -91,6 +91,12 @@ pub fn prefetch(words: &[AtomicU64], place: usize) {
     sys::prefetch(words, place);
 }
 
+/// Asks the processor for the cache line at `place`, which will be read soon.
+#[inline]
+pub fn prefetch_line(place: *const u8) {
+    sys::prefetch_line(place);
+}
+
 /// How many words hold `bytes` bytes.
 pub const fn words_for(bytes: usize) -> usize {
     bytes.div_ceil(8)

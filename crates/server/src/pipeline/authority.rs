@@ -21,6 +21,7 @@ use super::query::{Protocol, Query};
 use super::{Env, HandOver, HandOverReason, Verdict, respond, zone_traffic};
 use crate::config::Config;
 use crate::counters::Counter;
+use crate::words;
 use cookies::Cookies;
 use edns::Wishes;
 pub use edns::answer_without_question;
@@ -32,6 +33,8 @@ use wire::answer::EdnsPolicy;
 use wire::codes::{extended_error, opcode, qtype, rcode};
 use wire::message::Header;
 use zone::answer::Outcome;
+use zone::answer::ahead;
+pub use zone::answer::ahead::Foreseen;
 
 /// What a configuration says of answers from zones. The default one says as little as it can.
 #[derive(Clone, Default)]
@@ -97,6 +100,27 @@ enum Found {
     Reply(Reply),
     /// The client takes an answer that the buffer has no room for.
     Roomless,
+}
+
+/// Asks memory for the slot that the query's name will be looked for in, where a zone serves it that is large.
+#[inline]
+pub fn foresee(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
+    if !config.local.zones().has_large() || !config.authority.pools.has(query.pool) {
+        return None;
+    }
+    foresee_served(query, config)
+}
+
+#[inline(never)]
+fn foresee_served(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
+    let (zones, parts) = (config.local.zones(), &query.parts);
+    ahead::foresee(zones, query.message, parts, words::prefetch_line)
+}
+
+/// Asks for the name and its records, if the slot tells of them.
+#[inline]
+pub fn foresee_name(foreseen: &Foreseen, config: &Config) {
+    foreseen.foresee_name(config.local.zones(), words::prefetch_line);
 }
 
 /// Answers what lies in a zone that serves the query's pool: the default one, unless a rule has chosen another.

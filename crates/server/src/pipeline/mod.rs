@@ -33,7 +33,6 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Lane, Shard, Traffic};
 use crate::random::Random;
-use cache::Foreseen;
 use carried::Carried;
 use drop::DropReason;
 use query::{Arrival, Door, Found, Query};
@@ -224,18 +223,39 @@ impl<'c> From<Verdict<'c>> for Step<'c> {
     }
 }
 
-/// A query between the rules and the cache, without its bytes.
+/// A query between the rules and the zones or the cache, without its bytes.
 pub struct Paused {
     found: Found,
     extras: Carried,
     foreseen: Foreseen,
 }
 
+/// What a query will need next, and memory was asked for.
+enum Foreseen {
+    Zone(authority::Foreseen),
+    Cache(cache::Foreseen),
+}
+
+impl Foreseen {
+    #[inline]
+    fn of(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
+        match authority::foresee(query, config) {
+            Some(foreseen) => Some(Foreseen::Zone(foreseen)),
+            None => cache::foresee(query, config).map(Foreseen::Cache),
+        }
+    }
+}
+
 impl Paused {
     /// To be called when all queries of a batch have paused, and before the first goes on.
     #[inline]
     pub fn foresee(&self, config: &Config) {
-        cache::foresee_entry(&self.foreseen, self.found.pool, config);
+        match &self.foreseen {
+            Foreseen::Zone(foreseen) => authority::foresee_name(foreseen, config),
+            Foreseen::Cache(foreseen) => {
+                cache::foresee_entry(foreseen, self.found.pool, config);
+            }
+        }
     }
 }
 
@@ -245,7 +265,7 @@ impl Paused {
 pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
     let door = arrival.door();
     judge(arrival, env, &mut (), |query, env, follow| {
-        match cache::foresee(query, env.config) {
+        match Foreseen::of(query, env.config) {
             // What has outgrown its buffer stays in one piece.
             Some(foreseen) if query.spare.is_some() => Step::Paused(Paused {
                 found: query.found(),
@@ -262,11 +282,11 @@ pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
 pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -> Verdict<'c> {
     let door = arrival.door();
     let mut query = Query::resume(arrival, &paused.found, paused.extras);
-    counted(
-        door,
-        decide(&mut query, Some(paused.foreseen), env, &mut ()),
-        env,
-    )
+    let foreseen = match paused.foreseen {
+        Foreseen::Zone(_) => None,
+        Foreseen::Cache(foreseen) => Some(foreseen),
+    };
+    counted(door, decide(&mut query, foreseen, env, &mut ()), env)
 }
 
 /// The verdict on a query, which is counted, for its listener too: where it is made, for on its way out it would be copied.
@@ -358,7 +378,7 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
 #[inline(always)]
 fn decide<'c>(
     query: &mut Query<'_>,
-    foreseen: Option<Foreseen>,
+    foreseen: Option<cache::Foreseen>,
     env: &mut Env<'c>,
     follow: &mut impl Follow,
 ) -> Verdict<'c> {

@@ -7,6 +7,7 @@
 //! RFC 1034 (§4.3.2), 1035, 2181 (§9: truncation), 2308 (negative answers), 4035 (§3.1: signatures and proofs), 4592
 //! (wildcards), 5155 (§7.2: NSEC3), 6604 (response codes of chains), 6672 (DNAME), 8482 (ANY), 9460 (SVCB), 9471 (glue).
 
+pub mod ahead;
 mod denial;
 mod writer;
 mod zones;

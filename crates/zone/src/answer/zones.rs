@@ -17,6 +17,8 @@ pub struct Zones {
     depths: u128,
     /// The labels of the only apex, if there is one: it is compared, not hashed.
     only: Option<u8>,
+    /// See [`Zone::is_large`].
+    has_large: bool,
     keys: RapidSecrets,
 }
 
@@ -42,6 +44,7 @@ impl Zones {
         let mut set = Zones::default();
         for (apex, zone) in zones {
             let apex = apex.as_name().as_bytes().to_ascii_lowercase();
+            set.has_large |= zone.as_ref().is_some_and(|zone| zone.is_large());
             match set.number(&apex) {
                 Some(number) => set.entries[number as usize].zone = zone,
                 None => set.add(apex.into(), zone),
@@ -68,6 +71,13 @@ impl Zones {
     #[must_use]
     pub fn count(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Whether looking ahead ([`ahead`](super::ahead)) is worth it for any of them.
+    #[must_use]
+    #[inline]
+    pub fn has_large(&self) -> bool {
+        self.has_large
     }
 
     /// The zone with this number, which answers tell; `None` where it is not loaded.
@@ -193,6 +203,7 @@ impl Default for Zones {
             table: HashTable::new(),
             depths: 0,
             only: None,
+            has_large: false,
             keys: RapidSecrets::seed(RandomState::new().hash_one(0)),
         }
     }

@@ -38,6 +38,10 @@ use std::sync::Arc;
 use table::Table;
 use wire::name::{Name, NameBuf};
 
+/// Octets of names and records from which on a zone is more than a core's own caches have (half a MiB to two, with all else
+/// that is in them).
+const LARGE: usize = 1 << 19;
+
 /// A zone that can be asked.
 pub struct Zone {
     /// In lower case.
@@ -253,6 +257,34 @@ impl Zone {
             next_closer_at = at;
             at += 1 + usize::from(name[at]);
         }
+    }
+
+    /// Whether it is more than a core's own caches have.
+    #[inline]
+    pub(crate) fn is_large(&self) -> bool {
+        self.base.arena.len() >= LARGE
+    }
+
+    /// The hash that [`find`](Self::find) begins with, and where. `None` where the zone is not large.
+    #[inline]
+    pub(crate) fn first_slot(&self, name: &[u8], labels: usize) -> Option<(u64, *const u8)> {
+        let base = &*self.base;
+        if !self.is_large() {
+            return None;
+        }
+        let mut at = 0;
+        for _ in self.labels_max..labels {
+            at += 1 + usize::from(name[at]);
+        }
+        let hash = base.table.keys().hash(&name[at..]);
+        Some((hash, base.table.first_slot(hash)))
+    }
+
+    /// The name with this hash that was there when all were compiled, and what lies behind it; or another with the same hash.
+    #[inline]
+    pub(crate) fn supposed(&self, hash: u64) -> Option<&[u8]> {
+        let node = self.base.table.supposed(hash)?;
+        Some(Node::new(self.arena(), node).octets())
     }
 
     /// In a zone with NSEC records: the name before `name`, in lower case, in canonical order, or itself, that has one.

@@ -110,6 +110,12 @@ impl<'z> Node<'z> {
         Node { arena, octets, at }
     }
 
+    /// All octets from its first one on, the next nodes' too.
+    #[inline]
+    pub(crate) fn octets(&self) -> &'z [u8] {
+        self.octets
+    }
+
     #[inline]
     fn header(&self) -> &'z [u8; NODE_HEADER_LENGTH] {
         self.octets.first_chunk().expect("nodes are whole")

@@ -110,6 +110,25 @@ impl Table {
         }
     }
 
+    /// Where the search for a hash begins, for whoever wants it nearer.
+    #[inline]
+    pub(super) fn first_slot(&self, hash: u64) -> *const u8 {
+        std::ptr::from_ref(&self.slots[self.start(hash).0]).cast()
+    }
+
+    /// The node that a search for this hash looks at first, whatever its name is.
+    #[inline]
+    pub(super) fn supposed(&self, hash: u64) -> Option<u32> {
+        let (mut slot, tag) = self.start(hash);
+        loop {
+            match self.slots[slot] {
+                (_, NONE) => return None,
+                (found, node) if found == tag => return Some(node),
+                _ => slot = self.after(slot),
+            }
+        }
+    }
+
     pub(super) fn memory(&self) -> usize {
         size_of_val(&*self.slots)
     }

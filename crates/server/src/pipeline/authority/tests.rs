@@ -75,6 +75,31 @@ fn a_served_name_is_answered_from_its_zone() {
     assert_eq!(scene.counted(Counter::FrontendNxdomain), 1);
 }
 
+/// What a batch looks ahead to, and what it does not.
+#[test]
+fn a_query_of_a_batch_waits_for_memory_where_the_zone_is_large() {
+    let many: String = (0..8_000)
+        .map(|number| format!("n{number} TXT \"{}\"\n", "x".repeat(60)))
+        .collect();
+    let mut large = scene(&format!("{ZONE}{many}"));
+    for (name, kind) in [
+        ("n77.example.com.", qtype::TXT),
+        ("N7999.example.com.", qtype::A),
+        ("nx.example.com.", qtype::A),
+        ("below.n5.example.com.", qtype::A),
+        ("example.com.", qtype::SOA),
+    ] {
+        let message = query_with_edns(name, kind, Some(1_232));
+        let whole = large.ask(&message);
+        assert!(matches!(whole, Reply::Answer(_)), "{name}: {whole:?}");
+        assert_eq!(large.ask_in_batch(&message), (true, whole), "{name}");
+    }
+    let (paused, _) = large.ask_in_batch(&query("example.org.", qtype::A));
+    assert!(!paused, "it is in no zone");
+    let (paused, _) = scene(ZONE).ask_in_batch(&query("www.example.com.", qtype::A));
+    assert!(!paused, "the zone is small");
+}
+
 #[test]
 fn edns_is_answered_with_the_size_that_is_configured() {
     let mut scene = scene(ZONE);
