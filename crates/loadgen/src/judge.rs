@@ -16,7 +16,7 @@ pub enum Fault {
     NeverAsked,
     /// From another address or port than the question went to.
     Source,
-    /// To another of our addresses than the question came from.
+    /// To another of our addresses, or another of our sockets, than the question came from.
     Destination,
     /// No question in it.
     NoQuestion,

@@ -38,13 +38,13 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// The median over the repeats.
-    pub fn r99_median(&self) -> f64 {
+    /// The median over the repeats, in queries a second. `None`: no search has ended.
+    pub fn r99_median(&self) -> Option<f64> {
         median_of(&self.r99)
     }
 
-    /// The median over the repeats.
-    pub fn loss_free_median(&self) -> f64 {
+    /// The median over the repeats, in queries a second. `None`: no search has ended, or none was asked for.
+    pub fn loss_free_median(&self) -> Option<f64> {
         median_of(&self.loss_free)
     }
 
@@ -57,6 +57,13 @@ impl Ramp {
         limited.count() * 2 > self.r99.len()
     }
 
+    /// The same in words.
+    pub fn limit(&self) -> Option<&'static str> {
+        const LIMIT: &str =
+            "The generator itself or --highest was the limit: the server may do more.";
+        self.generator_was_the_limit().then_some(LIMIT)
+    }
+
     fn see(&mut self, probe: Probe) {
         let better = |peak: &Probe| probe.answers_per_second() > peak.answers_per_second();
         if self.peak.as_ref().is_none_or(better) {
@@ -65,8 +72,10 @@ impl Ramp {
     }
 }
 
-fn median_of(found: &[Found]) -> f64 {
-    median(&found.iter().map(|found| found.rate).collect::<Vec<_>>())
+/// The median of what searches found; `None` of none: a rate of 0 is one that was measured.
+fn median_of(found: &[Found]) -> Option<f64> {
+    let rates: Vec<f64> = found.iter().map(|found| found.rate).collect();
+    (!rates.is_empty()).then(|| median(&rates))
 }
 
 /// Searches as often as planned, or until the watch says to stop; `show` sees every probe.
@@ -79,9 +88,7 @@ pub fn run(
     watch: &mut Watch,
     mut show: impl FnMut(&Probe, &Measurement),
 ) -> Outcome<Ramp> {
-    let mut ramp = Ramp::default();
-    let mut start = plan.start;
-    let mut probe = |rate: f64, ramp: &mut Ramp| -> Outcome<Option<Probe>> {
+    find(plan, |rate| {
         let measurement = generator.measure(rate, plan.duration, watch)?;
         if watch.is_stopped() {
             return Ok(None);
@@ -94,11 +101,23 @@ pub fn run(
             seconds: measurement.sending.as_secs_f64(),
         };
         show(&probe, &measurement);
-        ramp.see(probe);
         Ok(Some(probe))
+    })
+}
+
+/// The searches, whatever it is that probes a rate; `None` from it says to stop.
+fn find(plan: RampPlan, mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>) -> Outcome<Ramp> {
+    let mut ramp = Ramp::default();
+    let mut start = plan.start;
+    let mut seen = |rate: f64, ramp: &mut Ramp| -> Outcome<Option<Probe>> {
+        let probe = probe(rate)?;
+        if let Some(probe) = probe {
+            ramp.see(probe);
+        }
+        Ok(probe)
     };
     for _ in 0..plan.repeats {
-        let Some(found) = search(R99, start, plan.highest, |rate| probe(rate, &mut ramp))? else {
+        let Some(found) = search(R99, start, plan.highest, |rate| seen(rate, &mut ramp))? else {
             break;
         };
         ramp.r99.push(found);
@@ -112,10 +131,102 @@ pub fn run(
             continue;
         }
         // What loses more than one in a hundred loses one.
-        let Some(found) = search(ALL, start, found.rate, |rate| probe(rate, &mut ramp))? else {
+        let Some(found) = search(ALL, start, found.rate, |rate| seen(rate, &mut ramp))? else {
             break;
         };
         ramp.loss_free.push(found);
     }
     Ok(ramp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::PRECISION;
+
+    const PLAN: RampPlan = RampPlan {
+        start: 1_000.0,
+        highest: 1e6,
+        duration: Duration::from_secs(1),
+        repeats: 5,
+        loss_free: true,
+    };
+
+    /// A second at a server that answers `limit` queries in it.
+    fn probe(rate: f64, limit: f64) -> Probe {
+        Probe {
+            rate,
+            offered: rate as u64,
+            sent: rate as u64,
+            right: rate.min(limit) as u64,
+            seconds: 1.0,
+        }
+    }
+
+    fn found(rate: f64, generator_was_the_limit: bool) -> Found {
+        Found {
+            rate,
+            generator_was_the_limit,
+        }
+    }
+
+    #[test]
+    fn a_servers_rates_are_found_in_every_repeat() {
+        const LIMIT: f64 = 20_000.0;
+        let ramp = find(PLAN, |rate| Ok(Some(probe(rate, LIMIT)))).unwrap();
+        assert_eq!((ramp.r99.len(), ramp.loss_free.len()), (5, 5));
+        let r99 = ramp.r99_median().unwrap();
+        let highest = LIMIT / R99 + 2.0;
+        assert!(r99 <= highest && r99 >= highest / PRECISION - 3.0, "{r99}");
+        // An offer is whole queries: 20,000.9 are 20,000.
+        let loss_free = ramp.loss_free_median().unwrap();
+        assert!(loss_free < LIMIT + 1.0, "{loss_free}");
+        assert!(loss_free >= LIMIT / PRECISION, "{loss_free}");
+        assert_eq!(ramp.peak.unwrap().answers_per_second(), LIMIT);
+        assert!(!ramp.generator_was_the_limit() && ramp.limit().is_none());
+    }
+
+    #[test]
+    fn only_r99_is_searched_where_nothing_else_is_asked_for() {
+        let plan = RampPlan {
+            loss_free: false,
+            ..PLAN
+        };
+        let ramp = find(plan, |rate| Ok(Some(probe(rate, 20_000.0)))).unwrap();
+        assert_eq!((ramp.r99.len(), ramp.loss_free_median()), (5, None));
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_was_measured() {
+        let ramp = find(PLAN, |rate| Ok(Some(probe(rate, 0.0)))).unwrap();
+        let medians = (ramp.r99_median(), ramp.loss_free_median());
+        assert_eq!(medians, (Some(0.0), Some(0.0)));
+    }
+
+    #[test]
+    fn a_ramp_that_is_stopped_has_no_rate_but_its_peak_so_far() {
+        let mut left = 2;
+        let ramp = find(PLAN, |rate| {
+            left -= 1;
+            Ok((left >= 0).then(|| probe(rate, 20_000.0)))
+        });
+        let ramp = ramp.unwrap();
+        assert_eq!((ramp.r99_median(), ramp.loss_free_median()), (None, None));
+        assert_eq!(ramp.peak.unwrap().rate, 1_125.0);
+        assert!(!ramp.generator_was_the_limit());
+    }
+
+    #[test]
+    fn the_median_counts_and_the_limit_of_most_searches() {
+        let mut ramp = Ramp {
+            r99: vec![found(3e3, true), found(1e3, false), found(2e3, true)],
+            loss_free: vec![found(900.0, false), found(800.0, false)],
+            peak: None,
+        };
+        let medians = (ramp.r99_median(), ramp.loss_free_median());
+        assert_eq!(medians, (Some(2e3), Some(850.0)));
+        assert!(ramp.limit().is_some());
+        ramp.r99[0].generator_was_the_limit = false;
+        assert!(ramp.limit().is_none());
+    }
 }

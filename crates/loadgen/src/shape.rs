@@ -24,6 +24,27 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// The highest momentary rate, as a multiple of the mean.
+    pub fn peak(&self) -> f64 {
+        match *self {
+            Shape::Constant => 1.0,
+            // At one of its ends.
+            Shape::Ramp { from } => from.max(2.0 - from),
+            Shape::Burst { part, .. } => 1.0 / part,
+            Shape::Sine { depth, .. } => 1.0 + depth,
+        }
+    }
+
+    /// Seconds at a constant rate that send at least as much as this shape within any `window` seconds.
+    pub fn most_within(&self, window: f64) -> f64 {
+        let at_peak = window * self.peak();
+        match *self {
+            // However steep, a burst has no more than its period.
+            Shape::Burst { period, .. } => at_peak.min(window + period),
+            _ => at_peak,
+        }
+    }
+
     /// Seconds at a constant rate that send as much as this shape within `time` seconds of a run of `duration` seconds.
     pub fn sent_at(&self, time: f64, duration: f64) -> f64 {
         match *self {
@@ -158,20 +179,69 @@ mod tests {
         assert!((burst.time_of(1.5, 9.0) - 1.1).abs() < 1e-12);
     }
 
+    #[test]
+    fn bursts_are_as_high_as_they_are_short_and_hold_no_more_than_their_period() {
+        let burst = shape("burst:1,0.01");
+        assert_eq!(burst.peak(), 100.0);
+        assert!((burst.most_within(0.001) - 0.1).abs() < 1e-9);
+        // Two of them, and a half of nothing.
+        assert_eq!(burst.most_within(1.5), 2.5);
+        assert_eq!(shape("ramp:0").peak(), 2.0);
+        assert_eq!(shape("ramp:1.5").peak(), 1.5);
+        assert_eq!(shape("sine:2,0.25").peak(), 1.25);
+        assert_eq!(Shape::Constant.most_within(3.0), 3.0);
+    }
+
+    /// A shape of each kind, by number.
+    fn any_shape(which: usize, first: f64, second: f64) -> Shape {
+        match which {
+            0 => Shape::Constant,
+            1 => Shape::Ramp { from: second * 2.0 },
+            2 => Shape::Burst {
+                period: first,
+                part: second,
+            },
+            _ => Shape::Sine {
+                period: first,
+                depth: second,
+            },
+        }
+    }
+
     proptest! {
         #[test]
+        fn no_window_has_more_than_the_most_and_the_peak_is_reached(
+            which in 0..4_usize,
+            first in 0.1..5.0_f64,
+            second in 0.05..0.95_f64,
+            start in 0.0..10.0_f64,
+            window in 0.001..10.0_f64,
+        ) {
+            let shape = any_shape(which, first, second);
+            let sent = |from: f64, to: f64| shape.sent_at(to, 20.0) - shape.sent_at(from, 20.0);
+            prop_assert!(
+                sent(start, start + window) <= shape.most_within(window) + 1e-9,
+                "{:?} from {} for {}", shape, start, window
+            );
+            // What is sent in each millisecond of 20 s is never above the peak, and at least once about it.
+            let rates = (0..20_000_u32).map(|step| {
+                let from = f64::from(step) / 1000.0;
+                sent(from, from + 0.001) / 0.001
+            });
+            let highest = rates.fold(0.0, f64::max);
+            let peak = shape.peak();
+            prop_assert!(highest <= peak + 1e-6, "{:?} has {}", shape, highest);
+            prop_assert!(highest >= peak * 0.99, "{:?} has {}", shape, highest);
+        }
+
+        #[test]
         fn time_and_what_is_sent_are_inverse(
-            which in 0..4,
+            which in 0..4_usize,
             first in 0.1..5.0_f64,
             second in 0.05..0.95_f64,
             sent in 0.0..20.0_f64,
         ) {
-            let shape = match which {
-                0 => Shape::Constant,
-                1 => Shape::Ramp { from: second * 2.0 },
-                2 => Shape::Burst { period: first, part: second },
-                _ => Shape::Sine { period: first, depth: second },
-            };
+            let shape = any_shape(which, first, second);
             let time = shape.time_of(sent, 20.0);
             prop_assert!(time >= 0.0);
             prop_assert!((shape.sent_at(time, 20.0) - sent).abs() < 1e-6, "{:?} at {}", shape, time);

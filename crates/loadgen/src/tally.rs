@@ -27,7 +27,7 @@ pub struct Tally {
     pub skipped: u64,
     /// First answers that are right and in time.
     pub right: u64,
-    /// Answers that are right but came after the time limit, or so late that their query is forgotten.
+    /// Answers that are right but came after the time limit, or well-formed but so late that their query is forgotten.
     pub late: u64,
     /// Right answers to queries that had one already.
     pub duplicate: u64,

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::spawn;
@@ -152,6 +153,51 @@ fn everything_that_comes_back_is_counted_as_what_it_is() {
             "right 90, wrong 60, duplicate 30, late 0, truncated (TC) 0, question in other case 0",
             "wrong, never-asked: 30",
             "wrong, other-question: 30",
+        ],
+    );
+}
+
+/// Starts a UDP server that answers two queries at a time: each first to who asked the other, then to who asked.
+fn crossing_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    spawn(move || while cross(&socket).is_ok() {});
+    address
+}
+
+fn cross(socket: &UdpSocket) -> std::io::Result<()> {
+    let mut queries = [[0_u8; 512]; 2];
+    let mut asked = Vec::new();
+    for query in &mut queries {
+        asked.push(socket.recv_from(query)?);
+        query[2] |= 0x80;
+    }
+    for receivers in [[1, 0], [0, 1_usize]] {
+        for (number, receiver) in receivers.into_iter().enumerate() {
+            let message = &queries[number][..asked[number].0];
+            socket.send_to(message, asked[receiver].1)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_answer_to_another_clients_port_is_wrong_and_does_not_end_the_wait() {
+    let server = crossing_server();
+    let file = queries(40);
+    // The sockets of a thread take turns, a query each.
+    let line = format!(
+        "sockets -s 127.0.0.1 -p {} -d {} -t 60 -c 2 -q 2",
+        server.port(),
+        file.path().display()
+    );
+    let text = text(&flood(&line).output().unwrap());
+    assert_lines(
+        &text,
+        &[
+            "Queries completed:    40 (100.00%)",
+            "right 40, wrong 40, duplicate 0, late 0, truncated (TC) 0, question in other case 0",
+            "wrong, other-destination: 40",
         ],
     );
 }
@@ -323,6 +369,31 @@ fn an_interrupt_ends_the_run_with_what_was_counted() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_for_standard_input() {
+    for line in ["sockets -d -", "xdp -i - 127.0.0.1"] {
+        // Whoever runs the tests may ignore it.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_floodgate")])
+            .args(line.split_whitespace())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // Far more than a pipe holds: once all is written, somebody reads.
+        input.write_all(&b"a.example A\n".repeat(100_000)).unwrap();
+        let process = Pid::from_raw(child.id() as i32);
+        let (tell, told) = channel();
+        spawn(move || tell.send(child.wait().unwrap()));
+        kill(process, Signal::SIGINT).unwrap();
+        let Ok(status) = told.recv_timeout(Duration::from_secs(60)) else {
+            kill(process, Signal::SIGKILL).unwrap();
+            panic!("{line}: it reads on");
+        };
+        assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{line}");
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_costs_queries_and_no_error() {
     let gone = UdpSocket::bind("127.0.0.1:0")
         .unwrap()
@@ -400,6 +471,9 @@ fn a_connection_for_every_query_over_tcp() {
     assert_eq!(last["floodgate"]["right"], 100);
     assert_eq!(last["conn_info"]["type"], "tcp");
     assert_eq!(last["response_rcodes"], serde_json::json!({"NOERROR": 100}));
+    // Nobody looked at an interface.
+    let lost = last["floodgate"]["lost_here"].as_object().unwrap();
+    assert!(!lost.contains_key("interface_dropped_in"), "{last:#}");
 }
 
 #[test]
@@ -667,7 +741,34 @@ fn csv_has_no_lines_in_between() {
         server.port(),
         file.path().display()
     );
-    let text = text(&flood(&line).output().unwrap());
+    let output = flood(&line).output().unwrap();
+    let text = text(&output);
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.starts_with("seconds,offered,"), "{text}");
+    // What a table has no place for.
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        said.lines().next(),
+        Some("using kernel sockets, threads 1, TCP")
+    );
+}
+
+#[test]
+fn csv_of_the_other_command_is_a_table_too() {
+    let server = tcp_server();
+    let file = queries(5);
+    let line = format!(
+        "sockets --csv -m tcp -t 60 -s 127.0.0.1 -p {} -d {}",
+        server.port(),
+        file.path().display()
+    );
+    let output = flood(&line).output().unwrap();
+    let text = text(&output);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains(",NOERROR:5,,kernel sockets,"), "{text}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        said.lines().next(),
+        Some("using kernel sockets, threads 1, TCP")
+    );
 }

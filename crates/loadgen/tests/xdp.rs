@@ -160,6 +160,23 @@ fn ipv6_source_networks_tags_and_binary_files() {
     assert_eq!(result["floodgate"]["right"], 200, "{result:#}");
 }
 
+#[test]
+fn answers_to_a_burst_are_right_although_more_wait_than_the_mean_rate_tells() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |_| Deed::Late(400));
+    let file = queries(100);
+    // A hundred times the rate, all the time: 400 queries wait where the mean rate leaves 105 before an answer is late.
+    let line = format!(
+        "xdp -j -t 0.5 -Q 10 --shape burst:10000,0.01 --patience 60 --late 10 -i {} {SERVER}",
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(result["queries"], 500, "{result:#}");
+    assert_eq!(result["floodgate"]["right"], 500, "{result:#}");
+    assert_eq!(result["floodgate"]["late"], 0);
+}
+
 /// The link-local address of an interface.
 fn link_local(namespace: &Namespace, interface: &str) -> String {
     let shown = Command::new("ip")

@@ -141,3 +141,24 @@ fn missing(name: &str, error: &clap::Error, arguments: &[OsString]) -> Option<St
     };
     Some(format!("{option}: {what}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_neither_or_both_are_one_line_that_shows_both_commands() {
+        for (line, what) in [
+            ("floodgate", "which command is meant"),
+            ("floodgate -Q 1000 -t 5", "which command is meant"),
+            ("floodgate -s 192.0.2.1 -i f", "belong to two commands"),
+        ] {
+            let words = line.split_whitespace().map(OsString::from);
+            let said = run(words.collect()).unwrap_err().to_string();
+            for part in [what, "`floodgate xdp … -i FILE", "`floodgate sockets … -s"] {
+                assert!(said.contains(part), "{line}: {said}");
+            }
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
+}

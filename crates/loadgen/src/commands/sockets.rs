@@ -7,7 +7,7 @@ use crate::failure::{During, Failure, Outcome};
 use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::report::json::RunId;
-use crate::report::{self, Way, csv, dnsperf, say};
+use crate::report::{self, Way, csv, dnsperf, say, say_table, tell, text};
 use crate::shape::Shape;
 use crate::sockets::{Plan, Transport, measure};
 use crate::tally::Tally;
@@ -151,14 +151,15 @@ pub(super) fn run(name: &str, arguments: &[OsString]) -> Outcome<ExitCode> {
 
 impl Command {
     fn run(&self, name: &str, arguments: &[OsString]) -> Outcome<ExitCode> {
-        let show = Show::of(self.quiet || self.verbose, self.live);
-        let mut watch = Watch::new(show)?;
         let plan = self.plan()?;
         let long = LongOptions::read(&self.options)?;
         let mut questions = Questions::read(&self.datafile, self.question_format(&plan))?;
         if let Some(path) = &self.expect {
             questions.expect(&Expectations::read(path)?)?;
         }
+        // Behind what may wait for standard input, which Ctrl-C ends as it ends any program; before the first thread.
+        let show = Show::of(self.quiet || self.verbose, self.live);
+        let mut watch = Watch::new(show)?;
         if self.json || self.csv {
             return self.run_for_programs(&plan, &questions, &mut watch);
         }
@@ -182,25 +183,29 @@ impl Command {
         questions: &Questions,
         watch: &mut Watch,
     ) -> Outcome<ExitCode> {
-        let id = RunId::new(match plan.transport {
+        let transport = match plan.transport {
             Transport::Udp => report::Transport::Udp,
             Transport::Tcp => report::Transport::Tcp,
-        });
+        };
+        let id = RunId::new(transport);
         let way = Way::KernelSockets {
             threads: plan.threads,
+            transport,
         };
         if self.json {
             say(&id.header(&way, self.timeout, self.interval));
             let lines = id.clone();
             let print = move |tally: &Tally, part: Part| say(&lines.periodic(tally, part));
             watch.print_statistics(Box::new(print), self.interval);
+        } else {
+            tell(&text::header(&way));
         }
         let result = measure(plan, questions, watch)?.of_all_threads();
-        say(&if self.json {
-            id.summary(&result)
+        if self.json {
+            say(&id.summary(&result));
         } else {
-            csv::measurement(&result)
-        });
+            say_table(&csv::measurement(&result, &way), &result.limits);
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -401,6 +406,48 @@ mod tests {
         // The loopback interface is the first one everywhere.
         let scoped = parsed("-s fe80::1%lo").unwrap().plan().unwrap();
         assert_eq!(path::scope_of(scoped.servers[0]), 1);
+    }
+
+    #[test]
+    fn questions_are_written_as_the_options_say() {
+        let format = |line: &str| {
+            let command = parsed(line).unwrap();
+            command.question_format(&command.plan().unwrap())
+        };
+        let style = || Style {
+            payload_size: 4096,
+            ..Style::default()
+        };
+        assert_eq!(format(""), QuestionFormat::Text(style()));
+        let with_edns = Style {
+            edns: true,
+            ..style()
+        };
+        assert_eq!(format("-e"), QuestionFormat::Text(with_edns.clone()));
+        let secure = Style {
+            dnssec_ok: true,
+            ..style()
+        };
+        assert_eq!(format("-D"), QuestionFormat::Text(secure));
+        // In this order, whatever that of the options is: -E; a cookie (RFC 7873 §4, option 10); a client's network
+        // (RFC 7871 §6, option 8).
+        let mut with_options = with_edns;
+        with_options.edns_options = b"\xfd\xe9\0\x02\x01\x02".to_vec();
+        let line = "-E 65001:0102";
+        assert_eq!(format(line), QuestionFormat::Text(with_options.clone()));
+        let cookie = b"\0\x0a\0\x08\x01\x02\x03\x04\x05\x06\x07\x08";
+        with_options.edns_options.extend(cookie);
+        let network = b"\0\x08\0\x07\0\x01\x18\0\xc0\0\x02";
+        with_options.edns_options.extend(network);
+        let line = "--ecs 192.0.2.0/24 --cookie 0102030405060708 -E 65001:0102";
+        assert_eq!(format(line), QuestionFormat::Text(with_options));
+        for (line, carrier) in [
+            ("-B -s 192.0.2.1", Carrier::Datagram(Family::V4)),
+            ("-B -s ::1", Carrier::Datagram(Family::V6)),
+            ("-B -m tcp", Carrier::Stream),
+        ] {
+            assert_eq!(format(line), QuestionFormat::Binary(carrier), "{line}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
-use crate::report::{Format, Transport, Way, csv, say, text};
+use crate::report::{Format, Transport, Way, csv, say, say_table, tell, text};
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::{Part, Show, Watch};
@@ -167,13 +167,14 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     let Some(command) = parse::<Command>("floodgate xdp", arguments)? else {
         return Ok(ExitCode::SUCCESS);
     };
-    // First of all: threads inherit which signals are blocked.
-    let mut watch = Watch::new(Show::of(command.quiet, command.live))?;
-    sleep_precisely()?;
     let mut questions = Questions::read(&command.infile, command.question_format())?;
     if let Some(path) = &command.expect {
         questions.expect(&Expectations::read(path)?)?;
     }
+    // Behind what may wait for standard input, which Ctrl-C ends as it ends any program; before the first thread, as threads
+    // inherit which signals are blocked.
+    let mut watch = Watch::new(Show::of(command.quiet, command.live))?;
+    sleep_precisely()?;
     if command.tcp.is_some() {
         command.run_tcp(&questions, &mut watch)?;
         return Ok(ExitCode::SUCCESS);
@@ -185,20 +186,26 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     };
     let mut generator = Generator::new(command.plan()?, questions, highest)?;
     let id = RunId::new(Transport::Udp);
-    command.say_header(&id, &Way::Xdp(generator.description()?));
+    let way = Way::Xdp(generator.description()?);
+    command.say_header(&id, &way);
     if command.ramp.is_some() {
-        command.run_ramp(&mut generator, &mut watch, &id)?;
+        command.run_ramp(&mut generator, &mut watch, (&id, &way))?;
     } else {
-        command.run_once(&mut generator, &mut watch, &id)?;
+        command.run_once(&mut generator, &mut watch, (&id, &way))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 impl Command {
-    fn run_once(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
+    fn run_once(
+        &self,
+        generator: &mut Generator,
+        watch: &mut Watch,
+        (id, way): (&RunId, &Way),
+    ) -> Outcome<()> {
         self.print_in_between(watch, id);
         let measurement = generator.measure(self.qps, self.duration, watch)?;
-        self.say_result(id, &measurement, generator.headers_length());
+        self.say_result((id, way), &measurement, generator.headers_length());
         Ok(())
     }
 
@@ -223,34 +230,44 @@ impl Command {
         path::check_scope(plan.target)?;
         plan.check_sources()?;
         let id = RunId::new(Transport::Tcp);
-        self.say_header(&id, &Way::KernelSockets { threads: 1 });
+        let way = Way::KernelSockets {
+            threads: 1,
+            transport: Transport::Tcp,
+        };
+        self.say_header(&id, &way);
         self.print_in_between(watch, &id);
         let load = (self.qps, self.duration);
         let measurement = connections::measure(&plan, questions, load, watch)?;
-        self.say_result(&id, &measurement, tcp_headers_length(plan.target));
+        let headers = tcp_headers_length(plan.target);
+        self.say_result((&id, &way), &measurement, headers);
         Ok(())
     }
 
     fn say_header(&self, id: &RunId, way: &Way) {
-        say(&match self.format() {
-            Format::Text => text::header(way),
+        match self.format() {
+            Format::Text => say(&text::header(way)),
             Format::Json => {
                 let period = self.stats_period.map(Duration::from_millis);
-                id.header(way, self.late, period)
+                say(&id.header(way, self.late, period));
             }
-            Format::Csv => String::new(),
-        });
+            Format::Csv => tell(&text::header(way)),
+        }
     }
 
-    fn say_result(&self, id: &RunId, measurement: &Measurement, headers: usize) {
-        say(&match self.format() {
-            Format::Text => text::measurement(measurement, headers, self.drop),
-            Format::Json => id.summary(measurement),
-            Format::Csv => csv::measurement(measurement),
-        });
+    fn say_result(&self, (id, way): (&RunId, &Way), measurement: &Measurement, headers: usize) {
+        match self.format() {
+            Format::Text => say(&text::measurement(measurement, headers, self.drop)),
+            Format::Json => say(&id.summary(measurement)),
+            Format::Csv => say_table(&csv::measurement(measurement, way), &measurement.limits),
+        }
     }
 
-    fn run_ramp(&self, generator: &mut Generator, watch: &mut Watch, id: &RunId) -> Outcome<()> {
+    fn run_ramp(
+        &self,
+        generator: &mut Generator,
+        watch: &mut Watch,
+        (id, way): (&RunId, &Way),
+    ) -> Outcome<()> {
         let plan = RampPlan {
             start: self.qps,
             highest: self.highest,
@@ -266,11 +283,11 @@ impl Command {
                 Format::Csv => String::new(),
             });
         })?;
-        say(&match format {
-            Format::Text => text::ramp(&ramp),
-            Format::Json => id.ramp(&ramp),
-            Format::Csv => csv::ramp(&ramp),
-        });
+        match format {
+            Format::Text => say(&text::ramp(&ramp)),
+            Format::Json => say(&id.ramp(&ramp)),
+            Format::Csv => say_table(&csv::ramp(&ramp, way), ramp.limit()),
+        }
         Ok(())
     }
 
@@ -414,6 +431,34 @@ mod tests {
         assert!(command.drop && command.tcp.is_some());
         assert_eq!((command.port, command.targets.len()), (5353, 1));
         assert_eq!(command.infile, PathBuf::from("f"));
+    }
+
+    #[test]
+    fn questions_are_written_as_the_options_say() {
+        let format = |options: &str| {
+            let command = parsed(&format!("{options} -i f 192.0.2.1")).unwrap();
+            command.question_format()
+        };
+        let style = Style::default();
+        assert_eq!(format(""), QuestionFormat::Text(style.clone()));
+        // The size that queries with EDNS tell; it gives none of them EDNS.
+        let large = Style {
+            payload_size: 4000,
+            ..style.clone()
+        };
+        assert_eq!(format("-e 4000"), QuestionFormat::Text(large));
+        // RFC 7873 §4: option 10, eight octets; RFC 7871 §6: option 8, family, prefix, scope, address.
+        let cookie = b"\0\x0a\0\x08\x01\x02\x03\x04\x05\x06\x07\x08";
+        let network = b"\0\x08\0\x07\0\x01\x18\0\xc0\0\x02";
+        let with_options = Style {
+            edns: true,
+            edns_options: [&cookie[..], &network[..]].concat(),
+            ..style
+        };
+        let line = "--ecs 192.0.2.0/24 --cookie 0102030405060708";
+        assert_eq!(format(line), QuestionFormat::Text(with_options));
+        assert_eq!(format("-B"), QuestionFormat::Binary(Carrier::Frame));
+        assert_eq!(format("-B -T"), QuestionFormat::Binary(Carrier::Stream));
     }
 
     #[test]

@@ -7,10 +7,9 @@ use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
 use crate::tally::Tally;
 use crate::watch::Part;
-use crate::xdp::Measurement;
+use crate::xdp::{Losses, Measurement};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use xsk::{AttachMode, BindMode};
 
 /// The schema's date, as its examples have it (github.com/DNS-OARC/dns-metrics).
 const SCHEMA: u32 = 20_221_207;
@@ -68,20 +67,9 @@ impl RunId {
         object["timeouts"] = json!(unanswered.saturating_sub(measurement.interrupted));
         object["interrupted"] = json!(measurement.interrupted);
         let own = object["floodgate"].as_object_mut().expect("just made one");
-        let losses = &measurement.losses;
         own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
         own.insert("limits".into(), json!(measurement.limits));
-        own.insert(
-            "lost_here".into(),
-            json!({
-                "unwanted": losses.unwanted,
-                "rings_full": losses.rings_full,
-                "too_long": losses.large,
-                "other_queues": losses.elsewhere,
-                "interface_dropped_in": losses.interface_rx,
-                "interface_dropped_out": losses.interface_tx,
-            }),
-        );
+        own.insert("lost_here".into(), lost_here(&measurement.losses));
         let lanes = measurement
             .lanes
             .iter()
@@ -101,7 +89,7 @@ impl RunId {
         }))
     }
 
-    /// The result of a ramp: rates in queries a second.
+    /// The result of a ramp: rates in queries a second, null where it was stopped before one was found.
     pub fn ramp(&self, ramp: &Ramp) -> String {
         let rates = |found: &[Found]| found.iter().map(|found| found.rate).collect::<Vec<_>>();
         line(&json!({
@@ -143,24 +131,33 @@ impl RunId {
 
 /// What is known of the way onto the wire.
 fn info(way: &Way) -> Value {
-    let description = match way {
-        Way::Xdp(description) => description,
-        Way::KernelSockets { threads } => {
-            return json!({"threads": threads, "attached": "none", "bound": "kernel sockets"});
+    let (attached, bound) = way.mode();
+    match way {
+        Way::Xdp(description) => json!({
+            "interface": description.interface,
+            "threads": description.lanes,
+            "attached": attached,
+            "bound": bound,
+        }),
+        Way::KernelSockets { threads, .. } => {
+            json!({"threads": threads, "attached": attached, "bound": bound})
         }
-    };
-    json!({
-        "interface": description.interface,
-        "threads": description.lanes,
-        "attached": match description.attached {
-            AttachMode::Generic => "generic",
-            _ => "native",
-        },
-        "bound": match description.bound {
-            BindMode::ZeroCopy => "zero-copy",
-            _ => "copy",
-        },
-    })
+    }
+}
+
+/// What was lost or went elsewhere on our side; without the interface's drops where nobody looked at them.
+fn lost_here(losses: &Losses) -> Value {
+    let mut object = json!({
+        "unwanted": losses.unwanted,
+        "rings_full": losses.rings_full,
+        "too_long": losses.large,
+        "other_queues": losses.elsewhere,
+    });
+    if let Some((received, to_be_sent)) = losses.interface {
+        object["interface_dropped_in"] = json!(received);
+        object["interface_dropped_out"] = json!(to_be_sent);
+    }
+    object
 }
 
 /// What the schema does not know.
@@ -233,6 +230,56 @@ mod tests {
         assert_eq!(object["floodgate"]["limits"], json!(measurement.limits));
         let counts = (&object["timeouts"], &object["interrupted"]);
         assert_eq!(counts, (&json!(2), &json!(3)));
+    }
+
+    #[test]
+    fn drops_that_nobody_looked_at_are_left_out() {
+        let unseen = lost_here(&Losses::default());
+        assert!(unseen["interface_dropped_in"].is_null());
+        assert_eq!(unseen.as_object().unwrap().len(), 4);
+        let losses = Losses {
+            interface: Some((3, 4)),
+            ..Losses::default()
+        };
+        let object = lost_here(&losses);
+        let drops = ["interface_dropped_in", "interface_dropped_out"].map(|name| &object[name]);
+        assert_eq!(drops, [&json!(3), &json!(4)]);
+    }
+
+    #[test]
+    fn a_ramp_tells_every_search_and_nothing_where_none_has_ended() {
+        let probe = Probe {
+            rate: 3e3,
+            offered: 3_000,
+            sent: 3_000,
+            right: 2_500,
+            seconds: 1.0,
+        };
+        let found = |rate| Found {
+            rate,
+            generator_was_the_limit: true,
+        };
+        let told = |ramp: &Ramp| -> Value {
+            serde_json::from_str(&RunId::new(Transport::Udp).ramp(ramp)).unwrap()
+        };
+        let mut ramp = Ramp {
+            peak: Some(probe),
+            ..Ramp::default()
+        };
+        let stopped = told(&ramp);
+        assert!(stopped["r99"].is_null() && stopped["loss_free"].is_null());
+        assert_eq!(stopped["r99_runs"], json!([]));
+        assert_eq!(stopped["generator_was_the_limit"], false);
+        assert_eq!(stopped["peak"], 2_500.0);
+        ramp.r99 = vec![found(2e3), found(1e3)];
+        ramp.loss_free = vec![found(0.0)];
+        let told = told(&ramp);
+        assert_eq!(told["type"], "ramp");
+        assert_eq!(told["r99"], 1_500.0);
+        assert_eq!(told["r99_runs"], json!([2_000.0, 1_000.0]));
+        assert_eq!(told["loss_free"], 0.0);
+        assert_eq!(told["peak_offered"], 3_000.0);
+        assert_eq!(told["generator_was_the_limit"], true);
     }
 
     #[test]

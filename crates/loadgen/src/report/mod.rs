@@ -9,6 +9,7 @@ use crate::tally::Tally;
 use crate::xdp::Description;
 use std::fmt;
 use std::io::Write;
+use xsk::{AttachMode, BindMode};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,17 +29,62 @@ pub enum Transport {
     Tcp,
 }
 
+impl Transport {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Udp => "UDP",
+            Transport::Tcp => "TCP",
+        }
+    }
+}
+
 /// How queries get onto the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Way {
     Xdp(Description),
-    KernelSockets { threads: usize },
+    KernelSockets {
+        threads: usize,
+        transport: Transport,
+    },
+}
+
+impl Way {
+    /// How the program is attached and sockets are bound: `native` or `generic`, `zero-copy` or `copy`; `none` and
+    /// `kernel sockets`.
+    pub fn mode(&self) -> (&'static str, &'static str) {
+        let Way::Xdp(description) = self else {
+            return ("none", "kernel sockets");
+        };
+        let attached = match description.attached {
+            AttachMode::Generic => "generic",
+            _ => "native",
+        };
+        let bound = match description.bound {
+            BindMode::ZeroCopy => "zero-copy",
+            _ => "copy",
+        };
+        (attached, bound)
+    }
 }
 
 /// Writes to standard output at once. Where nobody reads it any more (`| head -1`), the run goes on in silence.
 pub fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes to standard error at once, whether somebody reads it or not.
+pub fn tell(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Writes a table to standard output, and to standard error the sentences that it has no place for, a line each.
+pub fn say_table<S: fmt::Display>(table: &str, sentences: impl IntoIterator<Item = S>) {
+    say(table);
+    for sentence in sentences {
+        tell(&format!("{sentence}\n"));
+    }
 }
 
 /// The latencies that are shown: a name and a quantile.

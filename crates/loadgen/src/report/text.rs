@@ -8,28 +8,23 @@ use crate::tally::Tally;
 use crate::watch::Part;
 use crate::xdp::Measurement;
 use std::fmt::Write;
-use xsk::{AttachMode, BindMode};
 
 /// Octets of Ethernet's frame check sequence, preamble and gap: what a frame takes on the wire besides itself.
 const WIRE_EXTRA: u64 = 24;
 
 /// The line before a run: interface, threads, mode.
 pub fn header(way: &Way) -> String {
-    let Way::Xdp(description) = way else {
-        return "using kernel sockets, threads 1, TCP\n".to_owned();
-    };
-    let attached = match description.attached {
-        AttachMode::Generic => "generic mode",
-        _ => "native mode",
-    };
-    let bound = match description.bound {
-        BindMode::ZeroCopy => "zero-copy",
-        _ => "copy",
-    };
-    format!(
-        "using interface {}, XDP threads {}, UDP, {attached}, {bound}\n",
-        description.interface, description.lanes
-    )
+    let (attached, bound) = way.mode();
+    match way {
+        Way::Xdp(description) => format!(
+            "using interface {}, XDP threads {}, UDP, {attached} mode, {bound}\n",
+            description.interface, description.lanes
+        ),
+        Way::KernelSockets { threads, transport } => {
+            let transport = transport.name();
+            format!("using {bound}, threads {threads}, {transport}\n")
+        }
+    }
 }
 
 /// The result of a run. `headers`: octets in front of a message on the wire. `drop`: answers were thrown away unread.
@@ -149,11 +144,12 @@ fn losses(out: &mut String, measurement: &Measurement, drop: bool) {
             losses.rings_full, losses.large, losses.elsewhere
         );
     }
-    let _ = writeln!(
-        out,
-        "dropped by the interface: {} in, {} out",
-        losses.interface_rx, losses.interface_tx
-    );
+    if let Some((received, to_be_sent)) = losses.interface {
+        let _ = writeln!(
+            out,
+            "dropped by the interface: {received} in, {to_be_sent} out"
+        );
+    }
     for limit in &measurement.limits {
         let _ = writeln!(out, "{limit}");
     }
@@ -195,17 +191,21 @@ pub fn ramp(ramp: &Ramp) -> String {
             .collect();
         rates.join(", ")
     };
-    let _ = writeln!(
-        out,
-        "R99 (99% of what was offered answered right): {:.0}/s, median of {}",
-        ramp.r99_median(),
-        all(&ramp.r99)
-    );
-    if !ramp.loss_free.is_empty() {
+    let _ = match ramp.r99_median() {
+        Some(rate) => writeln!(
+            out,
+            "R99 (99% of what was offered answered right): {rate:.0}/s, median of {}",
+            all(&ramp.r99)
+        ),
+        None => writeln!(
+            out,
+            "R99 (99% of what was offered answered right): stopped before a rate was found"
+        ),
+    };
+    if let Some(rate) = ramp.loss_free_median() {
         let _ = writeln!(
             out,
-            "highest rate without loss:                    {:.0}/s, median of {}",
-            ramp.loss_free_median(),
+            "highest rate without loss:                    {rate:.0}/s, median of {}",
             all(&ramp.loss_free)
         );
     }
@@ -217,11 +217,164 @@ pub fn ramp(ramp: &Ramp) -> String {
             peak.rate
         );
     }
-    if ramp.generator_was_the_limit() {
-        let _ = writeln!(
-            out,
-            "The generator itself or --highest was the limit: the server may do more."
-        );
+    if let Some(limit) = ramp.limit() {
+        let _ = writeln!(out, "{limit}");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::Answer;
+    use crate::report::Transport;
+    use crate::xdp::{Description, LaneCounts, Losses};
+    use std::time::Duration;
+    use xsk::{AttachMode, BindMode};
+
+    /// Half a second of four queries and three answers.
+    fn measured() -> Measurement {
+        let mut tally = Tally {
+            sent: 4,
+            ..Tally::default()
+        };
+        for (rcode, length) in [(0, 100), (0, 100), (3, 40)] {
+            let answer = Answer {
+                rcode,
+                truncated: false,
+                case_changed: false,
+                length,
+            };
+            tally.count_right(&answer, 1_000);
+        }
+        Measurement {
+            sending: Duration::from_millis(500),
+            lanes: vec![LaneCounts {
+                sent: 4,
+                received: 3,
+            }],
+            tally,
+            losses: Losses {
+                unwanted: 7,
+                interface: Some((5, 6)),
+                ..Losses::default()
+            },
+            interrupted: 0,
+            limits: vec!["The generator itself was the limit.".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_result_has_kxdpguns_lines_and_ours() {
+        // Ethernet, IPv4 and UDP: 42 octets, and 24 on the wire besides.
+        let expected = "\
+thread#00: sent 4, received 3
+total queries:     4 (8 pps) (100.0000%)
+total replies:     3 (6 pps) (75%)
+average DNS reply size: 80 B
+average Ethernet reply rate: 7008 bps (0.01 Mbps)
+responded NOERROR:   2
+responded NXDOMAIN:   1
+answered right:    3 (6/s) (75.0000% of queries)
+wrong 0, duplicate 0, late 0, never answered 1
+truncated (TC): 0, question in other case: 0, longest answer: 100 B
+latency from the intended time: p50 1.0 us, p90 1.0 us, p99 1.0 us, p99.9 1.0 us, max 1.0 us
+not sent in time (generator's limit): 0
+answers lost on this side: 0 to full rings, 0 too long for a frame, 0 on other queues
+dropped by the interface: 5 in, 6 out
+The generator itself was the limit.
+duration: 0.5 s
+";
+        assert_eq!(measurement(&measured(), 42, false), expected);
+    }
+
+    #[test]
+    fn of_answers_that_are_thrown_away_nothing_is_told_but_their_number() {
+        let expected = "\
+thread#00: sent 4, received 3
+total queries:     4 (8 pps) (100.0000%)
+answers dropped unread: 7
+not sent in time (generator's limit): 0
+dropped by the interface: 5 in, 6 out
+The generator itself was the limit.
+duration: 0.5 s
+";
+        assert_eq!(measurement(&measured(), 42, true), expected);
+    }
+
+    #[test]
+    fn drops_that_nobody_looked_at_are_not_told() {
+        let mut measured = measured();
+        measured.losses.interface = None;
+        let text = measurement(&measured, 42, false);
+        assert!(!text.contains("dropped by the interface"), "{text}");
+    }
+
+    #[test]
+    fn faults_are_told_by_name() {
+        let mut measured = measured();
+        measured.tally.count_wrong(Fault::OtherQuestion);
+        let text = measurement(&measured, 42, false);
+        assert!(text.contains("\nwrong 1, duplicate 0,"), "{text}");
+        assert!(text.contains("\nwrong, other-question: 1\n"), "{text}");
+    }
+
+    #[test]
+    fn the_line_before_a_run_tells_the_way() {
+        let way = |attached, bound| {
+            Way::Xdp(Description {
+                interface: "cli0".to_owned(),
+                lanes: 2,
+                attached,
+                bound,
+            })
+        };
+        assert_eq!(
+            header(&way(AttachMode::Generic, BindMode::Copy)),
+            "using interface cli0, XDP threads 2, UDP, generic mode, copy\n"
+        );
+        assert_eq!(
+            header(&way(AttachMode::Native, BindMode::ZeroCopy)),
+            "using interface cli0, XDP threads 2, UDP, native mode, zero-copy\n"
+        );
+        let sockets = Way::KernelSockets {
+            threads: 1,
+            transport: Transport::Tcp,
+        };
+        assert_eq!(header(&sockets), "using kernel sockets, threads 1, TCP\n");
+    }
+
+    #[test]
+    fn a_ramp_tells_every_search() {
+        let found = |rate| Found {
+            rate,
+            generator_was_the_limit: true,
+        };
+        let mut found_all = Ramp {
+            r99: vec![found(3e3), found(1e3), found(2e3)],
+            loss_free: vec![found(900.0)],
+            peak: Some(Probe {
+                rate: 3e3,
+                offered: 6_000,
+                sent: 6_000,
+                right: 5_000,
+                seconds: 2.0,
+            }),
+        };
+        let peak = format!("{:<46}2500/s answered right of 3000/s offered\n", "peak:");
+        let expected = format!(
+            "R99 (99% of what was offered answered right): 2000/s, median of 3000, 1000, 2000\n\
+             highest rate without loss:                    900/s, median of 900\n\
+             {peak}\
+             The generator itself or --highest was the limit: the server may do more.\n"
+        );
+        assert_eq!(ramp(&found_all), expected);
+        // Stopped before the first search had ended.
+        found_all.r99.clear();
+        found_all.loss_free.clear();
+        let expected = format!(
+            "R99 (99% of what was offered answered right): stopped before a rate was found\n{peak}"
+        );
+        assert_eq!(ramp(&found_all), expected);
+    }
 }

@@ -16,7 +16,7 @@ const ORDER_MAX: usize = 16 * OUTSTANDING_MAX;
 pub(super) struct Query {
     /// Number of its question.
     pub(super) question: u32,
-    /// Which of the thread's sockets it went by.
+    /// Which of the thread's sockets it went by: where its answer must come.
     pub(super) client: u32,
     /// When it was sent, in nanoseconds since the start.
     pub(super) sent: u64,

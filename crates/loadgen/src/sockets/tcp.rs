@@ -143,7 +143,9 @@ impl<'r> TcpClients<'r> {
                 Ok(Some(error)) | Err(error) => return self.give_up(number, &error),
             }
         }
-        if client.stream.is_some() && (client.write().is_err() || client.read(taker).is_err()) {
+        if client.stream.is_some()
+            && (client.write().is_err() || client.read(number, taker).is_err())
+        {
             client.stream = None;
         }
     }
@@ -246,8 +248,9 @@ impl Client {
         Ok(())
     }
 
-    /// Reads until there is no more, and hands out whole messages. The end of the connection is an error.
-    fn read(&mut self, taker: &mut dyn Taker) -> std::io::Result<()> {
+    /// Reads until there is no more, and hands out whole messages as those of the client of this number. The end of the
+    /// connection is an error.
+    fn read(&mut self, number: usize, taker: &mut dyn Taker) -> std::io::Result<()> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -261,7 +264,7 @@ impl Client {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(_) => {
                     taker.come();
-                    self.answers += hand_out(&mut self.read, taker);
+                    self.answers += hand_out(&mut self.read, number, taker);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
@@ -270,15 +273,15 @@ impl Client {
     }
 }
 
-/// Takes whole messages from the front of what was read; returns how many.
-fn hand_out(read: &mut Vec<u8>, taker: &mut dyn Taker) -> u64 {
+/// Takes whole messages from the front of what this client read; returns how many.
+fn hand_out(read: &mut Vec<u8>, client: usize, taker: &mut dyn Taker) -> u64 {
     let (mut at, mut count) = (0, 0);
     while let Some((length, rest)) = read[at..].split_first_chunk() {
         let length = usize::from(u16::from_be_bytes(*length));
         let Some(message) = rest.get(..length) else {
             break;
         };
-        taker.take(message);
+        taker.take(client, message);
         count += 1;
         at += 2 + length;
     }
@@ -325,12 +328,13 @@ mod tests {
     fn whole_messages_are_handed_out_and_the_rest_stays() {
         let mut read = b"\0\x02ab\0\0\0\x03cd".to_vec();
         let mut taken = Taken::default();
-        assert_eq!(hand_out(&mut read, &mut taken), 2);
-        assert_eq!(taken.0, [&b"ab"[..], b""]);
+        assert_eq!(hand_out(&mut read, 3, &mut taken), 2);
+        assert_eq!(taken.0, [(3, b"ab".to_vec()), (3, Vec::new())]);
         assert_eq!(read, b"\0\x03cd");
         read.extend(b"e");
-        assert_eq!(hand_out(&mut read, &mut taken), 1);
-        assert_eq!((taken.0[2].as_slice(), read.len()), (&b"cde"[..], 0));
+        assert_eq!(hand_out(&mut read, 4, &mut taken), 1);
+        assert_eq!(taken.0[2], (4, b"cde".to_vec()));
+        assert!(read.is_empty());
     }
 
     #[test]

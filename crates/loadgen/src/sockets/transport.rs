@@ -11,8 +11,8 @@ pub(super) trait Taker {
     /// A system call has brought something just now: the messages that follow.
     fn come(&mut self);
 
-    /// A message.
-    fn take(&mut self, message: &[u8]);
+    /// A message that came to this client's socket.
+    fn take(&mut self, client: usize, message: &[u8]);
 }
 
 /// The clients of one thread. A client is a socket.
@@ -35,16 +35,16 @@ pub(super) trait Transport: Send {
     fn overflowed(&self) -> u64;
 }
 
-/// Keeps the messages.
+/// Keeps the messages, each with its client.
 #[cfg(test)]
 #[derive(Default)]
-pub(super) struct Taken(pub(super) Vec<Vec<u8>>);
+pub(super) struct Taken(pub(super) Vec<(usize, Vec<u8>)>);
 
 #[cfg(test)]
 impl Taker for Taken {
     fn come(&mut self) {}
 
-    fn take(&mut self, message: &[u8]) {
-        self.0.push(message.to_vec());
+    fn take(&mut self, client: usize, message: &[u8]) {
+        self.0.push((client, message.to_vec()));
     }
 }

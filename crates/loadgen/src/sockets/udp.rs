@@ -76,7 +76,7 @@ impl UdpClients {
                 Ok(count) => {
                     taker.come();
                     let messages = self.incoming.messages();
-                    messages.for_each(|message| taker.take(message));
+                    messages.for_each(|message| taker.take(client, message));
                     any = true;
                     if count < BATCH {
                         return Ok(true);
@@ -257,7 +257,8 @@ mod tests {
             while taken.0.len() < 2 {
                 clients.receive(limit, &mut taken).unwrap();
             }
-            assert_eq!(taken.0, [b"\0\x07a", b"\0\x08b"]);
+            let answers = [(0, b"\0\x07a".to_vec()), (0, b"\0\x08b".to_vec())];
+            assert_eq!(taken.0, answers);
             taken.0.clear();
         }
     }

@@ -315,25 +315,32 @@ impl Taker for Counting<'_> {
         self.locked.get_or_insert_with(|| lock(self.tally));
     }
 
-    fn take(&mut self, message: &[u8]) {
+    fn take(&mut self, client: usize, message: &[u8]) {
         let tally = self.locked.get_or_insert_with(|| lock(self.tally));
-        count(self.run, self.outstanding, tally, (message, self.now));
+        let came = (client, message, self.now);
+        count(self.run, self.outstanding, tally, came);
     }
 }
 
-/// Judges and counts one message that came at `now`.
+/// Judges and counts one message that came to this client at `now`.
 fn count(
     run: &Run<'_>,
     outstanding: &mut Outstanding,
     tally: &mut Tally,
-    (message, now): (&[u8], u64),
+    (client, message, now): (usize, &[u8], u64),
 ) {
     let Some(header) = message.first_chunk::<HEADER_LENGTH>() else {
         return tally.count_wrong(Fault::Response(ResponseError::TooShort));
     };
     let id = u16::from_be_bytes([header[0], header[1]]);
     let question = |query: &Query| run.questions.get(query.question as usize);
-    let check = |query: &Query| judge::check(message, question(query));
+    let check = |query: &Query| {
+        // "Destination port against query source port" (RFC 5452 §9.1): the clients share the IDs, and not the ports.
+        if query.client as usize != client {
+            return Err(Fault::Destination);
+        }
+        judge::check(message, question(query))
+    };
     match outstanding.find(id) {
         Found::Never => tally.count_wrong(Fault::NeverAsked),
         Found::Answered(query) => match check(&query) {

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome};
 use crate::flights::{Flights, Found};
 use crate::judge::{self, Fault};
 use crate::pace::{Due, Pace};
-use crate::questions::Questions;
+use crate::questions::{Question, Questions};
 use crate::tally::Tally;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -288,6 +288,13 @@ impl Next {
     }
 }
 
+/// The question of a query so long ago that it is forgotten: any well-formed response may be its answer.
+const FORGOTTEN: Question<'static> = Question {
+    message: &[],
+    question: &[],
+    expected: None,
+};
+
 /// Judges one frame.
 #[inline]
 fn count(run: &Run<'_>, tally: &mut Tally, frame: &mut [u8], now: u64) {
@@ -326,7 +333,7 @@ fn judge(run: &Run<'_>, frame: &mut [u8], now: u64) -> Result<Verdict, Fault> {
     let question = |number: u32| run.questions.get(number as usize);
     match flights.find(port, id) {
         Found::Never => Err(Fault::NeverAsked),
-        Found::Past => Ok(Verdict::Late),
+        Found::Past => judge::check(message, FORGOTTEN).map(|_| Verdict::Late),
         Found::Landed { question: number } => {
             judge::check(message, question(number)).map(|_| Verdict::Duplicate)
         }
@@ -341,5 +348,87 @@ fn judge(run: &Run<'_>, frame: &mut [u8], now: u64) -> Result<Verdict, Fault> {
                 Verdict::Right { answer, latency }
             })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::addressing::Target;
+    use super::*;
+    use crate::questions::{Style, text};
+    use wire::frame::{Packet, write_headers};
+    use wire::message::ResponseError;
+    use xsk::Sources;
+
+    const CHUNK: usize = 2048;
+
+    fn addressing() -> Addressing {
+        Addressing {
+            targets: vec![Target {
+                server: "192.0.2.1:53".parse().unwrap(),
+                mac: [2, 0, 0, 0, 0, 2],
+            }],
+            sources: Sources {
+                address: "192.0.2.9".parse().unwrap(),
+                prefix: 32,
+            },
+            first_port: 16384,
+            port_bits: 2,
+            local_mac: [2, 0, 0, 0, 0, 1],
+            vlan: None,
+        }
+    }
+
+    /// The frame by which a server sends `message` back to who asked the query of this key.
+    fn answer(addressing: &Addressing, (port, id): (u16, u16), message: &[u8]) -> Vec<u8> {
+        let mut chunk = [0; CHUNK];
+        let length = addressing.write(&mut chunk, message, (0, port, id), 0) as usize;
+        let query = Packet::parse(&chunk[..length], false).unwrap();
+        let start = addressing.headers_length();
+        let headers = query.reply_headers();
+        write_headers(&mut chunk, start, message.len(), &headers).unwrap();
+        chunk[..length].to_vec()
+    }
+
+    #[test]
+    fn only_a_well_formed_response_to_a_forgotten_query_is_late() {
+        let (addressing, flights) = (addressing(), [Flights::new(4, 2)]);
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        // The first one's cell has the fifth.
+        (0..5).for_each(|intended| {
+            flights[0].depart(0, intended);
+        });
+        let tallies = [Mutex::new(Tally::default())];
+        let run = Run {
+            questions: &questions,
+            addressing: &addressing,
+            flights: &flights,
+            tallies: &tallies,
+            epoch: Instant::now(),
+            start: 0,
+            late_after: 1_000,
+            accept_partial: false,
+            wake: Wake::Answers,
+            stop: AtomicBool::new(false),
+            sending: AtomicUsize::new(0),
+            sent_until: AtomicU64::new(0),
+            end: AtomicBool::new(false),
+        };
+        let echo = questions.get(0).message.to_vec();
+        let mut response = echo.clone();
+        response[2] |= 0x80;
+        // A record is counted that is not there.
+        let mut cut = response.clone();
+        cut[7] = 1;
+        let mut tally = Tally::default();
+        for message in [&echo, &cut, &response] {
+            let mut frame = answer(&addressing, flights[0].key(0), message);
+            count(&run, &mut tally, &mut frame, 10);
+        }
+        let wrong = |error| tally.wrong[Fault::Response(error).index()];
+        assert_eq!(tally.late, 1);
+        assert_eq!(wrong(ResponseError::Query), 1);
+        assert_eq!(wrong(ResponseError::BadRecords), 1);
+        assert_eq!(tally.answers(), 3);
     }
 }

@@ -65,9 +65,9 @@ pub struct Losses {
     pub elsewhere: u64,
     /// Answers that found our rings full, or the buffers of our sockets.
     pub rings_full: u64,
-    /// Frames that our interface dropped, in either direction; everybody's frames.
-    pub interface_rx: u64,
-    pub interface_tx: u64,
+    /// Frames that our interface dropped, received and to be sent; everybody's frames. `None`: nobody looked, for kernel
+    /// sockets send by whichever interfaces the kernel chooses.
+    pub interface: Option<(u64, u64)>,
 }
 
 impl Losses {
@@ -118,27 +118,28 @@ impl Baseline {
             // What finds no free frame is counted as dropped too.
             rings_full += statistics.rx_ring_full + statistics.rx_dropped;
         }
-        let (interface_rx, interface_tx) = interface_drops(interface)?;
         Ok(Baseline(Losses {
             unwanted: count(Collected::AnswerDropped),
             large: count(Collected::AnswerLarge),
             elsewhere: count(Collected::AnswerSocket),
             rings_full,
-            interface_rx,
-            interface_tx,
+            interface: Some(interface_drops(interface)?),
         }))
     }
 
     /// What was added since.
     pub(super) fn since(&self, before: &Baseline) -> Losses {
         let (now, then) = (&self.0, &before.0);
+        let drops = |(now, then): ((u64, u64), (u64, u64))| {
+            let received = now.0.saturating_sub(then.0);
+            (received, now.1.saturating_sub(then.1))
+        };
         Losses {
             unwanted: now.unwanted - then.unwanted,
             large: now.large - then.large,
             elsewhere: now.elsewhere - then.elsewhere,
             rings_full: now.rings_full.saturating_sub(then.rings_full),
-            interface_rx: now.interface_rx.saturating_sub(then.interface_rx),
-            interface_tx: now.interface_tx.saturating_sub(then.interface_tx),
+            interface: now.interface.zip(then.interface).map(drops),
         }
     }
 }
@@ -193,6 +194,19 @@ Inter-|   Receive                                                |  Transmit
         assert!(said[1].contains("answers were lost on its side"));
         tally.skipped = 0;
         assert!(limits(&tally, &Losses::default()).is_empty());
+    }
+
+    #[test]
+    fn an_interface_counts_from_the_start_of_the_run() {
+        let at = |interface| {
+            Baseline(Losses {
+                interface,
+                ..Losses::default()
+            })
+        };
+        let added = |now, then| at(now).since(&at(then)).interface;
+        assert_eq!(added(Some((5, 9)), Some((3, 9))), Some((2, 0)));
+        assert_eq!(added(None, None), None);
     }
 
     #[test]

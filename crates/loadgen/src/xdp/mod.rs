@@ -124,7 +124,7 @@ pub struct Description {
     pub bound: BindMode,
 }
 
-/// Most queries that a lane's flight table remembers: 16 octets each.
+/// Most queries that a lane's flight table remembers, whatever rate and shape ask for: 16 octets each, 256 MiB.
 const FLIGHTS_MAX: f64 = (1 << 24) as f64;
 
 /// Time for the threads to start, so that they need not begin by catching up.
@@ -147,8 +147,9 @@ impl Generator {
         for target in &plan.targets {
             collector.add_target(*target)?;
         }
-        let remembered = rate / lanes as f64 * (plan.late_after.as_secs_f64() + 0.5);
-        let flights = || Flights::new(remembered.min(FLIGHTS_MAX) as u64, addressing.port_bits);
+        let of_lane = rate / lanes as f64;
+        let remembered = remembered(plan.shape, of_lane, plan.late_after, plan.batch);
+        let flights = || Flights::new(remembered, addressing.port_bits);
         let mut generator = Generator {
             flights: (0..lanes).map(|_| flights()).collect(),
             lanes: Vec::new(),
@@ -331,6 +332,14 @@ fn unanswered(run: &Run<'_>) -> u64 {
     Tally::sum(&each(run)).unanswered()
 }
 
+/// Queries that a lane's flight table must remember at a mean of `rate` a second: what may leave before an answer is late, by
+/// the shape's peak and not its mean, half a second more, and a batch, which leaves as a whole.
+fn remembered(shape: Shape, rate: f64, late_after: Duration, batch: u32) -> u64 {
+    let window = late_after.as_secs_f64() + 0.5;
+    let queries = rate * shape.most_within(window) + f64::from(batch);
+    queries.min(FLIGHTS_MAX) as u64
+}
+
 /// Interface and addresses: what the kernel says where nothing is given by hand.
 fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
     let given = plan.interface.as_deref().map(Nic::by_name).transpose()?;
@@ -433,4 +442,25 @@ fn pin(affinity: Affinity, lane: usize) {
 /// The kernel refuses.
 pub fn sleep_precisely() -> Outcome<()> {
     nix::sys::prctl::set_timerslack(1).during("setting the precision of sleeps")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_holds_what_leaves_before_an_answer_is_late_and_no_more_than_there_is_memory_for() {
+        let second = Duration::from_secs(1);
+        assert_eq!(remembered(Shape::Constant, 1e6, second, 10), 1_500_010);
+        let up = Shape::Ramp { from: 0.0 };
+        assert_eq!(remembered(up, 1e6, second, 10), 3_000_010);
+        // A long burst by its rate, a short one by the queries that it has.
+        let burst = |period| Shape::Burst { period, part: 0.25 };
+        assert_eq!(remembered(burst(60.0), 1e5, second, 10), 600_010);
+        assert_eq!(remembered(burst(0.5), 1e5, second, 10), 200_010);
+        // Slow, and yet ten leave at once.
+        assert_eq!(remembered(Shape::Constant, 1.0, second, 10), 11);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(remembered(up, 1e6, hour, 10), 1 << 24);
+    }
 }
