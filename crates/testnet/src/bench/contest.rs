@@ -84,14 +84,18 @@ pub(super) struct Contest<'c> {
     scenario: &'c Scenario,
     library: &'c Library,
     settings: &'c Settings,
+    /// Of the tree that is measured.
+    commit: &'c str,
     /// The lab; none where the server is on another machine.
     stage: Option<Stage>,
     client: Client,
     queries: PathBuf,
     /// What answers must say, if the scenario says it.
     expected: Option<Expected>,
-    /// By contender: the R99 that was found last, to start near by, and the most answered a second.
+    /// By contender: the R99 that was found last; the next search starts near by.
     last: BTreeMap<String, f64>,
+    /// By contender: its peak, the most that it answered right a second at any rate that its searches offered.
+    peaks: BTreeMap<String, f64>,
     /// By contender: where its first search starts, if it was measured before.
     near: BTreeMap<String, f64>,
     /// Contender, measure and repeat of what was measured.
@@ -104,6 +108,7 @@ impl<'c> Contest<'c> {
         scenario: &'c Scenario,
         library: &'c Library,
         settings: &'c Settings,
+        commit: &'c str,
     ) -> Outcome<Contest<'c>> {
         let (places, cpus) = (&settings.places, settings.cpus);
         let build = || Stage::build(&settings.prefix, scenario, library, places, cpus);
@@ -128,11 +133,13 @@ impl<'c> Contest<'c> {
             scenario,
             library,
             settings,
+            commit,
             stage,
             client,
             queries,
             expected,
             last: BTreeMap::new(),
+            peaks: BTreeMap::new(),
             near: BTreeMap::new(),
             done: BTreeSet::new(),
         })
@@ -157,6 +164,10 @@ impl<'c> Contest<'c> {
             .insert((name.clone(), record.measure, record.repeat));
         if record.measure == Measure::R99 {
             self.last.insert(name.clone(), record.figure);
+            // A generator that tells no peak answered that many at least.
+            let peak = record.details["peak"].as_f64().unwrap_or(record.figure);
+            let highest = self.peaks.entry(name.clone()).or_default();
+            *highest = f64::max(*highest, peak);
         }
     }
 
@@ -168,11 +179,13 @@ impl<'c> Contest<'c> {
         mut see: impl FnMut(Result<Record, Missing>),
     ) -> bool {
         let mut failures: BTreeMap<String, u32> = BTreeMap::new();
+        let is_remote = self.settings.remote.is_some();
         for &measure in &self.scenario.measures {
             for repeat in 1..=measure.repeats(self.settings.repeats) {
                 let library = self.library;
-                let takes_part =
-                    |one: &&Contender| one.takes_part_in(measure) && is_named(library, one);
+                let takes_part = |one: &&Contender| {
+                    one.takes_part_in(measure) && (is_remote || is_named(library, one))
+                };
                 let contenders = self.scenario.contenders.iter();
                 for contender in contenders.filter(takes_part) {
                     let name = &contender.name;
@@ -234,6 +247,7 @@ impl<'c> Contest<'c> {
         let shot = shot?;
         let mut record = self.record(contender, measure, repeat, (shot, seen, watched));
         record.generator = generator.version();
+        record.server_mode = running.as_ref().map_or_else(String::new, Running::mode);
         Ok(record)
     }
 
@@ -336,9 +350,7 @@ impl<'c> Contest<'c> {
                 generator.shoot(&self.client, load, Manner::Unwoken, watched)
             }
             Measure::Overload => {
-                let twice = known.map(|peak| 2.0 * peak / self.settings.scale);
-                let rate = self.scenario.overload_rate.map(f64::from).or(twice);
-                let load = load(rate.unwrap_or(2e6), time);
+                let load = load(self.overload_rate(&contender.name), time);
                 generator.shoot(&self.client, load, Manner::Drop, watched)
             }
             Measure::Send => {
@@ -374,6 +386,15 @@ impl<'c> Contest<'c> {
             Measure::ClosedLoop => generator.closed_loop(&self.client, Some(time), watched),
             Measure::OnceThrough => generator.closed_loop(&self.client, None, watched),
         }
+    }
+
+    /// Queries a second, before they are scaled, that are more than a contender can answer: what the scenario says, or twice
+    /// the contender's peak.
+    fn overload_rate(&self, contender: &str) -> f64 {
+        let peak = self.peaks.get(contender);
+        let twice = peak.map(|peak| 2.0 * peak / self.settings.scale);
+        let said = self.scenario.overload_rate.map(f64::from);
+        said.or(twice).unwrap_or(2e6)
     }
 
     /// Latencies at parts of a rate; the first is as good as idle.
@@ -418,12 +439,14 @@ impl<'c> Contest<'c> {
             repeat,
             figure,
             unit: unit.to_owned(),
+            commit: self.commit.to_owned(),
             generator: String::new(),
             server: match (&self.stage, server) {
                 (Some(stage), Ok(server)) => stage.version(&server),
                 _ => format!("at {}", self.client.target()),
             },
             door: contender.door.door().word().to_owned(),
+            server_mode: String::new(),
             generator_mode: shot.mode.clone(),
             queues: match self.stage {
                 Some(_) => self.scenario.queues,
@@ -468,7 +491,7 @@ pub(super) fn near(records: &[Record], scenario: &str) -> BTreeMap<String, f64> 
     near
 }
 
-/// A server that the environment may name is no contender where it names none.
+/// A server that the environment may name is no contender where it names none, and nothing is said of it.
 fn is_named(library: &Library, contender: &Contender) -> bool {
     let server = library.server(&contender.server);
     server.map_or(true, |server| !server.words || named(&server).is_some())
@@ -584,6 +607,101 @@ fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {
 mod tests {
     use super::*;
     use crate::bench::report::tests::record;
+
+    /// At a tenth of all rates, before a server on another machine.
+    fn settings() -> Settings {
+        let nowhere = PathBuf::new;
+        Settings {
+            prefix: "test".to_owned(),
+            repeats: 1,
+            search_seconds: 1,
+            seconds: 1,
+            scale: 0.1,
+            cpus: Cpus {
+                generator: 0,
+                server: 1,
+            },
+            places: Places {
+                built: nowhere(),
+                yardsticks: nowhere(),
+                zones: nowhere(),
+            },
+            remote: "192.0.2.9:53".parse().ok(),
+        }
+    }
+
+    /// A contest in which nothing was measured yet.
+    fn contest<'c>(
+        scenario: &'c Scenario,
+        library: &'c Library,
+        settings: &'c Settings,
+    ) -> Contest<'c> {
+        Contest {
+            scenario,
+            library,
+            settings,
+            commit: "c0ffee",
+            stage: None,
+            client: Client::before("192.0.2.9:53".parse().unwrap()),
+            queries: PathBuf::new(),
+            expected: None,
+            last: BTreeMap::new(),
+            peaks: BTreeMap::new(),
+            near: BTreeMap::new(),
+            done: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn overload_is_twice_the_peak_and_not_twice_the_r99() {
+        let (library, settings) = (Library::ours(), settings());
+        let mut scenario = library.scenarios().unwrap().remove(0);
+        let search = |repeat: u32, figure: f64, peak: f64| {
+            let mut search = record("a", repeat, figure);
+            search.details = json!({ "peak": peak });
+            search
+        };
+        let records = [
+            search(1, 100.0, 160.0),
+            search(2, 110.0, 150.0),
+            record("b", 1, 80.0),
+        ];
+        let contest_now = contest(&scenario, &library, &settings);
+        let contest_now = contest_now.behind(&records, BTreeMap::new());
+        assert_eq!(contest_now.overload_rate("a").round(), 3200.0);
+        assert_eq!(contest_now.last["a"], 110.0);
+        // Without a peak, twice what is known; without anything, what nobody answers.
+        assert_eq!(contest_now.overload_rate("b").round(), 1600.0);
+        assert_eq!(contest_now.overload_rate("c"), 2e6);
+        drop(contest_now);
+        scenario.overload_rate = Some(7);
+        let contest_now = contest(&scenario, &library, &settings);
+        let contest_now = contest_now.behind(&records, BTreeMap::new());
+        assert_eq!(contest_now.overload_rate("a"), 7.0);
+    }
+
+    #[test]
+    fn a_record_has_the_commit_that_it_is_of() {
+        let (library, settings) = (Library::ours(), settings());
+        let scenario = library.scenarios().unwrap().remove(0);
+        let seen = (Shot::default(), Seen::default(), Vec::new());
+        let contest = contest(&scenario, &library, &settings);
+        let made = contest.record(&scenario.contenders[0], Measure::Cost, 1, seen);
+        assert_eq!(made.commit, "c0ffee");
+    }
+
+    #[test]
+    fn a_server_that_the_environment_may_name_is_no_contender_without_it() {
+        let library = Library::ours();
+        let scenario = library.scenarios().unwrap().remove(0);
+        let of = |server: &str| {
+            let mut contenders = scenario.contenders.iter();
+            contenders.find(|one| one.server == server).unwrap()
+        };
+        assert!(is_named(&library, of("millrace")));
+        let is_there = named(&library.server("named").unwrap()).is_some();
+        assert_eq!(is_named(&library, of("named")), is_there);
+    }
 
     #[test]
     fn a_search_starts_near_what_the_contender_had_last() {

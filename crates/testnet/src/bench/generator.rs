@@ -403,11 +403,14 @@ mod tests {
     #[test]
     fn dnsperfs_block_is_understood() {
         let text = "Statistics:\n\n  Queries sent:         212102\n  Queries completed:    212100 (99.99%)\n  \
-            Run time (s):         2.003459\n  Average Latency (s):  0.000770 (min 0.000014, max 0.011383)\n";
+            Queries lost:         2 (0.01%)\n  \
+            Run time (s):         2.003459\n  Queries per second:   105866.903\n\n  Average Latency (s):  0.000770 (min 0.000014, max 0.011383)\n";
         let shot = shot_of_dnsperf(&lines(text)).unwrap();
         assert_eq!((shot.sent, shot.right), (212_102.0, 212_100.0));
         assert_eq!(shot.seconds, 2.003459);
         assert_eq!(shot.details["average_latency_seconds"], 0.00077);
+        assert_eq!(shot.details["lost"], 2.0);
+        assert_eq!(shot.details["queries_per_second"], 105_866.903);
     }
 
     #[test]

@@ -250,6 +250,7 @@ fn measure(
         records: Vec::new(),
         missing: Vec::new(),
     };
+    let commit = fresh.machine.commit.clone();
     let mut results = fresh.going_on(&command.results)?;
     let is_named = !command.scenarios.is_empty();
     let signals = Signals::take()?;
@@ -261,7 +262,7 @@ fn measure(
         }
         let near = contest::near(&results.records, &scenario.name);
         results.begin(&scenario.name, is_named);
-        let prepared = Contest::prepare(scenario, library, settings);
+        let prepared = Contest::prepare(scenario, library, settings, &commit);
         let prepared = prepared.map(|contest| contest.behind(&results.records, near));
         let see = |outcome| results.keep(outcome, &command.results);
         match prepared.map(|contest| contest.run(&signals, see)) {

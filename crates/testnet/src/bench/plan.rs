@@ -48,7 +48,8 @@ pub(super) struct Scenario {
     /// Queries a second that searches start from.
     #[serde(default = "cost_rate")]
     pub start_rate: u32,
-    /// Queries a second offered when overloaded, where it is not twice the contender's peak.
+    /// Queries a second offered when overloaded, where it is not twice the contender's peak: the most that it answered at any
+    /// rate of its searches, which is more than its R99.
     pub overload_rate: Option<u32>,
     /// Who takes part, in the order of the tables.
     pub contenders: Vec<Contender>,
@@ -95,7 +96,7 @@ pub(super) enum Measure {
     R99,
     /// CPU time of both cores for an answer, at a fixed rate.
     Cost,
-    /// Answers when twice the peak, or a given rate, is really sent; answers are dropped unread.
+    /// Answers when twice the contender's peak, or the scenario's own rate, is really sent; answers are dropped unread.
     Overload,
     /// What the generator itself can send; contenders differ in their generators.
     Send,
@@ -398,6 +399,51 @@ mod tests {
             [1, 3]
         );
         assert_eq!(Measure::R99.repeats(5), 5);
+    }
+
+    #[test]
+    fn the_environments_server_is_measured_wherever_servers_compete() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let compete = |one: &&Scenario| {
+            one.name.starts_with("zone-") || ["refused", "cache", "forward"].contains(&&*one.name)
+        };
+        let competing: Vec<&Scenario> = scenarios.iter().filter(compete).collect();
+        assert_eq!(competing.len(), 9);
+        for scenario in competing {
+            let mut contenders = scenario.contenders.iter();
+            let named = contenders.find(|one| one.server == "named");
+            let door = named.map(|one| one.door);
+            assert_eq!(door, Some(DoorWord::Sockets), "{}", scenario.name);
+        }
+    }
+
+    #[test]
+    fn dnsdist_comes_behind_the_three_of_dnsperfs_test() {
+        use DoorWord::{Sockets, Xdp};
+        let scenarios = Library::ours().scenarios().unwrap();
+        for name in ["dnsperf-defaults", "dnsperf-500"] {
+            let scenario = scenarios.iter().find(|one| one.name == name).unwrap();
+            let contenders = &scenario.contenders;
+            let order: Vec<(&str, DoorWord)> = contenders
+                .iter()
+                .map(|one| (one.server.as_str(), one.door))
+                .collect();
+            assert_eq!(
+                order,
+                [
+                    ("millrace", Xdp),
+                    ("millrace", Sockets),
+                    ("millrace", Xdp),
+                    ("dnsdist", Sockets)
+                ]
+            );
+            // All are asked alike.
+            for one in contenders {
+                assert_eq!(one.options, contenders[0].options, "{name}");
+                assert_eq!(one.generator, contenders[0].generator, "{name}");
+                assert_eq!(one.configuration, contenders[0].configuration, "{name}");
+            }
+        }
     }
 
     #[test]

@@ -23,12 +23,18 @@ pub(super) struct Record {
     /// The figure itself, in `unit`.
     pub figure: f64,
     pub unit: String,
+    /// Of the tree that was measured; runs of several commits may add up in a folder.
+    #[serde(default)]
+    pub commit: String,
     /// What the server says of itself.
     pub server: String,
     /// What the generator says of itself.
     pub generator: String,
     /// `sockets` or `xdp`.
     pub door: String,
+    /// How the server got onto its interfaces, where its log says so: `copy mode`.
+    #[serde(default)]
+    pub server_mode: String,
     /// How the generator got onto its interface.
     pub generator_mode: String,
     pub queues: u32,

@@ -35,7 +35,14 @@ impl Results {
     pub(super) fn read(folder: &Path) -> Outcome<Results> {
         let path = folder.join(JSON);
         let text = fs::read_to_string(&path).during(format!("reading {}", path.display()))?;
-        serde_json::from_str(&text).during(path.display())
+        let mut results: Results = serde_json::from_str(&text).during(path.display())?;
+        // In folders of earlier versions the machine alone has them.
+        for record in &mut results.records {
+            if record.commit.is_empty() {
+                record.commit.clone_from(&results.machine.commit);
+            }
+        }
+        Ok(results)
     }
 
     /// These, which are empty, with what an earlier run has left in a folder.
@@ -128,7 +135,8 @@ impl Results {
     fn csv(&self) -> String {
         let mut text = String::from(
             "scenario,contender,measure,repeat,figure,unit,server,door,generator,generator_mode,queues,offered,sent,right,\
-             unwanted,loss,seconds,user_s,system_s,softirq_s,server_s,witness_asked,witness_answered,disturbed\n",
+             unwanted,loss,seconds,user_s,system_s,softirq_s,server_s,witness_asked,witness_answered,disturbed,machine,kernel,\
+             commit,server_mode\n",
         );
         for record in &self.records {
             let words = [
@@ -156,6 +164,10 @@ impl Results {
                 record.witness.asked.to_string(),
                 record.witness.answered.to_string(),
                 quoted(record.disturbed.as_deref().unwrap_or_default()),
+                quoted(&self.machine.cpu),
+                quoted(&self.machine.kernel),
+                quoted(&record.commit),
+                quoted(&record.server_mode),
             ];
             text += &words.join(",");
             text.push('\n');
@@ -176,12 +188,37 @@ mod tests {
 
     #[test]
     fn a_word_with_quotes_is_a_word_of_csv() {
-        let csv = results(vec![record("x, \"1\"", 1, 5.0)]).csv();
+        let mut results = results(vec![record("x, \"1\"", 1, 5.0)]);
+        results.machine.cpu = "CPU 1".to_owned();
+        results.machine.kernel = "Linux 6".to_owned();
+        results.records[0].commit = "c0ffee".to_owned();
+        results.records[0].server_mode = "copy mode".to_owned();
+        let csv = results.csv();
         assert_eq!(csv.lines().count(), 2);
         assert!(csv.contains("\"x, \"\"1\"\"\""), "{csv}");
         let [names, values] = [0, 1].map(|line| csv.lines().nth(line).unwrap());
         // Two commas stand in quotes: the contender's and the mode's.
         assert_eq!(names.split(',').count() + 2, values.split(',').count());
+        assert!(names.ends_with(",machine,kernel,commit,server_mode"));
+        let ends = ",\"CPU 1\",\"Linux 6\",\"c0ffee\",\"copy mode\"";
+        assert!(values.ends_with(ends), "{values}");
+    }
+
+    #[test]
+    fn a_record_without_a_commit_has_the_machines() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut earlier = results(vec![record("a", 1, 5.0), record("b", 1, 7.0)]);
+        earlier.machine.commit = "a1".to_owned();
+        earlier.records[0].commit = "gone".to_owned();
+        earlier.records[1].commit = "b2".to_owned();
+        earlier.save(folder.path()).unwrap();
+        let path = folder.path().join(JSON);
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.replace("\"commit\":\"gone\",", "");
+        fs::write(&path, text.replace("\"server_mode\":\"\",", "")).unwrap();
+        let read = Results::read(folder.path()).unwrap();
+        let commits: Vec<&str> = read.records.iter().map(|one| &*one.commit).collect();
+        assert_eq!(commits, ["a1", "b2"]);
     }
 
     #[test]

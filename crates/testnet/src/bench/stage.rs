@@ -1,5 +1,6 @@
 //! Where it is measured: a lab, the server under test on a CPU of its own, a backend that is never the limit.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
@@ -188,7 +189,7 @@ impl Stage {
             .arg(self.cpus.server.to_string())
             .arg(&program)
             .args(
-                arguments(server)
+                arguments(server, named(server).as_deref())
                     .iter()
                     .map(|word| self.fill(word, configuration)),
             )
@@ -293,16 +294,16 @@ impl Stage {
     }
 }
 
-/// What the environment names in a server's variable.
+/// What the environment names in a server's variable; nothing but spaces names none.
 pub(super) fn named(server: &Server) -> Option<OsString> {
     let variable = server.environment.as_ref()?;
-    std::env::var_os(variable).filter(|value| !value.is_empty())
+    std::env::var_os(variable).filter(|value| !words(value).is_empty())
 }
 
-/// A server's arguments: its file's, or those behind the program in the environment.
-fn arguments(server: &Server) -> Vec<String> {
-    match named(server) {
-        Some(named) if server.words => words(&named).split_off(1),
+/// A server's arguments: its file's, or those behind the program that the environment names.
+fn arguments(server: &Server, named: Option<&OsStr>) -> Vec<String> {
+    match named {
+        Some(named) if server.words => words(named).into_iter().skip(1).collect(),
         _ => server.arguments.clone(),
     }
 }
@@ -310,6 +311,16 @@ fn arguments(server: &Server) -> Vec<String> {
 fn words(line: &OsStr) -> Vec<String> {
     let line = line.to_string_lossy();
     line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// How a server got onto its interfaces, where its log says so as ours does: "queue 0 of enp1s0 is served over AF_XDP, copy
+/// mode; its worker's frames: …".
+fn mode_in(log: &str) -> String {
+    let lines = log.lines();
+    let told = lines.filter_map(|line| line.split_once(" is served over AF_XDP, "));
+    let modes = told.filter_map(|(_, told)| told.split(';').next());
+    let modes: BTreeSet<&str> = modes.map(str::trim).collect();
+    Vec::from_iter(modes).join("; ")
 }
 
 impl Running<'_> {
@@ -325,6 +336,16 @@ impl Running<'_> {
     /// The server's process, for whoever looks at /proc. None runs where a program in the kernel answers.
     pub(super) fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
+    }
+
+    /// How the server got onto its interfaces; empty where its log does not say it.
+    pub(super) fn mode(&self) -> String {
+        // Where a program in the kernel answers, the log is an earlier server's.
+        if self.process.is_none() {
+            return String::new();
+        }
+        let log = fs::read(self.stage.folder().join("server.log")).unwrap_or_default();
+        mode_in(&String::from_utf8_lossy(&log))
     }
 
     /// Fails with what the server wrote, if it has ended.
@@ -357,5 +378,41 @@ impl Drop for Running<'_> {
         }
         // knotd leaves its program behind.
         self.stage.clear(&self.stage.lab.server(), SERVER_CLIENTS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_of_the_environment_is_a_program_with_its_arguments() {
+        let library = Library::ours();
+        let server = library.server("named").unwrap();
+        let line = OsStr::new(" coredns  -conf /etc/Corefile ");
+        assert_eq!(words(line), ["coredns", "-conf", "/etc/Corefile"]);
+        assert_eq!(
+            arguments(&server, Some(line)),
+            ["-conf", "/etc/Corefile"],
+            "those behind the program"
+        );
+        assert!(arguments(&server, Some(OsStr::new("coredns"))).is_empty());
+        assert!(arguments(&server, Some(OsStr::new(" "))).is_empty());
+        // Another program for a server with a file has that file's arguments, and may have spaces in its name.
+        let knotd = library.server("knotd").unwrap();
+        let other = OsStr::new("/opt/new knot/knotd");
+        assert_eq!(arguments(&knotd, Some(other)), ["-c", "$CONFIGURATION"]);
+        assert_eq!(arguments(&knotd, None), ["-c", "$CONFIGURATION"]);
+    }
+
+    #[test]
+    fn a_servers_mode_is_what_its_log_says() {
+        let log = "Ready\nqueue 0 of enp1s0 is served over AF_XDP, copy mode; its worker's frames: 8 MiB\n\
+            queue 1 of enp1s0 is served over AF_XDP, copy mode; its worker's frames: 8 MiB\n";
+        assert_eq!(mode_in(log), "copy mode");
+        let polled = "queue 0 of a is served over AF_XDP, zero-copy mode, busy polling; its";
+        assert_eq!(mode_in(polled), "zero-copy mode, busy polling");
+        let not = "queue 0 of a is not served over AF_XDP, kernel sockets serve it: no";
+        assert_eq!(mode_in(not), "");
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn part(all: &[Measured]) -> Part {
     Part {
         title: "Evenness".to_owned(),
         text: "Answers by the queue of the client on which they came, which on a veth is the server's queue that sent them; \
-               100 % is an even share. The generator sends as many queries to each queue."
+               100 % is an even share. The generator sends as many queries to each queue. Shown \
+               is the run with the median."
             .to_owned(),
         charts: charts.collect(),
         ..Part::default()

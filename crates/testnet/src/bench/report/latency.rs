@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::axis::{Scale, short};
 use super::curves::{Curve, Panel, chart};
-use super::{Measured, Part, Table, median, middle};
+use super::{Measured, Part, Table, median};
 use crate::bench::plan::{Measure, Scenario};
 use crate::bench::record::Record;
 use crate::bench::results::Results;
@@ -118,23 +118,25 @@ fn of_all(records: &[&Record], load: &str, name: &str) -> f64 {
     median(&numbers)
 }
 
-/// Idle and at 10 %, in numbers.
+/// Idle and at 10 %, in numbers: each the median of all repeats.
 fn table(measured: Measured) -> Table {
     let mut rows = Vec::new();
     for (contender, records) in measured.contenders(Measure::Latency) {
-        let points = middle(&records).map_or(&[][..], points);
-        for point in points.iter().take(2) {
+        for load in loads(&records).into_iter().take(2) {
             let microseconds = |quantile: &str| {
-                let latency = point[quantile].as_f64();
-                latency.map_or_else(String::new, |latency| short(latency / 1e3))
+                let latency = of_all(&records, load, quantile);
+                match latency > 0.0 {
+                    true => short(latency / 1e3),
+                    false => String::new(),
+                }
             };
-            let count = |name: &str| point[name].as_f64().unwrap_or(0.0);
+            let count = |name: &str| format!("{:.0}", of_all(&records, load, name));
             rows.push(vec![
                 contender.name.clone(),
-                point["load"].as_str().unwrap_or_default().to_owned(),
-                format!("{:.0}", count("rate")),
-                format!("{:.0}", count("sent")),
-                format!("{:.0}", count("right")),
+                load.to_owned(),
+                count("rate"),
+                count("sent"),
+                count("right"),
                 microseconds("p50"),
                 microseconds("p99"),
                 microseconds("p99.9"),
@@ -143,7 +145,10 @@ fn table(measured: Measured) -> Table {
         }
     }
     Table {
-        title: format!("{}: latency in microseconds", measured.scenario.title),
+        title: format!(
+            "{}: latency in microseconds, medians of all repeats",
+            measured.scenario.title
+        ),
         columns: vec![
             "contender",
             "load",
@@ -187,6 +192,39 @@ mod tests {
         let medians = loads(&records).into_iter();
         let medians: Vec<f64> = medians.map(|load| of_all(&records, load, "p50")).collect();
         assert_eq!(medians, [8_000.0, 5_000.0, 8_000.0]);
+    }
+
+    #[test]
+    fn every_number_of_the_table_is_the_median_of_all_repeats() {
+        let latency = |figure: f64, p50: u32, p99: u32| {
+            let mut record = record("millrace, AF_XDP", 1, figure);
+            record.measure = Measure::Latency;
+            let point = |load: &str| {
+                serde_json::json!({"load": load, "rate": 200, "sent": 1000, "right": p50,
+                    "p50": p50, "p99": p99})
+            };
+            let points = ["idle", "10 %", "25 %"].map(point);
+            record.details = serde_json::json!({ "points": points });
+            record
+        };
+        // The run whose p99 is the median has the lowest p50.
+        let results = results(vec![
+            latency(1.0, 900, 1_000),
+            latency(2.0, 300, 2_000),
+            latency(3.0, 600, 3_000),
+        ]);
+        let scenarios = Library::ours().scenarios().unwrap();
+        let table = table(Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        });
+        assert!(table.title.ends_with("medians of all repeats"));
+        assert_eq!(table.rows.len(), 2);
+        assert_eq!(table.rows[0][..2], ["millrace, AF_XDP", "idle"]);
+        assert_eq!(table.rows[1][1], "10 %");
+        for row in &table.rows {
+            assert_eq!(row[2..], ["200", "1000", "600", "0.6", "2", "", ""]);
+        }
     }
 
     #[test]

@@ -152,8 +152,12 @@ fn conditions(results: &Results) -> Vec<String> {
         .records
         .iter()
         .filter(|record| record.disturbed.is_some());
+    let several = match commits(&results.records).len() {
+        0 | 1 => "",
+        _ => " Every figure says of which it is.",
+    };
     let mut lines = vec![
-        format!("Commit {}.", machine.commit),
+        format!("Commit {}.{several}", machine.commit),
         format!(
             "{}, {} CPUs, {} MiB; {}.",
             machine.cpu, machine.cpus, machine.memory_mib, machine.kernel
@@ -178,6 +182,12 @@ fn conditions(results: &Results) -> Vec<String> {
     lines
 }
 
+/// The commits that records are of, each once.
+fn commits<'r>(records: impl IntoIterator<Item = &'r Record>) -> BTreeSet<&'r str> {
+    let commits = records.into_iter().map(|record| record.commit.as_str());
+    commits.collect()
+}
+
 /// Under what conditions some records came about, in one line.
 fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
     let distinct = |word: fn(&Record) -> String| {
@@ -194,12 +204,16 @@ fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
         0.0
     };
     let disturbed = records.iter().filter(|record| record.disturbed.is_some());
+    let server_mode = match distinct(|record| record.server_mode.clone()) {
+        mode if mode.is_empty() => mode,
+        mode => format!(" ({mode})"),
+    };
     format!(
-        "{}, {}, commit {}. Versions: {}. Generator: {} ({}). Queues: {}. All runs together: offered {:.0}, sent {sent:.0}, \
-         answered right {answered:.0}, loss {loss:.3} %, witness {:.0} of {:.0}, disturbed {} of {}.",
+        "{}, {}, commit {}. Versions: {}{server_mode}. Generator: {} ({}). Queues: {}. All runs together: offered {:.0}, \
+         sent {sent:.0}, answered right {answered:.0}, loss {loss:.3} %, witness {:.0} of {:.0}, disturbed {} of {}.",
         machine.cpu,
         machine.kernel,
-        machine.commit,
+        distinct(|record| record.commit.clone()),
         distinct(|record| record.server.clone()),
         distinct(|record| record.generator.clone()),
         distinct(|record| record.generator_mode.clone()),
@@ -271,9 +285,11 @@ pub(super) mod tests {
             repeat,
             figure,
             unit: "queries/s".to_owned(),
+            commit: "c0ffee".to_owned(),
             server: "x 1".to_owned(),
             generator: "floodgate 0".to_owned(),
             door: "xdp".to_owned(),
+            server_mode: String::new(),
             generator_mode: "native, copy".to_owned(),
             queues: 1,
             offered: 0.0,
@@ -371,6 +387,27 @@ pub(super) mod tests {
             text.contains("native, copy") && text.contains("disturbed 1 of 2"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn a_figure_says_of_which_commit_it_is() {
+        let mut results = results(vec![record("a", 1, 5.0), record("a", 2, 6.0)]);
+        results.machine.commit = "c0ffee, decaf".to_owned();
+        assert_eq!(conditions(&results)[0], "Commit c0ffee, decaf.");
+        results.records[1].commit = "decaf".to_owned();
+        results.records[1].server_mode = "copy mode".to_owned();
+        assert_eq!(
+            conditions(&results)[0],
+            "Commit c0ffee, decaf. Every figure says of which it is."
+        );
+        let [first, second] = [0, 1].map(|place| &results.records[place]);
+        let text = conditions_of(&results.machine, &[second]);
+        assert!(
+            text.contains(", commit decaf. Versions: x 1 (copy mode). "),
+            "{text}"
+        );
+        let text = conditions_of(&results.machine, &[first, second]);
+        assert!(text.contains(", commit c0ffee; decaf. "), "{text}");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) fn part(all: &[Measured]) -> Part {
     Part {
         title: "dnsperf's published test, by run number".to_owned(),
         text: "Once through a file of unique names, over kernel sockets on the client's side, in the order AF_XDP, sockets, \
-               AF_XDP: what changes with time would set the first and the last apart."
+               AF_XDP, and dnsdist behind these: what changes with time would set the two of AF_XDP apart."
             .to_owned(),
         charts: charts.collect(),
         ..Part::default()
@@ -60,5 +60,45 @@ fn panel(measured: Measured, (title, unit, number): &Quantity) -> Panel {
         across: ("run".to_owned(), Scale::Counted),
         up: ((*unit).to_owned(), Scale::Linear),
         curves: curves.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Library;
+    use crate::bench::report::tests::{record, results};
+
+    #[test]
+    fn latency_and_queries_lost_come_into_their_panels() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let mut scenarios = scenarios.iter();
+        let scenario = scenarios.find(|one| one.name == "dnsperf-defaults");
+        let scenario = scenario.unwrap();
+        let mut run = record("sockets", 2, 0.0);
+        run.scenario = scenario.name.clone();
+        run.measure = Measure::OnceThrough;
+        run.details = serde_json::json!({"average_latency_seconds": 0.5, "lost": 3.0, "queries_per_second": 900.0});
+        let results = results(vec![run]);
+        let measured = Measured {
+            scenario,
+            results: &results,
+        };
+        let panels = QUANTITIES.iter().map(|quantity| panel(measured, quantity));
+        let drawn: Vec<(String, Vec<(f64, f64)>)> = panels
+            .map(|panel| (panel.title, panel.curves[0].points.clone()))
+            .collect();
+        let run = |title: &str, number: f64| (title.to_owned(), vec![(2.0, number)]);
+        assert_eq!(
+            drawn,
+            [
+                run("Average latency", 500.0),
+                run("Queries lost", 3.0),
+                run("Queries a second", 900.0),
+                run("Run time", 5.0),
+            ]
+        );
+        let part = part(&[measured]);
+        assert!(part.charts[0].svg.contains(">Queries lost<"));
     }
 }

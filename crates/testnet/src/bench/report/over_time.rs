@@ -75,3 +75,78 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
         },
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Library;
+    use crate::bench::report::tests::{record, results};
+
+    /// One in which every curve has a number of its own.
+    fn course() -> Course {
+        Course {
+            at: vec![0.25],
+            user: vec![0.1],
+            system: vec![0.2],
+            softirq: vec![0.3],
+            server: vec![0.4],
+            generator: vec![0.5],
+            kernel_threads: vec![0.6],
+            told_at: vec![0.5],
+            offered: vec![900.0],
+            sent: vec![800.0],
+            right: vec![700.0],
+        }
+    }
+
+    #[test]
+    fn every_use_of_the_cpus_has_its_curve() {
+        let drawn = panels("x", &course()).map(|panel| {
+            let curves = panel.curves.into_iter();
+            let curves = curves.map(|curve| (curve.name, curve.points));
+            curves.collect::<Vec<_>>()
+        });
+        let queries = |name: &str, rate: f64| (name.to_owned(), vec![(0.5, rate)]);
+        let cpu = |name: &str, cores: f64| (name.to_owned(), vec![(0.25, cores)]);
+        assert_eq!(
+            drawn[0],
+            [queries("offered", 900.0), queries("answered right", 700.0)]
+        );
+        assert_eq!(
+            drawn[1],
+            [
+                cpu("user", 0.1),
+                cpu("system", 0.2),
+                cpu("softirq", 0.3),
+                cpu("server's process", 0.4),
+                cpu("kernel's threads", 0.6),
+            ]
+        );
+    }
+
+    #[test]
+    fn both_doors_are_drawn_with_all_their_curves() {
+        let doors = ["millrace, AF_XDP", "millrace, sockets"];
+        let records = doors.map(|door| {
+            let mut record = record(door, 1, 1.0);
+            record.measure = Measure::OverTime;
+            record.course = course();
+            record
+        });
+        let results = results(records.to_vec());
+        let scenarios = Library::ours().scenarios().unwrap();
+        let part = part(&[Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        }]);
+        assert_eq!(part.charts.len(), 1);
+        let svg = &part.charts[0].svg;
+        for door in doors {
+            for what in ["queries a second", "CPU time"] {
+                assert!(svg.contains(&format!(">{door}: {what}<")), "{svg}");
+            }
+        }
+        // Seven in the legend, and as many for each door.
+        assert_eq!(svg.matches("<polyline").count(), 7 + 2 * 7);
+    }
+}

@@ -1,6 +1,6 @@
 //! Tables: every figure with everything that it depends on, and what could not be measured.
 
-use super::{Measured, Part, Table, figures, median};
+use super::{Measured, Part, Table, commits, figures, median};
 use crate::bench::record::Record;
 use crate::bench::results::Results;
 
@@ -80,9 +80,10 @@ fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Tab
         .iter()
         .find(|(contender, _)| Some(contender.name.as_str()) == yardstick)
         .map(|(_, records)| median(&figures(records)));
+    let of_several_commits = commits(&measured.results.records).len() > 1;
     let rows = contenders
         .iter()
-        .map(|(contender, records)| row(&contender.name, records, basis));
+        .map(|(contender, records)| row(&contender.name, records, basis, of_several_commits));
     Some(Table {
         title: format!(
             "{}: {}, {}, {} queue(s)",
@@ -96,7 +97,13 @@ fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Tab
     })
 }
 
-fn row(name: &str, records: &[&Record], basis: Option<f64>) -> Vec<String> {
+/// A contender's figures; `basis` is the yardstick's. Where the folder is `of_several_commits` its own are told.
+fn row(
+    name: &str,
+    records: &[&Record],
+    basis: Option<f64>,
+    of_several_commits: bool,
+) -> Vec<String> {
     let figures = figures(records);
     let repeats: Vec<String> = figures.iter().copied().map(number).collect();
     let part = basis.filter(|basis| *basis > 0.0);
@@ -113,6 +120,15 @@ fn row(name: &str, records: &[&Record], basis: Option<f64>) -> Vec<String> {
         })
         .collect();
     let last = records[records.len() - 1];
+    let door = match last.server_mode.is_empty() {
+        true => last.door.clone(),
+        false => format!("{}, {}", last.door, last.server_mode),
+    };
+    let own_commits = Vec::from_iter(commits(records.iter().copied())).join(", ");
+    let commit = match of_several_commits {
+        true => format!("commit {own_commits}"),
+        false => String::new(),
+    };
     vec![
         name.to_owned(),
         number(median(&figures)),
@@ -129,8 +145,8 @@ fn row(name: &str, records: &[&Record], basis: Option<f64>) -> Vec<String> {
             sum(|record| record.witness.answered as f64),
             sum(|record| record.witness.asked as f64)
         ),
-        words(&[&last.door, &last.generator_mode]),
-        words(&[&last.server, &last.generator]),
+        words(&[&door, &last.generator_mode]),
+        words(&[&last.server, &last.generator, &commit]),
         if disturbed.is_empty() {
             "no".to_owned()
         } else {
@@ -174,7 +190,7 @@ mod tests {
             record("a", 3, 900_000.0),
         ];
         let records: Vec<&Record> = records.iter().collect();
-        let row = row("a", &records, Some(1_000_000.0));
+        let row = row("a", &records, Some(1_000_000.0), false);
         assert_eq!(row.len(), COLUMNS.len());
         assert_eq!(
             row[..4],
@@ -184,5 +200,19 @@ mod tests {
             (row[7].as_str(), row[11].as_str()),
             ("1.000\u{a0}%", "#2: load")
         );
+        assert_eq!(row[10], "x 1; floodgate 0");
+    }
+
+    #[test]
+    fn a_row_has_its_commits_where_the_folder_has_several_and_the_servers_mode() {
+        let mut records = [record("a", 1, 5.0), record("a", 2, 6.0)];
+        records[1].commit = "decaf".to_owned();
+        records[1].server_mode = "copy mode".to_owned();
+        let both: Vec<&Record> = records.iter().collect();
+        let told = row("a", &both, None, true);
+        assert_eq!(told[10], "x 1; floodgate 0; commit c0ffee, decaf");
+        assert_eq!(told[9], "xdp, copy mode; native, copy");
+        let told = row("a", &both[..1], None, true);
+        assert_eq!(told[10], "x 1; floodgate 0; commit c0ffee");
     }
 }
