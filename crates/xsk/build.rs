@@ -10,6 +10,7 @@ fn main() {
         "steer.bpf.c",
         "collect.bpf.c",
         "spread.bpf.c",
+        "dnsdist.bpf.c",
         "heartbeat.h",
         "parse.h",
         "shared.h",
@@ -19,7 +20,7 @@ fn main() {
     }
     println!("cargo:rerun-if-env-changed=CLANG");
     let object = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for name in ["steer", "collect", "spread"] {
+    for name in ["steer", "collect", "spread", "dnsdist"] {
         compile(
             &sources.join(name).with_extension("bpf.c"),
             &object.join(name).with_extension("bpf.o"),

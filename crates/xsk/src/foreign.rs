@@ -6,13 +6,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crate::dnsdist::DNSDIST_PINS;
 use crate::error::{Error, Result};
 use crate::layout::foreign_destination;
 use crate::program::{check_served, enter, leave, remove};
 use crate::sys::bpf::{self, Map};
-
-/// Where dnsdist's loader pins the destinations, wherever the socket map is.
-const DESTINATIONS_FOLDER: &str = "/sys/fs/bpf/dnsdist";
 
 /// The pinned maps of a program that is not ours, on one interface. What we enter is removed when the value is dropped;
 /// do that before the sockets close: the program loses frames for an entry without a socket.
@@ -38,7 +36,7 @@ impl Foreign {
         let folder = path
             .parent()
             .filter(|folder| folder.join("xsk-destinations-v4").exists());
-        let folder = folder.unwrap_or(Path::new(DESTINATIONS_FOLDER));
+        let folder = folder.unwrap_or(Path::new(DNSDIST_PINS));
         Ok(vec![
             open_used(interface, path, &used)?,
             open_used(interface, &folder.join("xsk-destinations-v4"), &used)?,

@@ -15,12 +15,16 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::attach::{AttachMode, Attached, Attachment};
+use crate::dnsdist;
 use crate::error::{Error, Result};
 use crate::nic::Nic;
 use crate::sys::bpf;
 
 /// Where links are kept.
 const FOLDER: &str = "/sys/fs/bpf/millrace";
+
+/// In the folder of an interface: the link of our program.
+const LINK: &str = "link";
 
 /// The place of one interface's link, and the right to it.
 pub(crate) struct Kept {
@@ -46,7 +50,20 @@ impl Kept {
     /// From now on the link ends with whoever has it open.
     pub(crate) fn let_go(&self) {
         // Whoever runs as somebody else than root may not; `millrace xdp unload` may.
-        let _ = fs::remove_file(self.folder.join("link"));
+        let _ = fs::remove_file(self.folder.join(LINK));
+    }
+
+    /// Makes and locks the folder of an interface for another program than ours, where none is kept yet.
+    pub(crate) fn claim_empty(name: &str) -> Result<Kept> {
+        let kept = Kept::claim(folder_of(name))?;
+        let pins = LINKS.map(|link| kept.folder.join(link));
+        match pins.into_iter().find(|pin| pin.exists()) {
+            None => Ok(kept),
+            Some(pin) => Err(Error::Invalid(format!(
+                "{} keeps a program on {name} already: `millrace xdp unload --interface {name}` takes it off",
+                pin.display()
+            ))),
+        }
     }
 
     /// Makes and locks the folder of an interface.
@@ -69,8 +86,21 @@ impl Kept {
 }
 
 /// Where the link of an interface is kept. A name of bpffs holds no dot.
-fn folder_of(name: &str) -> PathBuf {
+pub(crate) fn folder_of(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name.replace('.', "_"))
+}
+
+/// The links that may be kept in the folder of an interface.
+const LINKS: [&str; 2] = [LINK, dnsdist::LINK];
+
+/// Where the link is pinned that keeps this program on this interface, if it is one of ours.
+pub(crate) fn links_of(name: &str, interface: u32, program: u32) -> Vec<PathBuf> {
+    let is_it = |pin: &PathBuf| {
+        let facts = bpf::pinned(pin).and_then(|link| bpf::describe_link(&link));
+        facts.is_ok_and(|facts| facts == (interface, program))
+    };
+    let pins = LINKS.into_iter().map(|link| folder_of(name).join(link));
+    pins.filter(is_it).collect()
 }
 
 /// Attaches a program by a link that stays when the process ends. A link that was kept before gets the program.
@@ -80,7 +110,7 @@ pub(crate) fn attach(
     mode: AttachMode,
 ) -> Result<(Attached, Attachment)> {
     let kept = Kept::claim(folder_of(&Nic::by_index(interface)?.name))?;
-    let pin = kept.folder.join("link");
+    let pin = kept.folder.join(LINK);
     let (attached, attachment) = match take_up(program, interface, &pin)? {
         Some(link) => {
             let native = bpf::is_native(interface).unwrap_or(true);
@@ -88,7 +118,7 @@ pub(crate) fn attach(
         }
         None => {
             let (attached, attachment) = Attached::attach(program, interface, mode)?;
-            bpf::pin(attached.link(), &pin)
+            bpf::pin(attached.descriptor(), &pin)
                 .map_err(|error| Error::system(format!("pinning {}", pin.display()), error))?;
             (attached, attachment)
         }
@@ -120,7 +150,7 @@ fn take_up(program: &OwnedFd, interface: u32, pin: &Path) -> Result<Option<Owned
     Ok(Some(link))
 }
 
-/// Takes a kept link off the interface of this name; whether there was one.
+/// Takes a kept link off the interface of this name, and the pins of [`load_dnsdist`](crate::load_dnsdist); whether there was one.
 ///
 /// # Errors
 /// It belongs to a process that runs, or may not be removed.
@@ -130,12 +160,13 @@ pub fn unload(name: &str) -> Result<bool> {
         return Ok(false);
     }
     let kept = Kept::claim(folder)?;
-    let pin = kept.folder.join("link");
+    let pin = kept.folder.join(LINK);
     let was_there = pin.exists();
     let failed = |error| Error::system(format!("removing {}", pin.display()), error);
     if was_there {
         fs::remove_file(&pin).map_err(failed)?;
     }
+    let was_theirs = dnsdist::remove(&kept.folder)?;
     fs::remove_dir(&kept.folder).map_err(failed)?;
-    Ok(was_there)
+    Ok(was_there || was_theirs)
 }

@@ -1,6 +1,7 @@
 //! The command line: dnsdist's seventeen options.
 
 use super::doctor::DoctorArguments;
+use super::kept::LoadArguments;
 use super::mirror::MirrorArguments;
 use super::zone::ZoneArguments;
 use crate::config::spec::Purpose;
@@ -33,7 +34,7 @@ pub(super) enum Arguments {
     /// `xdp status` of one interface.
     XdpStatus(String, PathBuf),
     /// `xdp load` and `xdp unload`: by hand, without an instance.
-    XdpLoad(String),
+    XdpLoad(LoadArguments),
     XdpUnload(String),
     /// `mirror`: a stream of packets from the running instance.
     Mirror(MirrorArguments, PathBuf),
@@ -105,10 +106,7 @@ enum XdpCommand {
         interface: Option<String>,
     },
     /// Attach the program to an interface and keep it there: it passes everything until millrace serves
-    Load {
-        #[arg(long)]
-        interface: String,
-    },
+    Load(LoadArguments),
     /// Take a program that was kept off an interface
     Unload {
         #[arg(long)]
@@ -148,7 +146,7 @@ impl AskArguments {
             XdpCommand::Status {
                 interface: Some(interface),
             } => Arguments::XdpStatus(interface, self.control),
-            XdpCommand::Load { interface } => Arguments::XdpLoad(interface),
+            XdpCommand::Load(asked) => Arguments::XdpLoad(asked),
             XdpCommand::Unload { interface } => Arguments::XdpUnload(interface),
         }
     }
@@ -441,6 +439,20 @@ mod tests {
         assert!(matches!(read(&doctor), Ok(Arguments::Doctor(_))));
         assert!(read(&["xdp"]).is_err());
         assert!(read(&["xdp", "unload"]).is_err());
+        let load = ["xdp", "load", "--interface", "enp1s0"];
+        let options: [&[&str]; 3] = [
+            &[],
+            &["--dnsdist"],
+            &["--dnsdist", "--pins", "/tmp/p", "--owner", "somebody"],
+        ];
+        for options in options {
+            let words = [&load[..], options].concat();
+            assert!(
+                matches!(read(&words), Ok(Arguments::XdpLoad(_))),
+                "{words:?}"
+            );
+        }
+        assert!(read(&[&load[..], &["--pins", "/tmp/p"]].concat()).is_err());
         let unload = read(&["xdp", "unload", "--interface", "enp1s0"]);
         assert!(matches!(unload, Ok(Arguments::XdpUnload(name)) if name == "enp1s0"));
     }

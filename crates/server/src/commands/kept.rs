@@ -1,14 +1,101 @@
-//! `millrace xdp load` and `millrace xdp unload`: a program that stays on an interface between two runs, by hand.
+//! `millrace xdp load` and `millrace xdp unload`: a program that stays on an interface between two runs, by hand; and what
+//! `millrace xdp status --interface` tells of it when there is nobody to ask.
 
 use crate::network::interrupts::Interrupts;
 use crate::network::privileges;
+use clap::Args;
+use nix::unistd::User;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use xsk::nic::Nic;
-use xsk::{AttachMode, Program};
+use xsk::{AttachMode, DNSDIST_PINS, Found, Owner, Program};
 
-/// Attaches the program and keeps it: without a socket in its map it passes everything.
-pub(super) fn load(interface: &str) -> ExitCode {
-    privileges::raise_memlock();
+/// What `millrace xdp load` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+pub(super) struct LoadArguments {
+    #[arg(long)]
+    interface: String,
+
+    /// Attach, in place of our own program, one for a dnsdist (1.9 and newer) that is to be started, and pin its maps
+    #[arg(long)]
+    dnsdist: bool,
+
+    /// Where these maps are pinned
+    #[arg(long, value_name = "FOLDER", requires = "dnsdist", default_value = DNSDIST_PINS)]
+    pins: PathBuf,
+
+    /// Who is to open them; _dnsdist or dnsdist unless named, and root alone where neither is known
+    #[arg(long, value_name = "USER", requires = "dnsdist")]
+    owner: Option<String>,
+}
+
+impl LoadArguments {
+    /// Attaches a program and keeps it: without a socket in its map it passes everything.
+    pub(super) fn run(&self) -> ExitCode {
+        privileges::raise_memlock();
+        if self.dnsdist {
+            load_for_dnsdist(&self.interface, &self.pins, self.owner.as_deref())
+        } else {
+            load(&self.interface)
+        }
+    }
+}
+
+/// The users that packages of dnsdist make: Debian's, and PowerDNS's own.
+const SERVICE_USERS: [&str; 2] = ["_dnsdist", "dnsdist"];
+
+fn load_for_dnsdist(interface: &str, pins: &Path, owner: Option<&str>) -> ExitCode {
+    let attached = owner_of_pins(owner).and_then(|owner| xsk::load_dnsdist(interface, pins, owner));
+    say(attached.map(|attachment| {
+        format!(
+            "{interface}: program for dnsdist attached in {:?} mode and kept; its maps are pinned in {}",
+            attachment.mode,
+            pins.display()
+        )
+    }))
+}
+
+fn owner_of_pins(named: Option<&str>) -> xsk::Result<Option<Owner>> {
+    let find = |name: &str| {
+        let user = User::from_name(name).ok().flatten()?;
+        Some(Owner {
+            user: user.uid.as_raw(),
+            group: user.gid.as_raw(),
+        })
+    };
+    let unknown = |name| xsk::Error::Invalid(format!("there is no user {name}"));
+    match named {
+        Some(name) => find(name).map(Some).ok_or_else(|| unknown(name)),
+        None => Ok(SERVICE_USERS.into_iter().find_map(find)),
+    }
+}
+
+/// What is on an interface while no instance runs that could tell.
+pub(super) fn status(interface: &str) -> ExitCode {
+    let found = Nic::by_name(interface).and_then(|nic| Found::on(&nic));
+    say(found.map(|found| told(interface, found.as_ref())))
+}
+
+fn told(interface: &str, found: Option<&Found>) -> String {
+    let Some(found) = found else {
+        return format!("{interface}: no millrace runs, and no XDP program is attached");
+    };
+    let mode = if found.native { "native" } else { "generic" };
+    let name = found.name.as_deref().unwrap_or("(root may see its name)");
+    let mut text = format!(
+        "{interface}: no millrace runs; what is attached\n  program   {name}, id {}, in {mode} mode",
+        found.id
+    );
+    if !found.maps.is_empty() {
+        text += &format!("\n  maps      {}", found.maps.join(", "));
+    }
+    for pin in &found.pins {
+        text += &format!("\n  pinned    {}", pin.display());
+    }
+    text
+}
+
+fn load(interface: &str) -> ExitCode {
     let attached = Nic::by_name(interface).and_then(|nic| {
         let mut program = Program::load()?;
         program.attach_kept(nic.index, AttachMode::Auto)
@@ -50,5 +137,38 @@ fn say(outcome: xsk::Result<String>) -> ExitCode {
             eprintln!("{error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_of_an_interface() {
+        let found = Found {
+            id: 7,
+            native: true,
+            name: Some("dnsdist".to_owned()),
+            maps: vec!["xsk_map".to_owned(), "xskDestinations".to_owned()],
+            pins: vec![PathBuf::from("/sys/fs/bpf/dnsdist/xskmap")],
+        };
+        let expected = "\
+enp1s0: no millrace runs; what is attached
+  program   dnsdist, id 7, in native mode
+  maps      xsk_map, xskDestinations
+  pinned    /sys/fs/bpf/dnsdist/xskmap";
+        assert_eq!(told("enp1s0", Some(&found)), expected);
+        assert_eq!(
+            told("enp1s0", None),
+            "enp1s0: no millrace runs, and no XDP program is attached"
+        );
+    }
+
+    #[test]
+    fn a_user_who_is_named_must_be_there() {
+        let root = owner_of_pins(Some("root")).expect("root");
+        assert_eq!(root, Some(Owner { user: 0, group: 0 }));
+        assert!(owner_of_pins(Some("nobody-of-this-name")).is_err());
     }
 }

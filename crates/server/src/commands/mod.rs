@@ -37,7 +37,7 @@ pub fn run(
         Ok(Arguments::Ask(request, path)) => running::ask(&path, &request),
         Ok(Arguments::Mirror(asked, path)) => asked.run(&path),
         Ok(Arguments::XdpStatus(interface, path)) => running::xdp_status(&path, &interface),
-        Ok(Arguments::XdpLoad(interface)) => kept::load(&interface),
+        Ok(Arguments::XdpLoad(asked)) => asked.run(),
         Ok(Arguments::XdpUnload(interface)) => kept::unload(&interface),
         Ok(Arguments::Zone(arguments)) => arguments.run(),
         Ok(Arguments::Doctor(arguments)) => arguments.run(),

@@ -1,7 +1,7 @@
 //! Commands that ask the running instance: `millrace reload`, `millrace stats`, `millrace xdp status`.
 
-use super::xdp;
-use crate::control::client;
+use super::{kept, xdp};
+use crate::control::client::{self, ClientError};
 use crate::control::protocol::Request;
 use serde_json::Value;
 use std::path::Path;
@@ -21,9 +21,12 @@ pub fn ask(path: &Path, request: &Request) -> ExitCode {
     }
 }
 
-/// `millrace xdp status --interface`: of one interface.
+/// `millrace xdp status --interface`: of one interface, and by that alone where no instance runs.
 pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
-    let answered = client::request(path, &Request::XdpStatus).map_err(|error| error.to_string());
+    let answered = match client::request(path, &Request::XdpStatus) {
+        Err(ClientError::NotRunning(_)) => return kept::status(interface),
+        answered => answered.map_err(|error| error.to_string()),
+    };
     let status = answered.and_then(|status| {
         serde_json::from_value::<xdp::Status>(status).map_err(|error| error.to_string())
     });

@@ -1,9 +1,12 @@
 //! A kept link: the program stays on the interface from one run to the next (design.md, "Two lifetimes").
 
-use crate::rig::{PATIENCE, REFUSED, Rig, ends};
+use crate::rig::{PATIENCE, REFUSED, Rig, ask, ends};
+use libbpf_rs::{MapCore, MapHandle, MapType};
 use std::net::UdpSocket;
+use std::path::PathBuf;
 use std::process::Command;
-use testnet::lab::Lab;
+use testnet::lab::{Lab, Topology};
+use testnet::subject::{Server, StartedBy, Subject, SubjectKind};
 use xsk::nic::Nic;
 
 const ADDRESS: &str = "192.0.2.1:53";
@@ -21,11 +24,13 @@ fn program(lab: &Lab) -> Option<u32> {
     found.expect("the namespace").expect("netlink")
 }
 
-/// `millrace xdp WORD --interface enp1s0`: whether it went well, and what it said.
-fn xdp(lab: &Lab, word: &str) -> (bool, String) {
+/// `millrace xdp WORDS --interface enp1s0`, with no instance to ask: whether it went well, and what it said.
+fn xdp(lab: &Lab, words: &[&str]) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
     command
-        .args(["xdp", word, "--interface", "enp1s0"])
+        .arg("xdp")
+        .args(words)
+        .args(["--interface", "enp1s0", "--control", "/nonexistent/control"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let child = lab.server().spawn(&mut command, Some(&lab.bpffs()));
@@ -43,7 +48,7 @@ fn a_kept_program_stays_and_the_next_start_takes_its_place() {
     };
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     let first = program(&rig.lab).expect("our program");
-    let (done, said) = xdp(&rig.lab, "unload");
+    let (done, said) = xdp(&rig.lab, &["unload"]);
     assert!(
         !done && said.contains("belongs to another millrace"),
         "{said}"
@@ -59,17 +64,27 @@ fn a_kept_program_stays_and_the_next_start_takes_its_place() {
     assert_ne!(first, second);
     let lab = rig.stop();
     assert_eq!(program(&lab), Some(second));
-    let (done, said) = xdp(&lab, "unload");
+    let (done, said) = xdp(&lab, &["status"]);
+    assert!(
+        done && said.contains(&format!("steer, id {second}, in native mode")),
+        "{said}"
+    );
+    assert!(said.contains("destinations"), "{said}");
+    let pinned = "pinned    /sys/fs/bpf/millrace/enp1s0/link";
+    assert!(said.contains(pinned), "{said}");
+    let (done, said) = xdp(&lab, &["unload"]);
     assert!(done && said.contains("taken off"), "{said}");
     assert_eq!(program(&lab), None);
+    let (done, said) = xdp(&lab, &["status"]);
+    assert!(done && said.contains("no XDP program"), "{said}");
 }
 
 #[test]
 fn a_program_loaded_by_hand_is_taken_over_and_let_go() {
-    let Some(lab) = Rig::lab("byhand", testnet::lab::Topology::TwoInterfaces) else {
+    let Some(lab) = Rig::lab("byhand", Topology::TwoInterfaces) else {
         return;
     };
-    let (done, said) = xdp(&lab, "load");
+    let (done, said) = xdp(&lab, &["load"]);
     assert!(done && said.contains("attached in Native mode"), "{said}");
     assert!(program(&lab).is_some());
     let mut rig = Rig::start_in(lab, &configuration());
@@ -78,8 +93,118 @@ fn a_program_loaded_by_hand_is_taken_over_and_let_go() {
     rig.ip("link del enp1s0\n");
     rig.says("enp1s0: the interface is gone");
     let lab = rig.stop();
-    let (done, said) = xdp(&lab, "unload");
+    let (done, said) = xdp(&lab, &["unload"]);
     assert!(done, "{said}");
+}
+
+/// dnsdist's maps as its reference has them, attached and pinned; the lab that they are in. `None`: this needs root.
+fn loaded_for_dnsdist(name: &str) -> Option<Lab> {
+    let lab = Rig::lab(name, Topology::TwoInterfaces)?;
+    let (done, said) = xdp(&lab, &["load", "--dnsdist"]);
+    assert!(done && said.contains("pinned in"), "{said}");
+    Some(lab)
+}
+
+/// A listener for each queue, by the map at its usual place.
+fn by_hand() -> String {
+    "for i=0,1 do\n\
+       local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
+       addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
+     end\n"
+    .to_owned()
+        + REFUSED
+}
+
+#[test]
+fn maps_for_dnsdist_are_those_of_the_reference() {
+    let Some(lab) = loaded_for_dnsdist("reference") else {
+        return;
+    };
+    let folder = lab.bpffs().join("dnsdist");
+    let facts = |pin: &str| {
+        let map = MapHandle::from_pinned_path(folder.join(pin)).expect("a pinned map");
+        let sizes = (map.key_size(), map.value_size(), map.max_entries());
+        (map.map_type(), sizes)
+    };
+    assert_eq!(facts("xskmap"), (MapType::Xskmap, (4, 4, 64)));
+    let v4 = facts("xsk-destinations-v4");
+    assert_eq!(v4, (MapType::Hash, (8, 1, 1_024)));
+    let v6 = facts("xsk-destinations-v6");
+    assert_eq!(v6, (MapType::Hash, (20, 1, 1_024)));
+    // What opens such maps of others takes them.
+    let opened = lab.server().run(|| {
+        let nic = Nic::by_name("enp1s0")?;
+        let mut maps = xsk::Foreign::open(nic.index, &folder.join("xskmap"))?;
+        maps.serve(ADDRESS.parse().expect("an address"))?;
+        maps.serve("[2001:db8::1]:53".parse().expect("an address"))
+    });
+    opened.expect("the namespace").expect("dnsdist's maps");
+    let (done, said) = xdp(&lab, &["status"]);
+    assert!(done && said.contains("dnsdist, id "), "{said}");
+    assert!(said.contains("/sys/fs/bpf/dnsdist/xskmap"), "{said}");
+    let (done, said) = xdp(&lab, &["load", "--dnsdist"]);
+    assert!(!done && said.contains("is there already"), "{said}");
+    let (done, said) = xdp(&lab, &["unload"]);
+    assert!(done && said.contains("taken off"), "{said}");
+    assert_eq!(program(&lab), None);
+    assert!(!folder.exists());
+}
+
+#[test]
+fn maps_for_dnsdist_serve_us_too() {
+    let Some(lab) = loaded_for_dnsdist("forus") else {
+        return;
+    };
+    let mut rig = Rig::start_in(lab, &by_hand());
+    rig.says("AF_XDP through the maps of somebody else's program (/sys/fs/bpf/dnsdist/xskmap)");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    // A socket map without its sockets leaves everything to the kernel.
+    let helper = rig.helper();
+    rig.server.end(true).expect("a killed daemon");
+    ends(helper);
+    kernel_sockets_get_everything(&rig);
+}
+
+#[test]
+fn maps_for_dnsdist_serve_dnsdist() {
+    let Some(program) = dnsdist_with_af_xdp() else {
+        println!("SKIP: DNSDIST names no dnsdist of 1.9 or newer");
+        return;
+    };
+    let Some(lab) = loaded_for_dnsdist("theirs") else {
+        return;
+    };
+    let subject = Subject {
+        kind: SubjectKind::Dnsdist,
+        program,
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let (configuration, by) = (by_hand(), StartedBy::default());
+    let started = Server::start(&subject, &lab, (configuration.as_str(), &by), folder.path());
+    let mut server = started.expect("dnsdist to start");
+    let map = lab.bpffs().join("dnsdist/xsk-destinations-v4");
+    let map = MapHandle::from_pinned_path(map).expect("the destinations");
+    let served: [u8; 8] = [192, 0, 2, 1, 0, 53, 0, 0];
+    server
+        .until(PATIENCE, "dnsdist's destinations", || {
+            Ok(map.keys().any(|key| key == served))
+        })
+        .expect("dnsdist to serve");
+    assert!(ask(&lab.client(), ADDRESS, PATIENCE));
+    server.end(false).expect("a good end");
+    let (done, said) = xdp(&lab, &["unload"]);
+    assert!(done, "{said}");
+}
+
+/// The program that `DNSDIST` names, if that is one which knows AF_XDP.
+fn dnsdist_with_af_xdp() -> Option<PathBuf> {
+    let named = PathBuf::from(std::env::var_os("DNSDIST")?);
+    let output = Command::new(&named).arg("--version").output().ok()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut numbers = said.strip_prefix("dnsdist ")?.split(['.', ' ']);
+    let major: u32 = numbers.next()?.parse().ok()?;
+    let minor: u32 = numbers.next()?.parse().ok()?;
+    ((major, minor) >= (1, 9)).then_some(named)
 }
 
 /// Without its daemon the program passes what it took: another server on the address is asked.

@@ -1,6 +1,6 @@
 //! The bpf() system call, as far as libbpf-rs does not wrap it or its types would tie us to an open object.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_char};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -100,6 +100,8 @@ pub(crate) struct MapFacts {
     pub(crate) id: u32,
     pub(crate) key_size: usize,
     pub(crate) value_size: usize,
+    /// Its first 15 octets.
+    pub(crate) name: String,
 }
 
 pub(crate) fn describe_map(map: &OwnedFd) -> io::Result<MapFacts> {
@@ -111,11 +113,24 @@ pub(crate) fn describe_map(map: &OwnedFd) -> io::Result<MapFacts> {
         id: info.id,
         key_size: info.key_size as usize,
         value_size: info.value_size as usize,
+        name: text(&info.name),
     })
+}
+
+/// What the kernel says of a program.
+pub(crate) struct ProgramFacts {
+    /// Its first 15 octets.
+    pub(crate) name: String,
+    /// The ids of the maps that it uses.
+    pub(crate) maps: Vec<u32>,
 }
 
 /// The ids of the maps that a program uses.
 pub(crate) fn program_maps(program: &OwnedFd) -> io::Result<Vec<u32>> {
+    Ok(describe_program(program)?.maps)
+}
+
+pub(crate) fn describe_program(program: &OwnedFd) -> io::Result<ProgramFacts> {
     let mut ids = vec![0u32; 64];
     // SAFETY: a bpf_prog_info is integers: zero is a value of each.
     let mut info: raw::bpf_prog_info = unsafe { std::mem::zeroed() };
@@ -124,7 +139,17 @@ pub(crate) fn program_maps(program: &OwnedFd) -> io::Result<Vec<u32>> {
     // SAFETY: the one address in it points to as many ids as it says; all other counts are zero.
     unsafe { object_info(program, &mut info)? };
     ids.truncate(info.nr_map_ids as usize);
-    Ok(ids)
+    Ok(ProgramFacts {
+        name: text(&info.name),
+        maps: ids,
+    })
+}
+
+/// A name of the kernel's, as far as the first octet of zero.
+fn text(name: &[c_char]) -> String {
+    let octets = name.iter().map(|octet| octet.to_ne_bytes()[0]);
+    let octets: Vec<u8> = octets.take_while(|&octet| octet != 0).collect();
+    String::from_utf8_lossy(&octets).into_owned()
 }
 
 /// The interface that an XDP link is on; 0: none any more.
@@ -217,7 +242,7 @@ pub(crate) fn update_link(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
 }
 
 /// Pins a link, program or map at a path of bpffs.
-pub(crate) fn pin(object: &OwnedFd, path: &Path) -> io::Result<()> {
+pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: reads a string that lives through the call.
     result(unsafe { raw::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) })
@@ -244,6 +269,11 @@ pub(crate) fn link(program: &OwnedFd, interface: u32, flags: u32) -> io::Result<
 pub(crate) fn program_by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is involved.
     owned(unsafe { raw::bpf_prog_get_fd_by_id(id) })
+}
+
+pub(crate) fn map_by_id(id: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    owned(unsafe { raw::bpf_map_get_fd_by_id(id) })
 }
 
 /// Opens what is pinned at a path of bpffs.

@@ -36,9 +36,16 @@ pub(super) struct Restore {
     control: PathBuf,
 }
 
+/// What is done with the zones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    Backup,
+    Restore,
+}
+
 impl Backup {
     pub(super) fn run(&self) -> ExitCode {
-        match read(&self.words, &self.to) {
+        match read(&self.words, &self.to, Command::Backup) {
             Ok((zones, backup)) => ask::begin(&self.control, Request::ZoneBackup { zones, backup }),
             Err(reason) => failure(&reason),
         }
@@ -47,7 +54,7 @@ impl Backup {
 
 impl Restore {
     pub(super) fn run(&self) -> ExitCode {
-        match read(&self.words, &self.from) {
+        match read(&self.words, &self.from, Command::Restore) {
             Ok((zones, backup)) => {
                 ask::begin(&self.control, Request::ZoneRestore { zones, backup })
             }
@@ -62,7 +69,11 @@ fn failure(reason: &str) -> ExitCode {
 }
 
 /// The zones that are named, and what is to be done with them.
-fn read(words: &[String], folder: &Path) -> Result<(Vec<String>, BackupOrder), String> {
+fn read(
+    words: &[String],
+    folder: &Path,
+    command: Command,
+) -> Result<(Vec<String>, BackupOrder), String> {
     // The instance is in another directory than whoever asks.
     let folder = absolute(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut order = BackupOrder {
@@ -73,7 +84,7 @@ fn read(words: &[String], folder: &Path) -> Result<(Vec<String>, BackupOrder), S
     let mut zones = Vec::new();
     for word in words {
         match word.strip_prefix('+') {
-            Some(filter) => apply(filter, &mut order)?,
+            Some(filter) => apply(filter, &mut order, command)?,
             None => zones.push(word.clone()),
         }
     }
@@ -81,12 +92,15 @@ fn read(words: &[String], folder: &Path) -> Result<(Vec<String>, BackupOrder), S
 }
 
 /// knotc(8): "Setting a filter for an item doesn't change default settings for other items."
-fn apply(filter: &str, order: &mut BackupOrder) -> Result<(), String> {
+fn apply(filter: &str, order: &mut BackupOrder, command: Command) -> Result<(), String> {
     let (part, is_wanted) = match filter.strip_prefix("no") {
         Some(part) => (part, false),
         None => (filter, true),
     };
     match part {
+        "force" if is_wanted && command == Command::Restore => {
+            eprintln!("+force: no effect: restore always replaces what is here");
+        }
         "force" if is_wanted => order.is_forced = true,
         "zonefile" => order.parts.zonefile = is_wanted,
         "journal" => order.parts.journal = is_wanted,
@@ -109,8 +123,19 @@ mod tests {
     use super::*;
 
     fn order(words: &[&str]) -> Result<(Vec<String>, BackupOrder), String> {
+        order_to(Command::Backup, words)
+    }
+
+    fn order_to(command: Command, words: &[&str]) -> Result<(Vec<String>, BackupOrder), String> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        read(&words, Path::new("/copies"))
+        read(&words, Path::new("/copies"), command)
+    }
+
+    #[test]
+    fn a_restore_cannot_be_forced() {
+        let (zones, found) = order_to(Command::Restore, &["a.", "+force", "+journal"]).unwrap();
+        assert_eq!(zones, ["a."]);
+        assert!(!found.is_forced && found.parts.journal);
     }
 
     #[test]
