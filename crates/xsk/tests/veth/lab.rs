@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use testnet::again_if_interrupted;
 use testnet::lab::{Lab, Plan, TO_SERVER, Topology};
 use testnet::namespace::{Namespace, run};
+use testnet::{Outcome, again_if_interrupted};
 use xsk::nic::Nic;
 use xsk::{
     AttachMode, Batch, BindMode, Heartbeat, Options, Program, Received, RingSizes, Socket, Umem,
@@ -58,6 +58,17 @@ pub(crate) fn inside<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + 
     namespace
         .run(work)
         .unwrap_or_else(|failure| panic!("{failure}"))
+}
+
+/// Whether this kernel has the module that `tried` needs; a line where it has not. What failed otherwise fails the test.
+pub(crate) fn has_module(module: &str, tried: Outcome<()>) -> bool {
+    // The kernel's words for a type of link, and for a queueing discipline, that it does not know.
+    const UNKNOWN: [&str; 2] = ["Unknown device type", "Specified qdisc"];
+    let Err(failure) = tried else { return true };
+    let text = failure.to_string();
+    assert!(UNKNOWN.iter().any(|words| text.contains(words)), "{text}");
+    println!("SKIP: this kernel lacks a module: {module}");
+    false
 }
 
 /// Small rings, so that they wrap and fill within a test.
@@ -210,10 +221,13 @@ pub(crate) struct Client {
 impl Client {
     /// In the lab's client namespace; `version` 0 is IPv4, 1 is IPv6.
     pub(crate) fn new(lab: &Lab, version: usize) -> Client {
-        let socket = inside(&lab.client(), || UdpSocket::bind(CLIENTS[version]).unwrap());
-        socket
-            .connect(SERVED[version].parse::<SocketAddr>().unwrap())
-            .unwrap();
+        Client::between(&lab.client(), CLIENTS[version], SERVED[version])
+    }
+
+    /// The same from and to other addresses.
+    pub(crate) fn between(namespace: &Namespace, from: &str, to: &str) -> Client {
+        let socket = inside(namespace, || UdpSocket::bind(from).unwrap());
+        socket.connect(to.parse::<SocketAddr>().unwrap()).unwrap();
         Client { socket, next: 0 }
     }
 
@@ -281,6 +295,22 @@ impl Client {
             path.is_some()
         });
         path
+    }
+
+    /// Asks again and again: a link that has just come up may lose the first questions. At the end none is under way to
+    /// the server.
+    pub(crate) fn reach(&mut self, echo: &mut Echo) {
+        until("a first answer", || {
+            self.send();
+            let sent = Instant::now();
+            let mut answered = false;
+            while !answered && sent.elapsed() < Duration::from_millis(200) {
+                echo.turn();
+                answered = self.receive(Duration::ZERO).is_some();
+            }
+            answered
+        });
+        self.ask_of(echo);
     }
 
     /// Asks and waits for the answer to this question alone.
