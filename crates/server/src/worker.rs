@@ -435,8 +435,11 @@ impl Worker {
         let (device, queue) = (opening.device, opening.queue);
         self.close(device, Some(queue));
         let opened = self.outlets.devices.open(opening)?;
-        let watched = self.watch_devices();
-        watched.map_err(|error| ::xsk::Error::system("polling an AF_XDP socket", error))?;
+        if let Err(error) = self.watch_devices() {
+            // The others are watched again, without it.
+            self.close(device, Some(queue));
+            return Err(::xsk::Error::system("polling an AF_XDP socket", error));
+        }
         Ok(opened)
     }
 

@@ -234,6 +234,10 @@ const SHOWN: &[(&str, &str)] = &[
         "Error: addLocal: cannot be used at runtime",
     ),
     (
+        "setMaxTCPClientThreads(4)",
+        "Error: setMaxTCPClientThreads: cannot be used at runtime",
+    ),
+    (
         "nonsense()",
         "Error: console:1: attempt to call global 'nonsense'",
     ),

@@ -57,6 +57,20 @@ addAction(AllRule(), TeeAction("127.0.0.1:5302"))
 addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
 "#;
 
+/// A function looks at every query before it is refused.
+const CALL: &str = r#"addLocal("192.0.2.1:53")
+setACL({"192.0.2.0/24"})
+addAction(AllRule(), LuaAction(function(dq) return DNSAction.None, "" end))
+addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
+"#;
+
+/// A rate for each client that none here reaches, though the clock stands still: so many at once.
+const LIMIT: &str = r#"addLocal("192.0.2.1:53")
+setACL({"192.0.2.0/24"})
+addAction(MaxQPSIPRule(1000000), DropAction())
+addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
+"#;
+
 /// For scenes whose client is a proxy, beside the configuration.
 const TRUST: &str = r#"setProxyProtocolACL({"192.0.2.9/32"})
 "#;
@@ -81,7 +95,9 @@ pub(crate) enum Scene {
     Forward,
     /// A zone of 1,000 names has the answer: one address.
     Authority,
-    /// The same zone signed with ECDSA P-256, asked with DO: the address and its signature.
+    /// As `Authority`, in a zone of 20,000 names: memory is asked for before it is needed.
+    Large,
+    /// The small zone signed with ECDSA P-256, asked with DO: the address and its signature.
     Signed,
     /// Names that are not there, asked with DO: SOA and three NSEC3 records with their signatures.
     Absent,
@@ -91,6 +107,10 @@ pub(crate) enum Scene {
     Prefixes,
     /// A rule copies the query, and the next one refuses it.
     Copied,
+    /// A function of the configuration looks at the query, and a rule refuses it.
+    Lua,
+    /// The client is below its rate, and a rule refuses the query.
+    Qps,
     /// As `Hit`, by a proxy that says who asks.
     Proxied,
     /// As `Forward`, by such a proxy.
@@ -98,18 +118,21 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    pub(crate) const ALL: [(&str, Scene); 13] = [
+    pub(crate) const ALL: [(&str, Scene); 16] = [
         ("refused", Scene::Refused),
         ("blocked", Scene::Blocked),
         ("deep", Scene::Deep),
         ("hit", Scene::Hit),
         ("forward", Scene::Forward),
         ("authority", Scene::Authority),
+        ("large", Scene::Large),
         ("signed", Scene::Signed),
         ("absent", Scene::Absent),
         ("suffixes", Scene::Suffixes),
         ("prefixes", Scene::Prefixes),
         ("copied", Scene::Copied),
+        ("lua", Scene::Lua),
+        ("qps", Scene::Qps),
         ("proxied", Scene::Proxied),
         ("proxied-forward", Scene::ProxiedForward),
     ];
@@ -118,7 +141,9 @@ impl Scene {
         let text = match self {
             Scene::Refused => REFUSE,
             Scene::Copied => COPY,
-            Scene::Authority | Scene::Signed | Scene::Absent => SERVE,
+            Scene::Lua => CALL,
+            Scene::Qps => LIMIT,
+            Scene::Authority | Scene::Large | Scene::Signed | Scene::Absent => SERVE,
             _ => BALANCE,
         };
         let more = if self.is_proxied() { TRUST } else { "" };
@@ -143,6 +168,14 @@ impl Scene {
     /// Whether the zone is signed, and signatures are asked for.
     fn is_signed(self) -> bool {
         matches!(self, Scene::Signed | Scene::Absent)
+    }
+
+    /// How many names its zone has, or are in the cache.
+    fn names(self) -> usize {
+        match self {
+            Scene::Large => 20 * NAMES,
+            _ => NAMES,
+        }
     }
 
     /// Whether the cache has the answers.
@@ -217,12 +250,14 @@ impl Ground {
 
     fn fill(&mut self) {
         let queries = match self.scene {
-            Scene::Refused | Scene::Copied => vec![query(b"\x03www\x07example\x03com\x00")],
+            Scene::Refused | Scene::Copied | Scene::Lua | Scene::Qps => {
+                vec![query(b"\x03www\x07example\x03com\x00")]
+            }
             Scene::Blocked => vec![query(b"\x03www\x07blocked\x07example\x00")],
             Scene::Deep => vec![query(&deep())],
             Scene::Signed => (0..NAMES as u32).map(signed).collect(),
             Scene::Absent => (0..NAMES as u32).map(absent).collect(),
-            _ => (0..NAMES as u32).map(numbered).collect(),
+            _ => (0..self.scene.names() as u32).map(numbered).collect(),
         };
         let in_front = self.scene.in_front();
         let whole = |query: Vec<u8>| [in_front, &query].concat();
@@ -355,7 +390,8 @@ impl Ground {
 }
 
 fn configuration(scene: Scene) -> Config {
-    loaded(&scene.configuration(), &zone(scene.is_signed()))
+    let zone = zone(scene.names(), scene.is_signed());
+    loaded(&scene.configuration(), &zone)
 }
 
 /// What a file with `text` makes, beside a file `zone`.
@@ -383,7 +419,7 @@ pub(crate) fn loaded(text: &str, zone: &str) -> Config {
 const HASH_OF_APEX: &str = "onib9mgub9h0rml3cdf5bgrj59dkjhvk";
 
 /// A zone with an address for each numbered name.
-fn zone(is_signed: bool) -> String {
+fn zone(names: usize, is_signed: bool) -> String {
     let mut text = String::new();
     let mut add = |owner: &str, kind: &str, data: &str| {
         let _ = writeln!(text, "{owner} 3600 {kind} {data}");
@@ -393,7 +429,7 @@ fn zone(is_signed: bool) -> String {
     };
     add("@", "SOA", "ns hostmaster 1 7200 3600 1209600 300");
     add("@", "NS", "ns");
-    for number in 0..NAMES {
+    for number in 0..names {
         add(&format!("{number:08x}"), "A", "192.0.2.1");
     }
     if is_signed {

@@ -47,6 +47,7 @@ use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::RingOptions;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
+use crate::runtime;
 use console::Console;
 use places::Places;
 use pools::{PoolId, PoolNames};
@@ -249,7 +250,7 @@ pub struct Tuning {
     pub edns_in_self_generated: bool,
     /// setPayloadSizeOnSelfGeneratedAnswers, in bytes.
     pub payload_size_self_generated: u16,
-    /// setMaxTCPClientThreads … and its relatives: the limits of crate::frontend::tcp.
+    /// setMaxTCPConnectionsPerClient … and its relatives: the limits of crate::frontend::tcp.
     pub tcp: TcpTuning,
     /// setRingBuffersSize, setRingBuffersOptions: taken at start.
     pub rings: RingOptions,
@@ -272,6 +273,8 @@ pub struct UdpBuffers {
 /// Limits of TCP clients and of connections to backends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TcpTuning {
+    /// setMaxTCPClientThreads: threads of crate::runtime, taken at start.
+    pub threads: usize,
     /// setTCPRecvTimeout.
     pub receive_timeout: Duration,
     /// setTCPSendTimeout.
@@ -320,6 +323,8 @@ impl Default for Tuning {
             edns_in_self_generated: true,
             payload_size_self_generated: 1_232,
             tcp: TcpTuning {
+                // Not dnsdist's: a thread here has many clients, and takes time from workers.
+                threads: runtime::THREADS,
                 receive_timeout: Duration::from_secs(2),
                 send_timeout: Duration::from_secs(2),
                 maximum_queries_per_connection: 0,

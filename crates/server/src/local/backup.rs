@@ -8,34 +8,42 @@
 //! ```
 //!
 //! `FOLDER/example.com` is there whole or not at all: it is written as `example.com~new` and renamed when all of it is on the
-//! disk; one that is replaced is `example.com~old` meanwhile. What is restored was compared with its label, read and built
-//! before anything changes.
+//! disk. One that is replaced changes places with it in one step, and goes when that is on the disk; where the file system
+//! cannot do that, it is `example.com~old` meanwhile. What is restored was compared with its label as it was read, and built
+//! before anything changes. In folders that others may write to nothing is removed but files of these names.
 
 use super::live::{Live, seconds_now};
 use super::settings::ZoneSettings;
-use super::store::{self, Facts};
+use super::store::{self, Facts, StoreError};
 use super::timers::Timers;
-use super::{StateDirectory, read};
+use super::{Progress, StateDirectory};
 use crate::log;
-use nix::unistd::{User, geteuid};
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, open, renameat2};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, User, geteuid, unlinkat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use wire::name::{Name, NameBuf};
+use zone::file::{Opener, Reader, Settings};
 use zone::transfer::journal;
-use zone::zone::Zone;
+use zone::zone::{Zone, ZoneBuilder};
 
 /// The files of a backup, as its label names them.
 const ZONE: &str = "zone";
 const JOURNAL: &str = "journal";
 const TIMERS: &str = "timers";
 const LABEL: &str = "label";
+const FILES: [&str; 4] = [ZONE, JOURNAL, TIMERS, LABEL];
+
+/// How each of them ends while it is written.
+const BESIDE: &str = ".new";
 
 /// What every label says first.
 const MAGIC: &str = "millrace zone backup";
@@ -124,16 +132,17 @@ pub(super) fn backup(
     place.check(order.is_forced, state)?;
     let holding = live.holding(settings, state);
     let holding = holding.ok_or("it is not loaded: there is nothing to copy")?;
-    let outcome = place.begin().and_then(|()| {
-        let label = write(&place.fresh, &holding, order.parts, &live.apex)?;
-        place.finish(order.is_forced)?;
-        Ok(label)
+    place.begin()?;
+    let written = write(&place.fresh, &holding, order.parts, &live.apex).and_then(|label| {
+        let is_replaced = place.put(order.is_forced)?;
+        Ok((label, is_replaced))
     });
-    if outcome.is_err() {
+    if written.is_err() {
         // Where that fails too, the next backup begins with it.
-        let _ = remove_all(&place.fresh);
+        let _ = remove(&place.fresh);
     }
-    let label = outcome?;
+    let (label, is_replaced) = written?;
+    place.settle(is_replaced)?;
     let mut said = format!(
         "serial {} copied to {}: {}",
         label.serial,
@@ -182,7 +191,9 @@ impl Place {
         let own = self.own.display();
         match (self.own.exists(), self.own.join(LABEL).exists()) {
             (false, _) => Ok(()),
-            (true, true) if is_forced => Ok(()),
+            (true, true) if is_forced => {
+                holds_ours(&self.own).map_err(|error| format!("{own} is not replaced: {error}"))
+            }
             (true, true) => Err(format!(
                 "{own} is a backup already: another directory expected, or +force, which replaces it"
             )),
@@ -193,33 +204,71 @@ impl Place {
     }
 
     fn begin(&self) -> Result<(), String> {
-        let made = remove_all(&self.fresh).and_then(|()| fs::create_dir_all(&self.fresh));
-        made.map_err(|error| {
-            let folder = self.folder.display();
-            unwritten(format!("{folder}: cannot be written: {error}"))
-        })
+        let made = fs::create_dir_all(&self.folder);
+        made.map_err(store::unable("written", &self.folder))
+            .map_err(unwritten)?;
+        // Not create_dir_all, which takes whatever is there for it.
+        let made = remove(&self.fresh).and_then(|()| fs::create_dir(&self.fresh));
+        made.map_err(store::unable("written", &self.fresh))
+            .map_err(unwritten)
     }
 
-    /// Puts what is on the disk in its place.
-    fn finish(&self, is_forced: bool) -> Result<(), String> {
-        let finish = || {
-            if is_forced && self.own.exists() {
-                remove_all(&self.old)?;
-                fs::rename(&self.own, &self.old)?;
-            }
-            if let Err(error) = fs::rename(&self.fresh, &self.own) {
-                // It is there only if it was moved just now.
-                let _ = fs::rename(&self.old, &self.own);
-                return Err(error);
-            }
-            // Where that fails, the next backup does it.
-            let _ = remove_all(&self.old);
-            File::open(&self.folder)?.sync_all()
+    /// Puts what is on the disk in its place. Whether a backup was there, which is beside it now.
+    fn put(&self, is_forced: bool) -> Result<bool, String> {
+        let is_replaced = is_forced && self.own.exists();
+        let put = match is_replaced {
+            true => self.exchange(),
+            false => fs::rename(&self.fresh, &self.own),
         };
-        finish().map_err(|error: io::Error| {
-            let path = self.own.display();
-            unwritten(format!("{path}: cannot be written: {error}"))
-        })
+        put.map_err(store::unable("written", &self.own))
+            .map_err(unwritten)?;
+        Ok(is_replaced)
+    }
+
+    /// What was put stays in its place; only then what it has replaced goes.
+    fn settle(&self, is_replaced: bool) -> Result<(), String> {
+        let settled = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        settled
+            .map_err(store::unable("written", &self.own))
+            .map_err(unwritten)?;
+        if is_replaced {
+            // It is one of the two. Where that fails, the next backup does it.
+            let _ = remove(&self.fresh);
+            let _ = remove(&self.old);
+        }
+        Ok(())
+    }
+
+    /// The new backup and the one before change places: at every moment one of the two is there.
+    fn exchange(&self) -> io::Result<()> {
+        let (fresh, own) = (self.fresh.as_path(), self.own.as_path());
+        match renameat2(AT_FDCWD, fresh, AT_FDCWD, own, RenameFlags::RENAME_EXCHANGE) {
+            // rename(2): "EINVAL: The filesystem does not support one of the flags in flags."
+            Err(Errno::EINVAL | Errno::ENOSYS) => self.replace(),
+            exchanged => exchanged.map_err(io::Error::from),
+        }
+    }
+
+    /// The same in two steps. Between them the backup is `old` alone, which [`Label::read`] says.
+    fn replace(&self) -> io::Result<()> {
+        remove(&self.old)?;
+        fs::rename(&self.own, &self.old)?;
+        let put = fs::rename(&self.fresh, &self.own);
+        if put.is_err() {
+            // Where that fails too, it is there by its other name.
+            let _ = fs::rename(&self.old, &self.own);
+        }
+        put
+    }
+
+    /// What is said where there is no label.
+    fn missing(&self) -> String {
+        let own = self.own.display();
+        if self.old.join(LABEL).exists() {
+            let old = self.old.display();
+            return format!("{own} is not there: {old}, which was being replaced, can be renamed");
+        }
+        format!("{own}: there is no backup of the zone")
     }
 }
 
@@ -272,9 +321,9 @@ pub(super) fn restore(
     settings: &ZoneSettings,
     state: &Arc<StateDirectory>,
 ) -> Result<String, String> {
-    let folder = store::folder_in(&order.folder, live.apex.as_name());
+    let place = Place::new(&order.folder, live.apex.as_name());
     let held = live.held().map(|zone| zone.soa().serial);
-    let restored = checked(live, &folder, order.parts, settings).and_then(|(label, back)| {
+    let restored = checked(live, &place, order.parts, settings).and_then(|(label, back)| {
         let warning = live.put_back(&back, settings, state)?;
         Ok((label, back, warning))
     });
@@ -286,7 +335,7 @@ pub(super) fn restore(
     let mut said = format!(
         "serial {} restored from {}, made {}: {}",
         label.serial,
-        folder.display(),
+        place.own.display(),
         label.date,
         listed(names.iter())
     );
@@ -303,38 +352,36 @@ pub(super) fn restore(
 /// What is asked for and there, and fits together: nothing has changed yet.
 fn checked(
     live: &Live,
-    folder: &Path,
+    place: &Place,
     parts: Parts,
     settings: &ZoneSettings,
 ) -> Result<(Label, Holding), String> {
-    let label = Label::read(folder, &live.apex)?;
+    let label = Label::read(place, &live.apex)?;
     let mut back = Holding {
         zone: None,
         journal: None,
         timers: None,
     };
     for name in parts.names() {
-        let path = folder.join(name);
+        let path = place.own.join(name);
         let Some(expected) = label.files.get(name) else {
             continue;
         };
-        if checksum(&path)? != *expected {
-            let path = path.display();
-            return Err(format!(
-                "{path} is not as it was written: the backup is damaged"
-            ));
+        if name == ZONE {
+            back.zone = Some(zone_of(live, &path, &label, expected)?);
+            continue;
         }
+        let octets = octets_of(&path, expected)?;
         match name {
-            ZONE => back.zone = Some(zone_of(live, &path, &label)?),
-            JOURNAL => back.journal = Some(journal_of(live, &path, &label, settings)?),
+            JOURNAL => back.journal = Some(journal_of(live, &path, octets, &label, settings)?),
             _ if !settings.is_secondary() => continue,
-            _ => back.timers = Some(timers_of(&path)?),
+            _ => back.timers = Some(timers_of(&path, &octets)?),
         }
     }
     if held_names(&back).is_empty() {
         return Err(format!(
             "{} holds {}, of which nothing is asked for",
-            folder.display(),
+            place.own.display(),
             listed(label.files.keys())
         ));
     }
@@ -350,16 +397,15 @@ fn checked(
 }
 
 impl Label {
-    fn read(folder: &Path, apex: &NameBuf) -> Result<Label, String> {
-        let path = folder.join(LABEL);
+    fn read(place: &Place, apex: &NameBuf) -> Result<Label, String> {
+        let path = place.own.join(LABEL);
         let named = path.display();
         let octets = match fs::read(&path) {
             Ok(octets) => octets,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let folder = folder.display();
-                return Err(format!("{folder}: there is no backup of the zone"));
+                return Err(place.missing());
             }
-            Err(error) => return Err(unwritten(format!("{named}: cannot be read: {error}"))),
+            Err(error) => return Err(unwritten(store::unable("read", &path)(error))),
         };
         let label: Label = serde_json::from_slice(&octets)
             .map_err(|error| format!("{named}: no label of a backup: {error}"))?;
@@ -379,23 +425,45 @@ impl Label {
     }
 }
 
-fn zone_of(live: &Live, path: &Path, label: &Label) -> Result<Arc<Zone>, String> {
-    let read = read(live.apex.as_name(), path, &live.progress);
-    let read = read.map_err(|errors| errors.into_iter().next().unwrap_or_default())?;
-    if !label.is_of(&read.zone) {
+/// The zone of this file, of which each octet is read once: what is built is what was compared.
+fn zone_of(live: &Live, path: &Path, label: &Label, expected: &str) -> Result<Arc<Zone>, String> {
+    let unread = |error: io::Error| unwritten(store::unable("read", path)(error));
+    let mut file = Summed::open(path, &live.progress).map_err(unread)?;
+    let built = build(live.apex.as_name(), path, &mut file);
+    compare(path, &file.finish().map_err(unread)?, expected)?;
+    let zone = built?;
+    if !label.is_of(&zone) {
         return Err(format!("{}: its serial is not the label's", path.display()));
     }
-    Ok(Arc::new(read.zone))
+    Ok(Arc::new(zone))
+}
+
+/// # Errors
+/// What is wrong first.
+fn build(apex: Name<'_>, path: &Path, file: &mut Summed<'_>) -> Result<Zone, String> {
+    let open: Opener<'_> = Box::new(|_| Err(io::Error::other("no backup includes a file")));
+    let path = path.display().to_string();
+    let mut reader = Reader::new(&path, file, open, Settings::new(apex));
+    let mut builder = ZoneBuilder::new(apex);
+    while let Some(record) = reader.read() {
+        let pushed = builder.push(record.map_err(|error| error.to_string())?);
+        if let Err(error) = pushed {
+            return Err(reader.error(error.to_string()).to_string());
+        }
+    }
+    let built = builder.finish();
+    let (zone, _) = built.map_err(|error| format!("{path}: {error}"))?;
+    Ok(zone)
 }
 
 fn journal_of(
     live: &Live,
     path: &Path,
+    octets: Vec<u8>,
     label: &Label,
     settings: &ZoneSettings,
 ) -> Result<Vec<u8>, String> {
     let said = |reason: &str| format!("{}: {reason}", path.display());
-    let octets = fs::read(path).map_err(|error| said(&format!("cannot be read: {error}")))?;
     let journal = journal::read(&octets, live.apex.as_name());
     let journal = journal.map_err(|error| said(&error.to_string()))?;
     if journal.length != octets.len() || journal.newest() != Some(label.serial) {
@@ -408,10 +476,9 @@ fn journal_of(
     Ok(octets)
 }
 
-fn timers_of(path: &Path) -> Result<Timers, String> {
-    let said = |error: &dyn fmt::Display| format!("{}: cannot be used: {error}", path.display());
-    let octets = fs::read(path).map_err(|error| said(&error))?;
-    let facts: Facts = serde_json::from_slice(&octets).map_err(|error| said(&error))?;
+fn timers_of(path: &Path, octets: &[u8]) -> Result<Timers, String> {
+    let facts: Facts = serde_json::from_slice(octets)
+        .map_err(|error| format!("{}: cannot be used: {error}", path.display()))?;
     // A time that is to come would keep the zone from ever being asked for.
     let refreshed = facts.refreshed.min(seconds_now());
     Ok(Timers::kept(refreshed, facts.expires))
@@ -419,8 +486,11 @@ fn timers_of(path: &Path) -> Result<Timers, String> {
 
 // ----------------------------------------------------------------------------------------------------- files
 
-/// How what could not be written is said: whoever gives the order is most often somebody else than who writes.
-pub(super) fn unwritten(error: impl fmt::Display) -> String {
+/// How what could not be written or read is said: whoever gives the order is most often somebody else than who does it.
+pub(super) fn unwritten(error: StoreError) -> String {
+    if !error.is_denied() {
+        return error.to_string();
+    }
     let uid = geteuid();
     let name = User::from_uid(uid).ok().flatten().map(|user| user.name);
     let user = name.unwrap_or_else(|| uid.to_string());
@@ -429,30 +499,105 @@ pub(super) fn unwritten(error: impl fmt::Display) -> String {
     )
 }
 
-/// The SHA-256 of a file, in hexadecimal.
-fn checksum(path: &Path) -> Result<String, String> {
-    let digest = || {
-        let mut file = File::open(path)?;
-        let mut sum = Sha256::new();
-        let mut octets = vec![0; 1 << 16];
-        loop {
-            let length = file.read(&mut octets)?;
-            if length == 0 {
-                break;
-            }
-            sum.update(&octets[..length]);
-        }
-        Ok(data_encoding::HEXLOWER.encode(&sum.finalize()))
-    };
-    digest().map_err(|error: io::Error| format!("{}: cannot be read: {error}", path.display()))
+/// A file that is being read, and the SHA-256 of what was read of it.
+struct Summed<'p> {
+    file: File,
+    sum: Sha256,
+    progress: &'p Progress,
 }
 
-/// Removes a folder, if there is one.
-fn remove_all(path: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+impl<'p> Summed<'p> {
+    fn open(path: &Path, progress: &'p Progress) -> io::Result<Summed<'p>> {
+        let file = File::open(path)?;
+        progress.begin(file.metadata()?.len());
+        Ok(Summed {
+            file,
+            sum: Sha256::new(),
+            progress,
+        })
     }
+
+    /// The sum of the whole file, in hexadecimal: what is left of it is read, too.
+    fn finish(mut self) -> io::Result<String> {
+        io::copy(&mut self, &mut io::sink())?;
+        Ok(data_encoding::HEXLOWER.encode(&self.sum.finalize()))
+    }
+}
+
+impl Read for Summed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.sum.update(&buffer[..count]);
+        self.progress.add(count);
+        Ok(count)
+    }
+}
+
+/// The SHA-256 of a file, in hexadecimal.
+fn checksum(path: &Path) -> Result<String, String> {
+    let progress = Progress::default();
+    let sum = Summed::open(path, &progress).and_then(Summed::finish);
+    sum.map_err(store::unable("read", path)).map_err(unwritten)
+}
+
+/// What a file holds, where it is what it was.
+fn octets_of(path: &Path, expected: &str) -> Result<Vec<u8>, String> {
+    let octets = fs::read(path).map_err(store::unable("read", path));
+    let octets = octets.map_err(unwritten)?;
+    let sum = data_encoding::HEXLOWER.encode(&Sha256::digest(&octets));
+    compare(path, &sum, expected)?;
+    Ok(octets)
+}
+
+/// # Errors
+/// A sum that is not the label's.
+fn compare(path: &Path, sum: &str, expected: &str) -> Result<(), String> {
+    match sum == expected {
+        true => Ok(()),
+        false => Err(format!(
+            "{} is not as it was written: the backup is damaged",
+            path.display()
+        )),
+    }
+}
+
+/// # Errors
+/// What is in this folder and is no file of a backup: nobody is allowed to lose it.
+fn holds_ours(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_symlink() {
+        return Err(io::Error::other("it is a symbolic link"));
+    }
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if !FILES.contains(&name.strip_suffix(BESIDE).unwrap_or(&name)) {
+            let what = format!("it holds {name}, which is no file of a backup");
+            return Err(io::Error::other(what));
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folder of a backup, if there is one, and of its files none but ours.
+fn remove(path: &Path) -> io::Result<()> {
+    // What is opened is what is emptied, wherever its name leads meanwhile. open(2) of O_NOFOLLOW: "If the trailing component
+    // (i.e., basename) of pathname is a symbolic link, then the open fails".
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let folder = match open(path, flags, Mode::empty()) {
+        Err(Errno::ENOENT) => return Ok(()),
+        opened => opened?,
+    };
+    holds_ours(path)?;
+    for name in FILES {
+        for ending in ["", BESIDE] {
+            let name = format!("{name}{ending}");
+            match unlinkat(&folder, name.as_str(), UnlinkatFlags::NoRemoveDir) {
+                Err(error) if error != Errno::ENOENT => return Err(error.into()),
+                _ => {}
+            }
+        }
+    }
+    fs::remove_dir(path)
 }
 
 fn held_names(back: &Holding) -> Vec<&'static str> {

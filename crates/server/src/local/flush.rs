@@ -21,7 +21,10 @@ pub(super) fn flush(
         .served()
         .ok_or("it is not served: there is nothing to write")?;
     let path = target(live, to, settings, state)?;
-    let written = store::write_text(&zone, &path);
+    let written = match to {
+        Some(_) => store::write_text(&zone, &path),
+        None => store::write_through(&zone, &path),
+    };
     written.map_err(|error| format!("{error}; what was there stays"))?;
     let (serial, records) = (zone.soa().serial, zone.records_count());
     let path = path.display();

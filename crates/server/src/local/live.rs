@@ -569,8 +569,9 @@ impl Live {
         })
     }
 
-    /// Takes what a backup held, which fits together; the records and the journal that it does not hold are those that are
-    /// here. A warning for the operator, where there is one.
+    /// Takes what a backup held, which fits together. The records that it does not hold are those that are here; so is the
+    /// journal, where its newest change leads to the serial that is restored: else there is none. A warning for the operator,
+    /// where there is one.
     ///
     /// # Errors
     /// Why not: what is here serves on.
@@ -641,7 +642,7 @@ impl Live {
         settings: &ZoneSettings,
     ) -> Result<(), String> {
         let path = absolute(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        store::write_text(zone, &path).map_err(backup::unwritten)?;
+        store::write_through(zone, &path).map_err(backup::unwritten)?;
         work.stamps = Stamp::of(file).into_iter().collect();
         work.is_unkept = settings.is_kept();
         self.serve(Arc::clone(zone));

@@ -13,12 +13,13 @@
 mod files;
 
 use super::live::seconds;
+use super::state::NoRight;
 use super::timers::Timers;
 use super::{Stamp, StateDirectory};
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write as _};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,18 +81,40 @@ pub(super) struct Facts {
 
 /// What could not be done with which file, and the system's or the format's reason.
 #[derive(Debug)]
-pub(super) struct StoreError(String);
+pub(super) struct StoreError {
+    text: String,
+    is_denied: bool,
+}
+
+impl StoreError {
+    /// Whether the user that the daemon runs as is not allowed it, which another folder or other rights would change.
+    pub(super) fn is_denied(&self) -> bool {
+        self.is_denied
+    }
+}
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 impl std::error::Error for StoreError {}
 
 fn failed<E: fmt::Display>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
-    move |error| StoreError(format!("{}: cannot be {what}: {error}", path.display()))
+    move |error| StoreError {
+        text: format!("{}: cannot be {what}: {error}", path.display()),
+        is_denied: false,
+    }
+}
+
+/// The same of what the system refuses.
+pub(super) fn unable(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    move |error| StoreError {
+        is_denied: matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem),
+        ..failed(what, path)(error)
+    }
 }
 
 impl Store {
@@ -122,8 +145,11 @@ impl Store {
     pub(super) fn owns(&self, path: &Path) -> bool {
         let folder = |path: &Path| path.parent().and_then(|folder| folder.canonicalize().ok());
         let own = [&self.snapshot, &self.journal, &self.facts];
-        own.iter()
-            .any(|own| own.file_name() == path.file_name() && folder(own) == folder(path))
+        let is_own = |path: &Path| {
+            own.iter()
+                .any(|own| own.file_name() == path.file_name() && folder(own) == folder(path))
+        };
+        is_own(path) || path.canonicalize().is_ok_and(|path| is_own(&path))
     }
 
     /// Looks at the files anew: others may have written them.
@@ -133,7 +159,10 @@ impl Store {
 
     /// What [`StateDirectory::enter`] gives. What was seen before this process had the right may have changed.
     fn enter(state: &StateDirectory) -> Result<impl Sized + '_, StoreError> {
-        state.enter().map_err(failed("written", state.path()))
+        state.enter().map_err(|error| match error {
+            NoRight::System(error) => unable("written", state.path())(error),
+            error => failed("written", state.path())(error),
+        })
     }
 
     fn be_sure(&mut self) {
@@ -310,7 +339,7 @@ impl Store {
             }
             Ok(place + octets.len() as u64)
         };
-        write().map_err(failed::<io::Error>("written", &self.journal))
+        write().map_err(unable("written", &self.journal))
     }
 
     /// A new snapshot, then a journal of the newest changes that fill half of what is allowed: whichever of the two is
@@ -337,9 +366,7 @@ impl Store {
             octets.extend(entry);
             checksum = next;
         }
-        let mut fresh = Fresh::create(&self.journal, &self.directory)?;
-        fresh.write(&octets)?;
-        fresh.finish()?.rename(&self.directory)?;
+        staged(&octets, &self.journal, &self.directory)?.rename(&self.directory)?;
         let length = octets.len() as u64;
         self.kept = Some(Kept {
             serial: new.soa().serial,
@@ -348,8 +375,7 @@ impl Store {
         Ok(())
     }
 
-    /// Keeps `new` and nothing of what was before. The journal goes before the snapshot that it does not belong to comes:
-    /// between the two the older snapshot is recovered.
+    /// Keeps `new` and nothing of what was before.
     pub(super) fn rewrite(&mut self, new: &Zone) -> Result<(), StoreError> {
         let state = Arc::clone(&self.state);
         let _right = Store::enter(&state)?;
@@ -357,7 +383,9 @@ impl Store {
         self.rewrite_all(new)
     }
 
-    /// Keeps `zone`, and for secondaries a journal of which the newest change leads to it: as [`Store::shorten`] leaves both.
+    /// Keeps `zone`, these facts, and for secondaries a journal of which the newest change leads to the zone: as
+    /// [`Store::shorten`] leaves both. Without `journal` the one that is here stays, where that is so of it, and else goes.
+    /// All of it is on the disk beside what was kept before anything of that changes.
     ///
     /// # Errors
     /// What could not be written.
@@ -367,29 +395,46 @@ impl Store {
         journal: Option<&[u8]>,
         facts: &Facts,
     ) -> Result<(), StoreError> {
-        self.rewrite(zone)?;
-        if let Some(octets) = journal {
-            let state = Arc::clone(&self.state);
-            let _right = Store::enter(&state)?;
+        let state = Arc::clone(&self.state);
+        let _right = Store::enter(&state)?;
+        self.be_sure();
+        self.kept = None;
+        let serial = zone.soa().serial;
+        let own = match journal {
+            Some(_) => None,
+            None => self.journal_to(serial),
+        };
+        let facts = serde_json::to_vec(facts).map_err(failed("written", &self.facts))?;
+        let snapshot = self.snapshot_of(zone)?;
+        let journal = journal
+            .or(own.as_deref())
+            .map(|octets| staged(octets, &self.journal, &self.directory))
+            .transpose()?;
+        let facts = staged(&facts, &self.facts, &self.directory)?;
+        self.replace(snapshot, serial)?;
+        if let Some(journal) = journal {
             self.kept = None;
-            write_whole(octets, &self.journal)?;
+            journal.rename(&self.directory)?;
         }
-        self.write_facts(facts)
+        facts.rename(&self.directory)
     }
 
     fn rewrite_all(&mut self, new: &Zone) -> Result<(), StoreError> {
         self.kept = None;
-        let written = self.snapshot_of(new)?;
+        let snapshot = self.snapshot_of(new)?;
+        self.replace(snapshot, new.soa().serial)
+    }
+
+    /// Puts a snapshot of this serial in its place. The journal goes before the snapshot that it does not belong to comes:
+    /// between the two the older snapshot is recovered.
+    fn replace(&mut self, snapshot: files::Written, serial: u32) -> Result<(), StoreError> {
         remove(&self.journal)?;
         self.directory
             .sync()
-            .map_err(failed("written", &self.journal))?;
-        written.rename(&self.directory)?;
+            .map_err(unable("written", &self.journal))?;
+        snapshot.rename(&self.directory)?;
         self.is_doubtful = false;
-        self.kept = Some(Kept {
-            serial: new.soa().serial,
-            tail: None,
-        });
+        self.kept = Some(Kept { serial, tail: None });
         Ok(())
     }
 
@@ -406,7 +451,7 @@ impl Store {
         }
         self.directory
             .sync()
-            .map_err(failed("written", self.state.path()))
+            .map_err(unable("written", self.state.path()))
     }
 
     /// A snapshot beside the one that counts.
@@ -486,9 +531,14 @@ pub(super) fn folder_in(folder: &Path, apex: Name<'_>) -> PathBuf {
 /// What could not be written.
 pub(super) fn write_whole(octets: &[u8], path: &Path) -> Result<(), StoreError> {
     let directory = Directory::new(path.parent().unwrap_or(Path::new("/")));
-    let mut fresh = Fresh::create(path, &directory)?;
+    staged(octets, path, &directory)?.rename(&directory)
+}
+
+/// The same up to the moment when it takes the place of the one that was there.
+fn staged(octets: &[u8], path: &Path, folder: &Directory) -> Result<files::Written, StoreError> {
+    let mut fresh = Fresh::create(path, folder)?;
     fresh.write(octets)?;
-    fresh.finish()?.rename(&directory)
+    fresh.finish()
 }
 
 /// Where the text of a zone goes in a folder of an operator's choice.
@@ -496,13 +546,37 @@ pub(super) fn text_in(folder: &Path, apex: Name<'_>) -> PathBuf {
     folder.join(format!("{}.zone", files::stem(apex)))
 }
 
-/// Writes a zone as text, one record a line: beside the file that was there, which stays until all is on the disk.
+/// Writes a zone as text, one record a line: beside the file that was there, which stays until all is on the disk. A symbolic
+/// link is replaced: who else may write to the folder does not choose what is written to.
 ///
 /// # Errors
 /// What could not be written.
 pub(super) fn write_text(zone: &Zone, path: &Path) -> Result<(), StoreError> {
+    write_lines(zone, path, None)
+}
+
+/// The same for a file that the configuration names: a symbolic link stays, and what it leads to is written; the mode of what
+/// was there stays, and its owner where that is allowed.
+///
+/// # Errors
+/// What could not be written.
+pub(super) fn write_through(zone: &Zone, path: &Path) -> Result<(), StoreError> {
+    let path = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return write_lines(zone, path, None);
+        }
+        found => found.map_err(unable("read", path))?,
+    };
+    let replaced = fs::metadata(&path).map_err(unable("read", &path))?;
+    write_lines(zone, &path, Some(&replaced))
+}
+
+fn write_lines(zone: &Zone, path: &Path, replaced: Option<&Metadata>) -> Result<(), StoreError> {
     let directory = Directory::new(path.parent().unwrap_or(Path::new("/")));
     let mut fresh = Fresh::create(path, &directory)?;
+    if let Some(replaced) = replaced {
+        fresh.resemble(replaced)?;
+    }
     let mut text = String::with_capacity(GATHERED + 1_024);
     for record in zone.records() {
         // Nothing can fail when a String is written to.
@@ -520,7 +594,7 @@ pub(super) fn write_text(zone: &Zone, path: &Path) -> Result<(), StoreError> {
 fn remove(path: &Path) -> Result<(), StoreError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(failed("removed", path)(error))
+            Err(unable("removed", path)(error))
         }
         _ => Ok(()),
     }
@@ -551,7 +625,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
     match fs::read(path) {
         Ok(octets) => Ok(Some(octets)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", path)(error)),
+        Err(error) => Err(unable("read", path)(error)),
     }
 }
 

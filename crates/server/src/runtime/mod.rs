@@ -28,9 +28,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Threads of the runtime. Two, so that a slow scrape or a slow reload does not hold up TCP; more would take time from
-/// workers.
-const THREADS: usize = 2;
+/// Threads of the runtime, unless setMaxTCPClientThreads says otherwise. Two, so that a slow scrape or a slow reload does not
+/// hold up TCP; more would take time from workers.
+pub const THREADS: usize = 2;
+
+/// The most: each has a stack, and the system has a limit of them.
+pub const THREADS_MAX: usize = 1_024;
 
 /// Queries and answers of TCP clients and of backends asked over TCP, in bytes: room for 1,024 messages of the greatest
 /// length, or for 100,000 usual ones.
@@ -43,16 +46,26 @@ const BACKEND_CONNECTIONS: usize = 1_024;
 /// Zones that go out at a time: each keeps six messages of up to 64 KiB, and its version of the zone.
 const TRANSFERS: usize = 64;
 
-/// The runtime itself.
+/// The runtime itself, with so many threads: 1 to [`THREADS_MAX`].
 ///
 /// # Errors
-/// When its threads cannot be started.
-pub fn build() -> io::Result<tokio::runtime::Runtime> {
+/// When it cannot be started.
+pub fn build(threads: usize) -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+        .worker_threads(threads)
         .thread_name("runtime")
         .enable_all()
         .build()
+}
+
+/// What a reload has to say of the number of threads that it wants: those of `runtime` began with the process.
+pub fn threads_that_stay(runtime: &tokio::runtime::Runtime, wanted: usize) -> Option<String> {
+    let running = runtime.metrics().num_workers();
+    (running != wanted).then(|| {
+        format!(
+            "setMaxTCPClientThreads({wanted}) takes effect with the next start: {running} threads go on"
+        )
+    })
 }
 
 /// What all tasks of the runtime share.
@@ -375,5 +388,21 @@ impl Asked {
             parts: self.found.parts,
             outgrown: Vec::new(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_as_many_threads_as_wanted_until_the_next_start() {
+        let runtime = build(3).unwrap();
+        assert_eq!(runtime.metrics().num_workers(), 3);
+        assert_eq!(threads_that_stay(&runtime, 3), None);
+        assert_eq!(
+            threads_that_stay(&runtime, 8).unwrap(),
+            "setMaxTCPClientThreads(8) takes effect with the next start: 3 threads go on"
+        );
     }
 }

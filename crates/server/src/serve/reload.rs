@@ -111,6 +111,10 @@ impl Daemon {
         self.lua = lua;
         self.applied = self.lua.edit(|spec| spec.edits);
         of_zones.iter().for_each(Line::log);
+        if let Some(line) = self.services.what_stays(&config) {
+            log::notice!("{line}");
+            lines.push(line);
+        }
         lines.extend(self.swap(config, listeners));
         self.retired.push(old);
         self.end_reload(reply, Ok(lines));

@@ -65,8 +65,9 @@ impl Services {
             Random::from_kernel()?,
             on_change,
         );
+        let threads = instance.config.load().tuning.tcp.threads;
         Ok(Services {
-            runtime: runtime::build()?,
+            runtime: runtime::build(threads)?,
             stopper: Stopper::default(),
             herald: Herald::default(),
             rotation: Rotation::new(Random::from_kernel()?),
@@ -158,6 +159,11 @@ impl Services {
     /// Another configuration serves: those who listen elsewhere by it, or export to others, are told.
     pub(super) fn tell(&self) {
         self.herald.tell();
+    }
+
+    /// What a reload by `config` does not change; for the operator.
+    pub(super) fn what_stays(&self, config: &Config) -> Option<String> {
+        runtime::threads_that_stay(&self.runtime, config.tuning.tcp.threads)
     }
 
     /// Accepts TCP connections to a listener.

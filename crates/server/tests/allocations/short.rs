@@ -167,11 +167,16 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// A query for `name` behind its length.
+fn framed(name: &[u8]) -> Vec<u8> {
+    let query = query(name);
+    let length = (query.len() as u16).to_be_bytes();
+    [&length[..], &query].concat()
+}
+
 /// The answer's code; `None`: the connection has ended.
 fn rcode(stream: &mut TcpStream) -> Option<u8> {
-    let query = query(NAME);
-    let length = (query.len() as u16).to_be_bytes();
-    stream.write_all(&[&length[..], &query].concat()).ok()?;
+    stream.write_all(&framed(NAME)).ok()?;
     let mut length = [0; 2];
     stream.read_exact(&mut length).ok()?;
     let mut answer = vec![0; u16::from_be_bytes(length).into()];
@@ -179,38 +184,103 @@ fn rcode(stream: &mut TcpStream) -> Option<u8> {
     Some(answer[3] & 15)
 }
 
+/// A listener on loopback, served wherever a test says so ([`serving`]).
+struct Door {
+    runtime: Runtime,
+    address: SocketAddr,
+    shard: Arc<Shard>,
+    counters: Arc<Counters>,
+    /// Dropped, it would be a stop.
+    _stopper: Stopper,
+}
+
+impl Door {
+    fn new(rules: &str) -> Door {
+        let (config, shard) = ground(rules, Writers::Many);
+        let shard = Arc::new(shard);
+        let config = Arc::new(ArcSwap::from_pointee(config));
+        let shared = Arc::new(Shared::new(config, Arc::clone(&shard)));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let counters = Arc::new(Counters::default());
+        let stopper = Stopper::default();
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let frontend = Arc::new(Frontend::new(shared));
+        let serves = serve(listener, frontend, Arc::clone(&counters), stopper.watch());
+        runtime.spawn(serves);
+        Door {
+            runtime,
+            address,
+            shard,
+            counters,
+            _stopper: stopper,
+        }
+    }
+
+    /// Queries lost for want of memory.
+    fn lost(&self) -> u64 {
+        self.shard.drops(DropReason::OutOfMemory)
+    }
+}
+
 #[test]
 fn f33_a_tcp_client_loses_its_connection_and_the_next_one_is_served() {
-    let rules = "addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))";
-    let (config, shard) = ground(rules, Writers::Many);
-    let shard = Arc::new(shard);
-    let config = Arc::new(ArcSwap::from_pointee(config));
-    let shared = Arc::new(Shared::new(config, Arc::clone(&shard)));
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let counters = Arc::new(Counters::default());
-    let stopper = Stopper::default();
-    let runtime = Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let frontend = Arc::new(Frontend::new(shared));
-    let serves = serve(listener, frontend, Arc::clone(&counters), stopper.watch());
-    runtime.spawn(serves);
-    let mut stream = serving(&runtime, usize::MAX, move || {
+    let door = Door::new("addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))");
+    let (runtime, address) = (&door.runtime, door.address);
+    let mut stream = serving(runtime, usize::MAX, move || {
         let mut stream = connect(address);
         assert_eq!(rcode(&mut stream), Some(REFUSED));
         stream
     });
     // Nothing at all: who has a connection loses it.
-    serving(&runtime, 0, move || assert_eq!(rcode(&mut stream), None));
-    assert_eq!(shard.drops(DropReason::OutOfMemory), 1);
+    serving(runtime, 0, move || assert_eq!(rcode(&mut stream), None));
+    assert_eq!(door.lost(), 1);
     // What tokio's accept takes, and no more: nobody gets a connection.
-    serving(&runtime, 1_024, move || {
+    serving(runtime, 1_024, move || {
         assert_eq!(rcode(&mut connect(address)), None);
     });
-    assert_eq!(shard.drops(DropReason::OutOfMemory), 2);
-    assert_eq!(counters.figures().refused, 1);
-    serving(&runtime, usize::MAX, move || {
+    assert_eq!(door.lost(), 2);
+    assert_eq!(door.counters.figures().refused, 1);
+    serving(runtime, usize::MAX, move || {
         assert_eq!(rcode(&mut connect(address)), Some(REFUSED));
     });
-    assert_eq!(shard.drops(DropReason::OutOfMemory), 2);
+    assert_eq!(door.lost(), 2);
+}
+
+/// Two answers become ready at once and are gathered for one write: there is memory for each, and not for both.
+#[test]
+fn f33_every_answer_is_counted_that_is_lost_with_its_connection() {
+    let door = Door::new(
+        "addAction(\"short.example.\", SpoofRawAction(string.rep(\"x\", 15000)))\n\
+         addAction(\"long.example.\", SpoofRawAction(string.rep(\"x\", 60000)))",
+    );
+    let (runtime, address) = (&door.runtime, door.address);
+    let mut stream = serving(runtime, usize::MAX, move || connect(address));
+    // A query's buffer has room for the longest message.
+    serving(runtime, 70_000, move || {
+        let names: [&[u8]; 2] = [b"\x05short\x07example\x00", b"\x04long\x07example\x00"];
+        let both: Vec<u8> = names.into_iter().flat_map(framed).collect();
+        stream.write_all(&both).expect("to send");
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).expect("the end");
+        assert_eq!(answers.len(), 0);
+    });
+    assert_eq!(door.lost(), 2);
+}
+
+/// What a proxy's connection begins with is no header, and there is no memory to have the pipeline say so.
+#[test]
+fn f33_a_proxy_that_is_not_heard_is_counted() {
+    let door = Door::new("setProxyProtocolACL({\"127.0.0.0/8\"})");
+    let (runtime, address) = (&door.runtime, door.address);
+    let mut stream = serving(runtime, usize::MAX, move || {
+        let stream = connect(address);
+        // Connections are taken one after the other: that one is served now.
+        assert_eq!(rcode(&mut connect(address)), None);
+        stream
+    });
+    assert_eq!(door.lost(), 0);
+    serving(runtime, 1_024, move || assert_eq!(rcode(&mut stream), None));
+    assert_eq!(door.lost(), 1);
 }

@@ -2,6 +2,7 @@
 //! well.
 
 use crate::rig::{REFUSED, Rig};
+use std::fs;
 use std::net::UdpSocket;
 
 const ADDRESS: &str = "192.0.2.1:53";
@@ -54,5 +55,32 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
     assert!(said.contains("configuration 2 serves"), "{said}");
     rig.is_served_again(OTHER);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+/// How many threads the asynchronous runtime has, those included that wait for files for it.
+fn threads(rig: &Rig) -> usize {
+    let threads = fs::read_dir(format!("/proc/{}/task", rig.daemon())).expect("its threads");
+    let names = threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "runtime").count()
+}
+
+#[test]
+fn threads_are_taken_at_start_and_a_reload_says_so() {
+    let many = configuration("setMaxTCPClientThreads(40)\n");
+    let Some(mut rig) = Rig::start("threads", &configuration("")) else {
+        return;
+    };
+    let stays = "setMaxTCPClientThreads(40) takes effect with the next start: 2 threads go on";
+    let said = rig.reload(&many);
+    assert!(said.contains(stays), "{said}");
+    rig.says(stays);
+    let before = threads(&rig);
+    assert!(before < 40, "{before}");
+    let rig = Rig::start_in(rig.stop(), &many);
+    // A thread takes its name when it first runs.
+    rig.awaits("40 threads", || threads(&rig) >= 40);
     rig.server.stop().expect("a good end");
 }

@@ -26,7 +26,8 @@ const LAST_ANSWER: Duration = Duration::from_secs(3);
 const NOTICED: Duration = Duration::from_millis(200);
 
 /// Queries lost after that, at most: probes, one a second for each ring and socket, and what a busy machine adds when it lets
-/// the living worker wait for 100 ms as well. Without the program that spreads it would be half of them.
+/// the living worker wait for 100 ms as well. Without the program that spreads it would be half of them. It is a bound over both
+/// queues: which one a query goes to the client's kernel decides by a random number of its socket, which it tells nobody.
 const LATE: usize = (HELD.as_millis() / EVERY.as_millis()) as usize / 10;
 
 /// One thread of the daemon, stopped until this is dropped.

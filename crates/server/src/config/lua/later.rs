@@ -178,7 +178,7 @@ const OBSERVES: &[&str] = &[
     // Logging and telemetry sinks
     "setOpenTelemetryTracing",
     // Tuning
-    "setMaxTCPClientThreads setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize
+    "setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize
      setRandomizedOutgoingSockets setRandomizedIdsOverUDP 
      setOutgoingDoHWorkerThreads setBanDurationForExceedingMaxReadIOsPerQuery
      setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime

@@ -122,11 +122,12 @@ where
 }
 
 /// Functions whose work is done when the instance starts or reloads.
-const AT_START: [&str; 7] = [
+const AT_START: [&str; 8] = [
     "addCapabilitiesToRetain",
     "addLocal",
     "newXsk",
     "setLocal",
+    "setMaxTCPClientThreads",
     "setMaxUDPOutstanding",
     "setRingBuffersOptions",
     "setRingBuffersSize",

@@ -3,6 +3,7 @@
 use super::options::Options;
 use super::{define, spec, wrong};
 use crate::config::{Tuning, UdpBuffers};
+use crate::runtime::THREADS_MAX;
 use mlua::{FromLua, Lua, Table};
 use std::time::Duration;
 
@@ -183,6 +184,15 @@ fn udp(lua: &Lua) -> mlua::Result<()> {
 const BUFFER_MAX: usize = i32::MAX as usize / 2;
 
 fn tcp(lua: &Lua) -> mlua::Result<()> {
+    define(lua, "setMaxTCPClientThreads", |lua, threads: usize| {
+        if !(1..=THREADS_MAX).contains(&threads) {
+            return Err(wrong(format!(
+                "{threads}: 1 to {THREADS_MAX} threads expected"
+            )));
+        }
+        spec(lua)?.tuning.tcp.threads = threads;
+        Ok(())
+    })?;
     seconds(lua, "setTCPRecvTimeout", |tuning, timeout| {
         tuning.tcp.receive_timeout = timeout
     })?;

@@ -110,6 +110,18 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: DSTPortRule: argument 1: a number from 0 to 65535 expected, got another one",
     ),
     (
+        "setMaxTCPClientThreads(0)",
+        "test.conf:1: setMaxTCPClientThreads: 0: 1 to 1024 threads expected",
+    ),
+    (
+        "setMaxTCPClientThreads(1025)",
+        "test.conf:1: setMaxTCPClientThreads: 1025: 1 to 1024 threads expected",
+    ),
+    (
+        "setMaxTCPClientThreads('ten')",
+        "test.conf:1: setMaxTCPClientThreads: argument 1: a number from 0 expected, got string",
+    ),
+    (
         "DelayAction(-1)",
         "test.conf:1: DelayAction: argument 1: a number from 0 to 4294967295 expected, got another one",
     ),

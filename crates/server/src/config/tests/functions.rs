@@ -230,6 +230,17 @@ fn the_source_of_a_server() {
 }
 
 #[test]
+fn the_threads_beside_the_workers() {
+    for (text, wanted) in [
+        ("", crate::runtime::THREADS),
+        ("setMaxTCPClientThreads(1)", 1),
+        ("setMaxTCPClientThreads(20)", 20),
+    ] {
+        assert_eq!(config(text).tuning.tcp.threads, wanted, "{text}");
+    }
+}
+
+#[test]
 fn the_buffers_of_udp_sockets() {
     let tuning = config("setUDPSocketBufferSizes(4194304, 0)").tuning;
     let wanted = (tuning.udp_buffers.receive, tuning.udp_buffers.send);

@@ -260,10 +260,11 @@ impl Connection {
             return Err(End::Closed);
         }
         if proxy::parse(&header, maximum).is_err() {
+            let Some(mut query) = self.query(&header, &[]) else {
+                return Err(self.out_of_memory());
+            };
             // The pipeline says so too, and counts it.
-            if let Some(mut query) = self.query(&header, &[]) {
-                self.shared.decide(&mut query);
-            }
+            self.shared.decide(&mut query);
             return Err(End::Enough);
         }
         Ok(header)
@@ -417,7 +418,10 @@ impl Connection {
         while let Some(answer) = answers.recv().await {
             bytes.clear();
             if gather(answer, &mut answers, &mut gathered, &mut bytes).is_err() {
-                self.shared.shard.count_drop(DropReason::OutOfMemory);
+                // Those that were gathered are lost with the one that was not.
+                for _ in 0..=gathered.len() {
+                    self.shared.shard.count_drop(DropReason::OutOfMemory);
+                }
                 return None;
             }
             let writing = timeout(self.tuning.send_timeout, writer.write_all(&bytes));

@@ -1,6 +1,8 @@
 use super::super::fixture::{apex, listed as records, zone};
 use super::super::settings::Peer;
+use super::super::{flush, read};
 use super::*;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use tempfile::TempDir;
 
 const HOUR: u64 = 3_600;
@@ -143,16 +145,219 @@ fn a_backup_is_replaced_only_by_force_and_nothing_else_ever() {
     order.folder = ground.state.path().to_owned();
     let reason = ground.backup(&order).unwrap_err();
     assert!(reason.contains("zones are kept there"), "{reason}");
-    // A file where a folder should be: what nobody may write to, root neither.
+    // A file where a folder should be: what nobody can write to, root neither, whoever the daemon is.
     order.folder = place.join(ZONE);
     let reason = ground.backup(&order).unwrap_err();
+    let named = format!("{}: cannot be written: ", order.folder.display());
+    assert!(reason.starts_with(&named), "{reason}");
+    assert!(!reason.contains("the daemon is user"), "{reason}");
+}
+
+#[test]
+fn who_writes_is_said_where_that_is_what_is_wrong() {
+    use io::ErrorKind::{IsADirectory, PermissionDenied, ReadOnlyFilesystem, StorageFull};
     let uid = geteuid();
     let user = User::from_uid(uid).ok().flatten().map(|user| user.name);
     let user = user.unwrap_or_else(|| uid.to_string());
-    let named = format!("{}: cannot be written: ", order.folder.display());
-    assert!(reason.starts_with(&named), "{reason}");
     let right = format!("; the daemon is user {user}, who has to be allowed that");
-    assert!(reason.contains(&right), "{reason}");
+    for (kind, expected) in [
+        (PermissionDenied, true),
+        (ReadOnlyFilesystem, true),
+        (StorageFull, false),
+        (IsADirectory, false),
+    ] {
+        let error = io::Error::from(kind);
+        let said = unwritten(store::unable("written", Path::new("/copies"))(error));
+        assert!(said.starts_with("/copies: cannot be written: "), "{said}");
+        assert_eq!(said.contains(&right), expected, "{said}");
+    }
+}
+
+/// A folder with one file of this name and text.
+fn folder_with(path: &Path, name: &str, text: &str) {
+    fs::create_dir_all(path).unwrap();
+    fs::write(path.join(name), text).unwrap();
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn nothing_is_removed_but_files_of_backups() {
+    let ground = Ground::new();
+    let mut order = ground.order(Parts::default());
+    let place = Place::new(&order.folder, apex().as_name());
+    let refused = |order: &BackupOrder, expected: &str| {
+        let reason = ground.backup(order).unwrap_err();
+        assert!(reason.contains(expected), "{reason}");
+    };
+    // Somebody else's, where the backup is written.
+    folder_with(&place.fresh, "letter", "dear");
+    folder_with(&place.fresh, ZONE, "text");
+    refused(&order, "it holds letter, which is no file of a backup");
+    assert_eq!(text(&place.fresh.join("letter")), "dear");
+    assert_eq!(text(&place.fresh.join(ZONE)), "text");
+    fs::remove_dir_all(&place.fresh).unwrap();
+    // A link to what is somebody else's.
+    let others = ground.folder.path().join("others");
+    folder_with(&others, ZONE, "text");
+    symlink(&others, &place.fresh).unwrap();
+    refused(&order, "example.com~new: cannot be written: ");
+    assert_eq!(text(&others.join(ZONE)), "text");
+    assert_eq!(fs::read_dir(&others).unwrap().count(), 1);
+    fs::remove_file(&place.fresh).unwrap();
+    // What another backup has left is ours.
+    folder_with(&place.fresh, "zone.new", "half");
+    ground.backup(&order).unwrap();
+    assert!(!place.fresh.exists());
+    order.is_forced = true;
+    let label = text(&place.own.join(LABEL));
+    folder_with(&place.own, "letter", "dear");
+    refused(&order, "example.com is not replaced: it holds letter");
+    assert_eq!(text(&place.own.join(LABEL)), label);
+    fs::remove_file(place.own.join("letter")).unwrap();
+    folder_with(&place.old, "letter", "dear");
+    // Whether that is in the way is the file system's matter.
+    let _ = ground.backup(&order);
+    assert_eq!(text(&place.old.join("letter")), "dear");
+    assert!(place.own.join(LABEL).exists());
+}
+
+#[test]
+fn what_is_replaced_is_there_until_its_successor_is() {
+    let ground = Ground::new();
+    let order = ground.order(Parts::default());
+    let place = Place::new(&order.folder, apex().as_name());
+    folder_with(&place.own, LABEL, "1");
+    folder_with(&place.fresh, LABEL, "2");
+    place.exchange().unwrap();
+    assert_eq!(text(&place.own.join(LABEL)), "2");
+    // Beside it, by whichever way the file system knows.
+    let beside = [&place.fresh, &place.old].map(|path| path.join(LABEL).exists());
+    assert!(beside[0] != beside[1]);
+    place.settle(true).unwrap();
+    assert_eq!(fs::read_dir(&order.folder).unwrap().count(), 1);
+    folder_with(&place.fresh, LABEL, "3");
+    place.replace().unwrap();
+    assert_eq!(text(&place.own.join(LABEL)), "3");
+    assert_eq!(text(&place.old.join(LABEL)), "2");
+    // There is nothing to put: what was there is there again.
+    assert!(place.replace().is_err());
+    assert_eq!(text(&place.own.join(LABEL)), "3");
+    // What a crash between the two steps leaves.
+    fs::rename(&place.own, &place.old).unwrap();
+    let reason = ground.restore(&order).unwrap_err();
+    let expected = format!("{}, which was being replaced", place.old.display());
+    assert!(reason.contains(&expected), "{reason}");
+}
+
+#[test]
+fn f37_a_restore_that_cannot_be_written_leaves_what_is_kept() {
+    let ground = Ground::new();
+    let order = ground.order(WHOLE);
+    ground.backup(&order).unwrap();
+    ground.install(8);
+    let mut kept = store::Store::new(&ground.state, &apex(), ground.settings.journal_octets);
+    let facts = Facts::of(Timers::new(seconds_now()));
+    kept.write_facts(&facts).unwrap();
+    // The names of what would be written beside the files are taken, one after the other.
+    for name in ["zone", "journal", "facts"] {
+        let beside = ground.state.path().join(format!("example.com.{name}.new"));
+        fs::create_dir(&beside).unwrap();
+        let reason = ground.restore(&order).unwrap_err();
+        assert!(reason.ends_with("; serial 8 serves on"), "{reason}");
+        assert_eq!(kept.load().unwrap().unwrap().soa().serial, 8, "{name}");
+        assert_eq!(kept.facts(), facts, "{name}");
+        assert_eq!(kept.changes(6, 8).unwrap().len(), 2, "{name}");
+        fs::remove_dir(&beside).unwrap();
+    }
+    ground.restore(&order).unwrap();
+    assert_eq!(kept.load().unwrap().unwrap().soa().serial, 7);
+}
+
+#[test]
+fn a_journal_that_leads_to_what_is_restored_stays() {
+    let ground = Ground::new();
+    let order = ground.order(Parts::default());
+    ground.backup(&order).unwrap();
+    let kept = store::Store::new(&ground.state, &apex(), ground.settings.journal_octets);
+    ground.restore(&order).unwrap();
+    assert_eq!(kept.changes(6, 7).unwrap().len(), 1);
+    ground.install(8);
+    assert_eq!(kept.changes(6, 8).unwrap().len(), 2);
+    ground.restore(&order).unwrap();
+    assert!(kept.changes(6, 8).is_none() && kept.changes(6, 7).is_none());
+}
+
+#[test]
+fn no_file_is_included_from_a_backup() {
+    let ground = Ground::new();
+    let order = ground.order(Parts::default());
+    ground.backup(&order).unwrap();
+    let place = Place::new(&order.folder, apex().as_name());
+    let (zone, label) = (place.own.join(ZONE), place.own.join(LABEL));
+    let sum = checksum(&zone).unwrap();
+    fs::write(
+        place.own.join("more"),
+        "more 300 IN A 192.0.2.9
+",
+    )
+    .unwrap();
+    fs::write(
+        &zone,
+        text(&zone)
+            + "$INCLUDE more
+",
+    )
+    .unwrap();
+    let adapted = text(&label).replace(&sum, &checksum(&zone).unwrap());
+    fs::write(&label, adapted).unwrap();
+    let reason = ground.restore(&order).unwrap_err();
+    assert!(reason.contains("no backup includes a file"), "{reason}");
+}
+
+#[test]
+fn a_configured_file_stays_a_link_and_keeps_its_mode() {
+    let ground = Ground::new();
+    let order = ground.order(Parts::default());
+    ground.backup(&order).unwrap();
+    let folder = ground.folder.path().join("elsewhere");
+    let mut settings = ground.settings.clone();
+    let link = ground.folder.path().join("link");
+    settings.file = Some(link.clone());
+    symlink(folder.join("file"), &link).unwrap();
+    let flushed = || flush::flush(&ground.live, None, &settings, &ground.state);
+    let mut primary = Ground::empty();
+    primary.settings.primaries.clear();
+    primary.settings.file = Some(link.clone());
+    let restored = || primary.restore(&order);
+    let writers: [&dyn Fn() -> Result<String, String>; 2] = [&flushed, &restored];
+    for write in writers {
+        folder_with(&folder, "file", "what was there");
+        let private = fs::Permissions::from_mode(0o640);
+        fs::set_permissions(folder.join("file"), private).unwrap();
+        write().unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        let mode = fs::metadata(&link).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+        let again = read(apex().as_name(), &link, &ground.live.progress);
+        let again = again.unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert_eq!(Some(records(&again.zone)), ground.served());
+    }
+    // A copy is another matter: who may write to its folder does not choose what is written to.
+    let copies = ground.folder.path().join("links");
+    fs::create_dir(&copies).unwrap();
+    fs::write(folder.join("file"), "what was there").unwrap();
+    symlink(folder.join("file"), copies.join("example.com.zone")).unwrap();
+    flush::flush(
+        &ground.live,
+        Some(copies.as_path()),
+        &settings,
+        &ground.state,
+    )
+    .unwrap();
+    assert_eq!(text(&folder.join("file")), "what was there");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Files that are there whole or not at all, and how they are called.
 
-use super::{BufWriter, File, StoreError, Write, failed, fs, io};
+use super::{BufWriter, File, Metadata, StoreError, Write, fs, io, unable};
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 use wire::name::Name;
 
@@ -76,7 +77,7 @@ impl Fresh {
         let beside = PathBuf::from(beside);
         let file = directory
             .made(|| File::create(&beside))
-            .map_err(failed("written", &beside))?;
+            .map_err(unable("written", &beside))?;
         Ok(Fresh {
             file: BufWriter::new(file),
             written: Written {
@@ -87,17 +88,32 @@ impl Fresh {
         })
     }
 
+    /// Gives the file the mode of the one that it will replace, and where that is allowed the owner: before anything that not
+    /// everybody may read is in it.
+    pub(super) fn resemble(&self, replaced: &Metadata) -> Result<(), StoreError> {
+        let file = self.file.get_ref();
+        let group = Some(replaced.gid());
+        // chown(2): "The owner of a file may change the group of the file to any group of which that owner is a member." The
+        // mode comes after, since "the S_ISUID and S_ISGID mode bits are cleared" with that.
+        if fchown(file, Some(replaced.uid()), group).is_err() {
+            // Where that is not allowed either, it is the daemon's own.
+            let _ = fchown(file, None, group);
+        }
+        file.set_permissions(replaced.permissions())
+            .map_err(unable("written", &self.written.beside))
+    }
+
     pub(super) fn write(&mut self, octets: &[u8]) -> Result<(), StoreError> {
         self.file
             .write_all(octets)
-            .map_err(failed("written", &self.written.beside))
+            .map_err(unable("written", &self.written.beside))
     }
 
     pub(super) fn finish(mut self) -> Result<Written, StoreError> {
         let flushed = self.file.flush();
         flushed
             .and_then(|()| self.file.get_ref().sync_all())
-            .map_err(failed("written", &self.written.beside))?;
+            .map_err(unable("written", &self.written.beside))?;
         Ok(self.written)
     }
 }
@@ -107,7 +123,7 @@ impl Written {
     pub(super) fn rename(mut self, directory: &Directory) -> Result<(), StoreError> {
         fs::rename(&self.beside, &self.path)
             .and_then(|()| directory.sync())
-            .map_err(failed("written", &self.path))?;
+            .map_err(unable("written", &self.path))?;
         self.is_renamed = true;
         Ok(())
     }

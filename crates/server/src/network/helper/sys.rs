@@ -124,28 +124,61 @@ mod tests {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, setsockopt, socketpair, sockopt};
     use nix::sys::time::{TimeVal, TimeValLike};
     use std::os::unix::thread::JoinHandleExt;
-    use std::time::Duration;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::sync::mpsc::channel;
+    use std::time::{Duration, Instant};
 
-    extern "C" fn nothing(_: libc::c_int) {}
+    /// How long something is awaited that comes at once.
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    static INTERRUPTIONS: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn count(_: libc::c_int) {
+        INTERRUPTIONS.fetch_add(1, Relaxed);
+    }
+
+    fn until(what: &str, is_so: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < PATIENCE, "not in {PATIENCE:?}: {what}");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether the thread of this folder in /proc sleeps in recvmsg(2). proc_pid_syscall(5): "exposes the system call number and
+    /// argument registers for the system call currently being executed by the process"; of one that runs it says "running".
+    fn waits_for_a_message(thread: &Path) -> bool {
+        let call = std::fs::read_to_string(thread.join("syscall")).unwrap_or_default();
+        call.split(' ').next() == Some(libc::SYS_recvmsg.to_string().as_str())
+    }
 
     /// The handler stands for SIGSTOP and SIGCONT, which would stop the test as well.
     #[test]
     fn an_interruption_ends_no_wait_for_a_message() {
-        let handler = SigHandler::Handler(nothing);
+        let handler = SigHandler::Handler(count);
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handler does nothing, and no other test has one for this signal.
+        // SAFETY: the handler only counts, and no other test has one for this signal.
         let former = unsafe { sigaction(Signal::SIGUSR2, &action) };
         former.unwrap();
         let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
         setsockopt(&ours, sockopt::ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
-        let waiting = std::thread::spawn(move || receive::<u32>(&ours));
+        let (tells, told) = channel();
+        let waiting = std::thread::spawn(move || {
+            tells.send(std::fs::read_link("/proc/thread-self")).unwrap();
+            receive::<u32>(&ours)
+        });
+        let folder = Path::new("/proc").join(told.recv().unwrap().unwrap());
         let thread = waiting.as_pthread_t();
-        for _ in 0..ATTEMPTS_MAX / 2 {
+        for number in 1..=ATTEMPTS_MAX / 2 {
+            // A signal that comes before the wait interrupts nothing.
+            until("the thread waits", || waits_for_a_message(&folder));
             // SAFETY: the thread was not joined yet: its number is nobody else's.
             let sent = unsafe { libc::pthread_kill(thread, libc::SIGUSR2) };
             assert_eq!(sent, 0);
-            std::thread::park_timeout(Duration::from_millis(1));
+            let came = || INTERRUPTIONS.load(Relaxed) == number;
+            until("it is interrupted", came);
         }
         send(&theirs, &7_u32, &[]).unwrap();
         let received = waiting.join().unwrap().unwrap();
