@@ -47,7 +47,6 @@ use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::RingOptions;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
-use crate::runtime;
 use console::Console;
 use places::Places;
 use pools::{PoolId, PoolNames};
@@ -305,6 +304,15 @@ pub struct TcpTuning {
     pub downstream_idle_timeout: Duration,
 }
 
+impl TcpTuning {
+    /// Threads, where nothing is said. Two, so that a slow scrape or a slow reload does not hold up TCP; more would take time
+    /// from workers.
+    pub const THREADS: usize = 2;
+
+    /// The most threads: each has a stack, and the system has a limit of them.
+    pub const THREADS_MAX: usize = 1_024;
+}
+
 impl Default for Tuning {
     /// dnsdist's defaults.
     fn default() -> Tuning {
@@ -324,7 +332,7 @@ impl Default for Tuning {
             payload_size_self_generated: 1_232,
             tcp: TcpTuning {
                 // Not dnsdist's: a thread here has many clients, and takes time from workers.
-                threads: runtime::THREADS,
+                threads: TcpTuning::THREADS,
                 receive_timeout: Duration::from_secs(2),
                 send_timeout: Duration::from_secs(2),
                 maximum_queries_per_connection: 0,

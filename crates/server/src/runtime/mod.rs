@@ -28,13 +28,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// Threads of the runtime, unless setMaxTCPClientThreads says otherwise. Two, so that a slow scrape or a slow reload does not
-/// hold up TCP; more would take time from workers.
-pub const THREADS: usize = 2;
-
-/// The most: each has a stack, and the system has a limit of them.
-pub const THREADS_MAX: usize = 1_024;
-
 /// Queries and answers of TCP clients and of backends asked over TCP, in bytes: room for 1,024 messages of the greatest
 /// length, or for 100,000 usual ones.
 const MEMORY: usize = 64 << 20;
@@ -46,7 +39,7 @@ const BACKEND_CONNECTIONS: usize = 1_024;
 /// Zones that go out at a time: each keeps six messages of up to 64 KiB, and its version of the zone.
 const TRANSFERS: usize = 64;
 
-/// The runtime itself, with so many threads: 1 to [`THREADS_MAX`].
+/// The runtime itself, with so many threads: one at least.
 ///
 /// # Errors
 /// When it cannot be started.

@@ -2,8 +2,7 @@
 
 use super::options::Options;
 use super::{define, spec, wrong};
-use crate::config::{Tuning, UdpBuffers};
-use crate::runtime::THREADS_MAX;
+use crate::config::{TcpTuning, Tuning, UdpBuffers};
 use mlua::{FromLua, Lua, Table};
 use std::time::Duration;
 
@@ -185,10 +184,9 @@ const BUFFER_MAX: usize = i32::MAX as usize / 2;
 
 fn tcp(lua: &Lua) -> mlua::Result<()> {
     define(lua, "setMaxTCPClientThreads", |lua, threads: usize| {
-        if !(1..=THREADS_MAX).contains(&threads) {
-            return Err(wrong(format!(
-                "{threads}: 1 to {THREADS_MAX} threads expected"
-            )));
+        let most = TcpTuning::THREADS_MAX;
+        if !(1..=most).contains(&threads) {
+            return Err(wrong(format!("{threads}: 1 to {most} threads expected")));
         }
         spec(lua)?.tuning.tcp.threads = threads;
         Ok(())

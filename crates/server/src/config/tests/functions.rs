@@ -232,7 +232,7 @@ fn the_source_of_a_server() {
 #[test]
 fn the_threads_beside_the_workers() {
     for (text, wanted) in [
-        ("", crate::runtime::THREADS),
+        ("", crate::config::TcpTuning::THREADS),
         ("setMaxTCPClientThreads(1)", 1),
         ("setMaxTCPClientThreads(20)", 20),
     ] {
