@@ -1,5 +1,6 @@
-//! For tests: zones in text.
+//! For tests: zones in text, and a secondary.
 
+use super::settings::{Peer, ZoneSettings};
 use wire::name::NameBuf;
 use zone::file::{Opener, Reader, Settings};
 use zone::record::Record;
@@ -33,4 +34,15 @@ pub(super) fn zone(serial: u32, lines: &str) -> Zone {
 /// What a zone holds, one record a line.
 pub(super) fn listed(zone: &Zone) -> Vec<String> {
     zone.records().map(|record| record.to_string()).collect()
+}
+
+/// Settings of a secondary whose primary never answers.
+pub(super) fn secondary() -> ZoneSettings {
+    let mut settings = ZoneSettings::new(apex());
+    settings.primaries.push(Peer {
+        address: "127.0.0.1:1".parse().expect("an address"),
+        source: None,
+        key: None,
+    });
+    settings
 }

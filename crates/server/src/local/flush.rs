@@ -79,23 +79,17 @@ fn target(
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{apex, listed, zone};
-    use super::super::settings::Peer;
+    use super::super::fixture::{apex, listed, secondary, zone};
     use super::super::{Progress, read};
     use super::*;
     use std::fs;
     use tempfile::TempDir;
 
     /// A secondary whose zone serves, in a folder of its own.
-    fn secondary() -> (TempDir, Live, ZoneSettings, Arc<StateDirectory>) {
+    fn serving() -> (TempDir, Live, ZoneSettings, Arc<StateDirectory>) {
         let folder = tempfile::tempdir().unwrap();
         let state = Arc::new(StateDirectory::new(folder.path().join("state")));
-        let mut settings = ZoneSettings::new(apex());
-        settings.primaries.push(Peer {
-            address: "127.0.0.1:1".parse().unwrap(),
-            source: None,
-            key: None,
-        });
+        let settings = secondary();
         let live = Live::new(&apex());
         let lines = "www A 192.0.2.80\n*.wild TXT \"a;\\\"b\"\nodd TYPE65280 \\# 2 0a0b";
         live.install(zone(7, lines), true, &settings, &state);
@@ -104,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back_as_the_same_zone() {
-        let (folder, live, mut settings, state) = secondary();
+        let (folder, live, mut settings, state) = serving();
         let file = folder.path().join("zone");
         fs::write(&file, "what was there").unwrap();
         settings.file = Some(file.clone());
@@ -132,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_leaves_the_file_and_says_what_would_be_right() {
-        let (folder, live, mut settings, state) = secondary();
+        let (folder, live, mut settings, state) = serving();
         let refused = |to: Option<&Path>, settings: &ZoneSettings, text: &str| {
             let reason = flush(&live, to, settings, &state).unwrap_err();
             assert!(reason.contains(text), "{reason}");

@@ -305,8 +305,7 @@ impl<'m> Query<'m> {
 
     /// Makes room for `needed` bytes. A frame has less than what its client may be told, so a message that outgrows its buffer
     /// goes on in memory of its own, which the door sends by its kernel socket: both doors give the same answers
-    /// (invariant I10). False: no DNS message is so long, or there is no memory, and
-    /// nothing has changed.
+    /// (invariant I10). False: no DNS message is so long, or there is no memory, and nothing has changed.
     #[inline]
     pub fn grow(&mut self, needed: usize) -> bool {
         needed <= self.message.len() || self.outgrow(needed)

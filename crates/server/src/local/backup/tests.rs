@@ -1,5 +1,4 @@
-use super::super::fixture::{apex, listed as records, zone};
-use super::super::settings::Peer;
+use super::super::fixture::{apex, listed as records, secondary, zone};
 use super::super::{flush, read};
 use super::*;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -32,15 +31,9 @@ impl Ground {
     fn empty() -> Ground {
         let folder = tempfile::tempdir().unwrap();
         let state = Arc::new(StateDirectory::new(folder.path().join("state")));
-        let mut settings = ZoneSettings::new(apex());
-        settings.primaries.push(Peer {
-            address: "127.0.0.1:1".parse().unwrap(),
-            source: None,
-            key: None,
-        });
         Ground {
             folder,
-            settings,
+            settings: secondary(),
             state,
             live: Live::new(&apex()),
         }
