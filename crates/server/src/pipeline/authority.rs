@@ -67,8 +67,6 @@ struct Reply {
     has_opt: bool,
     /// See [`wire::codes::extended_error`].
     error: Option<u16>,
-    /// Seconds for which secondaries may go on with this zone (RFC 7314 §3.1).
-    expire: Option<u32>,
 }
 
 impl Reply {
@@ -88,7 +86,6 @@ impl Reply {
             truncated: false,
             has_opt: false,
             error,
-            expire: None,
         }
     }
 }
@@ -271,7 +268,6 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
         truncated: answered.truncated,
         has_opt: false,
         error: None,
-        expire: wishes.expire(&config.local, answered.zone),
     })
 }
 

@@ -122,7 +122,7 @@ fn verbs(knotc: &impl Fn(&[&str]) -> String) {
     let status = knotc(&["zone-status", "example.com."]);
     assert!(status.contains(", frozen; "), "{status}");
     assert_eq!(knotc(&["zone-status", "--"]).lines().count(), 2);
-    let thawed = knotc(&["zone-thaw", "--"]);
+    let thawed = knotc(&["--timeout=5", "--mono", "zone-thaw", "-b", "--"]);
     assert_eq!(thawed.matches("nothing was held back").count(), 2);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_str().expect("a path of ours");
@@ -140,7 +140,7 @@ fn backups(knotc: &impl Fn(&[&str]) -> String, folder: &Path) {
     let path = folder.to_str().expect("a path of ours");
     let copied = knotc(&["zone-backup", "+backupdir", path, "+nokaspdb", "--"]);
     assert_eq!(copied.matches("serial 7 copied to ").count(), 2, "{copied}");
-    let words = ["-f", "zone-backup", "example.com.", "+backupdir", path];
+    let words = ["zone-backup", "--force", "example.com.", "+backupdir", path];
     let again = knotc(&words);
     assert!(again.starts_with("example.com.: serial 7"), "{again}");
     let words = ["zone-restore", "example.com", "+backupdir", path];

@@ -1,11 +1,11 @@
 //! Proofs of what is not there (RFC 4035 §3.1.3, RFC 5155 §7.2): stored NSEC and NSEC3 records, each once.
 
+use super::Response;
 use super::writer::{Full, Placed, Section};
-use super::{ALIASES_MAX, Response};
 use crate::zone::names::parent;
 use crate::zone::nsec3::{Chain, Proofs};
 use crate::zone::parts::{NONE, Node, Rrset};
-use crate::zone::{Denial, Zone, encode_hash};
+use crate::zone::{Denial, Zone};
 use wire::codes::qtype;
 use wire::name::NAME_LENGTH_MAX;
 use wire::name::compressed::expand;
@@ -196,14 +196,13 @@ impl<'z> Response<'z, '_> {
             return Ok(());
         }
         let apex = zone.apex_wire().len();
-        let (hash, rrset) = zone.proof(chain, record);
+        let (label, rrset) = zone.proof(chain, record);
         if !self.is_new(number, &rrset) {
             return Ok(());
         }
         let apex_at = self.writer.rest_of(near, apex).at;
-        let label = encode_hash(hash);
         self.writer
-            .put_named(Section::Authority, &rrset, (&label, apex_at), true)
+            .put_named(Section::Authority, &rrset, (label, apex_at), true)
     }
 
     fn put_nsec(
@@ -245,14 +244,12 @@ impl<'z> Response<'z, '_> {
 
     /// Proves that each wildcard that answered was right to do so.
     pub(super) fn prove_expansions(&mut self) -> Result<(), Full> {
-        let expansions = self.trail.as_ref().map(|trail| trail.expansions.items());
+        let Some(trail) = &self.trail else {
+            return Ok(());
+        };
         // Copied: what follows remembers its proofs in the same place.
-        let (mut copy, count) = (
-            [Expansion::default(); ALIASES_MAX + 1],
-            expansions.map_or(0, <[_]>::len),
-        );
-        copy[..count].copy_from_slice(expansions.unwrap_or_default());
-        for expansion in &copy[..count] {
+        let expansions = trail.expansions.clone();
+        for expansion in expansions.items() {
             let Some(zone) = self.zones.zone(expansion.zone as usize) else {
                 continue;
             };

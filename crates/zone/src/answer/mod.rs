@@ -16,6 +16,7 @@ pub use zones::Zones;
 
 use crate::zone::parts::{DELEGATION, DNAME, Node, OWNER_ITSELF, RECORD_HEADER_LENGTH, Rrset};
 use crate::zone::{Found, Zone};
+use arrayvec::ArrayVec;
 use denial::{Absent, Expansion};
 use wire::codes::{class, qtype, rcode};
 use wire::message::{HEADER_LENGTH, Header, QueryParts};
@@ -104,6 +105,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
         },
         name,
         origin: 0,
+        rcode: rcode::NOERROR,
         authoritative: true,
         referral: false,
         extra: None,
@@ -167,6 +169,8 @@ struct Response<'z, 'm> {
     placed: Placed,
     /// See [`Answered::origin`].
     origin: u32,
+    /// What is known of the end by now: an answer that does not fit says it all the same.
+    rcode: u16,
     authoritative: bool,
     referral: bool,
     /// The RRset whose targets' addresses go into the additional section.
@@ -196,30 +200,16 @@ struct Redirection {
 }
 
 /// A list of at most `N`; more are not taken.
-struct Few<T, const N: usize> {
-    items: [T; N],
-    count: usize,
-}
-
-impl<T: Copy + Default, const N: usize> Default for Few<T, N> {
-    fn default() -> Few<T, N> {
-        Few {
-            items: [T::default(); N],
-            count: 0,
-        }
-    }
-}
+#[derive(Clone, Default)]
+struct Few<T, const N: usize>(ArrayVec<T, N>);
 
 impl<T, const N: usize> Few<T, N> {
     fn push(&mut self, item: T) {
-        if let Some(place) = self.items.get_mut(self.count) {
-            *place = item;
-            self.count += 1;
-        }
+        let _ = self.0.try_push(item);
     }
 
     fn items(&self) -> &[T] {
-        &self.items[..self.count]
+        &self.0
     }
 }
 
@@ -241,19 +231,19 @@ enum Step {
 }
 
 impl<'z> Response<'z, '_> {
-    /// Writes all sections, the name asked for being found; the response code.
-    fn fill(&mut self, number: u32, zone: &'z Zone, found: Found<'z>) -> Result<u16, Full> {
-        let rcode = self.chain(number, zone, found)?;
+    /// Writes all sections, the name asked for being found.
+    fn fill(&mut self, number: u32, zone: &'z Zone, found: Found<'z>) -> Result<(), Full> {
+        self.rcode = self.chain(number, zone, found)?;
         if self.signed {
             self.prove_expansions()?;
         }
         if let Some(extra) = self.extra {
             self.add_addresses(&extra)?;
         }
-        Ok(rcode)
+        Ok(())
     }
 
-    fn finish(&mut self, outcome: Result<u16, Full>, zone: usize) -> Answered {
+    fn finish(&mut self, outcome: Result<(), Full>, zone: usize) -> Answered {
         let truncated = outcome.is_err();
         // RFC 2181 §9: "Where TC is set, the partial RRSet that would not completely fit may be left in the response";
         // it need not, and whoever sees TC asks again. What was in the way of glue only stays.
@@ -261,7 +251,8 @@ impl<'z> Response<'z, '_> {
         if truncated && !keep {
             self.writer.clear();
         }
-        let rcode = outcome.unwrap_or(rcode::NOERROR) as u8;
+        // RFC 1035 §4.1.1: TC says "that this message was truncated due to length", and nothing of its RCODE.
+        let rcode = self.rcode as u8;
         let no_data =
             !truncated && rcode == 0 && !self.referral && self.writer.count(Section::Answer) == 0;
         let flag = |is_set, flag| if is_set { flag } else { 0 };
@@ -357,6 +348,7 @@ impl<'z> Response<'z, '_> {
             Some(wildcard) => self.expand(zone, number, &absent, wildcard, last),
             None => {
                 self.origin = 0;
+                self.rcode = rcode::NXDOMAIN;
                 self.put_soa(zone)?;
                 if self.signed {
                     self.prove_no_name(zone, number, &absent)?;

@@ -142,6 +142,9 @@ impl<'m> Writer<'m> {
     ) -> Result<(), Full> {
         let body = rrset.body(signed);
         let at = self.reserve(labels.len() + body.len())?;
+        if at > POINTER_MAX {
+            return self.put_each_named(section, body, (labels, rest_at), rrset.count(signed));
+        }
         let body_at = at + labels.len();
         self.message[at..body_at].copy_from_slice(labels);
         self.message[body_at..body_at + body.len()].copy_from_slice(body);
@@ -149,6 +152,35 @@ impl<'m> Writer<'m> {
         self.set_pointer(body_at, rest_at)?;
         self.at = body_at + body.len();
         self.counts[section as usize] += rrset.count(signed);
+        Ok(())
+    }
+
+    /// The same 16 KiB into an answer, where no pointer leads to the owner: so many records, each with it written out. Their data
+    /// have no pointers.
+    #[cold]
+    fn put_each_named(
+        &mut self,
+        section: Section,
+        body: &[u8],
+        (labels, rest_at): (&[u8], usize),
+        count: u16,
+    ) -> Result<(), Full> {
+        let (mut at, mut rest) = (self.at, body);
+        while !rest.is_empty() {
+            let length = wire_u16(rest, RECORD_HEADER_LENGTH - 2);
+            let (record, behind) = rest.split_at(RECORD_HEADER_LENGTH + usize::from(length));
+            let record_at = at + labels.len();
+            let end = record_at + record.len();
+            if end > self.end {
+                return Err(Full);
+            }
+            self.message[at..record_at].copy_from_slice(labels);
+            self.message[record_at..end].copy_from_slice(record);
+            self.set_pointer(record_at, rest_at)?;
+            (at, rest) = (end, behind);
+        }
+        self.at = at;
+        self.counts[section as usize] += count;
         Ok(())
     }
 

@@ -176,24 +176,32 @@ fn param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Wrong> {
         Some(at) => (&word.text[..at], Some(&word.text[at + 1..])),
         None => (word.text, None),
     };
-    let key = key(name).ok_or_else(|| {
+    let number = numbered(name);
+    let key = named(name).or(number).ok_or_else(|| {
         word.wrong_part(
             name,
             "unknown service parameter: a name such as alpn, or key and its number, belongs here",
         )
     })?;
+    // RFC 9460 §2.1: of a key written as its number "the decoded value SHALL be used as its wire-format encoding".
+    let (form, right) = match (number, value_form(key)) {
+        (Some(_), Value::Octets) | (None, _) => (value_form(key), right(value_form(key))),
+        (Some(_), _) => (Value::Octets, RIGHT_OF_NUMBERED),
+    };
     let written = written.map(|text| {
         let inner = text
             .strip_prefix(b"\"")
             .and_then(|text| text.strip_suffix(b"\""));
         inner.unwrap_or(text)
     });
-    let value = value(value_form(key), written.unwrap_or_default())
+    let value = value(form, written.unwrap_or_default())
         .filter(|value| is_of_form(value, value_form(key)) && value.len() <= usize::from(u16::MAX))
-        .filter(|_| value_form(key) != Value::None || written.is_none())
-        .ok_or_else(|| word.wrong(right(value_form(key))))?;
+        .ok_or_else(|| word.wrong(right))?;
     Ok((key, value))
 }
+
+const RIGHT_OF_NUMBERED: &str =
+    "the key's octets on the wire belong here, such as key1=\\002h2, or its name, such as alpn=h2";
 
 fn right(form: Value) -> &'static str {
     match form {
@@ -211,12 +219,22 @@ fn right(form: Value) -> &'static str {
 }
 
 pub(super) fn key(name: &[u8]) -> Option<u16> {
+    named(name).or_else(|| numbered(name))
+}
+
+/// The number of a key that has a name.
+fn named(name: &[u8]) -> Option<u16> {
     let known = KEYS.iter().find(|(known, _, _)| known.as_bytes() == name);
-    known.map(|(_, number, _)| *number).or_else(|| {
-        // RFC 9460 §14.3.1: "key65535" is reserved, and no key of a record.
-        let number = u16::try_from(decimal(name.strip_prefix(b"key")?)?).ok()?;
-        (number != u16::MAX).then_some(number)
-    })
+    known.map(|(_, number, _)| *number)
+}
+
+/// The number of a key that is written as `key` and its number, RFC 9460 §2.1: "without leading zeros".
+fn numbered(name: &[u8]) -> Option<u16> {
+    let digits = name.strip_prefix(b"key")?;
+    let is_plain = digits == b"0" || digits.first() != Some(&b'0');
+    let number = u16::try_from(decimal(digits).filter(|_| is_plain)?).ok()?;
+    // RFC 9460 §14.3.1: "key65535" is reserved, and no key of a record.
+    (number != u16::MAX).then_some(number)
 }
 
 fn value(form: Value, written: &[u8]) -> Option<Vec<u8>> {

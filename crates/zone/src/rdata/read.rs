@@ -6,7 +6,7 @@ use crate::file::words::{Word, Words, Wrong, decimal};
 use crate::rdata;
 use data_encoding::{BASE32HEX_NOPAD, BASE64, Encoding, HEXLOWER_PERMISSIVE};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use wire::codes::QtypeText;
+use wire::codes::{QtypeText, qtype};
 
 /// Appends the RDATA of a record of this type to `out`. All words left must belong to it.
 pub(crate) fn read(kind: u16, words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), Wrong> {
@@ -24,7 +24,12 @@ pub(crate) fn read(kind: u16, words: &mut Words<'_>, out: &mut Vec<u8>) -> Resul
         ))
     })?;
     for field in row {
-        read_field(*field, words, start, out)?;
+        if is_deletion(kind, *field, words, &out[start..]) {
+            words.take();
+            out.push(0);
+        } else {
+            read_field(*field, words, start, out)?;
+        }
     }
     words.end()?;
     if out.len() - start > RDATA_LENGTH_MAX {
@@ -34,6 +39,17 @@ pub(crate) fn read(kind: u16, words: &mut Words<'_>, out: &mut Vec<u8>) -> Resul
         )));
     }
     Ok(())
+}
+
+/// Whether the next word is the last of "CDS 0 0 0 0" or "CDNSKEY 0 3 0 0", as RFC 8078 §4 writes the records that ask a parent
+/// to delete its DS records. Its octet is written 00, or AA==, elsewhere.
+fn is_deletion(kind: u16, field: Field, words: &Words<'_>, before: &[u8]) -> bool {
+    let front = match (kind, field) {
+        (qtype::CDS, Field::Digest) => [0_u8, 0, 0, 0],
+        (qtype::CDNSKEY, Field::Base64) => [0, 0, 3, 0],
+        _ => return false,
+    };
+    before == front && words.peek().is_some_and(|word| word.text == b"0")
 }
 
 /// `\# length hexadecimal` (RFC 3597 §5), for known types as well.

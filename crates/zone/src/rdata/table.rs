@@ -147,6 +147,8 @@ pub(crate) fn row(kind: u16) -> Option<&'static [Field]> {
         qtype::GPOS => &[Text, Text, Text],
         qtype::AAAA => &[Ip6],
         qtype::LOC => &[Location],
+        // IANA's templates of both: Patton's draft on Nimrod, whose endpoints and locators are written in hexadecimal.
+        qtype::EID | qtype::NIMLOC => &[Hex(1)],
         qtype::SRV => &[U16, U16, U16, Name],
         qtype::NAPTR => &[U16, U16, Text, Text, Text, Name],
         qtype::CERT => &[Word16(CERTIFICATES), U16, ALGORITHM, Base64],

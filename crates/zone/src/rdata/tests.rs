@@ -86,6 +86,8 @@ const TEXTS: &[(&str, &str, &str, &str)] = &[
         "00121613 89039a00 70c41c0c 00989680",
         "42 0 0.000 N 71 0 0.500 W 0.00m 1m 10000m 10m",
     ),
+    ("EID", "E32C6F78 163a", "e32c6f78163a", "E32C6F78163A"),
+    ("NIMLOC", "3251", "3251", ""),
     ("SRV", "0 5 5060 .", "0000 0005 13c4 00", ""),
     (
         "NAPTR",
@@ -116,6 +118,8 @@ const TEXTS: &[(&str, &str, &str, &str)] = &[
     ),
     ("CDS", "0 0 0 00", "0000 00 00 00", ""),
     ("CDNSKEY", "0 3 0 AA==", "0000 03 00 00", ""),
+    ("CDS", "0 0 0 0", "0000 00 00 00", "0 0 0 00"),
+    ("CDNSKEY", "0 3 0 0", "0000 03 00 00", "0 3 0 AA=="),
     ("SSHFP", "4 2 ab cd", "04 02 abcd", "4 2 ABCD"),
     (
         "IPSECKEY",
@@ -262,6 +266,8 @@ fn rdata_that_is_wrong() {
         ("CAA", "0 is-sue x"),
         ("CAA", "0 \"\" x"),
         ("DS", "1 5 1 AB"),
+        ("DS", "0 0 0 0"),
+        ("CDS", "0 0 0 0 0"),
         ("DS", "1 NOPE 1 AB"),
         ("DNSKEY", "257 3 13"),
         ("DNSKEY", "257 3 13 A"),
@@ -364,6 +370,17 @@ fn service_parameters_as_the_rfc_writes_them() {
             "1 foo.example.com. alpn=\"h2\" no-default-alpn ech=AQID dohpath=\"/q{?dns}\" ohttp tls-supported-groups=29,23",
         ),
         ("1 foo.example.com. key65280", "ff00 0000", ""),
+        // §2.1: the value of a key written as its number is what goes on the wire.
+        (
+            r"1 foo.example.com. key3=\000\053 key1=\002h2",
+            "0001 0003 026832 0003 0002 0035",
+            "1 foo.example.com. alpn=\"h2\" port=53",
+        ),
+        (
+            "1 foo.example.com. alpn=h2 no-default-alpn=\"\"",
+            "0001 0003 026832 0002 0000",
+            "1 foo.example.com. alpn=\"h2\" no-default-alpn",
+        ),
     ] {
         let octets: String = octets.chars().filter(|digit| *digit != ' ').collect();
         let (found, text_found) = there_and_back("SVCB", text).expect(text);
@@ -384,6 +401,11 @@ fn service_parameters_that_are_wrong() {
         "ipv4hint",
         "ipv6hint",
         "no-default-alpn=abc",
+        "alpn=h2 no-default-alpn=abc",
+        "key1=h2",
+        "key3=5",
+        "key0667=hello",
+        "key=1",
         "no-default-alpn",
         "mandatory=key123",
         "mandatory=mandatory",

@@ -12,8 +12,12 @@ use crate::record::RecordRef;
 pub(crate) use amend::Changed;
 use assemble::Assembly;
 use hashbrown::HashTable;
+use std::collections::HashSet;
 use wire::codes::{class, qtype};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
+
+/// Warnings that are kept: a million of them help nobody.
+const WARNINGS_MAX: usize = 1_000;
 
 /// Takes records one by one, in any order, and makes a [`Zone`] of them. A record takes 16 octets and its data until then.
 pub struct ZoneBuilder {
@@ -89,8 +93,11 @@ impl ZoneBuilder {
         let mut lowered = [0; NAME_LENGTH_MAX];
         let lowered = name.to_lowercase(&mut lowered).as_bytes();
         if !names::is_within(lowered, &self.apex) {
-            let (owner, apex) = (name.to_owned(), name_of(&self.apex));
-            return Err(ZoneError::OutOfZone { owner, apex });
+            if self.warnings.len() < WARNINGS_MAX {
+                let (owner, apex) = (name.to_owned(), name_of(&self.apex));
+                self.warnings.push(Warning::OutOfZone { owner, apex });
+            }
+            return Ok(());
         }
         let covered = (record.kind == qtype::RRSIG)
             .then(|| rdata::covered(record.rdata))
@@ -222,6 +229,9 @@ impl ZoneBuilder {
         into.sort_unstable();
         // RFC 2181 §5: no two records of an RRset have the same data.
         into.dedup_by_key(|record| (record.kind, record.is_signature, record.data));
+        if into.iter().any(has_capital_names) {
+            drop_same_names(into);
+        }
     }
 
     /// How the zone's names are hashed, if they are.
@@ -248,6 +258,28 @@ impl ZoneBuilder {
         }
         Ok(parameters)
     }
+}
+
+/// Whether the record's data have names, and something that may be a capital letter.
+fn has_capital_names(record: &Sorted<'_>) -> bool {
+    has_names(record) && record.data.iter().any(u8::is_ascii_uppercase)
+}
+
+fn has_names(record: &Sorted<'_>) -> bool {
+    let kind = record.kind;
+    !record.is_signature
+        && (rdata::compressible(kind).is_some() || matches!(kind, qtype::SRV | qtype::DNAME))
+}
+
+/// Drops records whose data are another's but for capital letters in names: RFC 2181 §5 has an RRset "with different data",
+/// and RFC 4034 §6.3 compares them in canonical form.
+fn drop_same_names(records: &mut Vec<Sorted<'_>>) {
+    let mut known = HashSet::new();
+    records.retain(|record| {
+        let mut canonical = Vec::new();
+        crate::rdata::canonical(record.kind, record.data, &mut canonical);
+        !has_names(record) || known.insert((record.kind, canonical))
+    });
 }
 
 impl Owners {
@@ -337,4 +369,29 @@ impl Owner {
 
 fn name_of(name: &[u8]) -> NameBuf {
     Name::parse(name).expect("names were checked").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file::{Opener, Reader, Settings};
+    use std::io::ErrorKind;
+
+    #[test]
+    fn records_out_of_the_zone_are_left_out_with_a_warning() {
+        let apex: NameBuf = "example.com.".parse().unwrap();
+        let text = "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nfoo.example.org. 60 A 192.0.2.9\n";
+        let open: Opener<'_> = Box::new(|_| Err(ErrorKind::NotFound.into()));
+        let reader = Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()));
+        let records = reader.map(|record| record.unwrap());
+        let (zone, warnings) = Zone::build(apex.as_name(), records).unwrap();
+        assert_eq!(
+            warnings,
+            [Warning::OutOfZone {
+                owner: "foo.example.org.".parse().unwrap(),
+                apex,
+            }]
+        );
+        assert_eq!(zone.records().count(), 3);
+    }
 }

@@ -158,6 +158,30 @@ mod tests {
         assert_eq!((difference.removed.len(), difference.added.len()), (1, 1));
     }
 
+    /// RFC 2181 §5, RFC 4034 §6.3.
+    #[test]
+    fn data_that_differ_by_capital_letters_of_names_alone_are_one_record() {
+        let apex: NameBuf = "example".parse().unwrap();
+        let records = vec![
+            soa(1),
+            record("example", qtype::NS, "NS.Example."),
+            record("example", qtype::NS, "b.example."),
+            record("example", qtype::NS, "ns.example."),
+            record("example", qtype::SRV, "1 2 3 a.example."),
+            record("example", qtype::SRV, "1 2 3 A.example."),
+            record("www.example", qtype::CNAME, "A.example."),
+            record("www.example", qtype::CNAME, "a.example."),
+            record("t.example", qtype::TXT, "A"),
+            record("t.example", qtype::TXT, "a"),
+        ];
+        let (zone, _) = Zone::build(apex.as_name(), records).unwrap();
+        let count = |kind| zone.records().filter(|record| record.kind == kind).count();
+        let kinds = [qtype::NS, qtype::SRV, qtype::CNAME, qtype::TXT];
+        assert_eq!(kinds.map(count), [2, 1, 1, 2]);
+        assert_eq!(zone.records_count(), 7);
+        assert!(listed(&zone).contains(&"Example. 60 IN NS NS.Example.".to_owned()));
+    }
+
     /// As signers write them.
     #[test]
     fn hashes_in_capitals_stay_so() {

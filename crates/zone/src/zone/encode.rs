@@ -2,7 +2,8 @@
 
 use super::names;
 use super::parts::{
-    HASH_LENGTH, OWNER_ITSELF, POINTER_MAX, RECORD_HEADER_LENGTH, RRSET_HEADER_LENGTH, body_base,
+    HASH_LENGTH, LABEL_LENGTH, OWNER_ITSELF, POINTER_MAX, RECORD_HEADER_LENGTH,
+    RRSET_HEADER_LENGTH, body_base,
 };
 use super::rdata;
 use wire::codes::{class, qtype};
@@ -265,8 +266,8 @@ pub(super) fn decode_hash(label: &[u8]) -> Option<[u8; HASH_LENGTH]> {
 }
 
 /// The label of an NSEC3 owner, its length octet first.
-pub(crate) fn encode_hash(hash: &[u8; HASH_LENGTH]) -> [u8; 33] {
-    let mut label = [32; 33];
+pub(super) fn encode_hash(hash: &[u8; HASH_LENGTH]) -> [u8; LABEL_LENGTH] {
+    let mut label = [LABEL_LENGTH as u8 - 1; LABEL_LENGTH];
     let groups = hash.as_chunks::<5>().0.iter();
     for (octets, digits) in groups.zip(label[1..].as_chunks_mut::<8>().0) {
         let [a, b, c, d, e] = *octets;

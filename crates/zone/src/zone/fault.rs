@@ -15,8 +15,6 @@ pub enum ZoneError {
     SoaElsewhere { owner: NameBuf, apex: NameBuf },
     /// The apex has no NS record.
     NoNameServers { apex: NameBuf },
-    /// An owner that is neither the apex nor below it.
-    OutOfZone { owner: NameBuf, apex: NameBuf },
     /// An owner that is no name.
     BadOwner { octets: usize },
     /// A class other than IN.
@@ -68,12 +66,6 @@ impl fmt::Display for ZoneError {
                 write!(
                     f,
                     "{apex} has no NS record: a zone names its servers at its apex (RFC 1034 §4.2.1)"
-                )
-            }
-            ZoneError::OutOfZone { owner, apex } => {
-                write!(
-                    f,
-                    "{owner} is out of zone: owners are {apex} or end with it"
                 )
             }
             ZoneError::BadOwner { octets } => write!(
@@ -161,6 +153,8 @@ impl std::error::Error for ZoneError {}
 /// What is odd about a zone that is served all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
+    /// An owner that is neither the apex nor below it: left out, as other servers do, for a zone file may have been that of two.
+    OutOfZone { owner: NameBuf, apex: NameBuf },
     /// Records of one RRset with different TTLs: the lowest is taken.
     TtlsDiffer { owner: NameBuf, kind: u16 },
     /// An RRSIG record whose RRset is not there: left out.
@@ -186,6 +180,12 @@ pub enum Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Warning::OutOfZone { owner, apex } => {
+                write!(
+                    f,
+                    "{owner} is out of zone, and left out: owners are {apex} or end with it"
+                )
+            }
             Warning::TtlsDiffer { owner, kind } => write!(
                 f,
                 "{} records at {owner} have different TTLs: the lowest is taken (RFC 2181 §5.2 wants one)",

@@ -1,8 +1,8 @@
 //! The records of a zone one by one: what a transfer sends and a zone file holds.
 
 use super::case::Cases;
-use super::encode::{decode_hash, encode_hash};
-use super::parts::{HASH_LENGTH, Node, OWNER_ITSELF, Rrset, body_base, proof_at};
+use super::encode::decode_hash;
+use super::parts::{HASH_LENGTH, LABEL_LENGTH, Node, OWNER_ITSELF, Rrset, body_base, proof_at};
 use super::{Zone, names, rdata};
 use crate::record::Record;
 use std::cmp::Ordering;
@@ -121,15 +121,15 @@ impl Zone {
 
     pub(super) fn of_proof(&self, number: u32) -> Vec<Record> {
         let chain = self.base.chain().expect("who has a number has a chain");
-        self.with_hash(self.proof(chain, number))
+        self.with_label(self.proof(chain, number))
     }
 
     fn of_stray(&self, place: u32) -> Vec<Record> {
-        self.with_hash(proof_at(self.arena(), place, self.apex.len()))
+        self.with_label(proof_at(self.arena(), place, self.apex.len()))
     }
 
-    fn with_hash(&self, (hash, rrset): (&[u8; HASH_LENGTH], Rrset<'_>)) -> Vec<Record> {
-        let name = [&encode_hash(hash)[..], &self.apex].concat();
+    fn with_label(&self, (label, rrset): (&[u8; LABEL_LENGTH], Rrset<'_>)) -> Vec<Record> {
+        let name = [&label[..], &self.apex].concat();
         let mut owner = name.clone();
         self.cases_at(rrset.at).restore(rrset.at, owner.iter_mut());
         listed(&name, &owner, rrset.body(true), rrset.count(true))

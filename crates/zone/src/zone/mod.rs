@@ -24,7 +24,6 @@ mod table;
 
 pub(crate) use build::Changed;
 pub use build::ZoneBuilder;
-pub(crate) use encode::encode_hash;
 pub use fault::{Warning, ZoneError};
 pub use nsec3::ITERATIONS_MAX;
 
@@ -133,6 +132,13 @@ impl Zone {
         Name::parse(&self.apex)
             .expect("the apex was a name")
             .to_owned()
+    }
+
+    /// Labels of its apex, the root's not counted.
+    #[must_use]
+    pub fn apex_labels(&self) -> u8 {
+        // A name has at most 127.
+        names::labels(&self.apex) as u8
     }
 
     /// What its SOA record says.
@@ -323,13 +329,13 @@ impl Zone {
             .proving(self.over.as_deref().map(|over| &over.proofs))
     }
 
-    /// The NSEC3 record of this number: its hash and RRset.
+    /// The NSEC3 record of this number: the label of its owner, and its RRset.
     #[inline]
     pub(crate) fn proof(
         &self,
         chain: &Chain,
         number: u32,
-    ) -> (&[u8; parts::HASH_LENGTH], Rrset<'_>) {
+    ) -> (&[u8; parts::LABEL_LENGTH], Rrset<'_>) {
         let count = chain.places.len();
         let place = match (chain.places.get(number as usize), &self.over) {
             (Some(place), _) => *place,

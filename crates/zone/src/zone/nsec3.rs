@@ -1,6 +1,7 @@
 //! The chain of NSEC3 records of a zone (RFC 5155), found by hash.
 
-use super::parts::{HASH_LENGTH, NONE, RRSET_HEADER_LENGTH};
+use super::encode::encode_hash;
+use super::parts::{HASH_LENGTH, LABEL_LENGTH, NONE, RRSET_HEADER_LENGTH};
 use sha1::{Digest, Sha1};
 
 /// RFC 9276 §3.1: "an iterations count of 0 MUST be used". A negative answer costs as many hashes; resolvers take answers
@@ -103,13 +104,15 @@ impl Chain {
         let rest = (start..end).take_while(same);
         start
             + rest
-                .take_while(|at| self.stored(arena, *at) <= hash)
+                .take_while(|at| *self.label(arena, *at) <= encode_hash(hash))
                 .count()
     }
 
-    pub(super) fn stored<'z>(&self, arena: &'z [u8], number: usize) -> &'z [u8; HASH_LENGTH] {
+    /// The label of a record's owner. Labels are in the order of their hashes: RFC 5155 §1.3, of hash
+    /// order: it "is the same as the canonical DNS name order" in base32hex.
+    pub(super) fn label<'z>(&self, arena: &'z [u8], number: usize) -> &'z [u8; LABEL_LENGTH] {
         let at = self.places[number] as usize;
-        arena[at..].first_chunk().expect("hashes are whole")
+        arena[at..].first_chunk().expect("labels are whole")
     }
 
     /// The record whose hash is `hash`, or the one before the place where it would be: the one that covers it. The chain is
@@ -123,7 +126,9 @@ impl Chain {
     /// The record whose hash is `hash`.
     pub(super) fn matching(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> Option<u32> {
         let number = self.at_or_before(arena, hash);
-        (self.stored(arena, number as usize) == hash).then_some(number)
+        let is_it = self.prefixes[number as usize] == prefix(hash)
+            && *self.label(arena, number as usize) == encode_hash(hash);
+        is_it.then_some(number)
     }
 }
 
@@ -134,7 +139,7 @@ fn prefix(hash: &[u8; HASH_LENGTH]) -> u64 {
 }
 
 /// Octets of an NSEC3 record in the arena before its body.
-pub(super) const ENTRY_LENGTH: usize = HASH_LENGTH + RRSET_HEADER_LENGTH;
+pub(super) const ENTRY_LENGTH: usize = LABEL_LENGTH + RRSET_HEADER_LENGTH;
 
 /// The numbers of the records that prove things about a node: see [`super::parts::OPTED_OUT`].
 #[derive(Clone, Copy)]
@@ -190,8 +195,8 @@ mod tests {
             hash
         };
         let hashes = [hash(1, 0), hash(1, 5), hash(1, 9), hash(200, 0)];
-        let arena: Vec<u8> = hashes.concat();
-        let places = (0..).step_by(HASH_LENGTH);
+        let arena: Vec<u8> = hashes.iter().flat_map(encode_hash).collect();
+        let places = (0..).step_by(LABEL_LENGTH);
         let records: Vec<_> = hashes.into_iter().zip(places).collect();
         let parameters = Parameters {
             iterations: 0,

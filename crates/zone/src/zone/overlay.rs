@@ -6,6 +6,7 @@
 //! one, too: `build/amend.rs` finds those.
 
 use super::case::Cases;
+use super::encode::encode_hash;
 use super::nsec3::{Chain, Hashed};
 use super::parts::{HASH_LENGTH, NONE};
 use super::table::Table;
@@ -169,7 +170,8 @@ impl ProofChanges {
         let number = |added: usize| (chain.places.len() + added) as u32;
         match (own, added) {
             (Some(own), Some(added)) => {
-                let is_own = *chain.stored(arena, own as usize) > self.added[added].0;
+                let label = chain.label(arena, own as usize);
+                let is_own = *label > encode_hash(&self.added[added].0);
                 Some(if is_own { own } else { number(added) })
             }
             (own, added) => own.or(added.map(number)),
@@ -202,6 +204,7 @@ impl ProofChanges {
 mod tests {
     use super::*;
     use crate::zone::nsec3::Parameters;
+    use crate::zone::parts::LABEL_LENGTH;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -220,8 +223,8 @@ mod tests {
             changed in prop::collection::btree_map(0_u8..60, any::<bool>(), 0..12),
             wanted in 0_u8..60,
         ) {
-            let arena: Vec<u8> = base.iter().flat_map(|number| hash(*number)).collect();
-            let place = |number: usize| (number * HASH_LENGTH) as u32;
+            let arena: Vec<u8> = base.iter().flat_map(|number| encode_hash(&hash(*number))).collect();
+            let place = |number: usize| (number * LABEL_LENGTH) as u32;
             let records: Vec<_> = base.iter().enumerate().map(|(at, number)| (hash(*number), place(at))).collect();
             let chain = Chain::new(Parameters { iterations: 0, salt: Box::default() }, &records);
             let gone: Vec<u32> = (0..).zip(&base).filter(|(_, number)| changed.contains_key(number)).map(|(at, _)| at).collect();

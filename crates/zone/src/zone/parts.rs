@@ -6,7 +6,7 @@
 //! RRset    0 body at 4 │ 4 type 2 │ 6 records 2 │ 8 body length 2 │ 10 signatures 2 │ 12 their length 2 │ 14 pointers 2 │ 16 targets 2
 //! body     records, then their RRSIG records, ready to send; then pointers (2 each: places in the body) and targets (6 each)
 //! target   0 place of the name in the body 2 │ 2 node 4
-//! NSEC3    0 hash 20 │ 20 an RRset's header │ its body
+//! NSEC3    0 label 33 │ 33 an RRset's header │ its body
 //! ```
 //!
 //! Records are encoded as they go into an answer whose question is their owner: the owner is a pointer to the question's
@@ -22,6 +22,8 @@ pub(crate) const NODE_HEADER_LENGTH: usize = 20;
 pub(crate) const RRSET_HEADER_LENGTH: usize = 18;
 pub(crate) const TARGET_LENGTH: usize = 6;
 pub(crate) const HASH_LENGTH: usize = 20;
+/// The label of an NSEC3 record's owner: its length octet, and the hash in base32hex (RFC 5155 §3.3).
+pub(crate) const LABEL_LENGTH: usize = 33;
 /// Owner as a pointer 2, type 2, class 2, TTL 4, length 2.
 pub(crate) const RECORD_HEADER_LENGTH: usize = 12;
 /// A place of a target that is the owner's own name (RFC 9460 §2.5: TargetName ".").
@@ -315,15 +317,15 @@ pub(crate) fn body_base(owner_length: usize) -> usize {
     HEADER_LENGTH + owner_length + 4
 }
 
-/// The NSEC3 record at `place`: its hash and RRset.
+/// The NSEC3 record at `place`: the label of its owner, and its RRset.
 #[inline]
 pub(crate) fn proof_at(
     arena: Arena<'_>,
     place: u32,
     apex_length: usize,
-) -> (&[u8; HASH_LENGTH], Rrset<'_>) {
+) -> (&[u8; LABEL_LENGTH], Rrset<'_>) {
     let at = place as usize;
-    let hash = arena.octets_at(at).first_chunk().expect("hashes are whole");
-    let rrset = Rrset::read(arena, at + HASH_LENGTH, 33 + apex_length);
-    (hash, rrset)
+    let label = arena.octets_at(at).first_chunk().expect("labels are whole");
+    let rrset = Rrset::read(arena, at + LABEL_LENGTH, LABEL_LENGTH + apex_length);
+    (label, rrset)
 }

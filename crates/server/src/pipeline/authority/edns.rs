@@ -1,5 +1,5 @@
 //! What EDNS asks of a server of zones, and what it is told (RFC 5001: NSID; 6891; 7314: EXPIRE; 7873: cookies; 8914:
-//! extended errors).
+//! extended errors; 9660: ZONEVERSION).
 //!
 //! These options are for answers from zones, and for the refusal of those who ask a server of zones for another's. Answers
 //! of rules have none of them: dnsdist gives none there, and says nothing about who answers where it stands before others.
@@ -15,20 +15,29 @@ use wire::answer::{OPT_LENGTH, OptFields, append_opt, header_only};
 use wire::codes::{edns_option, opcode, qtype, rcode};
 use wire::cookie::{CLIENT_COOKIE_LENGTH, Cookie, SERVER_COOKIE_LENGTH};
 use wire::message::{EdnsOption, EdnsParts, Header, edns_without_question};
+use zone::answer::Zones;
 
 /// Octets of a whole cookie.
 const COOKIE_LENGTH: usize = CLIENT_COOKIE_LENGTH + SERVER_COOKIE_LENGTH;
 /// Octets before an option's value.
 const OPTION_HEADER_LENGTH: usize = 4;
 /// The most options that an answer has.
-const OPTIONS_MAX: usize = 4;
+const OPTIONS_MAX: usize = 5;
+
+/// The value of a ZONEVERSION option (RFC 9660 §2.1): labels of the zone's name 1, type 1, serial 4.
+type ZoneVersion = [u8; 6];
+/// RFC 9660 §4: the version is the serial of the zone's SOA record.
+const SOA_SERIAL: u8 = 0;
 
 /// What the options of a query ask for.
 #[derive(Default)]
 pub(super) struct Wishes {
+    /// There are some for the answer: one look where there are none.
+    any: bool,
     nsid: bool,
     /// When it was asked: seconds of the clock that the pipeline sees.
     expire: Option<u64>,
+    version: bool,
     /// The cookie of the answer.
     cookie: Option<[u8; COOKIE_LENGTH]>,
     /// The client has shown that it gets what is sent to its address.
@@ -65,6 +74,8 @@ impl Wishes {
                 edns_option::EXPIRE => {
                     wishes.expire = (query.parts.qtype == qtype::SOA).then(|| env.now.seconds());
                 }
+                // RFC 9660 §3: what is in the option of a query is ignored.
+                edns_option::ZONEVERSION => wishes.version = true,
                 // RFC 7873 §5.2: "In the event of multiple COOKIE options, only the first is considered".
                 edns_option::COOKIE if wishes.cookie.is_none() && !wishes.has_bad_cookie => {
                     wishes.read_cookie(option.value, query, env);
@@ -72,6 +83,8 @@ impl Wishes {
                 _ => {}
             }
         }
+        wishes.any =
+            wishes.nsid || wishes.version || wishes.expire.is_some() || wishes.cookie.is_some();
         wishes
     }
 
@@ -96,13 +109,32 @@ impl Wishes {
 
     /// What an EXPIRE option is answered with: how long a secondary that has just heard from this zone may go on with it,
     /// in seconds.
-    #[inline]
-    pub(super) fn expire(&self, local: &Local, zone: usize) -> Option<u32> {
+    fn expire(&self, local: &Local, zone: usize) -> Option<u32> {
         local.expires_in(zone, self.expire?)
     }
 
+    /// What a ZONEVERSION option is answered with: RFC 9660 §3.2 has it of the zone that encloses the name asked for, with
+    /// referrals, NXDOMAIN and NODATA, too.
+    fn version(&self, zones: &Zones, zone: usize) -> Option<ZoneVersion> {
+        if !self.version {
+            return None;
+        }
+        let zone = zones.zone(zone)?;
+        let [a, b, c, d] = zone.soa().serial.to_be_bytes();
+        Some([zone.apex_labels(), SOA_SERIAL, a, b, c, d])
+    }
+
     /// Octets to keep back for the OPT record of an answer with records.
+    #[inline]
     pub(super) fn reserved(&self, authority: &Authority) -> usize {
+        match self.any {
+            true => self.reserved_for_options(authority),
+            false => OPT_LENGTH,
+        }
+    }
+
+    #[cold]
+    fn reserved_for_options(&self, authority: &Authority) -> usize {
         let length = |is_there: bool, value: usize| match is_there {
             true => OPTION_HEADER_LENGTH + value,
             false => 0,
@@ -111,6 +143,7 @@ impl Wishes {
             + length(self.nsid, authority.identity.len())
             + length(self.cookie.is_some(), COOKIE_LENGTH)
             + length(self.expire.is_some(), 4)
+            + length(self.version, size_of::<ZoneVersion>())
     }
 }
 
@@ -142,8 +175,16 @@ pub fn answer_without_question(
     let edns = edns_without_question(asked).filter(|edns| edns.version == 0)?;
     let option = edns.option(asked, edns_option::COOKIE)?;
     cookies.seen.count(env.shard.lane);
+    let fields = |code: u16| OptFields {
+        payload_size: tuning.payload_size_self_generated,
+        extended_rcode: (code >> 4) as u8,
+        dnssec_ok: edns.dnssec_ok,
+    };
     let Some(cookie) = Cookie::parse(option) else {
-        return Some(header_only(message, rcode::FORMERR as u8));
+        let length = header_only(message, rcode::FORMERR as u8);
+        // RFC 6891 §6.1.1: "If an OPT record is present in a received request, compliant responders MUST include an OPT
+        // record in their respective responses."
+        return Some(append_opt(message, length, fields(rcode::FORMERR), &[]));
     };
     let has_server_cookie = option.len() > CLIENT_COOKIE_LENGTH;
     let (server, is_known) = cookies.answer(&cookie, client, env.now);
@@ -152,17 +193,12 @@ pub fn answer_without_question(
         true => rcode::BADCOOKIE,
         false => rcode::NOERROR,
     };
-    let fields = OptFields {
-        payload_size: tuning.payload_size_self_generated,
-        extended_rcode: (code >> 4) as u8,
-        dnssec_ok: edns.dnssec_ok,
-    };
     let option = EdnsOption {
         code: edns_option::COOKIE,
         value: &whole(&cookie, &server),
     };
     let length = header_only(message, (code & 15) as u8);
-    Some(append_opt(message, length, fields, &[option]))
+    Some(append_opt(message, length, fields(code), &[option]))
 }
 
 /// Puts the OPT record behind an answer; its new length. A query without EDNS gets none (RFC 6891 §7).
@@ -173,7 +209,7 @@ pub(super) fn append(
     wishes: &Wishes,
     config: &Config,
 ) -> usize {
-    let (authority, tuning) = (&config.authority, &config.tuning);
+    let tuning = &config.tuning;
     let has_opt = tuning.edns_in_self_generated && query.knows_edns();
     let Some(edns) = query.parts.edns.filter(|_| has_opt) else {
         if reply.rcode > 15 {
@@ -191,11 +227,10 @@ pub(super) fn append(
         extended_rcode: (reply.rcode >> 4) as u8,
         dnssec_ok: edns.dnssec_ok,
     };
-    let is_plain = !wishes.nsid && wishes.cookie.is_none() && reply.expire.is_none();
-    if is_plain && reply.error.is_none() {
+    if !wishes.any && reply.error.is_none() {
         return append_opt(query.message, reply.length, fields, &[]);
     }
-    append_with_options(query, reply, wishes, (authority, fields))
+    append_with_options(query, reply, wishes, (config, fields))
 }
 
 #[inline(never)]
@@ -203,9 +238,14 @@ fn append_with_options(
     query: &mut Query<'_>,
     reply: &Reply,
     wishes: &Wishes,
-    (authority, fields): (&Authority, OptFields),
+    (config, fields): (&Config, OptFields),
 ) -> usize {
-    let expire = reply.expire.unwrap_or_default().to_be_bytes();
+    let of_zone = reply.zone.map(|zone| {
+        let version = wishes.version(config.local.zones(), zone);
+        (wishes.expire(&config.local, zone), version)
+    });
+    let (expire, version) = of_zone.unwrap_or_default();
+    let expire = expire.map(u32::to_be_bytes);
     let error = reply.error.unwrap_or_default().to_be_bytes();
     let options = [
         (
@@ -218,11 +258,20 @@ fn append_with_options(
             edns_option::EXTENDEDERROR,
             &error[..],
         ),
-        (reply.expire.is_some(), edns_option::EXPIRE, &expire[..]),
+        (
+            expire.is_some(),
+            edns_option::EXPIRE,
+            expire.as_ref().map_or(&[][..], |expire| expire),
+        ),
+        (
+            version.is_some(),
+            edns_option::ZONEVERSION,
+            version.as_ref().map_or(&[][..], |version| version),
+        ),
         (
             wishes.nsid,
             edns_option::NSID,
-            authority.identity.as_bytes(),
+            config.authority.identity.as_bytes(),
         ),
     ];
     let mut list = [EdnsOption {

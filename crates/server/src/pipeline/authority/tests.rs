@@ -20,6 +20,8 @@ use wire::message::parse_response;
 use wire::name::NameBuf;
 use zone::tsig::{Algorithm, Key};
 
+mod version;
+
 const ZONE: &str = "
 $TTL 300
 @    SOA ns hostmaster 7 3600 600 86400 60
@@ -400,7 +402,8 @@ fn f11_a_query_without_a_question_is_answered_with_a_cookie() {
     assert_eq!(parse_response(&answer).unwrap().rcode, rcode::BADCOOKIE);
     assert_eq!(options(&answer), first);
     let answer = answered(&mut scene, &asked(b"0123"));
-    assert_eq!(shape(&answer), (0x8101, [0; 3]), "FORMERR");
+    assert_eq!(shape(&answer), (0x8101, [0, 0, 1]), "FORMERR");
+    assert_eq!(options(&answer), []);
     scene.change(|config| config.authority.cookies = None);
     let answer = answered(&mut scene, &asked(b"01234567"));
     assert_eq!(shape(&answer), (0x8104, [0; 3]), "NOTIMP");
@@ -437,14 +440,18 @@ fn f8_records_and_options_fit_together() {
         .map(|number| format!("many TXT {number} (\"{}\")\n", "x".repeat(number % 11)))
         .collect();
     let mut scene = named(&format!("{ZONE}{many}"));
-    let wishes: [(u16, &[u8]); 2] = [(edns_option::NSID, b""), (edns_option::COOKIE, b"01234567")];
+    let wishes: [(u16, &[u8]); 3] = [
+        (edns_option::NSID, b""),
+        (edns_option::COOKIE, b"01234567"),
+        (edns_option::ZONEVERSION, b""),
+    ];
     for room in 512..1_300 {
         scene.room = room;
         let asked = with_options("many.example.com.", qtype::TXT, &wishes);
         match scene.ask(&asked) {
             Reply::Answer(answer) => {
                 assert!(answer.len() <= room);
-                assert_eq!(options(&answer).len(), 2, "{room}");
+                assert_eq!(options(&answer).len(), 3, "{room}");
             }
             Reply::HandOver(reason) => assert_eq!(reason, HandOverReason::Oversized),
             other => panic!("{other:?}"),

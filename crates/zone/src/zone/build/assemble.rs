@@ -1,13 +1,14 @@
 //! Encodes a zone that was gathered: NSEC3 records, names with their RRsets, and what is found by them.
 
-use super::{Owner, ZoneBuilder, name_of};
+use super::{Owner, WARNINGS_MAX, ZoneBuilder, name_of};
 use crate::zone::case::Cases;
+use crate::zone::encode::encode_hash;
 use crate::zone::encode::{self, Fault, Sorted, Source, Wanted};
 use crate::zone::fault::{Warning, ZoneError};
 use crate::zone::nsec3::{self, Chain, Hashed, Parameters, Proofs};
 use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
-    Arena, DEEP, DELEGATION, DNAME, HASH_LENGTH, NODE_HEADER_LENGTH, NONE, Node, OPTED_OUT,
+    Arena, DEEP, DELEGATION, DNAME, LABEL_LENGTH, NODE_HEADER_LENGTH, NONE, Node, OPTED_OUT,
     RRSET_HEADER_LENGTH, u16_at,
 };
 use crate::zone::proofs::Proving;
@@ -15,9 +16,6 @@ use crate::zone::table::Table;
 use crate::zone::{Base, Denial, Zone, list, names, rdata, soa_times};
 use std::sync::Arc;
 use wire::codes::qtype;
-
-/// Warnings that are kept: a million of them help nobody.
-const WARNINGS_MAX: usize = 1_000;
 
 /// What those below a name have to know of it.
 #[derive(Clone, Copy)]
@@ -149,11 +147,11 @@ impl<'b> Assembly<'b> {
                 continue;
             };
             let place = self.next_at();
-            self.arena.extend(hash);
+            self.arena.extend(encode_hash(&hash));
             let header_at = self.arena.len();
             self.arena.extend([0; RRSET_HEADER_LENGTH]);
             debug_assert_eq!(
-                header_at - HASH_LENGTH + nsec3::ENTRY_LENGTH,
+                header_at - LABEL_LENGTH + nsec3::ENTRY_LENGTH,
                 self.arena.len()
             );
             self.note_owner(*owner);
