@@ -21,8 +21,8 @@ use std::time::Duration;
 const COLUMNS: usize = 78;
 const CURVE: usize = 40;
 const BAR: usize = 44;
-/// Most queues with a line of their own.
-const LANES: usize = 16;
+/// Most queues with a line of their own: with all else they fit the 24 lines of a terminal, which would scroll otherwise.
+const LANES: usize = 12;
 
 /// Blocks of a curve, from low to high; of a bar's end, from thin to thick.
 const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -253,6 +253,8 @@ mod tests {
         let mut live = Live::new("x", "queue");
         let second = Duration::from_secs(1);
         let screen = live.screen(vec![tally(1); 20], second, (second, Duration::ZERO));
-        assert!(screen.contains("and 4 more, 1/s at least"), "{screen}");
+        assert!(screen.contains("and 8 more, 1/s at least"), "{screen}");
+        // The cursor stands on the line behind the last one.
+        assert!(screen.matches("\r\n").count() < 24, "{screen}");
     }
 }

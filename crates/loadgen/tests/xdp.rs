@@ -1,6 +1,18 @@
 //! `floodgate xdp` against a scripted server: every count exactly what the script made it.
 
+#[path = "xdp/frames.rs"]
+mod frames;
+#[path = "xdp/interim.rs"]
+mod interim;
 mod lab;
+#[path = "xdp/live.rs"]
+mod live;
+#[path = "xdp/modes.rs"]
+mod modes;
+#[path = "xdp/ramps.rs"]
+mod ramps;
+#[path = "xdp/refusals.rs"]
+mod refusals;
 
 use floodgate::questions::{Style, text};
 use lab::{Deed, Responder, SERVER, end, lab, program_on, queries, quiet_port, start, summary};

@@ -63,6 +63,8 @@ impl Run<'_> {
 /// A queue and what sends through it.
 pub(super) struct Lane {
     pub(super) number: usize,
+    /// The interface's name.
+    interface: String,
     pub(super) umem: Umem,
     pub(super) socket: Socket,
     batch: Batch,
@@ -71,9 +73,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(number: usize, umem: Umem, socket: Socket) -> Lane {
+    pub(super) fn new(number: usize, interface: &str, umem: Umem, socket: Socket) -> Lane {
         Lane {
             number,
+            interface: interface.to_owned(),
             umem,
             socket,
             batch: Batch::new(),
@@ -212,7 +215,7 @@ impl Lane {
             Flushed::Pending(_) => Ok(false),
             Flushed::Down(error) => Err(Failure::new(format!(
                 "interface {} cannot send any more: {}",
-                self.socket.interface(),
+                self.interface,
                 std::io::Error::from_raw_os_error(error)
             ))),
         }

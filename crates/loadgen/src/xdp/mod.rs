@@ -172,7 +172,9 @@ impl Generator {
             Mode::Copy => (AttachMode::Native, BindMode::Copy),
             Mode::Generic => (AttachMode::Generic, BindMode::Copy),
         };
-        self.attached = self.collector.attach(self.nic.index, attach)?.mode;
+        let attachment = self.collector.attach(self.nic.index, attach);
+        let attachment = attachment.map_err(|error| not_attached(self.plan.mode, error))?;
+        self.attached = attachment.mode;
         let options = Options {
             rings: RingSizes::default(),
             mode: bind,
@@ -181,7 +183,8 @@ impl Generator {
         for queue in 0..self.nic.queues {
             let mut umem = Umem::new(options.rings.frames(), UmemOptions::default())?;
             let socket = Socket::bind(&mut umem, self.nic.index, queue, options)?;
-            self.lanes.push(Lane::new(queue as usize, umem, socket));
+            let lane = Lane::new(queue as usize, &self.nic.name, umem, socket);
+            self.lanes.push(lane);
         }
         for lane in &self.lanes {
             self.collector.enter(lane.number as u32, &lane.socket)?;
@@ -301,6 +304,18 @@ impl Drop for Generator {
             let _ = self.collector.leave(lane.number as u32);
         }
     }
+}
+
+/// Why the program is not on the interface, and what would be right.
+fn not_attached(mode: Mode, error: xsk::Error) -> Failure {
+    let by_driver =
+        matches!(error, xsk::Error::System { .. }) && error.raw_os_error() != Some(libc::EPERM);
+    if mode == Mode::Copy && by_driver {
+        return Failure::new(format!(
+            "{error}; -m copy asks for native mode: -m auto and -m generic run in the kernel's stack where the driver has none"
+        ));
+    }
+    error.into()
 }
 
 /// Watches over a run until all lanes have sent everything and the last answers are in, or their time is over.

@@ -2,8 +2,10 @@
 #![allow(unreachable_pub)] // shared by several tests, each a crate of its own
 
 mod responder;
+mod talking;
 
 pub use responder::{Deed, Responder};
+pub use talking::Talking;
 
 use std::io::Read;
 use std::net::{IpAddr, UdpSocket};
@@ -16,11 +18,16 @@ pub const PORTS: std::ops::RangeInclusive<u16> = 16384..=20479;
 
 /// A lab of two namespaces, joined by a veth pair of two queues. `None`, and a line, without root.
 pub fn lab() -> Option<Lab> {
+    lab_of(Topology::OneInterface)
+}
+
+/// The same, joined in another way.
+pub fn lab_of(topology: Topology) -> Option<Lab> {
     if !nix::unistd::geteuid().is_root() {
         println!("SKIP: network namespaces and AF_XDP need root");
         return None;
     }
-    Some(Lab::up_beside_others("flood-test", Topology::OneInterface).unwrap())
+    Some(Lab::up_beside_others("flood-test", topology).unwrap())
 }
 
 /// A file of so many queries, all of them different.

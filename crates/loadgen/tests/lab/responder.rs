@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::os::fd::AsFd;
 use testnet::again_if_interrupted;
 use testnet::lab::{Lab, SERVER_CLIENTS};
+use testnet::namespace::Namespace;
 use testnet::sys::PacketSocket;
 use wire::frame::{Headers, Packet, write_headers};
 
@@ -48,7 +49,16 @@ impl Responder {
         tag: Option<u16>,
         deed: impl Fn(u64) -> Deed + Send + 'static,
     ) -> Responder {
-        let opened = lab.server().run(|| PacketSocket::open(SERVER_CLIENTS));
+        Responder::start_on((&lab.server(), SERVER_CLIENTS), tag, deed)
+    }
+
+    /// The same on an interface of another namespace.
+    pub fn start_on(
+        (namespace, interface): (&Namespace, &str),
+        tag: Option<u16>,
+        deed: impl Fn(u64) -> Deed + Send + 'static,
+    ) -> Responder {
+        let opened = namespace.run(|| PacketSocket::open(interface));
         let socket = opened.unwrap().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();

@@ -13,7 +13,7 @@ use super::client::Client;
 use super::cpu::descendants;
 use super::generator::{Generator, Load, Manner, Shot};
 use super::plan::{Contender, Library, Measure, Scenario, ZonePlan};
-use super::record::{Missing, Record};
+use super::record::{Missing, Record, field};
 use super::stage::{Cpus, Places, Running, Stage, named};
 use super::witness::{Seen, Witness};
 use super::zones::{self, Expected};
@@ -228,10 +228,12 @@ impl<'c> Contest<'c> {
             _ => None,
         };
         let stage = self.stage.as_ref();
+        let began = Instant::now();
         let mut running = stage.map(|stage| stage.start(contender)).transpose()?;
         let expected = self.expected.as_ref().filter(|_| !contender.yardstick);
         let generator = self.generator(contender, expected.map(|files| &files.rcode));
         self.await_answers(running.as_mut())?;
+        let start = began.elapsed();
         self.check_answers(contender, expected.map(|files| &files.records))?;
         let witness = Witness::start(&self.client, WITNESS_NAME)?;
         // Some servers answer from a child of theirs.
@@ -244,8 +246,11 @@ impl<'c> Contest<'c> {
         let shot = self.shoot(contender, measure, &generator, &watched);
         let seen = witness.stop();
         check(running.as_mut())?;
-        let shot = shot?;
-        let mut record = self.record(contender, measure, repeat, (shot, seen, watched));
+        let mut shot = shot?;
+        if matches!(measure, Measure::Start | Measure::Memory) {
+            shot.details["server"] = started(start, &watched)?;
+        }
+        let mut record = self.record(contender, measure, repeat, (shot, seen, watched))?;
         record.generator = generator.version();
         record.server_mode = running.as_ref().map_or_else(String::new, Running::mode);
         Ok(record)
@@ -383,6 +388,9 @@ impl<'c> Contest<'c> {
                 };
                 self.latencies(generator, rate, loads, watched)
             }
+            Measure::Start | Measure::Memory => {
+                generator.shoot(&self.client, CHECK, Manner::Plain, watched)
+            }
             Measure::ClosedLoop => generator.closed_loop(&self.client, Some(time), watched),
             Measure::OnceThrough => generator.closed_loop(&self.client, None, watched),
         }
@@ -425,14 +433,14 @@ impl<'c> Contest<'c> {
         measure: Measure,
         repeat: u32,
         (shot, witness, watched): (Shot, Seen, Vec<u32>),
-    ) -> Record {
-        let (figure, unit) = figure(measure, &shot);
+    ) -> Outcome<Record> {
+        let (figure, unit) = figure(measure, &shot)?;
         let server = self.library.server(&contender.server);
         let times = watched
             .iter()
             .map(|process| shot.used.processes.get(process));
         let server_seconds = times.flatten().sum();
-        Record {
+        Ok(Record {
             scenario: self.scenario.name.clone(),
             contender: contender.name.clone(),
             measure,
@@ -463,7 +471,7 @@ impl<'c> Contest<'c> {
             used: shot.used,
             details: shot.details,
             course: shot.course,
-        }
+        })
     }
 }
 
@@ -503,10 +511,13 @@ fn check(running: Option<&mut Running<'_>>) -> Outcome<()> {
 }
 
 /// The number that a measure is about, with its unit.
-fn figure(measure: Measure, shot: &Shot) -> (f64, &'static str) {
+///
+/// # Errors
+/// A search that has found no rate. One that has found 0 did measure: not even the lowest rate was answered.
+fn figure(measure: Measure, shot: &Shot) -> Outcome<(f64, &'static str)> {
     let per = |count: f64, whole: f64| if whole > 0.0 { count / whole } else { 0.0 };
-    match measure {
-        Measure::R99 => (shot.details["r99"].as_f64().unwrap_or(0.0), "queries/s"),
+    Ok(match measure {
+        Measure::R99 => (found(&shot.details["r99"])?, "queries/s"),
         Measure::Cost => (per(shot.used.busy() * 1e6, shot.right), "core-us/answer"),
         Measure::Overload => (per(shot.unwanted, shot.seconds), "answers/s"),
         Measure::Send => (per(shot.sent, shot.seconds), "queries/s"),
@@ -518,7 +529,47 @@ fn figure(measure: Measure, shot: &Shot) -> (f64, &'static str) {
             (at_tenth.as_f64().unwrap_or(0.0) / 1e3, "us (p99 at 10 %)")
         }
         Measure::Evenness => (evenness(&shot.details), "% of an even share"),
+        Measure::Start => {
+            let seconds = &shot.details["server"]["start_seconds"];
+            (seconds.as_f64().unwrap_or(0.0), "s to the first answer")
+        }
+        Measure::Memory => {
+            let resident = &shot.details["server"]["resident_mib"];
+            (resident.as_f64().unwrap_or(0.0), "MiB resident")
+        }
+    })
+}
+
+/// The rate that a search tells; null is none.
+fn found(rate: &Value) -> Outcome<f64> {
+    rate.as_f64().ok_or_else(|| {
+        Failure::new(
+            "the search for R99 has found no rate: the generator was stopped before it had one, or is none that searches \
+             (`generator`: floodgate does)",
+        )
+    })
+}
+
+/// What is told of a server that took so long to start: also the memory that its processes have, and had at the most.
+fn started(start: Duration, processes: &[u32]) -> Outcome<Value> {
+    if processes.is_empty() {
+        let why = "no process was started here whose start and memory could be told";
+        return Err(Failure::new(why));
     }
+    let of_all = |name: &str| -> f64 {
+        let kibibytes = processes.iter().map(|process| {
+            let status = std::fs::read_to_string(format!("/proc/{process}/status"));
+            let status = status.unwrap_or_default();
+            let value = field(&status, name).trim_end_matches(" kB");
+            value.parse::<f64>().unwrap_or(0.0)
+        });
+        kibibytes.sum::<f64>() / 1024.0
+    };
+    Ok(json!({
+        "start_seconds": start.as_secs_f64(),
+        "resident_mib": of_all("VmRSS"),
+        "resident_peak_mib": of_all("VmHWM"),
+    }))
 }
 
 /// What the queue with the fewest answers gave, in per cent of its even share.
@@ -687,7 +738,30 @@ mod tests {
         let seen = (Shot::default(), Seen::default(), Vec::new());
         let contest = contest(&scenario, &library, &settings);
         let made = contest.record(&scenario.contenders[0], Measure::Cost, 1, seen);
-        assert_eq!(made.commit, "c0ffee");
+        assert_eq!(made.unwrap().commit, "c0ffee");
+    }
+
+    #[test]
+    fn a_search_that_found_no_rate_has_failed_and_one_that_found_none_answered_has_not() {
+        let (library, settings) = (Library::ours(), settings());
+        let scenario = library.scenarios().unwrap().remove(0);
+        let contest = contest(&scenario, &library, &settings);
+        let made = |details: Value| {
+            let shot = Shot {
+                details,
+                ..Shot::default()
+            };
+            let seen = (shot, Seen::default(), Vec::new());
+            contest.record(&scenario.contenders[0], Measure::R99, 1, seen)
+        };
+        // Stopped before it had one; no floodgate's.
+        for details in [json!({"r99": null, "peak": 5.0}), Value::Null] {
+            let failure = made(details).unwrap_err().to_string();
+            assert!(failure.contains("has found no rate"), "{failure}");
+        }
+        for rate in [0.0, 7.0] {
+            assert_eq!(made(json!({ "r99": rate })).unwrap().figure, rate);
+        }
     }
 
     #[test]
@@ -719,6 +793,23 @@ mod tests {
         assert_eq!(near(&records, "cache")["a"], 5.0);
         // One that had none starts like one that was never measured.
         assert!(near(&[record("a", 1, 0.0)], "refused").is_empty());
+    }
+
+    #[test]
+    fn a_start_tells_its_time_and_the_memory_of_all_processes() {
+        let own = std::process::id();
+        let once = started(Duration::from_millis(2_500), &[own]).unwrap();
+        let twice = started(Duration::ZERO, &[own, own]).unwrap();
+        let mut shot = Shot::default();
+        shot.details["server"] = once;
+        assert_eq!(
+            figure(Measure::Start, &shot).unwrap(),
+            (2.5, "s to the first answer")
+        );
+        let (one, unit) = figure(Measure::Memory, &shot).unwrap();
+        assert!(one > 1.0 && unit == "MiB resident", "{one} {unit}");
+        assert!(twice["resident_mib"].as_f64().unwrap() > 1.5 * one);
+        assert!(started(Duration::ZERO, &[]).is_err());
     }
 
     #[test]

@@ -110,6 +110,10 @@ pub(super) enum Measure {
     Latency,
     /// How evenly answers come from the queues.
     Evenness,
+    /// Seconds from the start of the server to its first right answer: what it takes to load its zones.
+    Start,
+    /// Resident memory of the server then.
+    Memory,
 }
 
 impl Measure {
@@ -134,6 +138,8 @@ impl Measure {
             Measure::OverTime => "over-time",
             Measure::Latency => "latency",
             Measure::Evenness => "evenness",
+            Measure::Start => "start",
+            Measure::Memory => "memory",
         }
     }
 }
@@ -408,7 +414,7 @@ mod tests {
             one.name.starts_with("zone-") || ["refused", "cache", "forward"].contains(&&*one.name)
         };
         let competing: Vec<&Scenario> = scenarios.iter().filter(compete).collect();
-        assert_eq!(competing.len(), 9);
+        assert_eq!(competing.len(), 10);
         for scenario in competing {
             let mut contenders = scenario.contenders.iter();
             let named = contenders.find(|one| one.server == "named");

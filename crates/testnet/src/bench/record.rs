@@ -1,6 +1,7 @@
 //! What is kept of every measurement: the figure, and everything that it depends on.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -99,7 +100,7 @@ impl Machine {
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Machine {
             date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-            commit: said("git", &["describe", "--always", "--dirty", "--abbrev=12"]),
+            commit: commit_of(Path::new(env!("CARGO_MANIFEST_DIR"))),
             kernel: said("uname", &["-srm"]),
             cpu: field(&cpuinfo, "model name").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |count| count.get()),
@@ -145,6 +146,22 @@ pub(super) fn today() -> String {
     date
 }
 
+/// What git calls the tree that `folder` is in, wherever this is run; `unknown` where git does not know.
+fn commit_of(folder: &Path) -> String {
+    let describe = ["describe", "--always", "--dirty", "--abbrev=12"];
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(folder)
+        .args(describe)
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "unknown".to_owned(),
+    }
+}
+
 /// The first line that a program prints, be it a complaint; empty where it cannot be started.
 pub(super) fn said<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> String {
     let text = all_said(program, arguments);
@@ -166,7 +183,7 @@ pub(super) fn all_said<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &
 }
 
 /// The value of the first line `NAME : VALUE`.
-fn field<'t>(text: &'t str, name: &str) -> &'t str {
+pub(super) fn field<'t>(text: &'t str, name: &str) -> &'t str {
     let line = text.lines().find(|line| line.starts_with(name));
     line.and_then(|line| line.split_once(':'))
         .map_or("", |(_, value)| value.trim())
@@ -191,6 +208,12 @@ mod tests {
         );
         let elsewhere = Machine::here("There.");
         assert!(elsewhere.going_on(&third).is_none());
+    }
+
+    #[test]
+    fn the_commit_is_that_of_the_tree_and_not_of_where_the_bench_is_run() {
+        assert_eq!(commit_of(Path::new("/proc")), "unknown");
+        assert!(!commit_of(Path::new(env!("CARGO_MANIFEST_DIR"))).contains(' '));
     }
 
     #[test]
