@@ -1,6 +1,6 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units simulation tests models scenarios offload dialect minute race fuzz kernels packaging once)
+stages=(format lints style build units simulation tests models scenarios offload dialect minute small race fuzz kernels packaging once)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -30,6 +30,8 @@ stage_scenarios() { target/quick/lab scenarios; }
 stage_offload() { target/quick/lab scenarios --door xdp --offload; }
 # A minute of what stage soak does for longer; always the same faults, so that what fails is the change.
 stage_minute() { target/quick/lab soak --seconds 60 --seed 1; }
+# One restart by hand-over and a flood of forged sources, small: what they count, not how fast.
+stage_small() { target/quick/lab soak restarts --small && target/quick/lab soak flood --small; }
 # dnsperf's published test: six times 12,018 queries through a race of four resolvers, none lost; less than a minute.
 stage_race() { target/quick/lab soak race; }
 # F40 in small, by hand: `./dev test soak`; SOAK_SECONDS=60 is shorter, SOAK_SEED repeats one.

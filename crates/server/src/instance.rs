@@ -5,6 +5,7 @@ use crate::backend::ports::Ports;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::frontend::listeners::Listeners;
+use crate::frontend::named::NamedSockets;
 use crate::handover::Sender;
 use arc_swap::ArcSwap;
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ pub struct Instance {
     /// Backend ports: bound kernel sockets, shared by all workers.
     pub ports: Arc<Ports>,
     pub listeners: Listeners,
+    pub named: NamedSockets,
     /// Signs of life of workers at their kernel sockets; `None`: the kernel gives none (no CAP_BPF at start).
     pub pulses: Option<Pulses>,
     /// What frames cannot truly come from (network::addresses).

@@ -1,6 +1,7 @@
 //! `millrace`: a DNS load balancer and authoritative server whose UDP path runs over AF_XDP. The program is in `main.rs`;
 //! it is a library too, so that tests, fuzz targets and the counting harness call the pipeline without a socket.
 
+pub mod at_path;
 pub mod backend;
 pub mod clock;
 pub mod commands;

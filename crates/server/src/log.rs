@@ -347,6 +347,22 @@ pub fn utc(time: SystemTime) -> String {
     iso8601(since.as_secs())
 }
 
+/// The same in words: `Sat Nov 21 2026 18:45:00 UTC`.
+pub fn utc_in_words(time: SystemTime) -> String {
+    // 1 January 1970 was a Thursday.
+    const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (days, of_day) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
+    let (year, month, day) = civil(days);
+    let (weekday, month) = (WEEKDAYS[(days % 7) as usize], MONTHS[month as usize - 1]);
+    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
+    format!("{weekday} {month} {day:02} {year} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
 fn iso8601(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
@@ -356,9 +372,6 @@ fn iso8601(seconds: u64) -> String {
 
 /// `Nov 21 18:45:00 `, as syslog writes times; always UTC.
 fn month_and_day(seconds: u64) -> String {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (_, month, day) = civil(days);
     let month = MONTHS[month as usize - 1];
@@ -426,6 +439,14 @@ mod tests {
     fn plain_lines_may_begin_with_their_time() {
         assert_eq!(month_and_day(1_795_286_700), "Nov 21 18:45:00 ");
         assert_eq!(month_and_day(0), "Jan 01 00:00:00 ");
+        for (seconds, expected) in [
+            (0, "Thu Jan 01 1970 00:00:00 UTC"),
+            (1_487_763_104, "Wed Feb 22 2017 11:31:44 UTC"),
+            (1_795_286_700, "Sat Nov 21 2026 18:45:00 UTC"),
+        ] {
+            let time = UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            assert_eq!(utc_in_words(time), expected);
+        }
     }
 
     #[test]

@@ -65,6 +65,12 @@ impl QueryCounters {
         counts.by_name.len()
     }
 
+    /// Forgets all; the names, and how often they were asked for.
+    pub fn take(&self) -> Vec<(Box<str>, u64)> {
+        let counts = std::mem::take(&mut *self.lock());
+        counts.by_name.into_iter().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -84,6 +90,9 @@ mod tests {
         assert_eq!(counted.most, [("c".into(), 2), ("a".into(), 1)]);
         assert_eq!((counted.names, counted.uncounted), (3, 0));
         assert_eq!((counters.clear(), counters.clear()), (3, 0));
+        counters.count("d");
+        assert_eq!(counters.take(), [("d".into(), 1)]);
+        assert!(counters.take().is_empty());
     }
 
     #[test]

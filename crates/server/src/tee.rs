@@ -20,7 +20,7 @@ use std::thread::Thread;
 use std::time::Duration;
 use wire::codes::{edns_option, rcode};
 use wire::edit;
-use wire::message::{EdnsOption, Header, parse_query};
+use wire::message::{EdnsOption, EdnsParts, Header, parse_query};
 use wire::proxy::{self, Ends};
 
 /// Copies that may wait: a tenth of a second at 10,000 queries a second.
@@ -43,7 +43,8 @@ const PAYLOAD_SIZE: u16 = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TeeOptions {
     pub remote: SocketAddr,
-    /// The client's network as an EDNS option (RFC 7871), in place of one that is there.
+    /// The client's network as an EDNS option (RFC 7871); in place of one that is there where setECSOverride or
+    /// SetECSOverrideAction says so.
     pub add_subnet: bool,
     /// The source address.
     pub local: Option<IpAddr>,
@@ -286,9 +287,13 @@ impl Copied {
         }
     }
 
-    /// `None`: it is no query.
+    /// `None`: it stays as it is.
     fn with_subnet(&self) -> Option<Vec<u8>> {
         let parts = parse_query(&self.message).ok()?;
+        let said = |edns: EdnsParts| edns.option(&self.message, edns_option::ECS);
+        if parts.edns.and_then(said).is_some() && !self.subnet.override_existing {
+            return None;
+        }
         let value = subnet::said_of(self.client.ip(), &self.subnet);
         let mut message = self.message[..parts.end.into()].to_vec();
         let (mut length, mut edns) = (message.len(), parts.edns);
@@ -323,7 +328,7 @@ impl Copied {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::scene::{Scene, answer_to, query};
+    use crate::pipeline::scene::{Scene, answer_to, query, query_with_edns};
     use std::time::Instant;
     use wire::codes::qtype;
 
@@ -393,6 +398,11 @@ mod tests {
         let message = query("a.", qtype::A);
         let (copy, _) = copied(&other, &subnets, &message);
         assert!(copy.ends_with(&[0, 8, 0, 7, 0, 1, 24, 0, 192, 0, 2]));
+        let mut said = query_with_edns("a.", qtype::A, Some(1_232));
+        let end = said.len();
+        said[end - 1] = 11;
+        said.extend_from_slice(&[0, 8, 0, 7, 0, 1, 24, 0, 198, 51, 100]);
+        assert_eq!(copied(&other, &subnets, &said).0, said);
         let (other, proxied) = tee(|options| options.add_proxy_protocol = true);
         let (copy, _) = copied(&other, &proxied, &message);
         assert_eq!(copy[..16], *b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0c");

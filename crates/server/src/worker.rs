@@ -537,6 +537,12 @@ impl Worker {
         self.do_chores();
     }
 
+    /// Carries out what was ordered until now.
+    pub(crate) fn obey_at(&mut self, now: Now) {
+        self.now = now;
+        self.obey();
+    }
+
     pub(crate) fn devices(&self) -> &crate::frontend::devices::Devices {
         &self.outlets.devices
     }

@@ -30,6 +30,7 @@ pub mod namespace;
 pub mod process;
 pub mod resolvers;
 pub mod scenario;
+pub mod seccomp;
 mod signals;
 pub mod sniffer;
 pub mod soak;

@@ -15,6 +15,8 @@ use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, SockFlag, SockProtocol, SockType, recvmsg, socket,
 };
 
+use crate::seccomp::Filter;
+
 /// One datagram and the descriptors that came with it.
 pub fn receive_descriptors(from: &impl AsRawFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut text = vec![0; 4_096];
@@ -135,7 +137,7 @@ pub fn unblock_signals(command: &mut Command) {
 }
 
 /// What the kernel refuses to a process and all that it starts, as a service's sandbox would.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Denied {
     /// bpf(2), with EPERM.
     Bpf,
@@ -143,6 +145,8 @@ pub enum Denied {
     AfXdp,
     /// Transparent huge pages.
     HugePages,
+    /// What a filter of system calls refuses.
+    Calls(Filter),
 }
 
 impl Denied {
@@ -155,64 +159,52 @@ impl Denied {
             _ => None,
         }
     }
+
+    /// The filter that does it; huge pages are no matter of system calls.
+    fn filter(&self) -> Option<Filter> {
+        let socket = libc::SYS_socket as u32;
+        let af_xdp = (0, libc::AF_XDP as u32);
+        match self {
+            Self::Bpf => Some(Filter::calls(&[libc::SYS_bpf as u32], libc::EPERM)),
+            Self::AfXdp => Some(Filter::argument(socket, af_xdp, libc::EAFNOSUPPORT)),
+            Self::Calls(filter) => Some(filter.clone()),
+            Self::HugePages => None,
+        }
+    }
 }
 
 /// Lets the child begin without these.
 pub fn deny(command: &mut Command, denied: &[Denied]) {
-    for &what in denied {
-        // SAFETY: between fork and exec only prctl is called, which is a bare system call; its filter is on the stack,
-        // and nothing is allocated.
-        unsafe { command.pre_exec(move || deny_here(what)) };
+    for what in denied {
+        let filter = what.filter();
+        // SAFETY: between fork and exec only prctl is called, which is a bare system call; its filter is made already, and
+        // nothing is allocated.
+        unsafe { command.pre_exec(move || refuse(filter.as_ref())) };
     }
 }
 
-/// The same for the calling process.
-fn deny_here(what: Denied) -> io::Result<()> {
-    let (call, argument, error) = match what {
-        Denied::Bpf => (libc::SYS_bpf, None, libc::EPERM),
-        Denied::AfXdp => (libc::SYS_socket, Some(libc::AF_XDP), libc::EAFNOSUPPORT),
-        Denied::HugePages => {
-            // SAFETY: five integers.
-            let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
-            return check(result as isize).map(drop);
-        }
+/// Lets the calling thread, and what it starts from then on, do without these. seccomp(2): "In order to use the
+/// SECCOMP_SET_MODE_FILTER operation, either the calling thread must have the CAP_SYS_ADMIN capability in its user namespace,
+/// or the thread must already have the no_new_privs bit set."
+pub fn deny_here(denied: &[Denied]) -> io::Result<()> {
+    let mut filters = denied.iter().map(Denied::filter);
+    filters.try_for_each(|filter| refuse(filter.as_ref()))
+}
+
+/// What a filter refuses; without one, transparent huge pages.
+fn refuse(filter: Option<&Filter>) -> io::Result<()> {
+    let Some(filter) = filter else {
+        // SAFETY: five integers.
+        let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+        return check(result as isize).map(drop);
     };
-    let jump = |when: u32, value: u32, otherwise: u8| libc::sock_filter {
-        code: (libc::BPF_JMP | libc::BPF_K) as u16 | when as u16,
-        jt: 0,
-        jf: otherwise,
-        k: value,
-    };
-    let load = |offset: u32| libc::sock_filter {
-        code: (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
-        jt: 0,
-        jf: 0,
-        k: offset,
-    };
-    let give = |value: u32| libc::sock_filter {
-        code: (libc::BPF_RET | libc::BPF_K) as u16,
-        jt: 0,
-        jf: 0,
-        k: value,
-    };
-    // struct seccomp_data: the call's number, the architecture, its address, then six arguments of 8 octets; the low
-    // half of the first stands at 16 (x86-64 and other little-endian machines). Without an argument the number, which
-    // is loaded already, is compared once more.
-    let at = argument.map_or(0, |_| 16);
-    let value = argument.map_or(call as u32, |value| value as u32);
-    let mut filter = [
-        load(0),
-        jump(libc::BPF_JEQ, call as u32, 3),
-        load(at),
-        jump(libc::BPF_JEQ, value, 1),
-        give(libc::SECCOMP_RET_ERRNO | error as u32),
-        give(libc::SECCOMP_RET_ALLOW),
-    ];
+    let instructions = filter.instructions();
     let program = libc::sock_fprog {
-        len: filter.len() as u16,
-        filter: filter.as_mut_ptr(),
+        len: instructions.len() as u16,
+        // Not const in the header; the kernel only reads them.
+        filter: instructions.as_ptr().cast_mut(),
     };
-    // SAFETY: `program` and its filter live across the call, which copies them.
+    // SAFETY: `program` and its instructions live across the call, which copies them.
     let result = unsafe {
         libc::prctl(
             libc::PR_SET_SECCOMP,

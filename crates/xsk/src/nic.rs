@@ -111,6 +111,8 @@ pub struct Tuning {
     pub lro: Option<bool>,
     /// Whether the card computes checksums of what is sent.
     pub tx_checksum: Option<bool>,
+    /// Whether the card takes 802.1Q tags off what it receives, before an XDP program sees it.
+    pub rx_vlan: Option<bool>,
 }
 
 impl Tuning {
@@ -118,6 +120,7 @@ impl Tuning {
         /// <linux/ethtool.h>.
         const ETHTOOL_GTXCSUM: u32 = 0x16;
         const ETHTOOL_GFLAGS: u32 = 0x25;
+        const ETH_FLAG_RXVLAN: u32 = 1 << 8;
         const ETH_FLAG_LRO: u32 = 1 << 15;
         const UDP_V4_FLOW: u32 = 2;
         const UDP_V6_FLOW: u32 = 6;
@@ -136,6 +139,7 @@ impl Tuning {
             udp6_hash: asker.hash_fields(&wanted, UDP_V6_FLOW).ok(),
             lro: flags.map(|flags| flags & ETH_FLAG_LRO != 0),
             tx_checksum: checksum.map(|on| on != 0),
+            rx_vlan: flags.map(|flags| flags & ETH_FLAG_RXVLAN != 0),
         })
     }
 }
@@ -173,7 +177,7 @@ mod tests {
     fn what_a_driver_does_not_say_is_unknown() {
         let tuning = Tuning::read("lo").unwrap();
         assert_eq!((tuning.rx_ring, tuning.udp4_hash), (None, None));
-        assert_eq!(tuning.lro, Some(false));
+        assert_eq!((tuning.lro, tuning.rx_vlan), (Some(false), Some(false)));
         assert_eq!(Tuning::read("nosuchnic0").unwrap(), Tuning::default());
     }
 

@@ -36,9 +36,14 @@ pub struct Kernel {
     sending: VecDeque<u64>,
 }
 
-/// A socket over `umem`, which must be of the shared memory `chunks`, and its kernel. Nothing need be woken: what the socket
-/// flushes is there when the simulation looks.
-pub fn socket(umem: &mut Umem, chunks: &OwnedFd, sizes: &RingSizes) -> Result<(Socket, Kernel)> {
+/// A socket over `umem`, which must be of the shared memory `chunks`, for a queue with this number, and its kernel. Nothing need
+/// be woken: what the socket flushes is there when the simulation looks.
+pub fn socket(
+    umem: &mut Umem,
+    chunks: &OwnedFd,
+    sizes: &RingSizes,
+    queue: u32,
+) -> Result<(Socket, Kernel)> {
     let rx = Ring::new::<libc::xdp_desc>(sizes.rx)?;
     let tx = Ring::new::<libc::xdp_desc>(sizes.tx)?;
     let fill = Ring::new::<u64>(sizes.fill)?;
@@ -57,7 +62,7 @@ pub fn socket(umem: &mut Umem, chunks: &OwnedFd, sizes: &RingSizes) -> Result<(S
     let mut socket = Socket::over(
         (Consumer::new(rx.map()?), Producer::new(tx.map()?)),
         (Producer::new(fill.map()?), Consumer::new(completion.map()?)),
-        descriptor,
+        (descriptor, queue),
         umem,
     )?;
     socket.refill(umem);
@@ -169,7 +174,7 @@ mod tests {
     fn a_frame_goes_round() {
         let chunks = Umem::shared_memory(16, None).unwrap();
         let mut umem = Umem::of_shared_memory(&chunks).unwrap();
-        let (mut socket, mut kernel) = socket(&mut umem, &chunks, &SIZES).unwrap();
+        let (mut socket, mut kernel) = socket(&mut umem, &chunks, &SIZES, 0).unwrap();
         assert!(kernel.receive(&[7; 60]));
         let mut batch = Batch::new();
         assert_eq!(socket.receive(&mut umem, &mut batch), 1);
@@ -187,10 +192,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_closed_socket_had_comes_back_when_its_quarantine_is_over() {
+        let chunks = Umem::shared_memory(16, None).unwrap();
+        let mut umem = Umem::of_shared_memory(&chunks).unwrap();
+        let (mut socket, mut kernel) = socket(&mut umem, &chunks, &SIZES, 3).unwrap();
+        assert_eq!(socket.queue(), 3);
+        let frame = umem.take().expect("there are free ones");
+        socket.send(frame, 256, 60).expect("the ring is empty");
+        socket.flush();
+        drop(socket);
+        assert_eq!(umem.census([]).quarantine, 9);
+        assert!(kernel.send().is_some(), "what was shown to it leaves");
+        assert_eq!(umem.end_quarantine(), 9);
+        assert_eq!(umem.census([]).free, 16);
+    }
+
+    #[test]
     fn without_chunks_frames_are_lost() {
         let chunks = Umem::shared_memory(16, None).unwrap();
         let mut umem = Umem::of_shared_memory(&chunks).unwrap();
-        let (_socket, mut kernel) = socket(&mut umem, &chunks, &SIZES).unwrap();
+        let (_socket, mut kernel) = socket(&mut umem, &chunks, &SIZES, 0).unwrap();
         let taken = (0..20).filter(|_| kernel.receive(&[0; 60])).count();
         assert_eq!(taken, 8);
     }

@@ -309,7 +309,7 @@ impl Socket {
             Producer<MappedRing<libc::xdp_desc>>,
         ),
         (fill, completion): (Producer<MappedRing<u64>>, Consumer<MappedRing<u64>>),
-        descriptor: Arc<OwnedFd>,
+        (descriptor, queue): (Arc<OwnedFd>, u32),
         umem: &Umem,
     ) -> Result<Socket> {
         Ok(Socket {
@@ -320,7 +320,7 @@ impl Socket {
             descriptor,
             membership: Membership::of(umem)?,
             interface: 0,
-            queue: 0,
+            queue,
             budget: COPY_BUDGET,
             owed: true,
             drained: true,

@@ -150,6 +150,14 @@ pub struct Server {
 }
 
 impl ServerOptions {
+    /// dnsdist's `getName()`: `ns1`, or the address where no name was given.
+    pub fn name_or_address(&self) -> String {
+        match self.name.as_str() {
+            "" => self.address.to_string(),
+            name => name.to_owned(),
+        }
+    }
+
     /// dnsdist's `getNameWithAddr()`: `ns1 (192.0.2.2:53)`, or the address alone.
     pub fn name_with_address(&self) -> String {
         match self.name.as_str() {

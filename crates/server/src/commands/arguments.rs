@@ -5,7 +5,7 @@ use super::kept::LoadArguments;
 use super::mirror::MirrorArguments;
 use super::zone::ZoneArguments;
 use crate::config::spec::Purpose;
-use crate::config::{self, ConfigError, LuaState, Overrides, addresses};
+use crate::config::{self, ConfigError, LocalAddress, LuaState, Overrides, addresses};
 use crate::control::console::wire::Key;
 use crate::control::protocol::{DEFAULT_PATH, ExplainRequest, Request};
 use crate::log::{Facility, Outlets, Settings, Shape};
@@ -184,9 +184,9 @@ pub struct ServeArguments {
     #[arg(short = 'C', long = "config", value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// Serve ADDRESS (port 53 unless it has one) in place of the file's listeners; may be repeated
-    #[arg(short = 'l', long = "local", value_name = "ADDRESS", value_parser = listener)]
-    listeners: Vec<SocketAddr>,
+    /// Serve ADDRESS (port 53 unless it has one; /PATH is a UNIX stream socket) in place of the file's listeners; may be repeated
+    #[arg(short = 'l', long = "local", value_name = "ADDRESS", value_parser = local_address)]
+    listeners: Vec<LocalAddress>,
 
     /// Start with an ACL of CIDR in place of the default one; may be repeated
     #[arg(short = 'a', long = "acl", value_name = "CIDR")]
@@ -277,6 +277,10 @@ enum LogBackend {
     Default,
     Json,
     SystemdJournal,
+}
+
+fn local_address(text: &str) -> Result<LocalAddress, String> {
+    LocalAddress::parse(text, config::defaults::DNS_PORT)
 }
 
 fn listener(text: &str) -> Result<SocketAddr, String> {

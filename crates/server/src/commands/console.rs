@@ -14,7 +14,7 @@ use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use std::io::{BufRead, IsTerminal, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::{fmt, io};
@@ -56,7 +56,6 @@ fn exit(outcome: Result<(), Failure>) -> ExitCode {
 #[derive(Debug)]
 enum Failure {
     Config(ConfigError),
-    NoAddress,
     NoKey,
     /// Of the argument that is the server to talk to.
     BadAddress(String),
@@ -69,9 +68,6 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Config(error) => write!(f, "{error}"),
-            Failure::NoAddress => f.write_str(
-                "no console to talk to: the configuration (-C FILE) has no controlSocket, and no address stands behind -c",
-            ),
             Failure::NoKey => {
                 f.write_str("no key: the configuration (-C FILE) has no setKey, and there is no -k")
             }
@@ -116,7 +112,7 @@ impl Target {
             Some(text) => {
                 addresses::with_port(text, console::DEFAULT_PORT).map_err(Failure::BadAddress)?
             }
-            None => reachable(console.address.ok_or(Failure::NoAddress)?),
+            None => reachable(console.address.unwrap_or(USUAL)),
         };
         Ok(Target {
             address,
@@ -131,11 +127,14 @@ impl Target {
     }
 }
 
+/// Where dnsdist's client asks when neither the command line nor the file says where.
+const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), console::DEFAULT_PORT);
+
 /// An instance that listens on every address is reached over loopback.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let loopback = match address {
-        SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     match address.ip().is_unspecified() {
         true => SocketAddr::new(loopback, address.port()),

@@ -5,7 +5,7 @@ use super::identity;
 use super::place::Place;
 use super::pools::PoolId;
 use super::spec::{ListenerSpec, ProxiesSpec, RuleSpec, Spec};
-use super::{Config, FastOpen, Listener, Pinning, Xdp, ZoneOptions, authority, defaults};
+use super::{Config, FastOpen, Listener, Pinning, Xdp, ZoneOptions, authority, defaults, named};
 use crate::backend::policy::Circle;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
@@ -13,6 +13,7 @@ use crate::pipeline::muted::mute;
 use crate::pipeline::proxy::Proxies;
 use crate::pipeline::rules::actions::count::counting;
 use crate::pipeline::rules::{Chains, Rule, RuleOf};
+use crate::querycount::QueryCounters;
 use std::sync::Arc;
 
 /// Makes the configuration that workers read. Objects that live on (servers, caches, counters) are those of `previous`
@@ -23,6 +24,10 @@ use std::sync::Arc;
 pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, ConfigError> {
     let mut faults = Vec::new();
     let mut listeners = listeners(&spec.listeners, &mut faults);
+    let named = named::listeners(&spec.paths, &mut faults);
+    if listeners.is_empty() && named.is_empty() {
+        listeners.push(default_listener());
+    }
     for listener in &mut listeners {
         listener.tcp_fast_open.key = spec.tcp_fast_open_key;
     }
@@ -57,6 +62,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
             || spec.pools.values().any(|pool| pool.subnets.are_added),
         servers,
         next_server,
+        named,
         muted: spec.muted.iter().copied().collect(),
         traffic: Vec::new(),
         tuning: spec.tuning.clone(),
@@ -65,6 +71,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         custom_metrics: Arc::clone(&spec.custom_metrics),
         console: spec.console.derive(),
         carbon: spec.carbon.clone(),
+        query_counters: counters(spec),
         local: Arc::default(),
         zone_options: zone_options(spec),
         authority: authority::resolve(spec, previous),
@@ -84,6 +91,12 @@ fn query_rules(spec: &Spec) -> Vec<Rule> {
         all.insert(0, counting(&count.counters, count.filter.as_ref()));
     }
     all
+}
+
+/// What that rule counts in.
+fn counters(spec: &Spec) -> Option<Arc<QueryCounters>> {
+    let count = &spec.query_count;
+    count.is_on.then(|| Arc::clone(&count.counters))
 }
 
 /// The chains beside that of addAction.
@@ -134,9 +147,6 @@ fn listeners(lines: &[ListenerSpec], faults: &mut Vec<Fault>) -> Vec<Listener> {
                 proxy_protocol: line.proxy_protocol,
             }),
         }
-    }
-    if listeners.is_empty() {
-        listeners.push(default_listener());
     }
     listeners
 }

@@ -2,6 +2,7 @@
 
 use super::error::ConfigError;
 use super::lua::state::LuaState;
+use super::named::{LocalAddress, NamedListener, NamedSpec};
 use super::place::Place;
 use super::pools::PoolNames;
 use super::spec::{ListenerSpec, Purpose, ServerSpec, Spec};
@@ -9,12 +10,13 @@ use super::{Config, Xdp, defaults};
 use crate::pipeline::acl::Netmask;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
 
 /// What the command line says over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// `-l`: served in place of the file's listeners.
-    pub listeners: Vec<SocketAddr>,
+    pub listeners: Vec<LocalAddress>,
     /// `-a`: the ACL that the file starts with, in place of the default one.
     pub acl: Vec<Netmask>,
     /// Arguments beside the options: more backends.
@@ -83,12 +85,17 @@ fn apply(overrides: &Overrides, spec: &mut Spec) {
         });
     }
     if !overrides.listeners.is_empty() {
-        spec.listeners = overrides
-            .listeners
-            .iter()
-            .copied()
-            .map(plain_listener)
-            .collect();
+        spec.listeners.clear();
+        spec.paths.clear();
+    }
+    for address in &overrides.listeners {
+        match address {
+            LocalAddress::Ip(address) => spec.listeners.push(plain_listener(*address)),
+            LocalAddress::Path(path) => spec.paths.push(NamedSpec {
+                place: Place::command_line(),
+                listener: NamedListener::plain(Arc::clone(path)),
+            }),
+        }
     }
 }
 

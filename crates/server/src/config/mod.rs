@@ -12,6 +12,7 @@ pub mod error;
 mod identity;
 pub mod load;
 pub mod lua;
+pub mod named;
 mod pinning;
 pub mod place;
 pub mod places;
@@ -29,6 +30,7 @@ pub use derive::derive;
 pub use error::ConfigError;
 pub use load::{Overrides, load};
 pub use lua::state::LuaState;
+pub use named::{LocalAddress, NamedListener};
 pub use pinning::{Pinning, processors_of};
 pub use web::Webserver;
 
@@ -47,6 +49,7 @@ use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::RingOptions;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
+use crate::querycount::QueryCounters;
 use console::Console;
 use places::Places;
 use pools::{PoolId, PoolNames};
@@ -79,9 +82,11 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// The same by address.
     pub places: Places,
+    /// Paths that are served; their places are behind those of all `listeners`.
+    pub named: Vec<NamedListener>,
     /// ClientState.muted: listeners that answer nobody over UDP.
     pub muted: Vec<SocketAddr>,
-    /// What passes each listener, by the same order and by [`Protocol`]; none before [`Config::count_traffic`].
+    /// What passes each listener, by their places and by [`Protocol`]; none before [`Config::count_traffic`].
     pub traffic: Vec<[Arc<Traffic>; 2]>,
     pub tuning: Tuning,
     /// Some server has useClientSubnet.
@@ -94,6 +99,8 @@ pub struct Config {
     pub console: Console,
     /// carbonServer.
     pub carbon: Vec<Export>,
+    /// What setQueryCount counts; `None`: it is off.
+    pub query_counters: Option<Arc<QueryCounters>>,
     /// The zones of `millrace.addZone`.
     pub local: Arc<Local>,
     /// What of these zones is for the pipeline alone, in their order.
@@ -104,6 +111,17 @@ pub struct Config {
     pub capabilities: Vec<String>,
     /// The state whose functions the rules of this configuration call; `None` before [`LuaState::derive`].
     pub lua: Option<Arc<LuaState>>,
+}
+
+/// What a listener says of the connections that it takes, and of headers before what they carry.
+#[derive(Debug, Clone, Copy)]
+pub struct Streams {
+    /// maxConcurrentTCPConnections; 0 is no limit.
+    pub maximum_connections: usize,
+    /// maxInFlight: queries on a connection at a time; 0 is as many as usual.
+    pub in_flight: usize,
+    /// enableProxyProtocol.
+    pub proxy_protocol: bool,
 }
 
 impl Config {
@@ -125,15 +143,14 @@ impl Config {
     /// Gets every listener and zone counters for so many shards: those that `previous` had for it, or new ones. The zones
     /// must be there.
     pub fn count_traffic(&mut self, shards: usize, previous: Option<&Config>) {
-        let traffic = |listener: &Listener| {
+        let traffic = |address: LocalAddress| {
             let previous = previous.and_then(|previous| {
-                let mut listeners = previous.listeners.iter();
-                let place = listeners.position(|old| old.address == listener.address)?;
+                let place = previous.local_addresses().position(|old| old == address)?;
                 previous.traffic.get(place).cloned()
             });
             previous.unwrap_or_else(|| [(); 2].map(|()| Arc::new(Traffic::new(shards))))
         };
-        self.traffic = self.listeners.iter().map(traffic).collect();
+        self.traffic = self.local_addresses().map(traffic).collect();
         self.count_zones(shards, previous);
     }
 
@@ -147,6 +164,42 @@ impl Config {
     #[inline]
     pub fn listener_of(&self, destination: SocketAddr) -> Option<u16> {
         self.places.find(destination)
+    }
+
+    /// What is served, each in the place of its listener.
+    pub fn local_addresses(&self) -> impl Iterator<Item = LocalAddress> {
+        let addresses = self.listeners.iter();
+        let addresses = addresses.map(|listener| LocalAddress::Ip(listener.address));
+        let paths = self.named.iter().map(|named| &named.path);
+        addresses.chain(paths.map(|path| LocalAddress::Path(Arc::clone(path))))
+    }
+
+    /// The place of the listener that serves what came by `address`.
+    pub fn place_of(&self, address: &LocalAddress) -> Option<u16> {
+        let path = match address {
+            LocalAddress::Ip(address) => return self.listener_of(*address),
+            LocalAddress::Path(path) => path,
+        };
+        let place = self.named.iter().position(|named| named.path == *path)?;
+        u16::try_from(self.listeners.len() + place).ok()
+    }
+
+    /// What the listener in this place says of connections, be it an address or a path; `None`: there is none.
+    pub fn streams_at(&self, place: u16) -> Option<Streams> {
+        let place = usize::from(place);
+        if let Some(listener) = self.listeners.get(place) {
+            return Some(Streams {
+                maximum_connections: listener.maximum_tcp_connections,
+                in_flight: listener.tcp_in_flight,
+                proxy_protocol: listener.proxy_protocol,
+            });
+        }
+        let named = self.named.get(place - self.listeners.len())?;
+        Some(Streams {
+            maximum_connections: named.maximum_tcp_connections,
+            in_flight: named.tcp_in_flight,
+            proxy_protocol: named.proxy_protocol,
+        })
     }
 
     pub fn pool(&self, id: PoolId) -> Option<&Arc<Pool>> {

@@ -4,6 +4,7 @@
 use super::authority::AuthoritySpec;
 use super::cache::CacheOptions;
 use super::console::ConsoleSpec;
+use super::named::NamedSpec;
 use super::place::Place;
 use super::pools::PoolNames;
 use super::web::WebSpec;
@@ -29,8 +30,10 @@ use std::sync::Arc;
 pub struct Spec {
     /// What the file is read for.
     pub purpose: Purpose,
-    /// One per addLocal line, in their order.
+    /// One per addLocal line for an address, in their order.
     pub listeners: Vec<ListenerSpec>,
+    /// One per addLocal line for a path.
+    pub paths: Vec<NamedSpec>,
     pub acl: Vec<Netmask>,
     pub proxies: ProxiesSpec,
     pub chains: ChainSpecs,
@@ -235,6 +238,7 @@ impl Spec {
         Spec {
             purpose,
             listeners: Vec::new(),
+            paths: Vec::new(),
             acl: super::defaults::acl(),
             proxies: ProxiesSpec {
                 acl: Vec::new(),

@@ -5,18 +5,17 @@
 //!  namespace.host.instance.statistic value seconds-since-1970
 //! ```
 
+mod lines;
+
 use super::metrics::Metrics;
-use super::metrics::text::Value;
 use super::news::News;
-use crate::backend::server::Server;
 use crate::log;
 use crate::stop::Stop;
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{sleep_until, timeout};
@@ -92,7 +91,10 @@ impl Due {
 }
 
 async fn send(export: &Export, metrics: &Metrics) -> io::Result<()> {
-    let text = lines(export, metrics);
+    // "the query counters are buffered and flushed each time statistics are sent to the carbon server."
+    let counters = metrics.config().query_counters.clone();
+    let counted = counters.map(|counters| counters.take()).unwrap_or_default();
+    let text = lines::lines(export, metrics, &counted);
     let sending = async {
         let mut stream = TcpStream::connect(export.server).await?;
         stream.write_all(text.as_bytes()).await?;
@@ -100,87 +102,6 @@ async fn send(export: &Export, metrics: &Metrics) -> io::Result<()> {
     };
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     timeout(PATIENCE, sending).await.map_err(late)?
-}
-
-/// All lines of one export.
-fn lines(export: &Export, metrics: &Metrics) -> String {
-    let config = metrics.config();
-    let host = match export.host.as_str() {
-        "" => super::name_of(&config),
-        name => name.to_owned(),
-    };
-    let words = [&export.namespace, &host, &export.instance].map(|word| word.replace('.', "_"));
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let mut text = Lines {
-        head: words.join("."),
-        seconds: since.map_or(0, |since| since.as_secs()),
-        text: String::new(),
-    };
-    for (name, value) in metrics.dialect_statistics() {
-        text.add(&name, value);
-    }
-    for server in &config.servers {
-        text.server(server);
-    }
-    for pool in config.pools.iter().flatten() {
-        let name = match pool.name.as_str() {
-            "" => "_default_",
-            name => name,
-        };
-        let place = format!("pools.{}", name.replace('.', "_"));
-        text.add(
-            &format!("{place}.servers"),
-            (pool.servers.len() as u64).into(),
-        );
-        if let Some(cache) = &pool.cache {
-            text.add(
-                &format!("{place}.cache-entries"),
-                (cache.len() as u64).into(),
-            );
-            text.add(
-                &format!("{place}.cache-hits"),
-                cache.counts().hits.sum().into(),
-            );
-            text.add(
-                &format!("{place}.cache-misses"),
-                cache.counts().misses.sum().into(),
-            );
-        }
-    }
-    text.text
-}
-
-struct Lines {
-    head: String,
-    seconds: u64,
-    text: String,
-}
-
-impl Lines {
-    fn add(&mut self, name: &str, value: Value) {
-        let (head, seconds) = (&self.head, self.seconds);
-        // A string takes any formatting.
-        let _ = writeln!(self.text, "{head}.{name} {value} {seconds}");
-    }
-
-    fn server(&mut self, server: &Server) {
-        let options = &server.options;
-        let name = match options.name.as_str() {
-            "" => options.address.to_string(),
-            name => name.to_owned(),
-        };
-        let place = format!("servers.{}", name.replace(['.', ' '], "_"));
-        for (what, value) in [
-            ("queries", server.queries.sum().into()),
-            ("responses", server.responses.sum().into()),
-            ("drops", server.timeouts.sum().into()),
-            ("senderrors", server.send_errors.sum().into()),
-            ("latency", Value::Real(server.latency() as f64 / 1_000.0)),
-            ("outstanding", Value::Signed(server.outstanding.get())),
-        ] {
-            self.add(&format!("{place}.{what}"), value);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -218,7 +139,7 @@ mod tests {
             let mut text = String::new();
             stream.read_to_string(&mut text).await.unwrap();
             assert!(
-                text.contains("dnsdist.ns1_example.main.queries 0 1"),
+                text.contains("dnsdist.ns1.example.main.queries 0 1"),
                 "{text}"
             );
             let of_server = "main.servers.192_0_2_2:53.outstanding 0 1";

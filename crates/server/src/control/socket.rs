@@ -7,6 +7,7 @@ use super::metrics::Metrics;
 use super::mirror;
 use super::protocol::{ExplainRequest, REQUEST_MAX, Reply, Request, TRANSFER, named, parse};
 use super::reading;
+use crate::at_path::{PathError, PathSocket};
 use crate::clock::Now;
 use crate::commands::{self, xdp};
 use crate::frontend::tap::Tap;
@@ -15,15 +16,13 @@ use crate::pipeline::acl::Netmask;
 use crate::pipeline::explain::{Supposed, explain};
 use crate::random::Random;
 use crate::stop::Stop;
-use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::unistd::Gid;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
-use std::fs::{self, File, Permissions};
+use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener as Listener, UnixStream as Probe};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener as Listener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -35,9 +34,6 @@ use wire::codes::parse_qtype;
 
 /// Requests under way at a time; operators send them by hand.
 const CONNECTIONS: usize = 16;
-
-/// Only the owner and the group may connect.
-const MODE: u32 = 0o660;
 
 /// What the instance does when it is asked.
 pub trait Commands: Send + Sync {
@@ -102,13 +98,24 @@ impl std::fmt::Display for SocketError {
 
 impl std::error::Error for SocketError {}
 
+impl SocketError {
+    fn of(path: &Path, error: PathError) -> SocketError {
+        let path = path.to_owned();
+        match error {
+            PathError::InUse => SocketError::InUse(path),
+            PathError::NotASocket => SocketError::NotASocket(path),
+            PathError::NoFolder(_) => {
+                SocketError::System("it has no folder", path, ErrorKind::NotFound.into())
+            }
+            PathError::System(what, error) => SocketError::System(what, path, error),
+        }
+    }
+}
+
 /// The bound socket, whose file goes with it.
 #[derive(Debug)]
 pub struct ControlSocket {
-    listener: Listener,
-    path: PathBuf,
-    /// Device and inode of the file: what somebody else has put there since is not ours to remove.
-    file: (u64, u64),
+    socket: PathSocket,
     estate: Estate,
 }
 
@@ -116,7 +123,7 @@ pub struct ControlSocket {
 #[derive(Debug, Clone)]
 pub struct Estate {
     listener: Arc<Listener>,
-    path: PathBuf,
+    path: Arc<Path>,
     is_given: Arc<AtomicBool>,
 }
 
@@ -138,17 +145,13 @@ impl Estate {
 }
 
 impl ControlSocket {
-    fn of(listener: Listener, path: &Path) -> io::Result<ControlSocket> {
-        Ok(ControlSocket {
-            file: identity(path)?,
-            estate: Estate {
-                listener: Arc::new(listener.try_clone()?),
-                path: path.to_owned(),
-                is_given: Arc::default(),
-            },
-            listener,
-            path: path.to_owned(),
-        })
+    fn of(socket: PathSocket) -> io::Result<ControlSocket> {
+        let estate = Estate {
+            listener: Arc::new(socket.listener.try_clone()?),
+            path: Arc::clone(&socket.path),
+            is_given: Arc::default(),
+        };
+        Ok(ControlSocket { socket, estate })
     }
 
     /// The socket that another process has bound to this path, and listens at still: the file is its own until
@@ -157,7 +160,7 @@ impl ControlSocket {
     /// # Errors
     /// The file is gone.
     pub fn inherit(listener: OwnedFd, path: &Path) -> io::Result<ControlSocket> {
-        let socket = ControlSocket::of(listener.into(), path)?;
+        let socket = ControlSocket::of(PathSocket::inherit(listener.into(), path)?)?;
         socket.estate.give();
         Ok(socket)
     }
@@ -172,29 +175,17 @@ impl ControlSocket {
     /// # Errors
     /// What the kernel says: only root and members may give it away.
     pub fn give_to(&self, group: Gid) -> Result<(), SocketError> {
-        let given = nix::unistd::chown(&self.path, None, Some(group));
-        given.map_err(|error| {
-            SocketError::System(
-                "cannot give it to the group",
-                self.path.clone(),
-                error.into(),
-            )
-        })
+        let given = self.socket.give_to(group);
+        given.map_err(|error| SocketError::of(&self.socket.path, error))
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let is_given = self.estate.is_given.load(Relaxed);
-        if !is_given && identity(&self.path).is_ok_and(|file| file == self.file) {
-            // It may be in a directory that we can no longer write to.
-            let _ = fs::remove_file(&self.path);
+        if !self.estate.is_given.load(Relaxed) {
+            self.socket.remove();
         }
     }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
 }
 
 // ---------------------------------------------------------------------------------------------- bind
@@ -205,52 +196,16 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 /// See [`SocketError`]; nothing has changed then.
 pub fn bind(path: &Path) -> Result<ControlSocket, SocketError> {
     let system = |what| move |error| SocketError::System(what, path.to_owned(), error);
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    if !directory.exists() {
-        fs::create_dir(directory).map_err(system("cannot make its directory"))?;
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        && !folder.exists()
+    {
+        fs::create_dir(folder).map_err(system("cannot make its folder"))?;
     }
-    // Of two that start at once the second looks when the first has bound.
-    let lock = File::open(directory).map_err(system("cannot open its directory"))?;
-    lock.lock().map_err(system("cannot lock its directory"))?;
-    clear(path)?;
-    let listener = listen(path).map_err(system("cannot listen"))?;
-    ControlSocket::of(listener, path).map_err(system("cannot look at it"))
-}
-
-/// bind(2), chmod(2), listen(2), in this order: nobody can connect before listen, so nobody is faster than the mode.
-fn listen(path: &Path) -> io::Result<Listener> {
-    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
-    socket::bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    fs::set_permissions(path, Permissions::from_mode(MODE))?;
-    socket::listen(&socket, Backlog::new(CONNECTIONS as i32)?)?;
-    Ok(Listener::from(socket))
-}
-
-/// Removes the socket of an instance that is no more.
-fn clear(path: &Path) -> Result<(), SocketError> {
-    let system = |what| move |error| SocketError::System(what, path.to_owned(), error);
-    let file = match fs::symlink_metadata(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(system("cannot look at it")(error)),
-    };
-    if !file.file_type().is_socket() {
-        return Err(SocketError::NotASocket(path.to_owned()));
-    }
-    match Probe::connect(path) {
-        // connect(2) on a socket file: refused when nobody listens.
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).map_err(system("cannot remove what a former instance left"))
-        }
-        Err(error) if error.kind() != ErrorKind::WouldBlock => {
-            Err(system("cannot tell whether somebody listens")(error))
-        }
-        _ => Err(SocketError::InUse(path.to_owned())),
-    }
+    let socket = PathSocket::bind(path, CONNECTIONS as u32);
+    let socket = socket.map_err(|error| SocketError::of(path, error))?;
+    ControlSocket::of(socket).map_err(system("cannot share it"))
 }
 
 // ---------------------------------------------------------------------------------------------- serve
@@ -271,7 +226,7 @@ pub async fn serve(
     metrics: Arc<Metrics>,
     mut stop: Stop,
 ) -> io::Result<()> {
-    let listener = UnixListener::from_std(socket.listener.try_clone()?)?;
+    let listener = UnixListener::from_std(socket.socket.listener.try_clone()?)?;
     let desk = Arc::new(Desk { commands, metrics });
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {

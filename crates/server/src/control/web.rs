@@ -10,6 +10,7 @@
 mod admission;
 mod api;
 mod custom;
+mod json;
 mod objects;
 mod pages;
 

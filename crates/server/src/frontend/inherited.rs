@@ -1,23 +1,30 @@
 //! Listening sockets that are older than this process: handed over by the one that it succeeds, or kept by systemd. What they
-//! are bound to they tell themselves, so that no names have to be agreed upon.
+//! are bound to they tell themselves, so that no names have to be agreed upon; whose the file of a path is they do not.
 
-use nix::sys::socket::{SockType, SockaddrLike, SockaddrStorage, getsockname, getsockopt, sockopt};
+use super::named::Owner;
+use nix::sys::socket::{
+    SockType, SockaddrLike, SockaddrStorage, UnixAddr, getsockname, getsockopt, sockopt,
+};
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 
 /// By the addresses that they are bound to; each is taken once.
 #[derive(Debug, Default)]
 pub struct Inherited {
     udp: HashMap<SocketAddr, Vec<UdpSocket>>,
     tcp: HashMap<SocketAddr, Vec<TcpListener>>,
+    named: HashMap<PathBuf, (UnixListener, Owner)>,
 }
 
 impl Inherited {
-    /// Takes in a socket; one that is neither bound to an address of IP nor UDP nor listening comes back.
+    /// Takes in a socket; one that is neither bound to an address of IP nor UDP nor listening comes back. The file of one that
+    /// listens at a path is somebody else's.
     pub fn add(&mut self, socket: OwnedFd) -> Option<OwnedFd> {
         let Some(address) = address_of(&socket) else {
-            return Some(socket);
+            return self.add_named(socket, Owner::Other);
         };
         match getsockopt(&socket, sockopt::SockType) {
             Ok(SockType::Datagram) => self.udp.entry(address).or_default().push(socket.into()),
@@ -27,6 +34,25 @@ impl Inherited {
             _ => return Some(socket),
         }
         None
+    }
+
+    /// Takes in a socket that listens at a path; another one comes back.
+    pub fn add_named(&mut self, socket: OwnedFd, owner: Owner) -> Option<OwnedFd> {
+        let Some(path) = path_of(&socket) else {
+            return Some(socket);
+        };
+        self.named.insert(path, (socket.into(), owner));
+        None
+    }
+
+    /// The socket that listens at this path, and whose its file is.
+    pub fn take_named(&mut self, path: &Path) -> Option<(UnixListener, Owner)> {
+        self.named.remove(path)
+    }
+
+    /// All sockets at paths that nobody has taken.
+    pub fn take_all_named(&mut self) -> HashMap<PathBuf, (UnixListener, Owner)> {
+        std::mem::take(&mut self.named)
     }
 
     /// Whether there are sockets for datagrams to this address, by this interface alone or by all.
@@ -73,10 +99,44 @@ fn address_of(socket: &OwnedFd) -> Option<SocketAddr> {
     })
 }
 
+/// Where a socket listens, if that is a path.
+fn path_of(socket: &OwnedFd) -> Option<PathBuf> {
+    let own: UnixAddr = getsockname(socket.as_raw_fd()).ok()?;
+    let is_stream = getsockopt(socket, sockopt::SockType) == Ok(SockType::Stream);
+    let listens = is_stream && getsockopt(socket, sockopt::AcceptConn) == Ok(true);
+    own.path().filter(|_| listens).map(Path::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::net::TcpStream;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    #[test]
+    fn sockets_at_paths_are_found_by_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let [streams, datagrams] = ["streams", "datagrams"].map(|name| folder.path().join(name));
+        let listener = UnixListener::bind(&streams).unwrap();
+        let mut inherited = Inherited::default();
+        let copy = listener.try_clone().unwrap();
+        assert!(inherited.add(copy.into()).is_none());
+        let (_, owner) = inherited.take_named(&streams).unwrap();
+        assert_eq!(owner, Owner::Other, "as with a socket unit");
+        assert!(
+            inherited
+                .add_named(listener.into(), Owner::Successor)
+                .is_none()
+        );
+        let no_stream = UnixDatagram::bind(&datagrams).unwrap();
+        assert!(inherited.add(no_stream.into()).is_some());
+        let (nameless, _) = UnixStream::pair().unwrap();
+        assert!(inherited.add(nameless.into()).is_some());
+        assert!(inherited.left().is_empty(), "no addresses");
+        let left = inherited.take_all_named();
+        assert_eq!(left[&streams].1, Owner::Successor);
+        assert!(inherited.take_named(&streams).is_none());
+    }
 
     #[test]
     fn sockets_are_found_by_what_they_are_bound_to() {

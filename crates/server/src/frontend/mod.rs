@@ -3,6 +3,7 @@
 pub mod devices;
 pub mod inherited;
 pub mod listeners;
+pub mod named;
 pub mod outlets;
 pub mod sys;
 pub mod tap;

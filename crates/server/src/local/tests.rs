@@ -26,7 +26,7 @@ fn a_reload_keeps_what_did_not_change_and_what_is_broken() {
     let (second, lines) = load(&first);
     assert!(lines.is_empty());
     assert!(Arc::ptr_eq(&zone(&first), &zone(&second)));
-    fs::write(&file, text(7, "www.example.org. A 192.0.2.80")).unwrap();
+    fs::write(&file, text(7, "www A 192.0.2.80\nwww CNAME a")).unwrap();
     let (third, lines) = load(&second);
     assert!(
         lines[0].is_error && lines[0].text.ends_with("serial 7 serves on"),

@@ -32,8 +32,8 @@ const FLOCK: Duration = Duration::from_millis(20);
 /// Asking may take this fraction of the thread's time, however many changes there are.
 const REST: u32 = 10;
 
-/// How often an unresolved next hop is knocked at, and how soon netlink is tried again when it fails.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How often an unresolved next hop is knocked at, so that one that comes back is known within a second (I9), and how soon netlink is tried again when it fails.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Room for messages that wait to be read, in bytes: a table of routes may change at once.
 const BUFFER: usize = 1 << 20;
@@ -117,7 +117,8 @@ impl Drop for Follower {
     }
 }
 
-fn watched(server: &Server, planned: Option<&Route>) -> Watched {
+/// What there is to follow of a server, for which this route was planned.
+pub(crate) fn watched(server: &Server, planned: Option<&Route>) -> Watched {
     let wish = destination(server);
     Watched {
         server: server.number,
@@ -202,8 +203,12 @@ impl<N: Fn(Notice)> Following<N> {
                     None => return Err(io::Error::other("the connection was closed")),
                 },
                 () = sleep_until(due.ask.unwrap_or(remind)), if due.ask.is_some() => {
+                    // Who waits already is reminded when it was to be, whatever changes meanwhile.
+                    let waited = self.paths.is_waiting();
                     self.ask_ways(handle, &mut due).await?;
-                    remind = Instant::now() + AGAIN;
+                    if !waited {
+                        remind = Instant::now() + AGAIN;
+                    }
                 }
                 () = sleep_until(remind), if self.paths.is_waiting() => {
                     remind = Instant::now() + AGAIN;

@@ -36,7 +36,8 @@ pub enum Change {
     KernelSockets { server: ServerId, reason: String },
     /// The kernel should find out the next hop's Ethernet address.
     Knock { next_hop: IpAddr, interface: u32 },
-    /// A server that was planned without a route has one now, or its route leaves by an interface that is not open.
+    /// A server that was planned without a route has one now, or its route leaves by an interface that is not open, or by
+    /// another one than before: what programs take from servers is planned by interface.
     Replan,
 }
 
@@ -83,6 +84,15 @@ enum Obstacle {
     /// The kernel will soon say more.
     Unresolved(Route),
     Lasting(String),
+}
+
+/// Whether a route has come back, or leaves by another interface than before.
+fn has_moved(old: Option<&Result<Route, String>>, new: &Result<Route, String>) -> bool {
+    match (old, new) {
+        (Some(Ok(old)), Ok(new)) => old.interface != new.interface,
+        (Some(Err(_)), Ok(_)) => true,
+        _ => false,
+    }
 }
 
 impl Paths {
@@ -165,8 +175,8 @@ impl Paths {
             if followed.route.as_ref() == Some(route) || (route.is_err() && sleeps) {
                 continue;
             }
-            followed.route = Some(route.clone());
-            if self.needs_a_plan(&self.servers[position]) {
+            let old = followed.route.replace(route.clone());
+            if has_moved(old.as_ref(), route) || self.needs_a_plan(&self.servers[position]) {
                 changes.push(Change::Replan);
             }
             changes.extend(self.knock(&self.servers[position]));
@@ -566,12 +576,15 @@ mod tests {
     fn a_route_that_moves_takes_the_server_along() {
         let mut paths = reached();
         paths.event(neighbour(2, Some([2; 6])));
-        assert_eq!(paths.routed(&destination(), &route(2)), [frames(0, [2; 6])]);
+        let moved = [Change::Replan, frames(0, [2; 6])];
+        assert_eq!(paths.routed(&destination(), &route(2)), moved);
         let reason = "Network is unreachable";
         assert_eq!(
             paths.routed(&destination(), &Err(reason.to_owned())),
             [kernel(reason)]
         );
+        // By which interface it left is forgotten: the plan knows.
+        assert_eq!(paths.routed(&destination(), &route(2)), moved);
     }
 
     #[test]
@@ -649,10 +662,8 @@ mod tests {
             paths.event(NetworkEvent::LinkChanged(member));
         }
         paths.event(neighbour(20, Some([2; 6])));
-        assert_eq!(
-            paths.routed(&destination(), &route(20)),
-            [frames(1, [2; 6])]
-        );
+        let moved = [Change::Replan, frames(1, [2; 6])];
+        assert_eq!(paths.routed(&destination(), &route(20)), moved);
     }
 
     #[test]

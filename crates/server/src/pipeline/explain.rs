@@ -13,8 +13,8 @@ use crate::backend::policy::Policy;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::clock::Now;
+use crate::config::Config;
 use crate::config::pools::PoolId;
-use crate::config::{Config, Listener};
 use crate::counters::{Counter, Shard};
 use crate::random::Random;
 use std::fmt::Display;
@@ -118,20 +118,18 @@ pub fn explain(
 }
 
 fn destination(config: &Config, to: Option<SocketAddr>) -> Result<SocketAddr, String> {
-    let mut listeners = config.listeners.iter();
+    let mut served = config.local_addresses();
     match to {
         Some(to) if config.listener_of(to).is_some() => Ok(to),
         Some(to) => {
-            let served: Vec<_> = listeners
-                .map(|listener| listener.address.to_string())
-                .collect();
+            let served: Vec<_> = served.map(|address| address.to_string()).collect();
             Err(format!(
                 "{to} is not served; served are: {}",
                 served.join(", ")
             ))
         }
-        None => match listeners.next() {
-            Some(Listener { address, .. }) => Ok(*address),
+        None => match served.next() {
+            Some(address) => Ok(address.destination()),
             None => Err("no address is served".to_owned()),
         },
     }
@@ -356,9 +354,9 @@ mod tests {
     use super::*;
     use crate::backend::fixture::{options, pool, server};
     use crate::backend::server::ServerOptions;
-    use crate::config::Xdp;
     use crate::config::cache::CacheOptions;
     use crate::config::pools::PoolNames;
+    use crate::config::{Listener, Xdp};
     use crate::pipeline::cache::PacketCache;
     use crate::pipeline::rules::actions::answer::RCodeAction;
     use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};

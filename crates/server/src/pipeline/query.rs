@@ -64,7 +64,8 @@ pub struct Arrival<'m> {
     pub destination: SocketAddr,
     pub protocol: Protocol,
     pub way: Way,
-    /// The listener's place in the configuration, for its counters; [`NO_LISTENER`] where nobody counts.
+    /// The listener's place in the configuration (`Config::place_of`), for its counters and its word on proxies;
+    /// [`NO_LISTENER`] where nobody counts.
     pub listener: u16,
     /// The longest answer that this door can carry, in bytes. It may be more than `message.len()`: what a frame has no room
     /// for, the kernel socket beside it carries.

@@ -256,6 +256,8 @@ fn view<'m>(
     parts: &ResponseParts,
     message: &'m mut [u8],
 ) -> Result<Query<'m>, DropReason> {
+    // What rules see and log is the client's, not the number that the query had on its way to the server.
+    message[..2].copy_from_slice(&waiting.query[..2]);
     let (end, edns) = match parts.question {
         Some(question) if question.end == waiting.parts.question_end => (parts.end, parts.edns),
         Some(_) => return Err(DropReason::ResponseMismatch),
@@ -557,7 +559,7 @@ mod tests {
         DropResponseAction, LimitTTLResponseAction, SetMaxReturnedTTLResponseAction,
         TCResponseAction,
     };
-    use crate::pipeline::rules::response::{ResponseAction, ResponseRule};
+    use crate::pipeline::rules::response::{ResponseAction, ResponseOutcome, ResponseRule};
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::scene::{Scene, answer_to, query, query_with_edns};
     use wire::codes::qtype;
@@ -670,6 +672,30 @@ mod tests {
         let other = answer_to(&query("other.", qtype::A), 0, &[300]);
         let mismatch = respond(&mut scene, &mut waiting, &other);
         assert_eq!(mismatch, Err(DropReason::ResponseMismatch));
+    }
+
+    #[test]
+    fn rules_see_the_clients_id() {
+        struct Look;
+        impl ResponseAction for Look {
+            fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
+                assert_eq!(response.view.header().id(), 0x1234);
+                ResponseOutcome::Continue
+            }
+
+            fn describe(&self) -> String {
+                String::new()
+            }
+        }
+        let mut scene = Scene::default();
+        let rules = vec![ResponseRule::new(AllRule, Look)];
+        scene.change(|config| config.chains.response = rules);
+        let asked = query("a.", qtype::A);
+        let mut waiting = waiting(&mut scene, &asked);
+        let mut sent = answer_to(&asked, 0, &[300]);
+        sent[..2].copy_from_slice(&[0xab, 0xcd]);
+        assert!(respond(&mut scene, &mut waiting, &sent).is_ok());
+        assert_eq!(scene.config.chains.response[0].matches.sum(), 1);
     }
 
     fn after_rule(action: impl ResponseAction + 'static) -> Result<Vec<u8>, DropReason> {

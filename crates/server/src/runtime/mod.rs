@@ -8,7 +8,7 @@ pub mod memory;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::backend::server::Server;
 use crate::clock::Now;
-use crate::config::Config;
+use crate::config::{Config, LocalAddress};
 use crate::counters::{Counter, Shard};
 use crate::heap;
 use crate::local::answer;
@@ -150,12 +150,11 @@ impl Shared {
         self.config.load_full()
     }
 
-    /// Takes a query that came over TCP through all stages of the pipeline.
-    pub fn decide(&self, query: &mut OwnedQuery) -> Decision {
+    /// Takes a query that came over TCP, or by a path, through all stages of the pipeline.
+    pub fn decide(&self, query: &mut OwnedQuery, came_by: &LocalAddress) -> Decision {
         let config = self.config();
         let mut arrival = query.as_arrival();
-        let listener = config.listener_of(arrival.destination);
-        arrival.listener = listener.unwrap_or(NO_LISTENER);
+        arrival.listener = config.place_of(came_by).unwrap_or(NO_LISTENER);
         let decided = self.with_env(&config, |env| match pipeline::run(&mut arrival, env) {
             Verdict::Answer(length) => {
                 // Made or found here: with 0, as in the latencies of all protocols.
@@ -358,7 +357,7 @@ impl Asked {
 
     /// What the pipeline needs to know of the query. Of one longer than [`QUERY_ROOM`] it gets the front: the question is
     /// there; the cache is not to take its answer.
-    fn waiting(&self, server: &Server) -> Box<Waiting> {
+    pub(crate) fn waiting(&self, server: &Server) -> Box<Waiting> {
         let length = self.query.len().min(QUERY_ROOM);
         let mut query = [0; QUERY_ROOM];
         query[..length].copy_from_slice(&self.query[..length]);

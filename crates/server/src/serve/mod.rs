@@ -17,6 +17,7 @@
 mod edit;
 mod memory;
 mod overview;
+mod paths;
 mod polling;
 mod reload;
 mod services;
@@ -262,7 +263,7 @@ impl Daemon {
         notify::ready(&format!(
             "configuration {}: {} addresses, {queues} queues over AF_XDP, {} servers",
             config.generation,
-            config.listeners.len(),
+            config.local_addresses().count(),
             config.servers.len()
         ));
         self.keep_sockets();
@@ -301,6 +302,7 @@ impl Daemon {
                 log::error!("a worker ended by a panic");
             }
         }
+        self.instance.named.close();
         self.services.close();
         self.lua.exit();
         notify::again();

@@ -4,8 +4,8 @@ use super::Event;
 use super::start::lock;
 use super::workers::BoundQueue;
 use crate::commands::xdp::{QueueStatus, Status};
-use crate::config::Config;
 use crate::config::spec::Spec;
+use crate::config::{Config, LocalAddress};
 use crate::control::Running;
 use crate::control::listening::Listening;
 use crate::control::metrics::rows::{
@@ -99,14 +99,22 @@ impl Running for Overview {
     fn frontends(&self) -> Vec<FrontendRow> {
         let listeners = self.instance.listeners.all();
         let config = self.config();
+        let traffic =
+            |address: &LocalAddress| config.traffic.get(usize::from(config.place_of(address)?));
+        let shards = self.instance.shards.len();
         let mut rows = Vec::new();
         for sockets in listeners.iter().flatten() {
-            let traffic = config.listener_of(sockets.address);
-            let traffic = traffic.and_then(|place| config.traffic.get(usize::from(place)));
-            let shards = self.instance.shards.len();
-            if let Some([datagrams, stream]) = traffic {
+            let address = LocalAddress::Ip(sockets.address);
+            if let Some([datagrams, stream]) = traffic(&address) {
+                let connections = &sockets.connections;
                 rows.extend(FrontendRow::of_datagrams(sockets, datagrams, shards));
-                rows.push(FrontendRow::of_stream(sockets, stream, shards));
+                rows.push(FrontendRow::of_stream(address, connections, stream, shards));
+            }
+        }
+        for socket in self.instance.named.all().iter() {
+            let (address, connections) = (socket.address(), &socket.connections);
+            if let Some([_, stream]) = traffic(&address) {
+                rows.push(FrontendRow::of_stream(address, connections, stream, shards));
             }
         }
         rows

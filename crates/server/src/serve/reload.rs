@@ -9,7 +9,7 @@ use super::{Daemon, Event, ReloadOutcome, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::zones::ZoneSpecs;
-use crate::config::{self, Config, Listener, LuaState};
+use crate::config::{self, Config, Listener, LocalAddress, LuaState};
 use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
 use crate::local::{Line, Local};
@@ -215,6 +215,8 @@ impl Daemon {
         for (number, worker) in self.workers.iter().enumerate() {
             workers::pin(number, &worker.reins, &config, &before.listeners);
         }
+        let refused = self.listen_at_paths(&config);
+        refused.iter().for_each(|line| log::error!("{line}"));
         let mut lines = self.plan_anew(&config);
         lines.extend(self.detach_unplanned());
         // Servers may be other ones where the plan is the same.
@@ -227,7 +229,7 @@ impl Daemon {
                 .any(|listener| listener.address == sockets.address)
             {
                 self.order(|| Order::Unlisten(sockets.number));
-                self.services.refuse(sockets);
+                self.services.refuse(&LocalAddress::Ip(sockets.address));
                 listeners[place] = None;
             }
         }
@@ -235,6 +237,7 @@ impl Daemon {
         self.order(|| Order::Wake);
         lines.push(format!("configuration {} serves", config.generation));
         lines.iter().for_each(|line| log::notice!("{line}"));
+        lines.extend(refused);
         lines
     }
 

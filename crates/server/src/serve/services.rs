@@ -6,7 +6,7 @@ use super::overview::Overview;
 use crate::backend::health::{Checks, OnChange};
 use crate::backend::ports::Rotation;
 use crate::clock::Now;
-use crate::config::Config;
+use crate::config::{Config, LocalAddress};
 use crate::control::carbon;
 use crate::control::console;
 use crate::control::metrics::Metrics;
@@ -14,6 +14,7 @@ use crate::control::news::Herald;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
 use crate::frontend::listeners::{Sockets, serving};
+use crate::frontend::named::NamedSocket;
 use crate::frontend::tcp::{self, Frontend};
 use crate::handover::{Receiver, SendAnswer};
 use crate::instance::Instance;
@@ -42,8 +43,8 @@ pub(super) struct Services {
     rotation: Rotation,
     frontend: Arc<Frontend>,
     checks: Arc<Checks>,
-    /// The tasks that accept connections, by the listener's number.
-    accepting: Mutex<HashMap<u16, AbortHandle>>,
+    /// The tasks that accept connections.
+    accepting: Mutex<HashMap<LocalAddress, AbortHandle>>,
 }
 
 /// Sockets that were bound while there were privileges for it.
@@ -128,6 +129,8 @@ impl Services {
             .iter()
             .flatten()
             .for_each(|sockets| self.accept(sockets));
+        let named = instance.named.all();
+        named.iter().for_each(|socket| self.accept_at_path(socket));
         let commands = Arc::clone(overview) as Arc<_>;
         let web = web::serve(
             (doors.web, overview.listening.clone()),
@@ -180,17 +183,34 @@ impl Services {
                 log::error!("no TCP on {address}: {error}");
             }
         });
-        self.accepting().insert(sockets.number, task.abort_handle());
+        self.accepting().insert(address.into(), task.abort_handle());
+    }
+
+    /// The same at a path.
+    pub(super) fn accept_at_path(&self, named: &NamedSocket) {
+        let (address, socket) = (named.address(), &named.socket);
+        let listener = match socket.listener.try_clone() {
+            Ok(listener) => (Arc::clone(&socket.path), listener),
+            Err(error) => return log::error!("nobody is served at {address}: {error}"),
+        };
+        let (frontend, stop) = (Arc::clone(&self.frontend), self.stopper.watch());
+        let (counters, name) = (Arc::clone(&named.connections), address.clone());
+        let task = self.runtime.spawn(async move {
+            if let Err(error) = tcp::serve_at(listener, frontend, counters, stop).await {
+                log::error!("nobody is served at {name}: {error}");
+            }
+        });
+        self.accepting().insert(address, task.abort_handle());
     }
 
     /// Accepts no more; connections go on.
-    pub(super) fn refuse(&self, sockets: &Sockets) {
-        if let Some(task) = self.accepting().remove(&sockets.number) {
+    pub(super) fn refuse(&self, address: &LocalAddress) {
+        if let Some(task) = self.accepting().remove(address) {
             task.abort();
         }
     }
 
-    fn accepting(&self) -> std::sync::MutexGuard<'_, HashMap<u16, AbortHandle>> {
+    fn accepting(&self) -> std::sync::MutexGuard<'_, HashMap<LocalAddress, AbortHandle>> {
         self.accepting
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

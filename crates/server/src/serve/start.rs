@@ -2,6 +2,7 @@
 
 use super::memory::{Memory, TooLittle};
 use super::overview::Overview;
+use super::paths;
 use super::polling::{self, Polling};
 use super::services::{Doors, Services};
 use super::steer::Needs;
@@ -25,6 +26,7 @@ use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
 use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::{Listeners, Sockets};
+use crate::frontend::named::NamedSockets;
 use crate::handover;
 use crate::instance::Instance;
 use crate::local::{self, Local};
@@ -283,6 +285,7 @@ fn ground(
         .store(Arc::new(plan.impossible_sources.clone()));
     let doors = doors(arguments, webserver.as_ref(), console, legacy)?;
     let estate = doors.control.as_ref().map(ControlSocket::estate);
+    paths::open(arguments.group.as_deref(), &instance, &mut legacy.sockets)?;
     legacy.close_unused(&instance.config.load().listeners);
     give_privileges_away(arguments, &capabilities, &instance.config.load())?;
     Ok(Ground {
@@ -558,6 +561,7 @@ fn instance(
     let pulses = pulses(&config);
     Ok(Instance {
         listeners: listeners(&config, workers, pulses.as_ref(), legacy)?,
+        named: NamedSockets::default(),
         pulses,
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
         ports: Arc::new(ports),

@@ -12,16 +12,41 @@ use std::sync::Arc;
 /// Both serve the same; names below `ruled.` get what the first line says.
 const CONFIGURATIONS: [&str; 2] = ["REFUSED", "NXDOMAIN"];
 
+/// Servers whose address ends with 11 or more are asked with others at a time: see [`super::backend`].
 const COMMON: &str = r#"
-addLocal("192.0.2.1:53")
-setACL("192.0.2.0/24")
-newServer({address="198.51.100.2:53", healthCheckMode="up", pool="cached"})
-newServer({address="198.51.100.2:5353", healthCheckMode="up", pool="fresh", dscp=46})
+addLocal("192.0.2.1:53", {xdp=true})
+addLocal("[2001:db8:1::1]:53", {xdp=true})
+setACL({"192.0.2.0/24", "2001:db8:1::/64"})
+local function server(pool, address, options)
+  options = options or {}
+  options.pool, options.address = pool, address
+  options.healthCheckMode, options.xdp = "up", true
+  newServer(options)
+end
+server("cached", "198.51.100.2:53")
+server("fresh", "198.51.100.2:5353", {dscp=46})
+server("six", "[2001:db8:2::2]:53", {source="2001:db8:2::1"})
+server("race", "198.51.100.11:53")
+server("race", "198.51.100.12:53")
+server("race", "[2001:db8:2::13]:53", {source="2001:db8:2::1"})
+server("hedge", "198.51.100.21:53")
+server("hedge", "198.51.100.22:53")
+setPoolServerPolicy(race, "race")
+setPoolServerPolicy(hedge, "hedge")
 getPool("cached"):setCache(newPacketCache(1000))
 addAction("dropped.", DropAction())
-addAction("cached.", PoolAction("cached"))
-addAction("fresh.", PoolAction("fresh"))
+for _, pool in ipairs({"cached", "fresh", "six", "race", "hedge"}) do
+  addAction(pool .. ".", PoolAction(pool))
+end
 "#;
+
+/// What makes the backends' addresses ones of this namespace: what is sent there by kernel sockets is lost without an error.
+const ADDRESSES: [&str; 4] = [
+    "link set lo up",
+    "address add 198.51.100.1/24 dev lo",
+    "-6 address add 2001:db8:2::1/64 dev lo nodad",
+    "-6 route add local 2001:db8:2::/64 dev lo",
+];
 
 /// Ports per source address: few, so that keys meet.
 const PORTS: usize = 2;
@@ -59,7 +84,7 @@ pub(super) fn with<R: Send>(work: impl FnOnce(&Ground) -> R + Send) -> Option<R>
 
 impl Ground {
     fn new() -> Ground {
-        for words in ["link set lo up", "address add 198.51.100.1/24 dev lo"] {
+        for words in ADDRESSES {
             let status = Command::new("ip").args(words.split(' ')).status();
             assert!(status.expect("iproute2").success(), "ip {words}");
         }

@@ -1,15 +1,33 @@
-//! Workers, rings, exchanges and reloads in a world without a kernel: time, frames, backends and routes do what a seed says.
+//! Workers, rings, exchanges and reloads in a world without a kernel: time, frames, backends and the network do what a seed says.
 //!
-//! Real here: [`Worker`](crate::worker::Worker), its devices and rings, the pipeline, the exchange table, the cache, reloads.
-//! Simulated: the kernel's end of the rings ([`xsk::simulated`]), the clock, the clients, the backend, what netlink would tell.
-//! A seed gives the same run every time: a failure names it.
+//! ```text
+//!  clients ─▶ network ─▶ programs ─▶ rings ─▶ worker ─▶ rings ─▶ network ─▶ backend ─▶ network ─▶ …
+//!                │           ▲                   ▲
+//!                └─▶ steering (paths, plan) ─────┘ orders
+//! ```
 //!
-//! Checked by name: I1, I2, I3, I6, I7, I8, I9. I4 and I5 are the kernel program's (crates/xsk/tests/verdicts). Faults that
-//! were planted ([`Fault`]) must be found: they show that the checks see.
+//! Real here: [`Worker`](crate::worker::Worker) with its devices, rings and orders, the pipeline, the exchange table with races
+//! and hedging, the cache, reloads, what follows from the network ([`Paths`](crate::network::paths::Paths),
+//! [`plan`](crate::network::plan())). Simulated: the kernel's end of the rings ([`xsk::simulated`]), the clock, the clients, the
+//! backends, interfaces, addresses, routes and neighbours, what netlink tells of them, the tables of the kernel program and
+//! whoever fills them. A seed gives the same run every time: a failure names it.
+//!
+//! Not here: TCP itself (queries of streams enter the pipeline, and a backend answers them; races over TCP need sockets), what
+//! goes by kernel sockets, the helper, and programs that are refused or taken off.
+//!
+//! Checked by name: I1, I2, I3, I4 (what the tables claim; the verdicts themselves are the kernel program's, as I5 is:
+//! crates/xsk/tests/verdicts), I6, I7, I8, I9. Faults that were planted ([`Fault`]) must be found: they show that the checks see.
 
 mod backend;
+mod checks;
 mod clients;
 mod ground;
+mod network;
+mod parties;
+mod programs;
+mod races;
+mod steering;
+mod streams;
 mod world;
 
 use ground::Ground;
@@ -48,10 +66,20 @@ enum Fault {
     DoubleFree,
     /// A port and ID are used again at once, so that a late answer finds another query.
     NoQuarantine,
+    /// Who has lost a race answers as well.
+    LosersAnswer,
+    /// A queue is closed, and what it had is not taken back.
+    LeakedQueue,
+    /// The program is not told of addresses that are gone.
+    StaleTables,
+    /// Nobody hears of next hops that have another address, or are there again.
+    DeafToNeighbours,
+    /// A route that moves to another interface is no reason to tell the programs.
+    NoPlanForRoutes,
 }
 
 /// Things that happen in a run, before it comes to rest.
-const STEPS: usize = 60;
+const STEPS: usize = 80;
 
 /// Seeds beside the other unit tests; `SIMULATION_SEEDS` says otherwise (10,000 in `./dev test`), `SIMULATION_FIRST` where to
 /// start.
@@ -122,4 +150,29 @@ fn a_double_free_is_found() {
 #[test]
 fn a_late_answer_in_a_slot_that_is_used_again_is_found() {
     assert!(matches!(found(Fault::NoQuarantine), None | Some("I1")));
+}
+
+#[test]
+fn a_second_answer_by_who_lost_a_race_is_found() {
+    assert!(matches!(found(Fault::LosersAnswer), None | Some("I1")));
+}
+
+#[test]
+fn frames_lost_with_a_queue_that_is_closed_are_found() {
+    assert!(matches!(found(Fault::LeakedQueue), None | Some("I3")));
+}
+
+#[test]
+fn a_removed_address_that_is_still_claimed_is_found() {
+    assert!(matches!(found(Fault::StaleTables), None | Some("I4")));
+}
+
+#[test]
+fn a_next_hop_that_is_not_followed_is_found() {
+    assert!(matches!(found(Fault::DeafToNeighbours), None | Some("I9")));
+}
+
+#[test]
+fn a_route_that_moves_without_the_programs_is_found() {
+    assert!(matches!(found(Fault::NoPlanForRoutes), None | Some("I9")));
 }

@@ -1,45 +1,36 @@
 //! One run: workers and what surrounds them, and a seed that says what happens next.
 
-use super::backend::{self, Backend};
-use super::clients::{Clients, Kind, OUR_MAC};
+use super::backend::{Backend, Sent};
+use super::clients::Clients;
 use super::ground::{Ground, WORKERS};
+use super::network::{Network, Side};
+use super::parties::{End, Party};
+use super::programs::Programs;
+use super::steering::{Follower, worker_of};
+use super::streams::Waits;
 use super::{Checked, Fault, Violation};
 use crate::backend::exchange::Exchanges;
+use crate::backend::policy::Policy;
 use crate::backend::servers::Servers;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Shard, Writers};
-use crate::frontend::devices::{Devices, Facts};
 use crate::frontend::listeners::Listeners;
-use crate::frontend::outlets::Outlets;
+use crate::frontend::named::NamedSockets;
 use crate::handover;
 use crate::instance::Instance;
-use crate::pipeline::drop::DropReason;
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
-use crate::worker::Worker;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::Duration;
-use xsk::simulated::Kernel;
-use xsk::{RingSizes, Umem};
-
-const RINGS: RingSizes = RingSizes {
-    fill: 16,
-    rx: 16,
-    tx: 16,
-    completion: 64,
-};
-const FRAMES: u32 = 48;
-
-/// Device numbers.
-const CLIENTS: u8 = 0;
-const BACKENDS: u8 = 1;
-
-const MILLISECOND: u64 = 1_000_000;
+use wire::frame::Packet;
 
 /// A query times out after 2 s, and its key is kept back for twice as long: later than this no answer comes.
 const OLDEST: Duration = Duration::from_secs(5);
+
+/// Frames of a queue that was closed are ours again after so long.
+const QUARANTINE: Duration = Duration::from_millis(200);
 
 /// setMaxUDPOutstanding would be more: few, so that they run out.
 const OUTSTANDING: u32 = 16;
@@ -47,25 +38,54 @@ const OUTSTANDING: u32 = 16;
 /// IDs of so many bits: few, so that keys meet.
 const ID_BITS: u32 = 3;
 
-/// A worker with the kernel's ends of its rings, by device.
-struct Party {
-    worker: Worker,
-    kernels: [Kernel; 2],
+/// What happened before the run, as far as `hedge` goes by it: queries that earned second ones, and how slow answers were.
+const EARLIER_QUERIES: usize = 200;
+const EARLIER_LATENCY: Duration = Duration::from_millis(10);
+
+/// What a seed has happen beside queries, answers, time and reloads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mix {
+    /// Queries that several servers are asked.
+    pub(super) several: bool,
+    /// Changes of the network.
+    network: bool,
+    /// Queries by streams.
+    streams: bool,
+}
+
+impl Mix {
+    fn random(random: &mut Random) -> Mix {
+        let bits = random.below(8);
+        Mix {
+            several: bits & 1 != 0,
+            network: bits & 2 != 0,
+            streams: bits & 4 != 0,
+        }
+    }
 }
 
 pub(super) struct World<'g> {
     ground: &'g Ground,
-    instance: Arc<Instance>,
+    pub(super) instance: Arc<Instance>,
     /// Where workers hand over: nobody takes it.
     _handed: handover::Receiver,
-    parties: Vec<Party>,
-    clients: Clients,
-    backend: Backend,
+    pub(super) parties: Vec<Party>,
+    pub(super) clients: Clients,
+    pub(super) backend: Backend,
+    pub(super) network: Network,
+    pub(super) follower: Follower,
+    pub(super) programs: Programs,
+    pub(super) streams: Vec<Waits>,
     /// What the seed says.
-    random: Random,
-    now: Now,
-    configuration: usize,
-    fault: Fault,
+    pub(super) random: Random,
+    pub(super) mix: Mix,
+    pub(super) now: Now,
+    pub(super) configuration: usize,
+    /// Since when nothing is amiss with the network, where something was: whether it is served again is yet to be seen.
+    normal_since: Option<Now>,
+    /// Nothing happens any more but what is asked for.
+    pub(super) is_at_rest: bool,
+    pub(super) fault: Fault,
 }
 
 impl<'g> World<'g> {
@@ -75,8 +95,9 @@ impl<'g> World<'g> {
         let mut random = Random::from_seed(seed);
         let instance = Arc::new(instance(ground, config, hand_over, &mut random, fault));
         prepare(&instance);
+        remember_hedging(&instance);
         let parties = (0..WORKERS)
-            .map(|number| party(number, &instance, seed))
+            .map(|number| Party::new(number, &instance, seed))
             .collect();
         World {
             ground,
@@ -85,51 +106,119 @@ impl<'g> World<'g> {
             parties,
             clients: Clients::default(),
             backend: Backend::default(),
+            network: Network::new(),
+            follower: Follower::default(),
+            programs: Programs::new(fault == Fault::StaleTables),
+            streams: Vec::new(),
+            mix: Mix::random(&mut random),
             random,
             now: Now(1_000_000_000_000),
             configuration: 0,
+            normal_since: None,
+            is_at_rest: false,
             fault,
         }
     }
 
     /// So many things happen; then everything comes to rest.
     pub(super) fn run(mut self, steps: usize) -> Checked {
+        self.begin_to_follow()?;
         for _ in 0..steps {
             self.step()?;
             self.check_frames()?;
         }
+        self.recover()?;
         self.rest()?;
         self.check_counts()?;
         self.check_service()
     }
 
     fn step(&mut self) -> Checked {
-        let number = self.random.below(WORKERS as u32) as usize;
-        match self.random.below(20) {
-            0..=5 => self.ask(number),
-            6..=10 => self.turn(number),
-            11..=13 => self.send(number, 4)?,
-            14 => self.complete(number),
-            15..=16 => self.answer(),
-            17 => self.wait()?,
-            18 => self.reload(),
-            _ => self.reroute(),
+        let number = self.random.below(WORKERS as u32);
+        let worker = number as usize;
+        match self.random.below(27) {
+            0..=6 => self.ask(number)?,
+            7..=11 => self.turn(worker),
+            12..=14 => self.send(worker, 4)?,
+            15 => self.complete(worker),
+            16..=18 => self.answer()?,
+            19..=20 => self.wait()?,
+            21 => self.reload()?,
+            22 => self.distrust(),
+            23 => self.obey(worker)?,
+            24..=25 if self.mix.network => self.change_network()?,
+            26 if self.mix.streams => self.stream()?,
+            _ => self.turn(worker),
         }
         Ok(())
     }
 
-    fn ask(&mut self, worker: usize) {
-        let frame = self.clients.ask(&mut self.random);
-        if self.parties[worker].kernels[usize::from(CLIENTS)].receive(&frame) {
+    // ------------------------------------------------------------------------------------------ clients
+
+    fn ask(&mut self, queue: u32) -> Checked {
+        let several = self.mix.several;
+        let frame = self.clients.ask(&mut self.random, several);
+        self.bring(&frame, queue)?;
+        Ok(())
+    }
+
+    /// The last query's frame arrives at this queue, or at the last one that there is; whether a worker has it.
+    pub(super) fn bring(&mut self, frame: &[u8], queue: u32) -> Result<bool, Violation> {
+        let Some((interface, queues)) = self.network.receiver(Side::Clients) else {
+            return Ok(false);
+        };
+        let arrived = self.arrive(interface, queue.min(queues - 1), frame)?;
+        if let Some((worker, device)) = arrived {
             self.clients.accepted(worker);
+            // A worker that has no queue there answers by kernel sockets.
+            if self.programs.entered(device).len() < WORKERS {
+                self.clients.excuse_last();
+            }
+        }
+        Ok(arrived.is_some())
+    }
+
+    /// A frame arrives: the worker that has it now, and the device; `None`: the kernel has it, or nobody.
+    fn arrive(
+        &mut self,
+        interface: u32,
+        queue: u32,
+        frame: &[u8],
+    ) -> Result<Option<(usize, u8)>, Violation> {
+        let packet = Packet::parse(frame, false).expect("what others send is well-formed");
+        let Some(device) = self.programs.claims(interface, queue, &packet) else {
+            return Ok(None);
+        };
+        let worker = worker_of(queue);
+        self.check_claim(worker, (device, queue), &packet)?;
+        let end = self.parties[worker].ends.get_mut(&device);
+        let has_it = end.is_some_and(|end| end.kernel.receive(frame));
+        Ok(has_it.then_some((worker, device)))
+    }
+
+    /// A query by a stream, or an answer to one.
+    fn stream(&mut self) -> Checked {
+        match self.random.below(2) {
+            0 => self.ask_by_stream(),
+            _ => self.answer_stream().map(|_| ()),
         }
     }
 
-    fn turn(&mut self, worker: usize) {
+    // ------------------------------------------------------------------------------------------ workers
+
+    pub(super) fn turn(&mut self, worker: usize) {
         self.plant(worker);
-        let party = &mut self.parties[worker];
-        party.worker.turn(self.now);
-        self.clients.judged(worker, self.configuration);
+        self.note(worker);
+        self.parties[worker].worker.turn(self.now);
+    }
+
+    /// Notes what `worker` is about to take from its rings.
+    fn note(&mut self, worker: usize) {
+        self.clients.judged(worker, self.configuration, self.now);
+        let legs = std::mem::take(&mut self.parties[worker].legs);
+        for answer in legs.into_values().flatten() {
+            self.clients.heard(answer, self.now);
+        }
     }
 
     /// Does what is wrong on purpose, now and then.
@@ -140,43 +229,103 @@ impl<'g> World<'g> {
         }
     }
 
-    /// Up to `most` frames of each device leave.
-    fn send(&mut self, worker: usize, most: usize) -> Checked {
-        for device in [CLIENTS, BACKENDS] {
-            for _ in 0..most {
-                let kernel = &mut self.parties[worker].kernels[usize::from(device)];
-                let Some(frame) = kernel.send() else { break };
-                match device {
-                    CLIENTS => self.clients.receive(&frame)?,
-                    _ => self.backend.receive(&frame, self.now)?,
-                }
+    /// A worker does what it was told. A queue that is closed is served first, and what is in its TX ring leaves.
+    pub(super) fn obey(&mut self, worker: usize) -> Checked {
+        if self.parties[worker].is_to_close() {
+            self.note(worker);
+            self.clients.excuse_all();
+        }
+        let party = &mut self.parties[worker];
+        if self.fault == Fault::LeakedQueue {
+            party.leak();
+        }
+        party.worker.obey_at(self.now);
+        for mut end in party.take_closed() {
+            while let Some(frame) = end.kernel.send() {
+                self.leave(end.interface, &frame)?;
             }
         }
         Ok(())
     }
 
-    fn complete(&mut self, worker: usize) {
-        for kernel in &mut self.parties[worker].kernels {
-            if self.fault == Fault::DoubleFree {
-                kernel.complete_twice();
+    /// Up to `most` frames of each device leave.
+    fn send(&mut self, worker: usize, most: usize) -> Checked {
+        let devices: Vec<u8> = self.parties[worker].ends.keys().copied().collect();
+        for device in devices {
+            for _ in 0..most {
+                let Some(End { kernel, interface }) = self.parties[worker].ends.get_mut(&device)
+                else {
+                    break;
+                };
+                let interface = *interface;
+                let Some(frame) = kernel.send() else { break };
+                self.leave(interface, &frame)?;
             }
-            while kernel.complete() {}
+        }
+        Ok(())
+    }
+
+    /// A frame leaves by an interface, for a client or a backend.
+    fn leave(&mut self, interface: u32, frame: &[u8]) -> Checked {
+        let packet = Packet::parse(frame, false)
+            .map_err(|error| Violation::new("I2", format!("a bad frame: {}", error.name())))?;
+        self.check_source(interface, &packet)?;
+        let is_carried = self.network.carries(interface);
+        if Clients::is_client(packet.destination) {
+            match is_carried {
+                true => self.clients.receive(&packet, frame)?,
+                false => self.clients.lost(&packet),
+            }
+        } else if self
+            .network
+            .reaches_backends(interface, packet.destination_mac)
+        {
+            self.backend.receive(&packet, frame, self.now)?;
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, worker: usize) {
+        for end in self.parties[worker].ends.values_mut() {
+            if self.fault == Fault::DoubleFree {
+                end.kernel.complete_twice();
+            }
+            while end.kernel.complete() {}
+        }
+        if self.fault == Fault::DoubleFree {
+            // Seen by the worker before frames are counted: what waits in a ring twice is more than was ever sent.
+            self.turn(worker);
         }
     }
 
-    fn answer(&mut self) {
-        let frames = self.backend.act(&mut self.random);
-        self.deliver(&frames);
+    // ------------------------------------------------------------------------------------------ backends
+
+    fn answer(&mut self) -> Checked {
+        let sent = self.backend.act(&mut self.random);
+        self.deliver(sent)
     }
 
-    /// Frames from the backend, to any queue.
-    fn deliver(&mut self, frames: &[Vec<u8>]) {
-        for frame in frames {
-            let worker = self.random.below(WORKERS as u32) as usize;
+    /// Frames from backends, to any queue of the interface on which the way to them is.
+    pub(super) fn deliver(&mut self, sent: Vec<Sent>) -> Checked {
+        for Sent { frame, family, leg } in sent {
+            let side = self.network.side_of_backends(family);
+            let receiver = side.and_then(|side| self.network.receiver(side));
+            let Some((interface, queues)) = receiver else {
+                continue;
+            };
+            let queue = self.random.below(queues);
             // Lost where the ring is full, as in life.
-            self.parties[worker].kernels[usize::from(BACKENDS)].receive(frame);
+            if let Some((worker, device)) = self.arrive(interface, queue, &frame)?
+                && let Some(leg) = leg
+            {
+                let legs = &mut self.parties[worker].legs;
+                legs.entry(device).or_default().push(leg);
+            }
         }
+        Ok(())
     }
+
+    // ------------------------------------------------------------------------------------------ time and changes
 
     /// Time passes. What was sent comes soon or never: nothing lies in a ring for long, and the backend answers nothing that
     /// is older than what a key is kept back for.
@@ -188,125 +337,88 @@ impl<'g> World<'g> {
                 self.send(worker, usize::MAX)?;
             }
         }
-        self.now = Now(self.now.0 + milliseconds * MILLISECOND);
+        self.pass(Duration::from_millis(milliseconds))
+    }
+
+    /// So much time passes for the network and those who follow it; workers do not look at the clock meanwhile.
+    pub(super) fn pass(&mut self, time: Duration) -> Checked {
+        self.catch_up(Now(self.now.0 + time.as_nanos() as u64))?;
+        if time >= QUARANTINE {
+            for party in &mut self.parties {
+                party.worker.devices_mut().umem().end_quarantine();
+            }
+        }
         self.backend.forget_older(self.now, OLDEST);
+        let is_over = |since| self.now.since(since) >= self.recovery();
+        if self.normal_since.is_some_and(is_over) {
+            self.check_recovered()?;
+            self.network.is_served();
+            self.normal_since = None;
+        }
         Ok(())
     }
 
-    fn reload(&mut self) {
+    /// Something happens to the network.
+    fn change_network(&mut self) -> Checked {
+        let told = self.network.happen(&mut self.random);
+        self.normal_since = self.network.is_normal().then_some(self.now);
+        told.into_iter().try_for_each(|event| self.hear(event))
+    }
+
+    /// The last fault of the network is over.
+    fn recover(&mut self) -> Checked {
+        self.settle()?;
+        let told = self.network.restore();
+        self.normal_since = Some(self.now);
+        told.into_iter().try_for_each(|event| self.hear(event))?;
+        self.pass(self.recovery())
+    }
+
+    fn reload(&mut self) -> Checked {
         let old = self.instance.config.load_full();
         self.configuration ^= 1;
         let config = self.ground.configuration(self.configuration, Some(&old));
         self.instance.config.store(Arc::new(config));
         prepare(&self.instance);
+        self.watch()?;
+        self.catch_up(self.now)
     }
 
-    /// The route to the backend goes, or comes back.
-    fn reroute(&mut self) {
+    /// AF_XDP is given up for servers, or taken up again, as health checks do.
+    fn distrust(&mut self) {
         for server in &self.instance.config.load().servers {
             match self.random.below(3) {
-                0 => server.xsk.clear(),
-                _ => server.xsk.set(BACKENDS, backend::MAC),
+                0 => server.xsk.suspend(),
+                _ => server.xsk.resume(),
             }
         }
     }
 
-    /// I3: no frame has two owners or none.
-    fn check_frames(&self) -> Checked {
-        for (number, party) in self.parties.iter().enumerate() {
-            let (census, frames) = party.worker.devices().census();
-            let devices = [CLIENTS, BACKENDS].map(|device| party.worker.devices().queue(device));
-            let queues = devices.iter().flatten();
-            let bad: u64 = queues
-                .map(|queue| queue.socket.counters().bad_addresses)
-                .sum();
-            if census.total() != frames || census.pipeline > 0 || bad > 0 {
-                let what =
-                    format!("worker {number} of {frames}: {census:?}, {bad} given back twice");
-                return Err(Violation::new("I3", what));
-            }
-        }
-        Ok(())
-    }
+    // ------------------------------------------------------------------------------------------ rest
 
     /// Everybody does what there is to do; what is still waited for after that times out, and its keys are free again
     /// (twice the time-out later, and there are few).
     fn rest(&mut self) -> Checked {
         self.backend.forget_all();
+        while self.answer_stream()? {}
         for _ in 0..16 {
             self.settle()?;
-            self.now = Now(self.now.0 + 500 * MILLISECOND);
+            self.pass(Duration::from_millis(500))?;
         }
         self.settle()?;
-        self.check_frames()
+        self.check_owners()
     }
 
-    fn settle(&mut self) -> Checked {
+    pub(super) fn settle(&mut self) -> Checked {
         for _ in 0..6 {
             for worker in 0..WORKERS {
+                self.obey(worker)?;
                 self.turn(worker);
                 self.send(worker, usize::MAX)?;
                 self.complete(worker);
             }
         }
         Ok(())
-    }
-
-    /// I1: what has no answer has a reason that was counted. I6: nothing is waited for any more.
-    fn check_counts(&self) -> Checked {
-        let in_flight = self.instance.in_flight();
-        if in_flight != 0 {
-            return Err(Violation::new(
-                "I6",
-                format!("{in_flight} queries in flight at rest"),
-            ));
-        }
-        let asked = self.clients.asked.iter();
-        let silent = asked
-            .filter(|asked| asked.accepted && asked.answers == 0)
-            .count() as u64;
-        let reasons = [
-            DropReason::Rule,
-            DropReason::NoServer,
-            DropReason::ExchangesFull,
-            DropReason::SendFailed,
-            DropReason::RingFull,
-        ];
-        let shards = self.instance.shards.iter();
-        let dropped: u64 = shards
-            .flat_map(|shard| reasons.map(|reason| shard.drops(reason)))
-            .sum();
-        let servers = &self.instance.config.load().servers;
-        let late: u64 = servers.iter().map(|server| server.timeouts.sum()).sum();
-        if silent != dropped + late {
-            let what =
-                format!("{silent} queries without an answer, {dropped} dropped, {late} timed out");
-            return Err(Violation::new("I1", what));
-        }
-        Ok(())
-    }
-
-    /// I9: everything is answered once nothing is wrong any more. I7: what the backend sent before has done no harm.
-    fn check_service(&mut self) -> Checked {
-        for server in &self.instance.config.load().servers {
-            server.xsk.set(BACKENDS, backend::MAC);
-        }
-        for kind in Kind::ALL {
-            let frame = self.clients.ask_for(kind, &mut self.random);
-            if !self.parties[0].kernels[usize::from(CLIENTS)].receive(&frame) {
-                return Err(Violation::new("I9", "no chunk to receive into at rest"));
-            }
-            self.clients.accepted(0);
-            self.settle()?;
-            let answers = self.backend.answer_all();
-            self.deliver(&answers);
-            self.settle()?;
-            let asked = self.clients.asked.last().expect("it was just asked");
-            if (asked.answers == 1) != (kind != Kind::Dropped) {
-                return Err(Violation::new("I9", format!("{asked:?} at rest")));
-            }
-        }
-        self.check_frames()
     }
 }
 
@@ -318,14 +430,17 @@ fn instance(
     fault: Fault,
 ) -> Instance {
     let servers = Arc::new(Servers::default());
-    let exchanges = Exchanges::new(WORKERS, OUTSTANDING, servers, random);
+    let exchanges = Exchanges::new(WORKERS, OUTSTANDING, servers, random)
+        .narrowed(ID_BITS, fault == Fault::NoQuarantine)
+        .with_losers(fault == Fault::LosersAnswer);
     let rings = |writers| Rings::new(8, 8, writers);
     let own = (0..WORKERS).map(|number| Shard::new(number, Writers::One, rings(Writers::One)));
     let shared = Shard::new(WORKERS, Writers::Many, rings(Writers::Many));
     Instance {
-        exchanges: exchanges.narrowed(ID_BITS, fault == Fault::NoQuarantine),
+        exchanges,
         ports: Arc::clone(&ground.ports),
         listeners: Listeners::new(Vec::new()),
+        named: NamedSockets::default(),
         pulses: None,
         impossible_sources: ArcSwap::default(),
         hand_over,
@@ -339,37 +454,19 @@ fn prepare(instance: &Instance) {
     let config = instance.config.load();
     for server in &config.servers {
         instance.ports.prepare(server).expect("it is on this host");
-        if !server.xsk.is_known() {
-            server.xsk.set(BACKENDS, backend::MAC);
-        }
     }
     instance.exchanges.servers().publish(&config.servers);
     config.take_effect();
 }
 
-fn party(number: usize, instance: &Arc<Instance>, seed: u64) -> Party {
-    let chunks = Umem::shared_memory(FRAMES, None).expect("memory");
-    let mut devices = Devices::new(Umem::of_shared_memory(&chunks).expect("memory"));
-    let facts = Facts {
-        mac: OUR_MAC,
-        mtu: 1_500,
-        accept_partial: false,
-    };
-    let kernels = [CLIENTS, BACKENDS].map(|device| {
-        let made = xsk::simulated::socket(devices.umem(), &chunks, &RINGS);
-        let (socket, kernel) = made.expect("memory");
-        devices.adopt(device, socket, facts);
-        kernel
-    });
-    let outlets = Outlets {
-        worker: number,
-        instance: Arc::clone(instance),
-        outbox: Default::default(),
-        devices,
-    };
-    let (worker, _) = Worker::new(outlets).expect("descriptors");
-    Party {
-        worker: worker.seeded(seed ^ number as u64),
-        kernels,
+/// As if the pools that hedge had been asked for a while.
+fn remember_hedging(instance: &Instance) {
+    let config = instance.config.load();
+    let pools = config.pools.iter().flatten();
+    for pool in pools.filter(|pool| pool.policy == Policy::Hedge) {
+        (0..EARLIER_QUERIES).for_each(|_| pool.hedging.earn());
+        for server in &pool.servers {
+            server.slowest.note(EARLIER_LATENCY);
+        }
     }
 }

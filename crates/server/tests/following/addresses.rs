@@ -41,6 +41,58 @@ fn an_anycast_address_is_served_on_interfaces_that_come_up() {
     rig.server.stop().expect("a good end");
 }
 
+/// Anycast under a wildcard, of both families: what a routing daemon adds when the service is well, and takes away.
+#[test]
+fn an_anycast_address_that_comes_later_is_served_under_a_wildcard() {
+    let wildcards = "addLocal(\"0.0.0.0:53\", {xdp=true})\naddLocal(\"[::]:53\", {xdp=true})\n"
+        .to_owned()
+        + REFUSED;
+    let Some(rig) = Rig::start("anycast-late", &wildcards) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    rig.is_served_over_xdp("[2001:db8::1]:53", "enp1s0");
+    // On the link by its number, the other one behind a route: for an address on lo nobody answers neighbour solicitations.
+    rig.client_ip("route add 2001:db8:53::53/128 via 2001:db8::1 dev to-server\n");
+    rig.ip("address add 192.0.2.53/32 dev lo\n");
+    rig.is_served_over_xdp("192.0.2.53:53", "enp1s0");
+    rig.ip("address add 2001:db8:53::53/128 dev lo\n");
+    rig.is_served_over_xdp("[2001:db8:53::53]:53", "enp1s0");
+    let changed = || rig.changes("destinations-changed");
+    assert!(changed() >= 2.0, "{}", rig.log());
+    let before = changed();
+    rig.ip("address del 192.0.2.53/32 dev lo\n");
+    rig.awaits("the address to be left out", || changed() > before);
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+/// The listener names an address that comes after the start. The kernel binds it where ip_nonlocal_bind says so
+/// (Documentation/networking/ip-sysctl.rst); neither dnsdist's language nor ours has an option for that.
+#[test]
+fn an_anycast_address_that_a_listener_names_may_come_after_it() {
+    let Some(lab) = Rig::lab("anycast-named", testnet::lab::Topology::TwoInterfaces) else {
+        return;
+    };
+    let allowed = lab
+        .server()
+        .run(|| std::fs::write("/proc/sys/net/ipv4/ip_nonlocal_bind", "1"));
+    allowed.expect("the namespace").expect("a setting");
+    let listen = "addLocal(\"192.0.2.53:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let mut rig = Rig::start_in(lab, &listen);
+    rig.says("no interface has the address 192.0.2.53");
+    rig.ip("address add 192.0.2.53/32 dev lo\n");
+    rig.is_served_over_xdp("192.0.2.53:53", "enp1s0");
+    // It goes with what the machine announces, and comes back.
+    rig.ip("address del 192.0.2.53/32 dev lo\n");
+    rig.server
+        .await_log_times("no interface has the address 192.0.2.53", 2, PATIENCE)
+        .expect("the address to be missed");
+    rig.ip("address add 192.0.2.53/32 dev lo\n");
+    rig.is_served_over_xdp("192.0.2.53:53", "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
 #[test]
 fn an_address_that_moves_to_another_interface() {
     let listen = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;

@@ -1,7 +1,7 @@
 //! What operators see of AF_XDP while it serves: packets by `millrace mirror`, reasons by `millrace explain`.
 
 use crate::rig::{PATIENCE, REFUSED, Rig};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 const ADDRESS: &str = "192.0.2.1:53";
 
@@ -52,6 +52,66 @@ fn a_mirror_shows_what_came_and_what_went() {
         assert!(lines.contains("Refused"), "{lines}");
     }
     assert!(rig.asks(ADDRESS, PATIENCE), "it serves on");
+    rig.server.stop().expect("a good end");
+}
+
+/// `millrace mirror --interface enp1s0 -w - host 192.0.2.1 | tcpdump -n -l -c 2 -r -`
+fn piped(rig: &Rig) -> (Child, Child) {
+    let mut mirror = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        .args(["mirror", "--interface", "enp1s0", "-w", "-"])
+        .arg("--control")
+        .arg(rig.control())
+        .args(["host", "192.0.2.1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("millrace mirror");
+    let pipe = mirror.stdout.take().expect("its standard output");
+    let tcpdump = Command::new("tcpdump")
+        .args(["-n", "-l", "-c", "2", "-r", "-"])
+        .stdin(pipe)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("tcpdump");
+    (mirror, tcpdump)
+}
+
+/// Asks until a child has ended; what it has printed.
+fn ask_until_it_ends(rig: &Rig, what: &str, mut child: Child) -> Output {
+    rig.awaits(&format!("{what} to end"), || {
+        assert!(rig.asks(ADDRESS, PATIENCE));
+        child.try_wait().expect("a child").is_some()
+    });
+    child.wait_with_output().expect("its output")
+}
+
+/// Packets come to tcpdump while they pass, and the mirror ends when nobody reads on.
+#[test]
+fn tcpdump_reads_a_mirror_through_a_pipe() {
+    if Command::new("tcpdump").arg("--version").output().is_err() {
+        println!("SKIP: tcpdump is not installed");
+        return;
+    }
+    let configuration = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(rig) = Rig::start("mirror-piped", &configuration) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let (mirror, tcpdump) = piped(&rig);
+    let read = ask_until_it_ends(&rig, "tcpdump", tcpdump);
+    let lines = String::from_utf8_lossy(&read.stdout).into_owned();
+    let said = String::from_utf8_lossy(&read.stderr).into_owned();
+    assert!(read.status.success(), "{lines}{said}");
+    assert!(said.contains("link-type EN10MB"), "{said}");
+    assert_eq!(lines.lines().count(), 2, "{lines}");
+    // One question, one answer, as tcpdump prints them.
+    for part in [" > 192.0.2.1.53: ", "A? www.example.com.", " Refused"] {
+        assert!(lines.contains(part), "{part}: {lines}");
+    }
+    let wrote = ask_until_it_ends(&rig, "millrace mirror", mirror);
+    let said = String::from_utf8_lossy(&wrote.stderr);
+    assert!(wrote.status.success() && said.is_empty(), "{said}");
     rig.server.stop().expect("a good end");
 }
 

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod bad_reload;
+mod connections;
 mod helper;
 mod idle;
 mod interfaces;
@@ -13,6 +14,7 @@ mod polling;
 mod programs;
 mod resources;
 mod restart;
+mod restricted;
 mod rig;
 mod service;
 mod stalled;

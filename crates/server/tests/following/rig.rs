@@ -1,11 +1,13 @@
 //! A lab with the daemon in it, and the questions that a test asks of it.
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 use testnet::again_if_interrupted;
 use testnet::dns::Query;
@@ -155,6 +157,14 @@ impl Rig {
         metrics.sum(name, &labels).unwrap_or(0.0)
     }
 
+    /// Reasons for which queries and answers were dropped, as rows of `/metrics`.
+    pub(crate) fn drops(&self) -> Vec<String> {
+        let metrics = Metrics::of(&self.lab.server()).expect("/metrics");
+        let rows = metrics.all().filter(|row| row.value > 0.0);
+        let rows = rows.filter(|row| row.name == "millrace_drops");
+        rows.map(ToString::to_string).collect()
+    }
+
     /// How often something has happened to interfaces and queues.
     pub(crate) fn changes(&self, change: &str) -> f64 {
         self.metric("millrace_network_changes", &[("change", change)])
@@ -296,6 +306,20 @@ pub(crate) fn pass(time: Duration) {
     while let Some(left) = time.checked_sub(began.elapsed()) {
         std::thread::park_timeout(left);
     }
+}
+
+/// Hundreds of sockets for some tests, tens of thousands for another, as many tests at once as there are processors: the usual
+/// limit is 1,024.
+pub(crate) fn allow_many_sockets() {
+    const MANY: u64 = 65_536;
+    static RAISED: Once = Once::new();
+    RAISED.call_once(|| {
+        let (now, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+        let raised = setrlimit(Resource::RLIMIT_NOFILE, now.max(MANY), most.max(MANY));
+        // More than the hard limit takes CAP_SYS_RESOURCE (getrlimit(2)).
+        let raised = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+        raised.expect("to have many sockets");
+    });
 }
 
 /// Whether one query from a port of its own is answered within `patience`.

@@ -1,5 +1,6 @@
 //! F30 over the wire: a million forged sources ask for random names below a zone; a client at 100 queries a second gets its
-//! answers, so does one with a cookie whose own network is forged, and what the daemon keeps of all that is bounded.
+//! answers, so does one with a cookie whose own network is forged, and what the daemon keeps of all that is bounded. The small
+//! form is the same by fewer sources, of which each network sends as many queries a second.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::Options;
 use super::daemon::Daemon;
 use super::drift::Reading;
 use crate::dns::{Answer, Edns, Query};
@@ -25,14 +27,34 @@ const WITH_COOKIE: Ipv4Addr = Ipv4Addr::new(10, 15, 255, 254);
 /// Who has none, in another network.
 const PLAIN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 101);
 
-const QUERIES: u64 = 1_000_000;
 /// For eight seconds, as far as this machine can, unless another rate is asked for.
 const RATE: u32 = 125_000;
 /// A busy machine is behind, and gives nothing up.
 const PATIENCE_SECONDS: &str = "60";
 
-/// Before it is looked at what the daemon takes.
-const WARM_UP: u64 = 50_000;
+/// How much of it there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extent {
+    queries: u64,
+    rate: u32,
+    /// Queries before it is looked at what the daemon takes.
+    warm_up: u64,
+}
+
+impl Extent {
+    fn of(options: &Options) -> Self {
+        let (queries, rate, warm_up) = match options.is_small {
+            true => (40_000, 10_000, 20_000),
+            false => (1_000_000, RATE, 50_000),
+        };
+        Self {
+            queries,
+            rate: options.rate.unwrap_or(rate),
+            warm_up,
+        }
+    }
+}
+
 const WARM_UP_RATE: u32 = 20_000;
 
 /// Random names go round: they are other names for other sources.
@@ -48,7 +70,8 @@ const GROWTH_KILOBYTES: u64 = 64 << 10;
 const COOKIE: u16 = 10;
 
 /// Runs it.
-pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome<ExitCode> {
+pub(super) fn run(prefix: &str, subject: &Subject, options: &Options) -> Outcome<ExitCode> {
+    let extent = Extent::of(options);
     let lab = Lab::up(Plan {
         prefix: prefix.to_owned(),
         topology: Topology::TwoInterfaces,
@@ -65,12 +88,12 @@ pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome
     let kernel_before = KernelCounters::of(&lab.client())?;
     let reading = || Reading::of(daemon.id(), 1);
     // Until every queue is open and every frame was used once, memory and descriptors grow by what is configured.
-    send_flood(&lab, (WARM_UP, WARM_UP_RATE))?;
+    send_flood(&lab, (extent.warm_up, WARM_UP_RATE))?;
     let before = reading()?;
-    let (flood, clients) = flooded(&lab, rate.unwrap_or(RATE))?;
+    let (flood, clients) = flooded(&lab, extent)?;
     let after = reading()?;
     let metrics = Metrics::of(&lab.server())?;
-    judge(&flood, &clients)?;
+    judge(&flood, extent, &clients)?;
     judge_tables(&metrics, [before, after])?;
     KernelCounters::of(&lab.client())?.check_unchanged_since(&kernel_before)?;
     daemon.stop()?;
@@ -111,7 +134,7 @@ struct Fared {
 }
 
 /// The flood's result and how both clients fared meanwhile.
-fn flooded(lab: &Lab, rate: u32) -> Outcome<(Value, [Fared; 2])> {
+fn flooded(lab: &Lab, extent: Extent) -> Outcome<(Value, [Fared; 2])> {
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let clients = [(PLAIN, false), (WITH_COOKIE, true)];
@@ -119,7 +142,7 @@ fn flooded(lab: &Lab, rate: u32) -> Outcome<(Value, [Fared; 2])> {
             let (client, end) = (lab.client(), &end);
             scope.spawn(move || client.run(|| ask_until(end, from, has_cookie))?)
         });
-        let flood = send_flood(lab, (QUERIES, rate));
+        let flood = send_flood(lab, (extent.queries, extent.rate));
         end.store(true, Relaxed);
         let [plain, known] = clients.map(|client| client.join().expect("a client"));
         Ok((flood?, [plain?, known?]))
@@ -219,10 +242,10 @@ fn ask(socket: &UdpSocket, number: u32, cookie: &mut Option<Vec<u8>>) -> Outcome
     Ok(false)
 }
 
-fn judge(flood: &Value, [plain, known]: &[Fared; 2]) -> Outcome<()> {
-    let sent = flood["queries"].as_u64().unwrap_or(0);
-    if sent < QUERIES {
-        return Err(Failure::new(format!("only {sent} of {QUERIES} were sent")));
+fn judge(flood: &Value, extent: Extent, [plain, known]: &[Fared; 2]) -> Outcome<()> {
+    let (sent, wanted) = (flood["queries"].as_u64().unwrap_or(0), extent.queries);
+    if sent < wanted {
+        return Err(Failure::new(format!("only {sent} of {wanted} were sent")));
     }
     for (who, fared) in [("plain client", plain), ("client with a cookie", known)] {
         if fared.asked < 100 || fared.right * 100 < fared.asked * 99 {
@@ -260,5 +283,17 @@ mod tests {
         assert_eq!(sources(RATE), FORGED);
         assert_eq!(sources(2 * RATE), FORGED);
         assert_eq!(sources(20_000), "10.14.0.0/15");
+    }
+
+    #[test]
+    fn the_small_form_is_over_soon_and_every_network_is_limited_all_the_same() {
+        let of = |words: &[&str]| Extent::of(&Options::read(words).expect("options"));
+        let (all, small) = (of(&["flood"]), of(&["flood", "--small"]));
+        assert_eq!((all.queries, all.rate), (1_000_000, RATE));
+        assert_eq!(small.queries.div_ceil(small.rate.into()), 4, "seconds");
+        // 256 networks of 256 addresses; 20 answers of a kind a second are for each.
+        assert_eq!(sources(small.rate), "10.15.0.0/16");
+        assert!(small.rate / 256 > 20);
+        assert_eq!(of(&["flood", "--small", "--rate", "7000"]).rate, 7_000);
     }
 }

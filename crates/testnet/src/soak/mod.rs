@@ -37,13 +37,14 @@ use crate::{During, Failure, Outcome};
 
 pub const USAGE: &str =
     "usage: lab soak [--seed N] [--seconds N | --minutes N] [--rate N] [KIND]...
-       lab soak flood|restarts [--rate N] | race
+       lab soak flood|restarts [--small] [--rate N] | race
   flood        a million forged sources, and two clients that are none (F30)
   race         dnsperf's published test: unique names, each once, to four resolvers at once
   restarts     restarts by hand-over at the highest rate that loses nothing without one
   --seed N     which faults, and in which order (default: the time)
   --minutes N  how long (default 20)
   --rate N     queries a second over AF_XDP (default 3000; flood 125000, restarts at most 100000)
+  --small      a few seconds of it: flood 40,000 queries, one restart at 3000
   KIND         only faults whose name holds one of these words";
 
 /// After a fault has cleared service is normal within this (I9).
@@ -59,6 +60,8 @@ struct Options {
     seed: u64,
     time: Duration,
     rate: Option<u32>,
+    /// Of a flood, of restarts: no more than shows that what must be counted is counted right.
+    is_small: bool,
     words: Vec<String>,
 }
 
@@ -73,6 +76,7 @@ impl Options {
                 .map_or(1, |time| time.as_secs()),
             time: Duration::from_secs(20 * 60),
             rate: None,
+            is_small: false,
             words: Vec::new(),
         };
         let mut words = words.iter();
@@ -86,6 +90,7 @@ impl Options {
                 "--seconds" => options.time = Duration::from_secs(number()?),
                 "--minutes" => options.time = Duration::from_secs(60 * number()?),
                 "--rate" => options.rate = Some(number()?.clamp(1, 10_000_000) as u32),
+                "--small" => options.is_small = true,
                 _ if word.starts_with('-') => return Err(Failure::new(USAGE)),
                 _ => options.words.push(word.to_owned()),
             }
@@ -103,9 +108,13 @@ pub fn run(prefix: &str, subject: &Subject, words: &[&str]) -> Outcome<ExitCode>
     let options = Options::read(words)?;
     let kinds: Vec<&str> = options.words.iter().map(String::as_str).collect();
     match kinds[..] {
-        ["flood"] => return flood::run(prefix, subject, options.rate),
+        ["flood"] => return flood::run(prefix, subject, &options),
+        ["restarts"] => return restarts::run(prefix, subject, &options),
+        _ if options.is_small => {
+            let text = format!("--small is for flood and restarts\n{USAGE}");
+            return Err(Failure::new(text));
+        }
         ["race"] => return race::run(prefix, subject),
-        ["restarts"] => return restarts::run(prefix, subject, options.rate),
         _ => {}
     }
     if Schedule::new(options.seed, &options.words).next().is_none() {
@@ -253,5 +262,23 @@ impl Soak {
             totals.right
         );
         self.ground.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_numbers_are_told_apart() {
+        let words = ["--small", "flood", "--rate", "5000", "--seconds", "7"];
+        let options = Options::read(&words).expect("options");
+        assert!(options.is_small);
+        assert_eq!(options.rate, Some(5_000));
+        assert_eq!(options.time, Duration::from_secs(7));
+        assert_eq!(options.words, ["flood"]);
+        for wrong in [&["--rate"][..], &["--rate", "many"], &["--smaller"]] {
+            assert!(Options::read(wrong).is_err(), "{wrong:?}");
+        }
     }
 }

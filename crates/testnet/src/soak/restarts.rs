@@ -1,13 +1,13 @@
 //! Restarts by hand-over at the highest rate, up to 100,000 queries a second, at which this machine loses none without one: none
 //! is lost. Rules and the cache answer; that answers in flight come from the old process is seen at a lower rate (crates/server/
-//! tests/following/restart.rs).
+//! tests/following/restart.rs). The small form is one restart at a rate that every machine has.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::WARM_UP;
 use super::ground::Ground;
 use super::load::Totals;
+use super::{Options, RATE, WARM_UP};
 use crate::kernel_counters::KernelDrops;
 use crate::metrics::{Metrics, Row};
 use crate::subject::Subject;
@@ -17,20 +17,44 @@ use crate::{Failure, Outcome};
 const HIGHEST: u32 = 100_000;
 const LOWEST: u32 = 1_000;
 
-/// How long a rate is held in the search, and before, between and after the restarts.
-const HELD: Duration = Duration::from_secs(2);
-const RESTARTS: usize = 3;
+/// How much of it there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Extent {
+    /// Where the search begins.
+    rate: u32,
+    /// How long a rate is held in the search, and before, between and after the restarts.
+    held: Duration,
+    restarts: usize,
+}
+
+impl Extent {
+    fn of(options: &Options) -> Self {
+        match options.is_small {
+            true => Self {
+                rate: options.rate.unwrap_or(RATE),
+                held: Duration::from_secs(1),
+                restarts: 1,
+            },
+            false => Self {
+                rate: options.rate.unwrap_or(HIGHEST),
+                held: Duration::from_secs(2),
+                restarts: 3,
+            },
+        }
+    }
+}
 
 /// Runs it.
-pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome<ExitCode> {
+pub(super) fn run(prefix: &str, subject: &Subject, options: &Options) -> Outcome<ExitCode> {
+    let extent = Extent::of(options);
     let mut ground = Ground::prepare(prefix, subject, LOWEST)?;
     ground.daemon.watch_for(WARM_UP)?;
     ground.await_af_xdp()?;
     ground.load.leave_backends_out()?;
-    let rate = lossless_rate(&mut ground, rate.unwrap_or(HIGHEST))?;
+    let rate = lossless_rate(&mut ground, extent)?;
     let before = kernel_drops(&ground)?;
-    let totals = restarted(&mut ground, rate)?;
-    let name = format!("{RESTARTS} restarts at {rate} queries a second");
+    let totals = restarted(&mut ground, rate, extent)?;
+    let name = format!("{} restarts at {rate} queries a second", extent.restarts);
     if !is_lossless(&totals) {
         let [server, client] = kernel_drops(&ground)?;
         let server = server.since(&before[0]);
@@ -49,10 +73,10 @@ pub(super) fn run(prefix: &str, subject: &Subject, rate: Option<u32>) -> Outcome
     Ok(ExitCode::SUCCESS)
 }
 
-fn lossless_rate(ground: &mut Ground, highest: u32) -> Outcome<u32> {
-    let mut rate = highest;
+fn lossless_rate(ground: &mut Ground, extent: Extent) -> Outcome<u32> {
+    let mut rate = extent.rate;
     while rate >= LOWEST {
-        let totals = held(ground, rate, |ground| ground.daemon.watch_for(HELD))?;
+        let totals = held(ground, rate, |ground| ground.daemon.watch_for(extent.held))?;
         if is_lossless(&totals) {
             return Ok(rate);
         }
@@ -62,13 +86,13 @@ fn lossless_rate(ground: &mut Ground, highest: u32) -> Outcome<u32> {
     Err(Failure::new("this machine loses queries at every rate"))
 }
 
-fn restarted(ground: &mut Ground, rate: u32) -> Outcome<Totals> {
+fn restarted(ground: &mut Ground, rate: u32, extent: Extent) -> Outcome<Totals> {
     held(ground, rate, |ground| {
-        for _ in 0..RESTARTS {
-            ground.daemon.watch_for(HELD)?;
+        for _ in 0..extent.restarts {
+            ground.daemon.watch_for(extent.held)?;
             ground.daemon.hand_over(&ground.lab)?;
         }
-        ground.daemon.watch_for(HELD)
+        ground.daemon.watch_for(extent.held)
     })
 }
 
@@ -109,4 +133,18 @@ fn kernel_drops(ground: &Ground) -> Outcome<[KernelDrops; 2]> {
         KernelDrops::of(&ground.lab.server())?,
         KernelDrops::of(&ground.lab.client())?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_small_form_is_one_restart_at_a_low_rate() {
+        let of = |words: &[&str]| Extent::of(&Options::read(words).expect("options"));
+        let (all, small) = (of(&["restarts"]), of(&["restarts", "--small"]));
+        assert_eq!((all.rate, all.restarts), (HIGHEST, 3));
+        assert_eq!((small.rate, small.restarts), (RATE, 1));
+        assert!(small.held < all.held && small.rate >= LOWEST);
+    }
 }

@@ -2,6 +2,7 @@
 
 use testnet::lab::{Lab, SERVER_CLIENTS, TO_SERVER};
 use testnet::namespace::run;
+use xsk::nic::Tuning;
 use xsk::{AttachMode, Reason};
 
 use crate::lab::{Client, Echo, Path, SERVED, Witness, has_module, inside, lab};
@@ -80,4 +81,18 @@ fn tagged_queries_are_left_to_the_kernel_in_native_mode() {
 #[test]
 fn tagged_queries_are_left_to_the_kernel_in_generic_mode() {
     tags_decide(AttachMode::Generic, "vlan-generic");
+}
+
+/// `millrace doctor` goes by it: a card that does it hides tags from the program.
+#[test]
+fn whether_a_driver_takes_tags_off_is_told() {
+    let Some(lab) = lab("vlan-told") else { return };
+    for (word, expected) in [("off", false), ("on", true)] {
+        let tuning = inside(&lab.server(), || {
+            let set = run("ethtool", &["-K", SERVER_CLIENTS, "rxvlan", word]);
+            set.unwrap_or_else(|failure| panic!("{failure}"));
+            Tuning::read(SERVER_CLIENTS).unwrap()
+        });
+        assert_eq!(tuning.rx_vlan, Some(expected), "rxvlan {word}");
+    }
 }

@@ -145,7 +145,7 @@ pub(super) struct Place(pub(super) u32);
 pub(super) enum Refused {
     /// It waits, or answers to its former life could still come.
     KeyInUse,
-    /// All eight entries of its bucket wait or are kept back.
+    /// All eight entries of its bucket wait, or are kept back after a time-out.
     BucketFull,
     /// Another worker was faster.
     Lost,
@@ -224,7 +224,10 @@ impl Entries {
         }
     }
 
-    /// The entry of the bucket to write over: the key's own former one, else an empty one, else the one that ended first.
+    /// The entry of the bucket to write over: the key's own former one, else an empty one, else the one that ended first. Where
+    /// all are kept back, the one that was answered first: better to forget a key whose answer has come, and may come twice, than
+    /// not to ask a query. Only who draws that very key before its time would then take the second one for the answer to another
+    /// question, and that is compared.
     fn victim(
         &self,
         bucket: usize,
@@ -232,8 +235,9 @@ impl Entries {
         quarantine: Quarantine,
         now: Now,
     ) -> Result<(usize, Entry), Refused> {
-        // Above any age.
-        const EMPTY: u64 = VALUE_MASK + 2;
+        // Above any age; and above that.
+        const OVER: u64 = VALUE_MASK + 2;
+        const EMPTY: u64 = 2 * OVER;
         let (mut highest, mut victim) = (0, None);
         for (index, word) in self.lines.array::<LINE>(bucket).iter().enumerate() {
             let entry = Entry(word.load(Relaxed));
@@ -242,11 +246,12 @@ impl Entries {
                 EMPTY
             } else {
                 let own = entry.key() == key;
-                match quarantine.is_over(entry, now) {
-                    true if own => u64::MAX,
-                    true => entry.age(now) + 1,
-                    false if own => return Err(Refused::KeyInUse),
-                    false => continue,
+                match (quarantine.is_over(entry, now), entry.state()) {
+                    (true, _) if own => u64::MAX,
+                    (false, _) if own => return Err(Refused::KeyInUse),
+                    (true, _) => OVER + entry.age(now),
+                    (false, State::Answered) => entry.age(now) + 1,
+                    (false, _) => continue,
                 }
             };
             if rank > highest {
@@ -313,6 +318,35 @@ mod tests {
             assert!(entries.end(place, entries.get(place), State::Answered, now));
         }
         assert_eq!(ninth(2 * SECOND), Ok(places[7]));
+    }
+
+    #[test]
+    fn where_all_keys_are_kept_back_the_first_that_was_answered_is_forgotten() {
+        let entries = entries(3);
+        let quarantine = Quarantine::after(QUARANTINE);
+        let claim = |id, now| entries.claim(Key::new(1, id), 0, quarantine, Now(now));
+        let places: Vec<Place> = (0..8).map(|id| claim(id, 0).expect("room")).collect();
+        let end = |place: Place, state, now| {
+            assert!(entries.end(place, entries.get(place), state, Now(now)));
+        };
+        end(places[0], State::TimedOut, 0);
+        assert_eq!(claim(9, SECOND / 100), Err(Refused::BucketFull));
+        for (turn, &place) in places.iter().enumerate().skip(1).rev() {
+            end(place, State::Answered, turn as u64 * SECOND / 100);
+        }
+        let now = SECOND / 10;
+        assert_eq!(claim(9, now), Ok(places[1]), "well within 250 ms");
+        assert_eq!(claim(10, now), Ok(places[2]));
+        assert_eq!(
+            claim(7, now),
+            Err(Refused::KeyInUse),
+            "its own is kept back"
+        );
+        assert_eq!(
+            claim(11, 3 * SECOND),
+            Ok(places[0]),
+            "what is over goes first"
+        );
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //! A query may be asked from several servers at once ([`race`]): exchanges of their own, whose first body says who won.
 //!
 //! Memory: for each query that may be in flight one body and four entries, so that keys can be kept back after their end
-//! (see [`entries::Quarantine`]): in flight 1/4 of the entries, timed out within twice the time-out 2/4 at most.
+//! (see [`entries::Quarantine`]): in flight 1/4 of the entries, timed out within twice the time-out 2/4 at most. Those of answers
+//! are kept back where there is room.
 
 mod bodies;
 mod entries;
@@ -91,6 +92,8 @@ pub struct Exchanges {
     id_mask: u16,
     #[cfg(test)]
     without_quarantine: bool,
+    #[cfg(test)]
+    losers_answer: bool,
 }
 
 /// Where a query goes, and for how long.
@@ -142,6 +145,8 @@ impl Exchanges {
             id_mask: u16::MAX,
             #[cfg(test)]
             without_quarantine: false,
+            #[cfg(test)]
+            losers_answer: false,
         }
     }
 
@@ -155,6 +160,13 @@ impl Exchanges {
     pub(crate) fn narrowed(mut self, id_bits: u32, without_quarantine: bool) -> Exchanges {
         self.id_mask = (1 << id_bits) - 1;
         self.without_quarantine = without_quarantine;
+        self
+    }
+
+    /// Perhaps with the fault that who has lost a race answers as well.
+    #[cfg(test)]
+    pub(crate) fn with_losers(mut self, answer: bool) -> Exchanges {
+        self.losers_answer = answer;
         self
     }
 

@@ -57,7 +57,7 @@ fn ask_for(config: Config, name: &str, qtype: u16) -> (Arc<Shared>, Box<Asked>) 
         (Protocol::Tcp, Way::Stream),
     )
     .unwrap();
-    let Decision::Ask(asked) = shared.decide(&mut query) else {
+    let Decision::Ask(asked) = shared.decide(&mut query, &destination.into()) else {
         panic!("the backend is to be asked");
     };
     (shared, asked)

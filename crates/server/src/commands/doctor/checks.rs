@@ -64,13 +64,14 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     ];
     let mut findings: Vec<Finding> = MACHINE.iter().map(|check| check(facts)).collect();
     for interface in &facts.interfaces {
-        const OF_INTERFACE: [fn(&Interface, &Facts) -> Finding; 11] = [
+        const OF_INTERFACE: [fn(&Interface, &Facts) -> Finding; 12] = [
             channels,
             rx_ring,
             rss_udp4,
             rss_udp6,
             lro,
             tx_checksum,
+            vlan_tags,
             interrupts,
             node,
             deferred_interrupts,
@@ -424,6 +425,37 @@ fn tx_checksum(interface: &Interface, _: &Facts) -> Finding {
         wanted,
         (right, &command),
     )
+}
+
+/// The program leaves frames with a tag to the kernel. Where the card takes the tag off first, queries to a VLAN look like
+/// queries without one, and their answers leave without a tag.
+fn vlan_tags(interface: &Interface, _: &Facts) -> Finding {
+    const WHAT: &str = "VLAN tags taken off by the card";
+    let Interface { name, vlans, .. } = interface;
+    if vlans.is_empty() || !interface.is_served {
+        let value = match vlans.is_empty() {
+            true => "no VLAN interface above it",
+            false => "not served over AF_XDP",
+        };
+        return of(interface, WHAT, value, Judgement::Good);
+    }
+    let above = vlans.join(", ");
+    // There the tag lies beside the frame when it is sent, and what this end has set changes nothing.
+    if interface.driver == "veth" {
+        let value = format!(
+            "{above} above it: its other end decides (there: ethtool -K INTERFACE txvlan off)"
+        );
+        return of(interface, WHAT, value, Judgement::Unknown);
+    }
+    let Some(is_on) = interface.tuning.rx_vlan else {
+        let value = format!("{above} above it, and the driver does not tell");
+        return of(interface, WHAT, value, Judgement::Unknown);
+    };
+    let word = if is_on { "on" } else { "off" };
+    let right = "off: else the program takes queries of these VLANs for untagged ones, and their answers leave without a tag";
+    let command = format!("ethtool -K {name} rxvlan off");
+    let value = format!("{word}, with {above} above it");
+    of(interface, WHAT, value, good_or(!is_on, right, command))
 }
 
 fn switch(

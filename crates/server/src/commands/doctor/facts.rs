@@ -67,7 +67,14 @@ pub(super) struct Interface {
     pub(super) foreign_program: Option<u32>,
     /// The file system's word: the machine's node that the card sits on; -1: there is but one.
     pub(super) node: Option<i64>,
+    /// The running instance has it; without one every interface may be served.
+    pub(super) is_served: bool,
+    /// The VLAN interfaces whose frames come in by it, over a bond too.
+    pub(super) vlans: Vec<String>,
 }
+
+/// Links on top of each other at most: MAX_NEST_DEV of <linux/netdevice.h>.
+const UPPERS_MAX: u32 = 8;
 
 /// Reads files below a folder that stands for `/`.
 pub(super) struct Root<'r>(pub(super) &'r Path);
@@ -211,11 +218,11 @@ impl Root<'_> {
     }
 
     /// What files and the driver say of an interface.
-    pub(super) fn interface(&self, name: &str, own: &[DeviceStatus]) -> Interface {
+    pub(super) fn interface(&self, name: &str, instance: &[DeviceStatus]) -> Interface {
         let nic = Nic::by_name(name).ok();
         let rp_filter = |who| self.number(&format!("proc/sys/net/ipv4/conf/{who}/rp_filter"));
         let index = nic.as_ref().map(|nic| nic.index);
-        let own = own.iter().find(|device| device.interface == name);
+        let own = instance.iter().find(|device| device.interface == name);
         let program = index.and_then(|index| xsk::attached_program(index).ok().flatten());
         Interface {
             name: name.to_owned(),
@@ -235,7 +242,31 @@ impl Root<'_> {
             node: self
                 .text(&format!("sys/class/net/{name}/device/numa_node"))
                 .and_then(|node| node.parse().ok()),
+            is_served: own.is_some() || instance.is_empty(),
+            vlans: self.vlans(name, UPPERS_MAX),
         }
+    }
+
+    /// The VLAN interfaces above one, whatever is between, so many links high. A bond receives by its members: the tags that
+    /// matter are theirs.
+    fn vlans(&self, name: &str, height: u32) -> Vec<String> {
+        if height == 0 || (height == UPPERS_MAX && self.is_of_type(name, "bond")) {
+            return Vec::new();
+        }
+        let links = self.names(&format!("sys/class/net/{name}")).into_iter();
+        let uppers = links.filter_map(|link| Some(link.strip_prefix("upper_")?.to_owned()));
+        let found = uppers.flat_map(|upper| match self.is_of_type(&upper, "vlan") {
+            true => vec![upper],
+            false => self.vlans(&upper, height - 1),
+        });
+        found.collect()
+    }
+
+    /// Whether the kernel calls a link's type so.
+    fn is_of_type(&self, name: &str, device_type: &str) -> bool {
+        let event = self.text(&format!("sys/class/net/{name}/uevent"));
+        let wanted = format!("DEVTYPE={device_type}");
+        event.is_some_and(|event| event.lines().any(|line| line == wanted))
     }
 
     /// Of the interrupts whose name holds the interface's: `ens3f0-TxRx-0`, `virtio0-input.0` has none.

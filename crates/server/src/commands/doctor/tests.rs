@@ -42,6 +42,7 @@ fn interface(name: &str) -> Interface {
             udp6_hash: Some(0xf0),
             lro: Some(false),
             tx_checksum: Some(true),
+            rx_vlan: Some(true),
         },
         rp_filter: Some(2),
         affinities: ["0", "1", "2", "3"].map(str::to_owned).to_vec(),
@@ -50,6 +51,8 @@ fn interface(name: &str) -> Interface {
         is_polled: false,
         foreign_program: None,
         node: Some(0),
+        is_served: true,
+        vlans: Vec::new(),
     }
 }
 
@@ -114,7 +117,7 @@ fn a_wrong_value_of_the_machine_is_found() {
 
 #[test]
 fn a_wrong_value_of_an_interface_is_found() {
-    let planted: [Planted<Interface>; 14] = [
+    let planted: [Planted<Interface>; 15] = [
         ("queues", |interface| interface.queues = 2),
         ("queues", |interface| interface.queues = 8),
         ("receive ring", |interface| {
@@ -129,6 +132,9 @@ fn a_wrong_value_of_an_interface_is_found() {
         ("LRO", |interface| interface.tuning.lro = Some(true)),
         ("checksums by the card", |interface| {
             interface.tuning.tx_checksum = Some(false)
+        }),
+        ("VLAN tags taken off by the card", |interface| {
+            interface.vlans = vec!["ens3f1.7".to_owned()]
         }),
         ("interrupts", |interface| {
             interface.affinities[3] = "2".to_owned()
@@ -177,6 +183,35 @@ fn what_the_running_instance_has_is_not_wrong() {
     facts.nodes.truncate(1);
     facts.interfaces[0].affinities = vec!["9".to_owned(); 4];
     assert!(!wrong(&facts).contains(&"NUMA node"));
+}
+
+/// The command is the one for the interface that is served, not for the VLAN's.
+#[test]
+fn tags_that_the_card_takes_off_are_wrong_where_vlans_are_served_through_it() {
+    let mut facts = sound();
+    facts.interfaces.truncate(1);
+    facts.interfaces[0].vlans = ["bond0.7", "ens3f0.8"].map(str::to_owned).to_vec();
+    let finding = all(&facts).into_iter().find(Finding::is_wrong).unwrap();
+    let text = finding.to_string();
+    assert!(
+        text.contains("card: on, with bond0.7, ens3f0.8 above it\n"),
+        "{text}"
+    );
+    assert!(text.ends_with(" ethtool -K ens3f0 rxvlan off\n"), "{text}");
+    let right: [fn(&mut Interface); 4] = [
+        |interface| interface.tuning.rx_vlan = Some(false),
+        |interface| interface.tuning.rx_vlan = None,
+        |interface| interface.is_served = false,
+        |interface| {
+            interface.driver = "veth".to_owned();
+            interface.tuning.tx_checksum = Some(false);
+        },
+    ];
+    for make_right in right {
+        let mut facts = facts.clone();
+        make_right(&mut facts.interfaces[0]);
+        assert_eq!(wrong(&facts), Vec::<&str>::new());
+    }
 }
 
 fn write(root: &Path, path: &str, text: &str) {
@@ -235,6 +270,32 @@ const FILES: &[(&str, &str)] = &[
     ("sys/class/net/ens3f0/napi_defer_hard_irqs", "2\n"),
     ("sys/class/net/ens3f0/gro_flush_timeout", "200000\n"),
     ("proc/sys/net/core/busy_poll", "50\n"),
+    // A VLAN on the interface, one on the bond that it is a member of, and what is none.
+    ("sys/class/net/ens3f0/upper_ens3f0.7", ""),
+    ("sys/class/net/ens3f0/upper_bond0", ""),
+    ("sys/class/net/ens3f0/upper_macvlan0", ""),
+    ("sys/class/net/ens3f0/lower_ens3f0.9", ""),
+    (
+        "sys/class/net/ens3f0.7/uevent",
+        "DEVTYPE=vlan\nINTERFACE=ens3f0.7\nIFINDEX=9\n",
+    ),
+    (
+        "sys/class/net/ens3f0.9/uevent",
+        "DEVTYPE=vlan\nINTERFACE=ens3f0.9\nIFINDEX=8\n",
+    ),
+    (
+        "sys/class/net/macvlan0/uevent",
+        "DEVTYPE=macvlan\nINTERFACE=macvlan0\n",
+    ),
+    (
+        "sys/class/net/bond0/uevent",
+        "DEVTYPE=bond\nINTERFACE=bond0\n",
+    ),
+    ("sys/class/net/bond0/upper_bond0.8", ""),
+    (
+        "sys/class/net/bond0.8/uevent",
+        "DEVTYPE=vlan\nINTERFACE=bond0.8\n",
+    ),
 ];
 
 #[test]
@@ -267,6 +328,10 @@ fn facts_are_read_from_files() {
     assert_eq!(interface.node, Some(1));
     assert_eq!(interface.defer_hard_irqs, Some(2));
     assert_eq!(interface.gro_flush_timeout, Some(200_000));
+    assert_eq!(interface.vlans, ["bond0.8", "ens3f0.7"]);
+    assert!(interface.is_served, "no instance says otherwise");
+    let bond = Root(root).interface("bond0", &[]);
+    assert!(bond.vlans.is_empty(), "its members receive: {bond:?}");
     fs::remove_file(root.join("proc/4242/comm")).unwrap();
     assert_eq!(Facts::of_machine(&Root(root)).memlock, Some(65_536));
 }
@@ -283,5 +348,5 @@ fn this_machine_can_be_looked_at() {
         facts.processors >= 1 && !facts.kernel.is_empty(),
         "{facts:?}"
     );
-    assert_eq!(all(&facts).len(), 21);
+    assert_eq!(all(&facts).len(), 22);
 }

@@ -2,7 +2,7 @@
 
 use super::objects::netmask::AnyNetmask;
 use super::objects::netmask_group;
-use super::{define, spec, wrong};
+use super::{console, define, spec, wrong};
 use crate::pipeline::acl::Netmask;
 use mlua::{Lua, Value};
 
@@ -26,8 +26,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         Ok(())
     })?;
     define(lua, "showACL", |lua, ()| {
-        let lines: Vec<String> = spec(lua)?.acl.iter().map(Netmask::to_string).collect();
-        Ok(lines.join("\n"))
+        let masks = spec(lua)?.acl.clone();
+        masks.iter().for_each(|mask| console::say(lua, mask));
+        Ok(())
     })
 }
 

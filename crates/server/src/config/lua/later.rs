@@ -161,15 +161,12 @@ const CHANGES: &[&str] = &[
 /// By area, as in dialect.txt. They return nothing.
 const OBSERVES: &[&str] = &[
     // Listeners / frontends
-    "reloadAllCertificates getTLSFrontend getTLSFrontendCount getDOHFrontend getDOHFrontendCount showDOHFrontends
-     showTLSErrorCounters loadTicketsKey generateOCSPResponse getDOQFrontend getDOQFrontendCount getDOH3Frontend
-     getDOH3FrontendCount getTLSContext showTLSContexts showTLSFrontends showDOH3Frontends showDOQFrontends
-     showDOHResponseCodes loadTLSEngine loadTLSProvider setTicketsKeyAddedHook",
+    "loadTicketsKey generateOCSPResponse loadTLSEngine loadTLSProvider setTicketsKeyAddedHook",
     // Backends and pools
-    "getOutgoingTLSSessionCacheSize setOutgoingTLSSessionsCacheMaxTicketsPerBackend
+    "setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
     // Dynamic blocks: there are none
-    "showDynBlocks clearDynBlocks getDynamicBlocks getDynamicBlocksSMT setDynBlocksAction setDynBlocksPurgeInterval",
+    "setDynBlocksAction setDynBlocksPurgeInterval",
     // Web server, API, metrics export
     "snmpAgent sendCustomTrap",
     // Inspection
@@ -189,8 +186,7 @@ const OBSERVES: &[&str] = &[
     // Run-time
     "enableLuaConfiguration refreshRuntimeConfiguration",
     // DNSCrypt
-    "generateDNSCryptProviderKeys generateDNSCryptCertificate printDNSCryptProviderFingerprint showDNSCryptBinds
-     getDNSCryptBind getDNSCryptBindCount",
+    "generateDNSCryptProviderKeys generateDNSCryptCertificate printDNSCryptProviderFingerprint",
 ];
 
 /// Actions that copy or log queries.

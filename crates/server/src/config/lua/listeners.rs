@@ -3,19 +3,26 @@
 use super::objects::object;
 use super::options::Options;
 use super::{define, place, spec, wrong};
-use crate::config::spec::ListenerSpec;
-use crate::config::{Xdp, XskQueue, addresses, defaults};
+use crate::config::named::NamedSpec;
+use crate::config::spec::{ListenerSpec, Spec};
+use crate::config::{LocalAddress, NamedListener, Xdp, XskQueue, defaults};
 use mlua::{FromLua, Lua, Table, UserData, Value};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "addLocal", |lua, (address, options)| {
-        let listener = listener(lua, "addLocal", address, options)?;
-        spec(lua)?.listeners.push(listener);
+        let line = line(lua, "addLocal", address, options)?;
+        line.add(&mut *spec(lua)?);
         Ok(())
     })?;
     define(lua, "setLocal", |lua, (address, options)| {
-        let listener = listener(lua, "setLocal", address, options)?;
-        spec(lua)?.listeners = vec![listener];
+        let line = line(lua, "setLocal", address, options)?;
+        let mut spec = spec(lua)?;
+        spec.listeners.clear();
+        spec.paths.clear();
+        line.add(&mut spec);
         Ok(())
     })?;
     define(lua, "setTCPFastOpenKey", |lua, text: String| {
@@ -28,42 +35,113 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newXsk", new_xsk)
 }
 
-fn listener(
+/// What one call asks for.
+enum Line {
+    Address(ListenerSpec),
+    Path(NamedSpec),
+}
+
+impl Line {
+    fn add(self, spec: &mut Spec) {
+        match self {
+            Line::Address(listener) => spec.listeners.push(listener),
+            Line::Path(named) => spec.paths.push(named),
+        }
+    }
+}
+
+fn line(
     lua: &Lua,
     function: &'static str,
     address: String,
     table: Option<Table>,
-) -> mlua::Result<ListenerSpec> {
+) -> mlua::Result<Line> {
     let mut options = Options::new(lua, function, table);
-    let address = addresses::with_port(&address, defaults::DNS_PORT).map_err(wrong)?;
-    let interface = interface(&mut options)?;
-    let listener = ListenerSpec {
+    let line = match LocalAddress::parse(&address, defaults::DNS_PORT).map_err(wrong)? {
+        LocalAddress::Ip(address) => Line::Address(listener(lua, address, &mut options)?),
+        LocalAddress::Path(path) => Line::Path(NamedSpec {
+            place: place::caller(lua),
+            listener: named(path, &mut options)?,
+        }),
+    };
+    options.no_effect_yet(&["doTCP"])?;
+    options.finish()?;
+    Ok(line)
+}
+
+fn listener(
+    lua: &Lua,
+    address: SocketAddr,
+    options: &mut Options<'_>,
+) -> mlua::Result<ListenerSpec> {
+    let interface = interface(options)?;
+    let streams = streams(options)?;
+    Ok(ListenerSpec {
         place: place::caller(lua),
         address,
         reuse_port: options.flag("reusePort")?.unwrap_or(false),
-        xdp: on_interface(xdp(&mut options)?, interface.as_deref()),
-        tcp_listen_queue_size: options
+        xdp: on_interface(xdp(options)?, interface.as_deref()),
+        tcp_listen_queue_size: streams.listen_queue_size,
+        maximum_tcp_connections: streams.maximum_connections,
+        cpus: options.get("cpus")?.unwrap_or_default(),
+        tcp_in_flight: streams.in_flight,
+        interface,
+        tcp_fast_open_queue: options
+            .number("tcpFastOpenQueueSize", "a number of connections")?
+            .unwrap_or(0),
+        proxy_protocol: streams.proxy_protocol,
+    })
+}
+
+/// Options of what a UNIX stream socket does not have: interfaces, ports, datagrams, a worker of its own.
+const OF_ADDRESSES: [&str; 6] = [
+    "reusePort",
+    "xdp",
+    "xskSocket",
+    "interface",
+    "cpus",
+    "tcpFastOpenQueueSize",
+];
+
+fn named(path: Arc<Path>, options: &mut Options<'_>) -> mlua::Result<NamedListener> {
+    options.refuse(
+        &OF_ADDRESSES,
+        "a path is a UNIX stream socket, which has no such thing: take it out",
+    )?;
+    let streams = streams(options)?;
+    Ok(NamedListener {
+        path,
+        tcp_listen_queue_size: streams.listen_queue_size,
+        maximum_tcp_connections: streams.maximum_connections,
+        tcp_in_flight: streams.in_flight,
+        proxy_protocol: streams.proxy_protocol,
+    })
+}
+
+/// What lines for addresses and for paths say of connections.
+struct Streams {
+    listen_queue_size: u32,
+    maximum_connections: usize,
+    in_flight: usize,
+    proxy_protocol: bool,
+}
+
+fn streams(options: &mut Options<'_>) -> mlua::Result<Streams> {
+    Ok(Streams {
+        listen_queue_size: options
             .number("tcpListenQueueSize", "a number of connections")?
             .unwrap_or(defaults::TCP_LISTEN_QUEUE_SIZE),
-        maximum_tcp_connections: options
+        maximum_connections: options
             .number(
                 "maxConcurrentTCPConnections",
                 "a number of connections below 2^32",
             )?
             .map_or(0, |number: u32| number as usize),
-        cpus: options.get("cpus")?.unwrap_or_default(),
-        tcp_in_flight: options
+        in_flight: options
             .number("maxInFlight", "a number of queries below 65536")?
             .map_or(0, |number: u16| number.into()),
-        interface,
-        tcp_fast_open_queue: options
-            .number("tcpFastOpenQueueSize", "a number of connections")?
-            .unwrap_or(0),
         proxy_protocol: options.flag("enableProxyProtocol")?.unwrap_or(true),
-    };
-    options.no_effect_yet(&["doTCP"])?;
-    options.finish()?;
-    Ok(listener)
+    })
 }
 
 /// Whether an interface can have this name: the kernel's rule (dev_valid_name of netdevice(7)'s ioctls).

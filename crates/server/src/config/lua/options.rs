@@ -89,13 +89,20 @@ impl<'l> Options<'l> {
     /// is done anyway.
     pub(super) fn not_yet(&mut self, names: &[&'static str]) -> mlua::Result<()> {
         for name in names {
-            let value = self.value(name)?;
-            let says_nothing = matches!(value, Value::Nil | Value::Boolean(false))
-                || matches!(&value, Value::String(text) if text.as_bytes().is_empty());
-            if !says_nothing {
+            if !says_nothing(&self.value(name)?) {
                 return Err(wrong(format!(
                     "{name} is not in millrace yet: it would change an answer or who gets one; take it out to go without"
                 )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Options that ask for what cannot be had here, and why. `false` asks for nothing.
+    pub(super) fn refuse(&mut self, names: &[&'static str], why: &str) -> mlua::Result<()> {
+        for name in names {
+            if !says_nothing(&self.value(name)?) {
+                return Err(wrong(format!("{name}: {why}")));
             }
         }
         Ok(())
@@ -154,6 +161,12 @@ impl FromLua for Flag {
             ))),
         }
     }
+}
+
+/// What asks for nothing.
+fn says_nothing(value: &Value) -> bool {
+    matches!(value, Value::Nil | Value::Boolean(false))
+        || matches!(value, Value::String(text) if text.as_bytes().is_empty())
 }
 
 /// A value as an error message shows it.

@@ -57,6 +57,15 @@ impl PolicyObject {
         }
     }
 
+    /// As dnsdist 1.7.3 shows it.
+    fn text(&self) -> String {
+        let kind = match self {
+            PolicyObject::BuiltIn(_) => "",
+            PolicyObject::Function(_) => " (Lua)",
+        };
+        format!("ServerPolicy{kind} \"{}\"", self.name())
+    }
+
     fn name(&self) -> String {
         match self {
             PolicyObject::BuiltIn(policy) => policy.name().to_owned(),
@@ -111,8 +120,8 @@ impl UserData for PolicyObject {
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("toString", |_, policy, ()| Ok(policy.name()));
-        methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.name()));
+        methods.add_method("toString", |_, policy, ()| Ok(policy.text()));
+        methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.text()));
         methods.add_meta_method(MetaMethod::Call, |_, policy, servers: i64| {
             limited(policy, servers)
         });

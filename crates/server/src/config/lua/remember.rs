@@ -151,7 +151,7 @@ fn logs(lua: &Lua) -> mlua::Result<()> {
                 binary: Flag::or(binary, true),
                 file: file_of(file)?,
                 append: Flag::or(append, false),
-                buffered: Flag::or(buffered, true),
+                buffered: Flag::or(buffered, false),
                 verbose_only: Flag::or(verbose_only, true),
                 timestamps: Flag::or(timestamps, false),
             })))
@@ -172,7 +172,7 @@ fn logs(lua: &Lua) -> mlua::Result<()> {
                 binary: false,
                 file: file_of(file)?,
                 append: Flag::or(append, false),
-                buffered: Flag::or(buffered, true),
+                buffered: Flag::or(buffered, false),
                 verbose_only: Flag::or(verbose_only, true),
                 timestamps: Flag::or(timestamps, false),
             })))

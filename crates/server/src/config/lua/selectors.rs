@@ -132,16 +132,14 @@ fn https(lua: &Lua) -> mlua::Result<()> {
     })?;
     define(lua, "HTTPPathRegexRule", |_, expression: String| {
         checked(&expression)?;
-        made(HttpsRule(format!("http path regex: {expression}")))
+        made(HttpsRule(format!("http path ~ {expression}")))
     })?;
     define(
         lua,
         "HTTPHeaderRule",
         |_, (header, expression): (String, String)| {
             checked(&expression)?;
-            made(HttpsRule(format!(
-                "http header {header} regex: {expression}"
-            )))
+            made(HttpsRule(format!("http[{header}] ~ {expression}")))
         },
     )
 }

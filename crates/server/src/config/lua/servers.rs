@@ -116,6 +116,9 @@ fn add(spec: &mut Spec, place: Place, read: Read) -> mlua::Result<ServerObject> 
         options: read.options,
         live: None,
     });
+    // As dnsdist numbers them: getServer(0) is the first by `order`, not the first line. An `order` that was set since a line
+    // counts with the next line.
+    spec.servers.sort_by_key(|server| server.options.order);
     Ok(ServerObject(key))
 }
 

@@ -69,7 +69,7 @@ fn selectors_and_actions() {
         ),
         (
             r#"addAction(OrRule({HTTPPathRegexRule("^/q"), HTTPHeaderRule("host", "^a$")}), DropAction())"#,
-            "(http path regex: ^/q) || (http header host regex: ^a$) => drop",
+            "(http path ~ ^/q) || (http[host] ~ ^a$) => drop",
         ),
     ];
     for (text, expected) in cases {
@@ -293,7 +293,7 @@ fn a_servers_word_and_its_methods() {
                 "down",
             ),
             (
-                "s = newServer{address='192.0.2.1', id='x'} getServer('x'):setUp() assert(not s:isUp())",
+                "s = newServer{address='192.0.2.1', id='x'} assert(not s:isUp()) getServer('x'):setUp() assert(s:isUp())",
                 "UP",
             ),
         ],
@@ -339,7 +339,8 @@ fn pools() {
            s:addPool("c") s:rmPool("b")
            setPoolServerPolicy(firstAvailable, "a") setServerPolicy(roundrobin)
            assert(#getPoolServers("a") == 2) assert(table.concat(getPoolNames(), ",") == ",a,b,c")
-           assert(getPoolServers("a")[1]:toString() == "192.0.2.2:53" and tostring(getPoolServers("a")[2]) == "192.0.2.1:53")"#,
+           assert(getPoolServers("a")[1]:toString() == "192.0.2.2:53" and tostring(getPoolServers("a")[2]) == "192.0.2.1:53")
+           assert(getServer(0):getName() == "192.0.2.2:53" and getServer(1).name == "192.0.2.1:53")"#,
     );
     let pool = |name| config.pool(config.pool_names.find(name).unwrap());
     let orders: Vec<_> = pool("a")
@@ -355,6 +356,27 @@ fn pools() {
     );
     assert!(pool("b").is_none_or(|pool| pool.servers.is_empty()));
     assert!(!config.uses_subnets);
+}
+
+/// As dnsdist 1.7.3 numbers them.
+#[test]
+fn servers_are_numbered_by_order() {
+    let config = config(
+        r#"newServer{address="192.0.2.1", name="last", order=3} newServer("192.0.2.2")
+           newServer{address="192.0.2.3", order=2} newServer("192.0.2.4")
+           getServer(3).order = 0
+           assert(getServer(3):getNameWithAddr() == "last (192.0.2.1:53)" and getServers()[1]:getName() == "192.0.2.2:53")"#,
+    );
+    let addresses = config.servers.iter();
+    let addresses = addresses.map(|server| server.options.address.to_string());
+    let numbered: Vec<String> = addresses.collect();
+    let expected = [
+        "192.0.2.2:53",
+        "192.0.2.4:53",
+        "192.0.2.3:53",
+        "192.0.2.1:53",
+    ];
+    assert_eq!(numbered, expected);
 }
 
 #[test]
@@ -535,10 +557,14 @@ fn objects_have_their_methods() {
     for line in [
         "n = newDNSName('www.Example.com') assert(n:countLabels() == 3 and n:wirelength() == 17 and n:isPartOf(newDNSName('example.com')))",
         "n = newDNSName('www.example.com.') assert(n:chopOff() and n:toString() == 'example.com.' and n:toStringNoDot() == 'example.com')",
+        "assert(newDNSName('') == newDNSName('.') and newDNSName('.'):toStringNoDot() == '' and newDNSName('.'):toString() == '.')",
         "n = newDNSName('a.www.Example.com') assert(n:makeRelative(newDNSName('example.com')):toString() == 'a.www.' and n:makeRelative(n):toString() == '.')",
         "ok, why = pcall(function() return newDNSName('a.be'):makeRelative(newDNSName('e')) end) assert(not ok and tostring(why):find('a.be. is not part of e.', 1, true))",
         "assert(newDNSName('a.') == newDNSName('A') and newDNSNameFromRaw('\\1a\\0'):tostring() == 'a.')",
         "s = newDNSNameSet() s:add(newDNSName('a')) assert(s:check(newDNSName('A')) and s:size() == 1 and not s:empty())",
+        "s = newDNSNameSet() s:add('b.org') s:add('a.org') assert(s:toString() == 'a.org\\nb.org\\n' and tostring(s) == s:toString())",
+        "n = newNMG() n:addMasks({'192.0.2.0/24', '!192.0.2.7'}) assert(n:toString() == 'NetmaskGroup !192.0.2.7/32, 192.0.2.0/24' and tostring(n) == n:toString())",
+        "assert(tostring(roundrobin) == 'ServerPolicy \"roundrobin\"' and newServerPolicy('n', function() return 1 end):toString() == 'ServerPolicy (Lua) \"n\"')",
         "c = newCA('192.0.2.1:53') assert(c:getPort() == 53 and c:tostring() == '192.0.2.1' and c:toStringWithPort() == '192.0.2.1:53')",
         "c = newCA('::ffff:192.0.2.1') assert(c:isMappedIPv4() and c:mapToIPv4():isIPv4())",
         "c = newCA('192.0.2.129') c:truncate(25) assert(c:toString() == '192.0.2.128')",
@@ -721,11 +747,11 @@ fn values_of_the_proxy_protocol_in_rules() {
     let cases = [
         (
             r#"addAction(ProxyProtocolValueRule(42), SetAdditionalProxyProtocolValueAction(1, "a"))"#,
-            "Proxy-Protocol value of type 42 is present => add Proxy-Protocol value of type 1: a",
+            "proxy protocol value of type 42 is present => add a Proxy-Protocol value of type 1",
         ),
         (
             r#"addAction(ProxyProtocolValueRule(42, "x"), SetProxyProtocolValuesAction({[7]="b", [0]="a"}))"#,
-            "Proxy-Protocol value of type 42 matches x => set Proxy-Protocol values: 0=a 7=b",
+            "proxy protocol value of type 42 matches => set Proxy-Protocol values",
         ),
     ];
     for (text, expected) in cases {

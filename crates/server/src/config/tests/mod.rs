@@ -3,6 +3,7 @@
 mod errors;
 mod examples;
 mod functions;
+mod named;
 mod pinning;
 mod polling;
 mod reload;

@@ -14,7 +14,7 @@ fn the_command_line_stands_over_the_file() {
     )
     .unwrap();
     let overrides = Overrides {
-        listeners: vec![address("127.0.0.1:5300")],
+        listeners: vec![address("127.0.0.1:5300").into()],
         acl: vec!["198.51.100.0/24".parse().unwrap()],
         servers: vec![address("192.0.2.8:53")],
     };

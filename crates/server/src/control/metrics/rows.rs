@@ -3,10 +3,10 @@
 use super::text::{Family, Kind, Text, Value};
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
-use crate::config::Config;
+use crate::config::{Config, LocalAddress};
 use crate::counters::{Passage, Traffic};
 use crate::frontend::listeners::Sockets;
-use crate::frontend::tcp::Figures;
+use crate::frontend::tcp::{Counters, Figures};
 use crate::network::Change;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// What one listening socket received and sent.
 #[derive(Debug, Clone)]
 pub struct FrontendRow {
-    pub address: SocketAddr,
+    pub address: LocalAddress,
     pub protocol: Protocol,
     /// Which of the sockets of this address and protocol, from 0.
     pub thread: usize,
@@ -49,7 +49,7 @@ impl FrontendRow {
             }
         };
         (0..runtime).map(move |worker| FrontendRow {
-            address: sockets.address,
+            address: sockets.address.into(),
             protocol: Protocol::Udp,
             thread: worker,
             queries: count(Passage::Query, worker),
@@ -59,11 +59,15 @@ impl FrontendRow {
         })
     }
 
-    /// What came over TCP; the asynchronous runtime, whose shard is the last, serves it all.
-    pub fn of_stream(sockets: &Sockets, traffic: &Traffic, shards: usize) -> FrontendRow {
-        let counters = &sockets.connections;
+    /// What came over TCP, or by a path; the asynchronous runtime, whose shard is the last, serves it all.
+    pub fn of_stream(
+        address: LocalAddress,
+        counters: &Counters,
+        traffic: &Traffic,
+        shards: usize,
+    ) -> FrontendRow {
         FrontendRow {
-            address: sockets.address,
+            address,
             protocol: Protocol::Tcp,
             thread: 0,
             queries: counters.queries.load(Relaxed),

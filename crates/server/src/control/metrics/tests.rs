@@ -5,6 +5,7 @@ use super::*;
 use crate::backend::fixture;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, ServerOptions};
+use crate::config::LocalAddress;
 use crate::config::cache::CacheOptions;
 use crate::control::fixture::Standing;
 use crate::frontend::tcp::Figures;
@@ -88,7 +89,7 @@ fn standing() -> Standing {
 fn frontends() -> Vec<FrontendRow> {
     vec![
         FrontendRow {
-            address: "192.0.2.1:53".parse().unwrap(),
+            address: LocalAddress::parse("192.0.2.1", 53).unwrap(),
             protocol: Protocol::Udp,
             thread: 1,
             queries: 21,
@@ -97,7 +98,7 @@ fn frontends() -> Vec<FrontendRow> {
             connections: None,
         },
         FrontendRow {
-            address: "[2001:db8::1]:53".parse().unwrap(),
+            address: LocalAddress::parse("2001:db8::1", 53).unwrap(),
             protocol: Protocol::Tcp,
             thread: 0,
             queries: 24,

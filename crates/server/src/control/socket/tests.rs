@@ -1,10 +1,12 @@
 //! Real sockets in directories that go away.
 
 use super::*;
+use crate::at_path::{MODE, identity};
 use crate::config::Config;
 use crate::control::client::{self, ClientError};
 use crate::control::fixture::Standing;
 use crate::stop::Stopper;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use tempfile::TempDir;
 
 struct Scene {

@@ -30,7 +30,7 @@ pub(super) async fn admit(
     if opens(credentials, area, options, client.ip()).await {
         return next.run(request).await;
     }
-    unauthorized(area)
+    unauthorized()
 }
 
 /// Hashing takes its time, and others are served meanwhile.
@@ -47,13 +47,11 @@ pub(super) async fn opens(
     hashed.await.unwrap_or(false)
 }
 
-/// Browsers are asked for a password where one would do.
-pub(super) fn unauthorized(area: Area) -> Response {
-    let text = (StatusCode::UNAUTHORIZED, "Unauthorized\n");
-    match area {
-        Area::Api => text.into_response(),
-        _ => ([(WWW_AUTHENTICATE, "Basic realm=\"millrace\"")], text).into_response(),
-    }
+/// RFC 9110 section 15.5.2: "The server generating a 401 response MUST send a WWW-Authenticate header field". Of a key there is
+/// no scheme to name: dnsdist names the password's on every page.
+pub(super) fn unauthorized() -> Response {
+    let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"millrace\"")];
+    (StatusCode::UNAUTHORIZED, challenge, "Unauthorized\n").into_response()
 }
 
 /// dnsdist's headers for browsers, and those of `customHeaders`, on every page.

@@ -1,18 +1,19 @@
 //! `/api/v1`: what dnsdist's manual calls its API ("Built-in webserver", URL endpoints). Statistics here are exactly
 //! dnsdist's: rows of our own are in `/metrics` and `/jsonstat` only.
 
+use super::json::Json;
 use super::objects;
 use super::pages::Site;
 use crate::config::Config;
 use crate::config::web::ApiWrites;
 use crate::log;
 use crate::pipeline::acl::{Netmask, Netmasks};
+use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get};
-use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;

@@ -18,24 +18,25 @@ use std::sync::Arc;
 /// Octets of a request's body.
 const BODY_MAXIMUM: usize = 1 << 20;
 
-/// For every path that is no page of ours.
+/// For every path that is no page of ours. Who may not come in is not told which pages there are: "An HTTP 401 response is
+/// returned when a wrong or no API key is received."
 pub(super) async fn page(
     State(site): State<Site>,
     ConnectInfo(Client(client)): ConnectInfo<Client>,
     request: Request,
 ) -> Response {
-    let config = site.config();
-    let path = request.uri().path();
-    let options = site
-        .options()
-        .filter(|options| options.pages.contains(path));
-    let (Some(options), Some(state)) = (options, config.lua.clone()) else {
+    let Some(options) = site.options() else {
         return StatusCode::NOT_FOUND.into_response();
     };
+    let path = request.uri().path();
+    let (area, is_there) = (Area::of(path), options.pages.contains(path));
     let credentials = Credentials::of(request.headers());
-    if !opens(credentials, Area::Dashboard, options, client.ip()).await {
-        return unauthorized(Area::Dashboard);
+    if !opens(credentials, area, options, client.ip()).await {
+        return unauthorized();
     }
+    let Some(state) = site.config().lua.clone().filter(|_| is_there) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
     match read(request).await {
         Some(request) => answer(state, request).await,
         None => StatusCode::PAYLOAD_TOO_LARGE.into_response(),

@@ -29,10 +29,8 @@ pub(super) fn overview(metrics: &Metrics) -> Value {
     let statistics: Map<String, Value> = statistics
         .map(|(name, value)| (name, value.into()))
         .collect();
-    let listeners = config.listeners.iter();
-    let local: Vec<String> = listeners
-        .map(|listener| listener.address.to_string())
-        .collect();
+    let local = config.local_addresses();
+    let local: Vec<String> = local.map(|address| address.to_string()).collect();
     let pools = config.pools.iter().flatten().enumerate();
     json!({
         "acl": acl(&config),

@@ -3,6 +3,7 @@
 use super::admission::{admit, with_headers};
 use super::api;
 use super::custom;
+use super::json::Json;
 use crate::config::Config;
 use crate::config::web::WebOptions;
 use crate::control::metrics::Metrics;
@@ -12,7 +13,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router, middleware};
+use axum::{Router, middleware};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub(super) fn router(site: Site) -> Router {
         .route("/metrics", get(show_metrics))
         .route("/jsonstat", get(jsonstat))
         .merge(api::router())
-        // Only around pages that there are: others are 404 for everybody.
+        // Around these pages only: the others see for themselves who may come in.
         .route_layer(middleware::from_fn_with_state(site.clone(), admit))
         .fallback(custom::page)
         .layer(middleware::from_fn_with_state(site.clone(), with_headers))

@@ -142,7 +142,11 @@ async fn other_pages_methods_and_passwords_are_refused() {
         ("GET /metrics", WITH_PASSWORD, 200),
         ("GET /metrics", WITH_KEY, 200),
         ("POST /metrics", WITH_PASSWORD, 405),
-        ("GET /nothing", "", 404),
+        ("GET /nothing", "", 401),
+        ("GET /nothing", WITH_PASSWORD, 404),
+        ("GET /api/v1/nothing", "", 401),
+        ("GET /api/v1/nothing", WITH_PASSWORD, 401),
+        ("GET /api/v1/nothing", WITH_KEY, 404),
         ("GET /", WITH_PASSWORD, 200),
         ("GET /", WITH_KEY, 401),
         ("GET /api/v1/servers/localhost", WITH_PASSWORD, 200),
@@ -161,6 +165,44 @@ async fn other_pages_methods_and_passwords_are_refused() {
         let (found, _) = server.request(line, headers, "").await;
         assert_eq!(found, status, "{line} {headers}");
     }
+    server.stop().await;
+}
+
+/// RFC 9110 section 15.5.2.
+#[tokio::test]
+async fn who_is_refused_is_told_how_to_come_in() {
+    let server = start(guarded()).await;
+    for path in [
+        "/",
+        "/metrics",
+        "/nothing",
+        "/api/v1/servers/localhost/config",
+    ] {
+        let answer = server.ask(&REQUEST.replace("/metrics", path)).await;
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
+        let challenge = "\r\nwww-authenticate: Basic realm=\"millrace\"\r\n";
+        assert!(answer.contains(challenge), "{path}: {answer}");
+    }
+    server.stop().await;
+}
+
+/// As the manual's examples show it: scripts look for the text.
+#[tokio::test]
+async fn json_is_spaced_as_dnsdists() {
+    let server = start(guarded()).await;
+    server.standing.config.store(Arc::new(furnished()));
+    const LINE: &str = "GET /api/v1/servers/localhost/config/allow-from";
+    let (status, body) = server.request(LINE, WITH_KEY, "").await;
+    let expected = r#"{"name": "allow-from", "type": "ConfigSetting", "value": ["192.0.2.0/24"]}"#;
+    assert_eq!((status, body.as_str()), (200, expected));
+    let line = "GET /jsonstat?command=stats";
+    let (_, body) = server.request(line, WITH_PASSWORD, "").await;
+    let first = r#"{"acl-drops": 0, "cache-hits": 0, "#;
+    assert!(body.starts_with(first), "{body}");
+    let request = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{WITH_KEY}\r\n");
+    let answer = server.ask(&request).await;
+    let kind = "\r\ncontent-type: application/json\r\n";
+    assert!(answer.contains(kind), "{answer}");
     server.stop().await;
 }
 
@@ -340,7 +382,7 @@ async fn a_caches_entries_are_taken_out_by_name() {
         let (found, body) = server.request(&line, WITH_KEY, "").await;
         assert_eq!(found, status, "{query}: {body}");
         assert!(
-            status != 200 || body == r#"{"count":"0","status":"purged"}"#,
+            status != 200 || body == r#"{"count": "0", "status": "purged"}"#,
             "{body}"
         );
     }

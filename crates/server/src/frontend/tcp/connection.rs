@@ -1,6 +1,7 @@
-//! One TCP client: reads queries, puts them to the pipeline, writes answers as they become ready.
+//! One client by a stream: reads queries, puts them to the pipeline, writes answers as they become ready.
 
 use super::counters::Counters;
+use super::stream::{Ends, Stream};
 use crate::backend::tcp::transfer::{self, Sink};
 use crate::backend::tcp::{self as backend, Failure};
 use crate::config::TcpTuning;
@@ -13,13 +14,10 @@ use crate::runtime::{Asked, Decision, Shared};
 use crate::stop::Stop;
 use std::collections::TryReserveError;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -42,8 +40,7 @@ pub(super) struct Connection {
     pub(super) tuning: TcpTuning,
     /// Queries at a time: addLocal's maxInFlight, or [`IN_FLIGHT`].
     pub(super) in_flight: usize,
-    pub(super) client: SocketAddr,
-    pub(super) destination: SocketAddr,
+    pub(super) ends: Ends,
     /// Where the client is a proxy: the longest header that its connection begins with, in bytes.
     pub(super) proxy_header_maximum: Option<usize>,
     pub(super) stop: Stop,
@@ -83,17 +80,19 @@ struct Ready {
 
 impl Connection {
     /// Serves until the client, a limit or the stop ends it. It is counted as open already.
-    pub(super) async fn serve(self, stream: TcpStream) {
+    pub(super) async fn serve(self, stream: impl Stream) {
         let began = Instant::now();
-        // Small answers must not wait for acknowledgements of others.
-        let _ = stream.set_nodelay(true);
-        let (reader, writer) = stream.into_split();
+        let (reader, writer) = stream.halves();
         let queries = self.exchange(reader, writer).await;
         self.counters.closed(queries, began.elapsed());
     }
 
     /// Reads and writes at once; how many queries there were. Queries still with backends end with this function.
-    async fn exchange(&self, reader: OwnedReadHalf, writer: OwnedWriteHalf) -> u64 {
+    async fn exchange<R, W>(&self, reader: R, writer: W) -> u64
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
         let (answers, outgoing) = mpsc::channel(self.in_flight);
         let ready = Ready {
             answers,
@@ -128,9 +127,9 @@ impl Connection {
 
     // ------------------------------------------------------------------------------------------ reading
 
-    async fn read(
+    async fn read<R: AsyncRead + Unpin>(
         &self,
-        reader: &mut BufReader<OwnedReadHalf>,
+        reader: &mut BufReader<R>,
         ready: Ready,
         asking: &mut JoinSet<()>,
         queries: &mut u64,
@@ -184,9 +183,9 @@ impl Connection {
     }
 
     /// Waits for a place and then for the first octet of a message. A client whose answers are under way may be silent.
-    async fn wait_for_query(
+    async fn wait_for_query<R: AsyncRead + Unpin>(
         &self,
-        reader: &mut BufReader<OwnedReadHalf>,
+        reader: &mut BufReader<R>,
         places: &Arc<Semaphore>,
     ) -> Result<OwnedSemaphorePermit, End> {
         let place = Arc::clone(places).acquire_owned().await;
@@ -203,7 +202,10 @@ impl Connection {
     }
 
     /// One message behind its length (RFC 1035 section 4.2.2).
-    async fn message(&self, reader: &mut BufReader<OwnedReadHalf>) -> Result<(Vec<u8>, Hold), End> {
+    async fn message<R: AsyncRead + Unpin>(
+        &self,
+        reader: &mut BufReader<R>,
+    ) -> Result<(Vec<u8>, Hold), End> {
         let length = reader.read_u16().await.map_err(|error| self.died(&error))?;
         let length = usize::from(length);
         if length < HEADER_LENGTH {
@@ -242,9 +244,9 @@ impl Connection {
     }
 
     /// The header of the PROXY protocol that a proxy's connection begins with; of others nothing.
-    async fn proxy_header(
+    async fn proxy_header<R: AsyncRead + Unpin>(
         &self,
-        reader: &mut BufReader<OwnedReadHalf>,
+        reader: &mut BufReader<R>,
         stop: &mut Stop,
     ) -> Result<Vec<u8>, End> {
         let Some(maximum) = self.proxy_header_maximum else {
@@ -264,7 +266,7 @@ impl Connection {
                 return Err(self.out_of_memory());
             };
             // The pipeline says so too, and counts it.
-            self.shared.decide(&mut query);
+            self.shared.decide(&mut query, &self.ends.address);
             return Err(End::Enough);
         }
         Ok(header)
@@ -278,7 +280,7 @@ impl Connection {
         if heap::is_short() {
             return None;
         }
-        let addresses = (self.client, self.destination);
+        let addresses = (self.ends.client, self.ends.address.destination());
         let door = (Protocol::Tcp, Way::Stream);
         if self.proxy_header_maximum.is_none() {
             return OwnedQuery::copy(message, MESSAGE_LENGTH_MAX, addresses, door);
@@ -296,7 +298,7 @@ impl Connection {
         ready: &Ready,
         asking: &mut JoinSet<()>,
     ) -> Result<(), End> {
-        match self.shared.decide(&mut query) {
+        match self.shared.decide(&mut query, &self.ends.address) {
             Decision::Answer(length) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
                 let message = heap::copy(query.bytes(length));
@@ -408,11 +410,11 @@ impl Connection {
     // ------------------------------------------------------------------------------------------ writing
 
     /// Writes answers until nobody is left to make any; `None` when the client does not take them.
-    async fn write(
+    async fn write<W: AsyncWrite + Unpin>(
         &self,
-        mut writer: OwnedWriteHalf,
+        mut writer: W,
         mut answers: mpsc::Receiver<Answer>,
-    ) -> Option<OwnedWriteHalf> {
+    ) -> Option<W> {
         let mut bytes = Vec::new();
         let mut gathered = Vec::new();
         while let Some(answer) = answers.recv().await {
@@ -467,7 +469,10 @@ fn gather(
 
 /// Reads a header of the PROXY protocol, as far as it comes: no more of it than `maximum` bytes, and no more than the fixed
 /// part of what is none.
-async fn read_header(reader: &mut BufReader<OwnedReadHalf>, maximum: usize) -> io::Result<Vec<u8>> {
+async fn read_header<R: AsyncRead + Unpin>(
+    reader: &mut BufReader<R>,
+    maximum: usize,
+) -> io::Result<Vec<u8>> {
     let mut header = Vec::new();
     let fixed = proxy::FIXED_LENGTH;
     reader.take(fixed as u64).read_to_end(&mut header).await?;

@@ -1,4 +1,4 @@
-//! Queries over TCP (RFC 1035 section 4.2.2, RFC 7766).
+//! Queries over TCP (RFC 1035 section 4.2.2, RFC 7766), and in the same form over UNIX stream sockets ([`stream`]).
 //!
 //! ```text
 //!  accept ─▶ place (limits) ─▶ connection ┬ reading: length, message ─▶ pipeline ─┬─ answer ──────────┐
@@ -13,6 +13,7 @@
 mod admission;
 mod connection;
 pub mod counters;
+mod stream;
 
 pub use admission::Admission;
 pub use counters::{Counters, Figures};
@@ -26,16 +27,18 @@ use crate::runtime::Shared;
 use crate::stop::Stop;
 use connection::{Connection, IN_FLIGHT};
 use std::io;
-use std::net::SocketAddr;
+use std::os::unix;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use stream::{AtPath, Ends, Listener, Stream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::time::sleep;
 
 /// How long accepting rests when the process is out of descriptors or memory: connections end meanwhile.
 const REST: Duration = Duration::from_millis(100);
 
-/// What the TCP listeners share.
+/// What the listeners share.
 pub struct Frontend {
     pub shared: Arc<Shared>,
     pub admission: Arc<Admission>,
@@ -59,14 +62,40 @@ pub async fn serve(
     listener: std::net::TcpListener,
     frontend: Arc<Frontend>,
     counters: Arc<Counters>,
-    mut stop: Stop,
+    stop: Stop,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
+    accept(listener, &frontend, &counters, stop).await;
+    Ok(())
+}
+
+/// The same at a path.
+///
+/// # Errors
+/// When the runtime does not take the listener.
+pub async fn serve_at(
+    (path, listener): (Arc<Path>, unix::net::UnixListener),
+    frontend: Arc<Frontend>,
+    counters: Arc<Counters>,
+    stop: Stop,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = UnixListener::from_std(listener)?;
+    accept(AtPath { listener, path }, &frontend, &counters, stop).await;
+    Ok(())
+}
+
+async fn accept(
+    listener: impl Listener,
+    frontend: &Frontend,
+    counters: &Arc<Counters>,
+    mut stop: Stop,
+) {
     loop {
         let accepted = tokio::select! {
-            () = stop.requested() => return Ok(()),
-            accepted = listener.accept() => accepted,
+            () = stop.requested() => return,
+            accepted = listener.next() => accepted,
         };
         match accepted {
             // Its task takes no refusal.
@@ -74,7 +103,7 @@ pub async fn serve(
                 frontend.shared.shard.count_drop(DropReason::OutOfMemory);
                 Counters::count(&counters.refused);
             }
-            Ok((stream, client)) => begin(stream, client, &frontend, &counters, &stop),
+            Ok((stream, ends)) => begin(stream, ends, frontend, counters, &stop),
             Err(error) if is_of_one_connection(&error) => {}
             Err(_) => sleep(REST).await,
         }
@@ -92,27 +121,23 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// Serves one connection on a task of its own, if there is a place for it.
 fn begin(
-    stream: TcpStream,
-    client: SocketAddr,
+    stream: impl Stream,
+    ends: Ends,
     frontend: &Frontend,
     counters: &Arc<Counters>,
     stop: &Stop,
 ) {
-    // A stream whose client is gone already has no local address.
-    let Ok(destination) = stream.local_addr() else {
-        return;
-    };
     let config = frontend.shared.config();
     let mut tuning = config.tuning.tcp.clone();
-    let number = config.listener_of(destination);
-    let listener = number.map(|number| &config.listeners[usize::from(number)]);
-    let limit = listener.map_or(0, |listener| listener.maximum_tcp_connections);
+    let listener = config.place_of(&ends.address).unwrap_or(NO_LISTENER);
+    let streams = config.streams_at(listener);
+    let limit = streams.map_or(0, |streams| streams.maximum_connections);
     if limit > 0 && counters.figures().connections >= limit as u64 {
         Counters::count(&counters.refused);
         return;
     }
-    let Some(place) = Admission::admit(&frontend.admission, client.ip(), &tuning, Now::read())
-    else {
+    let client = ends.client.ip();
+    let Some(place) = Admission::admit(&frontend.admission, client, &tuning, Now::read()) else {
         Counters::count(&counters.refused);
         return;
     };
@@ -124,13 +149,12 @@ fn begin(
         shared: Arc::clone(&frontend.shared),
         counters: Arc::clone(counters),
         tuning,
-        in_flight: match listener.map_or(0, |listener| listener.tcp_in_flight) {
+        in_flight: match streams.map_or(0, |streams| streams.in_flight) {
             0 => IN_FLIGHT,
             wanted => wanted,
         },
-        client,
-        destination,
-        proxy_header_maximum: proxy::expected(&config, client, number.unwrap_or(NO_LISTENER)),
+        proxy_header_maximum: proxy::expected(&config, ends.client, listener),
+        ends,
         stop: stop.clone(),
     };
     tokio::spawn(async move {

@@ -12,14 +12,16 @@ use crate::runtime::fixture::{
 };
 use crate::runtime::memory::Memory;
 use crate::stop::Stopper;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use wire::codes::qtype;
 
+mod at_path;
 mod hostile;
 
 const MINUTE: Duration = Duration::from_secs(60);

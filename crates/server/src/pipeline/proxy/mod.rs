@@ -53,7 +53,7 @@ pub struct Proxied {
 /// clients, regular DNS queries will no longer be accepted".
 pub fn expected(config: &Config, client: SocketAddr, listener: u16) -> Option<usize> {
     let proxies = config.proxies.as_ref()?;
-    let listener = config.listeners.get(usize::from(listener));
+    let listener = config.streams_at(listener);
     let is_expected = listener.is_none_or(|listener| listener.proxy_protocol)
         && proxies.acl.contains(client.ip());
     is_expected.then_some(proxies.maximum)

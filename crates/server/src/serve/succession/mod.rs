@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  old                                          new, started by the helper with one end of a socket as standard input
-//!   │── Sockets* Control? Caches? Begin ───────▶│ reads its configuration, fills its caches, starts its workers: now both
+//!   │── Sockets* Named* Control? Caches? Begin ▶│ reads its configuration, fills its caches, starts its workers: now both
 //!   │                                           │ read the kernel sockets
 //!   │◀── Ready ─────────────────────────────────│
 //!   │ queues leave the map (all is passed to the kernel sockets), rings are drained and closed
@@ -36,6 +36,8 @@ use xsk::Handed;
 pub enum Word {
     /// Old: some listening sockets come with it.
     Sockets,
+    /// Old: a socket that listens at a path comes with it, whose file is to go with whoever serves at last.
+    Named,
     /// Old: the socket of our own commands comes with it, bound to this path.
     Control { path: PathBuf },
     /// Old: where its caches can be read from comes with it, entries in this form.

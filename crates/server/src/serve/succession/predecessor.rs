@@ -95,6 +95,13 @@ impl Daemon {
         for some in sockets.chunks(AT_ONCE) {
             say(end, &Word::Sockets, some)?;
         }
+        for socket in self.instance.named.all().iter() {
+            let word = match socket.is_handed_on() {
+                true => Word::Named,
+                false => Word::Sockets,
+            };
+            say(end, &word, &[socket.duplicate()?])?;
+        }
         if let Some(estate) = &self.estate {
             let (listener, path) = estate.parts();
             let word = Word::Control {
@@ -207,6 +214,7 @@ impl Daemon {
         if let Some(estate) = &self.estate {
             estate.give();
         }
+        self.instance.named.give();
         self.keeper.leave(&self.instance.config.load().local);
         self.has_left = true;
         notify::main_process(successor.process);

@@ -5,6 +5,7 @@ use super::{Word, caches, hear, say};
 use crate::config::{Config, Listener, Xdp};
 use crate::control::socket::ControlSocket;
 use crate::frontend::inherited::Inherited;
+use crate::frontend::named::Owner;
 use crate::log;
 use crate::network::attached::Attached;
 use crate::network::{Plan, activation};
@@ -77,6 +78,11 @@ impl Legacy {
             let (word, mut with) = hear(&end)?;
             match word {
                 Word::Sockets => with.into_iter().for_each(|socket| self.add(socket)),
+                Word::Named => {
+                    for socket in with {
+                        self.sockets.add_named(socket, Owner::Successor);
+                    }
+                }
                 Word::Control { path } => {
                     let socket = with.pop().ok_or(io::ErrorKind::InvalidData)?;
                     self.control = Some(ControlSocket::inherit(socket, &path)?);
@@ -225,6 +231,9 @@ impl Daemon {
         let said = say(&predecessor.end, &Word::Serving, &[]);
         if let Some(estate) = self.estate.as_ref().filter(|_| said.is_ok()) {
             estate.take();
+        }
+        if said.is_ok() {
+            self.instance.named.take();
         }
         match &said {
             Ok(()) => log::notice!("took over from process {}", predecessor.process),

@@ -2,6 +2,7 @@
 
 use super::super::{define, spec};
 use super::{say, say_row, serving};
+use crate::config::LocalAddress;
 use crate::control::metrics::rows::FrontendRow;
 use crate::frontend::tcp::Figures;
 use crate::log;
@@ -47,10 +48,10 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     })
 }
 
-/// An address over one protocol: dnsdist's ClientState.
+/// An address over one protocol, or a path: dnsdist's ClientState.
 #[derive(Debug, Clone)]
 struct Bind {
-    address: SocketAddr,
+    address: LocalAddress,
     protocol: Protocol,
     queries: u64,
     /// Of TCP.
@@ -85,23 +86,35 @@ fn binds(lua: &Lua) -> Vec<Bind> {
 
 impl Bind {
     fn is(&self, row: &FrontendRow) -> bool {
-        (self.address, self.protocol) == (row.address, row.protocol)
+        (&self.address, self.protocol) == (&row.address, row.protocol)
+    }
+
+    /// Where datagrams come to: what can be muted.
+    fn of_datagrams(&self) -> Option<SocketAddr> {
+        match (self.protocol, &self.address) {
+            (Protocol::Udp, LocalAddress::Ip(address)) => Some(*address),
+            _ => None,
+        }
     }
 }
 
 impl UserData for Bind {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         fields.add_field_method_get("muted", |lua, bind| {
-            Ok(bind.protocol == Protocol::Udp && spec(lua)?.muted.contains(&bind.address))
+            let spec = spec(lua)?;
+            Ok(bind
+                .of_datagrams()
+                .is_some_and(|address| spec.muted.contains(&address)))
         });
         // "TCP queries are processed normally and responses sent to the client."
         fields.add_field_method_set("muted", |lua, bind, muted: bool| {
             let mut spec = spec(lua)?;
-            let was_muted = spec.muted.contains(&bind.address);
-            if bind.protocol == Protocol::Udp && was_muted != muted {
+            if let Some(address) = bind.of_datagrams()
+                && spec.muted.contains(&address) != muted
+            {
                 match muted {
-                    true => spec.muted.insert(bind.address),
-                    false => spec.muted.remove(&bind.address),
+                    true => spec.muted.insert(address),
+                    false => spec.muted.remove(&address),
                 };
             }
             Ok(())
@@ -128,7 +141,7 @@ fn tcp_states(lua: &Lua) -> Vec<String> {
     let mut lines = vec!["Dumping the TCP states, as requested:".to_owned()];
     for bind in binds(lua) {
         if let Some(figures) = bind.connections {
-            let (address, connections) = (bind.address, figures.connections);
+            let (address, connections) = (&bind.address, figures.connections);
             lines.push(format!("- {address} has {connections} connections"));
         }
     }
@@ -157,12 +170,10 @@ fn show_tcp(lua: &Lua) {
     say(lua, "\nBackends:");
     table(lua, &["#", "Name", "Address"], &BACKEND);
     for (number, server) in metrics.config().servers.iter().enumerate() {
-        let options = &server.options;
-        let names = [
-            number.to_string(),
-            options.name.clone(),
-            options.address.to_string(),
-        ];
+        let (name, address) = (&server.options.name, server.options.address.to_string());
+        // dnsdist names a server by its address where it has no name.
+        let name = if name.is_empty() { &address } else { name };
+        let names = [number.to_string(), name.clone(), address.clone()];
         let cells = BACKEND.map(|(_, value)| value(server.tcp.as_ref()));
         row(lua, &names, &cells);
     }

@@ -143,8 +143,10 @@ fn remember(lua: &Lua, command: &str) {
 fn delta(lua: &Lua) -> Vec<String> {
     let history = lua.app_data_ref::<History>();
     let commands = history.iter().flat_map(|history| &history.0);
-    let lines = commands
-        .flat_map(|(time, command)| [format!("-- {}", crate::log::utc(*time)), command.clone()]);
+    let lines = commands.flat_map(|(time, command)| {
+        let time = crate::log::utc_in_words(*time);
+        [format!("-- {time}"), command.clone()]
+    });
     lines.collect()
 }
 
@@ -192,6 +194,11 @@ mod tests {
                 "showACL()",
                 "127.0.0.0/8\n10.0.0.0/8\n100.64.0.0/10\n169.254.0.0/16\n192.168.0.0/16\n172.16.0.0/12\n::1/128\nfc00::/7\nfe80::/10\n",
             ),
+            (
+                "setACL('192.0.2.0/24') showACL() print('that was all')",
+                "192.0.2.0/24\nthat was all\n",
+            ),
+            ("newPacketCache(5):expunge(0)", "0\n"),
             ("newServer{address='192.0.2.1', name='one'}", "one\n"),
         ] {
             assert_eq!(ask(file, &[command]), [expected], "{command}");
@@ -253,7 +260,7 @@ mod tests {
         }
         assert_eq!(state.edits().len(), 5);
         let delta = state.command("delta()").text;
-        assert!(delta.contains("\naddACL('192.0.2.0/24')\n"), "{delta}");
+        assert!(delta.contains(" UTC\naddACL('192.0.2.0/24')\n"), "{delta}");
         state.command("clearConsoleHistory()");
         assert_eq!(state.command("delta()").text, "");
     }

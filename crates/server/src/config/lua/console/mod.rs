@@ -1,6 +1,7 @@
 //! What people say to an instance that runs, and what it answers: the console's commands, and the functions of the dialect
 //! that only make sense there. They may stand in a file too: what they print then goes nowhere, as dnsdist has it.
 
+mod absent;
 mod bench;
 mod binds;
 mod command;
@@ -33,6 +34,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     statistics::register(lua)?;
     queries::register(lua)?;
     entries::register(lua)?;
+    absent::register(lua)?;
     help::register(lua)
 }
 

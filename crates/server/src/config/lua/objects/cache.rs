@@ -64,16 +64,11 @@ impl CacheObject {
 impl UserData for CacheObject {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("expunge", |lua, cache, left: usize| {
-            cache.live(lua)?.inspect(|cache| {
-                cache.expunge(left);
-            });
-            Ok(())
+            Ok(cache.live(lua)?.map_or(0, |cache| cache.expunge(left)))
         });
         methods.add_method("purgeExpired", |lua, cache, left: usize| {
-            cache.live(lua)?.inspect(|cache| {
-                cache.purge_expired(left, Now::read());
-            });
-            Ok(())
+            let purge = |cache: Arc<PacketCache>| cache.purge_expired(left, Now::read());
+            Ok(cache.live(lua)?.map_or(0, purge))
         });
         methods.add_method(
             "expungeByName",

@@ -18,7 +18,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 #[derive(Clone)]
 pub(in super::super) struct DnsName(pub(in super::super) NameBuf);
 
-/// A name as functions take it: text, or a DNSName.
+/// A name as functions take it: text, of which none is the root, or a DNSName.
 pub(in super::super) struct AnyName(pub(in super::super) NameBuf);
 
 impl FromLua for AnyName {
@@ -27,7 +27,8 @@ impl FromLua for AnyName {
             return Ok(AnyName(object::<DnsName>(&value, "a name")?.0));
         };
         let text = text.to_string_lossy();
-        match text.parse() {
+        let written = if text.is_empty() { "." } else { text.as_str() };
+        match written.parse() {
             Ok(name) => Ok(AnyName(name)),
             Err(error) => Err(wrong(format!("'{text}' is not a name: {error}"))),
         }
@@ -84,10 +85,9 @@ fn relative(name: Name<'_>, ancestor: Name<'_>) -> mlua::Result<NameBuf> {
     Ok(NameBuf::from(relative))
 }
 
-fn without_dot(name: &NameBuf) -> String {
+/// "without the trailing dot": nothing of the root.
+pub(super) fn without_dot(name: &NameBuf) -> String {
     let mut text = name.to_string();
-    if text.len() > 1 {
-        text.pop();
-    }
+    text.pop();
     text
 }

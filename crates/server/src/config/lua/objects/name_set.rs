@@ -1,7 +1,7 @@
 //! DNSNameSet.
 
 use super::super::define;
-use super::name::AnyName;
+use super::name::{AnyName, without_dot};
 use super::suffixes::names;
 use crate::pipeline::rules::names::NameSet;
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
@@ -34,10 +34,11 @@ impl FromLua for AnyNameSet {
 }
 
 impl DnsNameSet {
+    /// A line for each, without the last dot: as dnsdist 1.7.3 shows them.
     fn text(&self) -> String {
-        let mut names: Vec<String> = self.0.iter().map(|name| name.to_string()).collect();
+        let mut names: Vec<String> = self.0.iter().map(|name| without_dot(&name)).collect();
         names.sort_unstable();
-        names.join(" ")
+        names.iter().map(|name| format!("{name}\n")).collect()
     }
 }
 

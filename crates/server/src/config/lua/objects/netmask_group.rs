@@ -4,7 +4,7 @@ use super::super::{define, wrong};
 use super::address::AnyAddress;
 use super::netmask::AnyNetmask;
 use crate::pipeline::acl::{Netmask, Netmasks};
-use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -61,6 +61,12 @@ fn masks_of_table(value: Value, lua: &Lua) -> mlua::Result<Vec<Netmask>> {
     Ok(masks)
 }
 
+impl NetmaskGroup {
+    fn text(&self) -> String {
+        format!("NetmaskGroup {}", self.0)
+    }
+}
+
 impl UserData for NetmaskGroup {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method_mut("addMask", |_, group, mask: AnyNetmask| {
@@ -87,5 +93,7 @@ impl UserData for NetmaskGroup {
             Ok(group.0.contains(address.0.ip()))
         });
         methods.add_method("size", |_, group, ()| Ok(group.0.len()));
+        methods.add_method("toString", |_, group, ()| Ok(group.text()));
+        methods.add_meta_method(MetaMethod::ToString, |_, group, ()| Ok(group.text()));
     }
 }

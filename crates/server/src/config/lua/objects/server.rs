@@ -50,9 +50,7 @@ fn removed() -> mlua::Error {
 
 impl UserData for ServerObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
-        fields.add_field_method_get("name", |lua, server| {
-            server.read(lua, |server| server.options.name.clone())
-        });
+        fields.add_field_method_get("name", |lua, server| server.read(lua, name));
         fields.add_field_method_get("upStatus", |lua, server| {
             server.live(lua, false, |server| server.state.is_checked_up())
         });
@@ -72,9 +70,9 @@ impl UserData for ServerObject {
     }
 
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("toString", |lua, server, ()| server.read(lua, text));
+        methods.add_method("toString", |lua, server, ()| server.read(lua, name));
         methods.add_meta_method(MetaMethod::ToString, |lua, server, ()| {
-            server.read(lua, text)
+            server.read(lua, name)
         });
         facts(methods);
         pools(methods);
@@ -82,18 +80,12 @@ impl UserData for ServerObject {
     }
 }
 
-/// The name, else the address.
-fn text(server: &ServerSpec) -> String {
-    match server.options.name.as_str() {
-        "" => server.options.address.to_string(),
-        name => name.to_owned(),
-    }
+fn name(server: &ServerSpec) -> String {
+    server.options.name_or_address()
 }
 
 fn facts<M: UserDataMethods<ServerObject>>(methods: &mut M) {
-    methods.add_method("getName", |lua, server, ()| {
-        server.read(lua, |server| server.options.name.clone())
-    });
+    methods.add_method("getName", |lua, server, ()| server.read(lua, name));
     methods.add_method("getNameWithAddr", |lua, server, ()| {
         server.read(lua, |server| server.options.name_with_address())
     });
@@ -132,7 +124,9 @@ fn pools<M: UserDataMethods<ServerObject>>(methods: &mut M) {
 
 fn states<M: UserDataMethods<ServerObject>>(methods: &mut M) {
     methods.add_method("isUp", |lua, server, ()| {
-        server.live(lua, false, |server| server.state.is_up())
+        // What was never checked is up only where that was said.
+        let is_forced = server.read(lua, |server| server.options.health.mode == HealthMode::Up)?;
+        server.live(lua, is_forced, |server| server.state.is_up())
     });
     methods.add_method("getHealthCheckMode", |lua, server, ()| {
         let is_lazy = server.read(lua, |server| server.options.health.is_lazy)?;

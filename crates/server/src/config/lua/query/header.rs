@@ -35,8 +35,16 @@ const SETTERS: [(&str, Set); 7] = [
     ("setQR", |header, on| header.set_qr(on)),
     ("setRA", |header, on| header.set_ra(on)),
     ("setRD", |header, on| header.set_rd(on)),
-    ("setTC", |header, on| header.set_tc(on)),
+    ("setTC", set_tc),
 ];
+
+/// With TC, RA becomes RD, as dnsdist 1.7.3 was seen to do.
+fn set_tc(header: &mut Header, on: bool) {
+    header.set_tc(on);
+    if on {
+        header.set_ra(header.rd());
+    }
+}
 
 impl UserData for DnsHeader {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {

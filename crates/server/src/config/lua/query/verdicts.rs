@@ -80,7 +80,9 @@ fn wish(
         // An answer that the function made is sent once no further rule is tried.
         4 | 5 => {}
         6 => {
-            let number = pool::number(lua, &text()?)?;
+            // Without a name: the default pool.
+            let name = octets().unwrap_or_default();
+            let number = pool::number(lua, &String::from_utf8_lossy(&name))?;
             change(&|subject| {
                 subject.pool = number;
                 Ok(())
@@ -98,13 +100,11 @@ fn wish(
         9 => return Ok(Wish::Rcode(rcode::SERVFAIL)),
         // None, NoOp, SetTag.
         10 | 11 | 15 => return Ok(Wish::Continue),
-        12 => {
-            change(&|subject| {
-                subject.edit_header(|header| header.set_rd(false));
-                Ok(())
-            })?;
-            return Ok(Wish::Continue);
-        }
+        // No further rule then, as with dnsdist 1.7.3.
+        12 => change(&|subject| {
+            subject.edit_header(|header| header.set_rd(false));
+            Ok(())
+        })?,
         13 => {
             let data = octets()?;
             change(&|subject| answers::spoof_raw(subject, std::slice::from_ref(&data), None))?;
@@ -132,10 +132,15 @@ fn number(value: &Value, table: &str) -> mlua::Result<i64> {
     }
 }
 
-/// "spoof the response using the supplied IPv4 (A), IPv6 (AAAA) or string (CNAME) value".
+/// "spoof the response using the supplied IPv4 (A), IPv6 (AAAA) or string (CNAME) value". Several addresses stand with commas or
+/// spaces between them, as dnsdist 1.7.3 takes them; without a value there is nothing to answer.
 fn spoof(subject: &mut Subject, text: &str) -> mlua::Result<()> {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return answers::spoof_addresses(subject, &[address]);
+    let values = text.split([',', ' ']).filter(|value| !value.is_empty());
+    if let Ok(addresses) = values
+        .map(str::parse::<IpAddr>)
+        .collect::<Result<Vec<_>, _>>()
+    {
+        return answers::spoof_addresses(subject, &addresses);
     }
     let name: NameBuf = text.parse().map_err(|error| {
         wrong(format!(
@@ -186,7 +191,10 @@ fn grant(wish: Wish, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
                 rcode::REFUSED => Counter::RuleRefused,
                 _ => Counter::RuleServfail,
             });
-            Outcome::Answer(respond::with_rcode(query, env, code))
+            let length = respond::with_rcode(query, env, code);
+            // Of these dnsdist 1.7.3 makes an answer by QR and RCODE alone.
+            respond::edit_header(query.message, |header| header.set_ra(false));
+            Outcome::Answer(length)
         }
     }
 }

@@ -25,7 +25,7 @@ impl Action for DelayAction {
     }
 
     fn describe(&self) -> String {
-        format!("delay by {} ms", self.delay.as_millis())
+        format!("delay by {} msec", self.delay.as_millis())
     }
 }
 
@@ -100,7 +100,7 @@ impl Action for SetEDNSOptionAction {
     }
 
     fn describe(&self) -> String {
-        format!("add EDNS Option ({})", self.code)
+        format!("add EDNS Option (code={})", self.code)
     }
 }
 
@@ -143,7 +143,7 @@ impl Action for SetMacAddrAction {
     }
 
     fn describe(&self) -> String {
-        format!("add MAC address as EDNS Option ({})", self.code)
+        format!("add EDNS MAC (code={})", self.code)
     }
 }
 
@@ -174,7 +174,7 @@ impl Action for SubnetAction {
     fn describe(&self) -> String {
         match self {
             SubnetAction::Networks(v4, v6) if v4 == v6 => format!("set ECS to {v4}"),
-            SubnetAction::Networks(v4, v6) => format!("set ECS to {v4} (v4), {v6} (v6)"),
+            SubnetAction::Networks(v4, v6) => format!("set ECS to {v4} / {v6}"),
             SubnetAction::Disable => "disable ECS".to_owned(),
             SubnetAction::Override(overrides) => {
                 format!("set ECS override to {}", u8::from(*overrides))

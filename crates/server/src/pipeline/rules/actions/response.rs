@@ -149,7 +149,7 @@ impl ResponseAction for DelayResponseAction {
     }
 
     fn describe(&self) -> String {
-        format!("delay by {} ms", self.delay.as_millis())
+        format!("delay by {} msec", self.delay.as_millis())
     }
 }
 
@@ -191,7 +191,7 @@ impl ResponseAction for SetEDNSOptionResponseAction {
     }
 
     fn describe(&self) -> String {
-        format!("add EDNS Option ({})", self.code)
+        format!("add EDNS Option (code={})", self.code)
     }
 }
 

@@ -171,7 +171,7 @@ impl Action for SpoofRawAction {
     }
 
     fn describe(&self) -> String {
-        "spoof in raw answer".to_owned()
+        "spoof in raw bytes".to_owned()
     }
 }
 

@@ -11,7 +11,12 @@ pub struct TeeAction(pub Tee);
 impl Action for TeeAction {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
         if !env.is_rehearsal() {
-            self.0.copy(query, env.config.tuning.subnets);
+            let mut subnets = env.config.tuning.subnets;
+            let wishes = query.extras.as_ref().map(|extras| &extras.subnet);
+            if let Some(overrides) = wishes.and_then(|wishes| wishes.override_existing) {
+                subnets.override_existing = overrides;
+            }
+            self.0.copy(query, subnets);
         }
         Outcome::Continue
     }

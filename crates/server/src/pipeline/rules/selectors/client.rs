@@ -169,7 +169,7 @@ impl Selector for TimedIPSetRule {
 
     fn describe(&self) -> String {
         let set = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        format!("Src: in-timed-set ({} addresses)", set.len())
+        format!("Src: {} ips", set.len())
     }
 }
 
@@ -219,9 +219,9 @@ mod tests {
         assert!(scene.matches(&set, &message));
         scene.now = Now(scene.now.0 + 5);
         assert!(!scene.matches(&set, &message));
-        assert_eq!(set.describe(), "Src: in-timed-set (1 addresses)");
+        assert_eq!(set.describe(), "Src: 1 ips");
         set.clean_up(scene.now);
-        assert_eq!(set.describe(), "Src: in-timed-set (0 addresses)");
+        assert_eq!(set.describe(), "Src: 0 ips");
     }
 
     #[test]

@@ -23,12 +23,10 @@ impl Selector for ProxyProtocolValueRule {
     }
 
     fn describe(&self) -> String {
-        match &self.value {
-            None => format!("Proxy-Protocol value of type {} is present", self.kind),
-            Some(value) => {
-                let value = String::from_utf8_lossy(value);
-                format!("Proxy-Protocol value of type {} matches {value}", self.kind)
-            }
-        }
+        let how = match &self.value {
+            None => "is present",
+            Some(_) => "matches",
+        };
+        format!("proxy protocol value of type {} {how}", self.kind)
     }
 }

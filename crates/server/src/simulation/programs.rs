@@ -1,0 +1,147 @@
+//! The kernel program's tables, and what it lets a ring have by them: what `network::steering` fills, without the maps.
+
+use crate::network::plan::BackendPair;
+use crate::network::{Device, Plan, PlannedDevice};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::SocketAddr;
+use wire::frame::Packet;
+
+/// The program on one device.
+struct Program {
+    device: Device,
+    /// Queues whose frames go to a socket of ours.
+    entered: BTreeSet<u32>,
+    destinations: HashSet<SocketAddr>,
+    backends: HashSet<BackendPair>,
+}
+
+pub(super) struct Programs {
+    /// By device number.
+    all: BTreeMap<u8, Program>,
+    /// A fault: nothing is ever taken out.
+    are_stale: bool,
+}
+
+impl Programs {
+    /// None yet.
+    pub(super) fn new(are_stale: bool) -> Programs {
+        Programs {
+            all: BTreeMap::new(),
+            are_stale,
+        }
+    }
+
+    /// The device has a program from now on, with empty tables, if it had none.
+    pub(super) fn attach(&mut self, device: &Device) {
+        self.all.entry(device.number).or_insert_with(|| Program {
+            device: device.clone(),
+            entered: BTreeSet::new(),
+            destinations: HashSet::new(),
+            backends: HashSet::new(),
+        });
+    }
+
+    pub(super) fn detach(&mut self, device: u8) {
+        self.all.remove(&device);
+    }
+
+    /// What is known of a device has changed; whether it is another thing than before.
+    pub(super) fn change(&mut self, device: &Device) -> bool {
+        let program = self.all.get_mut(&device.number);
+        let old = program.map(|program| std::mem::replace(&mut program.device, device.clone()));
+        old.is_some_and(|old| old != *device)
+    }
+
+    /// All devices that have a program.
+    pub(super) fn devices(&self) -> Vec<Device> {
+        let devices = self.all.values().map(|program| &program.device);
+        devices.cloned().collect()
+    }
+
+    /// The number of the device on the interface with this index.
+    pub(super) fn device_on(&self, interface: u32) -> Option<u8> {
+        Some(self.on(interface)?.device.number)
+    }
+
+    fn on(&self, interface: u32) -> Option<&Program> {
+        let mut all = self.all.values();
+        all.find(|program| program.device.interface == interface)
+    }
+
+    /// Takes what `planned` says from clients and backends, and nothing else any more.
+    pub(super) fn apply(&mut self, planned: &PlannedDevice) {
+        let Some(program) = self.all.get_mut(&planned.device.number) else {
+            return;
+        };
+        if !self.are_stale {
+            program.destinations.clear();
+            program.backends.clear();
+        }
+        program.destinations.extend(&planned.destinations);
+        program.backends.extend(&planned.backends);
+    }
+
+    /// Devices that `plan` does not name take nothing any more, but for those that are down.
+    pub(super) fn clear_all_but(&mut self, plan: &Plan) {
+        let is_named = |number: u8| {
+            let mut devices = plan.devices.iter();
+            devices.any(|planned| planned.device.number == number)
+        };
+        for (number, program) in &mut self.all {
+            let sleeps = plan.down.contains(&program.device.interface);
+            if !is_named(*number) && !sleeps && !self.are_stale {
+                program.destinations.clear();
+                program.backends.clear();
+            }
+        }
+    }
+
+    /// From now on the queue's frames come to its socket.
+    pub(super) fn enter(&mut self, device: u8, queue: u32) {
+        if let Some(program) = self.all.get_mut(&device) {
+            program.entered.insert(queue);
+        }
+    }
+
+    /// From now on the queue's frames go to the kernel's sockets.
+    pub(super) fn leave(&mut self, device: u8, queue: u32) {
+        if let Some(program) = self.all.get_mut(&device) {
+            program.entered.remove(&queue);
+        }
+    }
+
+    /// Queues of a device whose frames come to a socket.
+    pub(super) fn entered(&self, device: u8) -> Vec<u32> {
+        let program = self.all.get(&device);
+        program.map_or_else(Vec::new, |program| {
+            program.entered.iter().copied().collect()
+        })
+    }
+
+    /// The device whose socket gets a packet that comes in by this interface and queue; `None`: the kernel gets it.
+    pub(super) fn claims(&self, interface: u32, queue: u32, packet: &Packet) -> Option<u8> {
+        let program = self.on(interface)?;
+        let pair = BackendPair {
+            source: packet.destination.ip(),
+            backend: packet.source,
+        };
+        let is_ours =
+            program.destinations.contains(&packet.destination) || program.backends.contains(&pair);
+        (is_ours && program.entered.contains(&queue)).then_some(program.device.number)
+    }
+
+    /// Whether queries to this address come to a socket, by this queue of the interface.
+    pub(super) fn serves(&self, interface: u32, queue: u32, destination: SocketAddr) -> bool {
+        self.on(interface).is_some_and(|program| {
+            program.entered.contains(&queue) && program.destinations.contains(&destination)
+        })
+    }
+
+    /// Whether answers of this backend come to sockets, by all of so many queues of the interface.
+    pub(super) fn expects(&self, interface: u32, queues: u32, pair: &BackendPair) -> bool {
+        self.on(interface).is_some_and(|program| {
+            let has_all = (0..queues).all(|queue| program.entered.contains(&queue));
+            has_all && program.backends.contains(pair)
+        })
+    }
+}
