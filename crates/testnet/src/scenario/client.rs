@@ -1,6 +1,7 @@
 //! The clients of a scenario: their sockets and connections, what they asked, what came back.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -22,8 +23,8 @@ pub(super) struct Clients<'a> {
     asked: Vec<Asked>,
     /// Queries that may have an answer nobody awaits.
     allowed: Vec<Asked>,
-    /// Where floods came from.
-    flooded: HashSet<SocketAddr>,
+    /// By where floods went: the socket that they came from, and its address.
+    flooding: HashMap<SocketAddr, (UdpSocket, SocketAddr)>,
 }
 
 /// A query that was sent.
@@ -69,7 +70,7 @@ impl<'a> Clients<'a> {
             channels: BTreeMap::new(),
             asked: Vec::new(),
             allowed: Vec::new(),
-            flooded: HashSet::new(),
+            flooding: HashMap::new(),
         }
     }
 
@@ -114,27 +115,22 @@ impl<'a> Clients<'a> {
         }
     }
 
-    /// A socket that a flood can come from; what comes back to it is nobody's business.
+    /// The socket that all floods to there come from: the kernel chooses a queue for each socket, and what one flood has filled
+    /// another is to meet. What comes back to it is nobody's business.
     pub(super) fn flooding(&mut self, destination: SocketAddr) -> Outcome<UdpSocket> {
-        let source = if destination.is_ipv4() {
-            CLIENT_V4
-        } else {
-            CLIENT_V6
+        let (socket, _) = match self.flooding.entry(destination) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(free) => {
+                let opened = self.lab.client().run(|| connected(destination))?;
+                free.insert(opened.during("opening a flood")?)
+            }
         };
-        let open = || {
-            let socket = UdpSocket::bind((source, 0))?;
-            socket.connect(destination)?;
-            Ok::<_, io::Error>(socket)
-        };
-        let socket = self.lab.client().run(open)?.during("opening a flood")?;
-        self.flooded
-            .insert(socket.local_addr().during("reading a flood's address")?);
-        Ok(socket)
+        socket.try_clone().during("opening a flood")
     }
 
     /// Whether a flood came from there.
     pub(super) fn was_flooded_from(&self, source: SocketAddr) -> bool {
-        self.flooded.contains(&source)
+        self.flooding.values().any(|(_, from)| *from == source)
     }
 
     /// The query that `label` names, or the last one.
@@ -371,6 +367,19 @@ fn receive_message(stream: &mut TcpStream, within: Duration) -> io::Result<Vec<u
     let mut octets = vec![0; usize::from(u16::from_be_bytes(length))];
     stream.read_exact(&mut octets)?;
     Ok(octets)
+}
+
+/// A socket of the client's own address that is connected to there, and its address.
+fn connected(destination: SocketAddr) -> io::Result<(UdpSocket, SocketAddr)> {
+    let source = if destination.is_ipv4() {
+        CLIENT_V4
+    } else {
+        CLIENT_V6
+    };
+    let socket = UdpSocket::bind((source, 0))?;
+    socket.connect(destination)?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
 }
 
 /// Connects from a given source address, which std cannot.
