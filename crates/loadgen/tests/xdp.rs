@@ -17,6 +17,7 @@ mod refusals;
 use floodgate::questions::{Style, text};
 use lab::{Deed, Responder, SERVER, end, lab, program_on, queries, quiet_port, start, summary};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
@@ -241,6 +242,8 @@ fn binary_queries() -> tempfile::NamedTempFile {
 fn an_ordinary_client_beside_it_keeps_its_answers() {
     let Some(lab) = lab() else { return };
     let server = quiet_port(&lab, SERVER);
+    // The generator's queries come here too, after a pause of the machine's very many at once.
+    setsockopt(&server, sockopt::RcvBufForce, &(64 << 20)).unwrap();
     let _responder = Responder::start(&lab, None, |_| Deed::Answer);
     let file = queries(100);
     let line = format!(

@@ -7,12 +7,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 use std::os::fd::AsFd;
 use testnet::again_if_interrupted;
 use testnet::lab::{Lab, SERVER_CLIENTS};
 use testnet::namespace::Namespace;
 use testnet::sys::PacketSocket;
 use wire::frame::{Headers, Packet, write_headers};
+
+/// SO_RCVBUF in octets. What the machine sends waits here with what comes, and after a pause of the machine's all that was due
+/// comes at once: the default holds some hundred frames, and the others would be lost.
+const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// What becomes of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +65,7 @@ impl Responder {
     ) -> Responder {
         let opened = namespace.run(|| PacketSocket::open(interface));
         let socket = opened.unwrap().unwrap();
+        setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {

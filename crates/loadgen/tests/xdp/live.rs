@@ -94,7 +94,8 @@ impl Terminal {
             }
         };
         assert_eq!(tcgetattr(&self.other_end).unwrap(), self.before);
-        while self.read(300) {}
+        // The kernel hands on what was written last when it gets to that.
+        while self.read(1_000) {}
         (self.text(), status.code())
     }
 }
@@ -232,6 +233,8 @@ fn ctrl_c_on_the_terminal_ends_a_run_over_sockets_with_its_statistics() {
     let child = command.spawn().unwrap();
     drop(command);
     terminal.awaits("thread 1 ");
+    // Something was sent before the last screen was drawn.
+    terminal.awaits("█");
     // ETX, which is Ctrl-C.
     terminal.keys_and_screen.write_all(b"\x03").unwrap();
     let (text, code) = terminal.end(child);

@@ -14,8 +14,8 @@ const LIMIT: f64 = 2000.0;
 const AT_ONCE: f64 = 80.0;
 /// How long each rate is held, in seconds: the server answers so many queries in it, and those at once.
 const HELD: f64 = 0.2;
-/// A machine that does something else at the wrong moment answers less, so that one search proves nothing.
-const ATTEMPTS: u32 = 3;
+/// A machine that does something else at the wrong moment answers less, or asks less, so that one search proves nothing.
+const ATTEMPTS: u32 = 10;
 
 /// Answers so many queries a second, and none of the others.
 fn limited() -> impl Fn(u64) -> Deed + Send + 'static {
@@ -57,6 +57,10 @@ fn mistake(probes: &[Value], result: &Value) -> Option<&'static str> {
     let is_probed = |rate: f64| probes.iter().any(|probe| probe["rate"] == rate);
     [
         (
+            result["generator_was_the_limit"] == false,
+            "the generator was the limit",
+        ),
+        (
             (least..=most / 0.99).contains(&r99),
             "R99 is not the server's limit",
         ),
@@ -87,7 +91,6 @@ fn a_servers_limit_is_found_with_one_in_a_hundred_lost_and_without_loss() {
     for _ in 0..ATTEMPTS {
         let (probes, result) = searched(&lab);
         assert_eq!(result["type"], "ramp", "{result}");
-        assert_eq!(result["generator_was_the_limit"], false, "{result}");
         let runs = ["r99_runs", "loss_free_runs"].map(|name| result[name].clone());
         let medians = ["r99", "loss_free"].map(|name| json!([result[name]]));
         assert_eq!(runs, medians, "{result}");
@@ -132,13 +135,13 @@ fn an_interrupt_ends_a_ramp_with_what_was_found_so_far() {
     let _responder = Responder::start(&lab, None, |_| Deed::Answer);
     let file = queries(100);
     let options = format!(
-        "--ramp --repeat 9 -t 0.5 --patience 60 --late 60 -i {} {SERVER}",
+        "--ramp --repeat 9 --patience 60 --late 60 -i {} {SERVER}",
         file.path().display()
     );
     // Before the first search has ended: no rate, but the probes and the best of them.
     let mut flood = Talking::start(
         &lab.client(),
-        &format!("xdp -Q 400 --highest 200000 {options}"),
+        &format!("xdp -Q 400 --highest 200000 -t 0.5 {options}"),
     );
     let header = flood.line();
     assert!(header.starts_with("using interface "), "{header}");
@@ -157,8 +160,9 @@ fn an_interrupt_ends_a_ramp_with_what_was_found_so_far() {
         peak.is_some_and(|line| line.contains("/s answered right of ")),
         "{lines:?}"
     );
-    // Between the two searches of a repeat: the first one's rate stands.
-    let line = format!("xdp -j -Q 300 --highest 300 {options}");
+    // Between the two searches of a repeat: the first one's rate stands. The second one takes longer than the machine may keep us
+    // from ending it.
+    let line = format!("xdp -j -Q 300 --highest 300 -t 3 {options}");
     let mut flood = Talking::start(&lab.client(), &line);
     assert_eq!(flood.object()["type"], "header");
     let probe = flood.object();

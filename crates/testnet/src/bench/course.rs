@@ -204,15 +204,22 @@ mod tests {
         assert_eq!(course.right, [100.0, 200.0]);
     }
 
-    #[test]
-    fn a_sampler_sees_this_process() {
+    /// What a sampler sees of this process, which is busy meanwhile.
+    fn sampled() -> Course {
         let sampler = Sampler::start(&[], std::process::id());
         let started = std::time::Instant::now();
         while started.elapsed() < EVERY * 2 + EVERY / 2 {
             std::hint::spin_loop();
         }
-        let course = sampler.stop();
-        assert!(!course.at.is_empty());
+        sampler.stop()
+    }
+
+    #[test]
+    fn a_sampler_sees_this_process() {
+        // After a pause of the machine's it may be over before the sampler has looked twice.
+        let mut courses = (0..20).map(|_| sampled());
+        let course = courses.find(|course| !course.at.is_empty());
+        let course = course.expect("a sampler that looks twice");
         assert_eq!(course.at.len(), course.generator.len());
     }
 }

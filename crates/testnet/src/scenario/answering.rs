@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nix::sys::socket::{setsockopt, sockopt};
 
-use super::backend::Shared;
+use super::backend::{Shared, State};
 use super::model::{BackendAction, BackendRule, Reply};
 
 /// Where an answer goes.
@@ -30,6 +30,7 @@ impl Shared {
                     self.count_sent(rule, 1);
                 }
                 (BackendAction::Wait(time), _) => self.wait(*time),
+                (BackendAction::Hold(name), _) => self.hold(name),
                 (BackendAction::Close, Way::Tcp(stream)) => {
                     let _ = stream.shutdown(Shutdown::Both);
                     return None;
@@ -88,6 +89,13 @@ impl Shared {
                 .wait_timeout_while(state, time, |state| !state.stopping)
                 .expect("no backend panics"),
         );
+    }
+
+    /// Awaits the step that releases what is held under this name, but not beyond the backend's own end.
+    fn hold(&self, name: &str) {
+        let is_held = |state: &mut State| !state.stopping && !state.released.contains(name);
+        let waited = self.changed.wait_while(self.lock(), is_held);
+        drop(waited.expect("no backend panics"));
     }
 
     fn count_sent(&self, rule: &BackendRule, times: usize) {

@@ -1,6 +1,6 @@
 //! A running backend: real sockets in the lab, answering as its script says.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{PipeReader, PipeWriter, pipe};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -52,6 +52,8 @@ pub(super) struct State {
     /// Messages that came, whatever became of them.
     came: usize,
     pub(super) stopping: bool,
+    /// What is held under these names goes on.
+    pub(super) released: HashSet<String>,
     used: Vec<u32>,
     seen: Vec<Seen>,
     pub(super) sent: usize,
@@ -100,6 +102,11 @@ impl Backend {
     /// Answers so from now on; health checks included.
     pub(super) fn set_answering(&self, answering: Answering) {
         self.shared.lock().answering = answering;
+    }
+
+    /// Lets what its rules hold under this name go on, now and later.
+    pub(super) fn release(&self, name: &str) {
+        self.shared.release(name);
     }
 
     /// Awaits that it has seen `count` queries, health checks left out; more are a failure.
@@ -230,6 +237,11 @@ fn other_sources(script: &BackendScript) -> Vec<SocketAddr> {
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no backend panics")
+    }
+
+    fn release(&self, name: &str) {
+        self.lock().released.insert(name.to_owned());
+        self.changed.notify_all();
     }
 
     /// Answers until the other end of `stopped` is dropped.
@@ -395,9 +407,12 @@ fn is_default_probe(query: &[u8]) -> bool {
 }
 
 fn waits(rule: &BackendRule) -> bool {
-    rule.actions
-        .iter()
-        .any(|action| matches!(action, BackendAction::Wait(_) | BackendAction::Hang))
+    rule.actions.iter().any(|action| {
+        matches!(
+            action,
+            BackendAction::Wait(_) | BackendAction::Hold(_) | BackendAction::Hang
+        )
+    })
 }
 
 /// Awaits a datagram, a connection, or the end (`None`).
@@ -422,6 +437,45 @@ mod tests {
         assert!(is_below(&name("a.b.example.com."), &name("example.com.")));
         assert!(!is_below(&name("example.com."), &name("example.com.")));
         assert!(!is_below(&name("badexample.com."), &name("example.com.")));
+    }
+
+    #[test]
+    fn what_is_held_goes_on_when_it_is_released() {
+        let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let peer = client.local_addr().expect("it is bound");
+        let raw = BackendAction::Raw {
+            with_id: true,
+            octets: vec![1],
+        };
+        let rule = BackendRule {
+            probe: false,
+            actions: vec![BackendAction::Hold("late".to_owned()), raw],
+            ..BackendRule::answers_a_probe()
+        };
+        assert!(waits(&rule));
+        let shared = Shared {
+            script: BackendScript {
+                name: "auth".to_owned(),
+                address: peer,
+                proxied: false,
+                rules: Vec::new(),
+            },
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            udp: UdpSocket::bind("127.0.0.1:0").expect("a port"),
+            others: HashMap::new(),
+        };
+        std::thread::scope(|scope| {
+            let held = scope.spawn(|| shared.act(&rule, &[7, 7], &Way::Udp(peer)));
+            shared.release("another");
+            assert_eq!(shared.lock().sent, 0);
+            shared.release("late");
+            held.join().expect("no backend panics")
+        });
+        assert_eq!(shared.lock().sent, 1);
+        // Who comes later does not wait.
+        shared.act(&rule, &[7, 7], &Way::Udp(peer));
+        assert_eq!(shared.lock().sent, 2);
     }
 
     #[test]

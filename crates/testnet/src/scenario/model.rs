@@ -74,6 +74,14 @@ pub struct BackendScript {
     pub rules: Vec<BackendRule>,
 }
 
+impl BackendScript {
+    /// True if one of its rules waits for a step `release NAME`.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        let mut actions = self.rules.iter().flat_map(|rule| &rule.actions);
+        actions.any(|action| matches!(action, BackendAction::Hold(held) if held == name))
+    }
+}
+
 /// `on NAME TYPE …` with what follows it.
 #[derive(Debug, Clone)]
 pub struct BackendRule {
@@ -111,6 +119,8 @@ pub enum BackendAction {
     Raw { with_id: bool, octets: Vec<u8> },
     /// Lets time pass before the next action.
     Wait(Duration),
+    /// Awaits the step that releases what is held under this name.
+    Hold(String),
     /// Closes the TCP connection.
     Close,
     /// Sends nothing more on the TCP connection (FIN), and reads on.
@@ -211,6 +221,8 @@ pub enum Action {
         backend: String,
         answering: Answering,
     },
+    /// What backends hold under this name goes on, now and later.
+    Release(String),
     /// The server writes a line with this text.
     Log(String),
     /// Time passes, because time is what the scenario is about.
@@ -226,13 +238,23 @@ pub enum Action {
     /// The server ends and is started again; this often.
     Restart { how: Restart, times: u16 },
     /// A client sends this message again and again, and reads no answer.
-    Flood {
-        octets: Vec<u8>,
-        destination: SocketAddr,
-        times: u32,
-    },
+    Flood(Box<Flood>),
     /// The server gets a signal.
     Signal(nix::sys::signal::Signal),
+}
+
+/// A message that is sent again and again.
+#[derive(Debug, Clone)]
+pub struct Flood {
+    /// The message.
+    pub octets: Vec<u8>,
+    /// Where it goes.
+    pub destination: SocketAddr,
+    /// How often.
+    pub times: u32,
+    /// It is sent so often again and again until this is so, growth being counted from the flood's start: a machine that
+    /// stands still loses of a flood what its buffers do not hold.
+    pub until: Option<Counter>,
 }
 
 /// What a backend answers.

@@ -233,8 +233,9 @@ impl Reader {
             }
         }
         let known = |name: &str| backends.iter().any(|backend| backend.name == name);
+        let held = |name: &str| backends.iter().any(|backend| backend.holds(name));
         for step in steps {
-            parse_steps::check(step, known)
+            parse_steps::check(step, known, held)
                 .map_err(|failure| at_line(path, step.line, &failure))?;
         }
         parse_steps::check_order(steps).map_err(|(line, failure)| at_line(path, line, &failure))?;
@@ -346,6 +347,8 @@ mod tests {
                 .contains("no [config] for the door sockets")
         );
         assert!(failure(&format!("{SMALL}seen auth 1\n")).starts_with("t.scenario:7: "));
+        let released = failure(&format!("{SMALL}release late\n"));
+        assert_eq!(released, "t.scenario:7: no backend has `hold late`");
         assert!(failure(&format!("{SMALL}[backend auth x]\n")).contains("`x` is no address"));
     }
 }

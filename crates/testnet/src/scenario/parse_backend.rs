@@ -38,6 +38,10 @@ pub(super) fn line(backend: &mut BackendScript, line: &str) -> Outcome<()> {
         "wait" => rule
             .actions
             .push(BackendAction::Wait(milliseconds(words.next("a time")?)?)),
+        "hold" => {
+            let name = words.next("a name for `release`")?.to_owned();
+            rule.actions.push(BackendAction::Hold(name));
+        }
         "close" => rule.actions.push(BackendAction::Close),
         "half-close" => rule.actions.push(BackendAction::HalfClose),
         "reset" => rule.actions.push(BackendAction::Reset),
@@ -206,6 +210,14 @@ mod tests {
             &backend.rules[1].actions[..],
             [BackendAction::Raw { with_id: true, .. }]
         ));
+    }
+
+    #[test]
+    fn what_is_held_has_a_name() {
+        let backend = read(&["on late.example. A", "hold late", "reply aa"]).expect("good lines");
+        assert!(backend.holds("late") && !backend.holds("never"));
+        assert!(read(&["on late.example. A", "hold"]).is_err());
+        assert!(read(&["hold late"]).is_err());
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::model::{Action, Ask, Payload, Transport};
+use super::model::{Ask, Flood, Payload, Transport};
 use super::parse_backend::transport;
+use super::parse_steps::counter;
 use super::words::{Words, parse};
 use crate::dns::{Edns, FLAGS, Query, octets_of_hex};
 use crate::frame::Shape;
@@ -46,18 +47,24 @@ pub(super) fn send(words: &mut Words<'_>) -> Outcome<Ask> {
     way(words, label, Payload::Octets(octets))
 }
 
-/// `flood HEX … times=N`
-pub(super) fn flood(words: &mut Words<'_>) -> Outcome<Action> {
+/// `flood HEX … times=N`, and `until NAME{label="value"} +>=1` behind it
+pub(super) fn flood(words: &mut Words<'_>) -> Outcome<Flood> {
     let octets = octets(words)?;
     let server = if words.flag("v6") {
         SERVER_V6
     } else {
         SERVER_V4
     };
-    Ok(Action::Flood {
+    let times = parse("times", words.value("times").unwrap_or("1"))?;
+    let until = match words.flag("until") {
+        true => Some(counter(words)?),
+        false => None,
+    };
+    Ok(Flood {
         octets,
         destination: SocketAddr::new(server, 53),
-        times: parse("times", words.value("times").unwrap_or("1"))?,
+        times,
+        until,
     })
 }
 
@@ -185,6 +192,28 @@ mod tests {
         );
         assert_eq!((ask.source, ask.destination.port()), (CLIENT_V6, 53));
         assert!(ask.split && ask.transport == Transport::Tcp && ask.via.as_deref() == Some("c1"));
+    }
+
+    #[test]
+    fn a_flood_ends_after_its_times_or_goes_on_until_a_counter_says_so() {
+        let flooded = |text: &str| {
+            let mut words = Words::of(text);
+            let flood = flood(&mut words)?;
+            words.end().map(|()| flood)
+        };
+        let once = flooded("4c01_0100 00*28 times=20").expect("good words");
+        assert_eq!(
+            (once.octets.len(), once.times, once.until.is_none()),
+            (32, 20, true)
+        );
+        let text = "4c01 times=5 v6 until millrace_x{outcome=\"slipped\"} +>=900 within=30s";
+        let until = flooded(text).expect("good words");
+        assert_eq!((until.destination.ip(), until.times), (SERVER_V6, 5));
+        let counter = until.until.expect("it has one");
+        assert_eq!(counter.name, "millrace_x");
+        assert_eq!((counter.value, counter.within.as_secs()), (900.0, 30));
+        assert!(flooded("4c01 times=5 until").is_err());
+        assert!(flooded("4c01 times=5 millrace_x +>=900").is_err());
     }
 
     #[test]

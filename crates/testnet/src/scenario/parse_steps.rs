@@ -61,6 +61,7 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
             front: octets_of_hex(words.next("octets")?)?,
         },
         "backend" => turn(&mut words)?,
+        "release" => Action::Release(words.next("what is held")?.to_owned()),
         "log" => return Ok(plain(line, Action::Log(quoted(rest)?))),
         "pass" => Action::Pass(milliseconds(words.next("a time")?)?),
         "close" => Action::Close(words.next("a connection")?.to_owned()),
@@ -71,7 +72,7 @@ fn step(line: usize, text: &str) -> Outcome<Step> {
             octets: parse("mtu", words.next("a size")?)?,
         },
         "restart" => restart(&mut words)?,
-        "flood" => flood(&mut words)?,
+        "flood" => Action::Flood(Box::new(flood(&mut words)?)),
         "inject" => Action::Inject {
             end: end(&mut words)?,
             frame: octets_of_hex(&words.take_all(|_| true).concat())?,
@@ -92,8 +93,12 @@ fn plain(line: usize, action: Action) -> Step {
     }
 }
 
-/// Fails if a step names a backend that the file does not have.
-pub(super) fn check(step: &Step, known: impl Fn(&str) -> bool) -> Outcome<()> {
+/// Fails if a step names a backend that the file does not have, or releases what none holds.
+pub(super) fn check(
+    step: &Step,
+    known: impl Fn(&str) -> bool,
+    held: impl Fn(&str) -> bool,
+) -> Outcome<()> {
     match &step.action {
         Action::Seen { backend, .. }
         | Action::Sent { backend, .. }
@@ -102,6 +107,9 @@ pub(super) fn check(step: &Step, known: impl Fn(&str) -> bool) -> Outcome<()> {
             if !known(backend) =>
         {
             Err(Failure::new(format!("there is no [backend {backend} …]")))
+        }
+        Action::Release(name) if !held(name) => {
+            Err(Failure::new(format!("no backend has `hold {name}`")))
         }
         _ => Ok(()),
     }
@@ -112,7 +120,7 @@ pub(super) fn check_order(steps: &[Step]) -> Result<(), (usize, Failure)> {
     let awaits = |step: &Step| {
         !matches!(
             step.action,
-            Action::ExpectNone(_) | Action::Ask(_) | Action::Turn { .. }
+            Action::ExpectNone(_) | Action::Ask(_) | Action::Turn { .. } | Action::Release(_)
         )
     };
     for (place, step) in steps.iter().enumerate() {
@@ -199,7 +207,7 @@ fn expectation(expect: &mut Expect, section: usize, text: &str) -> Outcome<()> {
 // Everything else
 
 /// `NAME{label="value"} +1`; the label part has no blanks.
-fn counter(words: &mut Words<'_>) -> Outcome<Counter> {
+pub(super) fn counter(words: &mut Words<'_>) -> Outcome<Counter> {
     let series = words.next("a counter")?;
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
     let labels = labels.strip_suffix('}').and_then(labels_of);
@@ -380,6 +388,7 @@ mod tests {
     fn an_unbounded_none_is_refused() {
         let mut steps = vec![plain(1, one("ask a. A").expect("good"))];
         steps.push(plain(2, one("expect none").expect("good")));
+        steps.push(plain(2, one("release late").expect("good")));
         assert_eq!(check_order(&steps).expect_err("unbounded").0, 2);
         steps.push(plain(3, one("counter dnsdist_rule_drop +1").expect("good")));
         assert!(check_order(&steps).is_ok());

@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often a state is looked at that nothing tells of.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// What lasts twice as long as this was interrupted.
+const PIECE: Duration = Duration::from_millis(20);
+
 pub(super) struct Daemon {
     subject: Subject,
     folder: PathBuf,
@@ -105,6 +108,17 @@ impl Daemon {
             true => Err(Failure::new("the daemon has ended by itself")),
             false => Ok(()),
         }
+    }
+
+    /// The same for a time in which this machine runs: most of what it is frozen for does not count. How long it took in all.
+    pub(super) fn watch_for_running(&self, time: Duration) -> Outcome<Duration> {
+        let (began, mut counted) = (Instant::now(), Duration::ZERO);
+        while counted < time {
+            let before = Instant::now();
+            self.watch_for((time - counted).min(PIECE))?;
+            counted += before.elapsed().min(2 * PIECE);
+        }
+        Ok(began.elapsed())
     }
 
     /// Asks again and again until it is so.

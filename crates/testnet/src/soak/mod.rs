@@ -47,7 +47,7 @@ pub const USAGE: &str =
   --small      a few seconds of it: flood 40,000 queries, one restart at 3000
   KIND         only faults whose name holds one of these words";
 
-/// After a fault has cleared service is normal within this (I9).
+/// After a fault has cleared service is normal within this (I9), not counting what the machine is frozen for.
 const NORMAL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Before the first fault: until caches and connections are there.
@@ -169,16 +169,13 @@ impl Soak {
         fault.clear(&mut self.ground).during("clearing it")?;
         self.ground.await_kernels()?;
         let cleared = Instant::now();
-        if harm == Harm::UntilItClears {
-            self.ground.daemon.watch_for(NORMAL_AGAIN)?;
-        }
+        let from = match harm {
+            Harm::None => started,
+            Harm::UntilItClears => cleared + self.ground.daemon.watch_for_running(NORMAL_AGAIN)?,
+        };
         self.ground.await_af_xdp()?;
         let calm = Instant::now();
         self.ground.daemon.watch_for(step.calm)?;
-        let from = match harm {
-            Harm::None => started,
-            Harm::UntilItClears => cleared + NORMAL_AGAIN,
-        };
         self.check_service(from, calm)?;
         self.ground.check_kernels()
     }

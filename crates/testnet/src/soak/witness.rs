@@ -24,6 +24,9 @@ const EVERY_TCP: Duration = Duration::from_millis(100);
 /// A query without an answer for so long is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Of the time between two looks no more counts as waiting: it is longer when the machine was frozen, and nobody could answer.
+const LOOK_AT_MOST: Duration = Duration::from_millis(50);
+
 /// A port is kept so long: for a second answer to be seen, and for none that is late to meet the next query from there. While a
 /// neighbour does not answer, the kernel holds packets for three seconds (three probes of one second, ip-sysctl.rst).
 const KEPT: Duration = Duration::from_secs(4);
@@ -247,13 +250,15 @@ struct InFlight {
     socket: UdpSocket,
     question: Question,
     at: Instant,
+    /// How long the machine has run since.
+    waited: Duration,
     is_answered: bool,
     is_given_up: bool,
 }
 
 fn ask_by_udp(book: &Book, end: &AtomicBool) {
     let mut flights: VecDeque<InFlight> = VecDeque::new();
-    let mut next = Instant::now();
+    let (mut next, mut last) = (Instant::now(), Instant::now());
     let mut number = 0;
     while !end.load(Relaxed) {
         if Instant::now() >= next {
@@ -262,14 +267,14 @@ fn ask_by_udp(book: &Book, end: &AtomicBool) {
             next = (next + EVERY_UDP).max(Instant::now());
         }
         wait_for_any(&flights, next);
-        flights.iter_mut().for_each(|flight| flight.collect(book));
-        flights
-            .iter_mut()
-            .for_each(|flight| flight.give_up_when_late(book));
-        while flights
-            .front()
-            .is_some_and(|first| first.at.elapsed() > KEPT)
-        {
+        let passed = last.elapsed().min(LOOK_AT_MOST);
+        last = Instant::now();
+        for flight in &mut flights {
+            flight.waited += passed;
+            flight.collect(book);
+            flight.give_up_when_late(book);
+        }
+        while flights.front().is_some_and(InFlight::is_over) {
             flights.pop_front();
         }
     }
@@ -291,6 +296,7 @@ fn send(book: &Book, number: u64) -> Option<InFlight> {
             socket,
             question,
             at,
+            waited: Duration::ZERO,
             is_answered: false,
             is_given_up: false,
         }),
@@ -332,10 +338,19 @@ impl InFlight {
     }
 
     fn give_up_when_late(&mut self, book: &Book) {
-        if !self.is_answered && !self.is_given_up && self.at.elapsed() > PATIENCE {
+        if !self.is_answered && !self.is_given_up && self.is_late() {
             self.is_given_up = true;
             book.close(self.at, Fate::Lost("no answer".to_owned()));
         }
+    }
+
+    fn is_late(&self) -> bool {
+        self.waited > PATIENCE && self.at.elapsed() > PATIENCE
+    }
+
+    /// Whether its port is not needed any more.
+    fn is_over(&self) -> bool {
+        self.is_late() && self.at.elapsed() > KEPT
     }
 }
 
@@ -399,6 +414,24 @@ mod tests {
         assert_eq!((count, first.what.as_str()), (2, "0"));
         assert_eq!(percentile(&all, 99), Duration::from_millis(3));
         assert_eq!(percentile(&[], 99), Duration::ZERO);
+    }
+
+    #[test]
+    fn only_time_in_which_the_machine_runs_makes_a_query_late() {
+        let long_ago = Instant::now().checked_sub(2 * KEPT);
+        let mut flight = InFlight {
+            socket: UdpSocket::bind("127.0.0.1:0").expect("loopback"),
+            question: question(0, "u"),
+            at: long_ago.expect("a machine that is up for longer"),
+            waited: LOOK_AT_MOST,
+            is_answered: false,
+            is_given_up: false,
+        };
+        assert!(!flight.is_late() && !flight.is_over());
+        flight.waited = 2 * PATIENCE;
+        assert!(flight.is_late() && flight.is_over());
+        flight.at = Instant::now();
+        assert!(!flight.is_late(), "it was sent just now");
     }
 
     #[test]

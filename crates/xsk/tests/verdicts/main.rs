@@ -586,8 +586,8 @@ fn a_stalled_owner_is_passed_by_and_probed_once_a_second() {
     let entered = (before, Instant::now());
     // Where this thread is interrupted it asks rarely: a moment is known no better than by the last judgement before it,
     // and the clock is read on both sides of each.
-    let until = |reason: Reason| {
-        let mut last = Instant::now();
+    let until = |reason: Reason, since: Instant| {
+        let mut last = since;
         loop {
             let before = Instant::now();
             let seen = bench.judge(&frame);
@@ -601,7 +601,7 @@ fn a_stalled_owner_is_passed_by_and_probed_once_a_second() {
             last = before;
         }
     };
-    let (alive, stalled) = until(Reason::TakeProbe);
+    let (alive, stalled) = until(Reason::TakeProbe, entered.1);
     assert!(
         stalled.1 - entered.0 >= Duration::from_millis(90),
         "stalled after {:?}",
@@ -623,7 +623,7 @@ fn a_stalled_owner_is_passed_by_and_probed_once_a_second() {
         0,
         "another queue"
     );
-    let (passed, probed) = until(Reason::TakeProbe);
+    let (passed, probed) = until(Reason::TakeProbe, stalled.1);
     let (shortest, longest) = (passed - stalled.1, probed.1 - stalled.0);
     assert!(
         longest >= Duration::from_millis(980) && shortest <= Duration::from_millis(1200),

@@ -19,7 +19,12 @@ fn echoes_in(mode: AttachMode, name: &str) {
         let mut client = Client::new(&lab, version);
         // More than every ring has slots, so that all of them wrap.
         for round in 0..40 {
-            let asked: Vec<u16> = (0..8).map(|_| client.send()).collect();
+            let send = |_| {
+                // Else a machine that is frozen between two of them has the worker pass for stalled.
+                echo.heartbeat.beat();
+                client.send()
+            };
+            let asked: Vec<u16> = (0..8).map(send).collect();
             let mut answered = Vec::new();
             until("eight answers", || {
                 echo.turn();

@@ -82,6 +82,7 @@ fn f22_a_link_that_goes_down_and_up_loses_no_frames() {
     let _witness = Witness::start(&lab.server(), &SERVED[..1]);
     let mut client = Client::new(&lab, 0);
     for _ in 0..50 {
+        client.reach(&mut echo);
         until("AF_XDP answers", || {
             client.ask_of(&mut echo) == Some(Path::Xsk)
         });
@@ -99,6 +100,7 @@ fn f22_a_link_that_goes_down_and_up_loses_no_frames() {
             echo.socket.flush() == Flushed::Drained
         });
     }
+    client.reach(&mut echo);
     until("AF_XDP answers", || {
         client.ask_of(&mut echo) == Some(Path::Xsk)
     });
@@ -116,6 +118,7 @@ fn f25_a_tx_ring_whose_frames_do_not_leave_takes_no_more_than_it_holds() {
     let _witness = Witness::start(&lab.server(), &SERVED[..1]);
     let mut client = Client::new(&lab, 0);
     for _ in 0..3 {
+        client.reach(&mut echo);
         until("AF_XDP answers", || {
             client.ask_of(&mut echo) == Some(Path::Xsk)
         });
@@ -139,6 +142,7 @@ fn f25_a_tx_ring_whose_frames_do_not_leave_takes_no_more_than_it_holds() {
             echo.socket.flush() == Flushed::Drained && echo.umem.census([&echo.socket]).tx == 0
         });
     }
+    client.reach(&mut echo);
     until("AF_XDP answers", || {
         client.ask_of(&mut echo) == Some(Path::Xsk)
     });
@@ -166,8 +170,10 @@ fn f25_f26_full_rings_empty_by_themselves() {
     });
     let _witness = Witness::start(&lab.server(), &SERVED[..1]);
     let mut client = Client::new(&lab, 0);
-    // Nobody takes frames: the rings fill, and what finds them full is lost.
+    // Nobody takes frames: the rings fill, and what finds them full is lost. The worker shows life meanwhile, else on a machine
+    // that is frozen for 100 ms it would be passed by before they are full.
     for _ in 0..4 * RINGS.rx {
+        echo.heartbeat.beat();
         client.send();
     }
     until("a full RX ring", || echo.socket.waiting().0 == RINGS.rx);

@@ -1,5 +1,6 @@
 //! Another process that owns the queue, so that it can be stopped and killed: this test program again.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -36,6 +37,13 @@ impl Owner {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.0.id() as i32), signal).unwrap();
+    }
+
+    /// Whether all its threads are stopped: a signal reaches those that sleep when they get a processor.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        let mut files = threads.map(|thread| thread.unwrap().path().join("stat"));
+        files.all(|file| fs::read_to_string(file).is_ok_and(|text| text.contains(") T ")))
     }
 }
 
