@@ -5,6 +5,8 @@
 
 #[path = "peers/corpus.rs"]
 mod corpus;
+#[path = "peers/differences.rs"]
+mod differences;
 #[path = "answers/read.rs"]
 mod read;
 #[path = "peers/servers.rs"]
@@ -14,7 +16,8 @@ mod validation;
 #[path = "peers/zones.rs"]
 mod zones;
 
-use corpus::{Difference, KNOWN, Question, questions};
+use corpus::{Question, any_questions, questions};
+use differences::{Difference, KNOWN};
 use read::Message;
 use servers::{Peer, Responder};
 use std::collections::BTreeSet;
@@ -34,7 +37,53 @@ fn knotd_nsd_and_named_answer_the_same() {
             differences.extend(differ(peer, &question, &ours, &theirs));
         }
     }
-    for difference in &differences {
+    are_none(&differences);
+}
+
+/// RFC 8482 §4.1: "A DNS responder that receives an ANY query MAY decline to provide a conventional ANY response or MAY instead
+/// send a response with a single RRset (or a larger subset of available RRsets) in the answer section." So servers choose
+/// otherwise: what we choose they give to who asks for its type, and to ANY they give something, too. Where there is nothing to
+/// choose from, ANY gets the same from all.
+#[test]
+fn any_gets_one_rrset_that_the_others_have_too() {
+    let Some(ground) = Ground::new() else { return };
+    let peers = Peer::start_all(&ground);
+    let mut differences = Vec::new();
+    for any in any_questions(&ground) {
+        let ours = ground.message(&any);
+        let question = chosen(&any, &ours);
+        for peer in &peers {
+            let theirs = read::message(&peer.ask(&any));
+            // RFC 8482 §4.4: "A DNS responder MAY behave differently when processing ANY queries received over different
+            // transports": nsd says to come by TCP.
+            let says_nothing = theirs.answer.is_empty() && !theirs.truncated;
+            if question != any {
+                if says_nothing {
+                    differences.push(format!("{any:?}: {} has nothing", peer.name));
+                }
+                let theirs = read::message(&peer.ask(&question));
+                differences.extend(differ(peer, &question, &ours, &theirs));
+            } else if !theirs.truncated {
+                differences.extend(differ(peer, &any, &ours, &theirs));
+            }
+        }
+    }
+    are_none(&differences);
+}
+
+/// The question for the one RRset that ANY was answered with; the same question where it was answered with none.
+fn chosen(any: &Question, answer: &Message) -> Question {
+    let records = answer.answer.iter().map(|record| record.kind);
+    let kinds: BTreeSet<u16> = records.filter(|kind| *kind != qtype::RRSIG).collect();
+    assert!(kinds.len() < 2, "{any:?} has more than one: {answer:#?}");
+    Question {
+        kind: kinds.first().copied().unwrap_or(any.kind),
+        ..any.clone()
+    }
+}
+
+fn are_none(differences: &[String]) {
+    for difference in differences {
         println!("{difference}");
     }
     assert!(
@@ -59,7 +108,7 @@ fn differ(peer: &Peer, question: &Question, ours: &Message, theirs: &Message) ->
 
 /// `None` where nobody validates.
 fn ground_for_delv() -> Option<Ground> {
-    if !servers::is_installed("delv") {
+    if !zones::is_installed("delv") {
         println!("SKIP: delv is not installed (Debian: bind9-dnsutils), so nobody validates");
         return None;
     }

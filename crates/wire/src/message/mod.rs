@@ -19,7 +19,7 @@ pub use edns::OPT_LENGTH;
 pub(crate) use edns::opt_record;
 pub use edns::{EdnsOption, EdnsOptions, EdnsParts};
 pub use header::{HEADER_LENGTH, Header};
-pub use query::{QueryError, QueryParts, edns_without_question, parse_query};
+pub use query::{QueryError, QueryParts, edns_without_question, parse_query, refused_dnssec_ok};
 pub use records::{BrokenRecord, Record, Records, Section};
 pub use response::{QuestionParts, ResponseError, ResponseParts, parse_response, question_matches};
 pub use write::{QueryFlags, write_query};

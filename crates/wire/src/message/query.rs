@@ -1,10 +1,11 @@
 //! A query, checked once and known as places from then on.
 
-use super::edns::{EdnsParts, EdnsSearch};
+use super::edns::{DNSSEC_OK, EdnsParts, EdnsSearch};
 use super::header::{HEADER_LENGTH, Header};
-use super::records::Records;
+use super::records::{Record, Records, Section};
 use super::response::QuestionParts;
-use crate::codes::rcode;
+use crate::codes::{qtype, rcode};
+use crate::name::compressed::skip;
 use crate::name::{Name, NameError};
 use std::fmt;
 
@@ -210,4 +211,39 @@ pub fn edns_without_question(message: &[u8]) -> Option<EdnsParts> {
         edns.see(message, &record.ok()?).ok()?;
     }
     edns.found()
+}
+
+/// The DO bit of the OPT record of a message that [`parse_query`] refuses: RFC 6891 §6.1.1 has whoever answers it "include an
+/// OPT record", too. Of several records the first counts, whatever its version and its options. `None`: there is none at the
+/// root, in the additional section, or the message cannot be read to its end; where there is one, the message has at least as
+/// many octets as a header and [`super::OPT_LENGTH`].
+#[cold]
+#[must_use]
+pub fn refused_dnssec_ok(message: &[u8]) -> Option<bool> {
+    let message = super::bounded(message);
+    let header = Header::read(message)?;
+    let start = behind_questions(message, header.question_count())?;
+    let is_opt = |record: &Record| {
+        record.rtype == qtype::OPT
+            && record.section == Section::Additional
+            && message.get(usize::from(record.owner_start)) == Some(&0)
+    };
+    let mut dnssec_ok = None;
+    for record in Records::new(message, start, &header) {
+        let record = record.ok()?;
+        if dnssec_ok.is_none() && is_opt(&record) {
+            dnssec_ok = Some(record.ttl & u32::from(DNSSEC_OK) != 0);
+        }
+    }
+    dnssec_ok
+}
+
+/// The place behind so many questions; `None`: they are not all there.
+fn behind_questions(message: &[u8], count: u16) -> Option<u16> {
+    let mut at = HEADER_LENGTH;
+    for _ in 0..count {
+        // Type and class.
+        at = skip(message, at).ok()? + 4;
+    }
+    (at <= message.len()).then_some(at as u16)
 }

@@ -353,6 +353,46 @@ fn f12_no_question_and_two() {
     assert_eq!(QueryError::ManyQuestions.answer(), Some(1));
 }
 
+/// RFC 6891 §6.1.1: an answer to it has an OPT record, too.
+#[test]
+fn f11_a_message_that_is_refused_may_have_an_opt_record() {
+    const DO: u32 = 0x8000;
+    let of = |message: &Composed| refused_dnssec_ok(&message.octets);
+    let many = || plain_query().question(TO_QNAME, 28, 1).question(WWW, 1, 1);
+    assert_eq!(of(&many()), None);
+    assert_eq!(of(&many().opt(0, b"")), Some(false));
+    assert_eq!(of(&many().opt(DO, b"")), Some(true));
+    assert_eq!(of(&Composed::new(0x0100).opt(DO, b"")), Some(true));
+    // Of two the first; in another version; with options that do not fill it.
+    for (flags, options) in [
+        (DO, &b""[..]),
+        (0xff_0000 | DO, &b"abc"[..]),
+        (DO, &b"abc"[..]),
+    ] {
+        let message = plain_query().opt(flags, options).opt(0, b"");
+        assert_eq!(of(&message), Some(true), "{flags:x} {options:x?}");
+    }
+    let before = plain_query()
+        .record(Section::Authority, TO_QNAME, 6, 0, b"abc")
+        .opt(0, b"");
+    assert_eq!(of(&before), Some(false));
+    // Somewhere else it is none.
+    let in_answer = many().record(Section::Answer, b"\x00", 41, DO, b"");
+    let elsewhere = many().record(Section::Additional, TO_QNAME, 41, DO, b"");
+    assert_eq!((of(&in_answer), of(&elsewhere)), (None, None));
+    // What cannot be read to its end may have anything.
+    let mut lying = many().opt(DO, b"");
+    lying.change_header(|header| header.set_additional_count(2));
+    assert_eq!(of(&lying), None);
+    let whole = many().opt(DO, b"").octets;
+    for length in 0..whole.len() {
+        assert_eq!(refused_dnssec_ok(&whole[..length]), None, "{length} octets");
+    }
+    for octets in [&[0xff; 40][..], &[0; 11], &[0xff; 70_000]] {
+        assert_eq!(refused_dnssec_ok(octets), None);
+    }
+}
+
 #[test]
 fn f12_notify_and_update_are_parsed() {
     let soa = [WWW, WWW, &[0; 20]].concat();

@@ -18,6 +18,16 @@ impl NameBuf {
     }
 }
 
+impl NameBuf {
+    /// As [`NameBuf::from_str`]; octets above 127 stand for themselves, whatever encoding the text is in.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn from_text(text: &[u8]) -> Result<NameBuf, NameTextError> {
+        text::read(text).map(|octets| NameBuf(octets.into()))
+    }
+}
+
 impl From<Name<'_>> for NameBuf {
     fn from(name: Name<'_>) -> NameBuf {
         NameBuf(name.as_bytes().into())
@@ -30,7 +40,7 @@ impl FromStr for NameBuf {
     /// Reads a name as people write it, with or without the dot at the end; `.` is the root. `\.` is a dot within a
     /// label, `\065` the octet of that decimal number (RFC 1035 §5.1).
     fn from_str(text: &str) -> Result<NameBuf, NameTextError> {
-        text::read(text.as_bytes()).map(|octets| NameBuf(octets.into()))
+        NameBuf::from_text(text.as_bytes())
     }
 }
 

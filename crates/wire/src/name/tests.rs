@@ -256,6 +256,9 @@ fn text_is_read_with_or_without_its_last_dot() {
         b"\x03a.b\x04A\x00\xff\\\x00"
     );
     assert_eq!(buf(r"a\.b\\c\ d\200;").to_string(), r"a\.b\\c\032d\200;.");
+    // One octet of Latin-1, which is no UTF-8.
+    let name = NameBuf::from_text(b"caf\xe9.be").unwrap();
+    assert_eq!(name.as_name().as_bytes(), b"\x04caf\xe9\x02be\x00");
 }
 
 #[test]

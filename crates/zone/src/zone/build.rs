@@ -377,21 +377,56 @@ mod tests {
     use crate::file::{Opener, Reader, Settings};
     use std::io::ErrorKind;
 
-    #[test]
-    fn records_out_of_the_zone_are_left_out_with_a_warning() {
-        let apex: NameBuf = "example.com.".parse().unwrap();
-        let text = "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nfoo.example.org. 60 A 192.0.2.9\n";
+    const APEX: &str = "example.com.";
+
+    fn built(text: &str) -> (Zone, Vec<Warning>) {
+        let apex: NameBuf = APEX.parse().unwrap();
         let open: Opener<'_> = Box::new(|_| Err(ErrorKind::NotFound.into()));
         let reader = Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()));
         let records = reader.map(|record| record.unwrap());
-        let (zone, warnings) = Zone::build(apex.as_name(), records).unwrap();
+        Zone::build(apex.as_name(), records).unwrap()
+    }
+
+    #[test]
+    fn records_out_of_the_zone_are_left_out_with_a_warning() {
+        let (zone, warnings) = built(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nfoo.example.org. 60 A 192.0.2.9\n",
+        );
         assert_eq!(
             warnings,
             [Warning::OutOfZone {
                 owner: "foo.example.org.".parse().unwrap(),
-                apex,
+                apex: APEX.parse().unwrap(),
             }]
         );
         assert_eq!(zone.records().count(), 3);
+    }
+
+    /// RFC 2181 §5.2: one TTL an RRset; RFC 4034 §3: a signature has that of what it covers.
+    #[test]
+    fn a_signature_has_the_ttl_of_its_rrset_however_that_was_found() {
+        const SIGNATURE: &str = "13 3 300 20361122000000 20261122000000 1 example.com. Qm9n";
+        let (zone, warnings) = built(&format!(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\n\
+             ns 300 A 192.0.2.1\nns 120 A 192.0.2.2\nns 300 RRSIG A {SIGNATURE}\n\
+             www 300 TXT one\nwww 60 RRSIG TXT {SIGNATURE}\n"
+        ));
+        let owner = "ns.example.com.".parse().unwrap();
+        let kind = qtype::A;
+        assert_eq!(warnings, [Warning::TtlsDiffer { owner, kind }]);
+        let ttls = |label: &[u8]| {
+            let records = zone.records();
+            let of_name = records.filter(|record| record.owner.starts_with(label));
+            of_name
+                .map(|record| (record.kind, record.ttl))
+                .collect::<Vec<_>>()
+        };
+        let signed = |kind: u16, count: usize, ttl: u32| {
+            let mut expected = vec![(kind, ttl); count];
+            expected.push((qtype::RRSIG, ttl));
+            expected
+        };
+        assert_eq!(ttls(b"\x02ns"), signed(qtype::A, 2, 120));
+        assert_eq!(ttls(b"\x03www"), signed(qtype::TXT, 1, 300));
     }
 }

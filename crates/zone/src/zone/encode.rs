@@ -26,7 +26,7 @@ pub(super) struct Source<'s> {
     /// In lower case.
     pub(super) owner: &'s [u8],
     pub(super) kind: u16,
-    /// Seconds.
+    /// Seconds, of records and signatures.
     pub(super) ttl: u32,
     /// In canonical order, without duplicates.
     pub(super) records: &'s [Sorted<'s>],
@@ -87,7 +87,8 @@ pub(super) fn encode(
     let length = length_of(arena, at)?;
     let signatures_at = arena.len();
     for signature in source.signatures {
-        push_header(arena, qtype::RRSIG, signature.ttl, signature.data.len());
+        // RFC 4034 §3: "The TTL value of an RRSIG RR MUST match the TTL value of the RRset it covers."
+        push_header(arena, qtype::RRSIG, source.ttl, signature.data.len());
         arena.extend(signature.data);
     }
     let signatures_length = length_of(arena, signatures_at)?;

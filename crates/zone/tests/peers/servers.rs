@@ -1,14 +1,15 @@
 //! knotd, nsd and named on loopback, and ourselves for delv. Each ends with what holds it.
 
 use super::corpus::Question;
-use super::zones::{Ground, ZoneFile};
+use super::zones::{Ground, ZoneFile, is_installed};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use wire::answer::{OPT_LENGTH, OptFields, append_opt};
@@ -21,18 +22,19 @@ pub(crate) struct Peer {
     address: SocketAddr,
 }
 
-pub(crate) fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let sbin = Path::new("/usr/sbin").to_owned();
-    std::env::split_paths(&path)
-        .chain([sbin])
-        .any(|folder| folder.join(program).exists())
-}
-
-/// A port that nobody has now.
+/// A port of 127.0.0.1 that no other test has, below those that the kernel gives to clients: none of them takes it while a server
+/// starts.
 fn free_port() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
-    socket.local_addr().expect("it is bound").port()
+    static CALLS: AtomicU16 = AtomicU16::new(0);
+    let number = (std::process::id() as u16).wrapping_mul(16);
+    loop {
+        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let port = 27_000 + number.wrapping_add(call) % 2_700;
+        let address = (Ipv4Addr::LOCALHOST, port);
+        if TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// Writes the configuration of a server on this port into its folder; how it is started.
@@ -75,7 +77,7 @@ impl Peer {
 
     /// Until it answers for every zone.
     fn await_zones(&self, ground: &Ground, folder: &Path) {
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(60);
         for zone in &ground.files {
             let question = Question {
                 name: zone.name.to_owned(),
@@ -108,9 +110,7 @@ impl Peer {
     fn ask_once(&self, question: &Question) -> Option<Vec<u8>> {
         let socket = UdpSocket::bind("127.0.0.1:0").ok()?;
         socket.connect(self.address).ok()?;
-        socket
-            .set_read_timeout(Some(Duration::from_millis(500)))
-            .ok()?;
+        socket.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         socket.send(&question.message()).ok()?;
         let mut buffer = vec![0; 65_535];
         let length = socket.recv(&mut buffer).ok()?;

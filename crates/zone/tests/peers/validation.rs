@@ -15,9 +15,9 @@
 //! Where a chain leads out of our zones, the answer ends, and so does what can be validated.
 
 use super::corpus::Question;
-use super::read::{Message, Read, text};
+use super::read::{self, Message, Read, text};
 use super::servers::Responder;
-use super::zones::Ground;
+use super::zones::{Ground, ZoneFile, built, records};
 use sha1::{Digest, Sha1};
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -25,6 +25,51 @@ use std::thread;
 use wire::codes::qtype::{CNAME, DNAME, DS, NS, NSEC3, RRSIG, SOA};
 use wire::codes::rcode::{NXDOMAIN, YXDOMAIN};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
+use zone::answer::Zones;
+
+impl Ground {
+    /// The zone that answers a question.
+    pub(crate) fn home(&self, question: &Question) -> Option<&ZoneFile> {
+        let name: NameBuf = question.name.parse().expect("a name");
+        let is_above = |zone: &&ZoneFile| name.as_name().is_within(&zone.apex().as_name());
+        let mut above: Vec<&ZoneFile> = self.files.iter().filter(is_above).collect();
+        above.sort_by_key(|zone| zone.name.len());
+        let own = above.pop()?;
+        // RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts".
+        let is_of_parent = question.kind == DS && name == own.apex();
+        Some(above.pop().filter(|_| is_of_parent).unwrap_or(own))
+    }
+
+    /// The zones, but that the last bit of one signature is another: of that over this type of this name below `zone`.
+    pub(crate) fn with_broken(&self, zone: &ZoneFile, name: &str, covered: u16) -> Zones {
+        let apex = zone.apex();
+        let owner: NameBuf = format!("{name}{}", zone.name).parse().expect("a name");
+        let mut records = records(apex.as_name(), &zone.file);
+        let mut broken = 0;
+        for record in &mut records {
+            let is_it = record.kind == RRSIG
+                && record.rdata[..2] == covered.to_be_bytes()
+                && record
+                    .owner
+                    .eq_ignore_ascii_case(owner.as_name().as_bytes());
+            if let Some(last) = record.rdata.last_mut().filter(|_| is_it) {
+                *last ^= 1;
+                broken += 1;
+            }
+        }
+        assert_eq!(broken, 1, "signatures over type {covered} of {owner}");
+        let zone = built(apex.as_name(), records);
+        let others = self.zones.iter();
+        let others = others.map(|(apex, zone)| (apex.to_owned(), zone.cloned()));
+        // Of several with the same apex the last one counts.
+        Zones::new(others.chain([(apex, Some(zone.into()))]))
+    }
+
+    /// Our answer, read.
+    pub(crate) fn message(&self, question: &Question) -> Message {
+        read::message(&self.ask(question).expect("the zone is served"))
+    }
+}
 
 /// Answers to queries with DO that cannot be validated, and why.
 pub(crate) struct NotValidated {

@@ -1,11 +1,9 @@
 //! The zones, signed anew for each run: BIND's tools do that in a second.
 
 use super::corpus::Question;
-use super::read::{self, Message};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use wire::codes::qtype::{DS, RRSIG};
 use wire::message::{QueryFlags, parse_query, write_query};
 use wire::name::{Name, NameBuf};
 use zone::answer::{Outcome, Zones, answer};
@@ -55,7 +53,7 @@ const ZONES: [(&str, &str, Option<&[&str]>); 6] = [
 impl Ground {
     pub(crate) fn new() -> Option<Ground> {
         for program in ["dnssec-signzone", "dnssec-keygen"] {
-            if !super::servers::is_installed(program) {
+            if !is_installed(program) {
                 println!(
                     "SKIP: {program} is not installed (Debian: bind9-utils), so there are no signed zones"
                 );
@@ -95,48 +93,6 @@ impl Ground {
         })
     }
 
-    /// The zone that answers a question.
-    pub(crate) fn home(&self, question: &Question) -> Option<&ZoneFile> {
-        let name: NameBuf = question.name.parse().expect("a name");
-        let is_above = |zone: &&ZoneFile| name.as_name().is_within(&zone.apex().as_name());
-        let mut above: Vec<&ZoneFile> = self.files.iter().filter(is_above).collect();
-        above.sort_by_key(|zone| zone.name.len());
-        let own = above.pop()?;
-        // RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts".
-        let is_of_parent = question.kind == DS && name == own.apex();
-        Some(above.pop().filter(|_| is_of_parent).unwrap_or(own))
-    }
-
-    /// The zones, but that the last bit of one signature is another: of that over this type of this name below `zone`.
-    pub(crate) fn with_broken(&self, zone: &ZoneFile, name: &str, covered: u16) -> Zones {
-        let apex = zone.apex();
-        let owner: NameBuf = format!("{name}{}", zone.name).parse().expect("a name");
-        let mut records = records(apex.as_name(), &zone.file);
-        let mut broken = 0;
-        for record in &mut records {
-            let is_it = record.kind == RRSIG
-                && record.rdata[..2] == covered.to_be_bytes()
-                && record
-                    .owner
-                    .eq_ignore_ascii_case(owner.as_name().as_bytes());
-            if let Some(last) = record.rdata.last_mut().filter(|_| is_it) {
-                *last ^= 1;
-                broken += 1;
-            }
-        }
-        assert_eq!(broken, 1, "signatures over type {covered} of {owner}");
-        let zone = built(apex.as_name(), records);
-        let others = self.zones.iter();
-        let others = others.map(|(apex, zone)| (apex.to_owned(), zone.cloned()));
-        // Of several with the same apex the last one counts.
-        Zones::new(others.chain([(apex, Some(zone.into()))]))
-    }
-
-    /// Our answer, read.
-    pub(crate) fn message(&self, question: &Question) -> Message {
-        read::message(&self.ask(question).expect("the zone is served"))
-    }
-
     /// Our answer.
     pub(crate) fn ask(&self, question: &Question) -> Option<Vec<u8>> {
         let mut message = question.message();
@@ -151,7 +107,7 @@ impl Ground {
 }
 
 impl ZoneFile {
-    fn apex(&self) -> NameBuf {
+    pub(crate) fn apex(&self) -> NameBuf {
         self.name.parse().expect("a name")
     }
 }
@@ -170,6 +126,14 @@ impl Question {
         buffer.truncate(length);
         buffer
     }
+}
+
+pub(crate) fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let sbin = Path::new("/usr/sbin").to_owned();
+    std::env::split_paths(&path)
+        .chain([sbin])
+        .any(|folder| folder.join(program).exists())
 }
 
 fn sign(folder: &Path, name: &str, file: &Path, words: &[&str]) -> PathBuf {
@@ -230,7 +194,7 @@ fn anchor(folder: &Path, name: &str) -> PathBuf {
     file
 }
 
-fn records(name: Name<'_>, file: &Path) -> Vec<Record> {
+pub(crate) fn records(name: Name<'_>, file: &Path) -> Vec<Record> {
     let octets = fs::File::open(file).expect("a zone file");
     let opener = Box::new(|_: &str| Err(std::io::Error::other("nothing is included")));
     let reader = Reader::new("zone", octets, opener, Settings::new(name));
@@ -239,7 +203,7 @@ fn records(name: Name<'_>, file: &Path) -> Vec<Record> {
         .collect()
 }
 
-fn built(name: Name<'_>, records: Vec<Record>) -> Zone {
+pub(crate) fn built(name: Name<'_>, records: Vec<Record>) -> Zone {
     let (zone, _) = Zone::build(name, records).unwrap_or_else(|error| panic!("{error}"));
     zone
 }
