@@ -173,7 +173,7 @@ mod tests {
             ..Config::default()
         }));
         herald.tell();
-        let sent = timeout(Duration::from_secs(10), listener.accept());
+        let sent = timeout(Duration::from_secs(30), listener.accept());
         assert!(sent.await.is_ok());
         stopper.stop();
         serving.await.unwrap();

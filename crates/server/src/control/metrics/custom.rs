@@ -48,6 +48,8 @@ pub enum MetricError {
     BadName(String),
     BadPrometheusName(String),
     BadKind(String),
+    /// The name of a label.
+    BadLabel(String),
     /// A statistic of ours has that name.
     Taken(String),
     Unknown(String),
@@ -69,6 +71,10 @@ impl fmt::Display for MetricError {
             MetricError::BadKind(kind) => {
                 write!(f, "type '{kind}': counter or gauge expected")
             }
+            MetricError::BadLabel(name) => write!(
+                f,
+                "'{name}' is no name of a label: letters, digits and underscores expected, a digit not first"
+            ),
             MetricError::Taken(name) => write!(f, "{name} is a statistic already"),
             MetricError::Unknown(name) => {
                 write!(f, "{name} was not declared: declareMetric comes first")
@@ -142,7 +148,7 @@ impl CustomMetrics {
     /// Adds `step` to a counter; its new value.
     ///
     /// # Errors
-    /// It was not declared, or is a gauge.
+    /// It was not declared, or is a gauge; or a label has no name that Prometheus takes.
     pub fn add(&self, name: &str, labels: Labels, step: f64) -> Result<f64, MetricError> {
         self.change(name, Kind::Counter, labels, |value| value + step)
     }
@@ -150,7 +156,7 @@ impl CustomMetrics {
     /// Sets a gauge; its new value.
     ///
     /// # Errors
-    /// It was not declared, or is a counter.
+    /// It was not declared, or is a counter; or a label has no name that Prometheus takes.
     pub fn set(&self, name: &str, labels: Labels, value: f64) -> Result<f64, MetricError> {
         self.change(name, Kind::Gauge, labels, |_| value)
     }
@@ -162,6 +168,9 @@ impl CustomMetrics {
         labels: Labels,
         change: impl FnOnce(f64) -> f64,
     ) -> Result<f64, MetricError> {
+        if let Some((label, _)) = labels.iter().find(|(label, _)| !is_label(label)) {
+            return Err(MetricError::BadLabel(label.clone()));
+        }
         let mut metrics = self.lock();
         let unknown = || MetricError::Unknown(name.to_owned());
         let metric = metrics.get_mut(name).ok_or_else(unknown)?;
@@ -246,6 +255,13 @@ fn shown(kind: Kind, value: f64) -> Value {
     }
 }
 
+/// prometheus.io, "Metric labels": `[a-zA-Z_][a-zA-Z0-9_]*`. Another one makes Prometheus refuse the whole text.
+fn is_label(name: &str) -> bool {
+    let usual = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_';
+    let starts = name.bytes().next();
+    starts.is_some_and(|first| !first.is_ascii_digit()) && name.bytes().all(usual)
+}
+
 /// prometheus.io, "Metric names": `[a-zA-Z_:][a-zA-Z0-9_:]*`. Ours begin with other words.
 fn checked(name: &str) -> Result<String, MetricError> {
     let usual = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'_' | b':');
@@ -321,6 +337,19 @@ mod tests {
     }
 
     #[test]
+    fn labels_have_names_that_prometheus_takes() {
+        let metrics = declared();
+        let label = |name: &str| vec![(name.to_owned(), "a".to_owned())];
+        for name in ["", "1", "a-b", "a b", "\u{e4}"] {
+            let error = MetricError::BadLabel(name.to_owned());
+            let (added, set) = (label(name), label(name));
+            assert_eq!(metrics.add("seen", added, 1.0), Err(error.clone()));
+            assert_eq!(metrics.set("heat", set, 1.0), Err(error));
+        }
+        assert_eq!(metrics.add("seen", label("_A1"), 1.0), Ok(1.0));
+    }
+
+    #[test]
     fn one_with_labels_has_no_row_without() {
         let metrics = CustomMetrics::default();
         let shown = Shown {
@@ -358,8 +387,10 @@ mod tests {
             ("", "counter", None),
             ("a", "histogram", None),
             ("queries", "counter", None),
+            ("latency-bucket", "counter", None),
             ("a", "counter", Some("1a")),
             ("a", "counter", Some("dnsdist_queries")),
+            ("a", "counter", Some("dnsdist_latency_bucket")),
             ("a", "counter", Some("millrace_a")),
             ("a", "counter", Some("room_heat")),
             ("seen", "gauge", None),

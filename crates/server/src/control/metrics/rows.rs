@@ -11,7 +11,7 @@ use crate::network::Change;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::RuleOf;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -215,12 +215,19 @@ fn server_labels(row: &ServerRow) -> [(&'static str, String); 2] {
 /// whole text, while dnsdist lets names stand twice.
 fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut given = HashSet::new();
     let names = names.map(|name| {
         let times = seen.entry(name.clone()).or_default();
-        *times += 1;
-        match times {
-            1 => name,
-            times => format!("{name}#{times}"),
+        loop {
+            *times += 1;
+            let label = match *times {
+                1 => name.clone(),
+                times => format!("{name}#{times}"),
+            };
+            // One may be called so itself.
+            if given.insert(label.clone()) {
+                return label;
+            }
         }
     });
     names.collect()
@@ -245,51 +252,61 @@ fn milliseconds(microseconds: u64) -> Value {
 
 // ---------------------------------------------------------------------------------------------- pools and rules
 
-const POOL: &[Family<Arc<Pool>>] = columns! {
-    Gauge "servers" |pool| (pool.servers.len() as u64).into(), "Servers in this pool.";
-    Gauge "active_servers" |pool| active(pool).into(), "Servers in this pool that are up.";
+const POOL: &[Family<PoolRow>] = columns! {
+    Gauge "servers" |row| (row.pool.servers.len() as u64).into(), "Servers in this pool.";
+    Gauge "active_servers" |row| active(&row.pool).into(), "Servers in this pool that are up.";
 };
 
 const CACHE: &[Family<CachedPool>] = columns! {
-    Gauge "size" |pool| (pool.cache.options().maximum_entries as u64).into(), "Entries that this pool's cache can hold.";
-    Gauge "entries" |pool| (pool.cache.len() as u64).into(), "Entries in this pool's cache.";
-    Counter "hits" |pool| pool.cache.counts().hits.sum().into(), "Answers from this pool's cache.";
-    Counter "misses" |pool| pool.cache.counts().misses.sum().into(), "Queries that this pool's cache had no answer for.";
-    Counter "deferred_inserts" |pool| pool.cache.counts().deferred_inserts.sum().into(), "Responses not kept because another writer was faster.";
-    Counter "deferred_lookups" |pool| pool.cache.counts().deferred_lookups.sum().into(), "Entries that were overwritten while they were read.";
-    Counter "lookup_collisions" |pool| pool.cache.counts().lookup_collisions.sum().into(), "Queries that met another one with the same hash.";
-    Counter "insert_collisions" |pool| pool.cache.counts().insert_collisions.sum().into(), "Responses that replaced another one with the same hash.";
-    Counter "ttl_too_shorts" |pool| pool.cache.counts().ttl_too_shorts.sum().into(), "Responses not kept because their TTL was below minTTL.";
-    Counter "cleanup_count_total" |pool| pool.cache.counts().cleanups.sum().into(), "Times that this pool's cache was cleaned.";
+    Gauge "size" |row| (row.cache.options().maximum_entries as u64).into(), "Entries that this pool's cache can hold.";
+    Gauge "entries" |row| (row.cache.len() as u64).into(), "Entries in this pool's cache.";
+    Counter "hits" |row| row.cache.counts().hits.sum().into(), "Answers from this pool's cache.";
+    Counter "misses" |row| row.cache.counts().misses.sum().into(), "Queries that this pool's cache had no answer for.";
+    Counter "deferred_inserts" |row| row.cache.counts().deferred_inserts.sum().into(), "Responses not kept because another writer was faster.";
+    Counter "deferred_lookups" |row| row.cache.counts().deferred_lookups.sum().into(), "Entries that were overwritten while they were read.";
+    Counter "lookup_collisions" |row| row.cache.counts().lookup_collisions.sum().into(), "Queries that met another one with the same hash.";
+    Counter "insert_collisions" |row| row.cache.counts().insert_collisions.sum().into(), "Responses that replaced another one with the same hash.";
+    Counter "ttl_too_shorts" |row| row.cache.counts().ttl_too_shorts.sum().into(), "Responses not kept because their TTL was below minTTL.";
+    Counter "cleanup_count_total" |row| row.cache.counts().cleanups.sum().into(), "Times that this pool's cache was cleaned.";
 };
 
-/// A pool that has a cache.
-struct CachedPool {
+/// A pool and the label that only it has.
+struct PoolRow {
+    label: String,
     pool: Arc<Pool>,
+}
+
+/// The cache of a pool, and the pool's label.
+struct CachedPool {
+    label: String,
     cache: Arc<PacketCache>,
 }
 
 /// The columns dnsdist_pool_*: one row per pool, and those of its cache, where it has one.
 pub fn pools(text: &mut Text, config: &Config) {
     let pools: Vec<_> = config.pools.iter().flatten().cloned().collect();
-    text.table("dnsdist_pool_", POOL, &pools, pool_label);
-    let cached = pools.into_iter().filter_map(|pool| {
+    let labels = distinct(pools.iter().map(|pool| pool_label(pool)));
+    let rows = labels.into_iter().zip(pools);
+    let rows: Vec<_> = rows.map(|(label, pool)| PoolRow { label, pool }).collect();
+    text.table("dnsdist_pool_", POOL, &rows, |row| {
+        [("pool", row.label.clone())]
+    });
+    let cached = rows.into_iter().filter_map(|PoolRow { label, pool }| {
         let cache = pool.cache.clone()?;
-        Some(CachedPool { pool, cache })
+        Some(CachedPool { label, cache })
     });
     let cached: Vec<_> = cached.collect();
     text.table("dnsdist_pool_cache_", CACHE, &cached, |row| {
-        pool_label(&row.pool)
+        [("pool", row.label.clone())]
     });
 }
 
-fn pool_label(pool: &Arc<Pool>) -> [(&'static str, String); 1] {
-    let default = if pool.name.is_empty() {
-        "_default_"
-    } else {
-        ""
-    };
-    [("pool", format!("{default}{}", pool.name))]
+/// dnsdist's word for the pool without a name.
+fn pool_label(pool: &Pool) -> String {
+    match pool.name.as_str() {
+        "" => "_default_".to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 fn active(pool: &Pool) -> u64 {
@@ -342,7 +359,7 @@ const CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
     Counter "tcpdiedsendingresponse" |(_, tcp)| tcp.died_sending_response.into(), "Connections that ended before a response was sent.";
     Counter "tcpgaveup" |(_, tcp)| tcp.gave_up.into(), "Connections closed because the backend could not be asked.";
     // Manuals before 2.0 leave out a letter.
-    Counter "tcpclientimeouts" |(_, tcp)| tcp.client_timeouts.into(), "The same as tcpclienttimeouts.";
+    Counter "tcpclientimeouts" |(_, tcp)| tcp.client_timeouts.into(), "Connections closed because the client took too long: tcpclienttimeouts under its former name.";
     Counter "tcpclienttimeouts" |(_, tcp)| tcp.client_timeouts.into(), "Connections closed because the client took too long.";
     Counter "tcpdownstreamtimeouts" |(_, tcp)| tcp.backend_timeouts.into(), "Connections closed because the backend took too long.";
     Gauge "tcpcurrentconnections" |(_, tcp)| tcp.connections.into(), "Connections of clients now.";

@@ -53,8 +53,12 @@ macro_rules! statistics {
 /// The statistic of that name; those of the histogram have no entry of their own.
 pub fn find(name: &str) -> Option<&'static str> {
     let names = STATISTICS.iter().map(|statistic| statistic.name);
-    names.chain(OF_HISTOGRAM).find(|other| *other == name)
+    let mut all = names.chain(OF_HISTOGRAM).chain([BUCKETS]);
+    all.find(|other| *other == name)
 }
+
+/// What only `/metrics` has of the histogram.
+const BUCKETS: &str = "latency-bucket";
 
 /// What the histogram of latencies says, as statistics.
 pub const OF_HISTOGRAM: [&str; 2] = ["latency-sum", "latency-count"];
@@ -84,22 +88,22 @@ statistics! {
     Gauge "latency-avg1000" Latency(1_000): "Average latency of about the last 1,000 answers, in microseconds.",
     Gauge "latency-avg10000" Latency(10_000): "Average latency of about the last 10,000 answers, in microseconds.",
     Gauge "latency-avg1000000" Latency(1_000_000): "Average latency of about the last 1,000,000 answers, in microseconds.",
-    Gauge "latency-doh-avg100" NotBuilt: "The same over DoH.",
-    Gauge "latency-doh-avg1000" NotBuilt: "The same over DoH.",
-    Gauge "latency-doh-avg10000" NotBuilt: "The same over DoH.",
-    Gauge "latency-doh-avg1000000" NotBuilt: "The same over DoH.",
-    Gauge "latency-doh3-avg100" NotBuilt: "The same over DoH3.",
-    Gauge "latency-doh3-avg1000" NotBuilt: "The same over DoH3.",
-    Gauge "latency-doh3-avg10000" NotBuilt: "The same over DoH3.",
-    Gauge "latency-doh3-avg1000000" NotBuilt: "The same over DoH3.",
-    Gauge "latency-doq-avg100" NotBuilt: "The same over DoQ.",
-    Gauge "latency-doq-avg1000" NotBuilt: "The same over DoQ.",
-    Gauge "latency-doq-avg10000" NotBuilt: "The same over DoQ.",
-    Gauge "latency-doq-avg1000000" NotBuilt: "The same over DoQ.",
-    Gauge "latency-dot-avg100" NotBuilt: "The same over DoT.",
-    Gauge "latency-dot-avg1000" NotBuilt: "The same over DoT.",
-    Gauge "latency-dot-avg10000" NotBuilt: "The same over DoT.",
-    Gauge "latency-dot-avg1000000" NotBuilt: "The same over DoT.",
+    Gauge "latency-doh-avg100" NotBuilt: "Average latency of about the last 100 answers over DoH, in microseconds.",
+    Gauge "latency-doh-avg1000" NotBuilt: "Average latency of about the last 1,000 answers over DoH, in microseconds.",
+    Gauge "latency-doh-avg10000" NotBuilt: "Average latency of about the last 10,000 answers over DoH, in microseconds.",
+    Gauge "latency-doh-avg1000000" NotBuilt: "Average latency of about the last 1,000,000 answers over DoH, in microseconds.",
+    Gauge "latency-doh3-avg100" NotBuilt: "Average latency of about the last 100 answers over DoH3, in microseconds.",
+    Gauge "latency-doh3-avg1000" NotBuilt: "Average latency of about the last 1,000 answers over DoH3, in microseconds.",
+    Gauge "latency-doh3-avg10000" NotBuilt: "Average latency of about the last 10,000 answers over DoH3, in microseconds.",
+    Gauge "latency-doh3-avg1000000" NotBuilt: "Average latency of about the last 1,000,000 answers over DoH3, in microseconds.",
+    Gauge "latency-doq-avg100" NotBuilt: "Average latency of about the last 100 answers over DoQ, in microseconds.",
+    Gauge "latency-doq-avg1000" NotBuilt: "Average latency of about the last 1,000 answers over DoQ, in microseconds.",
+    Gauge "latency-doq-avg10000" NotBuilt: "Average latency of about the last 10,000 answers over DoQ, in microseconds.",
+    Gauge "latency-doq-avg1000000" NotBuilt: "Average latency of about the last 1,000,000 answers over DoQ, in microseconds.",
+    Gauge "latency-dot-avg100" NotBuilt: "Average latency of about the last 100 answers over DoT, in microseconds.",
+    Gauge "latency-dot-avg1000" NotBuilt: "Average latency of about the last 1,000 answers over DoT, in microseconds.",
+    Gauge "latency-dot-avg10000" NotBuilt: "Average latency of about the last 10,000 answers over DoT, in microseconds.",
+    Gauge "latency-dot-avg1000000" NotBuilt: "Average latency of about the last 1,000,000 answers over DoT, in microseconds.",
     Gauge "latency-tcp-avg100" LatencyTcp(100): "Average latency of about the last 100 answers over TCP, in microseconds.",
     Gauge "latency-tcp-avg1000" LatencyTcp(1_000): "Average latency of about the last 1,000 answers over TCP, in microseconds.",
     Gauge "latency-tcp-avg10000" LatencyTcp(10_000): "Average latency of about the last 10,000 answers over TCP, in microseconds.",
@@ -129,19 +133,19 @@ statistics! {
     Counter "servfail-responses" Counted(Counter::ServfailResponses): "SERVFAIL responses of backends.",
     Counter "tcp-cross-protocol-query-pipe-full" NotBuilt: "Queries for another transport dropped because a queue was full.",
     Counter "tcp-cross-protocol-response-pipe-full" NotBuilt: "Answers for another transport dropped because a queue was full.",
-    Counter "tcp-listen-overflows" Process(|process| process.tcp_listen_overflows): "ListenOverflows of /proc/net/netstat.",
+    Counter "tcp-listen-overflows" Process(|process| process.tcp_listen_overflows): "TCP connections that found no room in the queue of a listening socket: ListenOverflows of /proc/net/netstat.",
     Counter "tcp-query-pipe-full" NotBuilt: "TCP connections dropped because a queue was full.",
     Counter "trunc-failures" Counted(Counter::TruncFailures): "Answers that could not be truncated.",
-    Counter "udp-in-csum-errors" Process(|process| process.udp.checksum): "InCsumErrors of /proc/net/snmp.",
-    Counter "udp-in-errors" Process(|process| process.udp.incoming): "InErrors of /proc/net/snmp.",
-    Counter "udp-noport-errors" Process(|process| process.udp.no_port): "NoPorts of /proc/net/snmp.",
-    Counter "udp-recvbuf-errors" Process(|process| process.udp.receive_buffer): "RcvbufErrors of /proc/net/snmp.",
-    Counter "udp-sndbuf-errors" Process(|process| process.udp.send_buffer): "SndbufErrors of /proc/net/snmp.",
-    Counter "udp6-in-csum-errors" Process(|process| process.udp6.checksum): "Udp6InCsumErrors of /proc/net/snmp6.",
-    Counter "udp6-in-errors" Process(|process| process.udp6.incoming): "Udp6InErrors of /proc/net/snmp6.",
-    Counter "udp6-noport-errors" Process(|process| process.udp6.no_port): "Udp6NoPorts of /proc/net/snmp6.",
-    Counter "udp6-recvbuf-errors" Process(|process| process.udp6.receive_buffer): "Udp6RcvbufErrors of /proc/net/snmp6.",
-    Counter "udp6-sndbuf-errors" Process(|process| process.udp6.send_buffer): "Udp6SndbufErrors of /proc/net/snmp6.",
+    Counter "udp-in-csum-errors" Process(|process| process.udp.checksum): "UDP datagrams over IPv4 with a wrong checksum: InCsumErrors of /proc/net/snmp.",
+    Counter "udp-in-errors" Process(|process| process.udp.incoming): "UDP datagrams over IPv4 that could not be delivered: InErrors of /proc/net/snmp.",
+    Counter "udp-noport-errors" Process(|process| process.udp.no_port): "UDP datagrams over IPv4 to ports that nobody listens on: NoPorts of /proc/net/snmp.",
+    Counter "udp-recvbuf-errors" Process(|process| process.udp.receive_buffer): "UDP datagrams over IPv4 that found no room in a receive buffer: RcvbufErrors of /proc/net/snmp.",
+    Counter "udp-sndbuf-errors" Process(|process| process.udp.send_buffer): "UDP datagrams over IPv4 that found no room in a send buffer: SndbufErrors of /proc/net/snmp.",
+    Counter "udp6-in-csum-errors" Process(|process| process.udp6.checksum): "UDP datagrams over IPv6 with a wrong checksum: Udp6InCsumErrors of /proc/net/snmp6.",
+    Counter "udp6-in-errors" Process(|process| process.udp6.incoming): "UDP datagrams over IPv6 that could not be delivered: Udp6InErrors of /proc/net/snmp6.",
+    Counter "udp6-noport-errors" Process(|process| process.udp6.no_port): "UDP datagrams over IPv6 to ports that nobody listens on: Udp6NoPorts of /proc/net/snmp6.",
+    Counter "udp6-recvbuf-errors" Process(|process| process.udp6.receive_buffer): "UDP datagrams over IPv6 that found no room in a receive buffer: Udp6RcvbufErrors of /proc/net/snmp6.",
+    Counter "udp6-sndbuf-errors" Process(|process| process.udp6.send_buffer): "UDP datagrams over IPv6 that found no room in a send buffer: Udp6SndbufErrors of /proc/net/snmp6.",
     Gauge "uptime" Process(|process| process.uptime): "Seconds since start.",
 }
 

@@ -1,5 +1,6 @@
 //! The whole text against golden.txt, and what the format promises.
 
+use super::custom::{CustomMetrics, Shown};
 use super::rows::{FrameRow, FrontendRow, SteerRow, XskRow};
 use super::*;
 use crate::backend::fixture;
@@ -7,7 +8,7 @@ use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, ServerOptions};
 use crate::config::LocalAddress;
 use crate::config::cache::CacheOptions;
-use crate::control::fixture::Standing;
+use crate::control::fixture::{Standing, webserver};
 use crate::frontend::tcp::Figures;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
@@ -130,7 +131,8 @@ fn parse(text: &str) -> Vec<Row<'_>> {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').expect("a help text");
             assert!(families.insert(name), "{name} stands twice");
-            assert!(!help.is_empty());
+            assert!(is_name(name), "{name}");
+            assert!(help.ends_with('.') && !help.contains('\\'), "{line}");
             let kind = lines.next().and_then(|line| line.strip_prefix("# TYPE "));
             let (same, kind) = kind.and_then(|kind| kind.split_once(' ')).expect("a type");
             assert_eq!(same, name);
@@ -155,11 +157,52 @@ fn row<'t>(line: &'t str, (family, kind): (&str, &str)) -> Row<'t> {
         _ => &[""],
     };
     assert!(suffixes.contains(&suffix), "{line}");
+    let names = label_names(labels);
+    assert!(names.iter().all(|name| is_name(name)), "{line}");
+    let distinct: HashSet<_> = names.iter().collect();
+    assert_eq!(distinct.len(), names.len(), "{line}");
     Row {
         name,
         labels,
         value: value.parse().expect("a number"),
     }
+}
+
+/// "[a-zA-Z_][a-zA-Z0-9_]*": what families and labels may be called here.
+fn is_name(name: &str) -> bool {
+    let usual = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_';
+    !name.is_empty() && name.bytes().all(usual) && !name.as_bytes()[0].is_ascii_digit()
+}
+
+/// Of `a="1",b="2"` a and b.
+fn label_names(labels: &str) -> Vec<&str> {
+    let (mut names, mut rest) = (Vec::new(), labels);
+    while !rest.is_empty() {
+        let (name, value) = rest.split_once("=\"").expect("a value in quotes");
+        names.push(name);
+        let behind = &value[end(value) + 1..];
+        rest = match behind {
+            "" => "",
+            more => more.strip_prefix(',').expect("a comma between labels"),
+        };
+    }
+    names
+}
+
+/// Where the quote is that ends a label's value: behind a backslash stand only those three that the format knows.
+fn end(value: &str) -> usize {
+    let mut is_escaped = false;
+    for (place, octet) in value.bytes().enumerate() {
+        match octet {
+            b'\\' if !is_escaped => is_escaped = true,
+            b'"' if !is_escaped => return place,
+            other => {
+                assert!(!is_escaped || b"\\\"n".contains(&other), "{value}");
+                is_escaped = false;
+            }
+        }
+    }
+    panic!("{value} does not end")
 }
 
 fn find(rows: &[Row<'_>], name: &str, labels: &str) -> f64 {
@@ -183,6 +226,56 @@ fn the_text_keeps_the_formats_promises() {
     assert_eq!(find(&rows, "dnsdist_latency_sum", ""), 9_000.0);
     assert!(find(&rows, "dnsdist_latency_avg100", "") > 0.0);
     assert_eq!(find(&rows, "millrace_drops", "reason=\"rule\""), 1.0);
+    let buckets = rows.iter();
+    let buckets = buckets.filter(|row| row.name == "dnsdist_latency_bucket");
+    let buckets: Vec<f64> = buckets.map(|row| row.value).collect();
+    assert!(buckets.is_sorted(), "{buckets:?}");
+    let count = find(&rows, "dnsdist_latency_count", "");
+    assert_eq!(buckets.last(), Some(&count));
+}
+
+/// Prometheus refuses the whole text for one row that stands twice, or that nobody can read.
+#[test]
+fn whatever_the_operator_calls_things_the_text_can_be_read() {
+    let named = |name: &str| ServerOptions {
+        name: name.to_owned(),
+        ..fixture::options("192.0.2.2:53")
+    };
+    let names = ["a.b", "a_b", "a_b#2", "a_b", "\"\\\n}"];
+    let servers = (0..).zip(names);
+    let servers = servers.map(|(number, name)| Arc::new(fixture::server(number, named(name))));
+    let servers: Vec<_> = servers.collect();
+    let pool = |name| Some(fixture::pool(name, &servers));
+    let pools = vec![pool(""), pool("_default_"), pool("{\"\\\n"), pool("é")];
+    let custom = CustomMetrics::default();
+    for name in ["seen", "latency"] {
+        let declared = custom.declare(name, "gauge", "What\n\\ever.", Shown::default());
+        assert_eq!(declared, Ok(()));
+    }
+    for instance in ["ns1", "ns2\n"] {
+        let label = ("instance".to_owned(), instance.to_owned());
+        let set = custom.set("seen", vec![label], f64::INFINITY);
+        assert_eq!(set, Ok(f64::INFINITY));
+    }
+    let mut config = Config {
+        servers,
+        pools,
+        server_id: "\"ns\\1\"".to_owned(),
+        custom_metrics: Arc::new(custom),
+        webserver: Some(webserver()),
+        ..Config::default()
+    };
+    let web = config.webserver.as_mut().unwrap();
+    web.options.add_instance_label = true;
+    let text = Metrics::new(Arc::new(Standing::with(config))).text();
+    let rows = parse(&text);
+    let series: HashSet<_> = rows.iter().map(|row| (row.name, row.labels)).collect();
+    assert_eq!(series.len(), rows.len(), "no row stands twice");
+    let seen = find(&rows, "dnsdist_seen", "instance=\"ns1\"");
+    assert_eq!(seen, f64::INFINITY);
+    let count = |name: &str| rows.iter().filter(|row| row.name == name).count();
+    assert_eq!(count("dnsdist_server_queries"), names.len());
+    assert_eq!(count("dnsdist_pool_servers"), 4);
 }
 
 /// What depends on this machine, moment and release, or is listed elsewhere.

@@ -26,6 +26,8 @@ impl Display for Value {
         match self {
             Value::Whole(number) => number.fmt(f),
             Value::Signed(number) => number.fmt(f),
+            Value::Real(f64::INFINITY) => f.write_str("+Inf"),
+            Value::Real(f64::NEG_INFINITY) => f.write_str("-Inf"),
             Value::Real(number) => number.fmt(f),
         }
     }
@@ -159,7 +161,10 @@ impl Rows<'_> {
         self.text.push_str(&self.name);
         self.text.push_str(suffix);
         let mut opening = '{';
-        let instance = self.instance.map(|instance| ("instance", instance));
+        // A label that stands twice makes Prometheus refuse the whole text.
+        let is_said = labels.iter().any(|(name, _)| *name == "instance");
+        let instance = self.instance.filter(|_| !is_said);
+        let instance = instance.map(|instance| ("instance", instance));
         for (name, value) in labels.iter().copied().chain(instance) {
             let _ = write!(self.text, "{opening}{name}=\"{}\"", Escaped(value));
             opening = ',';
@@ -211,12 +216,27 @@ mod tests {
         text.single("b", Kind::Gauge, "B.", 1);
         text.family("c", Kind::Gauge, "C.")
             .row("", &[("x", "y")], 2);
+        text.family("d", Kind::Gauge, "D.")
+            .row("", &[("instance", "own")], 3);
         let text = text.finish();
+        assert!(text.contains("\nd{instance=\"own\"} 3\n"), "{text}");
         assert!(text.contains("\nb{instance=\"ns\\\"1\"} 1\n"), "{text}");
         assert!(
             text.contains("\nc{x=\"y\",instance=\"ns\\\"1\"} 2\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn numbers_without_end_are_written_as_the_format_has_them() {
+        for (number, expected) in [
+            (f64::INFINITY, "+Inf"),
+            (f64::NEG_INFINITY, "-Inf"),
+            (f64::NAN, "NaN"),
+            (-1.5, "-1.5"),
+        ] {
+            assert_eq!(Value::Real(number).to_string(), expected);
+        }
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Before and behind every page: who is let in, and the headers that go out.
 
 use super::Client;
+use super::custom::BODY_MAXIMUM;
 use super::pages::Site;
 use crate::config::web::WebOptions;
 use crate::control::credentials::{Area, Credentials};
+use axum::body::HttpBody;
 use axum::extract::connect_info::ConnectInfo;
 use axum::extract::{Request, State};
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, HeaderName, ORIGIN, VARY, WWW_AUTHENTICATE,
+    ACCESS_CONTROL_ALLOW_ORIGIN, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, ORIGIN,
+    TRANSFER_ENCODING, VARY, WWW_AUTHENTICATE,
 };
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use std::net::IpAddr;
@@ -63,23 +66,55 @@ pub(super) async fn with_headers(
     let options = site.options().unwrap_or_default();
     let origin = request.headers().get(ORIGIN).cloned();
     let origin = origin.filter(|_| options.allow_cross_origin_requests);
-    let mut response = match (&origin, request.method()) {
-        // A browser asks what it may ask, without credentials.
-        (Some(_), &Method::OPTIONS) => StatusCode::OK.into_response(),
-        _ => next.run(request).await,
+    let (refused, version) = (refusal(&request), request.version());
+    // A browser asks what it may ask, without credentials.
+    let is_preflight = origin.is_some() && request.method() == Method::OPTIONS;
+    let mut response = match refused {
+        Some(status) => status.into_response(),
+        None if is_preflight => StatusCode::OK.into_response(),
+        None => next.run(request).await,
     };
-    let headers = response.headers_mut();
-    headers.extend(USUAL);
-    for (name, value) in options.headers {
-        match value.is_empty() {
-            true => headers.remove(name),
-            false => headers.insert(name, value),
-        };
+    if version == Version::HTTP_10 {
+        // Else hyper adds the keep-alive that the client asks for to our "close".
+        *response.version_mut() = version;
     }
+    let headers = response.headers_mut();
+    complete(headers, options.headers);
     if let Some(origin) = origin {
         allow(headers, origin);
     }
     response
+}
+
+/// What no page takes.
+fn refusal(request: &Request) -> Option<StatusCode> {
+    // RFC 9112 section 3.2: 400 for HTTP/1.1 without a Host field, and for any request with two.
+    let hosts = request.headers().get_all(HOST).iter().count();
+    if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {
+        return Some(StatusCode::BAD_REQUEST);
+    }
+    // Said before the body is read: who waits for "100 Continue" need not send it.
+    let announced = request.body().size_hint().lower();
+    (announced > BODY_MAXIMUM as u64).then_some(StatusCode::PAYLOAD_TOO_LARGE)
+}
+
+/// Adds what the page does not say itself: the headers of `customHeaders`, else ours; an empty one takes ours away.
+fn complete(headers: &mut HeaderMap, custom: Vec<(HeaderName, HeaderValue)>) {
+    let mut usual: HeaderMap = USUAL.into_iter().collect();
+    for (name, value) in custom {
+        usual.insert(name, value);
+    }
+    for (name, value) in &usual {
+        if !value.is_empty() && !is_framing(name) && !headers.contains_key(name) {
+            headers.insert(name.clone(), value.clone());
+        }
+    }
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+/// Whether a header tells where the message ends and whether another one follows: nobody's to choose.
+pub(super) fn is_framing(name: &HeaderName) -> bool {
+    [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(name)
 }
 
 fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
@@ -94,7 +129,7 @@ fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
 }
 
-const USUAL: [(HeaderName, HeaderValue); 6] = [
+const USUAL: [(HeaderName, HeaderValue); 5] = [
     (
         HeaderName::from_static("content-security-policy"),
         HeaderValue::from_static("default-src 'self'; style-src 'self' 'unsafe-inline'"),
@@ -115,5 +150,4 @@ const USUAL: [(HeaderName, HeaderValue); 6] = [
         HeaderName::from_static("x-xss-protection"),
         HeaderValue::from_static("1; mode=block"),
     ),
-    (CONNECTION, HeaderValue::from_static("close")),
 ];

@@ -3,7 +3,7 @@
 
 use super::json::Json;
 use super::objects;
-use super::pages::Site;
+use super::pages::{Allow, READ, Site, only_read};
 use crate::config::Config;
 use crate::config::web::ApiWrites;
 use crate::log;
@@ -12,27 +12,32 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
+use axum::http::header::ALLOW;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use wire::codes::parse_qtype;
 use wire::name::NameBuf;
 
 pub(super) fn router() -> Router<Site> {
     const HOST: &str = "/api/v1/servers/localhost";
     let host = Router::new()
-        .route("/statistics", get(statistics))
-        .route("/config", get(settings))
-        .route("/config/allow-from", get(allow_from).put(set_allow_from))
-        .route("/pool", get(pool))
-        .route("/rings", get(rings));
+        .route("/statistics", get(statistics).options(only_read))
+        .route("/config", get(settings).options(only_read))
+        .route(
+            "/config/allow-from",
+            get(allow_from).put(set_allow_from).options(acl_methods),
+        )
+        .route("/pool", get(pool).options(only_read))
+        .route("/rings", get(rings).options(only_read));
     Router::new()
-        .route(HOST, get(overview))
+        .route(HOST, get(overview).options(only_read))
         .nest(HOST, host)
-        .route("/api/v1/cache", delete(expunge))
+        .route("/api/v1/cache", delete(expunge).options(cache_methods))
 }
 
 async fn overview(State(site): State<Site>) -> Json<Value> {
@@ -67,11 +72,23 @@ struct AllowFrom {
     value: Vec<String>,
 }
 
+/// What `setAPIWritable` allows; `None`: nothing.
+fn allowed_writes(site: &Site) -> Option<ApiWrites> {
+    let writes = site.options().map(|options| options.api);
+    writes.filter(|writes| writes.allowed)
+}
+
+async fn acl_methods(State(site): State<Site>) -> Allow {
+    match allowed_writes(&site) {
+        Some(_) => [(ALLOW, "GET,HEAD,PUT,OPTIONS")],
+        None => READ,
+    }
+}
+
 /// Changes the ACL at once; `setAPIWritable` must allow it, and may name where it is written down.
 async fn set_allow_from(State(site): State<Site>, body: Bytes) -> Response {
-    let writes = site.options().map(|options| options.api);
-    let Some(writes) = writes.filter(|writes| writes.allowed) else {
-        return StatusCode::METHOD_NOT_ALLOWED.into_response();
+    let Some(writes) = allowed_writes(&site) else {
+        return (StatusCode::METHOD_NOT_ALLOWED, READ).into_response();
     };
     let asked: Result<AllowFrom, String> =
         serde_json::from_slice(&body).map_err(|error| error.to_string());
@@ -94,9 +111,13 @@ async fn set_allow_from(State(site): State<Site>, body: Bytes) -> Response {
     }
 }
 
+/// One change at a time: what the file says last is what serves.
+static CHANGE: Mutex<()> = Mutex::new(());
+
 /// Waits for the control thread and perhaps a disk: not where others are served.
 async fn change_acl(site: Site, masks: Vec<Netmask>, writes: ApiWrites) -> Result<(), String> {
     let change = move || {
+        let _alone = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(directory) = &writes.directory {
             let file = directory.join("acl.conf");
             let written = write_acl(&file, &masks);
@@ -174,6 +195,10 @@ struct ExpungeAsked {
     #[serde(rename = "type")]
     qtype: Option<String>,
     suffix: Option<String>,
+}
+
+async fn cache_methods() -> Allow {
+    [(ALLOW, "DELETE,OPTIONS")]
 }
 
 /// Takes entries for a name out of a pool's cache: of all types or one, with all below the name where `suffix` is there.

@@ -2,15 +2,15 @@
 
 use super::admission::{admit, with_headers};
 use super::api;
-use super::custom;
+use super::custom::{self, BODY_MAXIMUM};
 use super::json::Json;
 use crate::config::Config;
 use crate::config::web::WebOptions;
 use crate::control::metrics::Metrics;
 use crate::control::socket::Commands;
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{HeaderName, StatusCode};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::{Router, middleware};
@@ -41,15 +41,27 @@ impl Site {
 /// All that is served.
 pub(super) fn router(site: Site) -> Router {
     Router::new()
-        .route("/", get(index))
-        .route("/metrics", get(show_metrics))
-        .route("/jsonstat", get(jsonstat))
+        .route("/", get(index).options(only_read))
+        .route("/metrics", get(show_metrics).options(only_read))
+        .route("/jsonstat", get(jsonstat).options(only_read))
         .merge(api::router())
         // Around these pages only: the others see for themselves who may come in.
         .route_layer(middleware::from_fn_with_state(site.clone(), admit))
         .fallback(custom::page)
+        .layer(DefaultBodyLimit::max(BODY_MAXIMUM))
         .layer(middleware::from_fn_with_state(site.clone(), with_headers))
         .with_state(site)
+}
+
+/// Which methods a page takes (RFC 9110 section 10.2.1).
+pub(super) type Allow = [(HeaderName, &'static str); 1];
+
+/// The methods of a page that is only read.
+pub(super) const READ: Allow = [(ALLOW, "GET,HEAD,OPTIONS")];
+
+/// RFC 9110 section 9.3.7.
+pub(super) async fn only_read() -> Allow {
+    READ
 }
 
 async fn index() -> Html<&'static str> {
@@ -59,7 +71,11 @@ async fn index() -> Html<&'static str> {
 async fn show_metrics(State(site): State<Site>) -> Response {
     // Kind and version of the text, as scrapers ask for it.
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (kind, site.metrics.text()).into_response()
+    // It reads /proc and asks the workers for their frames: not where others are served.
+    match tokio::task::spawn_blocking(move || site.metrics.text()).await {
+        Ok(text) => (kind, text).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 #[derive(Deserialize)]

@@ -62,7 +62,7 @@ fn config(webserver: Webserver) -> Config {
 
 impl Server {
     /// The whole answer to a request; empty when the connection is closed without one.
-    async fn ask(&self, request: &str) -> String {
+    pub(super) async fn ask(&self, request: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let mut answer = String::new();
         let _ = stream.write_all(request.as_bytes()).await;
@@ -142,6 +142,10 @@ async fn other_pages_methods_and_passwords_are_refused() {
         ("GET /metrics", WITH_PASSWORD, 200),
         ("GET /metrics", WITH_KEY, 200),
         ("POST /metrics", WITH_PASSWORD, 405),
+        ("POST /metrics", "", 401),
+        ("GET /metrics", "x-api-KEY: key\r\n", 200),
+        ("GET http://localhost/metrics", WITH_PASSWORD, 200),
+        ("GET /metrics", "Host: other\r\n", 400),
         ("GET /nothing", "", 401),
         ("GET /nothing", WITH_PASSWORD, 404),
         ("GET /api/v1/nothing", "", 401),
@@ -164,6 +168,91 @@ async fn other_pages_methods_and_passwords_are_refused() {
     ] {
         let (found, _) = server.request(line, headers, "").await;
         assert_eq!(found, status, "{line} {headers}");
+    }
+    server.stop().await;
+}
+
+/// RFC 9110: section 9.3.7 of OPTIONS, 15.5.6 of the Allow that belongs to 405.
+#[tokio::test]
+async fn methods_are_told() {
+    const HOST: &str = "/api/v1/servers/localhost";
+    let server = start(guarded()).await;
+    let acl = format!("{HOST}/config/allow-from");
+    let pool = format!("{HOST}/pool?name=none");
+    for (path, refused, methods) in [
+        ("/metrics", "POST", "GET,HEAD,OPTIONS"),
+        ("/jsonstat?command=x", "PUT", "GET,HEAD,OPTIONS"),
+        (HOST, "DELETE", "GET,HEAD,OPTIONS"),
+        (pool.as_str(), "POST", "GET,HEAD,OPTIONS"),
+        (acl.as_str(), "PUT", "GET,HEAD,OPTIONS"),
+        ("/api/v1/cache", "GET", "DELETE,OPTIONS"),
+    ] {
+        let allow = format!("\r\nallow: {methods}\r\n");
+        for (method, status) in [("OPTIONS", 200), (refused, 405)] {
+            let line = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+            let answer = server.ask(&format!("{line}{WITH_KEY}\r\n")).await;
+            let expected = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(&expected), "{line}{answer}");
+            assert!(answer.contains(&allow), "{line}{answer}");
+            assert!(answer.ends_with("\r\n\r\n"), "{line}{answer}");
+        }
+    }
+    server.stop().await;
+}
+
+/// RFC 9110 section 9.3.2: "identical to GET except that the server MUST NOT send content".
+#[tokio::test]
+async fn head_is_answered_as_get_without_the_page() {
+    let server = start(guarded()).await;
+    for path in ["/jsonstat?command=dynblocklist", "/jsonstat?command=x"] {
+        let ask = async |method: &str| {
+            let line = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+            let answer = server.ask(&format!("{line}{WITH_KEY}\r\n")).await;
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+            let head = head.lines().filter(|line| !line.starts_with("date: "));
+            (head.collect::<Vec<_>>().join("\n"), body.to_owned())
+        };
+        let (got, headed) = (ask("GET").await, ask("HEAD").await);
+        assert_eq!(headed, (got.0, String::new()), "{path}");
+        let length = format!("\ncontent-length: {}\n", got.1.len());
+        assert!(format!("{}\n", headed.0).contains(&length), "{headed:?}");
+    }
+    server.stop().await;
+}
+
+/// RFC 9112: section 2.5 of HTTP/1.0, 3.2 of Host, 9.6 of what follows a request that ends its connection.
+#[tokio::test]
+async fn a_connection_carries_one_request() {
+    let server = start(webserver()).await;
+    let old = "GET /metrics HTTP/1.0\r\nConnection: keep-alive\r\n\r\n";
+    for (request, status) in [
+        (old, "HTTP/1.0 200 "),
+        (REQUEST, "HTTP/1.1 200 "),
+        ("GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 400 "),
+    ] {
+        let answer = server.ask(&request.repeat(2)).await;
+        assert!(answer.starts_with(status), "{request}{answer}");
+        assert_eq!(answer.matches("HTTP/1.").count(), 1, "{request}{answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        assert!(!answer.contains("keep-alive"), "{answer}");
+    }
+    server.stop().await;
+}
+
+/// RFC 9110 sections 15.5.14 and 15.5.15, RFC 6585 section 5.
+#[tokio::test]
+async fn what_is_too_long_is_refused_by_name() {
+    let server = start(webserver()).await;
+    let line = REQUEST.replace("metrics", &"x".repeat(65_536));
+    let fields = REQUEST.replace("\r\n\r\n", &"\r\nX-Field: x".repeat(100));
+    let body = REQUEST.replace("\r\n\r\n", "\r\nContent-Length: 1048577\r\n\r\n");
+    for (request, status) in [
+        (line, "HTTP/1.1 414 "),
+        (fields + "\r\n\r\n", "HTTP/1.1 431 "),
+        (body, "HTTP/1.1 413 "),
+    ] {
+        let answer = server.ask(&request).await;
+        assert!(answer.starts_with(status), "{status}: {answer}");
     }
     server.stop().await;
 }
@@ -362,6 +451,37 @@ async fn the_acl_is_changed_where_the_api_may_write() {
     let written = std::fs::read_to_string(directory.path().join("acl.conf")).unwrap();
     let line = written.lines().nth(1);
     assert_eq!(line, Some(r#"setACL({"192.0.2.0/24", "!192.0.2.1/32"})"#));
+    server.stop().await;
+}
+
+/// They write the same file: one after the other.
+#[tokio::test]
+async fn changes_of_the_acl_wait_for_each_other() {
+    const LINE: &str = "PUT /api/v1/servers/localhost/config/allow-from";
+    let directory = tempfile::tempdir().unwrap();
+    let mut writable = guarded();
+    writable.options.api = ApiWrites {
+        allowed: true,
+        directory: Some(directory.path().to_owned()),
+    };
+    let server = start(writable).await;
+    let line = LINE.replace("PUT", "OPTIONS");
+    let request = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{WITH_KEY}\r\n");
+    let answer = server.ask(&request).await;
+    let allow = "\r\nallow: GET,HEAD,PUT,OPTIONS\r\n";
+    assert!(answer.contains(allow), "{answer}");
+    let put = async |masks: usize| {
+        let masks: Vec<_> = (0..masks).map(|last| format!("192.0.2.{last}")).collect();
+        let body = serde_json::json!({ "value": masks }).to_string();
+        server.request(LINE, WITH_KEY, &body).await.0
+    };
+    for _ in 0..20 {
+        let statuses = tokio::join!(put(1), put(50), put(100), put(150));
+        assert_eq!(statuses, (200, 200, 200, 200));
+        let written = std::fs::read_to_string(directory.path().join("acl.conf")).unwrap();
+        let last = server.standing.acl_set.lock().unwrap().len();
+        assert_eq!(written.matches("/32").count(), last, "{written}");
+    }
     server.stop().await;
 }
 
