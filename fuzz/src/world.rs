@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use wire::frame::{Headers, Mac, Packet, UdpChecksum, write_headers};
-use wire::message::{HEADER_LENGTH, Header, parse_query, parse_response};
+use wire::message::{HEADER_LENGTH, Header, parse_query, parse_response, refused_dnssec_ok};
 use xsk::{CHUNK, ROOM};
 
 /// Where a received frame starts in its chunk: behind XDP's headroom.
@@ -434,7 +434,9 @@ fn check_answer(asked: &[u8], answer: &[u8]) {
                 Some(read.rcode),
                 "what {error} is owed"
             );
-            assert_eq!(answer.len(), HEADER_LENGTH);
+            let opt = read.edns.map_or(0, |edns| edns.end - edns.start);
+            assert!(opt == 0 || refused_dnssec_ok(asked).is_some());
+            assert_eq!(answer.len(), HEADER_LENGTH + usize::from(opt));
         }
     }
 }

@@ -14,7 +14,7 @@ use millrace::pipeline::query::{Arrival, Protocol, Query, Way};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use wire::codes::{edns_option, opcode, qtype, rcode};
-use wire::message::{Header, Records, ResponseParts, parse_query, parse_response};
+use wire::message::{Header, Records, ResponseParts, Section, parse_query, parse_response};
 use wire::name::Name;
 use wire::ttl;
 
@@ -286,13 +286,18 @@ impl Kept {
             .map(|record| (record.ttl_start.into(), ttl::effective(record.ttl)))
             .collect();
         let minimum = ttls.iter().map(|(_, ttl)| *ttl).min();
+        // Negative, even behind an alias: maxNegativeTTL may end it sooner.
+        let has_soa = Records::new(&response, read.question_end, &header)
+            .flatten()
+            .any(|record| record.rtype == qtype::SOA && record.section == Section::Authority);
+        let has_answer = read.answer_count > 0 && !has_soa;
         let mut kept = Kept {
             listed: Vec::new(),
             lifetime: match read.rcode {
                 rcode::SERVFAIL | rcode::REFUSED => FAILURE_TTL,
                 _ => minimum.unwrap_or(0).min(86_400),
             },
-            is_plain: read.rcode == rcode::NOERROR && read.answer_count > 0 && !read.truncated,
+            is_plain: read.rcode == rcode::NOERROR && has_answer && !read.truncated,
             ttls,
             response,
             since,

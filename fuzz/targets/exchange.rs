@@ -30,6 +30,9 @@ const WORKERS: usize = 2;
 /// Queries that a server may have in flight.
 const MAXIMUM_OUTSTANDING: u32 = 40;
 
+/// Entries of the table that a key may have.
+const BUCKET: usize = 8;
+
 /// A backend port and an ID.
 type Key = (u16, u16);
 
@@ -41,7 +44,20 @@ struct Life {
     server: usize,
     worker: usize,
     deadline: Now,
+    timeout: Duration,
     end: End,
+}
+
+impl Life {
+    /// When its key may be given again: how long it is kept back its own time-out says, not that of the query which wants it.
+    fn free(&self) -> Option<Now> {
+        let (end, kept) = match self.end {
+            End::Waits => return None,
+            End::Answered(at) => (at, Duration::from_millis(250)),
+            End::TimedOut(at) => (at, self.timeout * 2),
+        };
+        Some(Now(end.0 + kept.as_nanos() as u64))
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,36 +154,33 @@ impl Bench {
             server: index,
             worker,
             deadline: Now(self.now.0 + timeout.as_nanos() as u64),
+            timeout,
             end: End::Waits,
         };
         if let Some(former) = self.lives.insert(key, life) {
-            self.check_quarantine(former, timeout);
+            self.check_quarantine(&former);
         }
         self.opened.push(key);
     }
 
-    /// Whether as many keys were kept back since `since` as might have filled a bucket of eight, some of them twice: then one whose
-    /// answer has come is forgotten for the next, and one that timed out for a query whose own time-out is shorter.
-    fn may_forget(&self, since: Now) -> bool {
-        let is_kept = |life: &&Life| match life.end {
-            End::Waits => true,
-            End::Answered(at) | End::TimedOut(at) => at.0 + 5_000_000_000 >= since.0,
+    /// A key is kept back while an answer to its former life could match. Only one whose answer has come may be forgotten
+    /// before, when all keys of its bucket are kept back.
+    fn check_quarantine(&self, former: &Life) {
+        let free = former.free().expect("a key came back that is in use");
+        // Moments are kept in units of 2^20 ns.
+        let is_free = free.0 <= self.now.0 + LATE.as_nanos() as u64;
+        let is_forgotten = match former.end {
+            End::Answered(at) => self.may_forget(at),
+            End::Waits | End::TimedOut(_) => false,
         };
-        self.lives.values().filter(is_kept).count() > 4
+        assert!(is_free || is_forgotten, "a key came back too early");
     }
 
-    /// A key is kept back while an answer to its former life could match.
-    fn check_quarantine(&self, former: Life, timeout: Duration) {
-        // Moments are kept in units of 2^20 ns.
-        let late = |since: Now, wait: Duration| self.now.since(since) + LATE >= wait;
-        assert!(
-            match former.end {
-                End::Waits => false,
-                End::Answered(at) => late(at, Duration::from_millis(250)) || self.may_forget(at),
-                End::TimedOut(at) => late(at, timeout * 2) || self.may_forget(at),
-            },
-            "a key came back too early"
-        );
+    /// Whether at any moment since `since` there may have been a bucket of eight different keys that were all in use or kept
+    /// back. Those of them that were used once more are in use, or kept back even longer.
+    fn may_forget(&self, since: Now) -> bool {
+        let was_kept = |life: &&Life| life.free().is_none_or(|free| free > since);
+        self.lives.values().filter(was_kept).count() >= BUCKET
     }
 
     fn pick(&self, choice: usize) -> Option<(Key, Life)> {

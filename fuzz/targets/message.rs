@@ -6,11 +6,11 @@ use domain::base::name::ToName;
 use domain::base::{Message, ParsedName};
 use domain::dep::octseq::Parser;
 use libfuzzer_sys::fuzz_target;
-use wire::answer::{EdnsPolicy, header_only, truncate_response, truncated, with_rcode};
+use wire::answer::{EdnsPolicy, OPT_LENGTH, header_only, truncate_response, truncated, with_rcode};
 use wire::codes::{qtype, rcode};
 use wire::message::{
     EdnsParts, HEADER_LENGTH, Header, QueryFlags, QueryParts, Record, Records, ResponseParts,
-    parse_query, parse_response, question_matches, write_query,
+    parse_query, parse_response, question_matches, refused_dnssec_ok, write_query,
 };
 use wire::name::compressed::{expand, skip};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf, NameError};
@@ -29,6 +29,9 @@ fuzz_target!(|octets: &[u8]| {
                 .answer()
                 .map_or(0, |rcode| header_only(&mut buffer, rcode));
             assert!(length == 0 || is_answer(&buffer[..length], octets));
+            // What its answer takes the room of.
+            let has_opt = refused_dnssec_ok(octets).is_some();
+            assert!(!has_opt || octets.len() >= HEADER_LENGTH + OPT_LENGTH);
         }
     }
     if let Ok(parts) = parse_response(octets) {

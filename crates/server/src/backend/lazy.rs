@@ -1,7 +1,7 @@
 //! healthCheckMode lazy: what the queries of clients tell of a server. Checks begin when too many of the last ones failed.
 //!
 //! Workers write, the task of the server's checks reads: one octet per query in a ring, and how many of them say that it
-//! failed. No lock: two swaps and an addition per query, for servers of this mode alone.
+//! failed. No lock: an addition and a swap per query, another addition when that count changes, for servers of this mode alone.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -82,19 +82,27 @@ impl Sample {
         let new = if failed { FAILED } else { WELL };
         let old = self.results[(at % size) as usize].swap(new, Relaxed);
         let change = i64::from(failed) - i64::from(old == FAILED);
-        let failures = self.failed.fetch_add(change, Relaxed) + change;
-        let looked_at = (at + 1).min(size);
-        if failed
-            && looked_at >= self.options.minimum_sample.into()
-            && failures * 100 >= looked_at as i64 * i64::from(self.options.threshold)
-        {
-            self.is_suspected.store(true, Relaxed);
+        if change != 0 {
+            self.failed.fetch_add(change, Relaxed);
         }
     }
 
-    /// Whether too many have failed since [`Sample::clear`].
+    /// Whether too many of the last queries have failed, or had when this was asked before: until [`Sample::clear`].
     pub fn is_suspected(&self) -> bool {
+        if self.has_too_many_failures() {
+            self.is_suspected.store(true, Relaxed);
+        }
         self.is_suspected.load(Relaxed)
+    }
+
+    /// In whatever order they came.
+    fn has_too_many_failures(&self) -> bool {
+        let recorded = self.recorded.load(Relaxed);
+        let looked_at = recorded.min(self.results.len() as u64);
+        let failures = self.failed.load(Relaxed);
+        failures > 0
+            && looked_at >= self.options.minimum_sample.into()
+            && failures * 100 >= looked_at as i64 * i64::from(self.options.threshold)
     }
 
     /// The server is well: what was before says nothing any more.
@@ -170,6 +178,22 @@ mod tests {
         assert!(!sample.is_suspected());
         sample.failed();
         assert!(sample.is_suspected());
+    }
+
+    /// The manual counts percent of the last queries, not what the last one was.
+    #[test]
+    fn the_order_of_queries_is_no_matter() {
+        let sample = sample(10, 3, 50);
+        sample.failed();
+        sample.failed();
+        assert!(!sample.is_suspected());
+        sample.answered(0);
+        assert!(sample.is_suspected());
+        // Who is suspected stays so until checks say otherwise.
+        (0..10).for_each(|_| sample.answered(0));
+        assert!(sample.is_suspected());
+        sample.clear();
+        assert!(!sample.is_suspected());
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub struct Choice<'q> {
     pub name: Name<'q>,
     /// The query's tags, if it has any.
     pub tags: Option<&'q Tags>,
+    /// Whether `qps` counts the query now: not one that the cache may answer yet.
+    pub is_counted: bool,
 }
 
 impl Policy {
@@ -102,7 +104,7 @@ impl Policy {
             Policy::LeastOutstanding | Policy::Race { .. } | Policy::Hedge => {
                 least_outstanding(pool)
             }
-            Policy::FirstAvailable => first_available(pool, choice.now),
+            Policy::FirstAvailable => first_available(pool, choice),
             Policy::RoundRobin => round_robin(pool, choice.tuning),
             Policy::WRandom => Candidates::of(pool, choice.tuning).by_chance(choice.random),
             Policy::WHashed => whashed(pool, choice),
@@ -127,9 +129,13 @@ fn least_outstanding(pool: &Pool) -> Option<&Arc<Server>> {
     })
 }
 
-fn first_available(pool: &Pool, now: Now) -> Option<&Arc<Server>> {
+fn first_available<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
+    let is_within_rate = |server: &Server| match choice.is_counted {
+        true => server.is_within_rate(choice.now),
+        false => server.would_be_within_rate(choice.now),
+    };
     up(pool)
-        .find(|server| server.is_within_rate(now))
+        .find(|server| is_within_rate(server))
         .or_else(|| least_outstanding(pool))
 }
 
@@ -182,8 +188,9 @@ impl Bound {
     }
 
     fn allows(self, server: &Server) -> bool {
-        let share = self.factor * self.outstanding * weight(server);
-        outstanding(server) * self.weight * 1_000 <= share
+        let own = u128::from(outstanding(server) * 1_000) * u128::from(self.weight);
+        let share = u128::from(self.factor * self.outstanding) * u128::from(weight(server));
+        own <= share
     }
 }
 
@@ -214,7 +221,7 @@ impl<'p> Candidates<'p, '_> {
     }
 
     fn by_chance(&self, random: &mut Random) -> Option<&'p Arc<Server>> {
-        self.weighted(|total| u64::from(random.next_u32()) % total)
+        self.weighted(|total| below(total, random))
     }
 
     fn iter(&self) -> impl Iterator<Item = &'p Arc<Server>> {
@@ -224,13 +231,33 @@ impl<'p> Candidates<'p, '_> {
             .filter(move |server| bound.is_none_or(|bound| bound.allows(server)))
     }
 
+    fn total(&self) -> u64 {
+        self.iter().map(|server| weight(server)).sum()
+    }
+
     /// Candidates stand side by side, each as wide as its weight; the one at a place that `place` chooses below the sum.
     fn weighted(&self, place: impl FnOnce(u64) -> u64) -> Option<&'p Arc<Server>> {
-        let total: u64 = self.iter().map(|server| weight(server)).sum();
-        if total == 0 {
-            return None;
+        let total = self.total();
+        if total > 0 {
+            return self.at(place(total));
         }
-        let mut left = place(total);
+        // While loads change, all may be above their share for a moment: one of them is asked all the same.
+        let all = self.unbounded();
+        match all.total() {
+            0 => None,
+            total => all.at(place(total)),
+        }
+    }
+
+    fn unbounded(&self) -> Self {
+        Candidates {
+            bound: None,
+            ..*self
+        }
+    }
+
+    fn at(&self, place: u64) -> Option<&'p Arc<Server>> {
+        let mut left = place;
         let at_place = self.iter().find(|server| {
             let width = weight(server);
             let here = left < width;
@@ -238,8 +265,17 @@ impl<'p> Candidates<'p, '_> {
             here
         });
         // Loads and states may have changed between the two walks.
-        at_place.or_else(|| self.iter().next())
+        at_place.or_else(|| self.unbounded().iter().next())
     }
+}
+
+/// A number below `bound`, which sums of weights may make longer than 32 bits.
+fn below(bound: u64, random: &mut Random) -> u64 {
+    let mut number = u64::from(random.next_u32());
+    if bound > u64::from(u32::MAX) {
+        number = number << 32 | u64::from(random.next_u32());
+    }
+    number % bound
 }
 
 /// "filter out server(s) that were tagged with key string of Server:getNameWithAddr in the query that was set by
@@ -266,12 +302,12 @@ fn whashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
 }
 
 fn chashed<'p>(pool: &'p Pool, choice: &Choice<'_>) -> Option<&'p Arc<Server>> {
+    up(pool).next()?;
     let bound = Bound::of(up(pool), choice.tuning.consistent_hashing_balancing_factor);
+    // As in `Candidates::weighted`: when all are above their share, there is no bound.
+    let bound = bound.filter(|bound| up(pool).any(|server| bound.allows(server)));
     let allowed =
         |server: &Server| server.state.is_up() && bound.is_none_or(|bound| bound.allows(server));
-    if !pool.servers.iter().any(|server| allowed(server)) {
-        return None;
-    }
     let servers = pool.circle.from(name_hash(choice) as u32);
     servers
         .filter_map(|index| pool.servers.get(index))
@@ -313,14 +349,26 @@ pub struct Circle {
 /// Points that one server gets at most: with more the circle of a few thousand servers would not fit a cache.
 const POINTS_MAX: u32 = 10_000;
 
+/// How many points a server gets in a pool whose greatest weight is `greatest`: its weight, or where that would be too many
+/// for one of them, its part of them.
+fn points_of(weight: u32, greatest: u32) -> u32 {
+    if greatest <= POINTS_MAX {
+        return weight;
+    }
+    let points = u64::from(weight) * u64::from(POINTS_MAX) / u64::from(greatest);
+    (points as u32).max(weight.min(1))
+}
+
 impl Circle {
     /// The circle of a pool with this policy and these servers: empty but for chashed. A server's points depend on its `id`.
     pub fn new(policy: Policy, servers: &[Arc<Server>], tuning: &PolicyTuning) -> Circle {
         let mut circle = Circle::default();
         if policy == Policy::CHashed {
             let perturbation = perturbation(tuning);
+            let weights = servers.iter().map(|server| server.options.weight);
+            let greatest = weights.max().unwrap_or(0);
             for (index, server) in (0..u16::MAX).zip(servers) {
-                let points = (0..server.options.weight.min(POINTS_MAX)).map(|number| {
+                let points = (0..points_of(server.options.weight, greatest)).map(|number| {
                     let text = format!("{number}-{}", server.options.id);
                     (hash(text.as_bytes(), perturbation) as u32, index)
                 });
@@ -399,6 +447,7 @@ mod tests {
             tuning,
             name: name.as_name(),
             tags,
+            is_counted: true,
         };
         let server = pool.policy.choose(pool, &mut choice)?;
         Some(server.number.0)
@@ -493,6 +542,22 @@ mod tests {
         assert!((6_000..7_300).contains(&shares[&0]), "{shares:?}");
     }
 
+    /// They add up to more than 32 bits, and are more than there are points for.
+    #[test]
+    fn huge_weights_are_weights_too() {
+        const HUGE: u32 = 0x7fff_ffff;
+        for policy in [Policy::WRandom, Policy::WHashed, Policy::CHashed] {
+            let pool = pool(policy, &[(1, HUGE), (1, HUGE), (1, HUGE)]);
+            let shares = shares(&pool, &tuning());
+            let is_fair = |server: u32| (2_900..3_800).contains(&shares[&server]);
+            assert!((0..3).all(is_fair), "{policy:?}: {shares:?}");
+        }
+        let pool = pool(Policy::CHashed, &[(1, 200_000), (1, 100_000), (1, 1)]);
+        let shares = shares(&pool, &tuning());
+        assert!((6_000..7_300).contains(&shares[&0]), "{shares:?}");
+        assert_eq!(points_of(1, HUGE), 1);
+    }
+
     #[test]
     fn hashes_ask_the_same_server_for_the_same_name_whatever_its_case() {
         for policy in [Policy::WHashed, Policy::CHashed] {
@@ -538,6 +603,45 @@ mod tests {
                 HashMap::from([(1, 10_000)]),
                 "{policy:?}"
             );
+        }
+    }
+
+    /// Loads that change between two looks at them must not make a query fail while servers are up.
+    #[test]
+    fn bounds_that_nobody_keeps_are_none() {
+        let narrow = PolicyTuning {
+            weighted_balancing_factor: 500,
+            consistent_hashing_balancing_factor: 500,
+            ..tuning()
+        };
+        for policy in [
+            Policy::WRandom,
+            Policy::WHashed,
+            Policy::CHashed,
+            Policy::OrderedWrandUntag,
+        ] {
+            let pool = pool(policy, &[(1, 100), (1, 100)]);
+            load(&pool, 0, 10);
+            load(&pool, 1, 10);
+            assert_eq!(shares(&pool, &narrow).len(), 2, "{policy:?}");
+            (0..2).for_each(|server| down(&pool, server));
+            let random = &mut Random::from_seed(1);
+            assert_eq!(ask(&pool, "example.", &narrow, random), None, "{policy:?}");
+        }
+    }
+
+    /// The widest bounds that can be configured, with the heaviest servers.
+    #[test]
+    fn bounds_do_not_overflow() {
+        let wide = PolicyTuning {
+            weighted_balancing_factor: 1_000_000_000,
+            consistent_hashing_balancing_factor: 1_000_000_000,
+            ..tuning()
+        };
+        for policy in [Policy::WRandom, Policy::WHashed, Policy::CHashed] {
+            let pool = pool(policy, &[(1, 0x7fff_ffff), (1, 0x7fff_ffff)]);
+            load(&pool, 0, 1_000);
+            assert_eq!(shares(&pool, &wide).len(), 2, "{policy:?}");
         }
     }
 

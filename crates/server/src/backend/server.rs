@@ -12,7 +12,7 @@ use crate::pipeline::drop::DropReason;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A server's number: never used again for another server while the process lives.
@@ -109,6 +109,8 @@ pub struct HealthCounters {
 pub struct Server {
     pub number: ServerId,
     pub options: ServerOptions,
+    /// It goes on as a server that checks have judged already: the next of them is one of many.
+    pub is_judged: bool,
     /// Made once: policies look for it among the tags of queries.
     name_with_address: Box<str>,
     pub state: State,
@@ -149,6 +151,23 @@ pub struct Server {
     pub slowest_tcp: Percentile95,
 }
 
+impl HealthOptions {
+    /// Whether checks ask and judge answers as those of `other` do, whenever that is.
+    fn asks_as(&self, other: &HealthOptions) -> bool {
+        let other = HealthOptions {
+            mode: self.mode,
+            interval: self.interval,
+            timeout: self.timeout,
+            maximum_failures: self.maximum_failures,
+            rise: self.rise,
+            is_lazy: self.is_lazy,
+            lazy: self.lazy.clone(),
+            ..other.clone()
+        };
+        *self == other
+    }
+}
+
 impl ServerOptions {
     /// dnsdist's `getName()`: `ns1`, or the address where no name was given.
     pub fn name_or_address(&self) -> String {
@@ -177,6 +196,7 @@ impl Server {
                 .then(|| Box::new(Sample::new(options.health.lazy.clone()))),
             name_with_address: options.name_with_address().into(),
             options,
+            is_judged: false,
             xsk: XskPath::default(),
             trust: XskTrust::default(),
             ports: SourcePool::default(),
@@ -201,7 +221,8 @@ impl Server {
     }
 
     /// The same server with other options: it counts on where `old` does, which may still have queries in flight. Where
-    /// its address is the same, it is as well as `old` is, and as fast.
+    /// its address is the same, it is as well as `old` is, and as fast; where it is checked in the same way, too, no first
+    /// check decides anew.
     pub fn succeeding(old: &Server, number: ServerId, options: ServerOptions) -> Server {
         let new = Server::new(number, options);
         if old.options.address == new.options.address {
@@ -211,6 +232,7 @@ impl Server {
                 .store(old.latency_tcp.load(Relaxed), Relaxed);
         }
         Server {
+            is_judged: old.speaks_for(&new.options),
             queries: old.queries.clone(),
             extra_queries: old.extra_queries.clone(),
             responses: old.responses.clone(),
@@ -222,6 +244,16 @@ impl Server {
             tcp: Arc::clone(&old.tcp),
             ..new
         }
+    }
+
+    /// Whether checks go on, and would have found the same of a server with these options.
+    fn speaks_for(&self, options: &ServerOptions) -> bool {
+        let own = &self.options;
+        self.state.mode() == HealthMode::Auto
+            && own.address == options.address
+            && own.source == options.source
+            && own.proxy_protocol == options.proxy_protocol
+            && own.health.asks_as(&options.health)
     }
 
     /// See [`ServerOptions::name_with_address`].
@@ -298,25 +330,40 @@ fn average(cell: &AtomicU64, microseconds: u64) {
 }
 
 /// The index of a server's pool of backend ports: one atomic word, because routes change.
+///
+/// ```text
+///  31      16  15       0
+///  former pool │ pool
+/// ```
 #[derive(Debug)]
-pub struct SourcePool(AtomicU16);
+pub struct SourcePool(AtomicU32);
 
 const NO_POOL: u16 = u16::MAX;
 
 impl Default for SourcePool {
     fn default() -> SourcePool {
-        SourcePool(AtomicU16::new(NO_POOL))
+        SourcePool(AtomicU32::new(u32::MAX))
     }
 }
 
 impl SourcePool {
+    /// Only one thread at a time may do this.
     pub fn set(&self, pool: u16) {
-        self.0.store(pool, Relaxed);
+        let now = self.0.load(Relaxed);
+        if now as u16 != pool {
+            self.0.store(now << 16 | u32::from(pool), Relaxed);
+        }
     }
 
     /// `None` as long as it is not known from where the server is asked.
     pub fn get(&self) -> Option<u16> {
-        let pool = self.0.load(Relaxed);
+        let pool = self.0.load(Relaxed) as u16;
+        (pool != NO_POOL).then_some(pool)
+    }
+
+    /// The pool before this one, for whoever does not know this one yet.
+    pub fn former(&self) -> Option<u16> {
+        let pool = (self.0.load(Relaxed) >> 16) as u16;
         (pool != NO_POOL).then_some(pool)
     }
 }
@@ -467,6 +514,20 @@ impl XskPath {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_is_known_with_the_one_before() {
+        let pools = SourcePool::default();
+        let known = |pool| {
+            pools.set(pool);
+            (pools.get(), pools.former())
+        };
+        assert_eq!((pools.get(), pools.former()), (None, None));
+        assert_eq!(known(3), (Some(3), None));
+        assert_eq!(known(4), (Some(4), Some(3)));
+        assert_eq!(known(4), (Some(4), Some(3)));
+        assert_eq!(known(3), (Some(3), Some(4)));
+    }
 
     #[test]
     fn a_path_gives_back_what_was_set() {

@@ -76,6 +76,9 @@ pub fn say_remarks(spec: &Spec) {
             RemarkKind::UnknownOption => {
                 log::warn!("Unknown option, ignored"; place = remark.place, option = remark.subject)
             }
+            RemarkKind::UnservedPath => {
+                log::warn!("Nobody listens at this path of an acl"; place = remark.place, path = remark.subject);
+            }
             RemarkKind::NoEffectYet if spec.purpose == Purpose::Serve => {
                 log::info!("Accepted, no effect yet"; place = remark.place, name = remark.subject);
             }

@@ -31,6 +31,8 @@ pub struct CacheOptions {
     pub shuffle: bool,
     /// skipOptions: EDNS options that are no part of the key; the cookie is in here unless `cookie_hashing`.
     pub skip_options: Vec<u16>,
+    /// payloadRanks: UDP payload sizes in ascending order; to the key a size is the greatest of them that it is not below.
+    pub payload_ranks: Vec<u16>,
     /// maximumEntrySize, in bytes.
     pub maximum_entry_size: usize,
 }
@@ -55,8 +57,17 @@ impl CacheOptions {
                 wire::codes::edns_option::COOKIE,
                 wire::codes::edns_option::PADDING,
             ],
+            payload_ranks: Vec::new(),
             maximum_entry_size: 4_096,
         }
+    }
+
+    /// What a client's UDP payload size is to the key; itself where no rank is that low.
+    pub fn rank_of(&self, payload_size: u16) -> u16 {
+        let ranks = &self.payload_ranks;
+        let above = ranks.partition_point(|rank| *rank <= payload_size);
+        let rank = above.checked_sub(1).map(|at| ranks[at]);
+        rank.unwrap_or(payload_size)
     }
 }
 

@@ -5,7 +5,7 @@ use super::lua::state::LuaState;
 use super::named::{LocalAddress, NamedListener, NamedSpec};
 use super::place::Place;
 use super::pools::PoolNames;
-use super::spec::{ListenerSpec, Purpose, ServerSpec, Spec};
+use super::spec::{ListenerSpec, Purpose, Remark, RemarkKind, ServerSpec, Spec};
 use super::{Config, Xdp, defaults};
 use crate::pipeline::acl::Netmask;
 use std::net::SocketAddr;
@@ -56,7 +56,10 @@ pub fn load(
             run?;
         }
     }
-    state.edit(|spec| apply(overrides, spec));
+    state.edit(|spec| {
+        apply(overrides, spec);
+        remark_unserved(spec);
+    });
     Ok(state)
 }
 
@@ -96,6 +99,26 @@ fn apply(overrides: &Overrides, spec: &mut Spec) {
                 listener: NamedListener::plain(Arc::clone(path)),
             }),
         }
+    }
+}
+
+/// Remarks on paths that the acl of a zone names and nobody listens at.
+fn remark_unserved(spec: &mut Spec) {
+    let is_served = |path: &Path| {
+        let mut lines = spec.paths.iter();
+        lines.any(|line| *line.listener.path == *path)
+    };
+    let mut remarks = Vec::new();
+    for zone in &spec.zones.list {
+        let unserved = zone.settings.acl.paths().filter(|path| !is_served(path));
+        remarks.extend(unserved.map(|path| Remark {
+            place: zone.place.clone(),
+            kind: RemarkKind::UnservedPath,
+            subject: path.display().to_string(),
+        }));
+    }
+    for remark in remarks {
+        spec.remark(remark);
     }
 }
 

@@ -54,6 +54,7 @@ use console::Console;
 use places::Places;
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::name::NameBuf;
@@ -182,6 +183,12 @@ impl Config {
         };
         let place = self.named.iter().position(|named| named.path == *path)?;
         u16::try_from(self.listeners.len() + place).ok()
+    }
+
+    /// The path of the listener in this place; `None`: it has an address, or there is none.
+    pub fn path_at(&self, place: u16) -> Option<&Arc<Path>> {
+        let place = usize::from(place).checked_sub(self.listeners.len())?;
+        self.named.get(place).map(|named| &named.path)
     }
 
     /// What the listener in this place says of connections, be it an address or a path; `None`: there is none.

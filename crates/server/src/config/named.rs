@@ -29,27 +29,10 @@ impl LocalAddress {
     /// # Errors
     /// What was expected.
     pub fn parse(text: &str, port: u16) -> Result<LocalAddress, String> {
-        if !text.starts_with('/') {
-            return addresses::with_port(text, port).map(LocalAddress::Ip);
+        match text.starts_with('/') {
+            true => path_of(text).map(LocalAddress::Path),
+            false => addresses::with_port(text, port).map(LocalAddress::Ip),
         }
-        if text.ends_with('/') {
-            return Err(format!(
-                "'{text}' is a folder: the path of a socket expected, as in /run/millrace/dns.sock"
-            ));
-        }
-        if text.contains('\0') {
-            return Err(format!(
-                "'{}' is no path: no file has an octet 0 in its name",
-                text.escape_default()
-            ));
-        }
-        if text.len() > PATH_MAX {
-            return Err(format!(
-                "'{text}' has {} octets: the path of a socket has at most {PATH_MAX}",
-                text.len()
-            ));
-        }
-        Ok(LocalAddress::Path(Path::new(text).into()))
     }
 
     /// What came by it was sent there.
@@ -59,6 +42,31 @@ impl LocalAddress {
             LocalAddress::Path(_) => END,
         }
     }
+}
+
+/// The path of a listener, in a text that begins with `/`.
+///
+/// # Errors
+/// What was expected.
+pub fn path_of(text: &str) -> Result<Arc<Path>, String> {
+    if text.ends_with('/') {
+        return Err(format!(
+            "'{text}' is a folder: the path of a socket expected, as in /run/millrace/dns.sock"
+        ));
+    }
+    if text.contains('\0') {
+        return Err(format!(
+            "'{}' is no path: no file has an octet 0 in its name",
+            text.escape_default()
+        ));
+    }
+    if text.len() > PATH_MAX {
+        return Err(format!(
+            "'{text}' has {} octets: the path of a socket has at most {PATH_MAX}",
+            text.len()
+        ));
+    }
+    Ok(Path::new(text).into())
 }
 
 impl From<SocketAddr> for LocalAddress {

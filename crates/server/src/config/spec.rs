@@ -215,7 +215,7 @@ pub struct PoolSpec {
 pub struct Remark {
     pub place: Place,
     pub kind: RemarkKind,
-    /// The function, or `function: option`.
+    /// The function, or `function: option`; or as `kind` says.
     pub subject: String,
 }
 
@@ -226,6 +226,8 @@ pub enum RemarkKind {
     NoEffectYet,
     /// An option that the dialect does not have. Always said: it is a slip of the pen.
     UnknownOption,
+    /// A path, the subject, that a zone's acl names and nobody listens at. Always said: no query comes by it.
+    UnservedPath,
 }
 
 /// More would help nobody.

@@ -372,6 +372,7 @@ pub fn outlet(sockets: &Sockets, worker: usize) -> BorrowedFd<'_> {
 mod tests {
     use super::*;
     use crate::config::Xdp;
+    use testnet::loopback::own_port;
 
     fn listener(address: &str, reuse_port: bool) -> Listener {
         Listener {
@@ -393,18 +394,9 @@ mod tests {
         crate::network::helper::Helper::none().bind(socket, address)
     }
 
-    /// A port of 127.0.0.1 that is free for UDP and TCP.
-    fn free_port() -> u16 {
-        UdpSocket::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port()
-    }
-
     #[test]
     fn a_second_start_without_reuse_port_meets_address_in_use() {
-        let one = listener(&format!("127.0.0.1:{}", free_port()), false);
+        let one = listener(&format!("127.0.0.1:{}", own_port()), false);
         let first = Sockets::bind(0, &one, 2, &directly).unwrap();
         assert_eq!(first.udp.len(), 2);
         let error = Sockets::bind(0, &one, 2, &directly).err().unwrap();
@@ -413,14 +405,14 @@ mod tests {
 
     #[test]
     fn with_reuse_port_two_may_share() {
-        let one = listener(&format!("127.0.0.1:{}", free_port()), true);
+        let one = listener(&format!("127.0.0.1:{}", own_port()), true);
         let _first = Sockets::bind(0, &one, 1, &directly).unwrap();
         assert!(Sockets::bind(1, &one, 1, &directly).is_ok());
     }
 
     #[test]
     fn a_listener_of_an_interface_is_bound_to_it() {
-        let mut one = listener(&format!("127.0.0.1:{}", free_port()), true);
+        let mut one = listener(&format!("127.0.0.1:{}", own_port()), true);
         one.interface = Some("lo".to_owned());
         let sockets = Sockets::bind(0, &one, 2, &directly).unwrap();
         let devices = sockets.duplicates().unwrap();
@@ -445,7 +437,7 @@ mod tests {
 
     #[test]
     fn tcp_fast_open_is_as_the_options_say() {
-        let mut one = listener(&format!("127.0.0.1:{}", free_port()), true);
+        let mut one = listener(&format!("127.0.0.1:{}", own_port()), true);
         let sockets = Sockets::bind(0, &one, 1, &directly).unwrap();
         assert_eq!(sys::fast_open(sockets.tcp.as_fd()).unwrap().0, 0);
         one.tcp_fast_open = FastOpen {
@@ -459,7 +451,7 @@ mod tests {
 
     #[test]
     fn every_socket_of_a_listener_gets_the_buffers_that_are_wanted() {
-        let one = listener(&format!("127.0.0.1:{}", free_port()), false);
+        let one = listener(&format!("127.0.0.1:{}", own_port()), false);
         let sockets = Sockets::bind(0, &one, 2, &directly).unwrap();
         let wanted = UdpBuffers {
             receive: 40_000,
@@ -483,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_wildcard_serves_what_no_listener_names() {
-        let port = free_port();
+        let port = own_port();
         let wild =
             Sockets::bind(0, &listener(&format!("0.0.0.0:{port}"), true), 1, &directly).unwrap();
         let own = Sockets::bind(

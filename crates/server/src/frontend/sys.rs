@@ -553,6 +553,12 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
+    /// Receives when something is there: usually loopback delivers before a call that sends returns, a busy machine later.
+    fn receive(inbox: &mut Inbox, socket: &UdpSocket) -> usize {
+        socket.peek(&mut [0]).unwrap();
+        inbox.receive(socket.as_fd()).unwrap()
+    }
+
     #[test]
     fn what_goes_into_the_outbox_comes_out_of_the_inbox() {
         for local in ["127.0.0.1:0", "[::1]:0"] {
@@ -571,17 +577,16 @@ mod tests {
             }
             outbox.flush();
             let mut inbox = Inbox::new(512);
-            assert_eq!(
-                inbox.receive(there.as_fd()).unwrap(),
-                3,
-                "loopback delivers before sendmmsg returns"
-            );
-            for number in 0..3 {
-                let datagram = inbox.datagram(number).unwrap();
-                assert_eq!(datagram.buffer[..datagram.length], [number as u8; 100]);
-                assert_eq!(datagram.peer, here.local_addr().unwrap());
+            let mut number = 0;
+            while number < 3 {
+                for place in 0..receive(&mut inbox, &there) {
+                    let datagram = inbox.datagram(place).unwrap();
+                    assert_eq!(datagram.buffer[..datagram.length], [number; 100]);
+                    assert_eq!(datagram.peer, here.local_addr().unwrap());
+                    number += 1;
+                }
             }
-            assert_eq!(inbox.receive(there.as_fd()).unwrap(), 0);
+            assert_eq!((number, inbox.receive(there.as_fd()).unwrap()), (3, 0));
         }
     }
 
@@ -594,7 +599,7 @@ mod tests {
         here.send_to(&[1; 600], there.local_addr().unwrap())
             .unwrap();
         let mut inbox = Inbox::new(512);
-        assert_eq!(inbox.receive(there.as_fd()).unwrap(), 1);
+        assert_eq!(receive(&mut inbox, &there), 1);
         assert!(inbox.datagram(0).is_none());
     }
 
@@ -634,9 +639,10 @@ mod tests {
         assert_eq!(outbox.take_lost(), 1);
         let mut inbox = Inbox::new(512);
         let mut count = 0;
-        while let n @ 1.. = inbox.receive(there.as_fd()).unwrap() {
-            count += n;
+        while count < BATCH + 1 {
+            count += receive(&mut inbox, &there);
         }
-        assert_eq!(count, BATCH + 1);
+        let more = inbox.receive(there.as_fd()).unwrap();
+        assert_eq!((count, more), (BATCH + 1, 0));
     }
 }

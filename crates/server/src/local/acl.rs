@@ -5,6 +5,8 @@ use crate::pipeline::query::Protocol;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
 use wire::name::{Name, NameBuf};
 
 /// What an entry allows or denies.
@@ -79,12 +81,43 @@ impl From<IpNet> for Span {
     }
 }
 
+/// Where the messages come from that an entry is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// Any address, and any path.
+    Everywhere,
+    /// An address: what comes by a path has none.
+    Addresses(Span),
+    /// The listener at this path.
+    Path(Arc<Path>),
+}
+
+impl Scope {
+    fn covers(&self, asking: Asking<'_>) -> bool {
+        match (self, asking.path) {
+            (Scope::Everywhere, _) => true,
+            (Scope::Addresses(addresses), None) => addresses.contains(&asking.client),
+            (Scope::Path(path), Some(came_by)) => **path == *came_by,
+            (Scope::Addresses(_), Some(_)) | (Scope::Path(_), None) => false,
+        }
+    }
+
+    /// The bits that all places in it have in common. A path has no wider ones around it but [`Scope::Everywhere`].
+    fn prefix(&self) -> u8 {
+        match self {
+            Scope::Everywhere => 0,
+            Scope::Addresses(addresses) => addresses.prefix,
+            Scope::Path(_) => u8::MAX,
+        }
+    }
+}
+
 /// One permission, or its opposite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub action: Action,
-    pub addresses: Span,
-    /// `None`: by address alone, signed or not.
+    pub scope: Scope,
+    /// `None`: by address or path alone, signed or not.
     pub key: Option<NameBuf>,
     /// `None`: whatever the message came by.
     pub protocol: Option<Protocol>,
@@ -95,7 +128,10 @@ pub struct Entry {
 /// A message that asks for something.
 #[derive(Clone, Copy)]
 pub struct Asking<'m> {
+    /// Of no meaning where there is a path.
     pub client: IpAddr,
+    /// The path of the listener that it came by; `None`: it came from an address.
+    pub path: Option<&'m Path>,
     /// The key that signed it.
     pub key: Option<Name<'m>>,
     pub protocol: Protocol,
@@ -109,14 +145,14 @@ impl Entry {
         }
     }
 
-    /// Whether it has a say on such a message from this address. One that allows something with a key also says that it
+    /// Whether it has a say on such a message from this place. One that allows something with a key also says that it
     /// takes this key; one that denies something says nothing of messages with others.
     fn concerns(&self, action: Action, asking: Asking<'_>) -> bool {
         self.action == action
             && self
                 .protocol
                 .is_none_or(|protocol| protocol == asking.protocol)
-            && self.addresses.contains(&asking.client)
+            && self.scope.covers(asking)
             && (!self.denies || self.has_key_of(asking))
     }
 }
@@ -127,8 +163,8 @@ pub struct Acl(Vec<Entry>);
 
 impl Acl {
     /// Whether whoever asks may do this; `None`: no entry says so, and none denies it. The longest prefix that covers the
-    /// address wins, a range being as long as what its ends have in common; of its entries one that denies does, then any
-    /// that matches the key.
+    /// address wins, a range being as long as what its ends have in common, and a path longer than none; of its entries one
+    /// that denies does, then any that matches the key.
     pub fn says(&self, action: Action, asking: Asking<'_>) -> Option<bool> {
         let asking = Asking {
             client: asking.client.to_canonical(),
@@ -138,10 +174,10 @@ impl Acl {
             let entries = self.0.iter();
             entries.filter(move |entry| entry.concerns(action, asking))
         };
-        let longest = covering().map(|entry| entry.addresses.prefix).max()?;
+        let longest = covering().map(|entry| entry.scope.prefix()).max()?;
         let matching = || {
             covering()
-                .filter(move |entry| entry.addresses.prefix == longest && entry.has_key_of(asking))
+                .filter(move |entry| entry.scope.prefix() == longest && entry.has_key_of(asking))
         };
         let is_denied = matching().any(|entry| entry.denies);
         matching().next().map(|_| !is_denied)
@@ -152,6 +188,14 @@ impl Acl {
         self.0
             .iter()
             .any(|entry| entry.action == action && !entry.denies)
+    }
+
+    /// The paths that entries name.
+    pub fn paths(&self) -> impl Iterator<Item = &Arc<Path>> {
+        self.0.iter().filter_map(|entry| match &entry.scope {
+            Scope::Path(path) => Some(path),
+            Scope::Everywhere | Scope::Addresses(_) => None,
+        })
     }
 }
 
@@ -170,18 +214,22 @@ impl fmt::Debug for Acl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::named::END;
 
-    /// A network, or two addresses with a hyphen between.
-    fn entry((addresses, key): &(&str, Option<&str>)) -> Entry {
-        let addresses = match addresses.split_once('-') {
+    /// A path, everywhere (""), a network, or two addresses with a hyphen between.
+    fn entry((place, key): &(&str, Option<&str>)) -> Entry {
+        let scope = match place.split_once('-') {
+            _ if place.is_empty() => Scope::Everywhere,
+            _ if place.starts_with('/') => Scope::Path(Path::new(place).into()),
             Some((first, last)) => {
-                Span::range(first.parse().unwrap(), last.parse().unwrap()).unwrap()
+                let range = Span::range(first.parse().unwrap(), last.parse().unwrap());
+                Scope::Addresses(range.unwrap())
             }
-            None => addresses.parse::<IpNet>().unwrap().into(),
+            None => Scope::Addresses(place.parse::<IpNet>().unwrap().into()),
         };
         Entry {
             action: Action::Transfer,
-            addresses,
+            scope,
             key: key.map(|key| key.parse().unwrap()),
             protocol: None,
             denies: false,
@@ -192,10 +240,13 @@ mod tests {
         entries.iter().map(entry).collect()
     }
 
+    /// `client`: an address, or a path.
     fn says(acl: &Acl, client: &str, key: Option<&str>, protocol: Protocol) -> Option<bool> {
         let key: Option<NameBuf> = key.map(|key| key.parse().unwrap());
+        let path = client.starts_with('/').then(|| Path::new(client));
         let asking = Asking {
-            client: client.parse().unwrap(),
+            client: path.map_or_else(|| client.parse().unwrap(), |_| END.ip()),
+            path,
             key: key.as_ref().map(NameBuf::as_name),
             protocol,
         };
@@ -310,10 +361,61 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_no_address_and_an_address_no_path() {
+        let all = acl(&[
+            ("0.0.0.0/0", None),
+            ("127.0.0.1/32", None),
+            ("::/0", None),
+            ("/run/open.sock", None),
+            ("/run/signed.sock", Some("k.")),
+            ("", Some("any.")),
+        ]);
+        for (client, key, expected) in [
+            ("127.0.0.1", None, true),
+            ("/run/open.sock", None, true),
+            ("/run/open.sock", Some("any."), true),
+            ("/run/signed.sock", None, false),
+            ("/run/signed.sock", Some("k."), true),
+            // The path is longer than everywhere.
+            ("/run/signed.sock", Some("any."), false),
+            ("/run/other.sock", None, false),
+            ("/run/other.sock", Some("any."), true),
+            ("/run", None, false),
+        ] {
+            let expected = expected.then_some(true);
+            let said = says(&all, client, key, Protocol::Tcp);
+            assert_eq!(said, expected, "{client} {key:?}");
+        }
+        let paths: Vec<_> = all.paths().map(|path| path.to_str()).collect();
+        assert_eq!(paths, ["/run/open.sock", "/run/signed.sock"].map(Some));
+        // Whoever comes by a path is 127.0.0.1 to others, and nobody by an address here.
+        let of_paths = acl(&[("/run/open.sock", None)]);
+        assert_eq!(says(&of_paths, "127.0.0.1", None, Protocol::Tcp), None);
+        let keyed = acl(&[("", Some("k."))]);
+        for client in ["192.0.2.1", "2001:db8::1", "/run/open.sock"] {
+            let said = |key| says(&keyed, client, key, Protocol::Tcp);
+            assert_eq!((said(Some("k.")), said(None)), (Some(true), None));
+        }
+        let denying: Acl = [
+            entry(&("", None)),
+            Entry {
+                denies: true,
+                ..entry(&("/run/open.sock", None))
+            },
+        ]
+        .into_iter()
+        .collect();
+        let said = |client| says(&denying, client, None, Protocol::Tcp);
+        assert_eq!(said("/run/open.sock"), Some(false));
+        assert_eq!(said("/run/other.sock"), Some(true));
+    }
+
+    #[test]
     fn an_action_that_no_entry_names_is_nobodys() {
         let acl = acl(&[("0.0.0.0/0", None)]);
         let asking = Asking {
             client: "192.0.2.1".parse().unwrap(),
+            path: None,
             key: None,
             protocol: Protocol::Udp,
         };

@@ -8,7 +8,7 @@ pub use transfers::{Messages, alone, transfer};
 
 use super::acl::{Action, Asking};
 use super::live::seconds_now;
-use super::settings::ZoneSettings;
+use super::settings::{Peer, ZoneSettings};
 use super::{Live, Order};
 use crate::clock::Now;
 use crate::config::Config;
@@ -24,6 +24,7 @@ use crate::pipeline::{HandOver, respond};
 use crate::runtime::Shared;
 use opt::Opt;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use wire::codes::{QtypeText, class, edns_option, opcode, qtype, rcode};
 use wire::cookie::Cookie;
@@ -42,6 +43,8 @@ pub struct Asked {
     /// Who sent it, to where: the reply's way back.
     pub client: SocketAddr,
     pub destination: SocketAddr,
+    /// The path of the listener that it came by.
+    pub path: Option<Arc<Path>>,
     pub protocol: Protocol,
     pub way: Way,
 }
@@ -87,6 +90,7 @@ impl Asked {
             found,
             client: arrival.client,
             destination: arrival.destination,
+            path: config.path_at(arrival.listener).map(Arc::clone),
             protocol: arrival.protocol,
             way: arrival.way,
         })
@@ -96,6 +100,13 @@ impl Asked {
     fn asker(&self) -> SocketAddr {
         let proxied = self.extras.as_ref().and_then(|extras| extras.proxied);
         proxied.map_or(self.client, |proxied| proxied.client)
+    }
+
+    /// The path that whoever asks has come by. `None`: he has an address, as a proxy says where one passed the query on.
+    fn path(&self) -> Option<&Path> {
+        let extras = self.extras.as_ref();
+        let is_proxied = extras.is_some_and(|extras| extras.proxied.is_some());
+        self.path.as_deref().filter(|_| !is_proxied)
     }
 
     /// The reply. Reads a journal, which may take a moment: where that is allowed.
@@ -342,16 +353,19 @@ impl Asked {
         // NotAuth(9)."
         let (live, settings) = zone.ok_or(rcode::NOTAUTH)?;
         let key = session.map(|session| session.key().name());
-        let client = self.asker().ip();
+        let (client, path) = (self.asker().ip(), self.path());
         let is_primary = |settings: &ZoneSettings| {
+            let has_address = |peer: &Peer| {
+                path.is_none() && peer.address.ip().to_canonical() == client.to_canonical()
+            };
             settings.primaries.iter().any(|peer| {
                 let peer_key = peer.key.as_ref().map(|key| key.name());
-                peer.address.ip().to_canonical() == client.to_canonical()
-                    && (peer_key.is_none() || peer_key == key)
+                has_address(peer) && (peer_key.is_none() || peer_key == key)
             })
         };
         let asking = Asking {
             client,
+            path,
             key,
             protocol: self.protocol,
         };
@@ -361,8 +375,9 @@ impl Asked {
             return Ok((live, settings));
         }
         log::verbose!(
-            "zone {}: {client} may not {action:?} over {:?}: {}{}",
+            "zone {}: {} may not {action:?} over {:?}: {}{}",
             live.apex,
+            path.map_or_else(|| client.to_string(), |path| path.display().to_string()),
             self.protocol,
             match said {
                 Some(_) => "an acl entry denies it",

@@ -30,7 +30,7 @@ mod task;
 mod tell;
 mod timers;
 
-pub use acl::{Acl, Action, Entry as AclEntry, Span};
+pub use acl::{Acl, Action, Entry as AclEntry, Scope, Span};
 pub use backup::{BackupOrder, Parts};
 pub use live::Live;
 pub use progress::Progress;

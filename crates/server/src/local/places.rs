@@ -103,7 +103,8 @@ mod tests {
         let listener = socket.listen(1).unwrap();
         let address = listener.local_addr().unwrap();
         let mut queued = Vec::new();
-        let wait = Duration::from_millis(200);
+        // Longer than the machine may keep us from seeing that a connection is there.
+        let wait = Duration::from_secs(1);
         while let Ok(stream) = timeout(wait, TcpStream::connect(address)).await {
             queued.push(stream.unwrap());
         }
@@ -124,7 +125,8 @@ mod tests {
         let (_listener, live) = primary().await;
         let mut held = Vec::new();
         for number in 0..TRANSFERS {
-            let connected = timeout(CONNECT_AGAIN, places.connected(&live)).await;
+            // Those that wait for the dead one do so for longer.
+            let connected = timeout(CONNECT_WITHIN / 2, places.connected(&live)).await;
             let connected = connected.unwrap_or_else(|_| panic!("{number} found no place"));
             held.push(connected.unwrap());
         }

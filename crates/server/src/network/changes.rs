@@ -26,10 +26,12 @@ pub enum Change {
     InterfaceChanged,
     /// Addresses and ports that come over AF_XDP on an interface are other ones.
     DestinationsChanged,
+    /// A server that is reached over AF_XDP is asked from another address.
+    SourceChanged,
 }
 
 /// How many kinds there are.
-const KINDS: usize = Change::DestinationsChanged as usize + 1;
+const KINDS: usize = Change::SourceChanged as usize + 1;
 
 impl Change {
     pub const ALL: [Change; KINDS] = [
@@ -43,6 +45,7 @@ impl Change {
         Change::QueueRefused,
         Change::InterfaceChanged,
         Change::DestinationsChanged,
+        Change::SourceChanged,
     ];
 
     /// Its name in metrics.
@@ -58,6 +61,7 @@ impl Change {
             Change::QueueRefused => "queue-refused",
             Change::InterfaceChanged => "interface-changed",
             Change::DestinationsChanged => "destinations-changed",
+            Change::SourceChanged => "source-changed",
         }
     }
 }

@@ -1,16 +1,18 @@
-//! Follows the network while serving: one thread listens to the kernel and keeps each server's way over AF_XDP right.
-//!
-//! After links, addresses or routes have moved, the kernel is asked anew for every way that matters: it tells of a route
-//! that came, but not of those that a link took with it when it went down, nor which of two routes is the better one now.
+//! Follows the network while serving: one thread listens to the kernel and keeps each server's way over AF_XDP right. What is
+//! to be done, and when, [`Due`] decides; here are the socket, the thread and the clock.
 
 use super::devices::Device;
+pub use super::due::Notice;
+use super::due::{Decision, Due, Heard, Task};
 use super::events::{GROUPS, NetworkEvent};
-use super::links::MacText;
-use super::paths::{Change, Paths, Watched};
+use super::links::{Link, MacText};
+use super::neighbours::Neighbour;
+use super::paths::{Change, Watched};
 use super::plan::{Plan, destination};
 use super::routes::{Destination, Route};
 use super::{links, neighbours, routes};
 use crate::backend::server::{Server, ServerId};
+use crate::clock::Now;
 use crate::config::Xdp;
 use crate::log;
 use futures_util::StreamExt;
@@ -24,28 +26,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
-/// How long after a change the kernel is asked for ways, at least: changes come in flocks.
-const FLOCK: Duration = Duration::from_millis(20);
-
-/// Asking may take this fraction of the thread's time, however many changes there are.
-const REST: u32 = 10;
-
-/// How often an unresolved next hop is knocked at, so that one that comes back is known within a second (I9), and how soon netlink is tried again when it fails.
+/// How soon netlink is tried again when it fails.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Room for messages that wait to be read, in bytes: a table of routes may change at once.
 const BUFFER: usize = 1 << 20;
-
-/// What the rest of the daemon is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// Links, addresses or routes have changed: a new plan may differ from the last one.
-    Replan,
-    /// The interface with this index is gone, and with it every socket bound to it.
-    LinkGone(u32),
-}
 
 /// The thread that follows. It ends when this is dropped.
 pub struct Follower {
@@ -67,7 +54,7 @@ impl Follower {
             .build()?;
         let (sender, orders) = unbounded_channel();
         let following = Following {
-            paths: Paths::default(),
+            due: Due::default(),
             servers: HashMap::new(),
             notify,
         };
@@ -83,22 +70,11 @@ impl Follower {
     /// From now on the ways to these servers are followed, as planned, over the devices that are open: those that are down,
     /// and so in no plan, too.
     pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan, devices: Vec<Device>) {
-        let routes: HashMap<ServerId, Route> = plan
-            .paths
-            .iter()
-            .map(|path| (path.server, path.route))
-            .collect();
-        let wanted = servers
-            .iter()
-            .filter(|server| server.options.xdp != Xdp::Off);
         let order = Order {
-            watched: wanted
-                .clone()
-                .map(|server| watched(server, routes.get(&server.number)))
-                .collect(),
-            servers: wanted
+            servers: wanted(servers)
                 .map(|server| (server.number, Arc::clone(server)))
                 .collect(),
+            watched: watched(servers, plan),
             devices,
         };
         if let Some(orders) = &self.orders {
@@ -117,8 +93,23 @@ impl Drop for Follower {
     }
 }
 
-/// What there is to follow of a server, for which this route was planned.
-pub(crate) fn watched(server: &Server, planned: Option<&Route>) -> Watched {
+/// The servers that want AF_XDP.
+fn wanted(servers: &[Arc<Server>]) -> impl Iterator<Item = &Arc<Server>> {
+    let servers = servers.iter();
+    servers.filter(|server| server.options.xdp != Xdp::Off)
+}
+
+/// What there is to follow of these servers, as planned.
+pub(crate) fn watched(servers: &[Arc<Server>], plan: &Plan) -> Vec<Watched> {
+    let paths = plan.paths.iter();
+    let routes: HashMap<ServerId, Route> = paths.map(|path| (path.server, path.route)).collect();
+    wanted(servers)
+        .map(|server| watched_one(server, routes.get(&server.number)))
+        .collect()
+}
+
+/// The same of one server, for which this route was planned.
+fn watched_one(server: &Server, planned: Option<&Route>) -> Watched {
     let wish = destination(server);
     Watched {
         server: server.number,
@@ -127,33 +118,31 @@ pub(crate) fn watched(server: &Server, planned: Option<&Route>) -> Watched {
             source: planned.map(|route| route.source).or(wish.source),
             ..wish
         },
+        wish,
         mac: server.options.mac,
         planned: planned.is_some(),
     }
 }
 
+/// All links and neighbours that there are.
+async fn read_all(handle: &mut rtnetlink::Handle) -> io::Result<(Vec<Link>, Vec<Neighbour>)> {
+    let links = links::read(handle).await?;
+    Ok((links, neighbours::read(handle).await?))
+}
+
+/// The next task, when its time has come.
+async fn wait_for(next: Option<(Now, Task)>) -> Task {
+    let Some((at, task)) = next else {
+        return std::future::pending().await;
+    };
+    sleep(at.since(Now::read())).await;
+    task
+}
+
 struct Following<N> {
-    paths: Paths,
+    due: Due,
     servers: HashMap<ServerId, Arc<Server>>,
     notify: N,
-}
-
-/// What changes since the kernel was last asked call for.
-#[derive(Default)]
-struct Due {
-    /// When to ask for the ways.
-    ask: Option<Instant>,
-    /// Whether the plan may have changed too.
-    replan: bool,
-    /// How long the last asking took.
-    took: Duration,
-}
-
-impl Due {
-    fn after_change(&mut self) {
-        let wait = FLOCK.max(self.took * REST);
-        self.ask.get_or_insert_with(|| Instant::now() + wait);
-    }
 }
 
 impl<N: Fn(Notice)> Following<N> {
@@ -189,124 +178,93 @@ impl<N: Fn(Notice)> Following<N> {
         handle: &mut rtnetlink::Handle,
         mut messages: impl Stream<Item = (NetlinkMessage<RouteNetlinkMessage>, SocketAddr)> + Unpin,
     ) -> io::Result<()> {
-        let mut due = Due::default();
-        self.read_all(handle, &mut due).await?;
-        let mut remind = Instant::now() + AGAIN;
+        let (links, neighbours) = read_all(handle).await?;
+        let decisions = self.due.start(links, neighbours, Now::read());
+        self.carry_out(decisions);
         loop {
             tokio::select! {
                 order = orders.recv() => match order {
-                    Some(order) => self.obey(order, &mut due),
+                    Some(order) => self.obey(order),
                     None => return Ok(()),
                 },
                 message = messages.next() => match message {
-                    Some((message, _)) => self.hear(&message, handle, &mut due).await?,
+                    Some((message, _)) => self.hear(&message, handle).await?,
                     None => return Err(io::Error::other("the connection was closed")),
                 },
-                () = sleep_until(due.ask.unwrap_or(remind)), if due.ask.is_some() => {
-                    // Who waits already is reminded when it was to be, whatever changes meanwhile.
-                    let waited = self.paths.is_waiting();
-                    self.ask_ways(handle, &mut due).await?;
-                    if !waited {
-                        remind = Instant::now() + AGAIN;
+                task = wait_for(self.due.next_task()) => match task {
+                    Task::Ask => self.ask_ways(handle).await,
+                    Task::Remind => {
+                        let decisions = self.due.remind(Now::read());
+                        self.carry_out(decisions);
                     }
-                }
-                () = sleep_until(remind), if self.paths.is_waiting() => {
-                    remind = Instant::now() + AGAIN;
-                    let changes = self.paths.remind();
-                    self.apply(changes);
-                }
+                },
             }
         }
     }
 
-    /// Everything anew: at start, and when messages were lost.
-    async fn read_all(&mut self, handle: &mut rtnetlink::Handle, due: &mut Due) -> io::Result<()> {
-        let (links, neighbours) = (links::read(handle).await?, neighbours::read(handle).await?);
-        let changes = self.paths.reset(links, neighbours);
-        self.apply(changes);
-        due.after_change();
-        Ok(())
-    }
-
-    fn obey(&mut self, order: Order, due: &mut Due) {
+    fn obey(&mut self, order: Order) {
         self.servers = order.servers;
-        let changes = self.paths.watch(order.watched, order.devices);
-        self.apply(changes);
-        // Nothing has changed that could go on changing.
-        due.ask = Some(Instant::now());
+        let decisions = self.due.watch(order.watched, order.devices, Now::read());
+        self.carry_out(decisions);
     }
 
     async fn hear(
         &mut self,
         message: &NetlinkMessage<RouteNetlinkMessage>,
         handle: &mut rtnetlink::Handle,
-        due: &mut Due,
     ) -> io::Result<()> {
         let Some(event) = NetworkEvent::parse(message) else {
             return Ok(());
         };
-        match &event {
-            // Counters and states that we do not look at change as well.
-            NetworkEvent::LinkChanged(link) if self.paths.knows(link) => return Ok(()),
-            NetworkEvent::LinkGone(index) => {
-                (self.notify)(Notice::LinkGone(*index));
-                due.replan = true;
-                due.after_change();
+        let decisions = match self.due.hear(event, Now::read()) {
+            Heard::Decisions(decisions) => decisions,
+            Heard::TooMuch => {
+                let (links, neighbours) = read_all(handle).await?;
+                self.due.read(links, neighbours, Now::read())
             }
-            NetworkEvent::LinkChanged(_) | NetworkEvent::AddressChanged(_) => {
-                due.replan = true;
-                due.after_change();
-            }
-            NetworkEvent::RouteChanged => due.after_change(),
-            NetworkEvent::NeighbourChanged(_) | NetworkEvent::NeighbourGone(_) => {}
-            NetworkEvent::Lost => {
-                due.replan = true;
-                return self.read_all(handle, due).await;
-            }
-        }
-        let changes = self.paths.event(event);
-        self.apply(changes);
+        };
+        self.carry_out(decisions);
         Ok(())
     }
 
-    async fn ask_ways(&mut self, handle: &mut rtnetlink::Handle, due: &mut Due) -> io::Result<()> {
-        let began = Instant::now();
-        for destination in self.paths.destinations() {
-            let route = routes::ask(handle, &destination)
+    async fn ask_ways(&mut self, handle: &mut rtnetlink::Handle) {
+        let asking = self.due.begin_asking(Now::read());
+        for destination in &asking.destinations {
+            let route = routes::ask(handle, destination)
                 .await
                 .map_err(|error| error.to_string());
-            let changes = self.paths.routed(&destination, &route);
-            self.apply(changes);
+            let decisions = self.due.routed(destination, &route);
+            self.carry_out(decisions);
         }
-        let replan = std::mem::take(&mut due.replan);
-        *due = Due {
-            took: began.elapsed(),
-            ..Due::default()
-        };
-        if replan {
-            (self.notify)(Notice::Replan);
-        }
-        Ok(())
+        let decisions = self.due.end_asking(asking, Now::read());
+        self.carry_out(decisions);
     }
 
-    fn apply(&self, changes: Vec<Change>) {
-        for change in changes {
-            match change {
-                Change::Frames {
-                    server,
-                    device,
-                    mac,
-                } => self.set(server, device, mac),
-                Change::KernelSockets { server, reason } => self.clear(server, &reason),
-                Change::Knock {
-                    next_hop,
-                    interface,
-                } => {
-                    // It will be tried again, and what stands in its way (no route, link down) is told as such.
-                    let _ = neighbours::knock(next_hop, interface);
-                }
-                Change::Replan => (self.notify)(Notice::Replan),
+    fn carry_out(&self, decisions: Vec<Decision>) {
+        for decision in decisions {
+            match decision {
+                Decision::Change(change) => self.apply(change),
+                Decision::Tell(notice) => (self.notify)(notice),
             }
+        }
+    }
+
+    fn apply(&self, change: Change) {
+        match change {
+            Change::Frames {
+                server,
+                device,
+                mac,
+            } => self.set(server, device, mac),
+            Change::KernelSockets { server, reason } => self.clear(server, &reason),
+            Change::Knock {
+                next_hop,
+                interface,
+            } => {
+                // It will be tried again, and what stands in its way (no route, link down) is told as such.
+                let _ = neighbours::knock(next_hop, interface);
+            }
+            Change::Replan => (self.notify)(Notice::Replan),
         }
     }
 
@@ -315,7 +273,7 @@ impl<N: Fn(Notice)> Following<N> {
             return;
         };
         server.xsk.set(device, mac);
-        let name = self.paths.device_name(device);
+        let name = self.due.device_name(device);
         log::notice!("Server reached over AF_XDP"; server = server.options.address, interface = name, next_hop = MacText(mac));
     }
 
@@ -451,6 +409,23 @@ mod tests {
         while notices.recv_timeout(PATIENCE).expect("a notice") != *wanted {}
     }
 
+    #[test]
+    fn servers_without_af_xdp_are_not_followed() {
+        let servers = [
+            fixtures::shared(fixtures::server(1, "192.0.2.2:53", Xdp::Off)),
+            fixtures::shared(fixtures::server(2, "192.0.2.3:53", Xdp::Auto)),
+        ];
+        let followed = watched(&servers, &Plan::default());
+        let numbers: Vec<ServerId> = followed.iter().map(|one| one.server).collect();
+        assert_eq!(numbers, [ServerId(2)]);
+    }
+
+    #[tokio::test]
+    async fn what_is_overdue_is_done_at_once() {
+        let overdue = Some((Now(0), Task::Remind));
+        assert_eq!(wait_for(overdue).await, Task::Remind);
+    }
+
     const P1: wire::frame::Mac = [2, 0, 0, 0, 1, 2];
     const P2: wire::frame::Mac = [2, 0, 0, 0, 2, 2];
 
@@ -502,6 +477,14 @@ mod tests {
         cables.forget("198.51.100.2 dev s2");
         expect_path(&servers[0], None);
         cables.peer("link set p2 arp on");
+        expect_path(&servers[0], Some((second, P2)));
+
+        // So is another source that the kernel prefers, on the same way.
+        cables.server("addr add 198.51.100.7/24 dev s2");
+        expect_notice(&notices, &Notice::Replan);
+        while notices.try_recv().is_ok() {}
+        cables.server("route replace 203.0.113.9/32 via 198.51.100.2 dev s2 src 198.51.100.7");
+        expect_notice(&notices, &Notice::Replan);
         expect_path(&servers[0], Some((second, P2)));
 
         // MTU and the interface's end are for the plan.

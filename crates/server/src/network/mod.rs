@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  NetworkView::read ──▶ plan ──▶ devices, queues, destinations   (at start and at each reload; pure from the view on)
-//!  follow ──▶ Paths ──▶ Server::xsk                               (while serving: routes and neighbours that move)
+//!  follow ──▶ Due, Paths ──▶ Server::xsk                          (while serving: routes and neighbours that move)
 //! ```
 //!
 //! Reading and following need no capability; what does, after start, the [`helper`] does.
@@ -13,6 +13,7 @@ pub mod addresses;
 pub mod attached;
 pub mod changes;
 pub mod devices;
+pub mod due;
 pub mod events;
 #[cfg(test)]
 mod fixtures;

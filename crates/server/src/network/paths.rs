@@ -1,5 +1,5 @@
 //! Which device and which next hop reach each server over AF_XDP, as the network changes. No I/O and no clock:
-//! [`super::follow`] feeds it and does what it says.
+//! [`super::due`] feeds it, and passes on what it says.
 
 use super::devices::Device;
 use super::events::NetworkEvent;
@@ -15,7 +15,11 @@ use wire::frame::Mac;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watched {
     pub server: ServerId,
+    /// Asked from the source that was planned: frames leave from it.
     pub destination: Destination,
+    /// As the plan asks: from no source, but where the server has one of its own. Another source in the kernel's answer is news
+    /// for the plan.
+    pub wish: Destination,
     /// MACAddr: used unasked.
     pub mac: Option<Mac>,
     /// Its devices are open. Where they are not (there was no route when they were planned), a route is news for the
@@ -37,7 +41,8 @@ pub enum Change {
     /// The kernel should find out the next hop's Ethernet address.
     Knock { next_hop: IpAddr, interface: u32 },
     /// A server that was planned without a route has one now, or its route leaves by an interface that is not open, or by
-    /// another one than before: what programs take from servers is planned by interface.
+    /// another one than before, or the kernel prefers another source address: what programs take from servers is planned by
+    /// interface and source.
     Replan,
 }
 
@@ -66,7 +71,19 @@ struct Followed {
     watched: Watched,
     /// `None`: the kernel has not been asked yet.
     route: Option<Result<Route, String>>,
+    /// The source that the kernel chose when it was last asked what is planned by.
+    preferred: Option<IpAddr>,
     told: Told,
+}
+
+impl Followed {
+    /// The kernel's answer for the wish. Only a change is told: where the plan got another answer it has the last word.
+    fn prefer(&mut self, route: &Result<Route, String>) -> Option<Change> {
+        let source = route.as_ref().ok()?.source;
+        let is_news = self.preferred.replace(source) != Some(source);
+        let is_planned = self.watched.destination.source == Some(source);
+        (is_news && !is_planned).then_some(Change::Replan)
+    }
 }
 
 /// What was last said of a server.
@@ -118,20 +135,22 @@ impl Paths {
         self.devices = devices;
         self.at.clear();
         for (position, watched) in servers.into_iter().enumerate() {
-            let (route, told) = match old.remove(&watched.server) {
+            let (route, preferred, told) = match old.remove(&watched.server) {
                 Some(known) if known.watched.destination == watched.destination => {
-                    (known.route, known.told)
+                    (known.route, known.preferred, known.told)
                 }
-                Some(known) => (None, known.told),
-                None => (None, Told::Nothing),
+                Some(known) => (None, known.preferred, known.told),
+                None => (None, None, Told::Nothing),
             };
-            self.at
-                .entry(watched.destination)
-                .or_default()
-                .push(position);
+            let (destination, wish) = (watched.destination, watched.wish);
+            self.at.entry(destination).or_default().push(position);
+            if wish != destination {
+                self.at.entry(wish).or_default().push(position);
+            }
             self.servers.push(Followed {
                 watched,
                 route,
+                preferred,
                 told,
             });
         }
@@ -169,6 +188,10 @@ impl Paths {
     ) -> Vec<Change> {
         let mut changes = Vec::new();
         for position in self.at.get(destination).cloned().unwrap_or_default() {
+            if self.servers[position].watched.destination != *destination {
+                changes.extend(self.servers[position].prefer(route));
+                continue;
+            }
             // A link that is down has taken its routes with it, and most often brings them back.
             let sleeps = self.is_down(&self.servers[position]);
             let followed = &mut self.servers[position];
@@ -432,10 +455,19 @@ mod tests {
         }
     }
 
+    /// Asked without a source.
+    fn wish() -> Destination {
+        Destination {
+            source: None,
+            ..destination()
+        }
+    }
+
     fn watched(mac: Option<Mac>) -> Watched {
         Watched {
             server: ServerId(1),
             destination: destination(),
+            wish: wish(),
             mac,
             planned: true,
         }
@@ -688,6 +720,51 @@ mod tests {
             []
         );
         assert_eq!(paths.routed(&destination(), &route(9)), [Change::Replan]);
+    }
+
+    /// The route stays where it is, from the source that was planned: only without one the kernel's answer is another.
+    #[test]
+    fn another_source_is_news_for_the_plan_and_told_once() {
+        let mut paths = reached();
+        let from = |source: &str| {
+            let route = route(3).expect("a route");
+            Ok(Route {
+                source: ip(source),
+                ..route
+            })
+        };
+        assert_eq!(paths.destinations().len(), 2);
+        assert_eq!(paths.routed(&wish(), &from("198.51.100.1")), []);
+        let moved = [Change::Replan];
+        assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), moved);
+        assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), []);
+        assert_eq!(paths.routed(&wish(), &Err("no route".to_owned())), []);
+        // The plan has the last word: what it says twice is not asked for again.
+        let devices: Vec<Device> = lab().links[1..].iter().map(device).collect();
+        assert_eq!(paths.watch(vec![watched(None)], devices.clone()), []);
+        assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), []);
+        // It has followed, which loses nothing that is known of the way until the kernel has answered.
+        let planned = Destination {
+            source: Some(ip("198.51.100.77")),
+            ..wish()
+        };
+        let followed = Watched {
+            destination: planned,
+            ..watched(None)
+        };
+        assert_eq!(paths.watch(vec![followed], devices), []);
+        assert_eq!(paths.routed(&planned, &from("198.51.100.77")), []);
+        assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), []);
+        assert_eq!(paths.routed(&wish(), &from("198.51.100.1")), moved);
+    }
+
+    #[test]
+    fn a_source_of_the_servers_own_is_asked_from_alone() {
+        let own = Watched {
+            wish: destination(),
+            ..watched(None)
+        };
+        assert_eq!(following(own).destinations(), [destination()]);
     }
 
     #[test]

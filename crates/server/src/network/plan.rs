@@ -54,6 +54,16 @@ impl Plan {
             .filter(|line| is_new(&old.warnings, line))
             .for_each(|line| log::warn!("{line}"));
     }
+
+    /// How many servers are to be asked from another address than by `old`.
+    pub fn moved_since(&self, old: &Plan) -> usize {
+        let is_moved = |path: &&PlannedPath| {
+            let mut paths = old.paths.iter();
+            let before = paths.find(|before| before.server == path.server);
+            before.is_some_and(|before| before.route.source != path.route.source)
+        };
+        self.paths.iter().filter(is_moved).count()
+    }
 }
 
 impl PlannedDevice {
@@ -71,8 +81,8 @@ pub struct BackendPair {
     pub backend: SocketAddr,
 }
 
-/// The way to one server at the time of planning. Its source is kept while the server lives, because the backend ports
-/// are bound to it.
+/// The way to one server at the time of planning. Programs take answers to its source, and the ports that queries leave from
+/// are bound to it: where the next plan has another one they move ([`crate::backend::ports`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedPath {
     pub server: ServerId,
@@ -375,6 +385,23 @@ mod tests {
         assert_eq!(plan.devices[1].backends, [pair]);
         assert!(plan.devices[1].destinations.is_empty());
         assert_eq!(plan.paths[0].route.interface, 3);
+    }
+
+    #[test]
+    fn servers_whose_source_is_another_one_have_moved() {
+        let by_source = |source| {
+            let mut view = lab();
+            add_route(&mut view, "192.0.2.2", 3, source, "192.0.2.2");
+            add_route(&mut view, "192.0.2.3", 3, "198.51.100.1", "192.0.2.3");
+            let servers = [(1, "192.0.2.2:53"), (2, "192.0.2.3:53")];
+            let servers = servers.map(|(number, address)| server(number, address, Xdp::Auto));
+            planned(&[], servers.into(), &view)
+        };
+        let (old, new) = (by_source("198.51.100.1"), by_source("198.51.100.77"));
+        assert_eq!(old.moved_since(&old), 0);
+        assert_eq!(new.moved_since(&old), 1);
+        assert_eq!(new.moved_since(&Plan::default()), 0, "they are new");
+        assert_ne!(new, old);
     }
 
     #[test]

@@ -123,9 +123,7 @@ impl Steering {
         };
         let changed = steered.set_destinations(planned.destinations.iter().copied().collect())?;
         steered.set_backends(planned.backends.iter().copied().collect())?;
-        for &(source, port) in &self.ports {
-            steered.open_port(source, port)?;
-        }
+        steered.settle_ports(&self.ports)?;
         Ok(changed)
     }
 
@@ -147,6 +145,7 @@ impl Steering {
                 // The device may be gone, and its maps with it.
                 let _ = steered.set_destinations(HashSet::new());
                 let _ = steered.set_backends(HashSet::new());
+                let _ = steered.settle_ports(&self.ports);
             }
         }
         cleared
@@ -270,6 +269,18 @@ impl Steered {
         self.attached.open_port(source, port)
     }
 
+    /// Has the ports open whose address is asked from, and no others: an address that is asked from no more leaves its bitmap
+    /// to the next one.
+    fn settle_ports(&mut self, ports: &HashSet<(IpAddr, u16)>) -> xsk::Result<()> {
+        for &(source, port) in ports {
+            match self.asks_from(source) {
+                true => self.attached.open_port(source, port)?,
+                false => self.attached.close_port(source, port),
+            }
+        }
+        Ok(())
+    }
+
     /// Whether something has changed.
     fn set_destinations(&mut self, wanted: HashSet<SocketAddr>) -> xsk::Result<bool> {
         let changed = wanted != self.destinations;
@@ -292,5 +303,49 @@ impl Steered {
         }
         self.backends = wanted;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::devices::Devices;
+    use super::super::fixtures::{ip, lab};
+    use super::*;
+    use xsk::Program;
+
+    /// A program has room for 16 addresses of ours. Routes that move may name more in turn, whose ports are read for a while.
+    #[test]
+    fn an_address_that_is_asked_from_no_more_makes_room_for_another() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP: loading the kernel program needs root");
+            return;
+        }
+        let device = Devices::default().device(&lab().links[2]);
+        let device = device.expect("an Ethernet interface");
+        let mut steering = Steering::default();
+        let program = Program::load().expect("the kernel takes it");
+        steering.insert(&device, Attached::Ours(program));
+        let ports = 20_000..20_003;
+        for number in 1..=40 {
+            let source = IpAddr::from([198, 51, 100, number]);
+            let pair = BackendPair {
+                source,
+                backend: SocketAddr::new(ip("192.0.2.2"), 53),
+            };
+            let planned = PlannedDevice {
+                device: device.clone(),
+                queues: Vec::new(),
+                destinations: Vec::new(),
+                backends: vec![pair],
+            };
+            let applied = steering.apply(&planned);
+            assert!(!applied.expect("room"), "nothing is new for clients");
+            for port in ports.clone() {
+                steering.open_port(source, port).expect("room");
+            }
+        }
+        assert_eq!(steering.ports.len(), 40 * ports.len());
+        let nothing = Plan::default();
+        assert_eq!(steering.clear_all_but(&nothing), [device]);
     }
 }

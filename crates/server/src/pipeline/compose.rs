@@ -3,8 +3,9 @@
 use super::query::{MESSAGE_MAX, Query};
 use super::{Env, respond};
 use wire::answer::{EdnsPolicy, OPT_LENGTH, OptFields, append_opt, truncate_response, with_rcode};
-use wire::codes::rcode;
+use wire::codes::{class, rcode};
 use wire::edit::{NewRecord, append_record};
+use wire::message::{QueryParts, parse_response};
 
 /// An answer that grows in the buffer of its query.
 pub struct Composition {
@@ -68,13 +69,22 @@ impl Composition {
     }
 }
 
+/// The class of records that answer a question of class `asked`: that one, where records can have it. ANY and NONE are
+/// classes of questions and updates alone (RFC 1035 §3.2.5, RFC 2136 §2.4).
+pub fn record_class(asked: u16) -> u16 {
+    match asked {
+        class::ANY | class::NONE => class::IN,
+        asked => asked,
+    }
+}
+
 /// Whether the answer gets an OPT record.
 fn has_opt(query: &Query<'_>, env: &Env<'_>) -> bool {
     env.config.tuning.edns_in_self_generated && query.knows_edns()
 }
 
-/// Replaces the answer by `packet`, as far as a message can be long; the ID is the query's. The answer's length in bytes:
-/// SERVFAIL where there is no memory for a longer one.
+/// Replaces the answer by `packet`, as far as a message can be long; the ID is the query's, and QR is set. The answer's length
+/// in bytes: SERVFAIL where there is no memory for a longer one.
 pub fn replace(query: &mut Query<'_>, packet: &[u8]) -> usize {
     let id = query.header().id();
     if !query.grow(packet.len().min(MESSAGE_MAX)) {
@@ -88,8 +98,28 @@ pub fn replace(query: &mut Query<'_>, packet: &[u8]) -> usize {
     }
     let length = packet.len().min(query.message.len());
     query.message[..length].copy_from_slice(&packet[..length]);
-    respond::edit_header(query.message, |header| header.set_id(id));
+    respond::edit_header(query.message, |header| {
+        header.set_id(id);
+        header.set_qr(true);
+    });
+    find_question(query, length);
     length
+}
+
+/// Looks where the question is of the packet that lies in the query's buffer: it need not be the client's, and rules on the
+/// answer look at it.
+fn find_question(query: &mut Query<'_>, length: usize) {
+    let parts = parse_response(&query.message[..length]).ok();
+    if let Some(question) = parts.and_then(|parts| parts.question) {
+        query.parts = QueryParts {
+            qname_length: question.qname_length,
+            labels: question.labels,
+            qtype: question.qtype,
+            qclass: question.qclass,
+            question_end: question.end,
+            ..query.parts
+        };
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
 use crate::heap;
 use std::net::SocketAddr;
+use wire::answer::{OptFields, append_opt};
 use wire::frame::Mac;
-use wire::message::{Header, QueryError, QueryParts, parse_response};
+use wire::message::{Header, QueryError, QueryParts, parse_response, refused_dnssec_ok};
 use wire::name::Name;
 use wire::proxy::Transport;
 
@@ -405,8 +406,25 @@ fn reject<'c>(
     {
         return Verdict::Answer(length);
     }
-    let message = &mut arrival.message[..arrival.length];
-    Verdict::Answer(wire::answer::header_only(message, rcode))
+    Verdict::Answer(refuse(&mut arrival.message[..arrival.length], rcode, env))
+}
+
+/// Turns a message into the header of its answer, and its OPT record where there is one in the message; the length in bytes.
+/// RFC 6891 §6.1.1: "If an OPT record is present in a received request, compliant responders MUST include an OPT record in
+/// their respective responses."
+fn refuse(message: &mut [u8], rcode: u8, env: &Env<'_>) -> usize {
+    let tuning = &env.config.tuning;
+    let asked = refused_dnssec_ok(message).filter(|_| tuning.edns_in_self_generated);
+    let length = wire::answer::header_only(message, rcode);
+    let Some(dnssec_ok) = asked else {
+        return length;
+    };
+    let fields = OptFields {
+        payload_size: tuning.payload_size_self_generated,
+        extended_rcode: 0,
+        dnssec_ok,
+    };
+    append_opt(message, length, fields, &[])
 }
 
 fn count_noncompliant(arrival: &Arrival<'_>, env: &Env<'_>) {
@@ -458,6 +476,41 @@ mod tests {
             };
             assert_eq!((answer.len(), answer[3] & 15), (12, 1));
         }
+    }
+
+    /// F11, F12: RFC 6891 §6.1.1 and RFC 9619 §4.
+    #[test]
+    fn what_is_refused_with_an_opt_record_is_answered_with_one() {
+        let mut scene = Scene::default();
+        let opt = [0, 0, 41, 16, 0, 0, 0, 0x80, 0, 0, 0];
+        let message = |questions: u8, opts: u8| {
+            let mut message = vec![0x12, 0x34, 1, 0, 0, questions, 0, 0, 0, 0, 0, opts];
+            let asked = [0, 0, 1, 0, 1].repeat(questions.into());
+            message.extend(asked.into_iter().chain(opt.repeat(opts.into())));
+            message
+        };
+        let mut ask = |message: &[u8]| match scene.ask(message) {
+            Reply::Answer(answer) => answer,
+            other => panic!("no answer: {other:?}"),
+        };
+        // 1,232 octets, and the DO bit again.
+        let with_opt = |rcode: u8| {
+            let header = [0x12, 0x34, 0x81, rcode, 0, 0, 0, 0, 0, 0, 0, 1];
+            let opt = [0, 0, 41, 0x04, 0xd0, 0, 0, 0x80, 0, 0, 0];
+            [&header[..], &opt].concat()
+        };
+        let (formerr, notimp) = (with_opt(1), with_opt(4));
+        assert_eq!(ask(&message(2, 1)), formerr, "two questions");
+        assert_eq!(ask(&message(1, 2)), formerr, "two OPT records");
+        assert_eq!(ask(&message(0, 1)), notimp, "no question");
+        let mut lying = message(2, 1);
+        lying[11] = 2;
+        assert_eq!(ask(&lying).len(), 12, "it cannot be read");
+        scene.change(|config| config.tuning.edns_in_self_generated = false);
+        let Reply::Answer(answer) = scene.ask(&message(2, 1)) else {
+            panic!("no answer")
+        };
+        assert_eq!(answer.len(), 12);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::backend::policy::{Choice, Policy};
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
 use crate::backend::several::Opening;
+use crate::clock::Now;
 use crate::config::Config;
 use crate::config::pools::PoolId;
 use crate::counters::Counter;
@@ -42,9 +43,28 @@ pub struct Picked<'c> {
     pub server: &'c Arc<Server>,
 }
 
+impl Picked<'_> {
+    /// Now the server is asked: firstAvailable counts that. Where all are above their limits there is nothing left to count.
+    fn count(&self, now: Now) {
+        if self.pool.chooser.is_none() && self.pool.policy == Policy::FirstAvailable {
+            self.server.is_within_rate(now);
+        }
+    }
+}
+
 /// Has the policy of the query's pool choose a server.
 #[inline]
 pub fn pick<'c>(query: &Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
+    pick_for(query, env, true)
+}
+
+/// The same for a query that the cache may answer yet.
+pub fn pick_early<'c>(query: &Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
+    pick_for(query, env, false)
+}
+
+#[inline]
+fn pick_for<'c>(query: &Query<'_>, env: &mut Env<'c>, is_counted: bool) -> Option<Picked<'c>> {
     let config: &'c Config = env.config;
     let pool = config.pool(query.pool)?;
     let picked = |server| Picked {
@@ -61,11 +81,12 @@ pub fn pick<'c>(query: &Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
         tuning: &config.tuning.policies,
         name: query.name(),
         tags: query.extras.as_ref().map(|extras| &extras.tags),
+        is_counted,
     };
     pool.policy.choose(pool, &mut choice).map(picked)
 }
 
-/// Opens an exchange with the server that was picked, or with one that is chosen now.
+/// Opens an exchange with the server that was picked early, or with one that is chosen now.
 pub fn choose<'c>(
     query: &mut Query<'_>,
     picked: Option<Picked<'c>>,
@@ -74,7 +95,10 @@ pub fn choose<'c>(
     let config: &'c Config = env.config;
     // Rules on what the cache has not may have chosen another pool since.
     let picked = match picked {
-        Some(picked) if picked.id == query.pool => Some(picked),
+        Some(picked) if picked.id == query.pool => {
+            picked.count(env.now);
+            Some(picked)
+        }
         _ => pick(query, env),
     };
     let Some(Picked { pool, server, .. }) = picked else {

@@ -74,7 +74,7 @@ fn add_for_chosen<'c>(
     env: &mut Env<'c>,
 ) -> Result<Option<Picked<'c>>, Verdict<'c>> {
     let config: &'c Config = env.config;
-    let picked = route::pick(query, env);
+    let picked = route::pick_early(query, env);
     let wanted = match picked {
         Some(picked) => Subnets {
             are_added: picked.server.options.use_client_subnet,
@@ -187,6 +187,7 @@ pub(super) fn take_out(waiting: &mut Waiting) -> Option<QueryParts> {
 mod tests {
     use super::*;
     use crate::backend::fixture;
+    use crate::backend::policy::Policy;
     use crate::backend::pool::Pool;
     use crate::backend::server::HealthMode;
     use crate::pipeline::scene::{Scene, query, query_with_edns};
@@ -254,6 +255,28 @@ mod tests {
             });
             assert_eq!((marks.subnet_added, marks.zero_scope), (wanted, wanted));
         }
+    }
+
+    /// The server has to be known before the cache is asked, but what the cache answers does not use up its `qps`.
+    #[test]
+    fn a_server_is_counted_when_it_is_asked() {
+        let mut options = fixture::options("192.0.2.53:53");
+        (options.use_client_subnet, options.qps) = (true, 1);
+        let server = Arc::new(fixture::server(1, options));
+        let mut pool = Pool::clone(&fixture::pool("", &[Arc::clone(&server)]));
+        pool.policy = Policy::FirstAvailable;
+        let mut scene = Scene::default();
+        scene.change(|config| {
+            config.pools = vec![Some(Arc::new(pool))];
+            config.uses_subnets = true;
+        });
+        let now = scene.now;
+        scene.examine(&query("a.", qtype::A), |query, env| {
+            let picked = add(query, env).expect("nothing is cached");
+            assert!(picked.is_some() && server.would_be_within_rate(now));
+            route::choose(query, picked, env);
+            assert!(!server.would_be_within_rate(now));
+        });
     }
 
     #[test]

@@ -14,6 +14,7 @@
 use super::memory::TooLittle;
 use super::start::{enter_queue, follow, lock, open_devices, planned, prepare, wants_xdp};
 use super::{Daemon, Event, workers};
+use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::authority::unix;
@@ -226,18 +227,40 @@ impl Daemon {
             }
         };
         plan.say_what_is_new(&self.plan);
-        for path in &plan.paths {
-            let mut servers = config.servers.iter();
-            let unready =
-                servers.find(|server| server.number == path.server && server.ports.get().is_none());
-            if let Some(server) = unready {
-                prepare(server, &self.instance.ports);
-            }
-        }
+        self.move_ports(config, &plan);
         if plan == self.plan && self.follower.is_some() {
             return Vec::new();
         }
         self.steer(config, plan)
+    }
+
+    /// Has the ports that queries leave from bound to the sources that are planned: programs expect answers there. Health
+    /// checks look after that too, but seldom where they are so configured.
+    fn move_ports(&self, config: &Config, plan: &Plan) {
+        let ports = &self.instance.ports;
+        let path_of = |server: &Server| {
+            let mut paths = plan.paths.iter();
+            paths.find(|path| path.server == server.number)
+        };
+        let mut is_moved = false;
+        for server in &config.servers {
+            let Some(path) = path_of(server) else {
+                continue;
+            };
+            let before = server.ports.get();
+            if ports.source_of(server) != Some(path.route.source) {
+                prepare(server, ports);
+                is_moved |= before.is_some() && before != server.ports.get();
+            }
+        }
+        if is_moved {
+            let servers = config.servers.iter().map(|server| &**server);
+            let drain = self.instance.longest_timeout();
+            ports.retire_unused(servers, Now::read(), drain);
+        }
+        for _ in 0..plan.moved_since(&self.plan) {
+            self.overview.changes.count(Change::SourceChanged);
+        }
     }
 
     /// Brings everything in line with `plan`; the lines for the operator.

@@ -1,4 +1,4 @@
-//! What follows from the network: the real [`Paths`] and the real [`plan`], fed as `network::follow` does, and done as
+//! What follows from the network: the real [`Due`] and the real [`plan`], with simulated time and events, and done as
 //! `serve::steer` does, with the same orders to workers.
 
 use super::ground::WORKERS;
@@ -6,18 +6,14 @@ use super::world::World;
 use super::{Checked, Fault};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
+use crate::network::due::{Decision, Due, Heard, Notice, Task};
 use crate::network::events::NetworkEvent;
 use crate::network::follow::watched;
-use crate::network::paths::{Change, Paths};
+use crate::network::paths::Change;
 use crate::network::plan::destinations;
-use crate::network::{Device, Devices, Plan, PlannedDevice, Route, plan};
-use std::collections::HashMap;
+use crate::network::{Device, Devices, Plan, PlannedDevice, plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// As in `network::follow`: how long after a change the kernel is asked, how often a next hop that is not known is knocked at.
-const FLOCK: Duration = Duration::from_millis(20);
-const AGAIN: Duration = Duration::from_millis(500);
 
 /// As in `serve`: how often is looked for what nobody tells.
 const LOOK: Duration = Duration::from_secs(1);
@@ -25,30 +21,24 @@ const LOOK: Duration = Duration::from_secs(1);
 /// What is known of the network, and what is to be done when.
 #[derive(Default)]
 pub(super) struct Follower {
-    paths: Paths,
+    due: Due,
     devices: Devices,
     plan: Plan,
-    ask: Option<Now>,
-    replan: bool,
-    remind: Now,
     look: Now,
 }
 
 impl Follower {
     /// Whether all that was told has been taken into account.
     pub(super) fn is_quiet(&self) -> bool {
-        self.ask.is_none() && !self.replan
+        self.due.is_quiet()
     }
 
-    fn due(&self) -> Now {
-        let remind = self.paths.is_waiting().then_some(self.remind);
-        let others = self.ask.into_iter().chain(remind);
-        others.fold(self.look, Now::min)
-    }
-
-    fn after_change(&mut self, replan: bool, now: Now) {
-        self.replan |= replan;
-        self.ask.get_or_insert(later(now, FLOCK));
+    /// What is to be done next, and when. `None`: a look at what nobody tells.
+    fn next_task(&self) -> (Now, Option<Task>) {
+        match self.due.next_task() {
+            Some((at, task)) if at <= self.look => (at, Some(task)),
+            _ => (self.look, None),
+        }
     }
 }
 
@@ -61,8 +51,8 @@ impl World<'_> {
     pub(super) fn begin_to_follow(&mut self) -> Checked {
         self.follower.look = later(self.now, LOOK);
         let (links, neighbours) = (self.network.links(), self.network.neighbours());
-        let changes = self.follower.paths.reset(links, neighbours);
-        self.apply(changes)?;
+        let decisions = self.follower.due.start(links, neighbours, self.now);
+        self.carry_out(decisions)?;
         self.replan()?;
         self.catch_up(self.now)
     }
@@ -70,114 +60,100 @@ impl World<'_> {
     /// Does what is due until `end`, each at its moment.
     pub(super) fn catch_up(&mut self, end: Now) -> Checked {
         loop {
-            let due = self.follower.due();
-            if due > end {
+            let (at, task) = self.follower.next_task();
+            if at > end {
                 break;
             }
-            self.now = self.now.max(due);
-            self.do_what_is_due()?;
+            self.now = self.now.max(at);
+            self.do_what_is_due(task)?;
         }
         self.now = end;
         Ok(())
     }
 
-    fn do_what_is_due(&mut self) -> Checked {
-        let now = self.now;
-        if self.follower.ask.is_some_and(|ask| ask <= now) {
-            return self.ask_ways();
+    fn do_what_is_due(&mut self, task: Option<Task>) -> Checked {
+        match task {
+            Some(Task::Ask) => self.ask_ways(),
+            Some(Task::Remind) => {
+                let decisions = self.follower.due.remind(self.now);
+                self.carry_out(decisions)
+            }
+            None => {
+                self.follower.look = later(self.now, LOOK);
+                self.look_after()
+            }
         }
-        if self.follower.paths.is_waiting() && self.follower.remind <= now {
-            self.follower.remind = later(now, AGAIN);
-            let changes = self.follower.paths.remind();
-            return self.apply(changes);
-        }
-        self.follower.look = later(now, LOOK);
-        self.look_after()
     }
 
     /// Something that netlink tells.
     pub(super) fn hear(&mut self, event: NetworkEvent) -> Checked {
-        let now = self.now;
-        match &event {
-            NetworkEvent::NeighbourChanged(_) if self.fault == Fault::DeafToNeighbours => {
-                return Ok(());
-            }
-            NetworkEvent::LinkChanged(link) if self.follower.paths.knows(link) => return Ok(()),
-            NetworkEvent::LinkGone(index) => {
-                self.lose(*index)?;
-                self.follower.after_change(true, now);
-            }
-            NetworkEvent::LinkChanged(_) | NetworkEvent::AddressChanged(_) => {
-                self.follower.after_change(true, now);
-            }
-            NetworkEvent::RouteChanged => self.follower.after_change(false, now),
-            NetworkEvent::NeighbourChanged(_) | NetworkEvent::NeighbourGone(_) => {}
-            NetworkEvent::Lost => {
-                self.follower.after_change(true, now);
-                let (links, neighbours) = (self.network.links(), self.network.neighbours());
-                let changes = self.follower.paths.reset(links, neighbours);
-                return self.apply(changes);
-            }
+        let is_of_neighbour = matches!(event, NetworkEvent::NeighbourChanged(_));
+        if is_of_neighbour && self.fault == Fault::DeafToNeighbours {
+            return Ok(());
         }
-        let changes = self.follower.paths.event(event);
-        self.apply(changes)
+        let decisions = match self.follower.due.hear(event, self.now) {
+            Heard::Decisions(decisions) => decisions,
+            Heard::TooMuch => {
+                let (links, neighbours) = (self.network.links(), self.network.neighbours());
+                self.follower.due.read(links, neighbours, self.now)
+            }
+        };
+        self.carry_out(decisions)
     }
 
     fn ask_ways(&mut self) -> Checked {
-        self.follower.ask = None;
-        let waited = self.follower.paths.is_waiting();
-        let replan = std::mem::take(&mut self.follower.replan);
-        let mut destinations = self.follower.paths.destinations();
-        destinations.sort_by_key(|destination| (destination.address, destination.source));
-        for destination in destinations {
-            let route = self.network.route(&destination);
-            let changes = self.follower.paths.routed(&destination, &route);
-            self.apply(changes)?;
+        let asking = self.follower.due.begin_asking(self.now);
+        for destination in &asking.destinations {
+            let route = self.network.route(destination);
+            let decisions = self.follower.due.routed(destination, &route);
+            self.carry_out(decisions)?;
         }
-        if !waited {
-            self.follower.remind = later(self.now, AGAIN);
-        }
-        match replan {
-            true => self.replan(),
-            false => Ok(()),
-        }
+        let decisions = self.follower.due.end_asking(asking, self.now);
+        self.carry_out(decisions)
     }
 
-    fn apply(&mut self, changes: Vec<Change>) -> Checked {
-        let config = self.instance.config.load_full();
+    fn carry_out(&mut self, decisions: Vec<Decision>) -> Checked {
+        // Another thread is told and plans, and netlink tells later who has answered.
+        let (mut told, mut answers) = (Vec::new(), Vec::new());
+        for decision in decisions {
+            match decision {
+                Decision::Tell(notice) => told.push(notice),
+                Decision::Change(Change::Replan) if self.fault == Fault::NoPlanForRoutes => {}
+                Decision::Change(Change::Replan) => told.push(Notice::Replan),
+                Decision::Change(change) => answers.extend(self.apply(change)),
+            }
+        }
+        for notice in told {
+            match notice {
+                Notice::Replan => self.replan()?,
+                Notice::LinkGone(interface) => self.lose(interface)?,
+            }
+        }
+        answers.into_iter().try_for_each(|event| self.hear(event))
+    }
+
+    /// Carries out a change that concerns a server; what netlink tells of that.
+    fn apply(&self, change: Change) -> Option<NetworkEvent> {
+        let config = self.instance.config.load();
         let server_of = |number: ServerId| {
             let mut servers = config.servers.iter();
             servers.find(|server| server.number == number)
         };
-        // Other threads plan, and netlink tells later who has answered.
-        let (mut is_to_plan, mut answers) = (false, Vec::new());
-        for change in changes {
-            match change {
-                Change::Frames {
-                    server,
-                    device,
-                    mac,
-                } => {
-                    if let Some(server) = server_of(server) {
-                        server.xsk.set(device, mac);
-                    }
-                }
-                Change::KernelSockets { server, .. } => {
-                    if let Some(server) = server_of(server) {
-                        server.xsk.clear();
-                    }
-                }
-                Change::Knock {
-                    next_hop,
-                    interface,
-                } => answers.extend(self.network.knock(next_hop, interface)),
-                Change::Replan => is_to_plan = self.fault != Fault::NoPlanForRoutes,
-            }
+        match change {
+            Change::Frames {
+                server,
+                device,
+                mac,
+            } => server_of(server)?.xsk.set(device, mac),
+            Change::KernelSockets { server, .. } => server_of(server)?.xsk.clear(),
+            Change::Knock {
+                next_hop,
+                interface,
+            } => return self.network.knock(next_hop, interface),
+            // It concerns the plan.
+            Change::Replan => {}
         }
-        if is_to_plan {
-            self.replan()?;
-        }
-        answers.into_iter().try_for_each(|event| self.hear(event))
+        None
     }
 
     /// What nobody tells of: queues that are others, a program that has gone with its interface.
@@ -226,16 +202,10 @@ impl World<'_> {
     /// The ways to these servers are followed from now on, over the devices that are open.
     pub(super) fn watch(&mut self) -> Checked {
         let config = self.instance.config.load_full();
-        let paths = self.follower.plan.paths.iter();
-        let routes: HashMap<_, Route> = paths.map(|path| (path.server, path.route)).collect();
-        let servers = config.servers.iter();
-        let servers = servers.map(|server| watched(server, routes.get(&server.number)));
-        let changes = self
-            .follower
-            .paths
-            .watch(servers.collect(), self.programs.devices());
-        self.follower.ask = Some(self.now);
-        self.apply(changes)
+        let servers = watched(&config.servers, &self.follower.plan);
+        let devices = self.programs.devices();
+        let decisions = self.follower.due.watch(servers, devices, self.now);
+        self.carry_out(decisions)
     }
 
     fn change(&mut self, device: &Device) {

@@ -1,10 +1,13 @@
 //! The daemon follows the network: what changes is served by kernel sockets within a second and over AF_XDP within five,
 //! by the privileged helper, long after the daemon has given its capabilities away. Each test has a lab of its own; needs
-//! root.
+//! root. And what both doors answer there ([`doors`]).
 
 mod addresses;
 mod bad_reload;
 mod connections;
+#[path = "../../../zone/tests/peers/corpus.rs"]
+mod corpus;
+mod doors;
 mod helper;
 mod idle;
 mod interfaces;
@@ -17,4 +20,7 @@ mod restart;
 mod restricted;
 mod rig;
 mod service;
+mod sources;
 mod stalled;
+#[path = "../../../zone/tests/peers/zones.rs"]
+mod zones;

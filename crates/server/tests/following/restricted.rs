@@ -102,11 +102,13 @@ addAction("callback.example.", LuaAction(function(dq)
 end))
 "#;
 
+/// A machine that is frozen for a while fails no health check: while the server is down nobody answers.
 fn configuration(more: &str) -> String {
     format!(
         "millrace.setKeepXDP(true)\n\
          addLocal(\"{ADDRESS}\", {{xdp=true}})\n{more}\
-         newServer({{address=\"198.51.100.2:53\", name=\"checked\", checkInterval=1, maxCheckFailures=1, rise=1}})\n\
+         newServer({{address=\"198.51.100.2:53\", name=\"checked\", checkInterval=1, checkTimeout=3000, \
+                    maxCheckFailures=1, rise=1}})\n\
          addAction(\"refused.example.\", RCodeAction(DNSRCode.REFUSED))\n\
          {CALLBACK}"
     )

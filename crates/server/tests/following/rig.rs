@@ -213,14 +213,17 @@ impl Rig {
         let before = received();
         let answered = self.asks(to, PATIENCE);
         assert!(answered, "{to} does not answer:\n{}", self.log());
-        // What the daemon counts it shows after its batch, which is after its answer.
+        // What the daemon counts it shows after its batch, which is after its answer. A machine that was frozen looks once more.
         let began = Instant::now();
-        while began.elapsed() < SOON {
+        loop {
+            let is_last = began.elapsed() > SOON;
             if received() > before {
                 return true;
             }
+            if is_last {
+                return false;
+            }
         }
-        false
     }
 
     /// The privileged helper process.

@@ -37,8 +37,8 @@ const LATE: usize = (HELD.as_millis() / EVERY.as_millis()) as usize / 10;
 const OF_ITS_QUEUE: usize = (NOTICED.as_millis() / EVERY.as_millis()) as usize;
 
 /// And the frames and datagrams that ask whether it lives: one a second to its ring, and one to its socket (`probe_jiffies`), the
-/// first ones at once.
-const PROBES: usize = 2 * HELD.as_secs() as usize;
+/// first ones at once; and the last ones where the machine is frozen before the last query.
+const PROBES: usize = 2 * (HELD.as_secs() as usize + 1);
 
 /// Client sockets of each queue. The hash of a client's address and port says which of the daemon's kernel sockets its queries
 /// meet first: of so many some meet the held worker's.
@@ -47,8 +47,9 @@ const SOCKETS: usize = 16;
 /// Of so many new sockets there are enough of each queue: each has it from the kernel by a random number.
 const SOCKETS_TRIED: usize = 400;
 
-/// How long the daemon may take to show what it has counted, which it does after the batch that the answer is of.
-const SHOWN: Duration = Duration::from_millis(500);
+/// How long the daemon may take to show what it has counted, which it does after the batch that the answer is of. More than a
+/// machine is frozen for: what is shown later would be taken for the next socket's.
+const SHOWN: Duration = Duration::from_secs(5);
 
 /// One thread of the daemon, stopped until this is dropped.
 pub(crate) struct Held(Pid);
@@ -88,14 +89,19 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
     let sockets = sockets_by_queue(&rig);
     let spread = |chosen| rig.metric("millrace_spread", &[("chosen", chosen)]);
     let by_kernel_before = spread("kernel");
+    let living = [("interface", "enp1s0"), ("queue", "0")];
+    let passed = || rig.metric("millrace_xsk_heartbeat_passes", &living);
+    let passed_before = passed();
     let held = Held::thread(rig.daemon(), "worker-1");
     let [of_living, of_held] = send_by_queue(&sockets);
     let past = spread("past-stalled");
-    // A busy machine may let the living worker wait for 100 ms as well. Then the kernel chooses, the held one's socket too.
+    // A busy machine may let the living worker wait for 100 ms as well. Then its queries are passed to the kernel sockets, of
+    // which the held one's may not be known for that yet; where nobody shows life the kernel chooses, the held one's too.
     let by_kernel = (spread("kernel") - by_kernel_before) as usize;
+    let passed = (passed() - passed_before) as usize;
     drop(held);
     println!(
-        "lost: {} of the held worker's queue, {} of the other's; {by_kernel} while nobody showed life",
+        "lost: {} of the held worker's queue, {} of the other's ({passed} passed); {by_kernel} while nobody showed life",
         of_held.len(),
         of_living.len()
     );
@@ -108,8 +114,8 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
         "more than {OF_ITS_QUEUE} and {PROBES} probes of its queue are lost ({by_kernel} while nobody showed life): {of_held:?}"
     );
     assert!(
-        of_living.len() <= by_kernel,
-        "lost of the living worker's queue ({by_kernel} while nobody showed life): {of_living:?}"
+        of_living.len() <= passed,
+        "lost of the living worker's queue, of which {passed} were passed to the kernel: {of_living:?}"
     );
     assert!(past > 0.0, "no query went past the held worker");
     // And then all is as before.
@@ -214,6 +220,9 @@ fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     rig.server.stop().expect("a good end");
 }
 
+/// How long a living process may take for an answer, on a machine that is frozen meanwhile.
+const ANSWERED: Duration = Duration::from_secs(1);
+
 /// The rings and sockets of a killed process go with it: what comes from then on is the second one's, though the program may
 /// stay on the interface.
 fn killed(name: &str, first: &str) {
@@ -225,8 +234,8 @@ fn killed(name: &str, first: &str) {
     let by_sockets = LISTEN.replace("xdp=true, ", "") + REFUSED;
     let second = Second::start(&rig, &by_sockets);
     let (client, began) = (rig.lab.client(), Instant::now());
-    let sending = std::thread::spawn(move || send_for(&client, began, HELD));
-    pass(Duration::from_millis(500));
+    let sending = std::thread::spawn(move || send_for(&client, began, 2 * HELD));
+    pass(HELD);
     let killed = began.elapsed();
     rig.server.end(true).expect("a killed daemon");
     // What came while the kernel took it down.
@@ -235,9 +244,9 @@ fn killed(name: &str, first: &str) {
     drop(second);
     let lost_late = unanswered.iter().filter(|at| **at > late).count();
     assert_eq!(lost_late, 0, "lost: {unanswered:?}");
-    // What was in its buffers.
+    // What was in its buffers; not what came long before.
     assert!(
-        unanswered.iter().all(|at| *at + NOTICED >= killed),
+        unanswered.iter().all(|at| *at + ANSWERED >= killed),
         "lost before: {unanswered:?}"
     );
     println!("{} lost by the kill", unanswered.len());
@@ -253,15 +262,15 @@ fn a_killed_process_leaves_its_queries_though_its_program_stays() {
     killed("killed-kept", "millrace.setKeepXDP(true)\n");
 }
 
-/// When those queries were sent, counted from `began`, that had no answer in the end.
+/// When those queries were sent, counted from `began`, that had no answer in the end. What a machine that was frozen did not send
+/// in time is left out: at once it would all be sent before anybody could have noticed that nobody takes it.
 fn send_for(client: &Namespace, began: Instant, duration: Duration) -> Vec<Duration> {
     allow_many_sockets();
     let query = query();
     let sent = client.run(move || {
         let mut sockets: Vec<(Duration, UdpSocket)> = Vec::new();
         while began.elapsed() < duration {
-            let next = began + EVERY * sockets.len() as u32;
-            std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+            pass(EVERY);
             // Each from a port of its own: the hash takes them to both queues and all sockets.
             let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
             socket.connect("192.0.2.1:53").expect("to connect");
@@ -310,13 +319,15 @@ fn queue_of(rig: &Rig, socket: &UdpSocket) -> Option<usize> {
     socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     again_if_interrupted(|| socket.recv(&mut [0; 512])).expect("an answer");
     let began = Instant::now();
-    while began.elapsed() < SHOWN {
+    loop {
+        // Before the look: what is not shown after that long was not received.
+        let is_last = began.elapsed() > SHOWN;
         let now = received(rig);
-        if let Some(queue) = (0..2).find(|&queue| now[queue] > before[queue]) {
-            return Some(queue);
+        let queue = (0..2).find(|&queue| now[queue] > before[queue]);
+        if queue.is_some() || is_last {
+            return queue;
         }
     }
-    None
 }
 
 /// Frames that each queue has received.
@@ -334,15 +345,14 @@ fn query() -> Vec<u8> {
     query.expect("a query").octets()
 }
 
-/// Asks by both queues for as long as the worker is held, each query under an ID of its own. Of each queue: when those were sent
-/// that had no answer in the end.
+/// Asks by both queues for as long as the worker is held, each query under an ID of its own; as in [`send_for`] never faster than
+/// usual. Of each queue: when those were sent that had no answer in the end.
 fn send_by_queue(sockets: &[Vec<UdpSocket>; 2]) -> [Vec<Duration>; 2] {
     let mut query = query();
     let mut waiting = HashMap::new();
     let began = Instant::now();
     for number in 0_u16.. {
-        let next = began + EVERY * u32::from(number);
-        std::thread::park_timeout(next.saturating_duration_since(Instant::now()));
+        pass(EVERY);
         let at = began.elapsed();
         if at >= HELD {
             break;

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use testnet::loopback::own_port;
 use wire::codes::opcode;
 use zone::transfer::query;
@@ -134,17 +135,27 @@ fn lines(stats: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What is counted when nothing is on its way any more: two readings are the same.
+/// How long no counter has changed when nothing is on its way any more: longer than a thread that has answered and not yet counted
+/// is kept from its processor.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// What is counted when nothing is on its way any more.
 fn settled(read: impl Fn() -> String) -> String {
-    let last = RefCell::new(String::new());
+    let last = RefCell::new((Instant::now(), String::new()));
     let is_settled = || {
+        let begun = Instant::now();
         let stats = read();
         let counters = stats.lines().filter(|line| line.starts_with("mod-"));
         let now: String = counters.map(|line| format!("{line}\n")).collect();
-        last.replace(now.clone()) == now
+        let (since, known) = &mut *last.borrow_mut();
+        if *known != now {
+            (*since, *known) = (Instant::now(), now);
+        }
+        begun.saturating_duration_since(*since) > SETTLED
     };
-    until(is_settled, || format!("counters grow:\n{}", last.borrow()));
-    last.into_inner()
+    let growing = || format!("counters grow:\n{}", last.borrow().1);
+    until(is_settled, growing);
+    last.into_inner().1
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 use testnet::loopback::{own_address, own_port};
 use wire::codes::{edns_option, qtype, rcode};
 use wire::message::{Header, parse_response};
@@ -89,12 +90,22 @@ impl Peer {
             println!("SKIP: {name} is not installed");
             return None;
         };
-        Some(Peer {
+        let peer = Peer {
             name,
             process,
             address,
             _folder: folder,
-        })
+        };
+        peer.await_zone();
+        Some(peer)
+    }
+
+    /// Until it answers with its zone: some listen before they have read it, and answer SERVFAIL until then.
+    fn await_zone(&self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while said(&ask(self.address, &PLAIN.message())).0 != rcode::NOERROR {
+            assert!(Instant::now() < until, "{} has no zone", self.name);
+        }
     }
 }
 

@@ -181,7 +181,7 @@ fn munin(daemon: &Daemon) {
     );
 }
 
-/// The dashboard is JSON, and every metric that it names is there.
+/// The dashboard is JSON, every metric that it names is there, and has the label that it is summed by.
 fn grafana(metrics: &str) {
     let text = fs::read_to_string(packaging("grafana/millrace-zones.json")).expect("a dashboard");
     let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -198,7 +198,20 @@ fn grafana(metrics: &str) {
             seen += 1;
             let kind = format!("# TYPE {name} ");
             assert!(metrics.contains(&kind), "{name} is not in /metrics");
+            let Some(label) = summed_by(expression) else {
+                continue;
+            };
+            let label = format!("{label}=\"");
+            let has_it = |line: &str| line.starts_with(name) && line.contains(&label);
+            assert!(metrics.lines().any(has_it), "{name} has no {label}");
         }
     }
     assert!(seen >= panels.len(), "each panel asks for something");
+}
+
+/// The label of `sum by (label) (…)`.
+fn summed_by(expression: &str) -> Option<&str> {
+    let (_, behind) = expression.split_once(" by (")?;
+    let (label, _) = behind.split_once(')')?;
+    Some(label)
 }

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!  63        48 47        32 31                              2 1     0
-//!  backend port │ ID         │ body, or moment of the ending   │ state      one entry
+//!  backend port │ ID         │ body, or until when it is kept  │ state      one entry
 //!
 //!  bucket = 8 entries = one cache line; a key (port, ID) belongs to exactly one bucket
 //! ```
 //!
 //! Cost: one cache line for opening, one for ending. No lock: an entry changes by compare-and-swap only, so of two
-//! answers, or an answer and the time-out, exactly one wins (I1). An ended entry keeps its key and the moment: a late
-//! answer is known as late, and the key is refused to new queries while an answer to its former life could match.
+//! answers, or an answer and the time-out, exactly one wins (I1). An ended entry keeps its key and says until when: a late
+//! answer is known as late, and the key is refused to new queries while an answer to its former life could match. How long
+//! that is, its own life says: the next query may wait for another server, which has another time-out.
 
 use crate::clock::Now;
 use crate::random::Random;
@@ -86,8 +87,15 @@ impl Entry {
         self.value() as u32
     }
 
-    /// Ticks since this entry ended; the counter wraps after 13 days, which at worst keeps a key back for a moment.
-    fn age(self, now: Now) -> u64 {
+    /// Ticks until the key of this ended entry is free, if it is kept back. The counter wraps after 13 days, which at worst
+    /// keeps a key back once more, for [`KEPT_MAX`] at most.
+    fn left(self, now: Now) -> Option<u64> {
+        let left = self.value().wrapping_sub(ticks(now)) & VALUE_MASK;
+        (1..=KEPT_TICKS_MAX).contains(&left).then_some(left)
+    }
+
+    /// Ticks since the key of this ended entry is free.
+    fn idle(self, now: Now) -> u64 {
         ticks(now).wrapping_sub(self.value()) & VALUE_MASK
     }
 }
@@ -99,41 +107,18 @@ fn ticks(now: Now) -> u64 {
     now.0 >> TICK_BITS
 }
 
-/// How long ended keys are refused to new queries. Never longer than what memory allows: see [`super::Exchanges`].
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Quarantine {
-    answered: u64,
-    timed_out: u64,
-}
+/// How long an ended key is refused to new queries at most: 18 minutes.
+const KEPT_TICKS_MAX: u64 = 1 << 20;
+const KEPT_MAX: Duration = Duration::from_nanos(KEPT_TICKS_MAX << TICK_BITS);
 
-impl Quarantine {
-    /// After an answer only its duplicate can come, and networks duplicate within milliseconds.
-    const AFTER_ANSWER: Duration = Duration::from_millis(250);
+/// How long the key of a query that was answered is kept back: only the answer's duplicate can come, and networks duplicate
+/// within milliseconds.
+pub(super) const AFTER_ANSWER: Duration = Duration::from_millis(250);
 
-    /// After a time-out the answer itself may still come: it gets as long again as it had, twice.
-    pub(super) fn after(timeout: Duration) -> Quarantine {
-        let ticks = |time: Duration| time.as_nanos() as u64 >> TICK_BITS;
-        Quarantine {
-            answered: ticks(Quarantine::AFTER_ANSWER),
-            timed_out: ticks(timeout * 2),
-        }
-    }
-
-    /// None at all: for the test that shows what it is good for.
-    #[cfg(test)]
-    pub(super) const NONE: Quarantine = Quarantine {
-        answered: 0,
-        timed_out: 0,
-    };
-
-    fn is_over(&self, entry: Entry, now: Now) -> bool {
-        match entry.state() {
-            State::Empty => true,
-            State::Waiting => false,
-            State::Answered => entry.age(now) >= self.answered,
-            State::TimedOut => entry.age(now) >= self.timed_out,
-        }
-    }
+/// How long the key of a query that timed out is kept back: the answer itself may still come, and gets as long again as it had,
+/// twice. Never longer than what memory allows: see [`super::Exchanges`].
+pub(super) fn after_timeout(timeout: Duration) -> Duration {
+    (timeout * 2).min(KEPT_MAX)
 }
 
 /// The place of an entry in the table.
@@ -203,15 +188,9 @@ impl Entries {
     }
 
     /// Gives `key` to the query in `body`, which must be written whole: from now on answers find it.
-    pub(super) fn claim(
-        &self,
-        key: Key,
-        body: u32,
-        quarantine: Quarantine,
-        now: Now,
-    ) -> Result<Place, Refused> {
+    pub(super) fn claim(&self, key: Key, body: u32, now: Now) -> Result<Place, Refused> {
         let bucket = self.bucket_of(key);
-        let (index, old) = self.victim(bucket, key, quarantine, now)?;
+        let (index, old) = self.victim(bucket, key, now)?;
         let new = Entry::new(key, u64::from(body), State::Waiting);
         // Release: whoever sees the entry sees the body whole.
         let place = Place((bucket * LINE + index) as u32);
@@ -224,20 +203,14 @@ impl Entries {
         }
     }
 
-    /// The entry of the bucket to write over: the key's own former one, else an empty one, else the one that ended first. Where
-    /// all are kept back, the one that was answered first: better to forget a key whose answer has come, and may come twice, than
-    /// not to ask a query. Only who draws that very key before its time would then take the second one for the answer to another
-    /// question, and that is compared.
-    fn victim(
-        &self,
-        bucket: usize,
-        key: Key,
-        quarantine: Quarantine,
-        now: Now,
-    ) -> Result<(usize, Entry), Refused> {
-        // Above any age; and above that.
-        const OVER: u64 = VALUE_MASK + 2;
-        const EMPTY: u64 = 2 * OVER;
+    /// The entry of the bucket to write over: the key's own former one, else an empty one, else the one that has been free for
+    /// longest. Where all are kept back, the one that was answered first: better to forget a key whose answer has come, and may
+    /// come twice, than not to ask a query. Only who draws that very key before its time would then take the second one for the
+    /// answer to another question, and that is compared.
+    fn victim(&self, bucket: usize, key: Key, now: Now) -> Result<(usize, Entry), Refused> {
+        // Above the rank of all that are kept back; and above that of all that are free.
+        const FREE: u64 = KEPT_TICKS_MAX + 1;
+        const EMPTY: u64 = FREE + VALUE_MASK + 1;
         let (mut highest, mut victim) = (0, None);
         for (index, word) in self.lines.array::<LINE>(bucket).iter().enumerate() {
             let entry = Entry(word.load(Relaxed));
@@ -246,12 +219,12 @@ impl Entries {
                 EMPTY
             } else {
                 let own = entry.key() == key;
-                match (quarantine.is_over(entry, now), entry.state()) {
-                    (true, _) if own => u64::MAX,
-                    (false, _) if own => return Err(Refused::KeyInUse),
-                    (true, _) => OVER + entry.age(now),
-                    (false, State::Answered) => entry.age(now) + 1,
-                    (false, _) => continue,
+                match (entry.state(), entry.left(now)) {
+                    (State::Waiting, _) | (_, Some(_)) if own => return Err(Refused::KeyInUse),
+                    (State::Answered, Some(left)) => FREE - left,
+                    (State::Waiting, _) | (_, Some(_)) => continue,
+                    (_, None) if own => u64::MAX,
+                    (_, None) => FREE + entry.idle(now),
                 }
             };
             if rank > highest {
@@ -261,9 +234,9 @@ impl Entries {
         victim.ok_or(Refused::BucketFull)
     }
 
-    /// Ends the waiting `entry` at `place`; false when somebody else has.
-    pub(super) fn end(&self, place: Place, entry: Entry, state: State, now: Now) -> bool {
-        let ended = Entry::new(entry.key(), ticks(now), state);
+    /// Ends the waiting `entry` at `place`, its key being kept back until `free`; false when somebody else has ended it.
+    pub(super) fn end(&self, place: Place, entry: Entry, state: State, free: Now) -> bool {
+        let ended = Entry::new(entry.key(), ticks(free), state);
         // Acquire: whoever wins reads the body whole.
         self.word(place)
             .compare_exchange(entry.0, ended.0, AcqRel, Relaxed)
@@ -281,58 +254,98 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
-    const QUARANTINE: Duration = Duration::from_secs(1);
 
     fn entries(bits: u32) -> Entries {
         Entries::new(bits, &mut Random::from_seed(1))
+    }
+
+    /// So much later than `now`, which is in nanoseconds.
+    fn later(now: u64, time: Duration) -> Now {
+        Now(now + time.as_nanos() as u64)
+    }
+
+    /// Ends the entry at `place` by a time-out at `now` of a query that waited for so long.
+    fn time_out(entries: &Entries, place: Place, waited: Duration, now: u64) {
+        let free = later(now, after_timeout(waited));
+        assert!(entries.end(place, entries.get(place), State::TimedOut, free));
+    }
+
+    /// Ends the entry at `place` by an answer at `now`.
+    fn answer(entries: &Entries, place: Place, now: u64) {
+        let free = later(now, AFTER_ANSWER);
+        assert!(entries.end(place, entries.get(place), State::Answered, free));
     }
 
     #[test]
     fn a_key_in_use_is_refused_until_its_quarantine_is_over() {
         let entries = entries(6);
         let key = Key::new(40_000, 7);
-        let quarantine = Quarantine::after(QUARANTINE);
-        let claim = |now| entries.claim(key, 5, quarantine, Now(now));
+        let claim = |now| entries.claim(key, 5, Now(now));
         let place = claim(0).expect("the table is empty");
         assert_eq!(claim(0), Err(Refused::KeyInUse));
-        assert!(entries.end(place, entries.get(place), State::TimedOut, Now(SECOND)));
+        time_out(&entries, place, Duration::from_secs(1), SECOND);
         assert_eq!(claim(SECOND + 19 * SECOND / 10), Err(Refused::KeyInUse));
         assert_eq!(claim(SECOND * 3), Ok(place));
+    }
+
+    /// Servers have time-outs of their own: whoever claims a key, it is the former query's that counts.
+    #[test]
+    fn a_key_is_kept_back_as_long_as_its_own_time_out_says() {
+        let entries = entries(3);
+        let waited = |id| Duration::from_millis(if id < 4 { 100 } else { 2_000 });
+        let claim = |id, now| entries.claim(Key::new(1, id), 0, Now(now));
+        let places: Vec<Place> = (0..8).map(|id| claim(id, 0).expect("room")).collect();
+        for (id, &place) in (0..).zip(&places) {
+            time_out(&entries, place, waited(id), 2 * SECOND);
+        }
+        let moment = 2 * SECOND + SECOND / 10;
+        assert_eq!(claim(9, moment), Err(Refused::BucketFull));
+        let moment = 2 * SECOND + SECOND / 4;
+        assert_eq!(claim(7, moment), Err(Refused::KeyInUse));
+        assert_eq!(claim(2, moment), Ok(places[2]));
+        for id in 9..12 {
+            let place = claim(id, moment).expect("the short ones are free");
+            assert!(places[..4].contains(&place));
+        }
+        assert_eq!(claim(12, moment), Err(Refused::BucketFull));
+        let moment = 6 * SECOND - SECOND / 100;
+        assert_eq!(claim(7, moment), Err(Refused::KeyInUse));
+        assert_eq!(claim(7, 6 * SECOND), Ok(places[7]));
+    }
+
+    /// setUDPTimeout takes any number of seconds, and an entry has room for 13 days.
+    #[test]
+    fn no_key_is_kept_back_for_ever() {
+        let entries = entries(6);
+        let key = Key::new(40_000, 7);
+        let place = entries.claim(key, 5, Now(0)).expect("room");
+        time_out(&entries, place, Duration::from_secs(u32::MAX.into()), 0);
+        let claim = |seconds: u64| entries.claim(key, 5, Now(seconds * SECOND));
+        assert_eq!(claim(1_000), Err(Refused::KeyInUse));
+        assert_eq!(claim(1_100), Ok(place));
     }
 
     #[test]
     fn a_full_bucket_gives_nothing_then_the_entry_that_ended_first() {
         let entries = entries(3);
-        let quarantine = Quarantine::after(QUARANTINE);
-        let places: Vec<Place> = (0..8)
-            .map(|id| {
-                entries
-                    .claim(Key::new(1, id), 0, quarantine, Now(0))
-                    .expect("room")
-            })
-            .collect();
-        let ninth = |now| entries.claim(Key::new(1, 9), 0, quarantine, Now(now));
-        assert_eq!(ninth(0), Err(Refused::BucketFull));
+        let claim = |id, now| entries.claim(Key::new(1, id), 0, Now(now));
+        let places: Vec<Place> = (0..8).map(|id| claim(id, 0).expect("room")).collect();
+        assert_eq!(claim(9, 0), Err(Refused::BucketFull));
         for (turn, &place) in places.iter().rev().enumerate() {
-            let now = Now(turn as u64 * SECOND / 10);
-            assert!(entries.end(place, entries.get(place), State::Answered, now));
+            answer(&entries, place, turn as u64 * SECOND / 10);
         }
-        assert_eq!(ninth(2 * SECOND), Ok(places[7]));
+        assert_eq!(claim(9, 2 * SECOND), Ok(places[7]));
     }
 
     #[test]
     fn where_all_keys_are_kept_back_the_first_that_was_answered_is_forgotten() {
         let entries = entries(3);
-        let quarantine = Quarantine::after(QUARANTINE);
-        let claim = |id, now| entries.claim(Key::new(1, id), 0, quarantine, Now(now));
+        let claim = |id, now| entries.claim(Key::new(1, id), 0, Now(now));
         let places: Vec<Place> = (0..8).map(|id| claim(id, 0).expect("room")).collect();
-        let end = |place: Place, state, now| {
-            assert!(entries.end(place, entries.get(place), state, Now(now)));
-        };
-        end(places[0], State::TimedOut, 0);
+        time_out(&entries, places[0], Duration::from_secs(1), 0);
         assert_eq!(claim(9, SECOND / 100), Err(Refused::BucketFull));
         for (turn, &place) in places.iter().enumerate().skip(1).rev() {
-            end(place, State::Answered, turn as u64 * SECOND / 100);
+            answer(&entries, place, turn as u64 * SECOND / 100);
         }
         let now = SECOND / 10;
         assert_eq!(claim(9, now), Ok(places[1]), "well within 250 ms");
@@ -344,18 +357,15 @@ mod tests {
         );
         assert_eq!(
             claim(11, 3 * SECOND),
-            Ok(places[0]),
-            "what is over goes first"
+            Ok(places[3]),
+            "what has been free for longest goes first"
         );
     }
 
     #[test]
     fn an_entry_ends_once() {
         let entries = entries(3);
-        let quarantine = Quarantine::after(QUARANTINE);
-        let place = entries
-            .claim(Key::new(1, 2), 3, quarantine, Now(0))
-            .expect("room");
+        let place = entries.claim(Key::new(1, 2), 3, Now(0)).expect("room");
         let entry = entries.get(place);
         assert_eq!(
             (entry.body(), entry.state(), entry.key().id()),

@@ -16,8 +16,8 @@
 //! A query may be asked from several servers at once ([`race`]): exchanges of their own, whose first body says who won.
 //!
 //! Memory: for each query that may be in flight one body and four entries, so that keys can be kept back after their end
-//! (see [`entries::Quarantine`]): in flight 1/4 of the entries, timed out within twice the time-out 2/4 at most. Those of answers
-//! are kept back where there is room.
+//! (see [`entries::after_timeout`]): in flight 1/4 of the entries, timed out within twice the time-out 2/4 at most. Those of
+//! answers are kept back where there is room.
 
 mod bodies;
 mod entries;
@@ -43,7 +43,7 @@ use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Query;
 use crate::random::Random;
 use bodies::{Bodies, Body};
-use entries::{Entries, Entry, Key, Place, Quarantine, Refused, State};
+use entries::{AFTER_ANSWER, Entries, Entry, Key, Place, Refused, State, after_timeout};
 use extras::KeptExtras;
 use race::Ending;
 use slots::Slots;
@@ -270,23 +270,24 @@ impl Exchanges {
         departure: &Departure<'_>,
         random: &mut Random,
     ) -> Option<(Key, Place)> {
-        let quarantine = self.quarantine(departure.timeout);
         (0..TRIES).find_map(|_| {
             let id = random.next_u32() as u16 & self.id_mask;
             let key = Key::new(departure.port.number, id);
-            match self.entries.claim(key, body, quarantine, departure.now) {
+            match self.entries.claim(key, body, departure.now) {
                 Ok(place) => Some((key, place)),
                 Err(Refused::KeyInUse | Refused::BucketFull | Refused::Lost) => None,
             }
         })
     }
 
-    fn quarantine(&self, timeout: Duration) -> Quarantine {
+    /// Until when a key is kept back whose exchange ends now.
+    #[inline]
+    fn kept_until(&self, now: Now, time: Duration) -> Now {
         #[cfg(test)]
         if self.without_quarantine {
-            return Quarantine::NONE;
+            return now;
         }
-        Quarantine::after(timeout)
+        Now(now.0 + time.as_nanos() as u64)
     }
 
     /// Ends the exchange that `message`, received at `local` from `remote`, answers, and copies out what was remembered.
@@ -367,7 +368,8 @@ impl Exchanges {
         waiting: &mut Waiting,
         belongs: impl FnOnce(&Body<'_>) -> bool,
     ) -> Result<(), DropReason> {
-        if !self.entries.end(place, entry, State::Answered, now) {
+        let free = self.kept_until(now, AFTER_ANSWER);
+        if !self.entries.end(place, entry, State::Answered, free) {
             return Err(DropReason::ResponseLate);
         }
         let body = self.bodies.get(entry.body());
@@ -422,9 +424,10 @@ impl Exchanges {
 
     /// Ends the exchange whose query, under the ID it was given, could not be sent.
     pub fn cancel(&self, port: Port, id: u16, now: Now, shard: &Shard) {
+        let free = self.kept_until(now, AFTER_ANSWER);
         for (place, entry) in self.entries.find(Key::new(port.number, id)) {
             let waits = entry.state() == State::Waiting;
-            if waits && self.entries.end(place, entry, State::Answered, now) {
+            if waits && self.entries.end(place, entry, State::Answered, free) {
                 let body = self.bodies.get(entry.body());
                 let server = body.server();
                 if body.is_leg() {
@@ -496,7 +499,9 @@ impl Exchanges {
         let entry = self.entries.get(place);
         // An answer may be ending it right now; then whoever takes the answer frees the body.
         let waits = entry.state() == State::Waiting && entry.body() == body;
-        if !waits || !self.entries.end(place, entry, State::TimedOut, now) {
+        let waited = words.deadline().since(words.sent());
+        let free = self.kept_until(now, after_timeout(waited));
+        if !waits || !self.entries.end(place, entry, State::TimedOut, free) {
             return false;
         }
         words.read(waiting);

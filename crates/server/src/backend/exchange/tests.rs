@@ -459,6 +459,27 @@ fn late_answers_are_taken(without_quarantine: bool) -> bool {
     false
 }
 
+/// Each server may have a udpTimeout of its own: a late answer of a slow one must not find the query to a fast one, and a key
+/// of the fast one is free again soon.
+#[test]
+fn keys_are_kept_back_by_the_time_out_of_the_server_that_was_silent() {
+    let fast = Duration::from_millis(100);
+    let mut bench = Bench::new(100, 0);
+    bench.open(5, 0, TIMEOUT).expect("room");
+    bench.now.0 += 2 * SECOND;
+    assert_eq!(bench.expire(), [5]);
+    bench.now.0 += 39 * SECOND / 10;
+    assert_eq!(bench.open(6, 1, fast), Err(OpenError::Full));
+    bench.now.0 += SECOND / 10;
+    bench.open(6, 1, fast).expect("twice its time-out is over");
+    bench.now.0 += SECOND / 10;
+    assert_eq!(bench.expire(), [6]);
+    bench.now.0 += SECOND / 10;
+    assert_eq!(bench.open(7, 0, TIMEOUT), Err(OpenError::Full));
+    bench.now.0 += SECOND / 10;
+    bench.open(7, 0, TIMEOUT).expect("it was a short one");
+}
+
 #[test]
 fn a_slot_is_not_reused_while_an_answer_to_its_former_life_could_match() {
     assert!(!late_answers_are_taken(false));

@@ -52,13 +52,15 @@ pub(super) struct Course {
 }
 
 impl Course {
-    /// How long to wait before [`Course::is_due`]; `share` thousandths of the interval, so that not all are in step.
-    pub(super) fn pause(server: &Server, share: u32) -> Duration {
+    /// How long to wait before [`Course::is_due`] when the last check took the time `spent`: an interval is from one query to
+    /// the next. `share` thousandths of it, so that not all are in step.
+    pub(super) fn pause(server: &Server, share: u32, spent: Duration) -> Duration {
         let interval = server.options.health.interval;
-        match &server.sample {
+        let pause = match &server.sample {
             Some(_) => interval.min(TICK),
             None => interval * share / 1_000,
-        }
+        };
+        pause.saturating_sub(spent)
     }
 
     /// Whether to check now, `since` the last time.
@@ -141,6 +143,17 @@ mod tests {
         }
         assert_eq!(course.judge(&server, true), None);
         assert!(!course.is_due(&server, long));
+    }
+
+    /// The manual: checkInterval is "the interval between two health-check queries".
+    #[test]
+    fn a_check_that_nobody_answers_does_not_put_off_the_next_one() {
+        let mut options = fixture::options("192.0.2.7:53");
+        options.health.interval = Duration::from_secs(2);
+        let server = fixture::server(0, options);
+        let pause = |spent| Course::pause(&server, 1_000, Duration::from_millis(spent));
+        let pauses = [0, 500, 2_000, 5_000].map(|spent| pause(spent).as_millis());
+        assert_eq!(pauses, [2_000, 1_500, 0, 0]);
     }
 
     #[test]

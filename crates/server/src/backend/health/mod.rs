@@ -72,7 +72,8 @@ impl Checks {
     }
 
     /// Opens the ports towards servers that are not followed yet, and probes each once, all at the same time: one check
-    /// decides here, whatever `rise` and `maxCheckFailures` say. Takes the longest `checkTimeout` for 500 servers.
+    /// decides here, whatever `rise` and `maxCheckFailures` say, but of those that were judged before. Takes the longest
+    /// `checkTimeout` for 500 servers.
     pub async fn first_round(self: &Arc<Checks>, servers: &[Arc<Server>], functions: &Functions) {
         let known = |server: &&Arc<Server>| !self.lock_tasks().contains_key(&server.number);
         let places = Arc::new(Semaphore::new(FIRST_ROUND));
@@ -83,7 +84,8 @@ impl Checks {
             round.spawn(async move {
                 // The semaphore is never closed.
                 let _place = places.acquire().await;
-                if server.state.mode() != HealthMode::Auto || server.sample.is_some() {
+                let is_checked = server.state.mode() == HealthMode::Auto;
+                if !is_checked || server.is_judged || server.sample.is_some() {
                     return checks.find_source(&server);
                 }
                 let up = checks.check(&server, &functions).await;
@@ -119,10 +121,12 @@ impl Checks {
         let mut course = Course::default();
         let mut share = self.below(1_000);
         let mut checked = Instant::now();
+        let mut spent = Duration::ZERO;
         loop {
-            let pause = Course::pause(&server, share);
+            let pause = Course::pause(&server, share, spent);
             self.wait(&server, pause, &functions).await;
             share = 950 + self.below(100);
+            spent = Duration::ZERO;
             let is_due = course.is_due(&server, checked.elapsed());
             if server.state.mode() != HealthMode::Auto || !is_due {
                 self.find_source(&server);
@@ -130,6 +134,7 @@ impl Checks {
             }
             checked = Instant::now();
             let success = self.check(&server, &functions).await;
+            spent = checked.elapsed();
             if let Some(up) = course.judge(&server, success) {
                 self.change(&server, up);
             }
@@ -227,22 +232,14 @@ impl Checks {
         let before = server.ports.get();
         let source = self.ports.prepare(server)?;
         if before.is_some() && before != server.ports.get() {
-            log::info!(
-                "{} is asked from {} now",
-                server.name_with_address(),
-                source.ip()
-            );
             self.retire_ports(&self.lock_tasks());
         }
         Ok(source)
     }
 
     fn retire_ports(&self, followed: &Followed) {
-        let used: Vec<u16> = followed
-            .values()
-            .filter_map(|(server, _)| server.ports.get())
-            .collect();
-        self.ports.retire_all_but(&used, Now::read(), DRAIN);
+        let servers = followed.values().map(|(server, _)| &**server);
+        self.ports.retire_unused(servers, Now::read(), DRAIN);
     }
 
     fn random(&self) -> std::sync::MutexGuard<'_, Random> {

@@ -3,6 +3,7 @@ use super::*;
 use crate::counters::Lane;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use testnet::loopback::own_address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::time::timeout;
@@ -131,9 +132,7 @@ async fn the_first_round_finds_out_who_is_up() {
 /// answer as long as it would have.
 #[tokio::test]
 async fn icmp_errors_end_no_probe() {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("loopback");
-    let server = server_within(0, socket.local_addr().expect("bound"), SHORT);
-    drop(socket);
+    let server = server_within(0, own_address(), SHORT);
     let began = Instant::now();
     let source = "127.0.0.1:0".parse().expect("an address");
     let asked = probe::asked(&server, 1, &Functions::new()).expect("a name");
@@ -154,6 +153,27 @@ async fn a_server_that_is_forced_up_is_not_asked() {
         server.ports.get().is_some(),
         "queries have ports to leave from"
     );
+}
+
+/// Another weight, say: one lost probe takes no server down that may lose more, and nobody is told of a change that is none.
+#[tokio::test]
+async fn a_server_that_goes_on_as_it_was_is_not_judged_anew() {
+    let (address, asked) = backend(servfail).await;
+    let old = server(0, address);
+    old.state.set_checked(true);
+    let mut options = old.options.clone();
+    (options.weight, options.health.maximum_failures) = (5, 3);
+    let judge_anew = async |number, options| {
+        let new = Arc::new(Server::succeeding(&old, ServerId(number), options));
+        let servers = std::slice::from_ref(&new);
+        checks().first_round(servers, &Functions::new()).await;
+        assert!(new.ports.get().is_some());
+        (new.state.word(), asked.load(Relaxed))
+    };
+    assert_eq!(judge_anew(1, options.clone()).await, ("up", 0));
+    // What it is to say is another thing.
+    options.health.must_resolve = true;
+    assert_eq!(judge_anew(2, options).await, ("down", 1));
 }
 
 /// Answers while the flag that its first byte of state names is set.

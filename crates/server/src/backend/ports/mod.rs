@@ -11,6 +11,10 @@
 //! ```text
 //!  bind ─▶ watch.opened ─▶ in the pool: chosen at random ─▶ draining: only read ─ time-out ─▶ watch.closing ─▶ closed
 //! ```
+//!
+//! A server whose route gets another source address moves to the ports of that one ([`Ports::prepare`]); those of the old
+//! address drain when nobody is asked from it any more ([`Ports::retire_unused`]), and are used again if it comes back
+//! meanwhile.
 
 mod reader;
 mod rotation;
@@ -30,9 +34,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Ports per source address. 1,024 of them and 65,536 IDs are 26 bits to guess.
 pub const PORTS_PER_SOURCE: usize = 1_024;
@@ -120,22 +124,22 @@ struct PortPool {
 }
 
 impl PortPool {
-    fn new(leaving: Leaving, ports: Vec<Arc<BoundPort>>) -> PortPool {
-        let mut pool = PortPool {
+    /// One without ports.
+    fn new(leaving: Leaving) -> PortPool {
+        PortPool {
             leaving,
-            ports,
+            ports: Vec::new(),
             draining: Vec::new(),
             by_number: Vec::new(),
-        };
-        pool.sort();
-        pool
+        }
     }
 
-    /// The ports of `old`, a pool of the same address, are read on as long as they would have been.
-    fn with_draining_of(mut self, old: &PortPool) -> PortPool {
-        self.draining.extend(old.draining.iter().cloned());
-        self.sort();
-        self
+    /// Those that would be read longest of the ports that drain, `count` at most: to be used again.
+    fn revive(&mut self, count: usize) -> Vec<Arc<BoundPort>> {
+        self.draining.sort_by_key(|(until, _)| *until);
+        let first = self.draining.len().saturating_sub(count);
+        let revived = self.draining.drain(first..);
+        revived.map(|(_, port)| port).collect()
     }
 
     fn sort(&mut self) {
@@ -197,22 +201,46 @@ impl Ports {
     }
 
     /// Finds out from where `server` is asked, opens the ports of that address if they are not open, and tells the server.
-    /// To be called before queries go to it, and again when the route may have changed. The source address, with port 0.
+    /// To be called before queries go to it, and again when the route may have changed. The source address, with port 0; that
+    /// it is another one than before is a line of the log.
     ///
     /// # Errors
     /// No route, an address that is not ours, or no socket at all. Fewer sockets than wanted are no error but a line of
     /// the log.
     pub fn prepare(&self, server: &Server) -> io::Result<SocketAddr> {
+        // Before the kernel is asked: of two threads that ask while routes change the last one to ask tells the server.
+        let _change = self.lock();
         let options = &server.options;
         let source = options.source.towards(options.address)?;
         let leaving = Leaving::new(source, &options.source);
+        let before = self.source_of(server);
         server.ports.set(self.pool_of(&leaving)?);
+        if let Some(before) = before.filter(|before| *before != source.ip()) {
+            // What went unanswered left from another address.
+            server.xsk.resume();
+            crate::log::notice!(
+                "{} is asked from {} now, no longer from {before}",
+                server.name_with_address(),
+                source.ip()
+            );
+        }
         Ok(source)
     }
 
-    /// The index of the pool, opened if it is new.
+    /// The address that queries to `server` leave from; `None` where no ports towards it are open.
+    pub fn source_of(&self, server: &Server) -> Option<IpAddr> {
+        let pools = self.pools.load();
+        let pool = pools.get(usize::from(server.ports.get()?))?;
+        (!pool.ports.is_empty()).then(|| pool.leaving.from.ip())
+    }
+
+    /// Held by whoever changes pools, or which one a server has.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The index of the pool, opened if it is new. Under the lock only.
     fn pool_of(&self, leaving: &Leaving) -> io::Result<u16> {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
         let pools = self.pools.load();
         let open = |pool: &Arc<PortPool>| pool.leaving == *leaving && !pool.ports.is_empty();
         if let Some(index) = pools.iter().position(open) {
@@ -220,18 +248,30 @@ impl Ports {
         }
         raise_descriptor_limit();
         let index = place_for(&pools, leaving)?;
-        let pool = PortPool::new(leaving.clone(), self.bind_all(index, leaving)?);
+        let former = pools.get(usize::from(index));
+        let mut pool = match former.filter(|pool| pool.leaving == *leaving) {
+            Some(former) => PortPool::clone(former),
+            None => PortPool::new(leaving.clone()),
+        };
+        let revived = pool.revive(self.per_source);
+        pool.ports = self.bind_all(index, leaving, revived)?;
+        pool.sort();
         let mut pools = Pools::clone(&pools);
         match pools.get_mut(usize::from(index)) {
-            Some(old) => *old = Arc::new(pool.with_draining_of(old)),
+            Some(old) => *old = Arc::new(pool),
             None => pools.push(Arc::new(pool)),
         }
         self.pools.store(Arc::new(pools));
         Ok(index)
     }
 
-    fn bind_all(&self, pool: u16, leaving: &Leaving) -> io::Result<Vec<Arc<BoundPort>>> {
-        let mut ports = Vec::with_capacity(self.per_source);
+    /// `ports`, and as many new ones as are missing.
+    fn bind_all(
+        &self,
+        pool: u16,
+        leaving: &Leaving,
+        mut ports: Vec<Arc<BoundPort>>,
+    ) -> io::Result<Vec<Arc<BoundPort>>> {
         while ports.len() < self.per_source {
             match self.bind(pool, ports.len(), leaving) {
                 Ok(port) => ports.push(port),
@@ -299,7 +339,22 @@ pub struct Departures {
 impl Departures {
     /// A port of `ports`, the same for the whole batch, for a query to `server`; `None` when none towards it are open.
     pub fn pick(&mut self, ports: &Ports, server: &Server, random: &mut Random) -> Option<Port> {
-        let number = server.ports.get()?;
+        let picked = self.pick_of(server.ports.get()?, ports, random);
+        picked.or_else(|| self.pick_former(ports, server, random))
+    }
+
+    /// The server has moved since the batch began, to ports that are unknown here: the rest of the batch leaves as it began.
+    #[cold]
+    #[inline(never)]
+    fn pick_former(&mut self, ports: &Ports, server: &Server, random: &mut Random) -> Option<Port> {
+        let picked = self.pick_of(server.ports.former()?, ports, random)?;
+        // The place of ports that are closed may be another address's by now.
+        let is_ipv4 = server.options.address.is_ipv4();
+        (picked.source.is_ipv4() == is_ipv4).then_some(picked)
+    }
+
+    #[inline(always)]
+    fn pick_of(&mut self, number: u16, ports: &Ports, random: &mut Random) -> Option<Port> {
         let pools = self.pools.get_or_insert_with(|| ports.pools.load());
         let pool = pools.get(usize::from(number))?;
         let count = pool.ports.len() as u32;

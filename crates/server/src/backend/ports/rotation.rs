@@ -1,10 +1,11 @@
 //! Ports come and go one by one: who watches us never knows them all for long.
 
 use super::{Pools, PortPool, Ports};
+use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::random::Random;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A port of 1,024 every four turns of a second each, on average: all are new after a little more than an hour.
@@ -17,7 +18,7 @@ impl Ports {
     /// # Errors
     /// When no new port can be opened; then all stays as it is.
     pub fn rotate_one(&self, now: Now, drain: Duration, random: &mut Random) -> io::Result<()> {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+        let _change = self.lock();
         let mut pools = Pools::clone(&self.pools.load());
         self.close_drained(&mut pools, now);
         let open: Vec<usize> = (0..pools.len())
@@ -39,10 +40,16 @@ impl Ports {
         Ok(())
     }
 
-    /// Stops using the pools whose indices are not in `used`: no server is asked from their addresses any more. They are
-    /// read for `drain` more.
-    pub fn retire_all_but(&self, used: &[u16], now: Now, drain: Duration) {
-        let _change = self.change.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Stops using the pools that none of `servers` is asked from, which are all that there are. They are read for `drain`
+    /// more.
+    pub fn retire_unused<'s>(
+        &self,
+        servers: impl Iterator<Item = &'s Server>,
+        now: Now,
+        drain: Duration,
+    ) {
+        let _change = self.lock();
+        let used: Vec<u16> = servers.filter_map(|server| server.ports.get()).collect();
         let mut pools = Pools::clone(&self.pools.load());
         let until = Now(now.0 + drain.as_nanos() as u64);
         for (number, pool) in pools.iter_mut().enumerate() {

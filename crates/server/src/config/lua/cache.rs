@@ -80,7 +80,10 @@ fn from_table(entries: usize, mut options: Options<'_>) -> mlua::Result<CacheOpt
         cache.maximum_entry_size = bytes;
     }
     cache.skip_options = skip_options(cache.skip_options, &mut options, cache.cookie_hashing)?;
-    options.no_effect_yet(&["deferrableInsertLock", "numberOfShards", "payloadRanks"])?;
+    cache.payload_ranks = payload_ranks(&mut options, cache.maximum_entry_size)?;
+    // There are no locks: who meets another writer never waits for it.
+    options.skip("deferrableInsertLock");
+    options.skip("numberOfShards");
     options.finish()?;
     Ok(cache)
 }
@@ -97,6 +100,17 @@ fn skip_options(
     skipped.sort_unstable();
     skipped.dedup();
     Ok(skipped)
+}
+
+/// What is below 512 or above maximumEntrySize is left out, as the manual says, and the order is no matter.
+fn payload_ranks(options: &mut Options<'_>, maximum: usize) -> mlua::Result<Vec<u16>> {
+    let sizes: Option<Vec<i64>> = options.get("payloadRanks")?;
+    let fits = |size: &u16| (512..=maximum).contains(&usize::from(*size));
+    let rank = |size: i64| u16::try_from(size).ok().filter(fits);
+    let mut ranks: Vec<u16> = sizes.into_iter().flatten().filter_map(rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    Ok(ranks)
 }
 
 /// The form before 1.4: `newPacketCache(entries, maxTTL, minTTL, temporaryFailureTTL, staleTTL, dontAge, numberOfShards,

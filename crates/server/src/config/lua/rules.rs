@@ -206,16 +206,17 @@ fn move_rule<A: ?Sized>(rules: &mut Vec<RuleSpec<A>>, from: usize, to: usize) ->
     Ok(())
 }
 
-/// A rule by its number, its UUID or its name.
+/// A rule by its number, its UUID or its name. Nothing is no name: a rule without one is not meant by it.
 pub(super) fn position<A: ?Sized>(rules: &[RuleSpec<A>], which: &Value) -> mlua::Result<usize> {
     let found = match which {
         Value::Integer(number) => usize::try_from(*number).ok(),
-        Value::Number(number) => Some(*number as usize),
-        Value::String(text) => {
+        Value::String(text) if !text.as_bytes().is_empty() => {
             let text = text.to_string_lossy();
-            rules
-                .iter()
-                .position(|spec| spec.rule.uuid == text || spec.rule.name == text)
+            // RFC 9562 section 4: letters of a UUID may be of either case.
+            let is_meant = |spec: &RuleSpec<A>| {
+                spec.rule.uuid.eq_ignore_ascii_case(&text) || spec.rule.name == text
+            };
+            rules.iter().position(is_meant)
         }
         _ => None,
     };
@@ -238,6 +239,7 @@ fn rule<A: ?Sized>(
 ) -> mlua::Result<RuleSpec<A>> {
     let mut options = Options::new(lua, function, table);
     let uuid: Option<String> = options.get("uuid")?;
+    let uuid = uuid.filter(|uuid| !uuid.is_empty());
     let name: Option<String> = options.get("name")?;
     options.finish()?;
     let uuid_given = uuid.is_some();

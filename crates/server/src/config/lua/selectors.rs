@@ -5,7 +5,7 @@ use super::objects::name_set::AnyNameSet;
 use super::objects::netmask::AnyNetmask;
 use super::objects::netmask_group::AnyNetmasks;
 use super::objects::suffixes::AnySuffixes;
-use super::objects::{object, pool};
+use super::objects::{list_of, object, pool};
 use super::options::Flag;
 use super::{define, wrong};
 use crate::pipeline::acl::Netmasks;
@@ -27,7 +27,7 @@ use crate::pipeline::rules::selectors::name::{
 use crate::pipeline::rules::selectors::pool::{PoolAvailableRule, PoolOutstandingRule};
 use crate::pipeline::rules::selectors::random::ProbaRule;
 use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
-use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::fmt::Display;
 use std::sync::Arc;
 use wire::codes;
@@ -46,11 +46,11 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 
 fn logic(lua: &Lua) -> mlua::Result<()> {
     define(lua, "AllRule", |_, ()| made(AllRule))?;
-    define(lua, "AndRule", |_, parts: Vec<SelectorObject>| {
-        made(AndRule(selectors(parts)))
+    define(lua, "AndRule", |_, parts: Table| {
+        made(AndRule(selectors(&parts)?))
     })?;
-    define(lua, "OrRule", |_, parts: Vec<SelectorObject>| {
-        made(OrRule(selectors(parts)))
+    define(lua, "OrRule", |_, parts: Table| {
+        made(OrRule(selectors(&parts)?))
     })?;
     define(lua, "NotRule", |_, part: SelectorObject| {
         made(NotRule(part.0))
@@ -278,8 +278,9 @@ pub(super) fn made(selector: impl Selector + 'static) -> mlua::Result<SelectorOb
     Ok(SelectorObject(Arc::new(selector)))
 }
 
-fn selectors(objects: Vec<SelectorObject>) -> Vec<Arc<dyn Selector>> {
-    objects.into_iter().map(|object| object.0).collect()
+fn selectors(parts: &Table) -> mlua::Result<Vec<Arc<dyn Selector>>> {
+    let parts = list_of::<SelectorObject>(parts)?;
+    Ok(parts.into_iter().map(|part| part.0).collect())
 }
 
 impl FromLua for SelectorObject {
@@ -334,7 +335,7 @@ fn name(value: Value, lua: &Lua) -> mlua::Result<NameBuf> {
 
 fn items(value: Value) -> mlua::Result<Vec<Value>> {
     match value {
-        Value::Table(table) => table.sequence_values().collect(),
+        Value::Table(table) => list_of(&table),
         value => Ok(vec![value]),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::actions::{ActionObject, answer_flags_of, made};
 use super::objects::address::AnyAddress;
+use super::objects::list_of;
 use super::objects::name::AnyName;
 use super::options::{Flag, Options};
 use super::{define, wrong};
@@ -60,9 +61,8 @@ fn spoof(lua: &Lua, arguments: MultiValue) -> mlua::Result<ActionObject> {
     for (place, argument) in arguments.into_iter().enumerate() {
         match argument {
             Value::Table(list) if place == 0 => {
-                for address in list.sequence_values::<AnyAddress>() {
-                    addresses.push(address?.0.ip());
-                }
+                let listed = list_of::<AnyAddress>(&list)?;
+                addresses.extend(listed.iter().map(|address| address.0.ip()));
             }
             Value::Table(options) => table = Some(options),
             Value::Nil => {}
@@ -85,7 +85,7 @@ fn ip(lua: &Lua, value: Value) -> mlua::Result<IpAddr> {
 /// `SpoofRawAction(data [, options])`, `SpoofRawAction({data, …} [, options])`.
 fn spoof_raw(lua: &Lua, (data, table): (Value, Option<Table>)) -> mlua::Result<ActionObject> {
     let data: Vec<LuaString> = match data {
-        Value::Table(list) => list.sequence_values().collect::<mlua::Result<_>>()?,
+        Value::Table(list) => list_of(&list)?,
         one => vec![LuaString::from_lua(one, lua)?],
     };
     let data: Vec<Box<[u8]>> = data.iter().map(|data| (*data.as_bytes()).into()).collect();

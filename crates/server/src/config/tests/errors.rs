@@ -66,6 +66,14 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: millrace.addZone: acl[1]: address: '!192.0.2.1': a ! excludes nobody here: an entry of its own with deny=true does",
     ),
     (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='run/dns.sock'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: 'run/dns.sock' is neither an address nor the path of a listener, which begins with /: as in \"192.0.2.0/24\" or \"/run/millrace/dns.sock\"",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address={'/run/dns-1.sock', '/run/'}}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: '/run/' is a folder: the path of a socket expected, as in /run/millrace/dns.sock",
+    ),
+    (
         "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='::1', protocol='quic'}}}",
         "test.conf:1: millrace.addZone: acl[1]: protocol: \"udp\" or \"tcp\" expected, got 'quic'; without it an entry holds for both",
     ),
@@ -140,6 +148,18 @@ const ERRORS: &[(&str, &str)] = &[
     (
         "\nname = newDNSName('a')\nname:isPartOf()",
         "test.conf:3: isPartOf: argument 1: a name expected, got nil",
+    ),
+    (
+        "newNetmask('!192.0.2.0/24')",
+        "test.conf:1: newNetmask: '!192.0.2.0/24': a netmask of its own excludes nothing: addMask of a NetmaskGroup takes this text",
+    ),
+    (
+        "OrRule({AllRule(), 'be'})",
+        "test.conf:1: OrRule: a selector expected, got be",
+    ),
+    (
+        "NetmaskGroupRule({['192.0.2.1']=true})",
+        "test.conf:1: NetmaskGroupRule: argument 1: a list expected, got a table with the key 192.0.2.1",
     ),
     (
         "group = newNMG()\ngroup:addMasks(5)",

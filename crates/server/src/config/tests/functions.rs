@@ -82,6 +82,34 @@ fn selectors_and_actions() {
     }
 }
 
+/// For Lua a list ends at its first hole; who wrote one means all of it.
+#[test]
+fn a_list_with_a_hole_is_taken_to_its_end() {
+    let cases = [
+        (
+            r#"addAction(AndRule({QNameRule("a"), nil, RDRule()}), DropAction())"#,
+            "(qname==a.) && (rd==1) => drop",
+        ),
+        (
+            r#"names = {"a", "b", "c"} names[2] = nil addAction(names, DropAction())"#,
+            "qname in a., c. => drop",
+        ),
+        (
+            r#"masks = {"192.0.2.1", nil, "192.0.2.3"} addAction(NetmaskGroupRule(masks), DropAction())"#,
+            "Src: 192.0.2.1/32, 192.0.2.3/32 => drop",
+        ),
+        (
+            r#"addAction(QNameSuffixRule({nil, "b"}), SpoofAction({"192.0.2.1", nil, "192.0.2.2"}))"#,
+            "qname in b. => spoof in 192.0.2.1 192.0.2.2",
+        ),
+    ];
+    for (text, expected) in cases {
+        let rule = &config(text).rules[0];
+        let described = format!("{} => {}", rule.selector.describe(), rule.action.describe());
+        assert_eq!(described, expected, "{text}");
+    }
+}
+
 #[test]
 fn the_chain_is_edited() {
     let rules = r#"for _, name in ipairs({"a", "b", "c"}) do addAction(name, DropAction(), {name=name, uuid="u"..name}) end "#;
@@ -89,6 +117,7 @@ fn the_chain_is_edited() {
         ("", "abc"),
         ("rmRule(1)", "ac"),
         ("rmRule('ua')", "bc"),
+        ("rmRule('UA')", "bc"),
         ("rmRule('c')", "ab"),
         ("mvRuleToTop()", "cab"),
         ("mvRule(0, 3)", "bca"),
@@ -104,6 +133,18 @@ fn the_chain_is_edited() {
         let names: String = config.rules.iter().map(|rule| rule.name.as_str()).collect();
         assert_eq!(names, expected, "{edit}");
     }
+}
+
+#[test]
+fn a_rule_without_a_name_is_not_found_by_nothing() {
+    let rules = "addAction('a', DropAction()) addAction('b', DropAction(), {uuid=''})";
+    for which in ["''", "0.5", "0/0"] {
+        let wrong = error(&format!("{rules} rmRule({which})"));
+        let expected = "test.conf:1: rmRule: no rule ";
+        assert!(wrong.starts_with(expected), "{wrong}");
+    }
+    // A UUID that is nothing is none.
+    assert_eq!(config(rules).rules[1].uuid.len(), 36);
 }
 
 #[test]
@@ -358,6 +399,38 @@ fn pools() {
     assert!(!config.uses_subnets);
 }
 
+/// The manual: in ascending order, and what is below 512 or above maximumEntrySize counts for nothing.
+#[test]
+fn payload_ranks_of_caches() {
+    let ranks = |config: &Config| {
+        let pool = config.pool(PoolId::DEFAULT).unwrap();
+        let cache = pool.cache.as_ref().unwrap();
+        cache.options().payload_ranks.clone()
+    };
+    each(
+        &[
+            ("getPool(''):setCache(newPacketCache(10))", Vec::new()),
+            (
+                "getPool(''):setCache(newPacketCache(10, {payloadRanks={4096, 1232, 511, 512, 1232, 4097, 70000, -1}}))",
+                vec![512, 1_232, 4_096],
+            ),
+            (
+                "getPool(''):setCache(newPacketCache(10, {payloadRanks={512, 1400}, maximumEntrySize=1232}))",
+                vec![512],
+            ),
+        ],
+        ranks,
+    );
+}
+
+/// Nothing of them is ever seen, so nothing is said of them.
+#[test]
+fn locks_of_caches_go_without_a_remark() {
+    let text = "newPacketCache(10, {numberOfShards=20, deferrableInsertLock=false})";
+    let remarks = state(text, None).unwrap().edit(|spec| spec.remarks.len());
+    assert_eq!(remarks, 0);
+}
+
 /// As dnsdist 1.7.3 numbers them.
 #[test]
 fn servers_are_numbered_by_order() {
@@ -560,6 +633,7 @@ fn objects_have_their_methods() {
         "assert(newDNSName('') == newDNSName('.') and newDNSName('.'):toStringNoDot() == '' and newDNSName('.'):toString() == '.')",
         "n = newDNSName('a.www.Example.com') assert(n:makeRelative(newDNSName('example.com')):toString() == 'a.www.' and n:makeRelative(n):toString() == '.')",
         "ok, why = pcall(function() return newDNSName('a.be'):makeRelative(newDNSName('e')) end) assert(not ok and tostring(why):find('a.be. is not part of e.', 1, true))",
+        "assert(newDNSName('caf\\233.be'):toDNSString() == '\\4caf\\233\\2be\\0')",
         "assert(newDNSName('a.') == newDNSName('A') and newDNSNameFromRaw('\\1a\\0'):tostring() == 'a.')",
         "s = newDNSNameSet() s:add(newDNSName('a')) assert(s:check(newDNSName('A')) and s:size() == 1 and not s:empty())",
         "s = newDNSNameSet() s:add('b.org') s:add('a.org') assert(s:toString() == 'a.org\\nb.org\\n' and tostring(s) == s:toString())",

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::config::named::{LocalAddress, NamedListener};
+use crate::config::place::Place;
+use crate::config::spec::Remark;
 use std::path::Path;
 
 const PATH: &str = "/run/millrace/dns.sock";
@@ -35,6 +37,12 @@ fn a_path_is_served_beside_addresses_and_has_its_place_behind_them() {
     for place in [3, u16::MAX] {
         assert_eq!(streams(place), None, "{place}");
     }
+    let paths = [0, 1, 2, 3, u16::MAX].map(|place| config.path_at(place).map(|path| &**path));
+    let other = Path::new("/run/other.sock");
+    assert_eq!(
+        paths,
+        [None, Some(Path::new(PATH)), Some(other), None, None]
+    );
     let all: Vec<String> = config
         .local_addresses()
         .map(|address| address.to_string())
@@ -118,6 +126,35 @@ fn the_command_line_names_paths_too() {
     let config = state.edit(|spec| derive(spec, None)).unwrap();
     assert_eq!(config.listeners, [plain(address("127.0.0.1:5300"))]);
     assert_eq!(config.named, [plain_path()]);
+}
+
+/// Whatever stands in front of what: listeners are known at the end, the command line's too.
+#[test]
+fn a_path_of_an_acl_that_nobody_listens_at_is_remarked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("conf");
+    let text = format!(
+        "for name in pairs{{['a.']=1, ['b.']=1}} do millrace.addZone{{name=name, file='z', acl={{{{action='transfer', \
+         address={{'192.0.2.1', '{PATH}', '/run/a-b.sock'}}}}}}}} end\naddLocal('{PATH}')\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let said = |listeners: &[&str]| {
+        let listeners = listeners.iter().map(|path| Path::new(path).into());
+        let overrides = Overrides {
+            listeners: listeners.map(LocalAddress::Path).collect(),
+            ..Overrides::default()
+        };
+        let state = load(Some(&file), &overrides, Purpose::Serve, None).unwrap();
+        state.edit(|spec| spec.remarks.clone())
+    };
+    let remark = |path: &str| Remark {
+        place: Place::line_of(&file.display().to_string(), Some(1)),
+        kind: RemarkKind::UnservedPath,
+        subject: path.to_owned(),
+    };
+    assert_eq!(said(&[]), [remark("/run/a-b.sock")], "once a line");
+    assert_eq!(said(&["/run/a-b.sock"]), [remark(PATH)]);
+    assert_eq!(said(&["/run/a-b.sock", PATH]), []);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::runtime::memory::Memory;
 use crate::stop::Stopper;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
+use testnet::loopback::own_address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{Notify, mpsc};
@@ -397,10 +398,8 @@ async fn the_longest_message_there_is_passes() {
 /// As dnsdist: the client is told at once that there will be no answer.
 #[tokio::test]
 async fn a_backend_that_cannot_be_asked_closes_the_connection() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = nobody.local_addr().unwrap();
-    drop(nobody);
-    let scene = start_with(config(vec![server(address)])).await;
+    let nobody = own_address();
+    let scene = start_with(config(vec![server(nobody)])).await;
     let mut client = scene.connect().await;
     write(&mut client, &asking("www.example.", 1)).await;
     assert_eq!(read(&mut client).await, None);

@@ -37,7 +37,8 @@ pub(super) fn lifetime(
     let Some(mut seconds) = ttls.minimum else {
         return Lifetime::No;
     };
-    let no_data = code == rcode::NOERROR && response.answer_count == 0 && ttls.has_soa;
+    // RFC 2308 §2.2: NODATA may have CNAME records in the answer section, where nothing is at the name that they lead to.
+    let no_data = code == rcode::NOERROR && ttls.has_soa;
     // The manual on maxNegativeTTL: "Cache a NXDOMAIN or NODATA answer from the backend for at most this amount of seconds, even
     // if the TTL of the SOA record is higher." That TTL counts as any record's does. The MINIMUM field does not: whoever answers
     // has seen to it (RFC 2308 §3: the TTL "is set from the minimum of the MINIMUM field of the SOA record and the TTL of the

@@ -135,8 +135,8 @@ impl PacketCache {
     /// The words of a query's key, see [`key::walk`].
     #[inline]
     fn walk(&self, asked: &Asked<'_>, each: impl FnMut(u64)) -> Option<()> {
-        let skipped = &self.options.skip_options;
-        key::walk(asked.query, asked.parts, asked.protocol, skipped, each)
+        let options = &self.options;
+        key::walk(asked.query, asked.parts, asked.protocol, options, each)
     }
 
     /// What a query is looked up by; `None` for one that is not for a cache.
@@ -208,8 +208,8 @@ impl PacketCache {
         let fits = response.len() <= self.options.maximum_entry_size;
         let same_question = parts.question_end == asked.parts.question_end;
         let mut key = Key::default();
-        let skipped = &self.options.skip_options;
-        let filled = key.fill(asked.query, asked.parts, asked.protocol, skipped);
+        let options = &self.options;
+        let filled = key.fill(asked.query, asked.parts, asked.protocol, options);
         if !fits || !same_question || filled.is_none() {
             return false;
         }

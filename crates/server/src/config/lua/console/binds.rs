@@ -158,7 +158,11 @@ fn tcp_states(lua: &Lua) -> Vec<String> {
 
 fn show_tcp(lua: &Lua) {
     let Some(metrics) = serving(lua) else { return };
-    say(lua, "Frontends:");
+    let threads = metrics.config().tuning.tcp.threads;
+    for line in workers(threads) {
+        say_row(lua, line);
+    }
+    say(lua, "\nFrontends:");
     table(lua, &["#", "Address"], &FRONTEND);
     let streams = binds(lua);
     let streams = streams.iter().filter(|bind| bind.connections.is_some());
@@ -177,6 +181,19 @@ fn show_tcp(lua: &Lua) {
         let cells = BACKEND.map(|(_, value)| value(server.tcp.as_ref()));
         row(lua, &names, &cells);
     }
+}
+
+/// dnsdist's heading, twelve characters a column: how many threads serve TCP, how many may, and connections that wait for one:
+/// here they wait in the kernel alone, whose limit is the listener's `tcpListenQueueSize`.
+fn workers(threads: usize) -> [String; 2] {
+    let line = |one: &str, two: &str, three: &str, four: &str| {
+        format!("{one:<12} {two:<12} {three:<12} {four}")
+    };
+    let threads = threads.to_string();
+    [
+        line("Workers", "Max Workers", "Queued", "Max Queued"),
+        line(&threads, &threads, "0", "0"),
+    ]
 }
 
 /// A column of numbers: its title, and what stands in it.
@@ -238,4 +255,18 @@ fn row(lua: &Lua, names: &[String], cells: &[String]) {
         line += &format!("{cell:<24} ");
     }
     say_row(lua, line);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::workers;
+
+    #[test]
+    fn the_heading_is_dnsdists() {
+        let expected = [
+            "Workers      Max Workers  Queued       Max Queued",
+            "10           10           0            0",
+        ];
+        assert_eq!(workers(10), expected);
+    }
 }

@@ -15,7 +15,7 @@ pub(super) mod suffixes;
 mod timed_set;
 
 use super::wrong;
-use mlua::{Lua, UserData, Value};
+use mlua::{FromLua, Lua, Table, UserData, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     address::register(lua)?;
@@ -28,6 +28,30 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     pool::register(lua)?;
     timed_set::register(lua)?;
     suffixes::register(lua)
+}
+
+/// The items of a list, in the order of their places. For Lua a list ends at its first hole: what stands behind a variable that
+/// was never set, or behind an item that was taken out, would be lost without a word.
+pub(super) fn list_of<T: FromLua>(table: &Table) -> mlua::Result<Vec<T>> {
+    let pairs = table.pairs::<Place, T>();
+    let mut items = pairs.collect::<mlua::Result<Vec<_>>>()?;
+    items.sort_by_key(|(Place(place), _)| *place);
+    Ok(items.into_iter().map(|(_, item)| item).collect())
+}
+
+/// Where an item stands in its list.
+struct Place(i64);
+
+impl FromLua for Place {
+    fn from_lua(value: Value, _: &Lua) -> mlua::Result<Place> {
+        match value {
+            Value::Integer(place) => Ok(Place(place)),
+            other => Err(wrong(format!(
+                "a list expected, got a table with the key {}",
+                super::options::shown(&other)
+            ))),
+        }
+    }
 }
 
 /// A copy of the object of class `T` in `value`; `wanted` tells people what that is.

@@ -26,11 +26,17 @@ impl FromLua for AnyName {
         let Value::String(text) = &value else {
             return Ok(AnyName(object::<DnsName>(&value, "a name")?.0));
         };
-        let text = text.to_string_lossy();
-        let written = if text.is_empty() { "." } else { text.as_str() };
-        match written.parse() {
+        let octets = text.as_bytes();
+        let written = match octets.is_empty() {
+            true => &b"."[..],
+            false => &octets[..],
+        };
+        match NameBuf::from_text(written) {
             Ok(name) => Ok(AnyName(name)),
-            Err(error) => Err(wrong(format!("'{text}' is not a name: {error}"))),
+            Err(error) => {
+                let text = text.to_string_lossy();
+                Err(wrong(format!("'{text}' is not a name: {error}")))
+            }
         }
     }
 }

@@ -31,7 +31,13 @@ fn as_given(lua: &Lua, value: Value) -> mlua::Result<IpNet> {
     {
         return Ok(network);
     }
-    Ok(AnyNetmask::from_lua(value, lua)?.0.network)
+    let mask = AnyNetmask::from_lua(value, lua)?.0;
+    match mask.negated {
+        false => Ok(mask.network),
+        true => Err(wrong(format!(
+            "'{mask}': a netmask of its own excludes nothing: addMask of a NetmaskGroup takes this text"
+        ))),
+    }
 }
 
 /// What newNetmask returns.

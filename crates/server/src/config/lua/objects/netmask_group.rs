@@ -2,6 +2,7 @@
 
 use super::super::{define, wrong};
 use super::address::AnyAddress;
+use super::list_of;
 use super::netmask::AnyNetmask;
 use crate::pipeline::acl::{Netmask, Netmasks};
 use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
@@ -39,10 +40,8 @@ pub(in super::super) fn list(value: Value, lua: &Lua) -> mlua::Result<Vec<Netmas
     let Value::Table(table) = value else {
         return Ok(vec![AnyNetmask::from_lua(value, lua)?.0]);
     };
-    table
-        .sequence_values::<AnyNetmask>()
-        .map(|mask| Ok(mask?.0))
-        .collect()
+    let masks = list_of::<AnyNetmask>(&table)?;
+    Ok(masks.into_iter().map(|mask| mask.0).collect())
 }
 
 /// What `addMasks` takes: a list, or addresses as keys, as the `exceed…` functions return them.

@@ -1,6 +1,7 @@
 //! SuffixMatchNode.
 
 use super::super::define;
+use super::list_of;
 use super::name::{AnyName, DnsName};
 use crate::pipeline::rules::names::SuffixSet;
 use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
@@ -39,10 +40,8 @@ pub(super) fn names(value: Value, lua: &Lua) -> mlua::Result<Vec<NameBuf>> {
     let Value::Table(table) = value else {
         return Ok(vec![AnyName::from_lua(value, lua)?.0]);
     };
-    table
-        .sequence_values::<AnyName>()
-        .map(|name| Ok(name?.0))
-        .collect()
+    let names = list_of::<AnyName>(&table)?;
+    Ok(names.into_iter().map(|name| name.0).collect())
 }
 
 impl SuffixMatchNode {

@@ -2,11 +2,12 @@
 
 use super::super::wrong;
 use super::subject::Subject;
+use crate::pipeline::compose::record_class;
 use crate::pipeline::query::MESSAGE_MAX;
 use crate::pipeline::respond::{edit_header, restore_flags_of};
 use std::net::IpAddr;
 use wire::answer::{EdnsPolicy, OptFields, append_opt, with_rcode};
-use wire::codes::{class, qtype, rcode};
+use wire::codes::{qtype, rcode};
 use wire::edit::{NewRecord, append_record};
 use wire::message::{OPT_LENGTH, Section};
 use wire::name::NameBuf;
@@ -83,7 +84,7 @@ pub(super) fn negative(subject: &mut Subject, nxdomain: bool, soa: &Soa) -> mlua
             section: Section::Additional,
             owner: Some(soa.zone.as_name()),
             rtype: qtype::SOA,
-            class: class::IN,
+            class: message.class,
             ttl: soa.ttl,
             rdata: &data,
         })
@@ -94,7 +95,8 @@ pub(super) fn negative(subject: &mut Subject, nxdomain: bool, soa: &Soa) -> mlua
 struct Growing {
     buffer: Vec<u8>,
     length: usize,
-    qclass: u16,
+    /// Of its records.
+    class: u16,
 }
 
 impl Growing {
@@ -112,7 +114,7 @@ impl Growing {
                 section: Section::Answer,
                 owner: None,
                 rtype: *rtype,
-                class: self.qclass,
+                class: self.class,
                 ttl: TTL,
                 rdata: data,
             })
@@ -133,7 +135,7 @@ fn answer(
     let mut growing = Growing {
         buffer,
         length,
-        qclass: parts.qclass,
+        class: record_class(parts.qclass),
     };
     let fits = fill(&mut growing).is_some();
     let Growing {

@@ -23,9 +23,13 @@ pub(super) fn change(subject: &mut Subject, name: Name<'_>) -> bool {
     is_done
 }
 
-/// Makes a response one that says SERVFAIL under this name, and no more.
+/// Makes a response one that says SERVFAIL under this name, and no more. False: it has no question (SpoofPacketAction sends
+/// what it was given).
 fn fail(subject: &mut Subject, name: Name<'_>) -> bool {
-    let type_and_class = usize::from(subject.parts.question_end) - 4;
+    let end = usize::from(subject.parts.question_end);
+    let Some(type_and_class) = subject.message.get(end - 4..end) else {
+        return false;
+    };
     let mut header = subject.header();
     header.set_rcode(rcode::SERVFAIL as u8);
     header.set_answer_count(0);
@@ -33,6 +37,6 @@ fn fail(subject: &mut Subject, name: Name<'_>) -> bool {
     header.set_additional_count(0);
     let mut message = header.as_bytes().to_vec();
     message.extend_from_slice(name.as_bytes());
-    message.extend_from_slice(&subject.message[type_and_class..type_and_class + 4]);
+    message.extend_from_slice(type_and_class);
     subject.replace(message)
 }

@@ -218,6 +218,7 @@ pub(in super::super) fn run_built_in(
         tuning: &tuning,
         name: name.as_name(),
         tags: tags.as_ref(),
+        is_counted: true,
     };
     let chosen = policy.choose(&pool, &mut choice);
     let place = chosen.and_then(|chosen| {

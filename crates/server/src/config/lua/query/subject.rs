@@ -260,8 +260,12 @@ impl Subject {
         }
     }
 
+    /// The name asked for; the root where there is no question (SpoofPacketAction sends what it was given).
     pub(super) fn name(&self) -> Name<'_> {
-        self.parts.qname(&self.message)
+        match usize::from(self.parts.question_end) <= self.message.len() {
+            true => self.parts.qname(&self.message),
+            false => Name::ROOT,
+        }
     }
 
     /// What travels with the query.

@@ -10,7 +10,7 @@ use crate::pipeline::query::Protocol;
 use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::codes::qtype;
+use wire::codes::{class, qtype};
 use wire::message::{Header, Records, parse_response};
 
 /// Queries to this configuration.
@@ -244,6 +244,28 @@ fn a_negative_answer_has_its_soa() {
     assert!(data.ends_with(&[0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5]));
 }
 
+#[test]
+fn records_of_functions_are_of_the_class_that_is_asked_for() {
+    for (asked, expected) in [(class::CHAOS, class::CHAOS), (class::ANY, class::IN)] {
+        for body in [
+            r"dq:spoof('\1x')",
+            "dq:setNegativeAndAdditionalSOA(false, '.', 60, '.', '.', 1, 2, 3, 4, 5)",
+        ] {
+            let mut scene = scene(&format!(
+                "addAction(AllRule(), LuaAction(function(dq) {body} return DNSAction.Allow end))"
+            ));
+            let mut message = query("version.bind.", qtype::TXT);
+            let end = message.len();
+            message[end - 2..].copy_from_slice(&asked.to_be_bytes());
+            let answer = answer(&mut scene, &message);
+            let header = Header::read(&answer).unwrap();
+            let mut records = Records::new(&answer, end as u16, &header);
+            let found = records.next().unwrap().unwrap();
+            assert_eq!((errors(&scene), found.class), (0, expected), "{body}");
+        }
+    }
+}
+
 /// The manual, "EDNS on Self-generated answers", says so of "returning a response from Lua" too.
 #[test]
 fn a_query_that_a_function_makes_an_answer_has_our_opt_record_alone() {
@@ -418,6 +440,39 @@ fn what_fails_is_servfail_and_no_match() {
         assert_eq!(answer[3] & 15, 2, "{body}");
         assert!(errors(&scene) >= 1, "{body}");
         assert_eq!(scene.counted(Counter::RuleServfail), 1);
+    }
+}
+
+/// SpoofPacketAction sends what it was given: its question may be another one than the client's, or none.
+#[test]
+fn functions_look_at_a_packet_whatever_question_it_has() {
+    for (packet, name) in [
+        (r"\0\0\129\131\0\0\0\0\0\0\0\0", "."),
+        (r"\0\0\1\3\0\1\0\0\0\0\0\0\1a\0\0\16\0\1", "a."),
+    ] {
+        let mut scene = scene(&format!(
+            "packet = '{packet}' name = newDNSName('{name}')
+             addAction(AllRule(), SpoofPacketAction(packet, #packet))
+             addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr)
+               assert(dr.qname == name, dr.qname:toString())
+               dr:changeName(name)
+               return DNSResponseAction.None
+             end))"
+        ));
+        let answer = answer(&mut scene, &query("www.example.", qtype::A));
+        assert_eq!((errors(&scene), answer[3] & 15), (0, 3), "{name}");
+        assert_eq!(answer[2] & 0x80, 0x80, "a packet that is sent is an answer");
+    }
+}
+
+#[test]
+fn a_number_that_is_no_action_is_servfail() {
+    for returned in ["0.5", "0/0", "-1"] {
+        let mut scene = scene(&format!(
+            "addAction(AllRule(), LuaAction(function() return {returned} end))"
+        ));
+        let answer = answer(&mut scene, &query("a.", qtype::A));
+        assert_eq!((answer[3] & 15, errors(&scene)), (2, 1), "{returned}");
     }
 }
 

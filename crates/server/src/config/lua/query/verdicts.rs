@@ -122,7 +122,6 @@ fn wish(
 fn number(value: &Value, table: &str) -> mlua::Result<i64> {
     match value {
         Value::Integer(number) => Ok(*number),
-        Value::Number(number) => Ok(*number as i64),
         other => {
             let shown = super::super::options::shown(other);
             Err(wrong(format!(

@@ -4,10 +4,10 @@ use super::super::options::shown;
 use super::super::{place, spec, wrong};
 use crate::config::addresses::with_port;
 use crate::config::defaults::DNS_PORT;
-use crate::local::{Acl, AclEntry, Action, Peer, Span};
+use crate::config::named::path_of;
+use crate::local::{Acl, AclEntry, Action, Peer, Scope, Span};
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::query::Protocol;
-use ipnet::IpNet;
 use mlua::{Lua, Table, Value};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -115,22 +115,25 @@ fn permission(
         .iter()
         .map(|name| key_of(lua, place, name).map(|key| Some(key.name().to_owned())))
         .collect::<mlua::Result<Vec<_>>>()?;
-    let spans = spans(place, table)?;
-    if keys.is_empty() && spans.is_empty() {
+    let scopes = scopes(place, table)?;
+    if keys.is_empty() && scopes.is_empty() {
         let who = if denies { "denied" } else { "allowed" };
         return Err(wrong(format!(
             "{place}: address or key: one of them must say who is {who}; everybody is address={{\"0.0.0.0/0\", \"::/0\"}}"
         )));
     }
-    let spans = if spans.is_empty() { everybody() } else { spans };
+    let scopes = match scopes.is_empty() {
+        true => vec![Scope::Everywhere],
+        false => scopes,
+    };
     let keys = if keys.is_empty() { vec![None] } else { keys };
     let protocols = protocols(place, table)?;
     for action in actions {
-        for addresses in &spans {
+        for scope in &scopes {
             for protocol in &protocols {
                 entries.extend(keys.iter().map(|key| AclEntry {
                     action,
-                    addresses: *addresses,
+                    scope: scope.clone(),
                     key: key.clone(),
                     protocol: *protocol,
                     denies,
@@ -192,9 +195,24 @@ fn protocols(place: &str, table: &Table) -> mlua::Result<Vec<Option<Protocol>>> 
     words.iter().map(protocol).collect()
 }
 
-fn spans(place: &str, table: &Table) -> mlua::Result<Vec<Span>> {
+fn scopes(place: &str, table: &Table) -> mlua::Result<Vec<Scope>> {
     let texts = texts(place, table, "address")?;
-    texts.iter().map(|text| span_of(place, text)).collect()
+    texts.iter().map(|text| scope_of(place, text)).collect()
+}
+
+/// The path of a listener; else a network, an address, or two addresses with a hyphen between.
+fn scope_of(place: &str, text: &str) -> mlua::Result<Scope> {
+    if text.starts_with('/') {
+        let path = path_of(text).map(Scope::Path);
+        return path.map_err(|error| wrong(format!("{place}: address: {error}")));
+    }
+    // No address in IPv4 has a letter, and none in IPv6 has no colon.
+    if !text.contains(':') && text.contains(|letter: char| letter.is_alphabetic()) {
+        return Err(wrong(format!(
+            "{place}: address: '{text}' is neither an address nor the path of a listener, which begins with /: as in \"192.0.2.0/24\" or \"/run/millrace/dns.sock\""
+        )));
+    }
+    span_of(place, text).map(Scope::Addresses)
 }
 
 /// A network, an address, or two addresses with a hyphen between.
@@ -219,14 +237,6 @@ fn span_of(place: &str, text: &str) -> mlua::Result<Span> {
         ))),
         Err(error) => Err(wrong(format!("{place}: address: {error}"))),
     }
-}
-
-fn everybody() -> Vec<Span> {
-    let networks = [
-        IpNet::V4(ipnet::Ipv4Net::default()),
-        IpNet::V6(ipnet::Ipv6Net::default()),
-    ];
-    networks.map(Span::from).to_vec()
 }
 
 // ---------------------------------------------------------------------------------------------- lists

@@ -2,11 +2,11 @@
 
 use super::answer::AnswerFlags;
 use crate::pipeline::Env;
-use crate::pipeline::compose::{self, Composition};
+use crate::pipeline::compose::{self, Composition, record_class};
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use wire::codes::{class, qtype, rcode};
+use wire::codes::{qtype, rcode};
 use wire::edit::NewRecord;
 use wire::message::{HEADER_LENGTH, Section};
 use wire::name::NameBuf;
@@ -72,11 +72,13 @@ impl Action for SpoofAction {
             return Outcome::Continue;
         }
         let mut composition = Composition::begin(query, env, rcode::NOERROR);
+        let class = record_class(query.parts.qclass);
+        let ttl = self.options.ttl;
         for address in rotated(v4, env) {
-            composition.add(query, &record(qtype::A, self.options.ttl, address));
+            composition.add(query, &record((qtype::A, class), ttl, address));
         }
         for address in rotated(v6, env) {
-            composition.add(query, &record(qtype::AAAA, self.options.ttl, address));
+            composition.add(query, &record((qtype::AAAA, class), ttl, address));
         }
         finish(composition, query, env, self.options.flags)
     }
@@ -104,13 +106,13 @@ fn rotated<'a, T>(items: &'a [T], env: &mut Env<'_>) -> impl Iterator<Item = &'a
     items[first..].iter().chain(&items[..first])
 }
 
-/// A record of class IN in the answer section, whose owner is the question's name.
-fn record(rtype: u16, ttl: u32, rdata: &[u8]) -> NewRecord<'_> {
+/// A record in the answer section, whose owner is the question's name.
+fn record((rtype, class): (u16, u16), ttl: u32, rdata: &[u8]) -> NewRecord<'_> {
     NewRecord {
         section: Section::Answer,
         owner: None,
         rtype,
-        class: class::IN,
+        class,
         ttl,
         rdata,
     }
@@ -136,11 +138,9 @@ pub struct SpoofCNAMEAction {
 impl Action for SpoofCNAMEAction {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
         let mut composition = Composition::begin(query, env, rcode::NOERROR);
+        let kind = (qtype::CNAME, record_class(query.parts.qclass));
         let target = self.target.as_name();
-        composition.add(
-            query,
-            &record(qtype::CNAME, self.options.ttl, target.as_bytes()),
-        );
+        composition.add(query, &record(kind, self.options.ttl, target.as_bytes()));
         finish(composition, query, env, self.options.flags)
     }
 
@@ -163,9 +163,10 @@ impl Action for SpoofRawAction {
             (qtype::ANY, Some(rtype)) => rtype,
             (asked, _) => asked,
         };
+        let kind = (rtype, record_class(query.parts.qclass));
         let mut composition = Composition::begin(query, env, rcode::NOERROR);
         for data in rotated(&self.data, env) {
-            composition.add(query, &record(rtype, self.options.ttl, data));
+            composition.add(query, &record(kind, self.options.ttl, data));
         }
         finish(composition, query, env, self.options.flags)
     }
@@ -230,7 +231,7 @@ impl Action for NegativeAndSOAAction {
             section,
             owner: Some(self.zone.as_name()),
             rtype: qtype::SOA,
-            class: class::IN,
+            class: record_class(query.parts.qclass),
             ttl: self.ttl,
             rdata: &self.soa,
         };
@@ -251,6 +252,7 @@ mod tests {
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
     use std::collections::HashSet;
+    use wire::codes::class;
     use wire::message::parse_response;
 
     fn answered(action: impl Action + 'static, message: &[u8]) -> Vec<u8> {
@@ -334,6 +336,28 @@ mod tests {
             *b"\x12\x34\x81\x83\0\0\0\0\0\0\0\0"
         );
         assert!(SpoofPacketAction::new(b"short").is_none());
+    }
+
+    /// `version.bind` is asked for in class CHAOS, and who asks takes no record of another class.
+    #[test]
+    fn records_are_of_the_class_that_is_asked_for() {
+        for (asked, expected) in [
+            (class::CHAOS, class::CHAOS),
+            (class::ANY, class::IN),
+            (class::NONE, class::IN),
+        ] {
+            let mut message = query("version.bind.", qtype::TXT);
+            let end = message.len();
+            message[end - 2..].copy_from_slice(&asked.to_be_bytes());
+            let raw = SpoofRawAction {
+                data: vec![Box::from(*b"\x01x")],
+                type_for_any: None,
+                options: SpoofOptions::default(),
+            };
+            let answer = answered(raw, &message);
+            // Behind a pointer to the name, and the type.
+            assert_eq!(answer[end + 4..end + 6], expected.to_be_bytes(), "{asked}");
+        }
     }
 
     #[test]

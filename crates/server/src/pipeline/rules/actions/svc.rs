@@ -2,12 +2,12 @@
 
 use super::spoof::{SpoofOptions, finish};
 use crate::pipeline::Env;
-use crate::pipeline::compose::Composition;
+use crate::pipeline::compose::{Composition, record_class};
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use wire::codes::{class, qtype, rcode};
+use wire::codes::{qtype, rcode};
 use wire::edit::NewRecord;
 use wire::message::Section;
 use wire::name::NameBuf;
@@ -121,12 +121,13 @@ impl SpoofSVCAction {
         query: &mut Query<'_>,
     ) {
         let target = binding.target.as_name();
+        let class = record_class(query.parts.qclass);
         let mut add = |rtype, rdata: &[u8]| {
             let record = NewRecord {
                 section: Section::Additional,
                 owner: (target.as_bytes().len() > 1).then_some(target),
                 rtype,
-                class: class::IN,
+                class,
                 ttl: self.options.ttl,
                 rdata,
             };
@@ -144,13 +145,14 @@ impl SpoofSVCAction {
 impl Action for SpoofSVCAction {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
         let rtype = query.parts.qtype;
+        let class = record_class(query.parts.qclass);
         let mut composition = Composition::begin(query, env, rcode::NOERROR);
         for (_, data) in &self.bindings {
             let record = NewRecord {
                 section: Section::Answer,
                 owner: None,
                 rtype,
-                class: class::IN,
+                class,
                 ttl: self.options.ttl,
                 rdata: data,
             };
