@@ -45,6 +45,13 @@ impl Sum {
         Sum(self.0 + u64::from(value.to_be()))
     }
 
+    /// Adds the sum of another piece.
+    #[inline]
+    #[must_use]
+    pub fn and(self, other: Sum) -> Sum {
+        Sum(self.0 + other.0)
+    }
+
     /// The sum in 16 bits, as a number. Over data that holds its own right checksum it is 0xffff.
     #[inline]
     #[must_use]
@@ -110,6 +117,7 @@ mod tests {
             let (first, second) = bytes.split_at(cut);
             prop_assert_eq!(Sum::ZERO.bytes(first).bytes(second).fold(), naive(&bytes));
             prop_assert_eq!(Sum::ZERO.bytes(second).bytes(first).fold(), naive(&bytes));
+            prop_assert_eq!(Sum::ZERO.bytes(first).and(Sum::ZERO.bytes(second)).fold(), naive(&bytes));
         }
 
         #[test]

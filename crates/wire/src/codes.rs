@@ -217,6 +217,7 @@ codes! {
         NOT_AUTHORITATIVE "Not Authoritative" = 20,
         NOT_SUPPORTED "Not Supported" = 21,
         INVALID_DATA "Invalid Data" = 24,
+        INVALID_QUERY_TYPE "Invalid Query Type" = 30,
     }
 }
 

@@ -84,6 +84,43 @@ fn is_part_of(cut: &Message, whole: &Message) -> bool {
     })
 }
 
+/// RFC 6672 §2.4: what lies below a DNAME is not there, the address of a name server neither.
+#[test]
+fn an_address_below_a_dname_is_not_said() {
+    let apex = wire(&[]);
+    let record = |owner: &[&str], kind: u16, rdata: Vec<u8>| Record {
+        owner: wire(owner).into(),
+        kind,
+        class: 1,
+        ttl: 60,
+        rdata: rdata.into(),
+    };
+    let server = ["ns", "old"];
+    let records = vec![
+        record(&[], 6, [&apex[..], &apex, &[0; 20]].concat()),
+        record(&[], 2, wire(&server)),
+        record(&["sub"], 2, wire(&server)),
+        record(&["old"], 39, wire(&["new"])),
+        record(&server, 1, vec![192, 0, 2, 1]),
+    ];
+    let scene = Scene {
+        zones: vec![(apex.clone(), records)],
+    };
+    let zones = compiled(&scene);
+    for (name, kind) in [(apex, 2), (wire(&["www", "sub"]), 1)] {
+        let question = Question {
+            name,
+            kind,
+            signed: false,
+        };
+        let (octets, _) = ask(&zones, &question, 65_535).expect("an answer");
+        let message = read::message(&octets);
+        assert_eq!(message.additional, []);
+        let expected = Model::new(&scene.zones).answer(&question);
+        assert_eq!(Some(message), expected);
+    }
+}
+
 /// RFC 4035 §3.1.3.3 wants the proof beside what a wildcard gives, however long that is; no pointer leads behind 16 KiB.
 #[test]
 fn a_proof_behind_a_long_rrset_is_there() {

@@ -58,7 +58,7 @@ fn pointer_of(message: &[u8], start: usize) -> Option<usize> {
 }
 
 /// Corrects the pointers of all records that start at `from` or behind it: what they name there will lie `delta` octets
-/// further on. To be called before anything moves. `None`: a pointer would not reach.
+/// further on. To be called before anything moves. `None`, and nothing has changed: a pointer would not reach.
 pub(super) fn correct_pointers(
     message: &mut [u8],
     question_end: u16,
@@ -66,12 +66,18 @@ pub(super) fn correct_pointers(
     delta: isize,
 ) -> Option<()> {
     let header = Header::read(message)?;
-    let behind: Vec<usize> = Records::new(message, question_end, &header)
-        .filter_map(Result::ok)
-        .filter(|record| usize::from(record.owner_start) >= from)
-        .flat_map(|record| starts(message, &record))
-        .filter_map(|start| pointer_of(message, start))
-        .collect();
+    let mut behind = Vec::new();
+    for record in Records::new(message, question_end, &header).flatten() {
+        if usize::from(record.owner_start) < from {
+            continue;
+        }
+        for start in starts(message, &record) {
+            // What runs past its record is no name.
+            let place = pointer_of(message, start);
+            behind.extend(place.filter(|place| place + 2 <= usize::from(record.rdata_end)));
+        }
+    }
+    let mut corrected = Vec::new();
     for place in behind {
         let field = u16::from_be_bytes([message[place], message[place + 1]]);
         let target = usize::from(field & 0x3fff);
@@ -79,8 +85,11 @@ pub(super) fn correct_pointers(
             let target = target
                 .checked_add_signed(delta)
                 .filter(|target| *target <= 0x3fff)?;
-            message[place..place + 2].copy_from_slice(&(target as u16 | 0xc000).to_be_bytes());
+            corrected.push((place, target as u16 | 0xc000));
         }
+    }
+    for (place, pointer) in corrected {
+        message[place..place + 2].copy_from_slice(&pointer.to_be_bytes());
     }
     Some(())
 }

@@ -1,6 +1,7 @@
 //! The OPT record of a message and its options (RFC 6891 §6.1).
 
 use super::names::correct_pointers;
+use crate::bytes::u16_at;
 use crate::message::{EdnsOption, EdnsParts, HEADER_LENGTH, Header, OPT_LENGTH, opt_record};
 
 /// Gives the message of `length` octets in `buffer`, whose records start at `question_end`, an option. An OPT record that
@@ -53,29 +54,45 @@ pub fn option_room(value: &[u8]) -> usize {
 }
 
 /// Takes the options with this code out of the message of `length` octets. Returns the new length and where the OPT record
-/// is now.
+/// is now. Linear in the message's length, however many options there are.
 pub fn remove_options(
     buffer: &mut [u8],
     (question_end, length): (u16, usize),
     edns: EdnsParts,
     code: u16,
 ) -> (usize, EdnsParts) {
-    let (mut length, mut edns) = (length, edns);
-    loop {
-        let mut at = usize::from(edns.start) + OPT_LENGTH;
-        let found = edns.options(buffer).find_map(|option| {
-            let whole = 4 + option.value.len();
-            let place = at;
-            at += whole;
-            (option.code == code).then_some((place, whole))
-        });
-        let Some((place, whole)) = found else {
-            return (length, edns);
-        };
-        length = remove(buffer, question_end, length, (place, whole));
-        edns.end -= whole as u16;
-        write_length(buffer, &edns);
+    let end = usize::from(edns.end);
+    let mut at = usize::from(edns.start) + OPT_LENGTH;
+    // Options that stay move together; what follows the record moves once.
+    let mut kept = at;
+    while let Some((found, whole)) = option_at(buffer, at, end) {
+        if found != code {
+            buffer.copy_within(at..at + whole, kept);
+            kept += whole;
+        }
+        at += whole;
     }
+    if kept == at {
+        return (length, edns);
+    }
+    // What is no whole option stays, too.
+    buffer.copy_within(at..end, kept);
+    let gone = at - kept;
+    let edns = EdnsParts {
+        end: edns.end - gone as u16,
+        ..edns
+    };
+    let length = remove(buffer, question_end, length, (edns.end.into(), gone));
+    write_length(buffer, &edns);
+    (length, edns)
+}
+
+/// The code of the option at `at`, and its octets with code and length. `None`: it does not lie whole before `end`.
+fn option_at(buffer: &[u8], at: usize, end: usize) -> Option<(u16, usize)> {
+    let options = buffer.get(at..end)?;
+    let whole = 4 + usize::from(u16_at(options, 2)?);
+    let code = u16_at(options, 0)?;
+    (whole <= options.len()).then_some((code, whole))
 }
 
 /// Takes the OPT record out of the message of `length` octets; the new length.
@@ -208,6 +225,55 @@ mod tests {
     }
 
     #[test]
+    fn all_options_with_the_code_are_taken_out_and_the_others_stay_in_their_order() {
+        let options = [
+            &b"\x00\x08\x00\x01a\x00\x0a\x00\x02bc"[..],
+            b"\x00\x08\x00\x00\x00\x03\x00\x00\x00\x08\x00\x01d",
+        ]
+        .concat();
+        let message = |options: &[u8]| {
+            let message = Composed::response("www.example.com", 1).opt(0, options);
+            let near = message.octets.len() as u16 | 0xc000;
+            message
+                .record(Section::Additional, b"\x01a\xc0\x10", qtype::A, 60, b"")
+                .record(Section::Additional, &near.to_be_bytes(), qtype::A, 60, b"")
+                .octets
+        };
+        let mut buffer = message(&options);
+        let parts = parse_response(&buffer).unwrap();
+        let places = (parts.question_end, buffer.len());
+        let (length, edns) = remove_options(&mut buffer, places, parts.edns.unwrap(), ECS);
+        assert_eq!(
+            buffer[..length],
+            message(b"\x00\x0a\x00\x02bc\x00\x03\x00\x00")
+        );
+        assert_eq!(parse_response(&buffer[..length]).unwrap().edns, Some(edns));
+    }
+
+    /// The data of an NS record are one octet, a label's length. What stands where that label would end is the next record's
+    /// type, which looks like a pointer.
+    #[test]
+    fn what_runs_past_its_record_is_no_name() {
+        let message = Composed::response("www.example.com", 1).opt(0, b"");
+        let rtype = message.octets.len() as u16 | 0xc000;
+        let before = message
+            .record(Section::Additional, b"\x00", qtype::NS, 60, b"\x01")
+            .record(Section::Additional, b"\x00", rtype, 60, b"")
+            .octets;
+        let mut buffer = before.clone();
+        buffer.resize(before.len() + 20, 0);
+        let parts = parse_response(&before).unwrap();
+        let option = EdnsOption {
+            code: 15,
+            value: b"\x00\x0f",
+        };
+        let places = (parts.question_end, before.len());
+        let (length, _) = set_option(&mut buffer, places, parts.edns, option, 512).unwrap();
+        let behind = usize::from(parts.edns.unwrap().end);
+        assert_eq!(buffer[behind + 6..length], before[behind..]);
+    }
+
+    #[test]
     fn there_is_no_room() {
         let mut buffer = query("a", 1, Some(1_232));
         let before = buffer.clone();
@@ -307,6 +373,37 @@ mod tests {
             (length, shown(&buffer[..length])),
             (before.len() + 13, shown(&before))
         );
+    }
+
+    /// Two pointers behind the OPT record: one would reach its name after the option is there, one would not.
+    #[test]
+    fn where_one_pointer_would_not_reach_none_is_changed() {
+        const LAST: usize = 0x3ff8;
+        let message = Composed::response("www.example.com", 1).opt(0, b"");
+        let near = message.octets.len() as u16 | 0xc000;
+        let message = message
+            .record(Section::Additional, b"\x02ns\xc0\x10", qtype::A, 60, b"")
+            .record(Section::Additional, &near.to_be_bytes(), qtype::A, 60, b"");
+        let filling = vec![0; LAST - message.octets.len() - 12];
+        let far = LAST as u16 | 0xc000;
+        let before = message
+            .record(Section::Additional, b"\xc0\x10", qtype::TXT, 60, &filling)
+            .record(Section::Additional, b"\x01a\xc0\x10", qtype::A, 60, b"")
+            .record(Section::Additional, &far.to_be_bytes(), qtype::A, 60, b"")
+            .octets;
+        let parts = parse_response(&before).unwrap();
+        let mut buffer = before.clone();
+        buffer.resize(before.len() + 50, 0);
+        let option = EdnsOption {
+            code: 15,
+            value: b"\x00\x0fblocked",
+        };
+        let places = (parts.question_end, before.len());
+        assert_eq!(
+            set_option(&mut buffer, places, parts.edns, option, 512),
+            None
+        );
+        assert_eq!(buffer[..before.len()], before);
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 //! A message about another name.
 
 use super::names::{names_in_rdata, starts};
+use crate::codes::qtype;
 use crate::message::{HEADER_LENGTH, Header, Record, Records};
 use crate::name::{NAME_LENGTH_MAX, Name, compressed};
 
@@ -22,8 +23,9 @@ pub fn rename(message: &[u8], question_end: u16, name: Name<'_>) -> Option<Vec<u
         let record = record.ok()?;
         let mut buffer = [0; NAME_LENGTH_MAX];
         let owner = compressed::expand(message, record.owner_start.into(), &mut buffer).ok()?;
-        // The root has no shorter form, and an OPT record no other owner.
-        match owner == old && owner.as_bytes().len() > 1 {
+        // An OPT record has no other owner than the root, and the root no shorter form.
+        match owner == old && record.rtype != qtype::OPT {
+            true if name.is_root() => out.push(0),
             true => out.extend_from_slice(&QUESTION),
             false => out.extend_from_slice(owner.as_bytes()),
         }
@@ -92,5 +94,23 @@ mod tests {
             b"\x04host\x07example\x03com\x00"
         );
         assert_eq!(owner(&records[1]).to_string(), "host.example.com.");
+    }
+
+    #[test]
+    fn the_root_has_another_name_and_gets_it_back_and_its_opt_record_stays() {
+        let ns = b"\x01a\x00";
+        let of_root = Composed::response(".", qtype::NS)
+            .record(Section::Answer, b"\x00", qtype::NS, 60, ns)
+            .opt(0x8000, b"");
+        let of_other = Composed::response("b", qtype::NS)
+            .record(Section::Answer, &QUESTION, qtype::NS, 60, ns)
+            .opt(0x8000, b"");
+        let renamed = |message: &Composed, name| {
+            let parts = parse_response(&message.octets).unwrap();
+            rename(&message.octets, parts.question_end, name).unwrap()
+        };
+        let other = Name::parse(b"\x01b\x00").unwrap();
+        assert_eq!(renamed(&of_root, other), of_other.octets);
+        assert_eq!(renamed(&of_other, Name::ROOT), of_root.octets);
     }
 }

@@ -54,17 +54,45 @@ pub fn write_headers(
     payload_length: usize,
     headers: &Headers,
 ) -> Option<usize> {
+    write(chunk, payload_start, payload_length, headers, Sum::bytes)
+}
+
+/// The same for whoever knows the payload's sum, as [`Sum::bytes`] has it: the payload is not read.
+#[inline]
+#[must_use]
+pub fn write_headers_summed(
+    chunk: &mut [u8],
+    payload_start: usize,
+    payload_length: usize,
+    headers: &Headers,
+    payload_sum: Sum,
+) -> Option<usize> {
+    let add_payload = |sum: Sum, _: &[u8]| sum.and(payload_sum);
+    write(chunk, payload_start, payload_length, headers, add_payload)
+}
+
+/// Writes headers; `add_payload` adds a payload to a sum.
+#[inline]
+fn write(
+    chunk: &mut [u8],
+    payload_start: usize,
+    payload_length: usize,
+    headers: &Headers,
+    add_payload: impl FnOnce(Sum, &[u8]) -> Sum,
+) -> Option<usize> {
     let payload_end = payload_start.checked_add(payload_length)?;
     match (headers.source, headers.destination) {
         (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
             let start = payload_start.checked_sub(IPV4_HEADERS_LENGTH)?;
             let (head, payload) = chunk.get_mut(start..payload_end)?.split_first_chunk_mut()?;
-            write_ipv4(head, payload, headers, &source, &destination).map(|()| start)
+            let ends = (&source, &destination);
+            write_ipv4(head, payload, headers, ends, add_payload).map(|()| start)
         }
         (SocketAddr::V6(source), SocketAddr::V6(destination)) => {
             let start = payload_start.checked_sub(IPV6_HEADERS_LENGTH)?;
             let (head, payload) = chunk.get_mut(start..payload_end)?.split_first_chunk_mut()?;
-            write_ipv6(head, payload, headers, &source, &destination).map(|()| start)
+            let ends = (&source, &destination);
+            write_ipv6(head, payload, headers, ends, add_payload).map(|()| start)
         }
         _ => None,
     }
@@ -74,8 +102,8 @@ fn write_ipv4(
     head: &mut [u8; IPV4_HEADERS_LENGTH],
     payload: &[u8],
     headers: &Headers,
-    source: &SocketAddrV4,
-    destination: &SocketAddrV4,
+    (source, destination): (&SocketAddrV4, &SocketAddrV4),
+    add_payload: impl FnOnce(Sum, &[u8]) -> Sum,
 ) -> Option<()> {
     let total_length = u16::try_from(IPV4_LENGTH + UDP_LENGTH + payload.len()).ok()?;
     let udp_length = total_length - IPV4_LENGTH as u16;
@@ -101,13 +129,13 @@ fn write_ipv4(
     put(head, 24, ip_sum.checksum().to_be_bytes());
     put(head, 26, source.ip().octets());
     put(head, 30, destination.ip().octets());
-    write_udp(
+    let sum = write_udp(
         head,
-        payload,
         (source.port(), destination.port()),
         udp_length,
         addresses,
     );
+    write_udp_checksum(head, add_payload(sum, payload));
     Some(())
 }
 
@@ -115,8 +143,8 @@ fn write_ipv6(
     head: &mut [u8; IPV6_HEADERS_LENGTH],
     payload: &[u8],
     headers: &Headers,
-    source: &SocketAddrV6,
-    destination: &SocketAddrV6,
+    (source, destination): (&SocketAddrV6, &SocketAddrV6),
+    add_payload: impl FnOnce(Sum, &[u8]) -> Sum,
 ) -> Option<()> {
     let udp_length = u16::try_from(UDP_LENGTH + payload.len()).ok()?;
     write_ethernet(head, headers, ETHERTYPE_IPV6);
@@ -130,13 +158,13 @@ fn write_ipv6(
     let addresses = Sum::ZERO
         .bytes(&source.ip().octets())
         .bytes(&destination.ip().octets());
-    write_udp(
+    let sum = write_udp(
         head,
-        payload,
         (source.port(), destination.port()),
         udp_length,
         addresses,
     );
+    write_udp_checksum(head, add_payload(sum, payload));
     Some(())
 }
 
@@ -147,32 +175,37 @@ fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers, etherty
     put(head, ETHERNET_LENGTH - 2, ethertype.to_be_bytes());
 }
 
-/// Writes the UDP header at the end of `head`, `addresses` being the sum of both IP addresses.
+/// Writes the UDP header at the end of `head`, but its checksum; returns the sum of the pseudo-header and of what was written,
+/// `addresses` being that of both IP addresses.
 #[inline]
 fn write_udp<const N: usize>(
     head: &mut [u8; N],
-    payload: &[u8],
     (source_port, destination_port): (u16, u16),
     length: u16,
     addresses: Sum,
-) {
+) -> Sum {
     let start = N - UDP_LENGTH;
     put(head, start, source_port.to_be_bytes());
     put(head, start + 2, destination_port.to_be_bytes());
     put(head, start + 4, length.to_be_bytes());
     // The length stands in the pseudo-header and in the header.
-    let sum = addresses
+    addresses
         .word(PROTOCOL_UDP.into())
         .word(length)
         .word(length)
         .word(source_port)
-        .word(destination_port);
+        .word(destination_port)
+}
+
+/// Writes the UDP checksum, the last two octets of `head`, by the sum of all that it covers.
+#[inline]
+fn write_udp_checksum<const N: usize>(head: &mut [u8; N], sum: Sum) {
     // RFC 768: "If the computed checksum is zero, it is transmitted as all ones"; zero means that there is none.
-    let checksum = match sum.bytes(payload).checksum() {
+    let checksum = match sum.checksum() {
         0 => 0xffff,
         sum => sum,
     };
-    put(head, start + 6, checksum.to_be_bytes());
+    put(head, N - 2, checksum.to_be_bytes());
 }
 
 /// Writes at a place that the array's length makes sure of.

@@ -11,7 +11,7 @@
 
 mod headers;
 
-pub use headers::{Headers, write_headers};
+pub use headers::{Headers, write_headers, write_headers_summed};
 
 use crate::checksum::Sum;
 use std::fmt;

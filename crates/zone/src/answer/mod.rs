@@ -57,6 +57,8 @@ pub struct Answered {
     /// What names with one answer have in common: a number of the name in its zone that gave it, be it the wildcard that
     /// stands for others or the cut above them; 0 for all that are not there.
     pub origin: u32,
+    /// The type of what that name gave; 0 where it is the same whatever was asked for: an alias, a referral, nothing.
+    pub given: u16,
 }
 
 /// Turns the query in `message` into its answer from `zones`, of at most `limit` octets and what the buffer holds.
@@ -91,6 +93,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
             zone: number,
             no_data: false,
             origin: found.node.at,
+            given: parts.qtype,
         });
     }
     let mut response = Response {
@@ -105,6 +108,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
         },
         name,
         origin: 0,
+        given: 0,
         rcode: rcode::NOERROR,
         authoritative: true,
         referral: false,
@@ -169,6 +173,8 @@ struct Response<'z, 'm> {
     placed: Placed,
     /// See [`Answered::origin`].
     origin: u32,
+    /// See [`Answered::given`].
+    given: u16,
     /// What is known of the end by now: an answer that does not fit says it all the same.
     rcode: u16,
     authoritative: bool,
@@ -265,6 +271,7 @@ impl<'z> Response<'z, '_> {
             zone,
             no_data,
             origin: self.origin,
+            given: self.given,
         }
     }
 
@@ -406,16 +413,14 @@ impl<'z> Response<'z, '_> {
     fn give(&mut self, zone: u32, node: Node<'z>, last: bool) -> Result<Given, Full> {
         let rrset = match self.qtype {
             // RFC 8482 §4.1: one RRset, and a small one.
-            qtype::ANY => node
-                .rrsets()
-                .filter(|rrset| rrset.kind != qtype::NSEC)
-                .min_by_key(octets),
+            qtype::ANY => node.smallest(),
             // RFC 8482 §7 lets the same be done here.
             qtype::RRSIG => return self.give_signatures(zone, node, last),
             kind => node.rrset(kind),
         };
         if let Some(rrset) = rrset {
             let owner = self.placed;
+            self.given = rrset.kind;
             let body_at = match rrset.kind {
                 // It may have led here, under this name.
                 qtype::DNAME if self.is_at(node) => self.put_once(zone, &rrset, owner)?,
@@ -443,11 +448,10 @@ impl<'z> Response<'z, '_> {
 
     /// The signatures of one RRset.
     fn give_signatures(&mut self, zone: u32, node: Node<'z>, last: bool) -> Result<Given, Full> {
-        let signed = node.rrsets().filter(|rrset| rrset.signatures > 0);
-        let fewest = signed.min_by_key(|rrset| rrset.signatures_body().len());
-        let Some(rrset) = fewest else {
+        let Some(rrset) = node.least_signed() else {
             return self.give_alias(node, last);
         };
+        self.given = qtype::RRSIG;
         let is_there = self.is_at(node) && self.redirected(zone, &rrset).is_some();
         if !(self.signed && is_there) {
             self.writer.put_signatures(&rrset, self.placed)?;
@@ -619,8 +623,8 @@ impl<'z> Response<'z, '_> {
         let Some(cut) = extra.cut else {
             let is_ns = extra.rrset.kind == qtype::NS;
             for (place, node) in extra.rrset.targets() {
-                // Nothing below a delegation is ours to say, but where servers are.
-                if node.cut().is_none() || is_ns {
+                // Nothing below a delegation is ours to say, but where servers are; nothing below a DNAME is there.
+                if node.cut().is_none() || is_ns && !node.is_redirected() {
                     let _ = self.add_addresses_of(extra, place, node);
                 }
             }
@@ -632,7 +636,8 @@ impl<'z> Response<'z, '_> {
             // servers, it MUST set TC=1".
             self.add_addresses_of(extra, place, node)?;
         }
-        for (place, node) in extra.rrset.targets().filter(|(_, node)| !is_required(node)) {
+        let is_other = |node: &Node<'_>| !is_required(node) && !node.is_redirected();
+        for (place, node) in extra.rrset.targets().filter(|(_, node)| is_other(node)) {
             let _ = self.add_addresses_of(extra, place, node);
         }
         Ok(())
@@ -668,8 +673,4 @@ impl<'z> Response<'z, '_> {
         }
         Ok(())
     }
-}
-
-fn octets(rrset: &Rrset<'_>) -> usize {
-    rrset.body(true).len()
 }

@@ -75,7 +75,7 @@ pub(crate) enum Field {
     Nsap,
 }
 
-/// Algorithms of keys and signatures: IANA, "DNS Security Algorithm Numbers".
+/// Algorithms of keys and signatures: IANA, "DNS Security Algorithm Numbers"; at the end what BIND calls some of them.
 const ALGORITHMS: &[(&str, u8)] = &[
     ("RSAMD5", 1),
     ("DH", 2),
@@ -90,9 +90,14 @@ const ALGORITHMS: &[(&str, u8)] = &[
     ("ECDSAP384SHA384", 14),
     ("ED25519", 15),
     ("ED448", 16),
+    ("SM2SM3", 17),
+    ("ECC-GOST12", 23),
     ("INDIRECT", 252),
     ("PRIVATEDNS", 253),
     ("PRIVATEOID", 254),
+    ("NSEC3DSA", 6),
+    ("NSEC3RSASHA1", 7),
+    ("ECCGOST", 12),
 ];
 
 /// Certificate types (RFC 4398 §2.1).

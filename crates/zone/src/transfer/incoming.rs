@@ -123,7 +123,7 @@ enum State {
     Second,
     Whole,
     /// Within a change, before its second SOA and behind it; the serial that the change leads from, and to.
-    Removing,
+    Removing(u32),
     Adding(u32),
     Done,
 }
@@ -335,8 +335,14 @@ impl Incoming {
                     self.serial
                 )));
             }
-            (State::Removing, None) => each(Item::Removed(record)),
-            (State::Removing, Some(serial)) => {
+            (State::Removing(_), None) => each(Item::Removed(record)),
+            (State::Removing(from), Some(serial)) => {
+                // No journal could lead on from there.
+                if !serial::is_newer(serial, from) {
+                    return Err(TransferError::Record(format!(
+                        "change from serial {from} to {serial}: each must lead to a greater one"
+                    )));
+                }
                 each(Item::To(record));
                 self.state = State::Adding(serial);
             }
@@ -379,8 +385,15 @@ impl Incoming {
                         "changes from serial {from}: {held} is held"
                     )));
                 }
+                // Serials wrap: steps that each lead to a greater one may come to a lower one together.
+                if !serial::is_newer(self.serial, held) {
+                    return Err(TransferError::Record(format!(
+                        "changes that lead to serial {}: {held} is held, and not lower",
+                        self.serial
+                    )));
+                }
                 each(Item::From(record));
-                self.state = State::Removing;
+                self.state = State::Removing(from);
                 return Ok(());
             }
             _ => {}
@@ -411,7 +424,7 @@ impl Incoming {
             self.state = State::Done;
         } else {
             each(Item::From(record));
-            self.state = State::Removing;
+            self.state = State::Removing(serial);
         }
         Ok(())
     }

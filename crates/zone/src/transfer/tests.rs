@@ -275,6 +275,31 @@ fn f34_changes_that_do_not_hold_together() {
     }
 }
 
+/// In a journal they would be the end: nothing that came behind would be read again.
+#[test]
+fn f34_changes_that_lead_to_no_greater_serial() {
+    for records in [
+        &[soa(3), soa(5), address(1), soa(3), soa(3)][..],
+        &[soa(9), soa(5), soa(4), soa(4), soa(9), soa(9)],
+        &[soa(9), soa(5), soa(5), soa(5), soa(9), soa(9)],
+        // All the way round: each step is less than half of it.
+        &[
+            soa(4),
+            soa(5),
+            soa(0x7000_0005),
+            soa(0x7000_0005),
+            soa(0xe000_0004),
+            soa(0xe000_0004),
+            soa(4),
+            soa(4),
+        ],
+    ] {
+        let (progress, _) = received(incoming_ixfr(5), &[message_of(records, qtype::IXFR)]);
+        let error = progress.expect_err("changes that lead back");
+        assert!(error.asks_for_axfr(), "{error}");
+    }
+}
+
 #[test]
 fn f34_messages_that_answer_something_else() {
     let whole = || message_of(&[soa(9), address(1), soa(9)], qtype::AXFR);

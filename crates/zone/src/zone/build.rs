@@ -375,6 +375,7 @@ fn name_of(name: &[u8]) -> NameBuf {
 mod tests {
     use super::*;
     use crate::file::{Opener, Reader, Settings};
+    use crate::zone::parts::Rrset;
     use std::io::ErrorKind;
 
     const APEX: &str = "example.com.";
@@ -400,6 +401,78 @@ mod tests {
             }]
         );
         assert_eq!(zone.records().count(), 3);
+    }
+
+    /// RFC 6672 §2.4: what lies below a DNAME record is not there.
+    #[test]
+    fn an_address_below_a_dname_reaches_no_name_server() {
+        let (_, warnings) = built(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns.old\nold 60 DNAME new\nns.old 60 A 192.0.2.1\n",
+        );
+        let server: NameBuf = "ns.old.example.com.".parse().unwrap();
+        let expected = [
+            Warning::BelowDname {
+                owner: server.clone(),
+            },
+            Warning::MissingAddress {
+                owner: APEX.parse().unwrap(),
+                target: server,
+            },
+        ];
+        assert_eq!(warnings, expected);
+    }
+
+    /// However many they are: each type is looked at once.
+    #[test]
+    fn signatures_of_nothing_are_told_once_a_type() {
+        let signature = |kind: &str, number: usize| {
+            let rest = format!("13 3 60 20361122000000 20261122000000 {number}");
+            format!("www 60 RRSIG {kind} {rest} example.com. Qm9n\n")
+        };
+        let texts = (0..20_000).map(|number| signature("TXT", number));
+        let others = ["AAAA", "MX"].map(|kind| signature(kind, 1));
+        let signatures: String = texts.chain(others).collect();
+        let (zone, warnings) = built(&format!(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\n\
+             ns 60 A 192.0.2.1\nwww 60 AAAA 2001:db8::1\n{signatures}"
+        ));
+        let expected = [qtype::MX, qtype::TXT].map(|kind| Warning::SignatureOfNothing {
+            owner: "www.example.com.".parse().unwrap(),
+            kind,
+        });
+        assert_eq!(warnings, expected);
+        assert_eq!(zone.records().count(), 5);
+    }
+
+    /// A hostile zone may have 65,000 of them, and each query for the name would look at all.
+    #[test]
+    fn a_name_with_many_types_is_answered_as_one_with_few() {
+        let record = |kind: u16| {
+            let length = if kind == 1_500 { 1 } else { 2 };
+            let data = &"0000"[..2 * length];
+            format!("many 60 TYPE{kind} \\# {length} {data}\n")
+        };
+        let signature = |kind: u16, data: &str| {
+            let rest = "13 3 60 20361122000000 20261122000000 1 example.com.";
+            format!("many 60 RRSIG TYPE{kind} {rest} {data}\n")
+        };
+        let types: String = (1_000..2_000).map(record).collect();
+        let signatures = signature(1_700, "Qm9nQm9n") + &signature(1_800, "Qm9n");
+        let (zone, _) = built(&format!(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{types}{signatures}"
+        ));
+        let many = zone.node_of(b"\x04many\x07example\x03com\x00").unwrap();
+        let kind_of = |rrset: Option<Rrset<'_>>| rrset.map(|rrset| rrset.kind);
+        for kind in 1_000..2_000 {
+            assert_eq!(kind_of(many.rrset(kind)), Some(kind));
+        }
+        assert_eq!(kind_of(many.rrset(999)), None);
+        assert_eq!(kind_of(many.rrset(2_000)), None);
+        assert_eq!(kind_of(many.smallest()), Some(1_500));
+        assert_eq!(kind_of(many.least_signed()), Some(1_800));
+        let few = zone.node_of(b"\x07example\x03com\x00").unwrap();
+        assert_eq!(kind_of(few.smallest()), Some(qtype::NS));
+        assert_eq!(kind_of(few.least_signed()), None);
     }
 
     /// RFC 2181 §5.2: one TTL an RRset; RFC 4034 §3: a signature has that of what it covers.

@@ -60,7 +60,7 @@ impl Zone {
     }
 
     /// Where the names are, in canonical order.
-    fn places(&self) -> Vec<u32> {
+    pub(super) fn places(&self) -> Vec<u32> {
         let Some(over) = &self.over else {
             return self.base.order.to_vec();
         };
@@ -73,7 +73,7 @@ impl Zone {
     }
 
     /// The numbers of the NSEC3 records of the chain, by hash.
-    fn proof_numbers(&self) -> Vec<u32> {
+    pub(super) fn proof_numbers(&self) -> Vec<u32> {
         let Some(chain) = self.base.chain() else {
             return Vec::new();
         };
@@ -164,7 +164,7 @@ pub(super) fn hash_of(owner: &[u8], apex: &[u8]) -> Option<[u8; HASH_LENGTH]> {
 pub(super) fn without_address(owner: &[u8], servers: Rrset<'_>) -> Vec<NameBuf> {
     let has_address = |node: Node<'_>| {
         let kinds = [qtype::A, qtype::AAAA];
-        kinds.into_iter().any(|kind| node.rrset(kind).is_some())
+        !node.is_redirected() && kinds.into_iter().any(|kind| node.rrset(kind).is_some())
     };
     targets_of(owner, servers, |node| !node.is_some_and(has_address))
 }

@@ -11,6 +11,7 @@
 
 mod build;
 mod case;
+mod check;
 mod encode;
 mod fault;
 mod list;
@@ -24,6 +25,7 @@ mod table;
 
 pub(crate) use build::Changed;
 pub use build::ZoneBuilder;
+pub use check::{Oddity, SignatureFault};
 pub use fault::{Warning, ZoneError};
 pub use nsec3::ITERATIONS_MAX;
 
@@ -304,9 +306,8 @@ impl Zone {
             // The apex is the first of all names.
             return last(owners);
         };
-        let kept = owners[..count(owners)].iter().rev();
-        let kept = kept.copied().find(|owner| !over.moved.has(*owner));
-        let kept = kept.map(|owner| self.node(owner));
+        let kept = over.nsec_moved.last_outside(count(owners) as u32);
+        let kept = kept.map(|number| self.node(owners[number as usize]));
         // The one that comes last.
         let order =
             |one: &Node<'_>, other: &Node<'_>| names::canonical_order(one.name(), other.name());

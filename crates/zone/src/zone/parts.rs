@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! node     0 cut 4 │ 4 wildcard 4 │ 8 proof 4 │ 12 second proof 4 │ 16 RRsets 2 │ 18 flags 1 │ 19 name length 1 │ 20 name │ RRset headers
+//!          and, behind more of them than are few: the number of the smallest 2 │ of that with the fewest octets of signatures 2
 //! RRset    0 body at 4 │ 4 type 2 │ 6 records 2 │ 8 body length 2 │ 10 signatures 2 │ 12 their length 2 │ 14 pointers 2 │ 16 targets 2
 //! body     records, then their RRSIG records, ready to send; then pointers (2 each: places in the body) and targets (6 each)
 //! target   0 place of the name in the body 2 │ 2 node 4
@@ -14,6 +15,7 @@
 //! In every other place the pointers are moved.
 
 use super::overlay::Overlay;
+use wire::codes::qtype;
 use wire::message::HEADER_LENGTH;
 
 /// No node, no proof.
@@ -22,6 +24,11 @@ pub(crate) const NODE_HEADER_LENGTH: usize = 20;
 pub(crate) const RRSET_HEADER_LENGTH: usize = 18;
 pub(crate) const TARGET_LENGTH: usize = 6;
 pub(crate) const HASH_LENGTH: usize = 20;
+/// So many RRsets of a name are looked at one by one. More are searched by halves, and what of them answers ANY and RRSIG is
+/// written down: a name may have some 65,000, and a query for it costs what others cost.
+pub(crate) const FEW_RRSETS: usize = 16;
+/// What is written down of a name with more.
+pub(crate) const CHOICES_LENGTH: usize = 4;
 /// The label of an NSEC3 record's owner: its length octet, and the hash in base32hex (RFC 5155 §3.3).
 pub(crate) const LABEL_LENGTH: usize = 33;
 /// Owner as a pointer 2, type 2, class 2, TTL 4, length 2.
@@ -171,25 +178,98 @@ impl<'z> Node<'z> {
     }
 
     #[inline]
-    fn headers(&self) -> &'z [u8] {
+    fn headers(&self) -> &'z [RrsetHeader] {
         let start = NODE_HEADER_LENGTH + usize::from(self.header()[19]);
-        &self.octets[start..start + self.rrsets_count() * RRSET_HEADER_LENGTH]
+        let octets = &self.octets[start..start + self.rrsets_count() * RRSET_HEADER_LENGTH];
+        octets.as_chunks().0
     }
 
     /// In ascending order of types.
     pub(crate) fn rrsets(&self) -> impl Iterator<Item = Rrset<'z>> + use<'z> {
         let (arena, owner_length) = (self.arena, self.header()[19].into());
-        let headers = self.headers().as_chunks().0.iter();
+        let headers = self.headers().iter();
         headers.map(move |header| Rrset::new(arena, header, owner_length))
     }
 
     #[inline]
     pub(crate) fn rrset(&self, kind: u16) -> Option<Rrset<'z>> {
         let wanted = kind.to_le_bytes();
-        let headers = self.headers().as_chunks::<RRSET_HEADER_LENGTH>().0;
-        let header = headers.iter().find(|header| header[4..6] == wanted)?;
+        let headers = self.headers();
+        let header = match headers.len() <= FEW_RRSETS {
+            true => headers.iter().find(|header| header[4..6] == wanted),
+            false => search(headers, kind),
+        }?;
         Some(Rrset::new(self.arena, header, self.header()[19].into()))
     }
+
+    /// The RRset with the fewest octets, signatures counted, NSEC left aside.
+    pub(crate) fn smallest(&self) -> Option<Rrset<'z>> {
+        self.chosen(0, smallest)
+    }
+
+    /// The RRset that has signatures, and of them the fewest octets.
+    pub(crate) fn least_signed(&self) -> Option<Rrset<'z>> {
+        self.chosen(1, least_signed)
+    }
+
+    /// What `choose` chooses, or has chosen where that is written down, as the choice of this number.
+    fn chosen(
+        &self,
+        number: usize,
+        choose: fn(&[RrsetHeader]) -> Option<usize>,
+    ) -> Option<Rrset<'z>> {
+        let headers = self.headers();
+        let headers_length = headers.len() * RRSET_HEADER_LENGTH;
+        let headers_end = NODE_HEADER_LENGTH + self.name().len() + headers_length;
+        let place = match headers.len() <= FEW_RRSETS {
+            true => choose(headers)?,
+            false => u16_at(self.octets, headers_end + 2 * number).into(),
+        };
+        let header = headers.get(place)?;
+        Some(Rrset::new(self.arena, header, self.header()[19].into()))
+    }
+
+    /// Whether it lies below a DNAME record: such names are not seen (RFC 6672 §2.4).
+    #[inline]
+    pub(crate) fn is_redirected(&self) -> bool {
+        self.cut().is_some_and(|cut| !cut.has(DELEGATION))
+    }
+}
+
+/// The header of an RRset.
+type RrsetHeader = [u8; RRSET_HEADER_LENGTH];
+
+/// The header of this type; they ascend.
+#[cold]
+fn search(headers: &[RrsetHeader], kind: u16) -> Option<&RrsetHeader> {
+    let found = headers.binary_search_by_key(&kind, |header| u16_at(header, 4));
+    found.ok().map(|place| &headers[place])
+}
+
+/// See [`Node::smallest`].
+fn smallest(headers: &[RrsetHeader]) -> Option<usize> {
+    let octets = |header: &RrsetHeader, at| u32::from(u16_at(header, at));
+    let others = headers.iter().enumerate();
+    let others = others.filter(|&(_, header)| u16_at(header, 4) != qtype::NSEC);
+    let fewest = others.min_by_key(|&(_, header)| octets(header, 8) + octets(header, 12));
+    fewest.map(|(place, _)| place)
+}
+
+/// See [`Node::least_signed`].
+fn least_signed(headers: &[RrsetHeader]) -> Option<usize> {
+    let signed = headers.iter().enumerate();
+    let signed = signed.filter(|&(_, header)| u16_at(header, 10) > 0);
+    let fewest = signed.min_by_key(|&(_, header)| u16_at(header, 12));
+    fewest.map(|(place, _)| place)
+}
+
+/// What is written down behind many headers: the numbers of what [`Node::smallest`] and [`Node::least_signed`] choose. There
+/// are fewer types than numbers; the highest one is none's.
+pub(crate) fn choices(headers: &[u8]) -> [u8; CHOICES_LENGTH] {
+    let headers = headers.as_chunks().0;
+    let number = |place: Option<usize>| place.map_or(u32::from(u16::MAX), |place| place as u32);
+    let numbers = number(least_signed(headers)) << 16 | number(smallest(headers));
+    numbers.to_le_bytes()
 }
 
 /// All records of one owner and type, with their signatures.

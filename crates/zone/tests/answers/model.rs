@@ -480,6 +480,19 @@ impl<'s> Zone<'s> {
         }
     }
 
+    /// RFC 6672 §2.4: names below a DNAME "will be occluded". Those below a delegation are that one's.
+    fn is_redirected(&self, name: &[u8]) -> bool {
+        for above in path(name, self.apex) {
+            if above != self.apex && self.has(above, NS) {
+                return false;
+            }
+            if above != name && self.has(above, DNAME) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Whether a name is below a delegation or a DNAME, or a delegation.
     fn is_hidden(&self, name: &[u8]) -> bool {
         path(name, self.apex).into_iter().any(|above| {
@@ -506,7 +519,11 @@ impl Extra<'_> {
             } else {
                 target
             };
-            if !within(target, self.zone.apex) || self.zone.is_hidden(target) && kind != NS {
+            let is_unseen = |target: &[u8]| match kind {
+                NS => self.zone.is_redirected(target),
+                _ => self.zone.is_hidden(target),
+            };
+            if !within(target, self.zone.apex) || is_unseen(target) {
                 continue;
             }
             for address in [A, AAAA] {

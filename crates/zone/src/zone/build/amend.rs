@@ -14,7 +14,7 @@ use super::assemble::{Above, Assembly};
 use super::{ZoneBuilder, ZoneError};
 use crate::record::Record;
 use crate::zone::nsec3::Proofs;
-use crate::zone::overlay::{Moved, Overlay, ProofChanges};
+use crate::zone::overlay::{Moved, Overlay, ProofChanges, Runs};
 use crate::zone::parts::{DNAME, GONE, NONE, Node};
 use crate::zone::proofs::Proving;
 use crate::zone::{Base, Denial, Zone, list, names, rdata};
@@ -403,6 +403,14 @@ impl<'a, 'z> Making<'a, 'z> {
             self.encode(touched, proving)?;
         }
         let negative_soa_at = self.assembly.negative_soa()?;
+        let nsec_moved = match &base.denial {
+            Denial::Nsec(owners) => {
+                let moved = self.moved.keys();
+                let number = |at: u32| owners.binary_search(&at).ok();
+                Runs::new(moved.filter_map(|at| Some(number(at)? as u32)))
+            }
+            _ => Runs::default(),
+        };
         let assembly = self.assembly;
         let nodes: Vec<u32> = assembly.order.iter().chain(&self.gone).copied().collect();
         let mut over = Overlay {
@@ -412,6 +420,7 @@ impl<'a, 'z> Making<'a, 'z> {
             order: assembly.order.into(),
             gone: self.gone.into(),
             nsec: assembly.nsec.into(),
+            nsec_moved,
             moved: self.moved,
             proofs,
             cases: assembly.cases.finished(),

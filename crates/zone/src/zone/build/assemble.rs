@@ -8,8 +8,8 @@ use crate::zone::fault::{Warning, ZoneError};
 use crate::zone::nsec3::{self, Chain, Hashed, Parameters, Proofs};
 use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
-    Arena, DEEP, DELEGATION, DNAME, LABEL_LENGTH, NODE_HEADER_LENGTH, NONE, Node, OPTED_OUT,
-    RRSET_HEADER_LENGTH, u16_at,
+    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, LABEL_LENGTH, NODE_HEADER_LENGTH,
+    NONE, Node, OPTED_OUT, RRSET_HEADER_LENGTH, choices, u16_at,
 };
 use crate::zone::proofs::Proving;
 use crate::zone::table::Table;
@@ -312,10 +312,16 @@ impl<'b> Assembly<'b> {
         debug_assert_eq!(self.arena.len(), start + NODE_HEADER_LENGTH);
         self.arena.extend(name);
         let headers_at = self.arena.len();
-        self.arena
-            .resize(headers_at + count * RRSET_HEADER_LENGTH, 0);
+        let headers_end = headers_at + count * RRSET_HEADER_LENGTH;
+        let is_many = count > FEW_RRSETS;
+        let choices_length = if is_many { CHOICES_LENGTH } else { 0 };
+        self.arena.resize(headers_end + choices_length, 0);
         for (number, group) in groups(records).enumerate() {
             self.rrset(name, headers_at + number * RRSET_HEADER_LENGTH, group)?;
+        }
+        if is_many {
+            let choices = choices(&self.arena[headers_at..headers_end]);
+            self.arena[headers_end..headers_end + CHOICES_LENGTH].copy_from_slice(&choices);
         }
         Ok(())
     }
@@ -417,13 +423,11 @@ impl<'b> Assembly<'b> {
         if delegation || is_below {
             self.check_below(name, records, delegation, below_delegation);
         }
-        for record in records.iter().filter(|record| record.is_signature) {
-            if count(record.kind) == 0 {
-                self.warn(|| Warning::SignatureOfNothing {
-                    owner: owner(),
-                    kind: record.kind,
-                });
-            }
+        for group in by_kind(records).filter(|group| group[0].is_signature) {
+            self.warn(|| Warning::SignatureOfNothing {
+                owner: owner(),
+                kind: group[0].kind,
+            });
         }
         Ok(())
     }
@@ -670,8 +674,12 @@ impl Zone {
 
 /// The records of each type, its signatures behind them; signatures of nothing are left out.
 fn groups<'g, 'r>(records: &'g [Sorted<'r>]) -> impl Iterator<Item = &'g [Sorted<'r>]> {
-    let groups = records.chunk_by(|one, other| one.kind == other.kind);
-    groups.filter(|group| !group[0].is_signature)
+    by_kind(records).filter(|group| !group[0].is_signature)
+}
+
+/// The same with those. A record is first wherever one is there.
+fn by_kind<'g, 'r>(records: &'g [Sorted<'r>]) -> impl Iterator<Item = &'g [Sorted<'r>]> {
+    records.chunk_by(|one, other| one.kind == other.kind)
 }
 
 fn error_of(fault: Fault, owner: &[u8], kind: u16) -> ZoneError {
