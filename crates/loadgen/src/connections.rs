@@ -143,8 +143,11 @@ pub fn measure(
     })
 }
 
-/// A connection takes a descriptor: as many as the hard limit allows.
-fn allow_many_files() -> Outcome<()> {
+/// A socket takes a descriptor: as many as the hard limit allows.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn allow_many_files() -> Outcome<()> {
     let (_, hard) =
         getrlimit(Resource::RLIMIT_NOFILE).during("asking how many files may be open")?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).during("raising how many files may be open")

@@ -4,7 +4,7 @@
 //!  www.example.com A NOERROR          a response code
 //!  www.example.com A 192.0.2.1        NOERROR, and these records of this type in the answer section,
 //!  www.example.com A 192.0.2.2          no others, in any order
-//!  www.example.com TXT "a b" "c"      character strings; any type: \# 4 c0000201 (RFC 3597 §5)
+//!  www.example.com TXT "a \"b" "c"    character strings (RFC 1035 §5.1); any type: \# 4 c0000201 (RFC 3597 §5)
 //!  * REFUSED                          everything that has no line
 //! ```
 
@@ -18,6 +18,9 @@ use wire::name::{NAME_LENGTH_MAX, NameBuf, compressed};
 
 /// Most records of one question: their marks fit a word.
 const RECORDS_MAX: usize = 64;
+
+/// The longest data of a type with names, in octets, when they are uncompressed: two names, and the numbers of an SOA record.
+const PLAIN_MAX: usize = 2 * NAME_LENGTH_MAX + 20;
 
 /// What one answer must say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,7 +135,7 @@ impl Expected {
             if record.section != Section::Answer || record.rtype != rtype {
                 continue;
             }
-            let mut buffer = [0; 2 * NAME_LENGTH_MAX];
+            let mut buffer = [0; PLAIN_MAX];
             let place = (
                 usize::from(record.rdata_start),
                 usize::from(record.rdata_end),
@@ -148,36 +151,68 @@ impl Expected {
     }
 }
 
-/// Octets in front of the one name that data of this type end with; `None`: there is none.
-fn name_in(rtype: u16) -> Option<usize> {
+/// Octets in front of the names in data of this type, and how many names follow; `None`: there are none. These are the names
+/// that may come compressed (RFC 3597 §4), and DNAME's, which some compress all the same.
+fn names_in(rtype: u16) -> Option<(usize, usize)> {
     match rtype {
-        qtype::NS | qtype::CNAME | qtype::PTR | qtype::DNAME => Some(0),
-        qtype::MX => Some(2),
-        qtype::SRV => Some(6),
+        qtype::NS
+        | qtype::CNAME
+        | qtype::PTR
+        | qtype::DNAME
+        | qtype::MD
+        | qtype::MF
+        | qtype::MB
+        | qtype::MG
+        | qtype::MR => Some((0, 1)),
+        qtype::SOA | qtype::MINFO | qtype::RP => Some((0, 2)),
+        qtype::MX | qtype::AFSDB | qtype::RT => Some((2, 1)),
+        qtype::PX => Some((2, 2)),
+        qtype::SRV => Some((6, 1)),
         _ => None,
     }
 }
 
-/// A record's data with their name uncompressed and in lower case.
+/// A record's data with their names uncompressed and in lower case.
 fn plain<'b>(
     rtype: u16,
     message: &'b [u8],
-    (start, end): (usize, usize),
-    buffer: &'b mut [u8; 2 * NAME_LENGTH_MAX],
+    place: (usize, usize),
+    buffer: &'b mut [u8; PLAIN_MAX],
 ) -> &'b [u8] {
-    let whole = message.get(start..end).unwrap_or_default();
-    let Some(front) = name_in(rtype).filter(|front| *front < whole.len()) else {
-        return whole;
-    };
-    let mut name = [0; NAME_LENGTH_MAX];
-    let Ok(name) = compressed::expand(message, start + front, &mut name) else {
-        return whole;
-    };
-    let length = front + name.as_bytes().len();
-    buffer[..front].copy_from_slice(&whole[..front]);
-    buffer[front..length].copy_from_slice(name.as_bytes());
-    buffer[front..length].make_ascii_lowercase();
-    &buffer[..length]
+    let written = names_in(rtype).and_then(|names| write_plain(names, message, place, buffer));
+    match written {
+        Some(length) => &buffer[..length],
+        None => message.get(place.0..place.1).unwrap_or_default(),
+    }
+}
+
+/// Writes data with their names uncompressed and in lower case; how long they are then, in octets. `None`: they are no such
+/// data.
+fn write_plain(
+    (front, names): (usize, usize),
+    message: &[u8],
+    (start, end): (usize, usize),
+    buffer: &mut [u8; PLAIN_MAX],
+) -> Option<usize> {
+    let mut at = start + front;
+    buffer
+        .get_mut(..front)?
+        .copy_from_slice(message.get(start..at)?);
+    let mut length = front;
+    for _ in 0..names {
+        let mut expanded = [0; NAME_LENGTH_MAX];
+        let name = compressed::expand(message, at, &mut expanded).ok()?;
+        let place = buffer.get_mut(length..length + name.len())?;
+        place.copy_from_slice(name.as_bytes());
+        place.make_ascii_lowercase();
+        length += name.len();
+        at = compressed::skip(message, at).ok()?;
+    }
+    let rest = message.get(at..end)?;
+    buffer
+        .get_mut(length..length + rest.len())?
+        .copy_from_slice(rest);
+    Some(length + rest.len())
 }
 
 /// `NOERROR`, `RCODE23`.
@@ -190,21 +225,14 @@ fn rcode_of(text: &str) -> Option<u16> {
 fn rdata_of(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
     let wrong = |what: &str| format!("`{text}`: expected {what}");
     if let Some(generic) = text.strip_prefix("\\#") {
-        return generic_of(generic).ok_or_else(|| wrong("\\# LENGTH HEX"));
+        let octets = generic_of(generic).ok_or_else(|| wrong("\\# LENGTH HEX"))?;
+        // As data of answers are compared: a name in lower case.
+        let (whole, mut buffer) = ((0, octets.len()), [0; PLAIN_MAX]);
+        return Ok(plain(rtype, &octets, whole, &mut buffer).to_vec());
     }
-    if let Some(front) = name_in(rtype) {
-        let mut words: Vec<&str> = text.split_whitespace().collect();
-        let name = words.pop().unwrap_or_default();
-        let numbers: Result<Vec<u16>, _> = words.iter().map(|word| word.parse()).collect();
-        let numbers = numbers.ok().filter(|numbers| numbers.len() * 2 == front);
-        let numbers = numbers.ok_or_else(|| wrong("numbers and a name, as in a zone file"))?;
-        let name: NameBuf = name.parse().map_err(|error| format!("`{name}`: {error}"))?;
-        let mut rdata: Vec<u8> = numbers
-            .iter()
-            .flat_map(|number| number.to_be_bytes())
-            .collect();
-        rdata.extend(name.as_name().as_bytes().to_ascii_lowercase());
-        return Ok(rdata);
+    if let Some(names) = names_in(rtype) {
+        let behind = if rtype == qtype::SOA { 5 } else { 0 };
+        return with_names(text, names, behind);
     }
     match rtype {
         qtype::A => {
@@ -224,11 +252,43 @@ fn rdata_of(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
+/// Numbers of 16 bits, names, and so many numbers of 32 bits: all types that have names here are so.
+fn with_names(
+    text: &str,
+    (front, names): (usize, usize),
+    behind: usize,
+) -> Result<Vec<u8>, String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let numbers = front / 2;
+    let count = numbers + names + behind;
+    let wrong = || format!("`{text}`: expected {count} numbers and names, as in a zone file");
+    if words.len() != count {
+        return Err(wrong());
+    }
+    let mut rdata = Vec::new();
+    for (place, word) in words.into_iter().enumerate() {
+        if place < numbers {
+            let number: u16 = word.parse().map_err(|_| wrong())?;
+            rdata.extend(number.to_be_bytes());
+        } else if place < numbers + names {
+            let name: NameBuf = word.parse().map_err(|error| format!("`{word}`: {error}"))?;
+            rdata.extend(name.as_name().as_bytes().to_ascii_lowercase());
+        } else {
+            let number: u32 = word.parse().map_err(|_| wrong())?;
+            rdata.extend(number.to_be_bytes());
+        }
+    }
+    Ok(rdata)
+}
+
 /// `LENGTH HEX…` (RFC 3597 §5).
 fn generic_of(text: &str) -> Option<Vec<u8>> {
     let mut words = text.split_whitespace();
     let length: usize = words.next()?.parse().ok()?;
     let digits: String = words.collect();
+    if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
     let octet = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     let octets: Vec<u8> = digits
         .as_bytes()
@@ -241,17 +301,52 @@ fn generic_of(text: &str) -> Option<Vec<u8>> {
 /// Character strings, each between quotes or a word (RFC 1035 §5.1).
 fn strings_of(text: &str) -> Option<Vec<u8>> {
     let mut rdata = Vec::new();
-    let mut rest = text.trim();
+    let mut rest = text.trim().as_bytes();
     while !rest.is_empty() {
-        let (string, behind) = match rest.strip_prefix('"') {
-            Some(quoted) => quoted.split_once('"')?,
-            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
-        };
+        let (string, behind) = string_of(rest)?;
         rdata.push(u8::try_from(string.len()).ok()?);
-        rdata.extend(string.as_bytes());
-        rest = behind.trim_start();
+        rdata.extend(string);
+        rest = behind.trim_ascii_start();
     }
     Some(rdata)
+}
+
+/// The first character string, and what follows it. A backslash has the next character mean itself, or three digits an octet.
+fn string_of(text: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    let is_quoted = text.first() == Some(&b'"');
+    let mut rest = text.get(usize::from(is_quoted)..)?;
+    let mut string = Vec::new();
+    loop {
+        rest = match rest {
+            [] if is_quoted => return None,
+            [] => return Some((string, rest)),
+            [b'"', behind @ ..] if is_quoted => return Some((string, behind)),
+            [blank, ..] if !is_quoted && blank.is_ascii_whitespace() => {
+                return Some((string, rest));
+            }
+            [b'\\', escape @ ..] => {
+                let (octet, length) = escape_of(escape)?;
+                string.push(octet);
+                &escape[length..]
+            }
+            [octet, behind @ ..] => {
+                string.push(*octet);
+                behind
+            }
+        };
+    }
+}
+
+/// The octet that an escape means, and how long it is without its backslash.
+fn escape_of(text: &[u8]) -> Option<(u8, usize)> {
+    match text {
+        [a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ..] => {
+            let [a, b, c] = [a, b, c].map(|digit| u16::from(digit - b'0'));
+            Some((u8::try_from(a * 100 + b * 10 + c).ok()?, 3))
+        }
+        [b'0'..=b'9', ..] | [] => None,
+        [octet, ..] => Some((*octet, 1)),
+    }
 }
 
 #[cfg(test)]
@@ -314,13 +409,45 @@ mod tests {
         let rdata: &[u8] = &[0, 10, 0xc0, 12];
         assert!(is_met("eXample MX 10 EXAMPLE.", "example MX", 0, &[rdata]));
         assert!(!is_met("example MX 20 example.", "example MX", 0, &[rdata]));
+        let generic = "example MX \\# 11 000a 074558414D504C4500";
+        assert!(is_met(generic, "example MX", 0, &[rdata]));
+        // What follows the name is no data of the type.
+        let longer: &[u8] = &[0, 10, 0xc0, 12, 0];
+        assert!(!is_met(generic, "example MX", 0, &[longer]));
+    }
+
+    #[test]
+    fn all_names_in_data_are_uncompressed() {
+        let soa: &[u8] =
+            b"\x02NS\xc0\x0c\x01H\xc0\x0c\0\0\0\x07\0\0\0\x02\0\0\0\x03\0\0\0\x04\0\0\0\x05";
+        let text = "example SOA ns.example. h.example. 7 2 3 4 5";
+        let generic = "example SOA \\# 43 026e73076578616d706c6500 0168076578616d706c6500 \
+            0000000700000002000000030000000400000005";
+        for file in [text, generic] {
+            assert!(is_met(file, "example SOA", 0, &[soa]), "{file}");
+        }
+        let other = "example SOA ns.example. h.example. 8 2 3 4 5";
+        assert!(!is_met(other, "example SOA", 0, &[soa]));
+        let minfo = "example MINFO a.example. B.example.";
+        let two: &[u8] = b"\x01a\xc0\x0c\x01b\xc0\x0c";
+        assert!(is_met(minfo, "example MINFO", 0, &[two]));
+        // The second runs past the data.
+        assert!(!is_met(minfo, "example MINFO", 0, &[&two[..6]]));
     }
 
     #[test]
     fn data_are_read_in_their_forms() {
         assert_eq!(strings_of("\"a b\" c"), Some(b"\x03a b\x01c".to_vec()));
         assert_eq!(generic_of(" 2 c0 00"), Some(vec![0xc0, 0]));
-        assert_eq!((generic_of("3 c000"), generic_of("1 c")), (None, None));
+        for wrong in ["3 c000", "1 c", "1 +f"] {
+            assert_eq!(generic_of(wrong), None, "{wrong}");
+        }
+        let escaped = r#""a\"b" \065\ c "\\" """#;
+        let strings = b"\x03a\"b\x03A c\x01\\\0".to_vec();
+        assert_eq!(strings_of(escaped), Some(strings));
+        for wrong in [r#""a\""#, r"\256", r"\25", r"a\"] {
+            assert_eq!(strings_of(wrong), None, "{wrong}");
+        }
         for wrong in [
             "a A",
             "a A x",
@@ -329,7 +456,9 @@ mod tests {
             "* A",
             "a TXT \"x",
             "a SOA x",
+            "a SOA a. b. 1 2 3 4 4294967296",
             "a MX x.",
+            "a MX 5 x..y",
         ] {
             let failure = Expectations::parse(wrong).unwrap_err().to_string();
             assert!(failure.starts_with("line 1: "), "{failure}");

@@ -64,7 +64,8 @@ impl Live {
         let all = Tally::sum(&tallies);
         let before = Tally::sum(&self.last);
         let per_second = |count: u64| count as f64 / since.as_secs_f64().max(1e-3);
-        remember(&mut self.sent, per_second(all.sent - before.sent));
+        let sent = all.sent.saturating_sub(before.sent);
+        remember(&mut self.sent, per_second(sent));
         remember(&mut self.right, per_second(all.right - before.right));
         let mut lines = vec![self.head(times), String::new()];
         // Both curves on one scale: what is missing below the other is lost.

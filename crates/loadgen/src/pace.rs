@@ -20,6 +20,8 @@ pub struct Pace {
     total: u64,
     /// How far the sender may be behind, in nanoseconds.
     patience: u64,
+    /// By how much the whole schedule is later, as a part of the interval.
+    offset: f64,
     /// Queries that are sent or given up.
     gone: u64,
 }
@@ -51,6 +53,7 @@ impl Pace {
             duration: duration.as_secs_f64(),
             total: (rate * duration.as_secs_f64()).round() as u64,
             patience: patience.as_nanos() as u64,
+            offset: 0.0,
             gone: 0,
         }
     }
@@ -61,6 +64,22 @@ impl Pace {
         let rate = f64::from(self.batch) / self.interval;
         self.total = (rate * shape.sent_at(self.duration, self.duration)).round() as u64;
         self.shape = shape;
+        self
+    }
+
+    /// What the thread of this number, of so many, has of the schedule: together they send every query once.
+    #[must_use]
+    pub fn of_thread(mut self, thread: usize, threads: usize) -> Pace {
+        let before = |thread: usize| thread as u64 * self.total / threads as u64;
+        self.total = before(thread + 1) - before(thread);
+        self.interval *= threads as f64;
+        self
+    }
+
+    /// The same, later by this part of the time between two batches, 0 to 1: several senders need not all begin at once.
+    #[must_use]
+    pub fn later(mut self, part: f64) -> Pace {
+        self.offset = part;
         self
     }
 
@@ -110,7 +129,7 @@ impl Pace {
             return 0;
         }
         let sent = self.shape.sent_at(limit as f64 / 1e9, self.duration);
-        let batches = (sent / self.interval).ceil() as u64;
+        let batches = (sent / self.interval - self.offset).ceil() as u64;
         let kept = (batches * u64::from(self.batch)).clamp(self.gone, self.total);
         std::mem::replace(&mut self.gone, kept).abs_diff(kept)
     }
@@ -118,7 +137,7 @@ impl Pace {
     /// When the query of this number is meant to be sent: with its batch.
     #[inline]
     fn intended(&self, number: u64) -> u64 {
-        let sent = (number / u64::from(self.batch)) as f64 * self.interval;
+        let sent = ((number / u64::from(self.batch)) as f64 + self.offset) * self.interval;
         (self.shape.time_of(sent, self.duration) * 1e9) as u64
     }
 }
@@ -198,6 +217,38 @@ mod tests {
             );
         }
         assert_eq!(pace.due(SECOND), Due::Finished { skipped: 0 });
+    }
+
+    #[test]
+    fn senders_take_turns() {
+        let pace = Pace::new(4.0, Duration::from_secs(1), 1, PATIENCE);
+        let mut later = pace.later(0.5);
+        assert_eq!((later.total(), later.due(0)), (4, Due::At(125_000_000)));
+        let due = Due::Batch {
+            queries: 1,
+            intended: 625_000_000,
+            skipped: 2,
+        };
+        assert_eq!(later.due(650_000_000), due);
+        assert_eq!(later.due(650_000_000), Due::At(875_000_000));
+    }
+
+    #[test]
+    fn threads_share_even_a_schedule_of_fewer_queries_than_threads() {
+        for queries in [1.0, 50.0, 1000.0] {
+            let whole = Pace::new(queries, Duration::from_secs(1), 10, PATIENCE);
+            let parts: Vec<Pace> = (0..64)
+                .map(|thread| whole.clone().of_thread(thread, 64))
+                .collect();
+            let total: u64 = parts.iter().map(Pace::total).sum();
+            assert_eq!(total, whole.total());
+            assert!(parts.iter().all(|part| part.end() <= SECOND));
+        }
+        // Each at its part of the rate.
+        let mut half = Pace::new(1000.0, Duration::from_secs(1), 10, PATIENCE).of_thread(1, 2);
+        assert_eq!(half.total(), 500);
+        half.due(0);
+        assert_eq!(half.due(0), Due::At(20_000_000));
     }
 
     proptest! {

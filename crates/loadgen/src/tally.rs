@@ -120,7 +120,8 @@ impl Tally {
     /// What was added since `before`, an earlier look at the same counts. The longest answer is that of the whole run.
     pub fn since(&self, before: &Tally) -> Tally {
         let mut since = self.clone();
-        since.sent -= before.sent;
+        // A lane that ends takes back what never left its ring: there may be fewer now.
+        since.sent = self.sent.saturating_sub(before.sent);
         since.sent_octets -= before.sent_octets;
         since.skipped -= before.skipped;
         since.right -= before.right;
@@ -199,6 +200,8 @@ mod tests {
         assert_eq!(since.rcodes().collect::<Vec<_>>(), [(Some(0), 1)]);
         assert_eq!((since.latency.len(), since.latency.max()), (1, 1_000));
         assert_eq!(since.since(&since).answers(), 0);
+        tally.sent = 0;
+        assert_eq!(tally.since(&before).sent, 0, "taken back");
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Run {
         let seconds = (now - self.shown).as_secs_f64();
         let per_second = |count: u64| count as f64 / seconds;
         let rates = (
-            per_second(tally.sent - self.last.sent),
+            per_second(tally.sent.saturating_sub(self.last.sent)),
             per_second(tally.right - self.last.right),
         );
         let times = (now - self.started, self.duration);

@@ -1,6 +1,7 @@
 //! Frame in, verdict out: a case for each row of the table in `bpf/README.md`, run by the kernel (BPF_PROG_TEST_RUN)
 //! without an interface.
 
+use floodgate::questions::summed;
 use floodgate::xdp::addressing::{Addressing, Target};
 use std::net::SocketAddr;
 use xsk::{COLLECTED, Collected, Collection, Collector, ROOM, Socket, Sources};
@@ -60,7 +61,7 @@ fn answer(from: &str, to: &str, vlan: Option<u16>, length: usize) -> Vec<u8> {
     };
     let mut frame = vec![0; 3000];
     let message = vec![0x80; length];
-    let end = addressing.write(&mut frame, &message, (0, 0, 1), 0);
+    let end = addressing.write(&mut frame, summed(&message), (0, 0, 1), 0);
     frame.truncate(end as usize);
     frame
 }

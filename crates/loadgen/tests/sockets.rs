@@ -689,6 +689,23 @@ fn long_messages_go_out_whole_over_udp() {
 }
 
 #[test]
+fn more_sockets_than_a_shell_allows_files_are_opened() {
+    let server = udp_server(&[Deed::Answer]);
+    let file = queries(200);
+    let line = format!(
+        "sockets -s 127.0.0.1 -p {} -d {} -c 200 -q 100 -t 60",
+        server.port(),
+        file.path().display()
+    );
+    let mut command = Command::new("prlimit");
+    command
+        .args(["--nofile=64:1024", env!("CARGO_BIN_EXE_floodgate")])
+        .args(line.split_whitespace());
+    let text = text(&command.output().unwrap());
+    assert_lines(&text, &["Queries completed:    200 (100.00%)"]);
+}
+
+#[test]
 fn long_answers_come_whole_over_udp() {
     const LENGTH: usize = 60_000;
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();

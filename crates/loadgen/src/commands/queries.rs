@@ -1,6 +1,7 @@
 //! `floodgate queries`: writes files of queries.
 
 use super::parse;
+use super::values::exponent;
 use crate::failure::{During, Outcome};
 use crate::queries::made_up::{Shape, random, zipf};
 use crate::queries::{Edns, Writer, capture, zone};
@@ -30,10 +31,10 @@ struct Command {
     #[arg(long, value_name = "FILE")]
     from_pcap: Option<PathBuf>,
     /// With --zipf: queries to write; a hundred for each name without it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["random", "from_zone", "from_pcap"])]
     count: Option<u64>,
     /// With --zipf: how unevenly names are asked
-    #[arg(long, value_name = "NUMBER", default_value_t = 1.0)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1.0, value_parser = exponent)]
     exponent: f64,
     /// With --random and --zipf: the domain of the names
     #[arg(long, value_name = "NAME", default_value = "example.com")]
@@ -51,7 +52,7 @@ struct Command {
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// With --from-zone: what relative names are in
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["random", "zipf", "from_pcap"])]
     origin: Option<String>,
     /// With --from-pcap: the servers' port
     #[arg(long, value_name = "PORT", default_value_t = 53)]
@@ -148,11 +149,22 @@ mod tests {
     fn one_source_must_be_named() {
         assert!(lines("").is_err());
         assert!(lines("--random 1 --zipf 1").is_err());
+        // What means nothing to the source is no option of it.
+        for (line, part) in [
+            ("--random 5 --count 9", "--count"),
+            ("--random 5 --origin example.", "--origin"),
+        ] {
+            let failure = lines(line).unwrap_err().to_string();
+            assert!(failure.contains(part), "{line}: {failure}");
+            assert!(failure.contains("cannot be used with"), "{line}: {failure}");
+        }
         let failure = lines("--random 1 --type B").unwrap_err().to_string();
         assert!(
             failure.contains("such as A, AAAA or TYPE65280"),
             "{failure}"
         );
         assert!(lines("--from-zone /nonexistent").is_err());
+        let failure = lines("--zipf 4 --exponent nan").unwrap_err().to_string();
+        assert!(failure.contains("a number from 0 to 100"), "{failure}");
     }
 }

@@ -467,6 +467,15 @@ mod tests {
     }
 
     #[test]
+    fn behind_the_time_limit_nothing_is_sent() {
+        let second = Duration::from_secs(1);
+        let sending = |line: &str| plan(line).unwrap().sending(7 * second);
+        assert_eq!(sending("-l 5"), 5 * second);
+        assert_eq!(sending("-l 9 -n 1"), 7 * second);
+        assert_eq!(sending(""), 7 * second);
+    }
+
+    #[test]
     fn threads_without_a_client_are_not_started() {
         assert_eq!(plan("-c 2 -T 16").unwrap().threads, 2);
         assert_eq!(plan("-c 16 -T 16 -q 3").unwrap().threads, 3);

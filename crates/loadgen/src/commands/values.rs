@@ -26,6 +26,16 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     Ok(rate)
 }
 
+/// An exponent of Zipf's law.
+pub(super) fn exponent(text: &str) -> Result<f64, String> {
+    let wrong = || "must be a number from 0 to 100".to_owned();
+    let exponent: f64 = text.parse().map_err(|_| wrong())?;
+    (0.0..=100.0)
+        .contains(&exponent)
+        .then_some(exponent)
+        .ok_or_else(wrong)
+}
+
 /// `0s1`, `2`, `s2`, `1s2`.
 pub(super) fn affinity(text: &str) -> Result<Affinity, String> {
     let wrong = || "must be [START][sSTEP], such as 0s1, 2 or s2".to_owned();
@@ -83,6 +93,10 @@ mod tests {
         assert!(seconds("0").is_err() && seconds("inf").is_err() && seconds("-1").is_err());
         assert_eq!(rate("1e6"), Ok(1e6));
         assert!(rate("NaN").is_err());
+        assert_eq!((exponent("0"), exponent("1.5")), (Ok(0.0), Ok(1.5)));
+        for wrong in ["nan", "inf", "-1", "1e3", "x"] {
+            assert!(exponent(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

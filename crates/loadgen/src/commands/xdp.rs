@@ -125,10 +125,10 @@ pub(super) struct Command {
     #[arg(long, value_name = "r99|all", num_args = 0..=1, require_equals = true, default_missing_value = "all", value_enum, conflicts_with = "drop")]
     ramp: Option<RampWord>,
     /// With --ramp: search so often, and take the median
-    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), requires = "ramp")]
     repeat: u32,
     /// With --ramp: the highest rate to try
-    #[arg(long, value_name = "QUERIES", default_value = "4000000", value_parser = rate)]
+    #[arg(long, value_name = "QUERIES", default_value = "4000000", value_parser = rate, requires = "ramp")]
     highest: f64,
     /// How the rate changes: constant, ramp:FROM, burst:SECONDS,PART, sine:SECONDS,DEPTH
     #[arg(long, value_name = "SHAPE", default_value = "constant", value_parser = Shape::from_text, conflicts_with = "ramp")]
@@ -488,6 +488,8 @@ mod tests {
             ("-i f -v 4095 192.0.2.1", "1..=4094"),
             ("-i f -p 0 192.0.2.1", "0 is not in 1.."),
             ("-i f -m zero 192.0.2.1", "generic"),
+            ("-i f --highest 9000 192.0.2.1", "--ramp"),
+            ("-i f --repeat 3 192.0.2.1", "--ramp"),
         ] {
             let failure = failure(line);
             assert!(failure.contains(part), "{line}: {failure}");

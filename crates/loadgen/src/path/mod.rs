@@ -4,7 +4,7 @@
 mod netlink;
 
 use crate::failure::{During, Failure, Outcome};
-use netlink::{Attribute, Netlink};
+use netlink::{Answer, Attribute, Netlink};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use wire::frame::Mac;
@@ -35,6 +35,9 @@ const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 const RTA_PREFSRC: u16 = 7;
+const RTA_VIA: u16 = 18;
+/// Octets in front of a route's attributes: struct rtmsg.
+const ROUTE_FIXED: usize = 12;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 /// NUD_REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT: the MAC address is known.
@@ -88,7 +91,7 @@ pub fn route(target: IpAddr, interface: Option<u32>) -> Outcome<Route> {
     let answer = Netlink::open()
         .and_then(|netlink| netlink.ask(RTM_GETROUTE, &body, &attributes))
         .during(&asking)?;
-    let kind = answer.fixed::<12>().map_or(0, |route| route[7]);
+    let kind = answer.fixed::<ROUTE_FIXED>().map_or(0, |route| route[7]);
     if kind != RTN_UNICAST {
         return Err(Failure::new(match kind {
             RTN_LOCAL => format!(
@@ -103,16 +106,25 @@ pub fn route(target: IpAddr, interface: Option<u32>) -> Outcome<Route> {
         ))
     };
     let interface = answer
-        .attribute(12, RTA_OIF)
+        .attribute(ROUTE_FIXED, RTA_OIF)
         .and_then(|index| index.try_into().ok())
         .map(u32::from_ne_bytes);
-    let source = answer.attribute(12, RTA_PREFSRC).and_then(address_of);
-    let gateway = answer.attribute(12, RTA_GATEWAY).and_then(address_of);
+    let source = answer
+        .attribute(ROUTE_FIXED, RTA_PREFSRC)
+        .and_then(address_of);
     Ok(Route {
         interface: interface.ok_or_else(broken)?,
         source: source.ok_or_else(broken)?,
-        next_hop: gateway.unwrap_or(target),
+        next_hop: gateway_of(&answer).unwrap_or(target),
     })
+}
+
+/// The gateway of a route: of the target's version of IP, or of another one (RFC 8950), which comes behind its family in two
+/// octets.
+fn gateway_of(answer: &Answer) -> Option<IpAddr> {
+    let via = || answer.attribute(ROUTE_FIXED, RTA_VIA)?.get(2..);
+    let octets = answer.attribute(ROUTE_FIXED, RTA_GATEWAY).or_else(via)?;
+    address_of(octets)
 }
 
 /// The MAC address of the next hop to a server: makes the kernel resolve it, and waits.
@@ -218,6 +230,29 @@ mod tests {
         }
         let unclear = check_scope(SocketAddr::new(here, 53)).unwrap_err();
         assert!(unclear.to_string().ends_with("such as fe80::1%eth0"));
+    }
+
+    #[test]
+    fn a_gateway_may_be_of_another_version_of_ip() {
+        let route = |kind: u16, value: &[u8]| {
+            let length = 4 + value.len() as u16;
+            let mut octets = vec![0; ROUTE_FIXED];
+            octets.extend(length.to_ne_bytes());
+            octets.extend(kind.to_ne_bytes());
+            octets.extend(value);
+            octets.resize(octets.len().next_multiple_of(4), 0);
+            gateway_of(&Answer(octets))
+        };
+        assert_eq!(
+            route(RTA_GATEWAY, &[192, 0, 2, 1]),
+            "192.0.2.1".parse().ok()
+        );
+        let address: std::net::Ipv6Addr = "fe80::1".parse().unwrap();
+        let via = [&libc::AF_INET6.to_ne_bytes()[..2], &address.octets()].concat();
+        assert_eq!(route(RTA_VIA, &via), Some(address.into()));
+        for none in [route(RTA_VIA, &[10]), route(RTA_OIF, &[0; 4])] {
+            assert_eq!(none, None);
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Attribute {
 }
 
 /// What the kernel says, without its header.
-pub(super) struct Answer(Vec<u8>);
+pub(super) struct Answer(pub(super) Vec<u8>);
 
 impl Netlink {
     pub(super) fn open() -> io::Result<Netlink> {

@@ -46,7 +46,14 @@ impl fmt::Display for Asked {
             Edns::Plain => " E",
             Edns::DnssecOk => " D",
         };
-        write!(f, "{} {}{flag}", self.name, QtypeText(self.qtype))
+        let name = self.name.to_string();
+        // Lines that begin so are comments (`questions::text`).
+        let escape = if name.starts_with([';', '#']) {
+            "\\"
+        } else {
+            ""
+        };
+        write!(f, "{escape}{name} {}{flag}", QtypeText(self.qtype))
     }
 }
 
@@ -122,6 +129,8 @@ mod tests {
             ("a.example.", 1, Edns::None),
             ("b.example.", 28, Edns::Plain),
             (".", 65280, Edns::DnssecOk),
+            ("\\#1.example.", 1, Edns::None),
+            ("\\;.example.", 1, Edns::None),
         ];
         let mut read = Vec::new();
         for (binary, format) in [
@@ -134,7 +143,7 @@ mod tests {
                 let name = name.parse().unwrap();
                 writer.write(&Asked { name, qtype, edns }).unwrap();
             }
-            assert_eq!(writer.finish().unwrap(), 3);
+            assert_eq!(writer.finish().unwrap(), 5);
             read.push(Questions::read(file.path(), format).unwrap());
         }
         assert_eq!(read[0], read[1]);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  octets   │ message 0 │ message 1 │ message 2 │ …      read in this order, so the next one is mostly in the cache
-//!  entries  │ start, length, question's length │ …
+//!  entries  │ start, length, question's length, sum │ …
 //! ```
 
 mod binary;
@@ -15,6 +15,7 @@ pub use text::Style;
 use crate::expected::{Expectations, Expected};
 use crate::failure::{During, Failure, Outcome};
 use std::path::Path;
+use wire::checksum::Sum;
 use wire::frame::Family;
 use wire::message::{HEADER_LENGTH, parse_query};
 
@@ -81,6 +82,14 @@ struct Entry {
     length: u16,
     /// Octets of name, type and class; 0 where the message is not a query that can be understood.
     question_length: u16,
+    /// What [`summed`] says, folded.
+    sum: u16,
+}
+
+/// A message, and the sum for its checksum (RFC 1071) without the ID, which is another one each time it is sent.
+pub fn summed(message: &[u8]) -> (&[u8], Sum) {
+    let behind_id = message.get(2..).unwrap_or(message);
+    (message, Sum::ZERO.bytes(behind_id))
 }
 
 /// One message to send.
@@ -145,6 +154,7 @@ impl Questions {
             start,
             length: message.len() as u16,
             question_length: question_length as u16,
+            sum: summed(message).1.fold(),
         });
         Ok(())
     }
@@ -181,8 +191,7 @@ impl Questions {
     #[inline]
     pub fn get(&self, number: usize) -> Question<'_> {
         let entry = self.entries[number];
-        let start = entry.start as usize;
-        let message = &self.octets[start..start + usize::from(entry.length)];
+        let message = self.message(entry);
         let question = match entry.question_length {
             0 => &[],
             length => &message[HEADER_LENGTH..HEADER_LENGTH + usize::from(length)],
@@ -192,6 +201,22 @@ impl Questions {
             question,
             expected: self.expected.get(number).and_then(Option::as_ref),
         }
+    }
+
+    /// The message of this number and its sum, as [`summed`] has it: computed once, when it was read.
+    ///
+    /// # Panics
+    /// Where there are not so many.
+    #[inline]
+    pub fn get_summed(&self, number: usize) -> (&[u8], Sum) {
+        let entry = self.entries[number];
+        (self.message(entry), Sum::ZERO.word(entry.sum))
+    }
+
+    #[inline]
+    fn message(&self, entry: Entry) -> &[u8] {
+        let start = entry.start as usize;
+        &self.octets[start..start + usize::from(entry.length)]
     }
 }
 

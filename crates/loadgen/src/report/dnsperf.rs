@@ -265,6 +265,7 @@ mod tests {
         tally.count_right(&answer, 26_000);
         let measured = Measurement {
             duration: Duration::from_secs(2),
+            sending: Duration::from_secs(2),
             tally,
             interrupted: 1,
             overflowed: 3,
@@ -307,6 +308,7 @@ Answers:
     fn what_the_limit_was_is_said() {
         let measured = Measurement {
             duration: Duration::from_secs(2),
+            sending: Duration::from_secs(2),
             tally: Tally {
                 sent: 4,
                 ..Tally::default()
@@ -324,6 +326,24 @@ Answers:
                 "2 queries a second were sent of 4 asked for: as many waited for their answers as may (-q)."
             ]
         );
+        // A query was lost, and waited for until its time-out: all were sent in time.
+        let waited = Measurement {
+            duration: Duration::from_secs(7),
+            tally: Tally {
+                sent: 8,
+                ..Tally::default()
+            },
+            ..measured.clone()
+        };
+        assert!(waited.limits().is_empty(), "{:?}", waited.limits());
+        let without_port = Measurement {
+            connections: Connections {
+                without_port: 3,
+                ..Connections::default()
+            },
+            ..measured.clone()
+        };
+        assert!(without_port.limits()[0].contains("3 times it had no port free"));
         let busy = Measurement {
             busy: 0.97,
             ..measured

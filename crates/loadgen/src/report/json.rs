@@ -63,8 +63,9 @@ impl RunId {
         let until = SystemTime::now();
         let since = until - measurement.sending;
         let mut object = self.statistics("stats_sum", &measurement.tally, since, until);
-        let unanswered = measurement.tally.unanswered();
-        object["timeouts"] = json!(unanswered.saturating_sub(measurement.interrupted));
+        // A late answer does not undo the time-out of its query: dnsperf counts that as lost, too.
+        let answered = measurement.tally.right + measurement.interrupted;
+        object["timeouts"] = json!(measurement.tally.sent.saturating_sub(answered));
         object["interrupted"] = json!(measurement.interrupted);
         let own = object["floodgate"].as_object_mut().expect("just made one");
         own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
@@ -217,7 +218,9 @@ mod tests {
         let measurement = Measurement {
             sending: Duration::from_secs(1),
             tally: Tally {
-                sent: 5,
+                sent: 7,
+                right: 1,
+                late: 1,
                 ..Tally::default()
             },
             lanes: Vec::new(),
@@ -229,7 +232,7 @@ mod tests {
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["floodgate"]["limits"], json!(measurement.limits));
         let counts = (&object["timeouts"], &object["interrupted"]);
-        assert_eq!(counts, (&json!(2), &json!(3)));
+        assert_eq!(counts, (&json!(3), &json!(3)));
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod worker;
 
 pub use tcp::Connections;
 
+use crate::connections::allow_many_files;
 use crate::failure::Outcome;
 use crate::questions::Questions;
 use crate::shape::Shape;
@@ -70,6 +71,21 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The part of a run of so long in which queries are sent: behind the time limit are only answers and time-outs.
+    pub fn sending(&self, duration: Duration) -> Duration {
+        self.limit.map_or(duration, |limit| limit.min(duration))
+    }
+
+    /// Whom the run asks, and how.
+    fn headline(&self) -> String {
+        let transport = match self.transport {
+            Transport::Udp => "UDP",
+            Transport::Tcp => "TCP",
+        };
+        let servers: Vec<String> = self.servers.iter().map(SocketAddr::to_string).collect();
+        format!("{} over {transport} sockets", servers.join(", "))
+    }
+
     /// Whom a client asks.
     fn server(&self, client: usize) -> SocketAddr {
         self.servers[client % self.servers.len()]
@@ -81,12 +97,14 @@ impl Plan {
 pub struct Measurement {
     /// From the first query to the last answer or time-out.
     pub duration: Duration,
+    /// The part of it in which queries were sent: see [`Plan::sending`].
+    pub sending: Duration,
     pub tally: Tally,
     /// Queries that waited when somebody stopped the run.
     pub interrupted: u64,
     /// Answers that found the buffer of their socket full.
     pub overflowed: u64,
-    /// The part of their time that the threads had work for, from 0 to 1.
+    /// The part of the time of sending that the threads had work for, from 0 to 1.
     pub busy: f64,
     /// The rate that was asked for, in queries a second.
     pub rate: Option<f64>,
@@ -119,7 +137,14 @@ impl Measurement {
                 self.overflowed
             ));
         }
-        let reached = self.tally.sent as f64 / self.duration.as_secs_f64();
+        if self.connections.without_port > 0 {
+            limits.push(format!(
+                "The generator itself was the limit: {} times it had no port free for a new connection. Try more queries by each \
+                 (-O num-queries-per-conn), or more source addresses (-a).",
+                self.connections.without_port
+            ));
+        }
+        let reached = self.tally.sent as f64 / self.sending.as_secs_f64();
         if let Some(rate) = self.rate
             && self.end == End::TimeLimit
             && reached < rate * RATE_KEPT
@@ -167,6 +192,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// # Errors
 /// A socket that cannot be opened, or not be used any more.
 pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome<Measurement> {
+    allow_many_files()?;
     let tallies: Vec<Mutex<Tally>> = (0..plan.threads).map(|_| Mutex::default()).collect();
     let connections = Mutex::new(Connections::default());
     let total = plan
@@ -190,13 +216,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         .map(|thread| Clients::open(plan, thread, &connections))
         .collect::<Outcome<_>>()?;
     run.started = Instant::now();
-    let transport = match plan.transport {
-        Transport::Udp => "UDP",
-        Transport::Tcp => "TCP",
-    };
-    let servers: Vec<String> = plan.servers.iter().map(SocketAddr::to_string).collect();
-    let what = format!("{} over {transport} sockets", servers.join(", "));
-    watch.start((&what, "thread"), plan.limit.unwrap_or_default());
+    watch.start((&plan.headline(), "thread"), plan.limit.unwrap_or_default());
     let results: Vec<Outcome<()>> = std::thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = clients
@@ -205,7 +225,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
             .enumerate()
             .map(|(thread, (clients, tally))| {
                 let outstanding = share(plan.outstanding, plan.threads, thread).len();
-                scope.spawn(move || clients.work(run, tally, outstanding))
+                scope.spawn(move || clients.work(run, tally, (thread, outstanding)))
             })
             .collect();
         oversee(run, &tallies, watch);
@@ -218,11 +238,15 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
     results.into_iter().collect::<Outcome<()>>()?;
     let sent_all = run.next.load(Ordering::Relaxed) >= total;
-    let whole = duration.as_nanos() as f64 * plan.threads as f64;
+    let sending = plan.sending(duration);
+    let whole = sending.as_nanos() as f64 * plan.threads as f64;
+    let cpu_time = run.cpu_time.load(Ordering::Relaxed) as f64;
     Ok(Measurement {
         duration,
+        sending,
         overflowed: run.overflowed.load(Ordering::Relaxed),
-        busy: run.cpu_time.load(Ordering::Relaxed) as f64 / whole.max(1.0),
+        // What the threads do behind the time limit, waiting for answers, is next to nothing.
+        busy: (cpu_time / whole.max(1.0)).min(1.0),
         rate: plan.rate,
         tally: Tally::sum(&each(&tallies)),
         interrupted: run.interrupted.load(Ordering::Relaxed),
@@ -259,14 +283,11 @@ impl<'r> Clients<'r> {
         })
     }
 
-    fn work(self, run: &Run<'_>, tally: &Mutex<Tally>, outstanding: usize) -> Outcome<()> {
+    /// `part`: which thread it is, and how many of its queries may be outstanding.
+    fn work(self, run: &Run<'_>, tally: &Mutex<Tally>, part: (usize, usize)) -> Outcome<()> {
         match self {
-            Clients::Udp(clients, count) => {
-                Worker::new(run, tally, (clients, count), outstanding).work()
-            }
-            Clients::Tcp(clients, count) => {
-                Worker::new(run, tally, (clients, count), outstanding).work()
-            }
+            Clients::Udp(clients, count) => Worker::new(run, tally, (clients, count), part).work(),
+            Clients::Tcp(clients, count) => Worker::new(run, tally, (clients, count), part).work(),
         }
     }
 }

@@ -32,6 +32,8 @@ pub struct Connections {
     pub attempts: u64,
     /// Those of them that took the place of one that ended or failed.
     pub again: u64,
+    /// Attempts that could not be made: this machine had no port free.
+    pub without_port: u64,
     /// From asking for a connection to having it, in nanoseconds.
     pub latency: Histogram<u64>,
 }
@@ -41,6 +43,7 @@ impl Default for Connections {
         Connections {
             attempts: 0,
             again: 0,
+            without_port: 0,
             latency: latencies(),
         }
     }
@@ -107,9 +110,22 @@ impl<'r> TcpClients<'r> {
         Ok(clients)
     }
 
-    /// Asks for a client's connection, anew if there was one.
+    /// Asks for a client's connection, anew if there was one. Then ports that former connections still keep (TIME-WAIT,
+    /// RFC 9293 §3.6.1) end nothing: the client tries again soon.
     fn connect(&mut self, number: usize) -> Outcome<()> {
-        let stream = start(self.plan, self.first + number)?;
+        let client = self.first + number;
+        let Some(stream) = start(self.plan, client)? else {
+            if self.clients[number].former == 0 {
+                return Err(Failure::new(format!(
+                    "connecting client {} to {}: no port is free here; try fewer clients (-c), or more source addresses (-a)",
+                    client + 1,
+                    self.plan.server(client)
+                )));
+            }
+            self.clients[number].pause_until = Some(Instant::now() + PAUSE);
+            lock(self.connections).without_port += 1;
+            return Ok(());
+        };
         // Edges: everything is read and written until the kernel has no more, so one registration is enough.
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         self.epoll
@@ -289,8 +305,8 @@ fn hand_out(read: &mut Vec<u8>, client: usize, taker: &mut dyn Taker) -> u64 {
     count
 }
 
-/// A socket that is being connected, and does not block.
-fn start(plan: &Plan, client: usize) -> Outcome<TcpStream> {
+/// A socket that is being connected, and does not block. `None`: this machine has no port free for it.
+fn start(plan: &Plan, client: usize) -> Outcome<Option<TcpStream>> {
     let local = local_address(plan, client)?;
     let server = plan.server(client);
     let opening = || format!("connecting client {} to {server}", client + 1);
@@ -306,10 +322,9 @@ fn start(plan: &Plan, client: usize) -> Outcome<TcpStream> {
         bind(descriptor.as_raw_fd(), &SockaddrStorage::from(local)).during(opening())?;
     }
     match connect(descriptor.as_raw_fd(), &SockaddrStorage::from(server)) {
-        Ok(()) | Err(Errno::EINPROGRESS) => Ok(TcpStream::from(descriptor)),
-        other => other
-            .map(|()| unreachable!("handled above"))
-            .during(opening()),
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(Some(TcpStream::from(descriptor))),
+        Err(Errno::EADDRNOTAVAIL) => Ok(None),
+        Err(error) => Err(error).during(opening()),
     }
 }
 
@@ -322,7 +337,47 @@ fn lock(connections: &Mutex<Connections>) -> std::sync::MutexGuard<'_, Connectio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shape::Shape;
     use crate::sockets::transport::Taken;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_port_that_is_not_free_yet_ends_no_run_that_has_begun() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let local_port = free.local_addr().unwrap().port();
+        drop(free);
+        let plan = Plan {
+            servers: vec![server.local_addr().unwrap()],
+            transport: super::super::Transport::Tcp,
+            clients: 1,
+            threads: 1,
+            outstanding: 1,
+            rate: None,
+            shape: Shape::Constant,
+            timeout: Duration::from_secs(1),
+            limit: None,
+            runs: None,
+            queries_per_connection: None,
+            local: None,
+            local_port,
+            buffer_size: None,
+            verbose: false,
+        };
+        let connections = Mutex::default();
+        let mut clients = TcpClients::open(&plan, 0..1, &connections).unwrap();
+        // The first connection keeps its port, as one in TIME-WAIT does.
+        clients.connect(0).unwrap();
+        assert!(clients.clients[0].pause_until.is_some());
+        assert_eq!(lock(&connections).without_port, 1);
+        assert_eq!(lock(&connections).attempts, 1);
+        let another = Mutex::default();
+        let Err(failure) = TcpClients::open(&plan, 0..1, &another) else {
+            panic!("two connections between the same two ports");
+        };
+        let failure = failure.to_string();
+        assert!(failure.contains("no port is free here"), "{failure}");
+    }
 
     #[test]
     fn whole_messages_are_handed_out_and_the_rest_stays() {

@@ -189,19 +189,26 @@ pub(super) fn local_address(plan: &Plan, client: usize) -> Outcome<SocketAddr> {
     Ok(path::on_link(address, port, scope))
 }
 
-/// An address of a network: counted up from its first one, and from there again behind its last one.
+/// An address of a network: counted up from its first host, and from there again behind its last one. A network's own address
+/// and everybody's (RFC 1122 §3.2.1.3), or its routers' (RFC 4291 §2.6.1), are nobody's to send from, but for links of two
+/// (RFC 3021, RFC 6164).
 fn address_of(network: Sources, number: usize) -> IpAddr {
     let prefix = u32::from(network.prefix);
     match network.address {
         IpAddr::V4(address) => {
             let hosts = u32::MAX.checked_shr(prefix).unwrap_or(0);
-            let host = (number as u32) & hosts;
-            // One address alone is itself, a network starts at its first.
+            let host = match hosts {
+                0 | 1 => number as u32 & hosts,
+                _ => 1 + (number as u64 % u64::from(hosts - 1)) as u32,
+            };
             IpAddr::V4((address.to_bits() & !hosts | host).into())
         }
         IpAddr::V6(address) => {
             let hosts = u128::MAX.checked_shr(prefix).unwrap_or(0);
-            let host = (number as u128) & hosts;
+            let host = match hosts {
+                0 | 1 => number as u128 & hosts,
+                _ => 1 + number as u128 % hosts,
+            };
             IpAddr::V6((address.to_bits() & !hosts | host).into())
         }
     }
@@ -286,10 +293,16 @@ mod tests {
             address_of(network, number).to_string()
         };
         assert_eq!(address("192.0.2.7", 32, 5), "192.0.2.7");
-        assert_eq!(address("192.0.2.7", 30, 0), "192.0.2.4");
-        assert_eq!(address("192.0.2.7", 30, 6), "192.0.2.6");
-        assert_eq!(address("10.0.0.1", 0, 258), "0.0.1.2");
+        let four = [0, 1, 2].map(|number| address("192.0.2.7", 30, number));
+        assert_eq!(four, ["192.0.2.5", "192.0.2.6", "192.0.2.5"]);
+        let two = [0, 1, 2].map(|number| address("192.0.2.7", 31, number));
+        assert_eq!(two, ["192.0.2.6", "192.0.2.7", "192.0.2.6"]);
+        assert_eq!(address("192.0.2.0", 24, 253), "192.0.2.254");
+        assert_eq!(address("192.0.2.0", 24, 254), "192.0.2.1");
+        assert_eq!(address("10.0.0.1", 0, 257), "0.0.1.2");
         assert_eq!(address("2001:db8::1", 128, 9), "2001:db8::1");
-        assert_eq!(address("2001:db8::1", 112, 65_537), "2001:db8::1");
+        assert_eq!(address("2001:db8::1", 127, 2), "2001:db8::");
+        assert_eq!(address("2001:db8::1", 112, 65_534), "2001:db8::ffff");
+        assert_eq!(address("2001:db8::1", 112, 65_535), "2001:db8::1");
     }
 }

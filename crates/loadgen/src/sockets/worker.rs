@@ -74,12 +74,12 @@ pub(super) struct Worker<'r, T> {
 }
 
 impl<'r, T: Transport> Worker<'r, T> {
-    /// A worker with `clients` sockets in `transport`, of whose queries so many may be outstanding.
+    /// The worker of a thread (number), with `clients` sockets in `transport`, of whose queries so many may be outstanding.
     pub(super) fn new(
         run: &'r Run<'r>,
         tally: &'r Mutex<Tally>,
         (transport, clients): (T, usize),
-        outstanding: usize,
+        (thread, outstanding): (usize, usize),
     ) -> Worker<'r, T> {
         let threads = run.plan.threads;
         let limit = outstanding.clamp(1, super::outstanding::OUTSTANDING_MAX);
@@ -90,7 +90,10 @@ impl<'r, T: Transport> Worker<'r, T> {
                 Shape::Constant => endless,
                 _ => run.plan.limit.unwrap_or(endless),
             };
-            Pace::new(rate / threads as f64, duration, 1, endless).shaped(run.plan.shape)
+            // All threads together send at even intervals.
+            Pace::new(rate / threads as f64, duration, 1, endless)
+                .shaped(run.plan.shape)
+                .later(thread as f64 / threads as f64)
         });
         Worker {
             run,
@@ -115,6 +118,10 @@ impl<'r, T: Transport> Worker<'r, T> {
     /// A socket that cannot be used any more.
     pub(super) fn work(mut self) -> Outcome<()> {
         let result = self.work_through();
+        if result.is_err() {
+            // The run has failed: the other threads need not go on until its end before that is said.
+            self.run.stop.store(true, Ordering::Relaxed);
+        }
         let interrupted = self.outstanding.len() as u64;
         self.run
             .interrupted
@@ -362,5 +369,91 @@ fn count(
                 }
             }
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::Failure;
+    use crate::questions::{Style, text};
+
+    /// A socket that cannot be used any more.
+    struct Broken;
+
+    impl Transport for Broken {
+        fn send(&mut self, _client: usize, _messages: &[(u16, &[u8])]) -> Outcome<usize> {
+            Err(Failure::new("sending queries: broken"))
+        }
+
+        fn receive(&mut self, _limit: Duration, _taker: &mut dyn Taker) -> Outcome<()> {
+            Ok(())
+        }
+
+        fn overflowed(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Two threads with a client each.
+    fn plan(rate: Option<f64>) -> Plan {
+        Plan {
+            servers: vec!["192.0.2.1:53".parse().unwrap()],
+            transport: crate::sockets::Transport::Udp,
+            clients: 2,
+            threads: 2,
+            outstanding: 2,
+            rate,
+            shape: Shape::Constant,
+            timeout: Duration::from_secs(1),
+            limit: None,
+            runs: None,
+            queries_per_connection: None,
+            local: None,
+            local_port: 0,
+            buffer_size: None,
+            verbose: false,
+        }
+    }
+
+    fn run<'r>(plan: &'r Plan, questions: &'r Questions) -> Run<'r> {
+        Run {
+            plan,
+            questions,
+            started: Instant::now(),
+            next: AtomicU64::new(0),
+            total: u64::MAX,
+            working: AtomicUsize::new(2),
+            interrupted: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            cpu_time: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    #[test]
+    fn a_thread_that_fails_stops_all() {
+        let plan = plan(None);
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = run(&plan, &questions);
+        let tally = Mutex::new(Tally::default());
+        let worker = Worker::new(&run, &tally, (Broken, 1), (0, 1));
+        assert!(worker.work().is_err());
+        assert!(run.stop.load(Ordering::Relaxed));
+        assert_eq!(run.working.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn threads_take_turns_in_what_the_rate_allows() {
+        let plan = plan(Some(2.0));
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = run(&plan, &questions);
+        let tally = Mutex::new(Tally::default());
+        let [mut first, mut second] =
+            [0, 1].map(|thread| Worker::new(&run, &tally, (Broken, 1), (thread, 1)));
+        assert_eq!(first.allowed(1, 0), Ok(1));
+        assert_eq!(second.allowed(1, 0), Err(500_000_000));
+        assert_eq!(second.allowed(1, 500_000_000), Ok(1));
     }
 }

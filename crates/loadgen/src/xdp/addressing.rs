@@ -8,7 +8,8 @@
 use crate::failure::{Failure, Outcome};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use wire::frame::{Family, FrameError, Headers, Mac, Packet, write_headers};
+use wire::checksum::Sum;
+use wire::frame::{Family, FrameError, Headers, Mac, Packet, write_headers_summed};
 use xsk::Sources;
 
 /// EtherType of a frame with a VLAN tag.
@@ -65,8 +66,9 @@ impl Addressing {
         tag + Family::of(&self.targets[0].server).headers_length()
     }
 
-    /// Writes the frame of a query into a chunk, from its start; returns the frame's length. `port` counts from the lane's
-    /// first; `number` decides which source and target it has, see [`source`](Addressing::source).
+    /// Writes the frame of a query into a chunk, from its start; returns the frame's length. The message's sum is that of
+    /// [`crate::questions::summed`]: to read the message again, just copied, would cost more than all of its headers. `port`
+    /// counts from the lane's first; `number` decides which source and target it has, see [`source`](Addressing::source).
     ///
     /// # Panics
     /// Where the chunk is too small: what [`crate::questions::Carrier::Frame`] carries fits.
@@ -74,7 +76,7 @@ impl Addressing {
     pub fn write(
         &self,
         chunk: &mut [u8],
-        message: &[u8],
+        (message, mut sum): (&[u8], Sum),
         (lane, port, id): (usize, u16, u16),
         number: u64,
     ) -> u32 {
@@ -84,6 +86,7 @@ impl Addressing {
         chunk[start..end].copy_from_slice(message);
         if message.len() >= 2 {
             chunk[start..start + 2].copy_from_slice(&id.to_be_bytes());
+            sum = sum.word(id);
         }
         let port = self.first_port + ((lane as u16) << self.port_bits) + port;
         let headers = Headers {
@@ -93,7 +96,7 @@ impl Addressing {
             destination: target.server,
             code_point: 0,
         };
-        write_headers(chunk, start, message.len(), &headers)
+        write_headers_summed(chunk, start, message.len(), &headers, sum)
             .expect("chunks have room, and both ends are of one version of IP");
         if let Some(vlan) = self.vlan {
             insert_tag(chunk, vlan);
@@ -197,6 +200,7 @@ fn insert_tag(chunk: &mut [u8], vlan: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::questions::{Questions, summed};
     use proptest::prelude::*;
     use wire::frame::UdpChecksum;
 
@@ -226,7 +230,8 @@ mod tests {
             let prefix = if target.starts_with('[') { 128 } else { 32 };
             let addressing = addressing(target, source, prefix);
             let mut chunk = [0; 2048];
-            let length = addressing.write(&mut chunk, b"\0\0query", (2, 3, 0x1234), 7) as usize;
+            let length =
+                addressing.write(&mut chunk, summed(b"\0\0query"), (2, 3, 0x1234), 7) as usize;
             let (packet, payload) = addressing.read(&mut chunk[..length], false).unwrap();
             assert_eq!(packet.destination, addressing.targets[0].server);
             assert_eq!(
@@ -246,10 +251,10 @@ mod tests {
     fn a_tag_goes_in_and_comes_out() {
         let mut addressing = addressing("192.0.2.1:53", "192.0.2.9", 32);
         let mut plain = [0; 2048];
-        let untagged = addressing.write(&mut plain, b"\0\0query", (0, 0, 1), 0) as usize;
+        let untagged = addressing.write(&mut plain, summed(b"\0\0query"), (0, 0, 1), 0) as usize;
         addressing.vlan = Some(7);
         let mut chunk = [0; 2048];
-        let length = addressing.write(&mut chunk, b"\0\0query", (0, 0, 1), 0) as usize;
+        let length = addressing.write(&mut chunk, summed(b"\0\0query"), (0, 0, 1), 0) as usize;
         assert_eq!(length, untagged + 4);
         assert_eq!(length, addressing.headers_length() + b"\0\0query".len());
         assert_eq!(chunk[12..16], [0x81, 0, 0, 7]);
@@ -326,13 +331,37 @@ mod tests {
             "{uses:?}"
         );
         let mut chunk = [0; 2048];
-        let length = addressing.write(&mut chunk, b"\0\0query", (0, 0, 1), 5) as usize;
+        let length = addressing.write(&mut chunk, summed(b"\0\0query"), (0, 0, 1), 5) as usize;
         let (packet, _) = addressing.read(&mut chunk[..length], false).unwrap();
         assert_eq!(packet.destination, addressing.target(5).server);
         assert_eq!(packet.destination_mac, addressing.target(5).mac);
     }
 
     proptest! {
+        #[test]
+        fn a_message_summed_when_it_was_read_has_the_checksum_of_one_read_again(
+            message in prop::collection::vec(any::<u8>(), 0..80),
+            id in any::<u16>(),
+            is_four in any::<bool>(),
+        ) {
+            let addressing = if is_four {
+                addressing("192.0.2.1:53", "192.0.2.9", 32)
+            } else {
+                addressing("[2001:db8::1]:53", "2001:db8::9", 128)
+            };
+            let mut questions = Questions::default();
+            questions.push(&message).unwrap();
+            let mut chunk = [0; 2048];
+            let length = addressing.write(&mut chunk, questions.get_summed(0), (0, 0, id), 0) as usize;
+            let (packet, payload) = addressing.read(&mut chunk[..length], false).unwrap();
+            prop_assert_eq!(packet.checksum, UdpChecksum::Verified);
+            let mut sent = message;
+            if let Some(place) = sent.first_chunk_mut::<2>() {
+                *place = id.to_be_bytes();
+            }
+            prop_assert_eq!(payload, sent);
+        }
+
         #[test]
         fn sources_stay_within_their_prefix(number in any::<u64>(), prefix in 0_u8..=32) {
             let four = addressing("192.0.2.1:53", "198.51.100.77", prefix);

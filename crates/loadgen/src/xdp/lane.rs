@@ -73,14 +73,21 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(number: usize, interface: &str, umem: Umem, socket: Socket) -> Lane {
+    /// `questions`: how many there are, one at least.
+    pub(super) fn new(
+        number: usize,
+        interface: &str,
+        (umem, socket): (Umem, Socket),
+        questions: usize,
+    ) -> Lane {
         Lane {
             number,
             interface: interface.to_owned(),
             umem,
             socket,
             batch: Batch::new(),
-            question: number,
+            // There may be fewer questions than lanes.
+            question: number % questions,
         }
     }
 
@@ -187,14 +194,14 @@ impl Lane {
     fn send_one(&mut self, run: &Run<'_>, intended: u64) -> Option<usize> {
         let frame = self.umem.take()?;
         let flights = &run.flights[self.number];
-        let message = run.questions.get(self.question).message;
+        let summed = run.questions.get_summed(self.question);
         let number = flights.departed();
         let (port, id) = flights.key(number);
         let place = flights.number_of(port, id);
         let chunk = self.umem.chunk_mut(&frame);
         let length = run
             .addressing
-            .write(chunk, message, (self.number, port, id), place);
+            .write(chunk, summed, (self.number, port, id), place);
         if let Err(frame) = self.socket.send(frame, 0, length) {
             self.umem.give(frame);
             return None;
@@ -205,7 +212,7 @@ impl Lane {
         if self.question >= run.questions.len() {
             self.question %= run.questions.len();
         }
-        Some(message.len())
+        Some(summed.0.len())
     }
 
     /// Gives the ring to the kernel. `false`: it takes no more now.
@@ -358,7 +365,7 @@ fn judge(run: &Run<'_>, frame: &mut [u8], now: u64) -> Result<Verdict, Fault> {
 mod tests {
     use super::super::addressing::Target;
     use super::*;
-    use crate::questions::{Style, text};
+    use crate::questions::{Style, summed, text};
     use wire::frame::{Packet, write_headers};
     use wire::message::ResponseError;
     use xsk::Sources;
@@ -385,7 +392,7 @@ mod tests {
     /// The frame by which a server sends `message` back to who asked the query of this key.
     fn answer(addressing: &Addressing, (port, id): (u16, u16), message: &[u8]) -> Vec<u8> {
         let mut chunk = [0; CHUNK];
-        let length = addressing.write(&mut chunk, message, (0, port, id), 0) as usize;
+        let length = addressing.write(&mut chunk, summed(message), (0, port, id), 0) as usize;
         let query = Packet::parse(&chunk[..length], false).unwrap();
         let start = addressing.headers_length();
         let headers = query.reply_headers();

@@ -183,7 +183,8 @@ impl Generator {
         for queue in 0..self.nic.queues {
             let mut umem = Umem::new(options.rings.frames(), UmemOptions::default())?;
             let socket = Socket::bind(&mut umem, self.nic.index, queue, options)?;
-            let lane = Lane::new(queue as usize, &self.nic.name, umem, socket);
+            let questions = self.questions.len();
+            let lane = Lane::new(queue as usize, &self.nic.name, (umem, socket), questions);
             self.lanes.push(lane);
         }
         for lane in &self.lanes {
@@ -249,8 +250,8 @@ impl Generator {
             sent_until: AtomicU64::new(0),
             end: AtomicBool::new(false),
         };
-        let lanes = self.lanes.len() as f64;
-        let pace = Pace::new(rate / lanes, duration, self.plan.batch, self.plan.patience);
+        let lanes = self.lanes.len();
+        let pace = Pace::new(rate, duration, self.plan.batch, self.plan.patience);
         let pace = pace.shaped(self.plan.shape);
         let affinity = self.plan.affinity;
         watch.start((&self.headline(), "queue"), duration);
@@ -259,25 +260,24 @@ impl Generator {
                 .lanes
                 .iter_mut()
                 .map(|lane| {
-                    let (run, pace) = (&run, pace.clone());
+                    let (run, pace) = (&run, pace.clone().of_thread(lane.number, lanes));
                     scope.spawn(move || {
                         pin(affinity, lane.number);
                         lane.run(run, pace)
                     })
                 })
                 .collect();
-            oversee(&run, watch, !self.plan.drop);
+            // Before the end a lane is only done when it has failed.
+            let has_failed = || threads.iter().any(|thread| thread.is_finished());
+            oversee(&run, watch, !self.plan.drop, has_failed);
             threads
                 .into_iter()
                 .map(|thread| thread.join().expect("lanes do not panic"))
                 .collect::<Vec<_>>()
         });
         watch.end();
-        let mut sending = Duration::from_nanos(
-            run.sent_until
-                .load(Ordering::Relaxed)
-                .saturating_sub(run.start),
-        );
+        let sent_until = run.sent_until.load(Ordering::Relaxed);
+        let mut sending = Duration::from_nanos(sent_until.saturating_sub(run.start));
         if !watch.is_stopped() {
             // The last batch leaves one interval before the time is over.
             sending = sending.max(duration);
@@ -318,16 +318,17 @@ fn not_attached(mode: Mode, error: xsk::Error) -> Failure {
     error.into()
 }
 
-/// Watches over a run until all lanes have sent everything and the last answers are in, or their time is over.
-fn oversee(run: &Run<'_>, watch: &mut Watch, answers: bool) {
-    while run.sending.load(Ordering::Acquire) > 0 {
+/// Watches over a run until all lanes have sent everything and the last answers are in, or their time is over, or one has
+/// failed.
+fn oversee(run: &Run<'_>, watch: &mut Watch, answers: bool, has_failed: impl Fn() -> bool) {
+    while run.sending.load(Ordering::Acquire) > 0 && !has_failed() {
         if !watch.turn(LOOK_EVERY, || each(run)) {
             run.stop.store(true, Ordering::Release);
         }
     }
     let patience = Duration::from_nanos(run.late_after);
     let (waiting, stops) = (Instant::now(), watch.stops());
-    let more = || waiting.elapsed() < patience && unanswered(run) > 0;
+    let more = || waiting.elapsed() < patience && unanswered(run) > 0 && !has_failed();
     while answers && watch.stops() == stops && more() {
         watch.turn(LOOK_EVERY, || each(run));
     }
