@@ -30,7 +30,10 @@ install_packages() {
     if ((EUID == 0)); then
         # One at a time; the lock goes with the shell. What a killed run left is put right first.
         exec {packages_lock}>/run/millrace-dev.lock
-        flock "$packages_lock"
+        if ! flock --nonblock "$packages_lock"; then
+            say "another ./dev installs packages: waiting for it"
+            flock "$packages_lock"
+        fi
         allow_service_starts
     fi
     for name in "$@"; do
@@ -54,7 +57,8 @@ install_missing() {
         say "an earlier installation was interrupted: dpkg --configure -a"
         DEBIAN_FRONTEND=noninteractive dpkg --configure -a
     fi
-    apt_install "$@" || fail "apt-get could not install $* (on Ubuntu they need the component universe)"
+    apt_install "$@" || fail "apt-get could not install $*: what it says is above. It needs a network or a mirror, and on Ubuntu \
+the component universe; those that are there already are not fetched again"
     allow_service_starts
     keep_disabled "$@"
 }
@@ -96,9 +100,9 @@ allow_service_starts() {
 keep_disabled() {
     [[ -d /run/systemd/system ]] || return 0
     local name
-    for name in knot dnsdist nsd; do
+    for name in knot dnsdist nsd bind9; do
         if [[ " $* " == *" $name "* ]]; then
-            systemctl disable --quiet "$name.service"
+            systemctl disable --quiet "${name/bind9/named}.service"
         fi
     done
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C as an event that can be awaited together with the end of a process.
+//! Ctrl-C, and the end of the terminal, as an event that can be awaited together with the end of a process.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::process::Process;
 use crate::{During, Failure, Outcome, again_if_interrupted};
 
-/// SIGINT and SIGTERM, taken from their default action for the rest of the process's life.
+/// SIGINT, SIGTERM and SIGHUP, taken from their default action for the rest of the process's life: a terminal that is closed
+/// leaves no lab behind. SIGHUP is left alone where it is ignored, as nohup(1) has it.
 pub(crate) struct Signals {
     descriptor: SignalFd,
 }
@@ -21,7 +22,12 @@ impl Signals {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
-        set.thread_block().during("blocking SIGINT and SIGTERM")?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        if !is_hangup_ignored(&status) {
+            set.add(Signal::SIGHUP);
+        }
+        set.thread_block()
+            .during("blocking SIGINT, SIGTERM and SIGHUP")?;
         let descriptor =
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).during("making a signalfd")?;
         Ok(Self { descriptor })
@@ -61,5 +67,37 @@ impl Signals {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a process ignores SIGHUP, by its /proc/PID/status (proc_pid_status(5)): a signal that is blocked would come all the
+/// same.
+fn is_hangup_ignored(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let hangup = 1_u64 << (Signal::SIGHUP as u32 - 1);
+    mask.is_some_and(|mask| mask & hangup != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_hangup_that_is_ignored_is_seen() {
+        let status = |command: &str| {
+            let output = Command::new("sh")
+                .args(["-c", command])
+                .stderr(Stdio::null())
+                .output()
+                .unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let ignoring = status("trap '' HUP; cat /proc/self/status");
+        assert!(is_hangup_ignored(&ignoring));
+        assert!(!is_hangup_ignored("SigIgn:\t0000000000001000\n"));
+        assert!(!is_hangup_ignored(""));
     }
 }

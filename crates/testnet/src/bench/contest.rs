@@ -55,6 +55,9 @@ const LENGTH_TOLERANCE: f64 = 0.01;
 const OTHERS: f64 = 0.03;
 /// Or the hypervisor gave this part of a core away.
 const STEAL: f64 = 0.02;
+/// Seconds of a core that must be seen for it: the kernel counts in steps of 0.01, and one or two of them in a run of a tenth
+/// of a second tell nothing.
+const SEEN: f64 = 0.025;
 
 /// A rate that rises goes so far beyond the best R99.
 const BEYOND: f64 = 1.2;
@@ -195,6 +198,10 @@ impl<'c> Contest<'c> {
                     if is_done || failed > u32::from(was_measured) {
                         continue;
                     }
+                    // It may have come while the scenario was made ready: nothing is begun then.
+                    if signals.came(Duration::ZERO) {
+                        return false;
+                    }
                     let measured_now = self.measure(contender, measure, repeat);
                     // What a signal has cut short, Ctrl-C its generator for example, is no figure.
                     if signals.came(Duration::ZERO) {
@@ -223,7 +230,7 @@ impl<'c> Contest<'c> {
 
     fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
         let backend = self.scenario.backend.as_ref();
-        let _backend = match (&self.stage, backend) {
+        let mut backend = match (&self.stage, backend) {
             (Some(stage), Some(name)) => Some(stage.start_backend(name)?),
             _ => None,
         };
@@ -246,6 +253,8 @@ impl<'c> Contest<'c> {
         let shot = self.shoot(contender, measure, &generator, &watched);
         let seen = witness.stop();
         check(running.as_mut())?;
+        // What was measured before a backend that is gone is no figure either.
+        check(backend.as_mut())?;
         let mut shot = shot?;
         if matches!(measure, Measure::Start | Measure::Memory) {
             shot.details["server"] = started(start, &watched)?;
@@ -336,7 +345,7 @@ impl<'c> Contest<'c> {
     ) -> Outcome<Shot> {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let time = seconds(self.settings.seconds);
-        let known = self.last.get(&contender.name).copied();
+        let known = self.known_rate(&contender.name);
         let load = |rate: f64, time| Load {
             rate: (rate * self.settings.scale).max(100.0) as u32,
             time,
@@ -376,8 +385,7 @@ impl<'c> Contest<'c> {
                 generator.shoot(&self.client, load, Manner::Rising, watched)
             }
             Measure::Latency => {
-                let rate =
-                    known.unwrap_or(f64::from(self.scenario.cost_rate) * self.settings.scale);
+                let rate = self.latency_rate(&contender.name)?;
                 let has_curve = self
                     .done
                     .iter()
@@ -394,6 +402,23 @@ impl<'c> Contest<'c> {
             Measure::ClosedLoop => generator.closed_loop(&self.client, Some(time), watched),
             Measure::OnceThrough => generator.closed_loop(&self.client, None, watched),
         }
+    }
+
+    /// The R99 that was found last; of one that had none nothing is known.
+    fn known_rate(&self, contender: &str) -> Option<f64> {
+        let last = self.last.get(contender).copied();
+        last.filter(|rate| *rate > 0.0)
+    }
+
+    /// Queries a second of which parts are offered while latency is measured.
+    fn latency_rate(&self, contender: &str) -> Outcome<f64> {
+        if self.last.contains_key(contender) && self.known_rate(contender).is_none() {
+            return Err(Failure::new(
+                "its R99 is 0, so there is no load of which 10 % and the like could be offered",
+            ));
+        }
+        let otherwise = f64::from(self.scenario.cost_rate) * self.settings.scale;
+        Ok(self.known_rate(contender).unwrap_or(otherwise))
     }
 
     /// Queries a second, before they are scaled, that are more than a contender can answer: what the scenario says, or twice
@@ -513,20 +538,26 @@ fn check(running: Option<&mut Running<'_>>) -> Outcome<()> {
 /// The number that a measure is about, with its unit.
 ///
 /// # Errors
-/// A search that has found no rate. One that has found 0 did measure: not even the lowest rate was answered.
+/// A search that has found no rate. One that has found 0 did measure: not even the lowest rate was answered. No answers where
+/// less is better.
 fn figure(measure: Measure, shot: &Shot) -> Outcome<(f64, &'static str)> {
     let per = |count: f64, whole: f64| if whole > 0.0 { count / whole } else { 0.0 };
     Ok(match measure {
         Measure::R99 => (found(&shot.details["r99"])?, "queries/s"),
-        Measure::Cost => (per(shot.used.busy() * 1e6, shot.right), "core-us/answer"),
+        Measure::Cost => {
+            answered(shot.right)?;
+            (per(shot.used.busy() * 1e6, shot.right), "core-us/answer")
+        }
         Measure::Overload => (per(shot.unwanted, shot.seconds), "answers/s"),
         Measure::Send => (per(shot.sent, shot.seconds), "queries/s"),
         Measure::ClosedLoop | Measure::OnceThrough | Measure::OverTime => {
             (per(shot.right, shot.seconds), "answers/s")
         }
         Measure::Latency => {
-            let at_tenth = &shot.details["points"][1]["p99"];
-            (at_tenth.as_f64().unwrap_or(0.0) / 1e3, "us (p99 at 10 %)")
+            let at_tenth = &shot.details["points"][1];
+            answered(at_tenth["right"].as_f64().unwrap_or(0.0))?;
+            let p99 = at_tenth["p99"].as_f64().unwrap_or(0.0);
+            (p99 / 1e3, "us (p99 at 10 %)")
         }
         Measure::Evenness => (evenness(&shot.details), "% of an even share"),
         Measure::Start => {
@@ -538,6 +569,16 @@ fn figure(measure: Measure, shot: &Shot) -> Outcome<(f64, &'static str)> {
             (resident.as_f64().unwrap_or(0.0), "MiB resident")
         }
     })
+}
+
+/// Fails where nothing was answered right: what answers took would be 0, the best figure of all.
+fn answered(right: f64) -> Outcome<()> {
+    match right > 0.0 {
+        true => Ok(()),
+        false => Err(Failure::new(
+            "nothing was answered right, so there is nothing to say of what an answer took",
+        )),
+    }
 }
 
 /// The rate that a search tells; null is none.
@@ -609,8 +650,11 @@ fn point(load: &str, rate: u32, shot: &Shot) -> Value {
 /// Why a run is not to be trusted, if it is not.
 fn disturbance(shot: &Shot) -> Option<String> {
     let wall = shot.used.wall.max(0.001);
-    let others = shot.used.by_others() / wall;
-    let steal = shot.used.steal / wall;
+    let part = |seconds: f64| match seconds < SEEN {
+        true => 0.0,
+        false => seconds / wall,
+    };
+    let (others, steal) = (part(shot.used.others), part(shot.used.steal));
     if others > OTHERS {
         return Some(format!(
             "other programs used {:.0}% of a core",
@@ -732,10 +776,48 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_disturbed_by_what_other_programs_used_whatever_ours_did() {
+        let told = |wall: f64, others: f64, steal: f64| {
+            let mut shot = Shot::default();
+            shot.used.wall = wall;
+            // Time of a process holds softirqs, that of user and system does not: ours alone is more than both.
+            shot.used.processes = BTreeMap::from([(7, 1.9 * wall)]);
+            (shot.used.user, shot.used.others, shot.used.steal) = (wall, others, steal);
+            disturbance(&shot)
+        };
+        let others = "other programs used 20% of a core";
+        assert_eq!(told(10.0, 2.0, 0.0).as_deref(), Some(others));
+        let steal = "the hypervisor took 5% of a core";
+        assert_eq!(told(10.0, 0.2, 0.5).as_deref(), Some(steal));
+        assert_eq!(told(10.0, 0.2, 0.1), None);
+        // Two steps of /proc in a run of a tenth of a second.
+        assert_eq!(told(0.1, 0.02, 0.02), None);
+    }
+
+    #[test]
+    fn one_that_had_no_rate_has_no_parts_of_it() {
+        let (library, settings) = (Library::ours(), settings());
+        let scenario = library.scenarios().unwrap().remove(0);
+        let records = [record("none", 1, 0.0), record("some", 1, 700.0)];
+        let contest = contest(&scenario, &library, &settings);
+        let contest = contest.behind(&records, BTreeMap::new());
+        assert_eq!(contest.known_rate("none"), None);
+        let failure = contest.latency_rate("none").unwrap_err().to_string();
+        assert!(failure.contains("its R99 is 0"), "{failure}");
+        assert_eq!(contest.latency_rate("some").unwrap(), 700.0);
+        // Never searched: what the scenario says, at the scale of this run.
+        assert_eq!(contest.latency_rate("never").unwrap(), 10_000.0);
+    }
+
+    #[test]
     fn a_record_has_the_commit_that_it_is_of() {
         let (library, settings) = (Library::ours(), settings());
         let scenario = library.scenarios().unwrap().remove(0);
-        let seen = (Shot::default(), Seen::default(), Vec::new());
+        let shot = Shot {
+            right: 1.0,
+            ..Shot::default()
+        };
+        let seen = (shot, Seen::default(), Vec::new());
         let contest = contest(&scenario, &library, &settings);
         let made = contest.record(&scenario.contenders[0], Measure::Cost, 1, seen);
         assert_eq!(made.unwrap().commit, "c0ffee");
@@ -762,6 +844,27 @@ mod tests {
         for rate in [0.0, 7.0] {
             assert_eq!(made(json!({ "r99": rate })).unwrap().figure, rate);
         }
+    }
+
+    #[test]
+    fn one_that_answers_nothing_has_no_figure_of_which_less_is_better() {
+        let mut shot = Shot::default();
+        shot.used.cores = vec![0.25, 0.75];
+        shot.details = json!({"points": [{}, {"right": 0, "p99": 0}]});
+        for measure in [Measure::Cost, Measure::Latency] {
+            let failure = figure(measure, &shot).unwrap_err().to_string();
+            assert!(failure.contains("nothing was answered right"), "{failure}");
+        }
+        shot.right = 2.0;
+        shot.details = json!({"points": [{}, {"right": 9, "p99": 4_000}]});
+        assert_eq!(
+            figure(Measure::Cost, &shot).unwrap(),
+            (500_000.0, "core-us/answer")
+        );
+        assert_eq!(
+            figure(Measure::Latency, &shot).unwrap(),
+            (4.0, "us (p99 at 10 %)")
+        );
     }
 
     #[test]

@@ -7,14 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::cpu::{Snapshot, descendants};
+use super::cpu::{KTHREADD, Snapshot, descendants};
 
 /// Time between two looks. /proc counts in steps of 10 ms: shorter would show steps.
 pub(super) const EVERY: Duration = Duration::from_millis(250);
-
-/// The process number of the one that starts the kernel's threads. Those that start during a run are missed: the busy ones,
-/// one for each CPU, are always there.
-const KTHREADD: u32 = 2;
 
 /// Curves over a run; times in seconds since the first query, CPU in cores, rates a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -119,6 +115,7 @@ impl Sampler {
         let watched = Watched {
             server: server.to_vec(),
             generator,
+            // Those that start during a run are missed: the busy ones, one for each CPU, are always there.
             kernel_threads: descendants(KTHREADD),
         };
         let (stop, stopped) = channel();

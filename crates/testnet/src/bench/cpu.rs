@@ -1,6 +1,6 @@
 //! CPU time: what the cores did, what a process used, and whether somebody else disturbed (proc_stat(5), proc_pid_stat(5)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Instant;
 
@@ -11,12 +11,17 @@ use crate::{During, Outcome};
 /// Ticks of /proc a second: USER_HZ, which is 100 on every architecture that Linux knows today.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// The process number of the one that starts the kernel's threads.
+pub(super) const KTHREADD: u32 = 2;
+
 /// What cores and processes had used at one moment, in ticks.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     at: Instant,
     cores: Vec<[u64; 8]>,
     processes: BTreeMap<u32, u64>,
+    /// Of all other programs together; 0 where nobody asked.
+    others: u64,
 }
 
 /// What was used between two moments, in seconds of one core.
@@ -36,6 +41,10 @@ pub(super) struct Used {
     pub cores: Vec<f64>,
     /// By process that was asked for.
     pub processes: BTreeMap<u32, f64>,
+    /// By programs that are neither these nor started by them. Not what user and system leave over: time of a process holds
+    /// the softirqs that came into it, and theirs does not.
+    #[serde(default)]
+    pub(super) others: f64,
 }
 
 impl Snapshot {
@@ -50,6 +59,16 @@ impl Snapshot {
             at: Instant::now(),
             cores: cores_in(&text),
             processes: processes.iter().map(ticks).collect(),
+            others: 0,
+        })
+    }
+
+    /// The same, and what all other programs used: that is a look at every process there is.
+    pub(super) fn take_with_others(processes: &[u32]) -> Outcome<Snapshot> {
+        let others = ticks_of_others(&all_processes(), processes);
+        Ok(Snapshot {
+            others,
+            ..Snapshot::take(processes)?
         })
     }
 
@@ -57,6 +76,7 @@ impl Snapshot {
     pub(super) fn since(&self, before: &Snapshot) -> Used {
         let mut used = Used {
             wall: (self.at - before.at).as_secs_f64(),
+            others: self.others.saturating_sub(before.others) as f64 / TICKS_PER_SECOND,
             ..Used::default()
         };
         for (now, then) in self.cores.iter().zip(&before.cores) {
@@ -92,6 +112,7 @@ impl Used {
         self.system += other.system;
         self.softirq += other.softirq;
         self.steal += other.steal;
+        self.others += other.others;
         self.cores
             .resize(self.cores.len().max(other.cores.len()), 0.0);
         for (sum, busy) in self.cores.iter_mut().zip(&other.cores) {
@@ -100,12 +121,6 @@ impl Used {
         for (process, seconds) in &other.processes {
             *self.processes.entry(*process).or_default() += seconds;
         }
-    }
-
-    /// What programs used that were not asked for.
-    pub(super) fn by_others(&self) -> f64 {
-        let ours: f64 = self.processes.values().sum();
-        (self.user + self.system - ours).max(0.0)
     }
 }
 
@@ -124,6 +139,54 @@ fn cores_in(text: &str) -> Vec<[u64; 8]> {
     text.lines().filter_map(core).collect()
 }
 
+/// A process: its number, its parent's, and the ticks of itself and of the children that it has waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    number: u32,
+    parent: u32,
+    ticks: u64,
+}
+
+/// Every process that can be seen.
+fn all_processes() -> Vec<Entry> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let entry = |number: u32| {
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        Some(Entry {
+            number,
+            parent: parent_in(&stat)?,
+            ticks: ticks_with_children_in(&stat)?,
+        })
+    };
+    numbers.filter_map(entry).collect()
+}
+
+/// Ticks of all processes but `ours`, what these started, and the kernel's threads. One that ends meanwhile is in its parent's
+/// ticks from then on.
+fn ticks_of_others(all: &[Entry], ours: &[u32]) -> u64 {
+    let mut left_out: BTreeSet<u32> = ours.iter().copied().chain([KTHREADD]).collect();
+    loop {
+        let known = left_out.len();
+        let children = all.iter().filter(|one| left_out.contains(&one.parent));
+        let children: Vec<u32> = children.map(|one| one.number).collect();
+        left_out.extend(children);
+        if left_out.len() == known {
+            break;
+        }
+    }
+    let others = all.iter().filter(|one| !left_out.contains(&one.number));
+    others.map(|one| one.ticks).sum()
+}
+
+/// utime, stime, cutime and cstime: the fields 14 to 17.
+fn ticks_with_children_in(stat: &str) -> Option<u64> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let fields = behind_name.split_whitespace().skip(11).take(4);
+    let ticks: Option<Vec<u64>> = fields.map(|field| field.parse().ok()).collect();
+    Some(ticks?.iter().sum())
+}
+
 /// utime and stime: the 14th and 15th field, counted behind the name, which may hold anything in its parentheses.
 fn ticks_in(stat: &str) -> Option<u64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
@@ -135,19 +198,12 @@ fn ticks_in(stat: &str) -> Option<u64> {
 
 /// A process's children, their children and so on, as they are now; without itself.
 pub(super) fn descendants(process: u32) -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let parents: Vec<(u32, u32)> = numbers
-        .filter_map(|number| {
-            let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
-            Some((number, parent_in(&stat)?))
-        })
-        .collect();
+    let all = all_processes();
     let mut found = Vec::new();
     let mut wanted = vec![process];
     while let Some(parent) = wanted.pop() {
-        let children = parents.iter().filter(|(_, of)| *of == parent);
-        let children: Vec<u32> = children.map(|(number, _)| *number).collect();
+        let children = all.iter().filter(|one| one.parent == parent);
+        let children: Vec<u32> = children.map(|one| one.number).collect();
         wanted.extend(&children);
         found.extend(children);
     }
@@ -176,6 +232,7 @@ mod tests {
             at,
             cores: cores_in(text),
             processes: BTreeMap::from([(7, ticks)]),
+            others: ticks / 5,
         };
         let end = start + Duration::from_millis(4_200);
         let used = snapshot(now, 250, end).since(&snapshot(then, 100, start));
@@ -185,13 +242,43 @@ mod tests {
         // Ticks saw one second of it; the idle time tells of more.
         assert!((used.cores[1] - 1.2).abs() < 1e-9);
         assert_eq!(used.processes[&7], 1.5);
-        assert_eq!(used.by_others(), 2.5);
+        assert_eq!(used.others, 0.3);
     }
 
     #[test]
     fn a_name_with_spaces_and_parentheses_does_not_matter() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
         assert_eq!(ticks_in(stat), Some(46));
+    }
+
+    #[test]
+    fn others_are_neither_ours_nor_started_by_us_nor_the_kernels_threads() {
+        let entry = |(number, parent, ticks): (u32, u32, u64)| Entry {
+            number,
+            parent,
+            ticks,
+        };
+        // init, the kernel's threads, a shell with the bench, whose server has a child; and a compiler.
+        let all = [
+            (1, 0, 1),
+            (2, 0, 20),
+            (15, 2, 300),
+            (40, 1, 4_000),
+            (50, 40, 50_000),
+            (51, 50, 600_000),
+            (52, 51, 7_000_000),
+            (60, 1, 80_000_000),
+        ];
+        assert_eq!(ticks_of_others(&all.map(entry), &[50]), 80_004_001);
+        assert_eq!(ticks_of_others(&[], &[50]), 0);
+    }
+
+    #[test]
+    fn a_program_that_ended_counts_where_its_parent_does() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 500 6000 20 0 1 0 5";
+        assert_eq!(ticks_with_children_in(stat), Some(6_546));
+        let own = std::process::id();
+        assert!(all_processes().iter().any(|one| one.number == own));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Who asks: floodgate, kxdpgun or dnsperf, run as operators run them, and what they print.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -246,7 +248,8 @@ impl Generator {
         command: &mut Command,
         watched: &[u32],
     ) -> Outcome<(Vec<String>, Used, Course)> {
-        let mut child = client.spawn(command)?;
+        let mut child = Started(client.spawn(command)?);
+        let complaint = complaint_of(&mut child);
         let sampler = Sampler::start(watched, child.id());
         let watched: Vec<u32> = watched
             .iter()
@@ -255,11 +258,11 @@ impl Generator {
             .collect();
         let out = child.stdout.take().expect("stdout is piped");
         let mut lines = BufReader::new(out).lines();
-        let mut before = Snapshot::take(&watched)?;
+        let mut before = Snapshot::take_with_others(&watched)?;
         let first = lines.next();
         if self.is_ours() {
             // Others keep their lines back until they have many.
-            before = Snapshot::take(&watched)?;
+            before = Snapshot::take_with_others(&watched)?;
         }
         // Its time is in /proc until it is waited for: the last line comes before its end.
         let mut text: Vec<String> = first
@@ -267,9 +270,9 @@ impl Generator {
             .chain(lines)
             .collect::<Result<_, _>>()
             .during("reading what the generator prints")?;
-        let used = Snapshot::take(&watched)?.since(&before);
+        let used = Snapshot::take_with_others(&watched)?.since(&before);
         let course = sampler.stop();
-        let complaint = complaint_of(&mut child);
+        let complaint = complaint.join().unwrap_or_default();
         let status = child.wait().during("waiting for the generator")?;
         if !status.success() {
             return Err(Failure::new(format!(
@@ -283,12 +286,48 @@ impl Generator {
     }
 }
 
-fn complaint_of(child: &mut Child) -> String {
-    let mut complaint = String::new();
-    if let Some(errors) = &mut child.stderr {
-        let _ = std::io::Read::read_to_string(errors, &mut complaint);
+/// A generator that was started: none goes on beside the next run, whatever ends this one.
+struct Started(Child);
+
+impl Deref for Started {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
     }
-    complaint
+}
+
+impl DerefMut for Started {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // Fails only where it was waited for already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How much of what a generator complains about is kept, octets.
+const COMPLAINT_MAX: u64 = 4_096;
+
+/// What it complains about, read while it runs: dnsperf warns of every answer that comes late, and would wait for ever for
+/// somebody to read it once the pipe is full.
+fn complaint_of(child: &mut Child) -> JoinHandle<String> {
+    let errors = child.stderr.take();
+    std::thread::spawn(move || {
+        let mut complaint = Vec::new();
+        if let Some(mut errors) = errors {
+            let mut kept = errors.by_ref().take(COMPLAINT_MAX);
+            // What cannot be read is not told; the generator's end tells of its failure all the same.
+            let _ = kept.read_to_end(&mut complaint);
+            let _ = std::io::copy(&mut errors, &mut std::io::sink());
+        }
+        String::from_utf8_lossy(&complaint).into_owned()
+    })
 }
 
 fn unreadable(lines: &[String]) -> Failure {
@@ -381,10 +420,46 @@ fn shot_of_dnsperf(lines: &[String]) -> Outcome<Shot> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_generator_that_complains_much_comes_to_its_end() {
+        let generator = Generator::new(
+            GeneratorWord::Dnsperf,
+            Path::new(""),
+            Path::new("queries.txt"),
+            &[],
+        );
+        let client = Client::before("192.0.2.9:53".parse().unwrap());
+        let run = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            generator.output(&client, &mut command, &[])
+        };
+        // Far more than a pipe holds, before its first line.
+        let much = "head -c 300000 /dev/zero >&2; echo done";
+        let (lines, ..) = run(much).unwrap();
+        assert_eq!(lines, ["done"]);
+        let failure = run("echo what is wrong >&2; exit 3").unwrap_err();
+        assert!(failure.to_string().contains("what is wrong"), "{failure}");
+    }
+
+    #[test]
+    fn a_generator_that_is_not_waited_for_ends() {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let ended = crate::sys::process_descriptor(child.id()).unwrap();
+        drop(Started(child));
+        let mut ends = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut ends, PollTimeout::ZERO), Ok(1));
     }
 
     #[test]

@@ -152,13 +152,22 @@ impl Command {
 
     fn set(&mut self, option: &str, value: &str) -> Outcome<()> {
         let wrong = || Failure::new(format!("{option} {value}: not understood\n{USAGE}"));
-        let number = || value.parse().map_err(|_| wrong());
+        let number = || match value.parse::<u32>() {
+            Ok(number) if number > 0 => Ok(number),
+            _ => Err(wrong()),
+        };
         let settings = &mut self.settings;
         match option {
             "--repeats" => settings.repeats = number()?,
             "--search" => settings.search_seconds = number()?,
             "--seconds" => settings.seconds = number()?,
-            "--scale" => settings.scale = value.parse().map_err(|_| wrong())?,
+            "--scale" => {
+                settings.scale = value.parse().map_err(|_| wrong())?;
+                let is_factor = settings.scale.is_finite() && settings.scale > 0.0;
+                if !is_factor {
+                    return Err(wrong());
+                }
+            }
             "--results" => self.results = PathBuf::from(value),
             "--built" => {
                 settings.places.built = std::fs::canonicalize(value).map_err(|_| wrong())?
@@ -241,6 +250,11 @@ fn measure(
     all: &[Scenario],
 ) -> Outcome<()> {
     let settings = &command.settings;
+    if settings.remote.is_none() {
+        // Where the kernel does not tell, taskset will.
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        check_cpus(settings.cpus, online.as_deref().unwrap_or("0-"))?;
+    }
     let fresh = Results {
         machine: Machine::here(&command.place()),
         search_seconds: settings.search_seconds,
@@ -291,6 +305,27 @@ fn measure(
     }
     println!("results are in {}", command.results.display());
     Ok(())
+}
+
+/// Fails where there are no such CPUs among those `online`, in the kernel's words: `0-3,5`.
+fn check_cpus(cpus: Cpus, online: &str) -> Outcome<()> {
+    let has = |cpu: usize| {
+        online.trim().split(',').any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let last = last.parse().unwrap_or(usize::MAX);
+            first.parse().is_ok_and(|first: usize| first <= cpu) && cpu <= last
+        })
+    };
+    if has(cpus.generator) && has(cpus.server) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "the CPUs of this machine are {}, and generator and server are to run on {} and {}: name two of them by --cpus G,S; \
+         where there is one alone, --cpus 0,0 has both share it, and figures tell of both together",
+        online.trim(),
+        cpus.generator,
+        cpus.server
+    )))
 }
 
 /// Makes the report of results anew.
@@ -349,6 +384,25 @@ mod tests {
         assert_eq!(command.settings.cpus.server, 3);
         assert!(parsed("--speed 3").is_err());
         assert!(parsed("--repeats").is_err());
+        for nothing in ["--repeats 0", "--seconds 0", "--search 0", "--scale 0"] {
+            assert!(parsed(nothing).is_err(), "{nothing}");
+        }
+        assert!(parsed("--scale inf").is_err() && parsed("--scale -1").is_err());
+    }
+
+    #[test]
+    fn cpus_that_are_not_there_are_told_with_those_that_are() {
+        let cpus = |generator, server| Cpus { generator, server };
+        for (online, generator, server) in [("0-1\n", 0, 1), ("0", 0, 0), ("0-3,5,8-63", 5, 63)] {
+            check_cpus(cpus(generator, server), online).unwrap();
+        }
+        check_cpus(cpus(70, 71), "0-").unwrap();
+        let failure = check_cpus(cpus(0, 1), "0\n").unwrap_err().to_string();
+        assert!(
+            failure.contains("are 0, and") && failure.contains("--cpus 0,0"),
+            "{failure}"
+        );
+        assert!(check_cpus(cpus(4, 5), "0-3,5").is_err());
     }
 
     #[test]

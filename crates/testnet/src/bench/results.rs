@@ -1,7 +1,8 @@
 //! `bench/results/DATE/`: raw JSON, CSV; [`report`] makes pages of them.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,12 @@ impl Results {
     pub(super) fn read(folder: &Path) -> Outcome<Results> {
         let path = folder.join(JSON);
         let text = fs::read_to_string(&path).during(format!("reading {}", path.display()))?;
-        let mut results: Results = serde_json::from_str(&text).during(path.display())?;
+        let mut results: Results = serde_json::from_str(&text).map_err(|error| {
+            Failure::new(format!(
+                "{}: {error}: no results of a bench, or not whole; take the file away, or give another folder by --results",
+                path.display()
+            ))
+        })?;
         // In folders of earlier versions the machine alone has them.
         for record in &mut results.records {
             if record.commit.is_empty() {
@@ -80,11 +86,18 @@ impl Results {
             .retain(|record| !anew || record.scenario != scenario);
     }
 
-    /// Writes what a later run goes on from. It is there whole at any time, in case this one is killed.
+    /// Writes what a later run goes on from. It is there whole at any time, in case this one is killed or the power fails.
     pub(super) fn save(&self, folder: &Path) -> Outcome<()> {
         fs::create_dir_all(folder).during(format!("making {}", folder.display()))?;
         let (path, part) = (folder.join(JSON), folder.join(format!("{JSON}.part")));
-        fs::write(&part, self.json()?).during(format!("writing {}", part.display()))?;
+        let text = self.json()?;
+        let write = || {
+            let mut file = File::create(&part)?;
+            file.write_all(text.as_bytes())?;
+            // On the disk before it has its name: some file systems change names before they write what is behind them.
+            file.sync_all()
+        };
+        write().during(format!("writing {}", part.display()))?;
         fs::rename(&part, &path).during(format!("writing {}", path.display()))
     }
 
@@ -101,6 +114,7 @@ impl Results {
         let report = report::Report::of(self, scenarios);
         write("README.md", report.markdown())?;
         write("report.html", report.page())?;
+        remove_others(&charts, &report)?;
         let mut charts = report.charts();
         charts.try_for_each(|(name, svg)| write(&format!("charts/{name}.svg"), svg.to_owned()))
     }
@@ -176,6 +190,22 @@ impl Results {
     }
 }
 
+/// Removes charts of an earlier report that this one has no longer: they would look like its own.
+fn remove_others(folder: &Path, report: &report::Report) -> Outcome<()> {
+    let has = |path: &Path| {
+        let name = path.file_stem().unwrap_or_default();
+        report.charts().any(|(known, _)| name == known)
+    };
+    let what = || format!("tidying {}", folder.display());
+    for entry in fs::read_dir(folder).during(what())? {
+        let path = entry.during(what())?.path();
+        if path.extension().is_some_and(|end| end == "svg") && !has(&path) {
+            fs::remove_file(&path).during(what())?;
+        }
+    }
+    Ok(())
+}
+
 /// A word for CSV.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
@@ -230,6 +260,31 @@ mod tests {
         assert_eq!(read.records.len(), 2);
         assert_eq!(read.records[1].figure, 7.0);
         assert_eq!(read.missing, written.missing);
+    }
+
+    #[test]
+    fn charts_of_an_earlier_report_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let charts = folder.path().join("charts");
+        fs::create_dir_all(&charts).unwrap();
+        for name in ["limits.svg", "limits-2.svg", "notes.txt"] {
+            fs::write(charts.join(name), "").unwrap();
+        }
+        let scenarios = crate::bench::plan::Library::ours().scenarios().unwrap();
+        let written = results(vec![record("millrace, AF_XDP", 1, 5.0)]);
+        written.write(folder.path(), &scenarios).unwrap();
+        let drawn = fs::read_to_string(charts.join("limits.svg")).unwrap();
+        assert!(drawn.contains("<svg"), "{drawn}");
+        assert!(!charts.join("limits-2.svg").exists());
+        assert!(charts.join("notes.txt").exists());
+    }
+
+    #[test]
+    fn a_file_that_is_not_whole_is_told_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(JSON), "{\"machine\": ").unwrap();
+        let failure = results(Vec::new()).going_on(folder.path()).unwrap_err();
+        assert!(failure.to_string().contains("give another"), "{failure}");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(super) struct Stage {
 /// A server that runs, and what is attached for it.
 pub(super) struct Running<'s> {
     stage: &'s Stage,
+    /// What its process writes; a backend has a file of its own.
+    log: PathBuf,
     process: Option<Process>,
     /// Namespace and interface of programs that `ip` attached.
     attached: Vec<(Namespace, String)>,
@@ -117,9 +119,20 @@ impl Stage {
             (self.lab.backend(), TO_SERVER),
         ];
         for (namespace, interface) in ends {
-            // Where it is so already, ethtool complains: that is no failure.
+            // Where it is so already, ethtool complains: what counts is how many there are then.
             let _ =
                 namespace.run(|| run("ethtool", &["-L", interface, "rx", &count, "tx", &count]))?;
+            let told = namespace.output("ethtool", &["-l", interface])?;
+            if let Some(has) = queues_in(&told)
+                && has != (queues, queues)
+            {
+                return Err(Failure::new(format!(
+                    "{interface} in {} has {} queues to receive and {} to send, where the scenario wants {queues}",
+                    namespace.name(),
+                    has.0,
+                    has.1
+                )));
+            }
         }
         Ok(())
     }
@@ -127,7 +140,7 @@ impl Stage {
     /// Starts the backend of a scenario, in its namespace.
     pub(super) fn start_backend(&self, name: &str) -> Outcome<Running<'_>> {
         let server = self.library.server(name)?;
-        let mut running = self.running();
+        let mut running = self.running("backend.log");
         self.start_server(&mut running, &server, None, (self.lab.backend(), TO_SERVER))?;
         Ok(running)
     }
@@ -141,7 +154,7 @@ impl Stage {
             .as_ref()
             .map(|name| self.write_configuration(name, contender))
             .transpose()?;
-        let mut running = self.running();
+        let mut running = self.running("server.log");
         for interface in &contender.pass {
             let object = self.places.yardsticks.join("pass.bpf.o");
             running.attach(self.lab.server(), interface, &object)?;
@@ -156,9 +169,10 @@ impl Stage {
         Ok(running)
     }
 
-    fn running(&self) -> Running<'_> {
+    fn running(&self, log: &'static str) -> Running<'_> {
         Running {
             stage: self,
+            log: self.folder().join(log),
             process: None,
             attached: Vec::new(),
         }
@@ -180,8 +194,8 @@ impl Stage {
             || "server".to_owned(),
             |name| name.to_string_lossy().into_owned(),
         );
-        let log = self.folder().join("server.log");
-        let output = File::create(&log).during(format!("making {}", log.display()))?;
+        let log = &running.log;
+        let output = File::create(log).during(format!("making {}", log.display()))?;
         let errors = output.try_clone().during("sharing the log")?;
         let mut command = Command::new("taskset");
         command
@@ -294,6 +308,17 @@ impl Stage {
     }
 }
 
+/// Queues to receive and to send, as `ethtool -l` tells them; nothing where it does not.
+fn queues_in(text: &str) -> Option<(u32, u32)> {
+    let (_, current) = text.split_once("Current hardware settings:")?;
+    let count = |name: &str| -> Option<u32> {
+        let mut lines = current.lines();
+        let value = lines.find_map(|line| line.trim().strip_prefix(name))?;
+        value.trim().parse().ok()
+    };
+    Some((count("RX:")?, count("TX:")?))
+}
+
 /// What the environment names in a server's variable; nothing but spaces names none.
 pub(super) fn named(server: &Server) -> Option<OsString> {
     let variable = server.environment.as_ref()?;
@@ -344,7 +369,7 @@ impl Running<'_> {
         if self.process.is_none() {
             return String::new();
         }
-        let log = fs::read(self.stage.folder().join("server.log")).unwrap_or_default();
+        let log = fs::read(&self.log).unwrap_or_default();
         mode_in(&String::from_utf8_lossy(&log))
     }
 
@@ -356,11 +381,11 @@ impl Running<'_> {
         match process.ended_within(Duration::ZERO)? {
             None => Ok(()),
             Some(status) => {
-                let log = fs::read_to_string(self.stage.folder().join("server.log"));
+                let log = fs::read(&self.log).unwrap_or_default();
                 Err(Failure::new(format!(
                     "{} ended by itself ({status}): {}",
                     process.name(),
-                    log.unwrap_or_default().trim()
+                    String::from_utf8_lossy(&log).trim()
                 )))
             }
         }
@@ -403,6 +428,14 @@ mod tests {
         let other = OsStr::new("/opt/new knot/knotd");
         assert_eq!(arguments(&knotd, Some(other)), ["-c", "$CONFIGURATION"]);
         assert_eq!(arguments(&knotd, None), ["-c", "$CONFIGURATION"]);
+    }
+
+    #[test]
+    fn queues_are_those_that_there_are_now() {
+        let text = "Channel parameters for enp1s0:\nPre-set maximums:\nRX:\t\t4\nTX:\t\t4\nOther:\t\tn/a\n\
+            Current hardware settings:\nRX:\t\t1\nTX:\t\t2\nOther:\t\tn/a\nCombined:\tn/a\n";
+        assert_eq!(queues_in(text), Some((1, 2)));
+        assert_eq!(queues_in("netlink error: Operation not supported"), None);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use super::bars::{Bar, Group, chart, sheets};
 use super::{
-    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, numbered, style_of,
+    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, is_generators_limit, mark,
+    median, numbered, style_of,
 };
 use crate::bench::plan::Measure;
 use crate::bench::record::Record;
@@ -38,10 +39,7 @@ fn group(measured: Measured) -> Option<Group> {
     let contenders = measured.contenders(Measure::R99);
     let bars = contenders.iter().map(|(contender, records)| {
         let all = figures(records);
-        let limited = records
-            .iter()
-            .filter(|record| record.details["generator_was_the_limit"] == true);
-        let sign = if limited.count() * 2 > records.len() {
+        let sign = if is_generators_limit(records) {
             "≥ "
         } else {
             ""
@@ -50,7 +48,7 @@ fn group(measured: Measured) -> Option<Group> {
             name: contender.name.clone(),
             style: style_of(contender),
             value: median(&all),
-            text: format!("{sign}{:.0}", median(&all)),
+            text: format!("{sign}{:.0}{}", median(&all), mark(records)),
             all,
         }
     });

@@ -20,7 +20,7 @@ mod ratios;
 mod svg;
 mod tables;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Contender, Measure, Scenario};
 use super::record::{Machine, Record};
@@ -89,9 +89,11 @@ impl Report {
             tables::all(&all),
         ];
         let something = |part: &Part| !part.charts.is_empty() || !part.tables.is_empty();
+        let mut conditions = conditions(results);
+        conditions.extend(left_out(results, scenarios));
         Report {
             title: format!("Results of {}", results.machine.date),
-            conditions: conditions(results),
+            conditions,
             parts: parts.into_iter().filter(something).collect(),
         }
     }
@@ -167,8 +169,9 @@ fn conditions(results: &Results) -> Vec<String> {
             machine.place, results.search_seconds, results.seconds
         ),
         format!(
-            "Figures are medians. {} of {} runs were disturbed: other programs used more than 3 % of a core, or the \
-             hypervisor took 2 %.",
+            "{} {} of {} runs were disturbed: other programs used more than 3 % of a core, or the hypervisor took 2 %. \
+             *: one at least of the runs behind a number was.",
+            repeats(&results.records),
             disturbed.count(),
             results.records.len()
         ),
@@ -180,6 +183,57 @@ fn conditions(results: &Results) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Of how many runs figures are the median.
+fn repeats(records: &[Record]) -> String {
+    let mut counts: BTreeMap<(&str, &str, Measure), usize> = BTreeMap::new();
+    for record in records {
+        let key = (
+            record.scenario.as_str(),
+            record.contender.as_str(),
+            record.measure,
+        );
+        *counts.entry(key).or_default() += 1;
+    }
+    let (fewest, most) = (counts.values().min(), counts.values().max());
+    match (fewest.copied(), most.copied()) {
+        (Some(1), Some(1)) => {
+            "Every figure is that of a single run: how far runs differ is not known.".to_owned()
+        }
+        (Some(fewest), Some(most)) if fewest == most => {
+            format!("Figures are medians of {most} runs.")
+        }
+        (Some(fewest), Some(most)) => {
+            format!("Figures are medians of {fewest} to {most} runs; the tables show them all.")
+        }
+        _ => "Nothing was measured.".to_owned(),
+    }
+}
+
+/// A line about records that are not shown, for no scenario of the tree has a place for them.
+fn left_out(results: &Results, scenarios: &[Scenario]) -> Option<String> {
+    let has = |scenario: &Scenario, record: &Record| {
+        let mut contenders = scenario.contenders.iter();
+        scenario.name == record.scenario
+            && scenario.measures.contains(&record.measure)
+            && contenders.any(|contender| contender.name == record.contender)
+    };
+    let records = results.records.iter();
+    let unknown = records.filter(|record| !scenarios.iter().any(|one| has(one, record)));
+    let names: BTreeSet<String> = unknown
+        .map(|record| {
+            format!(
+                "{} of {} in {}",
+                record.measure.word(),
+                record.contender,
+                record.scenario
+            )
+        })
+        .collect();
+    let names = Vec::from_iter(names).join("; ");
+    (!names.is_empty())
+        .then(|| format!("Measured, and not shown, for the scenarios have it no longer: {names}."))
 }
 
 /// The commits that records are of, each once.
@@ -204,13 +258,17 @@ fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
         0.0
     };
     let disturbed = records.iter().filter(|record| record.disturbed.is_some());
+    let wrong = match sum(|record| record.witness.wrong as f64) {
+        0.0 => String::new(),
+        wrong => format!(" ({wrong:.0} wrong)"),
+    };
     let server_mode = match distinct(|record| record.server_mode.clone()) {
         mode if mode.is_empty() => mode,
         mode => format!(" ({mode})"),
     };
     format!(
         "{}, {}, commit {}. Versions: {}{server_mode}. Generator: {} ({}). Queues: {}. All runs together: offered {:.0}, \
-         sent {sent:.0}, answered right {answered:.0}, loss {loss:.3} %, witness {:.0} of {:.0}, disturbed {} of {}.",
+         sent {sent:.0}, answered right {answered:.0}, loss {loss:.3} %, witness {:.0} of {:.0}{wrong}, disturbed {} of {}.",
         machine.cpu,
         machine.kernel,
         distinct(|record| record.commit.clone()),
@@ -224,6 +282,32 @@ fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
         disturbed.count(),
         records.len()
     )
+}
+
+/// Whether the generator, not the server, was the limit in most searches.
+fn is_generators_limit(records: &[&Record]) -> bool {
+    let limited = records
+        .iter()
+        .filter(|record| record.details["generator_was_the_limit"] == true);
+    limited.count() * 2 > records.len()
+}
+
+/// What stands before a ratio whose parts the generator limits: its own, and the yardstick's.
+fn sign_of_ratio(own: bool, yardstick: bool) -> &'static str {
+    match (own, yardstick) {
+        (false, false) => "",
+        (true, false) => "≥ ",
+        (false, true) => "≤ ",
+        (true, true) => "? ",
+    }
+}
+
+/// What stands behind a number if a run that it comes from was disturbed.
+fn mark(records: &[&Record]) -> &'static str {
+    match records.iter().any(|record| record.disturbed.is_some()) {
+        true => " *",
+        false => "",
+    }
 }
 
 /// The style of a contender's bars: full for AF_XDP, hatched for sockets, dotted for what no server can beat.
@@ -387,6 +471,10 @@ pub(super) mod tests {
             text.contains("native, copy") && text.contains("disturbed 1 of 2"),
             "{text}"
         );
+        let mut lied_to = record("a", 1, 5.0);
+        (lied_to.witness.asked, lied_to.witness.wrong) = (9, 3);
+        let text = conditions_of(&Machine::here("Here."), &[&lied_to]);
+        assert!(text.contains("witness 0 of 9 (3 wrong), "), "{text}");
     }
 
     #[test]
@@ -408,6 +496,29 @@ pub(super) mod tests {
         );
         let text = conditions_of(&results.machine, &[first, second]);
         assert!(text.contains(", commit c0ffee; decaf. "), "{text}");
+    }
+
+    #[test]
+    fn the_head_says_of_how_many_runs_figures_are() {
+        let one = [record("a", 1, 5.0), record("b", 1, 6.0)];
+        assert!(repeats(&one).contains("of a single run"));
+        let two = [record("a", 1, 5.0), record("a", 2, 6.0)];
+        assert_eq!(repeats(&two), "Figures are medians of 2 runs.");
+        let both = [one, two].concat();
+        assert!(repeats(&both[1..]).contains("medians of 1 to 2 runs"));
+        assert_eq!(repeats(&[]), "Nothing was measured.");
+    }
+
+    #[test]
+    fn what_is_measured_and_not_shown_is_named() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let known = record("millrace, AF_XDP", 1, 5.0);
+        let shown = results(vec![known.clone()]);
+        assert_eq!(left_out(&shown, &scenarios), None);
+        let both = results(vec![known, record("gone", 1, 6.0)]);
+        let report = Report::of(&both, &scenarios);
+        let line = report.conditions.last().unwrap();
+        assert!(line.ends_with(": r99 of gone in refused."), "{line}");
     }
 
     #[test]

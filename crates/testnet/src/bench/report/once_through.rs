@@ -38,7 +38,8 @@ pub(super) fn part(all: &[Measured]) -> Part {
     Part {
         title: "dnsperf's published test, by run number".to_owned(),
         text: "Once through a file of unique names, over kernel sockets on the client's side, in the order AF_XDP, sockets, \
-               AF_XDP, and dnsdist behind these: what changes with time would set the two of AF_XDP apart."
+               AF_XDP, and dnsdist behind these: what changes with time would set the two of AF_XDP apart. Rings: runs that \
+               were disturbed."
             .to_owned(),
         charts: charts.collect(),
         ..Part::default()
@@ -53,7 +54,11 @@ fn panel(measured: Measured, (title, unit, number): &Quantity) -> Panel {
             .iter()
             .map(|record| (f64::from(record.repeat), number(record)))
             .collect(),
-        rings: Vec::new(),
+        rings: records
+            .iter()
+            .filter(|record| record.disturbed.is_some())
+            .map(|record| (f64::from(record.repeat), number(record)))
+            .collect(),
     });
     Panel {
         title: (*title).to_owned(),
@@ -86,7 +91,12 @@ mod tests {
         };
         let panels = QUANTITIES.iter().map(|quantity| panel(measured, quantity));
         let drawn: Vec<(String, Vec<(f64, f64)>)> = panels
-            .map(|panel| (panel.title, panel.curves[0].points.clone()))
+            .map(|panel| {
+                let curve = &panel.curves[0];
+                // The second run of all is disturbed.
+                assert_eq!(curve.rings, curve.points);
+                (panel.title, curve.points.clone())
+            })
             .collect();
         let run = |title: &str, number: f64| (title.to_owned(), vec![(2.0, number)]);
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::axis::Scale;
 use super::curves::{Curve, Panel, chart};
-use super::{Chart, Measured, Part, middle, numbered};
+use super::{Chart, Measured, Part, mark, middle, numbered};
 use crate::bench::course::Course;
 use crate::bench::plan::Measure;
 
@@ -15,7 +15,10 @@ pub(super) fn part(all: &[Measured]) -> Part {
             .contenders(Measure::OverTime)
             .iter()
             .filter_map(|(contender, records)| Some((contender, middle(records)?)))
-            .flat_map(|(contender, record)| panels(&contender.name, &record.course))
+            .flat_map(|(contender, record)| {
+                let name = format!("{}{}", contender.name, mark(&[record]));
+                panels(&name, &record.course)
+            })
             .collect();
         let title = format!("{}: a rate that rises steadily", measured.scenario.title);
         let sheet = |(number, panels): (usize, &[Panel])| {
@@ -32,9 +35,10 @@ pub(super) fn part(all: &[Measured]) -> Part {
     Part {
         title: "Answers and CPU time over time".to_owned(),
         text: "The offered rate rises from nothing to a fifth beyond the highest R99 of the scenario, the same for all \
-               contenders. CPU time is that of the whole machine, in cores: user, system and softirq add up. The server's \
-               process has its part of user and system; the kernel's threads (ksoftirqd and others) have theirs of system \
-               and softirq. Shown is the run with the median of answers."
+               contenders; where less is sent than offered, the generator was the limit. CPU time is that of the whole \
+               machine, in cores: user, system and softirq add up. The server's process has its part of user and system; \
+               the kernel's threads (ksoftirqd and others) have theirs of system and softirq. Shown is the run with the \
+               median of answers."
             .to_owned(),
         charts: charts.collect(),
         ..Part::default()
@@ -58,6 +62,7 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
             up: ("a second".to_owned(), Scale::Linear),
             curves: vec![
                 told("offered", &course.offered),
+                told("sent", &course.sent),
                 told("answered right", &course.right),
             ],
         },
@@ -110,7 +115,11 @@ mod tests {
         let cpu = |name: &str, cores: f64| (name.to_owned(), vec![(0.25, cores)]);
         assert_eq!(
             drawn[0],
-            [queries("offered", 900.0), queries("answered right", 700.0)]
+            [
+                queries("offered", 900.0),
+                queries("sent", 800.0),
+                queries("answered right", 700.0)
+            ]
         );
         assert_eq!(
             drawn[1],
@@ -146,7 +155,7 @@ mod tests {
                 assert!(svg.contains(&format!(">{door}: {what}<")), "{svg}");
             }
         }
-        // Seven in the legend, and as many for each door.
-        assert_eq!(svg.matches("<polyline").count(), 7 + 2 * 7);
+        // Eight in the legend, and as many for each door.
+        assert_eq!(svg.matches("<polyline").count(), 8 + 2 * 8);
     }
 }

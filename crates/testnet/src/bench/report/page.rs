@@ -86,19 +86,22 @@ impl Part {
 
 impl Table {
     fn html(&self, text: &mut String) {
-        let cells = |word: &str, cells: &mut dyn Iterator<Item = &str>| {
+        let cells = |word: &str, scope: &str, cells: &mut dyn Iterator<Item = &str>| {
             cells
-                .map(|cell| format!("<{word}{}>{}</{word}>", alignment(cell), escaped(cell)))
+                .map(|cell| {
+                    let alignment = alignment(cell);
+                    format!("<{word}{scope}{alignment}>{}</{word}>", escaped(cell))
+                })
                 .collect::<String>()
         };
         let _ = writeln!(
             text,
             "<h3>{}</h3>\n<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
             escaped(&self.title),
-            cells("th", &mut self.columns.iter().copied())
+            cells("th", " scope=\"col\"", &mut self.columns.iter().copied())
         );
         for row in &self.rows {
-            let row = cells("td", &mut row.iter().map(String::as_str));
+            let row = cells("td", "", &mut row.iter().map(String::as_str));
             let _ = writeln!(text, "<tr>{row}</tr>");
         }
         *text += "</tbody></table></div>\n";
@@ -113,7 +116,9 @@ impl Table {
             " ---: |".repeat(self.columns.len() - 1)
         );
         for row in &self.rows {
-            let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            // What looks like an element of HTML would not be shown.
+            let shown = |cell: &String| cell.replace('|', "\\|").replace('<', "&lt;");
+            let cells: Vec<String> = row.iter().map(shown).collect();
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
     }
@@ -121,7 +126,8 @@ impl Table {
 
 /// Numbers stand at the right.
 fn alignment(cell: &str) -> &'static str {
-    let is_number = cell.starts_with(|first: char| first.is_ascii_digit());
+    let number = cell.trim_start_matches(['≥', '≤', '?', ' ']);
+    let is_number = number.starts_with(|first: char| first.is_ascii_digit());
     if is_number { " class=\"number\"" } else { "" }
 }
 
@@ -144,13 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn numbers_stand_at_the_right_whatever_is_before_them() {
+        for cell in ["5", "≥ 5", "≤ 87.8 %", "? 1"] {
+            assert_eq!(alignment(cell), " class=\"number\"", "{cell}");
+        }
+        assert_eq!(alignment("no"), "");
+    }
+
+    #[test]
     fn a_table_is_the_same_in_both_forms() {
         let (mut html, mut markdown) = (String::new(), String::new());
         table().html(&mut html);
         table().markdown(&mut markdown);
         assert!(html.contains("<td>a | b</td><td>&lt;5</td>"), "{html}");
+        assert!(html.contains("<th scope=\"col\">name</th>"), "{html}");
         assert!(
-            markdown.contains("| --- | ---: |\n| a \\| b | <5 |"),
+            markdown.contains("| --- | ---: |\n| a \\| b | &lt;5 |"),
             "{markdown}"
         );
     }

@@ -2,7 +2,8 @@
 
 use super::bars::{Bar, Group, chart, sheets};
 use super::{
-    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, median, numbered, style_of,
+    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, is_generators_limit, mark,
+    median, numbered, sign_of_ratio, style_of,
 };
 use crate::bench::plan::Measure;
 use crate::bench::record::Record;
@@ -41,9 +42,10 @@ pub(super) fn part(all: &[Measured]) -> Part {
     };
     Part {
         title: title.clone(),
-        text:
-            "Medians as parts of the yardstick's median; the yardstick is named in each headline."
-                .to_owned(),
+        text: "Medians as parts of the yardstick's median; the yardstick is named in each headline. \"≤\": the generator, not \
+               the yardstick, was its limit, so the part is less in truth; \"≥\": that of the server, so it is more; \"?\": \
+               of both."
+            .to_owned(),
         charts: sheets(groups).into_iter().enumerate().map(sheet).collect(),
         ..Part::default()
     }
@@ -51,7 +53,9 @@ pub(super) fn part(all: &[Measured]) -> Part {
 
 fn group(measured: Measured, measure: Measure) -> Option<Group> {
     let yardstick = measured.scenario.yardstick.as_deref()?;
-    let basis = median(&figures(&measured.records_of(yardstick, measure)));
+    let of_yardstick = measured.records_of(yardstick, measure);
+    let basis = median(&figures(&of_yardstick));
+    let (is_limited, is_marked) = (is_generators_limit(&of_yardstick), mark(&of_yardstick));
     let others = measured.contenders(measure).into_iter();
     let bars: Vec<Bar> = others
         .filter(|(contender, _)| contender.name != yardstick && basis > 0.0)
@@ -60,11 +64,17 @@ fn group(measured: Measured, measure: Measure) -> Option<Group> {
                 .iter()
                 .map(|figure| figure / basis * 100.0)
                 .collect();
+            let sign = sign_of_ratio(is_generators_limit(&records), is_limited);
+            let mark = if is_marked.is_empty() {
+                mark(&records)
+            } else {
+                is_marked
+            };
             Bar {
                 name: contender.name.clone(),
                 style: style_of(contender),
                 value: median(&all),
-                text: format!("{:.1} %", median(&all)),
+                text: format!("{sign}{:.1} %{mark}", median(&all)),
                 all,
             }
         })
@@ -77,4 +87,40 @@ fn group(measured: Measured, measure: Measure) -> Option<Group> {
         ),
         bars,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Library;
+    use crate::bench::report::tests::{record, results};
+
+    #[test]
+    fn a_ratio_says_if_the_generator_was_the_limit_or_a_run_disturbed() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let of = |contender: &str, repeat: u32, limited: bool| {
+            let mut record = record(contender, repeat, 1000.0);
+            record.details = serde_json::json!({ "generator_was_the_limit": limited });
+            record
+        };
+        let texts = |records: Vec<Record>| -> Vec<String> {
+            let results = results(records);
+            let measured = Measured {
+                scenario: &scenarios[0],
+                results: &results,
+            };
+            let group = group(measured, Measure::R99).unwrap();
+            group.bars.into_iter().map(|bar| bar.text).collect()
+        };
+        let contenders = |repeat: u32, limited: bool| {
+            vec![
+                of("echo", 1, limited),
+                of("millrace, AF_XDP", repeat, false),
+                of("reflector (XDP_TX)", 1, true),
+            ]
+        };
+        // The second run of all is disturbed.
+        assert_eq!(texts(contenders(1, true)), ["≤ 100.0 %", "? 100.0 %"]);
+        assert_eq!(texts(contenders(2, false)), ["100.0 % *", "≥ 100.0 %"]);
+    }
 }

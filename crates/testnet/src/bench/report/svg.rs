@@ -131,8 +131,8 @@ impl Svg {
             style.dash()
         ));
         let step = points.len().div_ceil(12).max(1);
-        // Curves that lie on each other show their markers beside each other.
-        let first = (style.0 * step / 3).min(points.len().saturating_sub(1));
+        // Curves that lie on each other show their markers beside each other, where not every point has one.
+        let first = style.0 * step / 3 % step;
         for point in points.iter().skip(first).step_by(step) {
             self.marker(*point, style);
         }
@@ -273,6 +273,19 @@ mod tests {
         let text = svg.finish("<what>");
         assert!(text.contains("a &lt; &quot;b&quot; &amp; c"), "{text}");
         assert!(text.contains("<title>&lt;what&gt;</title>"), "{text}");
+    }
+
+    #[test]
+    fn where_points_are_few_every_one_has_its_marker() {
+        // Squares and diamonds are polygons.
+        for (style, count, markers) in [(1, 5, 5), (3, 12, 12), (3, 13, 7), (7, 24, 12)] {
+            let mut svg = Svg::new(100.0, 50.0);
+            let points: Vec<(f64, f64)> = (0..count).map(|at| (f64::from(at), 1.0)).collect();
+            svg.curve(&points, Style(style));
+            let text = svg.finish("what");
+            let found = text.matches("<polygon").count() + text.matches("<ellipse").count();
+            assert_eq!(found, markers, "style {style}, {count} points");
+        }
     }
 
     #[test]

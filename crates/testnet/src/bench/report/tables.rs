@@ -1,6 +1,6 @@
 //! Tables: every figure with everything that it depends on, and what could not be measured.
 
-use super::{Measured, Part, Table, commits, figures, median};
+use super::{Measured, Part, Table, commits, figures, is_generators_limit, median, sign_of_ratio};
 use crate::bench::record::Record;
 use crate::bench::results::Results;
 
@@ -30,7 +30,8 @@ pub(super) fn all(all: &[Measured]) -> Part {
         text: "Offered, sent, answered and the witness's counts are those of all repeats together. R99: the highest offered \
                rate of which 99 % was answered right; its counts are those of the run at that rate. Loss: what was sent and \
                not answered right; where answers were dropped unread, what did not come back. Witness: an ordinary client \
-               over kernel sockets beside the load."
+               over kernel sockets beside the load. \"≥\", \"≤\", \"?\": the generator was the limit of the server, of the \
+               yardstick, of both."
             .to_owned(),
         tables: tables.collect(),
         ..Part::default()
@@ -79,7 +80,10 @@ fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Tab
     let basis = contenders
         .iter()
         .find(|(contender, _)| Some(contender.name.as_str()) == yardstick)
-        .map(|(_, records)| median(&figures(records)));
+        .map(|(_, records)| Basis {
+            figure: median(&figures(records)),
+            is_limited: is_generators_limit(records),
+        });
     let of_several_commits = commits(&measured.results.records).len() > 1;
     let rows = contenders
         .iter()
@@ -97,21 +101,32 @@ fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Tab
     })
 }
 
+/// What others are compared with: the yardstick's figure, and whether it is the generator's limit.
+#[derive(Clone, Copy)]
+struct Basis {
+    figure: f64,
+    is_limited: bool,
+}
+
 /// A contender's figures; `basis` is the yardstick's. Where the folder is `of_several_commits` its own are told.
 fn row(
     name: &str,
     records: &[&Record],
-    basis: Option<f64>,
+    basis: Option<Basis>,
     of_several_commits: bool,
 ) -> Vec<String> {
     let figures = figures(records);
     let repeats: Vec<String> = figures.iter().copied().map(number).collect();
-    let part = basis.filter(|basis| *basis > 0.0);
+    let part = basis.filter(|basis| basis.figure > 0.0);
+    let is_limited = is_generators_limit(records);
+    let least = if is_limited { "≥ " } else { "" };
     let sum = |count: fn(&Record) -> f64| records.iter().map(|record| count(record)).sum::<f64>();
-    let loss = records
+    // Of nothing that was sent nothing can be lost.
+    let loss: Vec<f64> = records
         .iter()
+        .filter(|record| record.sent > 0.0)
         .map(|record| record.loss())
-        .collect::<Vec<_>>();
+        .collect();
     let disturbed: Vec<String> = records
         .iter()
         .filter_map(|record| {
@@ -131,20 +146,21 @@ fn row(
     };
     vec![
         name.to_owned(),
-        number(median(&figures)),
+        format!("{least}{}", number(median(&figures))),
         repeats.join(", "),
         part.map_or_else(String::new, |basis| {
-            format!("{:.1}\u{a0}%", median(&figures) / basis * 100.0)
+            let sign = sign_of_ratio(is_limited, basis.is_limited);
+            let percent = median(&figures) / basis.figure * 100.0;
+            format!("{sign}{percent:.1}\u{a0}%")
         }),
-        format!("{:.0}", sum(|record| record.offered)),
-        format!("{:.0}", sum(|record| record.sent)),
+        if_told(sum(|record| record.offered)),
+        if_told(sum(|record| record.sent)),
         format!("{:.0}", sum(|record| record.right.max(record.unwanted))),
-        format!("{:.3}\u{a0}%", median(&loss) * 100.0),
-        format!(
-            "{:.0}/{:.0}",
-            sum(|record| record.witness.answered as f64),
-            sum(|record| record.witness.asked as f64)
-        ),
+        match loss.is_empty() {
+            true => String::new(),
+            false => format!("{:.3}\u{a0}%", median(&loss) * 100.0),
+        },
+        seen(records),
         words(&[&door, &last.generator_mode]),
         words(&[&last.server, &last.generator, &commit]),
         if disturbed.is_empty() {
@@ -153,6 +169,28 @@ fn row(
             disturbed.join("; ")
         },
     ]
+}
+
+/// A count; nothing where the generator tells none, as kxdpgun does of what it was to send.
+fn if_told(count: f64) -> String {
+    match count > 0.0 {
+        true => format!("{count:.0}"),
+        false => String::new(),
+    }
+}
+
+/// What the witness saw.
+fn seen(records: &[&Record]) -> String {
+    let sum = |count: fn(&Record) -> u64| records.iter().map(|record| count(record)).sum::<u64>();
+    let wrong = match sum(|record| record.witness.wrong) {
+        0 => String::new(),
+        wrong => format!(", {wrong} wrong"),
+    };
+    format!(
+        "{}/{}{wrong}",
+        sum(|record| record.witness.answered),
+        sum(|record| record.witness.asked)
+    )
 }
 
 /// Those that are there.
@@ -190,7 +228,13 @@ mod tests {
             record("a", 3, 900_000.0),
         ];
         let records: Vec<&Record> = records.iter().collect();
-        let row = row("a", &records, Some(1_000_000.0), false);
+        let basis = |is_limited| {
+            let figure = 1_000_000.0;
+            Some(Basis { figure, is_limited })
+        };
+        let limited = row("a", &records, basis(true), false);
+        assert_eq!(limited[3], "≤ 90.0\u{a0}%");
+        let row = row("a", &records, basis(false), false);
         assert_eq!(row.len(), COLUMNS.len());
         assert_eq!(
             row[..4],
@@ -201,6 +245,20 @@ mod tests {
             ("1.000\u{a0}%", "#2: load")
         );
         assert_eq!(row[10], "x 1; floodgate 0");
+    }
+
+    #[test]
+    fn what_was_not_sent_is_not_lost_and_a_wrong_answer_to_the_witness_is_told() {
+        let mut none = record("a", 1, 0.0);
+        (none.sent, none.right) = (0.0, 0.0);
+        none.witness.asked = 9;
+        none.witness.answered = 7;
+        let told = row("a", &[&none], None, false);
+        assert_eq!(told[4..9], ["", "", "0", "", "7/9"]);
+        none.witness.wrong = 2;
+        none.details = serde_json::json!({ "generator_was_the_limit": true });
+        let told = row("a", &[&none], None, false);
+        assert_eq!((&*told[1], &*told[8]), ("≥ 0.000", "7/9, 2 wrong"));
     }
 
     #[test]
