@@ -110,6 +110,7 @@ impl Bench {
         };
         response.truncate(read.end.into());
         let asked = Asked {
+            edns_added: false,
             failure_ttl: None,
             query,
             parts: &parts,

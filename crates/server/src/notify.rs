@@ -12,7 +12,8 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// By what name the descriptor store knows our listening sockets.
@@ -48,12 +49,22 @@ pub fn stopping() {
 /// Another process of this service is the one to watch from now on.
 pub fn main_process(process: i32) {
     MANAGER.tell(format!("MAINPID={process}"));
+    MANAGER.is_main.store(false, Relaxed);
+}
+
+/// Another process of this service is the one to watch, until [`take_turn`].
+pub fn await_turn() {
+    MANAGER.is_main.store(false, Relaxed);
+}
+
+/// This process is the one to watch, or will be in a moment.
+pub fn take_turn() {
+    MANAGER.is_main.store(true, Relaxed);
 }
 
 /// Queries are served. What has no room is not kept: it is said again soon.
 pub fn alive() {
-    let message = Message::of("WATCHDOG=1".to_owned());
-    MANAGER.log_failure(&message, MANAGER.try_send(&message));
+    MANAGER.alive();
 }
 
 /// Says again what the service manager had no room for; to be called now and then.
@@ -105,15 +116,38 @@ impl Message {
 struct Manager {
     /// $NOTIFY_SOCKET.
     address: Option<OsString>,
+    /// What is sent by. Opened once: where clients have all the descriptors the service must not be taken for dead.
+    end: OnceLock<OwnedFd>,
     waiting: Mutex<VecDeque<Message>>,
+    /// This process is the one that is watched: no other is listened to (NotifyAccess=main), and what it says is a warning in
+    /// the journal.
+    is_main: AtomicBool,
 }
 
 impl Manager {
     fn at(address: Option<OsString>) -> Manager {
         Manager {
             address,
+            end: OnceLock::new(),
             waiting: Mutex::default(),
+            is_main: AtomicBool::new(true),
         }
+    }
+
+    fn alive(&self) {
+        if self.is_main.load(Relaxed) {
+            let message = Message::of("WATCHDOG=1".to_owned());
+            self.log_failure(&message, self.try_send(&message));
+        }
+    }
+
+    fn end(&self) -> io::Result<&OwnedFd> {
+        if let Some(end) = self.end.get() {
+            return Ok(end);
+        }
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let end = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
+        Ok(self.end.get_or_init(|| end))
     }
 
     /// A service manager that does not listen is no reason not to serve.
@@ -197,8 +231,6 @@ impl Manager {
         let Some(path) = &self.address else {
             return Ok(());
         };
-        let flags = SockFlag::SOCK_CLOEXEC;
-        let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
         let descriptors: Vec<RawFd> = message.descriptors.iter().map(AsRawFd::as_raw_fd).collect();
         let rights = [ControlMessage::ScmRights(&descriptors)];
         let rights = if descriptors.is_empty() {
@@ -207,7 +239,7 @@ impl Manager {
             &rights[..]
         };
         sendmsg(
-            socket.as_raw_fd(),
+            self.end()?.as_raw_fd(),
             &[IoSlice::new(message.text.as_bytes())],
             rights,
             MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
@@ -310,6 +342,21 @@ mod tests {
         ];
         assert_eq!(read(&socket), expected);
         assert!(manager.waiting().is_empty());
+    }
+
+    #[test]
+    fn only_the_process_that_is_watched_tells_of_its_life() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_nonblocking(true).expect("a socket");
+        let manager = Manager::at(Some(path.into_os_string()));
+        manager.is_main.store(false, Relaxed);
+        manager.alive();
+        assert_eq!(read(&socket), [""; 0]);
+        manager.is_main.store(true, Relaxed);
+        manager.alive();
+        assert_eq!(read(&socket), ["WATCHDOG=1"]);
     }
 
     #[test]

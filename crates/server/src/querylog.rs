@@ -49,7 +49,7 @@ pub struct QueryLog {
     lost: Arc<AtomicU64>,
 }
 
-/// Lines of all logs of this process that found no room.
+/// Lines of all logs of this process that found no room, in the queue or on the disk, or whose file could not be opened.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Lines that LogAction and LogResponseAction had no room for, since the start.
@@ -144,6 +144,7 @@ impl QueryLog {
                     options,
                     lost,
                     told: 0,
+                    is_failing: false,
                 }
                 .run(&receiver)
             });
@@ -194,6 +195,8 @@ struct Writer {
     lost: Arc<AtomicU64>,
     /// Lost lines that were told of.
     told: u64,
+    /// The file did not take what was written last.
+    is_failing: bool,
 }
 
 impl Writer {
@@ -219,6 +222,7 @@ impl Writer {
                 Message::Line(line) => match &mut file {
                     Some(file) => {
                         let written = self.line(file, &line);
+                        LOST.fetch_add(written.is_err().into(), Relaxed);
                         self.check(written);
                     }
                     None => self.to_log(&line),
@@ -237,15 +241,15 @@ impl Writer {
         }
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = opened.get_or_insert_default().insert(path.clone());
-        let append = self.options.append || !is_first;
-        let mut options = OpenOptions::new();
-        options
-            .create(true)
-            .write(true)
-            .append(append)
-            .truncate(!append);
-        match options.open(path) {
-            Ok(file) => Some(BufWriter::new(file)),
+        // Lines go to its end, wherever that is then: several rules may share a file, and who rotates may empty it.
+        match OpenOptions::new().create(true).append(true).open(path) {
+            Ok(file) => {
+                if is_first && !self.options.append {
+                    // A pipe or a device has no length to set.
+                    let _ = file.set_len(0);
+                }
+                Some(BufWriter::new(file))
+            }
             Err(error) => {
                 log::error!("{}: queries are not logged: {error}", path.display());
                 None
@@ -279,16 +283,28 @@ impl Writer {
     fn to_log(&self, line: &[u8]) {
         if self.options.file.as_os_str().is_empty() {
             log::info!("{}", String::from_utf8_lossy(line));
+        } else {
+            // That it could not be opened was said then.
+            LOST.fetch_add(1, Relaxed);
         }
     }
 
-    fn check(&self, written: io::Result<()>) {
-        if let Err(error) = written {
+    fn check(&mut self, written: io::Result<()>) {
+        let is_news = self.is_news(written.is_err());
+        if let Err(error) = written
+            && is_news
+        {
             log::error!(
-                "{}: a line about a query is lost: {error}",
+                "{}: lines about queries are lost: {error}; this is said once, until a line is written again",
                 self.options.file.display()
             );
         }
+    }
+
+    /// Whether a failure is the first one after a success: a full disk is not told of with every query.
+    fn is_news(&mut self, is_failing: bool) -> bool {
+        let was_failing = std::mem::replace(&mut self.is_failing, is_failing);
+        is_failing && !was_failing
     }
 
     fn tell_lost(&mut self) {
@@ -319,6 +335,29 @@ mod tests {
             verbose_only: true,
             timestamps: false,
         }
+    }
+
+    fn writer(options: LogOptions) -> Writer {
+        Writer {
+            options,
+            lost: Arc::default(),
+            told: 0,
+            is_failing: false,
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_of_once() {
+        let mut options = options(PathBuf::from("/dev/full"));
+        options.buffered = false;
+        let mut writer = writer(options);
+        let mut file = writer.open().expect("a device without a length");
+        let failed = writer.line(&mut file, b"line").is_err();
+        assert!(failed);
+        assert!(writer.is_news(failed));
+        assert!(!writer.is_news(failed));
+        assert!(!writer.is_news(false));
+        assert!(writer.is_news(failed));
     }
 
     /// What the file holds when the log has ended.
@@ -357,6 +396,26 @@ mod tests {
         assert!(late.join().unwrap());
         let ended = next(&lines, true).err();
         assert_eq!(ended, Some(RecvTimeoutError::Disconnected));
+    }
+
+    /// Two rules may share a file, a reload's new log shares it with the old one, and who rotates by copying empties it.
+    #[test]
+    fn a_line_goes_to_the_end_of_the_file_whoever_else_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut options = options(folder.path().join("log"));
+        options.buffered = false;
+        let file = options.file.clone();
+        std::fs::write(&file, "of another run").unwrap();
+        let writer = writer(options);
+        let [mut first, mut second] = [(); 2].map(|()| writer.open().expect("a file"));
+        writer.line(&mut first, b"one").unwrap();
+        writer.line(&mut second, b"two").unwrap();
+        writer.line(&mut first, b"three").unwrap();
+        let written = || std::fs::read_to_string(&file).unwrap();
+        assert_eq!(written(), "one\ntwo\nthree\n");
+        std::fs::write(&file, "").unwrap();
+        writer.line(&mut first, b"four").unwrap();
+        assert_eq!(written(), "four\n");
     }
 
     #[test]

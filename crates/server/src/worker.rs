@@ -16,6 +16,7 @@ use crate::frontend::watch::{Token, Watch};
 use crate::frontend::{udp, xsk};
 use crate::instance::Instance;
 use crate::log;
+use crate::pipeline::drop::DropReason;
 use crate::pipeline::{Env, respond};
 use crate::random::Random;
 use ::xsk::Heartbeat;
@@ -453,7 +454,9 @@ impl Worker {
         batches.for_each(drop);
         self.outlets.flush(&self.shard);
         for number in open {
-            self.outlets.devices.finish(device, number);
+            for _ in 0..self.outlets.devices.finish(device, number) {
+                self.shard.count_drop(DropReason::SendFailed);
+            }
             if let Some(queue) = self.outlets.devices.remove(device, number) {
                 // Others have duplicates of it: closing ours would not do.
                 self.watch.remove(&queue.socket);

@@ -161,6 +161,35 @@ fn the_version_begins_with_dnsdists_name() {
     assert_eq!(output.status.code(), Some(0));
 }
 
+/// `millrace … | head -1` and a terminal that is gone are as this device: every write fails.
+#[test]
+fn a_standard_output_that_takes_nothing_is_no_reason_to_fail() {
+    let mut file = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
+    file.write_all(format!("print('read') {GOOD}").as_bytes())
+        .expect("it was opened for writing");
+    let path = file.path().display().to_string();
+    let check = [
+        "--check-config",
+        "--structured-logging=false",
+        "-C",
+        path.as_str(),
+    ];
+    for words in [&check[..], &["--version"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
+            .args(words)
+            .stdout(full.expect("every Linux has it"))
+            .output()
+            .expect("the program was built with this test");
+        let said = text(&output.stderr);
+        assert_eq!(
+            (said.as_str(), output.status.code()),
+            ("", Some(0)),
+            "{words:?}"
+        );
+    }
+}
+
 #[test]
 fn wrong_words_are_exit_status_1() {
     for words in [

@@ -235,6 +235,10 @@ const SHOWN: &[(&str, &str)] = &[
         "Error: addLocal: cannot be used at runtime",
     ),
     (
+        "millrace.addZone{name='late.example', file='late.zone'}",
+        "Error: millrace.addZone: cannot be used at runtime",
+    ),
+    (
         "setMaxTCPClientThreads(4)",
         "Error: setMaxTCPClientThreads: cannot be used at runtime",
     ),

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use crate::attach::attached_program;
 use crate::dnsdist::DNSDIST_PINS;
 use crate::error::{Error, Result};
 use crate::layout::foreign_destination;
-use crate::program::{check_served, enter, leave, remove};
+use crate::program::{check_served, enter, leave, not_served, remove};
 use crate::sys::bpf::{self, Map};
 
 /// The pinned maps of a program that is not ours, on one interface. What we enter is removed when the value is dropped;
@@ -20,6 +21,9 @@ pub struct Foreign {
     destinations_v6: Map,
     entered: HashSet<u32>,
     served: HashSet<SocketAddr>,
+    /// The index of the interface, and the id of the program that was there.
+    interface: u32,
+    program: Option<u32>,
 }
 
 impl Foreign {
@@ -27,7 +31,8 @@ impl Foreign {
     /// program attached to this interface (index) uses them: stale pins outlive their loaders and would serve nothing.
     /// Needs CAP_SYS_ADMIN, to look at that program.
     pub fn open(interface: u32, path: &Path) -> Result<Foreign> {
-        Foreign::of(Foreign::maps(interface, path)?)
+        let program = attached_program(interface)?;
+        Foreign::of(Foreign::maps(interface, path)?, interface, program)
     }
 
     /// The maps alone, for a process that may not look: [`Foreign::of`].
@@ -44,8 +49,9 @@ impl Foreign {
         ])
     }
 
-    /// The maps that [`Foreign::maps`] has found.
-    pub fn of(maps: Vec<OwnedFd>) -> Result<Foreign> {
+    /// The maps that [`Foreign::maps`] has found; `program` was on the interface (index) before that: its id
+    /// ([`attached_program`]).
+    pub fn of(maps: Vec<OwnedFd>, interface: u32, program: Option<u32>) -> Result<Foreign> {
         let maps: [OwnedFd; 3] = maps.try_into().map_err(|maps: Vec<_>| {
             Error::Invalid(format!(
                 "{} maps of somebody else's program, not 3",
@@ -60,7 +66,19 @@ impl Foreign {
             destinations_v6: destinations_v6.map_err(failed)?,
             entered: HashSet::new(),
             served: HashSet::new(),
+            interface,
+            program,
         })
+    }
+
+    /// Whether the program is still there whose maps these are: somebody may have taken it off, or put another one in its
+    /// place, with maps of its own; or the device is gone.
+    pub fn is_attached(&self) -> bool {
+        match bpf::attached_program(self.interface) {
+            Ok(program) => program.is_some() && program == self.program,
+            // Whoever has no descriptor left to ask with knows nothing.
+            Err(error) => error.raw_os_error() != Some(libc::ENODEV),
+        }
     }
 
     /// Puts a socket into the map: from now on it gets the queue's frames.
@@ -82,9 +100,9 @@ impl Foreign {
     /// Takes queries to this address and port from now on.
     pub fn serve(&mut self, served: SocketAddr) -> Result<()> {
         check_served(served)?;
-        self.destinations(served)
-            .update(&foreign_destination(served), &[1])
-            .map_err(|error| Error::system(format!("entering {served}"), error))?;
+        let map = self.destinations(served);
+        map.update(&foreign_destination(served), &[1])
+            .map_err(|error| not_served(served, map, error))?;
         self.served.insert(served);
         Ok(())
     }

@@ -372,7 +372,7 @@ impl Program {
         check_served(served)?;
         self.destinations
             .update(&layout::destination(served), &[1])
-            .map_err(|error| Error::system(format!("entering {served}"), error))?;
+            .map_err(|error| not_served(served, &self.destinations, error))?;
         self.served.insert(served);
         let (word, bit) = port_cell(SERVED, served.port());
         self.ports.atomic_u64(word).fetch_or(bit, Relaxed);
@@ -410,7 +410,9 @@ impl Program {
         self.backends
             .update(&layout::backend(local, backend), &bitmap.to_ne_bytes())
             .map_err(|error| {
-                Error::system(format!("entering backend {backend} of {local}"), error)
+                let what = format!("backend {backend} of {local}");
+                let pairs = "pairs of a backend and an address of ours";
+                not_entered(&what, pairs, &self.backends, error)
             })?;
         self.forget_recent();
         Ok(())
@@ -546,6 +548,24 @@ pub(crate) fn check_served(served: SocketAddr) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// Why an address and port could not be entered into a map of destinations.
+pub(crate) fn not_served(served: SocketAddr, map: &Map, error: std::io::Error) -> Error {
+    let what = "addresses and ports: 0.0.0.0 and :: take one for each local address";
+    not_entered(&served.to_string(), what, map, error)
+}
+
+/// Why something could not be entered into a map of such entries. Of one that is full the kernel says E2BIG, "Argument list too
+/// long".
+fn not_entered(new: &str, entries: &str, map: &Map, error: std::io::Error) -> Error {
+    if error.raw_os_error() != Some(libc::E2BIG) {
+        return Error::system(format!("entering {new}"), error);
+    }
+    let room = map.entries();
+    Error::Invalid(format!(
+        "{new} is one too many: an interface has room for {room} {entries}"
+    ))
 }
 
 /// Puts a socket into a map of sockets by queue.

@@ -511,6 +511,11 @@ impl Socket {
         Flushed::Drained
     }
 
+    /// Frames in the TX ring that the kernel was shown and has not taken.
+    pub fn unsent(&mut self) -> u32 {
+        self.tx.pending()
+    }
+
     /// Takes back frames that have been sent; returns how many.
     pub fn complete(&mut self, umem: &mut Umem) -> u32 {
         let from = Place::tx(self.membership.number);

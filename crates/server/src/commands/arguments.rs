@@ -164,13 +164,17 @@ fn commands_help() -> String {
     for command in asked.get_subcommands() {
         let inner = command.get_subcommands().map(|inner| inner.get_name());
         let name: Vec<&str> = std::iter::once(command.get_name()).chain(inner).collect();
-        let about = command
-            .get_about()
-            .map(ToString::to_string)
-            .unwrap_or_default();
-        text += &format!("\n  {:<12} {about}", name.join(" "));
+        text += &command_help(&name.join(" "), command);
     }
+    text += "\n\nZone files, zones and the machine, as the first word (`millrace WORD --help`):";
+    text += &command_help("zone", &ZoneArguments::command());
+    text += &command_help("doctor", &DoctorArguments::command());
     text
+}
+
+fn command_help(name: &str, command: &clap::Command) -> String {
+    let about = command.get_about().map(ToString::to_string);
+    format!("\n  {name:<12} {}", about.unwrap_or_default())
 }
 
 /// A DNS load balancer whose UDP path runs over AF_XDP. It speaks dnsdist's language.
@@ -472,6 +476,7 @@ mod tests {
             COMMANDS.iter().copied().find(|command| !listed(command)),
             None
         );
+        assert!(["zone", "doctor"].iter().all(listed), "{help}");
         assert!(help.contains("  xdp status "), "{help}");
     }
 

@@ -70,7 +70,7 @@ fn zones(spec: &Spec) -> Result<(), ConfigError> {
 /// dnsdist's words to the letter: scripts compare them.
 fn say_good(file: &Path) {
     match log::settings().shape {
-        Shape::Plain => println!("Configuration '{}' OK!", file.display()),
+        Shape::Plain => super::put(format_args!("Configuration '{}' OK!\n", file.display())),
         _ => log::write(
             Priority::Info,
             "setup",

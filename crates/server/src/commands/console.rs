@@ -240,9 +240,8 @@ impl Helper for Words {}
 /// Where the word at `position` begins, and what it may become.
 fn completions(functions: &[String], line: &str, position: usize) -> (usize, Vec<String>) {
     let before = &line[..position];
-    let start = before
-        .rfind(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
-        .map_or(0, |at| at + 1);
+    let is_of_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let start = before.trim_end_matches(is_of_word).len();
     let word = &before[start..];
     let fitting = functions.iter().filter(|name| name.starts_with(word));
     (start, fitting.cloned().collect())
@@ -259,6 +258,9 @@ mod tests {
         assert_eq!(complete("addA").1, ["addACL", "addAction"]);
         assert_eq!(complete("addAction(All"), (10, vec!["AllRule".to_owned()]));
         assert_eq!(complete("x = nothing").1, Vec::<String>::new());
+        // What is before the word may take several octets.
+        assert_eq!(complete("print('é").0, 9);
+        assert_eq!(complete("éaddAct"), (2, vec!["addAction".to_owned()]));
         let whole = "addAction(AllRule())";
         assert_eq!(completions(&functions, whole, 4).1.len(), 2);
     }

@@ -114,10 +114,16 @@ pub(super) fn unload(interface: &str) -> ExitCode {
         true => format!("{interface}: the program is taken off"),
         false => format!("{interface}: no program is kept there"),
     }));
-    match Interrupts::of(interface).restore() {
+    let restored = Nic::by_name(interface).map_or(Ok(false), |nic| {
+        let interrupts = Interrupts::of(nic.index);
+        interrupts.restore()
+    });
+    match restored {
         Ok(false) => unloaded,
         Ok(true) => {
-            println!("{interface}: interrupts come as before a millrace that was killed");
+            super::put(format_args!(
+                "{interface}: interrupts come as before a millrace that was killed\n"
+            ));
             unloaded
         }
         Err(error) => {
@@ -130,7 +136,7 @@ pub(super) fn unload(interface: &str) -> ExitCode {
 fn say(outcome: xsk::Result<String>) -> ExitCode {
     match outcome {
         Ok(line) => {
-            println!("{line}");
+            super::put(format_args!("{line}\n"));
             ExitCode::SUCCESS
         }
         Err(error) => {

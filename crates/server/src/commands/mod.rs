@@ -18,6 +18,8 @@ use crate::config::spec::{Purpose, RemarkKind, Spec};
 use crate::log;
 use arguments::Arguments;
 use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Reads the command line and does what it says; `serve` is the daemon.
@@ -27,7 +29,7 @@ pub fn run(
 ) -> ExitCode {
     match Arguments::read(words) {
         Ok(Arguments::Version) => {
-            println!("{}", version());
+            put(format_args!("{}\n", version()));
             ExitCode::SUCCESS
         }
         Ok(Arguments::Check(arguments)) => check::run(&arguments),
@@ -51,6 +53,11 @@ pub fn run(
             }
         }
     }
+}
+
+/// Prints `text` to standard output. Whoever closed that does not want to read it: `millrace stats | head -1` is no error.
+fn put(text: impl Display) {
+    let _ = write!(io::stdout().lock(), "{text}");
 }
 
 /// What `--version` prints; it begins with the name that scripts look for.

@@ -1,6 +1,6 @@
 //! Commands that ask the running instance: `millrace reload`, `millrace stats`, `millrace xdp status`.
 
-use super::{kept, xdp};
+use super::{kept, put, xdp};
 use crate::control::client::{self, ClientError};
 use crate::control::protocol::Request;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub fn ask(path: &Path, request: &Request) -> ExitCode {
     match client::request(path, request) {
         Ok(result) => {
-            print!("{}", text(request, &result));
+            put(text(request, &result));
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -37,7 +37,7 @@ pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
     });
     match device {
         Ok(device) => {
-            print!("{device}");
+            put(device);
             ExitCode::SUCCESS
         }
         Err(reason) => {

@@ -5,6 +5,7 @@ mod ask;
 mod backup;
 mod bar;
 
+use crate::config::authority::unix;
 use crate::control::protocol::{DEFAULT_PATH, ReadRequest, Request};
 use crate::local::{self, Progress};
 use clap::{Parser, Subcommand};
@@ -195,6 +196,9 @@ fn check(which: &Which, read: &local::ReadZone) -> io::Result<()> {
         eprintln!("{file}: warning: {warning}");
     }
     let zone = &read.zone;
+    for oddity in zone.oddities(unix() as u32) {
+        eprintln!("{file}: warning: {oddity}");
+    }
     let signed = if zone.is_signed() { ", signed" } else { "" };
     writeln!(
         io::stdout(),

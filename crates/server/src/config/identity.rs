@@ -181,10 +181,15 @@ fn keep_rules<A: ?Sized>(
     old_rules: &[RuleOf<A>],
     describe: fn(&A) -> String,
 ) {
+    // Names need not be different: each rule of a name goes on with another one of that name.
+    let mut is_taken = vec![false; old_rules.len()];
     for (place, spec) in specs.iter_mut().enumerate() {
-        let Some(old) = same_rule(spec, place, old_rules, describe) else {
+        let candidates = (old_rules, is_taken.as_slice());
+        let Some(at) = same_rule(spec, place, candidates, describe) else {
             continue;
         };
+        is_taken[at] = true;
+        let old = &old_rules[at];
         spec.rule.matches = Arc::clone(&old.matches);
         if !spec.uuid_given {
             spec.rule.uuid.clone_from(&old.uuid);
@@ -192,25 +197,25 @@ fn keep_rules<A: ?Sized>(
     }
 }
 
-fn same_rule<'o, A: ?Sized>(
+/// Which of the old rules it is.
+fn same_rule<A: ?Sized>(
     spec: &RuleSpec<A>,
     place: usize,
-    old_rules: &'o [RuleOf<A>],
+    (old_rules, is_taken): (&[RuleOf<A>], &[bool]),
     describe: fn(&A) -> String,
-) -> Option<&'o RuleOf<A>> {
+) -> Option<usize> {
     let rule = &spec.rule;
-    if let Some(old) = old_rules.iter().find(|old| old.uuid == rule.uuid) {
-        return Some(old);
-    }
-    if spec.uuid_given {
-        return None;
+    let by_uuid = old_rules.iter().position(|old| old.uuid == rule.uuid);
+    if by_uuid.is_some() || spec.uuid_given {
+        return by_uuid;
     }
     if !rule.name.is_empty() {
-        return old_rules.iter().find(|old| old.name == rule.name);
+        let mut old_rules = old_rules.iter().zip(is_taken);
+        return old_rules.position(|(old, is_taken)| !is_taken && old.name == rule.name);
     }
-    old_rules.get(place).filter(|old| {
-        old.name.is_empty()
-            && old.selector.describe() == rule.selector.describe()
-            && describe(&old.action) == describe(&rule.action)
-    })
+    let old = old_rules.get(place)?;
+    let is_same = old.name.is_empty()
+        && old.selector.describe() == rule.selector.describe()
+        && describe(&old.action) == describe(&rule.action);
+    is_same.then_some(place)
 }

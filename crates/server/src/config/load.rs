@@ -11,6 +11,7 @@ use crate::pipeline::acl::Netmask;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the command line says over the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,8 +24,11 @@ pub struct Overrides {
     pub servers: Vec<SocketAddr>,
 }
 
+/// How long a file may run in a reload: nothing else is done for the instance meanwhile.
+const RELOAD: Duration = Duration::from_secs(60);
+
 /// Runs `file` (none: dnsdist's defaults) in a new Lua state, which is returned with the Spec that it filled.
-/// `previous` is the configuration that serves now.
+/// `previous` is the configuration that serves now: with one, a file that runs for more than a minute is stopped.
 ///
 /// # Errors
 /// An unreadable file, what Lua stopped at, or `os.exit`.
@@ -48,7 +52,10 @@ pub fn load(
             path: path.clone(),
             reason: error.to_string(),
         })?;
-        let run = state.run(&path, &text);
+        let run = match previous {
+            None => state.run(&path, &text),
+            Some(_) => state.run_within(RELOAD, &path, &text),
+        };
         // What stops it may be meant for dnsdist, or for another version: a client has what it needs.
         let is_enough = purpose == Purpose::Client
             && state.edit(|spec| spec.console.address.is_some() && spec.console.key.is_some());

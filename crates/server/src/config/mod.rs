@@ -334,9 +334,9 @@ pub struct UdpBuffers {
 pub struct TcpTuning {
     /// setMaxTCPClientThreads: threads of crate::runtime, taken at start.
     pub threads: usize,
-    /// setTCPRecvTimeout.
+    /// setTCPRecvTimeout; zero is no limit.
     pub receive_timeout: Duration,
-    /// setTCPSendTimeout.
+    /// setTCPSendTimeout; zero is no limit.
     pub send_timeout: Duration,
     /// setMaxTCPQueriesPerConnection; 0 is no limit.
     pub maximum_queries_per_connection: usize,
@@ -344,10 +344,10 @@ pub struct TcpTuning {
     pub maximum_connection_duration: Duration,
     /// setMaxTCPConnectionsPerClient; 0 is no limit.
     pub maximum_connections_per_client: usize,
-    /// maxConcurrentTCPConnections over all listeners.
+    /// Over all listeners; one whose maxConcurrentTCPConnections is more takes as many.
     pub maximum_connections: usize,
-    /// setTCPConnectionsOverloadThreshold, in percent of the two limits above: from there on a connection is closed after
-    /// one query. 0 is never.
+    /// setTCPConnectionsOverloadThreshold, in percent of the two limits above and of a listener's own: see
+    /// [`hurry`](Self::hurry). 0 is never.
     pub overload_threshold: u8,
     /// setMaxTCPConnectionRatePerClient, in connections a second; 0 is no limit.
     pub maximum_connection_rate_per_client: u32,
@@ -371,6 +371,25 @@ impl TcpTuning {
 
     /// The most threads: each has a stack, and the system has a limit of them.
     pub const THREADS_MAX: usize = 1_024;
+
+    /// Whether so many connections are so near to a limit of them (0 is none) that new ones are to [`hurry`](Self::hurry).
+    pub fn is_overload(&self, connections: usize, limit: usize) -> bool {
+        let threshold = usize::from(self.overload_threshold);
+        threshold > 0 && limit > 0 && connections * 100 >= limit.saturating_mul(threshold)
+    }
+
+    /// What the manual on setTCPConnectionsOverloadThreshold leaves to a connection then: one query, which is waited for half a
+    /// second, and five seconds in all.
+    pub fn hurry(&mut self) {
+        const RECEIVE_TIMEOUT: Duration = Duration::from_millis(500);
+        const DURATION: Duration = Duration::from_secs(5);
+        self.maximum_queries_per_connection = 1;
+        self.receive_timeout = self.receive_timeout.min(RECEIVE_TIMEOUT);
+        self.maximum_connection_duration = match self.maximum_connection_duration {
+            limit if limit.is_zero() => DURATION,
+            limit => limit.min(DURATION),
+        };
+    }
 }
 
 impl Default for Tuning {

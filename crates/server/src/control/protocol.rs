@@ -26,8 +26,20 @@ pub const REPLY_MAX: u64 = 16 << 20;
 /// How long a request may take to come, and a reply to be read.
 pub const TRANSFER: Duration = Duration::from_secs(5);
 
-/// How long a client waits for a reply: a reload of a large configuration takes seconds.
-pub const REPLY_WITHIN: Duration = Duration::from_secs(60);
+/// How long the process of a restart may take to read its configuration and zones.
+pub const READY_WITHIN: Duration = Duration::from_secs(55);
+
+/// How long it may take to get the queues, while kernel sockets serve.
+pub const SERVING_WITHIN: Duration = Duration::from_secs(10);
+
+/// What else a restart takes: the process is started, workers close their queues, and time is looked at once a second.
+const RESTARTING: Duration = Duration::from_secs(10);
+
+/// How long a client waits for a reply: longer than a restart can take, so that it hears why there is none. A reload of a large
+/// configuration takes seconds.
+pub const REPLY_WITHIN: Duration = READY_WITHIN
+    .saturating_add(SERVING_WITHIN)
+    .saturating_add(RESTARTING);
 
 /// What can be asked of a running instance; each is a command of the program by the same words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -244,6 +256,12 @@ mod tests {
             assert_eq!(serde_json::to_string(&request).unwrap(), line);
             assert_eq!(parse(line), Ok(request));
         }
+    }
+
+    #[test]
+    fn whoever_asks_for_a_restart_hears_that_it_has_taken_too_long() {
+        let given_up = READY_WITHIN + SERVING_WITHIN;
+        assert!(REPLY_WITHIN > given_up, "{REPLY_WITHIN:?}");
     }
 
     #[test]

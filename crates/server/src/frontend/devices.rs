@@ -342,7 +342,12 @@ impl Devices {
 
     /// An interface has changed under its queue.
     pub fn change(&mut self, device: u8, facts: Facts) {
-        if let Some(queue) = self.queue_mut(device) {
+        let own = self.queues.get_mut(usize::from(device));
+        let own = own.and_then(Option::as_mut).into_iter();
+        let further = self.further.iter_mut();
+        let further = further.filter(|(owner, _)| *owner == device);
+        // The others too: one of them takes its place when it goes.
+        for queue in own.chain(further.map(|(_, queue)| queue)) {
             queue.mac = facts.mac;
             queue.mtu = facts.mtu;
             queue.accept_partial = facts.accept_partial;
@@ -500,24 +505,28 @@ impl Devices {
     }
 
     /// Sends what is in the TX ring of a queue and takes back what it has sent: what is sent by a driver itself is lost when
-    /// its socket is closed before. A device that sends no more is not waited for.
-    pub fn finish(&mut self, device: u8, number: u32) {
+    /// its socket is closed before. A device that is down or gone is not waited for: how many frames it leaves there, which
+    /// nobody will get.
+    pub fn finish(&mut self, device: u8, number: u32) -> u32 {
         let own = self.queues.get_mut(usize::from(device));
         let own = own.and_then(Option::as_mut).into_iter();
         let further = self.further.iter_mut();
         let further = further.filter(|(owner, _)| *owner == device);
         let mut all = own.chain(further.map(|(_, queue)| queue));
         let Some(queue) = all.find(|queue| queue.socket.queue() == number) else {
-            return;
+            return 0;
         };
         for _ in 0..WAKE_UPS_LEFT {
             let flushed = queue.socket.flush();
             queue.socket.complete(&mut self.umem);
             let counters = queue.socket.counters();
-            if flushed == Flushed::Drained && counters.sent == counters.completed {
-                return;
+            match flushed {
+                Flushed::Drained if counters.sent == counters.completed => return 0,
+                Flushed::Down(_) => return queue.socket.unsent(),
+                Flushed::Drained | Flushed::Pending(_) => {}
             }
         }
+        0
     }
 
     /// From now on packets of a device are copied into the tap.
@@ -565,5 +574,48 @@ impl Devices {
         for queue in self.all() {
             queue.publish(queue.socket.statistics().ok());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RINGS: RingSizes = RingSizes {
+        fill: 8,
+        rx: 8,
+        tx: 8,
+        completion: 16,
+    };
+
+    const OLD: Facts = Facts {
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 1_500,
+        accept_partial: true,
+    };
+
+    #[test]
+    fn a_queue_that_takes_anothers_place_knows_what_has_changed() {
+        let chunks = Umem::shared_memory(64, None).expect("memory");
+        let umem = Umem::of_shared_memory(&chunks).expect("memory");
+        let mut devices = Devices::new(umem);
+        let _kernels = [0, 4].map(|number| {
+            let made = xsk::simulated::socket(devices.umem(), &chunks, &RINGS, number);
+            let (socket, kernel) = made.expect("memory");
+            devices.adopt(3, socket, OLD);
+            kernel
+        });
+        let new = Facts {
+            mac: [2, 0, 0, 0, 0, 2],
+            mtu: 1_280,
+            accept_partial: false,
+        };
+        devices.change(3, new);
+        devices.change(2, OLD);
+        assert!(devices.remove(3, 0).is_some());
+        let queue = devices.queue(3).expect("the other one");
+        let known = (queue.mac, queue.mtu, queue.accept_partial);
+        assert_eq!(queue.socket.queue(), 4);
+        assert_eq!(known, (new.mac, new.mtu, new.accept_partial));
     }
 }

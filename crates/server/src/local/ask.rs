@@ -46,6 +46,8 @@ pub(super) enum AskError {
     /// It said nothing for too long, or all of it took too long.
     Slow(&'static str, Duration),
     Signature(TsigError),
+    /// It refuses with this code, in an answer that is not signed, as one should be.
+    Unsigned(u16),
     Transfer(TransferError),
     /// Its answer over UDP is cut off.
     Truncated,
@@ -76,6 +78,11 @@ impl fmt::Display for AskError {
             AskError::System(what, error) => write!(f, "{what}: {error}"),
             AskError::Slow(what, most) => write!(f, "{what} took more than {} s", most.as_secs()),
             AskError::Signature(error) => write!(f, "signature: {error}"),
+            AskError::Unsigned(code) => write!(
+                f,
+                "it answers {} without a signature: it must know the key, and allow this server what it asks for",
+                rcode::name(*code).unwrap_or("an unknown error")
+            ),
             AskError::Transfer(error) => write!(f, "{error}"),
             AskError::Truncated => f.write_str("its answer is truncated"),
             AskError::Behind { has, held } => {
@@ -130,11 +137,15 @@ pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<Has, AskError>
         query::ask_expiry(&mut request);
         request
     };
-    let mut answer = soa_answer(peer, with_expiry).await?;
-    // RFC 6891 §7: responders that do not know EDNS "MUST respond with a return code (RCODE) of FORMERR".
-    if Header::read(&answer).is_some_and(|header| u16::from(header.rcode()) == rcode::FORMERR) {
-        answer = soa_answer(peer, || query::soa(random_id(), apex)).await?;
-    }
+    let is_formerr = |answer: &[u8]| {
+        Header::read(answer).is_some_and(|header| u16::from(header.rcode()) == rcode::FORMERR)
+    };
+    let answer = match soa_answer(peer, with_expiry).await {
+        Ok(answer) if !is_formerr(&answer) => answer,
+        Err(error) if !error.is_unsigned_formerr() => return Err(error),
+        // RFC 6891 §7: responders that do not know EDNS "MUST respond with a return code (RCODE) of FORMERR".
+        _ => soa_answer(peer, || query::soa(random_id(), apex)).await?,
+    };
     Ok(Has {
         serial: serial_in(&answer, apex)?,
         expires_in: query::stated_expiry(&answer),
@@ -149,7 +160,7 @@ async fn soa_answer(peer: &Peer, request: impl Fn() -> Vec<u8>) -> Result<Vec<u8
         // connection, that will permit larger replies".
         Ok(_) => AskError::Truncated,
         // It would sign no better over TCP.
-        Err(error @ AskError::Signature(_)) => return Err(error),
+        Err(error @ (AskError::Signature(_) | AskError::Unsigned(_))) => return Err(error),
         // RFC 7766 §5: "TCP MAY be used before sending any UDP queries", so also where they are lost.
         Err(error) => error,
     };
@@ -267,7 +278,10 @@ fn believed(message: &[u8], session: Option<&mut Session>) -> Result<Vec<u8>, As
     let Some(session) = session else {
         return Ok(message.to_vec());
     };
-    let length = session.verify(message, seconds_now())?;
+    let length = match session.verify(message, seconds_now()) {
+        Err(TsigError::Unsigned) => return Err(unsigned(message)),
+        verified => verified?,
+    };
     let mut answer = message[..length].to_vec();
     // The signature was cut off, and is counted no more.
     if let Some(mut header) = Header::read(&answer) {
@@ -275,6 +289,14 @@ fn believed(message: &[u8], session: Option<&mut Session>) -> Result<Vec<u8>, As
         answer[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
     }
     Ok(answer)
+}
+
+/// What may be believed of an answer that is not signed as it should be: that it refuses.
+fn unsigned(message: &[u8]) -> AskError {
+    match Header::read(message).map_or(0, |header| header.rcode()) {
+        0 => TsigError::Unsigned.into(),
+        code => AskError::Unsigned(code.into()),
+    }
 }
 
 /// Whether ID, opcode and question are those of the request.
@@ -540,6 +562,15 @@ impl Gathered {
 }
 
 impl AskError {
+    /// Whether it is what a server says that knows no EDNS, and looks at the signature of nothing that it does not know.
+    fn is_unsigned_formerr(&self) -> bool {
+        match self {
+            AskError::Unsigned(rcode::FORMERR) => true,
+            AskError::Neither(errors) => errors[1].is_unsigned_formerr(),
+            _ => false,
+        }
+    }
+
     /// Whether AXFR should be tried where IXFR went wrong.
     pub(super) fn asks_for_axfr(&self) -> bool {
         match self {
@@ -567,4 +598,46 @@ pub(super) fn kind_of(held: Option<&Record>) -> impl fmt::Display {
     } else {
         qtype::AXFR
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::apex;
+    use super::*;
+    use std::sync::Arc;
+    use wire::message::parse_query;
+    use zone::tsig::{Algorithm, Key};
+
+    /// Answers without a signature: FORMERR where there is an OPT record, else REFUSED.
+    async fn refuse(socket: UdpSocket) {
+        let mut buffer = [0; 512];
+        while let Ok((length, client)) = socket.recv_from(&mut buffer).await {
+            let parts = parse_query(&buffer[..length]).unwrap();
+            let code = match parts.edns {
+                Some(_) => rcode::FORMERR,
+                None => rcode::REFUSED,
+            };
+            let mut answer = buffer[..HEADER_LENGTH].to_vec();
+            answer[2] |= 0x80;
+            answer[3] = code as u8;
+            answer[4..].fill(0);
+            socket.send_to(&answer, client).await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_without_a_signature_is_told_and_formerr_ends_edns() {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let apex = apex();
+        let key = Key::new(apex.as_name(), Algorithm::Sha256, b"secret");
+        let peer = Peer {
+            address: socket.local_addr().unwrap(),
+            source: None,
+            key: Some(Arc::new(key)),
+        };
+        tokio::spawn(refuse(socket));
+        let error = serial(&peer, apex.as_name()).await.unwrap_err();
+        let expected = "it answers REFUSED without a signature";
+        assert!(error.to_string().starts_with(expected), "{error}");
+    }
 }

@@ -318,6 +318,37 @@ impl Live {
         self.keep(&mut work, None, &zone, settings, state)
     }
 
+    /// Keeps the zone as it is, for settings that have it kept where those before did not, or kept it elsewhere: no load does,
+    /// where the file has not changed, or the zone is made of none any more.
+    pub(super) fn keep_on(
+        &self,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) -> Option<Line> {
+        let mut work = lock(&self.work);
+        let zone = self.held().filter(|_| settings.is_kept())?;
+        if !settings.is_secondary() {
+            work.is_unkept = true;
+            return self.keep(&mut work, None, &zone, settings, state);
+        }
+        // What another process keeps the zone in meanwhile: see Live::catch_up.
+        if state.is_others() {
+            return None;
+        }
+        let timers = self.state().timers?;
+        let store = work.store(self, settings, state);
+        let kept = match store.serial() == Some(zone.soa().serial) {
+            true => Ok(()),
+            false => store.commit(None, &zone, None),
+        };
+        let kept = kept.and_then(|()| store.write_facts(&Facts::of(timers)));
+        let error = kept.err()?;
+        Some(Line::error(format!(
+            "zone {}: {error}: after a restart it is asked from its primaries anew",
+            self.apex
+        )))
+    }
+
     fn keep(
         &self,
         work: &mut Work,
@@ -338,7 +369,7 @@ impl Live {
 
     /// What is said where the zone cannot be read.
     fn unread(&self, errors: Vec<String>) -> Vec<Line> {
-        let outcome = match self.held() {
+        let outcome = match self.served() {
             Some(old) => format!("serial {} serves on", old.soa().serial),
             None => "answered with SERVFAIL".to_owned(),
         };
@@ -389,7 +420,9 @@ impl Live {
     /// A secondary's zone of a former life serves, unless it has expired meanwhile.
     fn take_up(&self, settings: &ZoneSettings, zone: Arc<Zone>, timers: Timers) -> Line {
         let soa = zone.soa();
-        let is_expired = seconds_now() >= timers.expires(soa, &settings.times);
+        let now = seconds_now();
+        let timers = timers.by_clock(now);
+        let is_expired = now >= timers.expires(soa, &settings.times);
         let records = zone.records_count();
         self.held.store(Some(zone));
         self.served.store(self.held().filter(|_| !is_expired));

@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
 /// Zones that are transferred in at a time.
@@ -33,15 +33,21 @@ pub(super) type Place<'p> = Result<SemaphorePermit<'p>, AcquireError>;
 
 pub(super) struct Places {
     transfers: Semaphore,
-    /// By the primary's address; those that nobody stands at are gone.
-    doors: Mutex<HashMap<SocketAddr, Weak<Semaphore>>>,
+    doors: Doors,
+}
+
+/// Doors of servers, through each of which so many may go at a time.
+pub(super) struct Doors {
+    width: usize,
+    /// By the server's address; those that nobody stands at are gone.
+    known: Mutex<HashMap<SocketAddr, Weak<Semaphore>>>,
 }
 
 impl Places {
     pub(super) fn new() -> Places {
         Places {
             transfers: Semaphore::new(TRANSFERS),
-            doors: Mutex::default(),
+            doors: Doors::of(AT_A_DOOR),
         }
     }
 
@@ -50,8 +56,7 @@ impl Places {
     /// # Errors
     /// Why there is no connection.
     pub(super) async fn connected(&self, peer: &Peer) -> Result<(Place<'_>, TcpStream), AskError> {
-        let door = self.door(peer.address);
-        let entered = door.acquire().await;
+        let entered = self.doors.enter(peer.address).await;
         let stream = ask::connection(peer, CONNECT_WITHIN).await?;
         let mut taking = pin!(self.transfers.acquire());
         if let Ok(place) = timeout(KEPT, taking.as_mut()).await {
@@ -63,14 +68,32 @@ impl Places {
         let stream = ask::connection(peer, CONNECT_AGAIN).await?;
         Ok((place, stream))
     }
+}
+
+impl Doors {
+    /// For so many at a time at each.
+    pub(super) fn of(width: usize) -> Doors {
+        Doors {
+            width,
+            known: Mutex::default(),
+        }
+    }
+
+    /// Waits for its turn at the door of this server, which lasts until what is returned is dropped.
+    pub(super) async fn enter(
+        &self,
+        address: SocketAddr,
+    ) -> Result<OwnedSemaphorePermit, AcquireError> {
+        self.door(address).acquire_owned().await
+    }
 
     fn door(&self, address: SocketAddr) -> Arc<Semaphore> {
-        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut doors = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(door) = doors.get(&address).and_then(Weak::upgrade) {
             return door;
         }
         doors.retain(|_, door| door.strong_count() > 0);
-        let door = Arc::new(Semaphore::new(AT_A_DOOR));
+        let door = Arc::new(Semaphore::new(self.width));
         doors.insert(address, Arc::downgrade(&door));
         door
     }
@@ -112,6 +135,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn whoever_stands_at_a_door_holds_up_nobody_at_another() {
+        let doors = Doors::of(2);
+        let [one, other] = ["192.0.2.1:53", "192.0.2.2:53"].map(|text| text.parse().unwrap());
+        let first = doors.enter(one).await.unwrap();
+        let _second = doors.enter(one).await.unwrap();
+        let mut third = pin!(doors.enter(one));
+        let waits = timeout(Duration::ZERO, third.as_mut()).await;
+        assert!(waits.is_err());
+        let at_the_other = doors.enter(other).await.unwrap();
+        drop(first);
+        let _third = third.await.unwrap();
+        drop(at_the_other);
+        let third_server = "192.0.2.3:53".parse().unwrap();
+        let _at_the_third = doors.enter(third_server).await.unwrap();
+        let known = doors.known.lock().unwrap().len();
+        assert_eq!(known, 2, "a door that nobody stands at is gone");
+    }
+
+    #[tokio::test]
     async fn a_primary_that_does_not_connect_holds_no_place() {
         let places = Arc::new(Places::new());
         let (_dead, _queued, dead) = dead_primary().await;
@@ -131,7 +173,7 @@ mod tests {
             held.push(connected.unwrap());
         }
         assert!(waiting.iter().all(|waiting| !waiting.is_finished()));
-        assert_eq!(places.doors.lock().unwrap().len(), 2);
+        assert_eq!(places.doors.known.lock().unwrap().len(), 2);
         waiting.iter().for_each(|waiting| waiting.abort());
     }
 

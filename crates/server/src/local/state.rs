@@ -14,6 +14,7 @@
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -33,7 +34,7 @@ enum Right {
     #[default]
     None,
     /// The directory, locked.
-    Held { _locked: File },
+    Held { locked: File },
     /// This process has left it to the next one.
     Given,
 }
@@ -78,11 +79,10 @@ impl StateDirectory {
     /// Why there is none.
     pub(super) fn enter(&self) -> Result<impl Sized + '_, NoRight> {
         let guard = self.read();
-        match *guard {
-            Right::Held { .. } => return Ok(guard),
-            Right::Given => return Err(NoRight::Given),
-            Right::None => drop(guard),
+        if self.holds(&guard) {
+            return Ok(guard);
         }
+        drop(guard);
         self.take()?;
         let guard = self.read();
         match *guard {
@@ -95,20 +95,33 @@ impl StateDirectory {
     /// Takes the right, if nobody else has it.
     fn take(&self) -> Result<(), NoRight> {
         let mut right = self.write();
-        match *right {
-            Right::Held { .. } => return Ok(()),
-            Right::Given => return Err(NoRight::Given),
-            Right::None => {}
+        if self.holds(&right) {
+            return Ok(());
+        }
+        if let Right::Given = *right {
+            return Err(NoRight::Given);
         }
         let directory = self.open().map_err(NoRight::System)?;
         match directory.try_lock() {
             Ok(()) => {
-                *right = Right::Held { _locked: directory };
+                *right = Right::Held { locked: directory };
                 Ok(())
             }
             Err(TryLockError::WouldBlock) => Err(NoRight::Others),
             Err(TryLockError::Error(error)) => Err(NoRight::System(error)),
         }
+    }
+
+    /// Whether this is the right to the directory at the path: who renames or removes that one takes the lock away with it, and
+    /// the next one that is made there is anybody's.
+    fn holds(&self, right: &Right) -> bool {
+        let Right::Held { locked } = right else {
+            return false;
+        };
+        let number = |found: fs::Metadata| (found.dev(), found.ino());
+        let there = fs::metadata(&self.path).map(number);
+        let ours = locked.metadata().map(number);
+        there.is_ok_and(|there| ours.is_ok_and(|ours| ours == there))
     }
 
     /// Whether another process has the right, and nobody waits yet for its end.
@@ -134,7 +147,7 @@ impl StateDirectory {
         };
         let mut right = self.write();
         if let Right::None = *right {
-            *right = Right::Held { _locked: directory };
+            *right = Right::Held { locked: directory };
         }
         true
     }

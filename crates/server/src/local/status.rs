@@ -90,6 +90,8 @@ impl ZoneStatus {
         } = live.state();
         let served = live.served();
         let soa = served.as_ref().map(|zone| zone.soa());
+        // One that has expired is asked for by its own times, too.
+        let held = live.held().map(|zone| zone.soa());
         let (done, total) = live.progress.read();
         let now = seconds_now();
         let until = |moment: u64| moment.saturating_sub(now);
@@ -101,7 +103,7 @@ impl ZoneStatus {
             serial: soa.map(|soa| soa.serial),
             records: served.as_ref().map_or(0, |zone| zone.records_count()),
             expired: is_expired,
-            refresh_in: asks.map(|timers| until(timers.due(soa, times))),
+            refresh_in: asks.map(|timers| until(timers.due(held, times))),
             expires_in: timers
                 .zip(soa)
                 .map(|(timers, soa)| until(timers.expires(soa, times))),

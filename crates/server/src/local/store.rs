@@ -16,6 +16,7 @@ use super::live::seconds;
 use super::state::NoRight;
 use super::timers::Timers;
 use super::{Stamp, StateDirectory};
+use crate::log;
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write as _};
@@ -46,7 +47,7 @@ pub(super) struct Store {
     /// What is in `kept` was seen while nobody else could write.
     is_sure: bool,
     /// Something went wrong while the journal was written: what of it is on the disk nobody knows (the kernel forgets what
-    /// an fsync could not write), and the next commit writes everything anew.
+    /// an fsync could not write), or it is longer than it may be: the next commit writes everything anew.
     is_doubtful: bool,
 }
 
@@ -171,6 +172,13 @@ impl Store {
         }
     }
 
+    /// Whether the files hold what was kept last: somebody may have renamed or removed their directory.
+    fn is_there(&self) -> bool {
+        let tail = self.kept.and_then(|kept| kept.tail);
+        let journal = || fs::metadata(&self.journal).map_or(0, |file| file.len());
+        self.snapshot_octets() > 0 && tail.is_none_or(|tail| journal() >= tail.length)
+    }
+
     /// How long the snapshot is; 0 where there is none.
     pub(super) fn snapshot_octets(&self) -> u64 {
         fs::metadata(&self.snapshot).map_or(0, |file| file.len())
@@ -267,6 +275,9 @@ impl Store {
         let state = Arc::clone(&self.state);
         let _right = Store::enter(&state)?;
         self.be_sure();
+        if !self.is_there() {
+            self.kept = None;
+        }
         let difference;
         let changes = match (changes, old) {
             (Some(changes), _) => changes,
@@ -278,8 +289,10 @@ impl Store {
         };
         let kept = self.serial().and(self.kept);
         let first = changes.first().and_then(Change::serials);
+        // What leads to no greater serial would be read as the journal's end, and all behind it would be lost.
+        let is_readable = !self.is_doubtful && changes.iter().all(is_step);
         match (kept, first) {
-            (Some(kept), Some((from, _))) if kept.serial == from && !self.is_doubtful => {
+            (Some(kept), Some((from, _))) if kept.serial == from && is_readable => {
                 self.append(kept, new, changes)
             }
             _ => self.rewrite_all(new),
@@ -314,8 +327,17 @@ impl Store {
             serial: new.soa().serial,
             tail: Some(tail),
         });
-        if length > self.limit {
-            self.shorten(new)?;
+        if length > self.limit
+            && let Err(error) = self.shorten(new)
+        {
+            // The version is kept all the same. The next one is not appended, so that the journal grows no further.
+            self.is_doubtful = true;
+            log::error!(
+                "zone {}: {error}; serial {} is kept in a journal that is longer than its {} octets, further ones when there is room for a new snapshot",
+                self.apex,
+                new.soa().serial,
+                self.limit
+            );
         }
         Ok(())
     }
@@ -603,6 +625,12 @@ fn remove(path: &Path) -> Result<(), StoreError> {
 /// Whether a change from one to the other can be in a journal.
 fn follows(old: &Zone, new: &Zone) -> bool {
     serial::is_newer(new.soa().serial, old.soa().serial)
+}
+
+/// Whether a journal may have it.
+fn is_step(change: &Change) -> bool {
+    let serials = change.serials();
+    serials.is_some_and(|(from, to)| serial::is_newer(to, from))
 }
 
 /// A journal that leads elsewhere is begun anew.

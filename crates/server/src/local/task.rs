@@ -3,7 +3,7 @@
 use super::ask::{self, AskError, Has, Received};
 use super::live::{Installed, Live, seconds_now};
 use super::load::SAY_AFTER;
-use super::places::Places;
+use super::places::{Doors, Places};
 use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::tell::{self, Version};
@@ -13,6 +13,7 @@ use crate::log;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,6 +25,10 @@ use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::name::NameBuf;
 use zone::zone::ZoneBuilder;
+
+/// Exchanges of datagrams, or of one message each over TCP, with one server at a time: a server that is down makes those of a
+/// thousand zones wait, not take a thousand descriptors, and no other server's.
+const EXCHANGES: usize = 64;
 
 /// What a zone's task is told.
 #[derive(Debug, Clone)]
@@ -93,6 +98,9 @@ struct Shared {
     /// How many of these wants are met.
     met: watch::Sender<u64>,
     transfers: Places,
+    /// Those at a time who ask a primary for its serial, and who tell a secondary of one: each has a socket.
+    asking: Doors,
+    telling: Arc<Doors>,
     /// One place a core for zones that are loaded after the start.
     loading: Semaphore,
 }
@@ -109,6 +117,8 @@ impl Keeper {
                 wanted: AtomicU64::new(0),
                 met: watch::Sender::new(0),
                 transfers: Places::new(),
+                asking: Doors::of(EXCHANGES),
+                telling: Arc::new(Doors::of(EXCHANGES)),
                 loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
             }),
             tasks: Mutex::default(),
@@ -287,6 +297,14 @@ impl Follower {
         }
     }
 
+    async fn keep_on(&self) {
+        let (live, settings, state) = self.shares();
+        let line = spawn_blocking(move || live.keep_on(&settings, &state)).await;
+        if let Ok(Some(line)) = line {
+            line.log();
+        }
+    }
+
     async fn catch_up(&mut self) {
         let (live, settings, state) = self.shares();
         let line = spawn_blocking(move || live.catch_up(&settings, &state)).await;
@@ -303,22 +321,38 @@ impl Follower {
         let timers = state.timers?;
         let soa = self.live.held().map(|zone| zone.soa());
         let due = timers.due(soa, &self.settings.times);
-        let expires = soa.map(|soa| timers.expires(soa, &self.settings.times));
         // A frozen zone is not asked for; it expires all the same.
         let due = (!state.is_frozen).then_some(due);
-        let expires = expires.filter(|_| !state.is_expired);
-        let next = due.into_iter().chain(expires).min()?;
-        let wait = Duration::from_secs(next.saturating_sub(seconds_now()));
-        Some(Instant::now() + wait)
+        let next = due.into_iter().chain(self.expires()).min()?;
+        Some(instant_of(next))
+    }
+
+    /// When the zone expires, in seconds since 1970; `None`: it has, or cannot.
+    fn expires(&self) -> Option<u64> {
+        let state = self.live.state();
+        let soa = self.live.held()?.soa();
+        let expires = state.timers?.expires(soa, &self.settings.times);
+        (!state.is_expired).then_some(expires)
     }
 
     async fn tick(&mut self) {
         let now = seconds_now();
-        let state = self.live.state();
+        let state = self.live.change_state(|state| {
+            state.timers = state.timers.map(|timers| timers.by_clock(now));
+            state.clone()
+        });
         let Some(timers) = state.timers else { return };
+        self.expire_in_time();
         let soa = self.live.held().map(|zone| zone.soa());
-        let expires = soa.map(|soa| timers.expires(soa, &self.settings.times));
-        if !state.is_expired && expires.is_some_and(|expires| expires <= now) {
+        if !state.is_frozen && timers.due(soa, &self.settings.times) <= now {
+            self.refresh(None, false).await;
+        }
+    }
+
+    /// Where the zone's time is over, it serves no more.
+    fn expire_in_time(&mut self) {
+        let now = seconds_now();
+        if self.expires().is_some_and(|expires| expires <= now) {
             self.live.expire();
             self.publish();
             log::error!(
@@ -326,8 +360,18 @@ impl Follower {
                 self.live.apex
             );
         }
-        if !state.is_frozen && timers.due(soa, &self.settings.times) <= now {
-            self.refresh(None, false).await;
+    }
+
+    /// Waits for what a primary says, which may take an hour: the zone expires meanwhile, where its time comes.
+    async fn minding_expiry<T>(&mut self, asking: impl Future<Output = T>) -> T {
+        let mut asking = pin!(asking);
+        loop {
+            let expires = self.expires().map(instant_of);
+            tokio::select! {
+                biased;
+                said = &mut asking => return said,
+                () = moment(expires) => self.expire_in_time(),
+            }
         }
     }
 
@@ -340,7 +384,7 @@ impl Follower {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Settings(settings, state) => self.change(settings, state),
+            Order::Settings(settings, state) => self.change(settings, state).await,
             Order::MayWrite => self.catch_up().await,
             Order::Notified { from, serial } => {
                 let held = self.live.held().map(|zone| zone.soa().serial);
@@ -390,11 +434,13 @@ impl Follower {
         self.live.end(true, reason.to_owned());
     }
 
-    fn change(&mut self, settings: Arc<ZoneSettings>, state: Arc<StateDirectory>) {
+    async fn change(&mut self, settings: Arc<ZoneSettings>, state: Arc<StateDirectory>) {
+        // The zone of a primary that becomes a secondary is as good as if it had been confirmed now.
+        let refreshed = self.live.held().map_or(0, |_| seconds_now());
         self.live
             .change_state(|live| match settings.is_secondary() {
                 true => {
-                    live.timers.get_or_insert(Timers::new(0));
+                    live.timers.get_or_insert(Timers::new(refreshed));
                 }
                 false => live.timers = None,
             });
@@ -402,8 +448,19 @@ impl Follower {
         if self.settings.notify != settings.notify {
             self.told = None;
         }
+        let has_others = settings.is_secondary() && self.settings.primaries != settings.primaries;
+        let is_as_before = self.settings.is_kept() == settings.is_kept()
+            && self.settings.is_secondary() == settings.is_secondary()
+            && Arc::ptr_eq(&self.state, &state);
         (self.settings, self.state) = (settings, state);
+        if !is_as_before {
+            self.keep_on().await;
+        }
         self.tell();
+        // Not when the pauses behind failures of the former ones are over.
+        if has_others && !self.live.holds_back() {
+            self.refresh(None, false).await;
+        }
     }
 
     // -------------------------------------------------------------------------------------------- secondaries
@@ -422,7 +479,8 @@ impl Follower {
         if self.told != Some(serial) {
             self.told = Some(serial);
             let version = Version::new(self.shared.met.subscribe(), self.wanted);
-            tell::all(&mut self.telling, &self.settings.notify, &zone, &version);
+            let (peers, doors) = (&self.settings.notify, &self.shared.telling);
+            tell::all(&mut self.telling, peers, (&zone, &version), doors);
         }
     }
 
@@ -628,7 +686,12 @@ impl Follower {
         let Some(held) = held else {
             return self.fetch(peer, None, forced).await;
         };
-        let has = ask::serial(peer, apex.as_name()).await?;
+        let shared = Arc::clone(&self.shared);
+        let asking = async {
+            let _entered = shared.asking.enter(peer.address).await;
+            ask::serial(peer, apex.as_name()).await
+        };
+        let has = self.minding_expiry(asking).await?;
         let own = held.soa().serial;
         if !zone::transfer::serial::is_newer(has.serial, own) {
             return compared(peer, has, own);
@@ -656,14 +719,16 @@ impl Follower {
         forced: bool,
     ) -> Result<Word, AskError> {
         let apex = self.live.apex.clone();
-        let shared = Arc::clone(&self.shared);
-        let (_place, stream) = shared.transfers.connected(peer).await?;
-        self.live.begin("transferring");
+        let (shared, live) = (Arc::clone(&self.shared), Arc::clone(&self.live));
         let bounds = self.settings.transfer;
-        let live = Arc::clone(&self.live);
-        let by = (peer, stream);
-        let transfer = ask::transfer(by, apex.as_name(), held, bounds, &live.progress);
-        let (received, expires_in) = transfer.await?;
+        let asking = async {
+            let (place, stream) = shared.transfers.connected(peer).await?;
+            live.begin("transferring");
+            let by = (peer, stream);
+            let transfer = ask::transfer(by, apex.as_name(), held, bounds, &live.progress);
+            Ok::<_, AskError>((place, transfer.await?))
+        };
+        let (_place, (received, expires_in)) = self.minding_expiry(asking).await?;
         let (installed, lost) = match received {
             Received::UpToDate(serial) => {
                 let own = self.live.held().map_or(serial, |held| held.soa().serial);
@@ -736,6 +801,11 @@ fn compared(peer: &Peer, has: Has, own: u32) -> Result<Word, AskError> {
     }
     let said = format!("serial {own} is confirmed by {}", peer.address);
     Ok(Word::Same(said, has.expires_in))
+}
+
+/// A time in seconds since 1970 by the clock that tasks wait by.
+fn instant_of(seconds: u64) -> Instant {
+    Instant::now() + Duration::from_secs(seconds.saturating_sub(seconds_now()))
 }
 
 /// Waits for a moment that may never be.

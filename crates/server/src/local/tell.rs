@@ -1,6 +1,7 @@
 //! NOTIFY to secondaries (RFC 1996 §3): each is told until it answers, or until there is something newer to tell.
 
 use super::ask;
+use super::places::Doors;
 use super::settings::Peer;
 use crate::log;
 use std::sync::Arc;
@@ -54,21 +55,29 @@ impl Version {
     }
 }
 
-/// Tells all `peers` about this version; whoever is still being told about an older one is told of it no more.
-pub(super) fn all(telling: &mut JoinSet<()>, peers: &[Peer], zone: &Arc<Zone>, version: &Version) {
+/// Tells all `peers` about this version, each behind its door; whoever is still being told about an older one is told of it no
+/// more.
+pub(super) fn all(
+    telling: &mut JoinSet<()>,
+    peers: &[Peer],
+    (zone, version): (&Arc<Zone>, &Version),
+    doors: &Arc<Doors>,
+) {
     telling.abort_all();
     while telling.try_join_next().is_some() {}
     for peer in peers {
-        telling.spawn(one(peer.clone(), Arc::clone(zone), version.clone()));
+        let of = (Arc::clone(zone), version.clone());
+        telling.spawn(one(peer.clone(), of, Arc::clone(doors)));
     }
 }
 
-async fn one(peer: Peer, zone: Arc<Zone>, version: Version) {
+async fn one(peer: Peer, (zone, version): (Arc<Zone>, Version), doors: Arc<Doors>) {
     let apex = zone.apex();
     let serial = zone.soa().serial;
     let soa = zone.soa_record();
     drop(zone);
     version.serves().await;
+    let _entered = doors.enter(peer.address).await;
     let request = query::notify(ask::random_id(), apex.as_name(), Some(soa.as_ref()));
     match ask::exchange(&peer, request, &TRIES).await {
         Ok(answer) => {
@@ -87,5 +96,38 @@ async fn one(peer: Peer, zone: Arc<Zone>, version: Version) {
             "zone {apex}: {} was not told of serial {serial}: {error}",
             peer.address
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::zone;
+    use super::*;
+    use tokio::net::UdpSocket;
+
+    /// A secondary that is down costs no more sockets, however many zones it has.
+    #[tokio::test]
+    async fn so_many_are_told_at_a_time() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap();
+        let peer = Peer {
+            address,
+            source: None,
+            key: None,
+        };
+        let (_sender, met) = watch::channel(1);
+        let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1));
+        let doors = Arc::new(Doors::of(2));
+        let mut telling = JoinSet::new();
+        let peers = vec![peer; 3];
+        all(&mut telling, &peers, (&zone, &version), &doors);
+        let mut buffer = [0; 512];
+        let (_, first) = silent.recv_from(&mut buffer).await.unwrap();
+        // The first may be sent again before the second comes.
+        while silent.recv_from(&mut buffer).await.unwrap().1 == first {}
+        let no_time = Duration::ZERO;
+        assert!(timeout(no_time, doors.enter(address)).await.is_err());
+        telling.shutdown().await;
+        assert!(timeout(no_time, doors.enter(address)).await.is_ok());
     }
 }

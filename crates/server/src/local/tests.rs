@@ -4,6 +4,7 @@ use fixture::text;
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
+use store::{Facts, Store};
 use testnet::again_if_interrupted;
 
 fn serial(local: &Local) -> Option<u32> {
@@ -107,6 +108,46 @@ fn a_start_leaves_large_zones_to_their_tasks() {
     assert!(local.iter().all(|(live, _)| !live.is_awaited()));
 }
 
+/// A secondary that begins with a file which was written then.
+fn secondary_since(written: SystemTime) -> (tempfile::TempDir, Local) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    fs::write(&file, text(5, "")).unwrap();
+    let opened = fs::File::options().write(true).open(&file).unwrap();
+    opened.set_modified(written).unwrap();
+    let mut specs = ZoneSpecs::of_file("example.com.", &file);
+    specs.state_directory = Some(folder.path().join("state"));
+    Arc::make_mut(&mut specs.list[0].settings).primaries = fixture::secondary().primaries;
+    let (local, _) = Local::load(&specs, &Local::default());
+    (folder, local)
+}
+
+#[test]
+fn a_file_of_times_to_come_does_not_keep_a_zone_from_being_asked_for() {
+    let future = SystemTime::now() + Duration::from_secs(1_000_000_000);
+    let (_folder, local) = secondary_since(future);
+    let status = local.status(&[]).unwrap().remove(0);
+    assert_eq!(status.serial, Some(5));
+    let is_within = |seconds: Option<u64>, most| seconds.is_some_and(|seconds| seconds <= most);
+    assert!(is_within(status.refresh_in, 3_600), "{status}");
+    assert!(is_within(status.expires_in, 86_400), "{status}");
+}
+
+#[test]
+fn the_status_of_an_expired_zone_tells_when_it_is_asked_for() {
+    let (_folder, local) = secondary_since(SystemTime::UNIX_EPOCH);
+    let (live, _) = local.iter().next().unwrap();
+    live.change_state(|state| {
+        let timers = state.timers.as_mut().unwrap();
+        timers.failed(live::seconds_now());
+    });
+    let status = local.status(&[]).unwrap().remove(0);
+    assert!(status.expired && status.serial.is_none(), "{status}");
+    // RETRY of its SOA record is 600 s: it is there, if it is not served.
+    let is_by_retry = |seconds: u64| (300..=600).contains(&seconds);
+    assert!(status.refresh_in.is_some_and(is_by_retry), "{status}");
+}
+
 #[test]
 fn a_frozen_zone_stays_as_it_is_until_its_thaw() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,4 +218,64 @@ fn secondaries_are_told_of_a_version_when_it_serves() {
         .set_read_timeout(Some(Duration::from_secs(30)))
         .unwrap();
     assert!(told());
+}
+
+#[test]
+fn an_expired_secondary_that_becomes_a_primary_without_a_file_does_not_serve_on() {
+    let (folder, local) = secondary_since(SystemTime::UNIX_EPOCH);
+    let file = folder.path().join("zone");
+    fs::write(&file, "nonsense").unwrap();
+    let specs = ZoneSpecs::of_file("example.com.", &file);
+    let (primary, lines) = Local::load(&specs, &local);
+    assert_eq!(serial(&primary), None);
+    let said = &lines[0].text;
+    assert!(said.ends_with("answered with SERVFAIL"), "{said}");
+}
+
+/// What is known on the disk of a zone whose settings a reload has changed, which found its file as it was.
+fn kept_after_a_reload(change: impl FnOnce(&mut ZoneSettings)) -> Facts {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    fs::write(&file, text(5, "")).unwrap();
+    let mut specs = ZoneSpecs::of_file("example.com.", &file);
+    specs.state_directory = Some(folder.path().join("state"));
+    let (first, _) = Local::load(&specs, &Local::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keeper = Keeper::new(runtime.handle().clone(), || {});
+    keeper.follow(&first);
+    change(Arc::make_mut(&mut specs.list[0].settings));
+    let (second, lines) = Local::load(&specs, &first);
+    assert!(lines.is_empty(), "{lines:?}");
+    keeper.follow(&second);
+    let mut store = Store::new(second.state(), &fixture::apex(), 1 << 20);
+    let until = Instant::now() + Duration::from_secs(60);
+    while store.serial().is_none() || store.facts() == Facts::default() {
+        assert!(Instant::now() < until, "it is not kept");
+        std::thread::yield_now();
+    }
+    assert_eq!(store.serial(), Some(5));
+    store.facts()
+}
+
+#[test]
+fn a_journal_can_begin_where_a_reload_allows_transfers() {
+    let facts = kept_after_a_reload(|settings| {
+        let everybody = AclEntry {
+            action: Action::Transfer,
+            scope: Scope::Everywhere,
+            key: None,
+            protocol: None,
+            denies: false,
+        };
+        settings.acl = Acl::from_iter([everybody]);
+    });
+    assert_eq!(facts.stamps.len(), 1);
+}
+
+#[test]
+fn a_zone_is_on_the_disk_where_a_reload_makes_a_primary_a_secondary() {
+    let facts = kept_after_a_reload(|settings| {
+        settings.primaries = fixture::secondary().primaries;
+    });
+    assert!(facts.refreshed > 0);
 }

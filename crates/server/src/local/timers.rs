@@ -65,6 +65,16 @@ impl Timers {
         }
     }
 
+    /// The same by a clock that says `now` and has gone back since, or was wrong when they were written: what is to come counts
+    /// as now. Else the zone would be asked for, and expire, when that clock is again where it was.
+    pub(super) fn by_clock(self, now: u64) -> Timers {
+        Timers {
+            refreshed: self.refreshed.min(now),
+            tried: self.tried.min(now),
+            ..self
+        }
+    }
+
     /// A primary has the zone as it is here, or has sent a newer one. `soa`: that of the zone that is held.
     ///
     /// RFC 7314 §4: behind a transfer the EXPIRE option counts in place of the SOA record's field; where the zone is confirmed,
@@ -102,14 +112,21 @@ impl Timers {
         let Some(soa) = soa else {
             return self.bootstrap();
         };
+        let expires = self.expires(soa, bounds);
+        let refresh = within(soa.refresh, bounds.refresh);
         if self.failures == 0 {
-            return self.refreshed + within(soa.refresh, bounds.refresh);
+            // Where the primary says so (RFC 7314), it expires before that: it is asked for in time.
+            let life = expires.saturating_sub(self.refreshed);
+            let early = (life - life / 4).max(bounds.refresh.0.into()).max(1);
+            return self.refreshed + refresh.min(early);
         }
         // RFC 1035 §3.3.13, RETRY: "time interval that should elapse before a failed refresh should be retried". Doubled
         // while it goes on, up to what REFRESH says, so that a primary that is down is not besieged by all.
         let retry = within(soa.retry, bounds.retry);
-        let most = retry.max(within(soa.refresh, bounds.refresh));
-        self.tried + doubled(retry, self.failures - 1).min(most)
+        let most = retry.max(refresh);
+        let due = self.tried + doubled(retry, self.failures - 1).min(most);
+        // One that has expired is not left alone for longer than one that never was there.
+        due.min(expires.max(self.tried) + retry.max(BOOTSTRAP_RETRY_MAX))
     }
 
     fn bootstrap(&self) -> u64 {
@@ -197,6 +214,49 @@ mod tests {
         assert_eq!(ends(1_500, heard(false, None)), 86_400, "the SOA record");
         assert_eq!(longer(Some(1), Some(2)), Some(2));
         assert_eq!(longer(Some(1), None), None);
+    }
+
+    #[test]
+    fn a_zone_that_expires_before_its_refresh_is_asked_for_in_time() {
+        let bounds = TimeBounds::default();
+        let ends_in =
+            |seconds: u64| Timers::kept(1_000, Some(1_000 + seconds)).due(Some(SOA), &bounds);
+        assert_eq!(ends_in(400), 1_300);
+        assert_eq!(ends_in(3_700), 3_775);
+        assert_eq!(ends_in(5_000), 4_600, "REFRESH");
+        assert_eq!(ends_in(0), 1_002, "the least that is configured");
+    }
+
+    #[test]
+    fn a_zone_that_has_expired_is_asked_for_every_hour_at_least() {
+        const DAY: u64 = 86_400;
+        let (bounds, soa) = (
+            TimeBounds::default(),
+            SoaTimes {
+                refresh: 86_400,
+                expire: 7 * 86_400,
+                ..SOA
+            },
+        );
+        let mut timers = Timers::new(0);
+        (0..12).for_each(|_| timers.failed(5 * DAY));
+        assert_eq!(timers.due(Some(soa), &bounds), 6 * DAY);
+        timers.failed(7 * DAY - 600);
+        assert_eq!(timers.due(Some(soa), &bounds), 7 * DAY + 3_600);
+        timers.failed(8 * DAY);
+        assert_eq!(timers.due(Some(soa), &bounds), 8 * DAY + 3_600);
+    }
+
+    #[test]
+    fn what_is_to_come_when_a_clock_has_gone_back_was_now() {
+        let bounds = TimeBounds::default();
+        let timers = Timers::kept(u64::MAX, Some(u64::MAX)).by_clock(1_000);
+        assert_eq!(timers.due(Some(SOA), &bounds), 4_600);
+        assert_eq!(timers.expires(SOA, &bounds), 87_400);
+        let mut timers = Timers::new(1_000);
+        timers.failed(9_000);
+        assert_eq!(timers.by_clock(2_000).due(Some(SOA), &bounds), 2_600);
+        assert_eq!(timers.by_clock(9_001), timers);
     }
 
     #[test]

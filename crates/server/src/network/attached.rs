@@ -1,7 +1,8 @@
 //! What hands a device's frames to our sockets: our own program, or somebody else's whose pinned maps we may use.
 
 use super::helper::{Helper, HelperError};
-use super::plan::BackendPair;
+use super::plan::{BackendPair, PlannedDevice};
+use crate::log;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -36,6 +37,15 @@ impl Attached {
                 Ok((Attached::Theirs(foreign, path.to_owned()), line))
             }
             (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Warns of queries that somebody else's program would lose.
+    pub fn warn_of_losses(&self, planned: &PlannedDevice) {
+        if !self.passes_without_socket()
+            && let Some(line) = losses(planned)
+        {
+            log::warn!("{line}");
         }
     }
 
@@ -149,12 +159,17 @@ impl Attached {
         }
     }
 
-    /// Whether the program is still on its interface, as far as it is ours.
+    /// Whether the program is still on its interface.
     pub fn is_there(&self) -> bool {
         match self {
             Attached::Ours(program) => program.is_attached(),
-            Attached::Theirs(..) => true,
+            Attached::Theirs(foreign, _) => foreign.is_attached(),
         }
+    }
+
+    /// Whether frames for a queue without a socket go to the kernel; dnsdist's own program loses them.
+    pub fn passes_without_socket(&self) -> bool {
+        matches!(self, Attached::Ours(_))
     }
 
     /// In the driver, not in the kernel's stack.
@@ -163,5 +178,43 @@ impl Attached {
             Attached::Ours(program) => program.mode() != Some(AttachMode::Generic),
             Attached::Theirs(..) => true,
         }
+    }
+}
+
+/// What is lost where a program does not pass what comes on a queue without a socket, for the log.
+fn losses(planned: &PlannedDevice) -> Option<String> {
+    let device = &planned.device;
+    let is_read = |number: &u32| planned.queues.iter().any(|wish| wish.number == *number);
+    let unread = (0..device.queues).filter(|number| !is_read(number));
+    let unread: Vec<String> = unread.map(|number| number.to_string()).collect();
+    if unread.is_empty() {
+        return None;
+    }
+    let (name, queues) = (&device.name, unread.join(", "));
+    Some(format!(
+        "{name}: queries that come on its queues {queues} are lost, for no newXsk names these and somebody else's program does not pass them: one newXsk for each of the {} queues is needed, or fewer queues (ethtool -L {name})",
+        device.queues
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::devices::Devices;
+    use super::super::fixtures::{lab, listener, socket};
+    use super::super::plan::plan;
+    use super::*;
+    use crate::config::Xdp;
+
+    #[test]
+    fn queues_that_nobody_reads_are_named() {
+        let planned = |numbers: &[u32]| {
+            let queues = numbers.iter().map(|number| socket("enp1s0", *number));
+            let listeners = [listener("192.0.2.1:53", Xdp::Queues(queues.collect()))];
+            let plan = plan(&listeners, &[], &lab(), &mut Devices::default());
+            plan.devices[0].clone()
+        };
+        assert_eq!(losses(&planned(&[0, 1])), None);
+        let line = losses(&planned(&[1])).expect("queue 0");
+        assert!(line.starts_with("enp1s0: queries that come on its queues 0 are lost"));
     }
 }

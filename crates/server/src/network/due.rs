@@ -93,7 +93,7 @@ pub struct Due {
 
 impl Due {
     /// Events are heard from now on, for the first time or again: these are all links and neighbours. Servers that are
-    /// watched stay so.
+    /// watched stay so. What changed before nobody has heard: the last plan may be out of date.
     pub fn start(
         &mut self,
         links: Vec<Link>,
@@ -102,6 +102,7 @@ impl Due {
     ) -> Vec<Decision> {
         *self = Due {
             paths: std::mem::take(&mut self.paths),
+            replan: true,
             remind: later(now, AGAIN),
             ..Due::default()
         };
@@ -255,7 +256,7 @@ mod tests {
         let mut due = Due::default();
         assert_eq!(due.start(lab().links, Vec::new(), at(0)), []);
         assert_eq!(due.next_task(), Some((at(20), Task::Ask)));
-        assert_eq!(ask(&mut due, 20, 20), []);
+        assert_eq!(ask(&mut due, 20, 20), [replan()]);
         assert_eq!(due.next_task(), None);
         due
     }
@@ -364,6 +365,18 @@ mod tests {
             assert_eq!(decisions.contains(&replan()), calls, "{name}");
             assert_eq!(ask(&mut due, 130, 130), [], "once is enough: {name}");
         }
+    }
+
+    #[test]
+    fn what_changed_before_anybody_listened_is_planned_for() {
+        let mut due = idle();
+        // Netlink has failed and is there again; an address that came meanwhile nobody tells of.
+        assert_eq!(due.start(lab().links, Vec::new(), at(600)), []);
+        assert!(!due.is_quiet());
+        assert_eq!(due.next_task(), Some((at(620), Task::Ask)));
+        assert_eq!(ask(&mut due, 620, 621), [replan()]);
+        assert_eq!(ask(&mut due, 630, 631), [], "once is enough");
+        assert!(due.is_quiet());
     }
 
     #[test]

@@ -9,10 +9,16 @@
 //! | stopped, or killed | the helper process, which outlives it for that (process.rs) |
 //! | killed with its helper | the next start, or `millrace xdp unload`: the note is there, and nobody has it locked |
 
+use nix::net::if_::if_indextoname;
+use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Error, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// Where interfaces have their settings, a folder each.
+const CLASS: &str = "/sys/class/net";
 
 /// Where notes are.
 const NOTES: &str = "/run/millrace/interrupts";
@@ -24,8 +30,9 @@ const HELD: [u64; 2] = [2, 200_000];
 /// One interface's interrupts.
 #[derive(Debug)]
 pub struct Interrupts {
-    /// The two files of sysfs.
-    settings: [PathBuf; 2],
+    class: PathBuf,
+    /// Its index: its name may be another one by the time that it is set as it was.
+    interface: u32,
     note: PathBuf,
 }
 
@@ -39,22 +46,23 @@ pub struct Held {
 }
 
 impl Interrupts {
-    /// Of the interface of this name in this process's network namespace.
-    pub fn of(interface: &str) -> Interrupts {
-        // Names are the same in many namespaces.
+    /// Of the interface of this index in this process's network namespace.
+    pub fn of(interface: u32) -> Interrupts {
+        // Indexes are the same in many namespaces.
         let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
         let note = format!("{namespace}-{interface}");
-        Interrupts::at(
-            &Path::new("/sys/class/net").join(interface),
-            &Path::new(NOTES).join(note),
-        )
+        Interrupts {
+            class: PathBuf::from(CLASS),
+            interface,
+            note: Path::new(NOTES).join(note),
+        }
     }
 
-    fn at(folder: &Path, note: &Path) -> Interrupts {
-        Interrupts {
-            settings: ["napi_defer_hard_irqs", "gro_flush_timeout"].map(|name| folder.join(name)),
-            note: note.to_owned(),
-        }
+    /// The two files of sysfs, where they are now.
+    fn settings(&self) -> io::Result<[PathBuf; 2]> {
+        let name = if_indextoname(self.interface)?;
+        let folder = self.class.join(OsStr::from_bytes(name.to_bytes()));
+        Ok(["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| folder.join(file)))
     }
 
     /// Whether they are held back as [`hold`](Interrupts::hold) does it.
@@ -135,11 +143,12 @@ impl Interrupts {
             let number = text.trim().parse();
             number.map_err(|_| Error::other(format!("{}: {text:?}", path.display())))
         };
-        Ok([number(&self.settings[0])?, number(&self.settings[1])?])
+        let [times, nanoseconds] = self.settings()?;
+        Ok([number(&times)?, number(&nanoseconds)?])
     }
 
     fn write(&self, numbers: [u64; 2]) -> io::Result<()> {
-        for (path, number) in self.settings.iter().zip(numbers) {
+        for (path, number) in self.settings()?.iter().zip(numbers) {
             fs::write(path, number.to_string()).map_err(|error| at(path, &error))?;
         }
         Ok(())
@@ -153,8 +162,9 @@ impl Drop for Held {
         } = self;
         // What cannot be set now is for the next one who reads the note; an interface that is gone has nothing to be set.
         let _ = interrupts.write(*before);
-        let gone = !interrupts.settings[0].exists();
-        if gone || interrupts.read().is_ok_and(|now| now == *before) {
+        let settings = interrupts.settings();
+        let is_there = settings.is_ok_and(|[first, _]| first.exists());
+        if !is_there || interrupts.read().is_ok_and(|now| now == *before) {
             let _ = fs::remove_file(&interrupts.note);
         }
         let _ = self.note.unlock();
@@ -178,12 +188,18 @@ mod tests {
     /// An interface whose settings are these.
     fn interface(folder: &TempDir, settings: [u64; 2]) -> Interrupts {
         let interrupts = of(folder);
+        fs::create_dir_all(folder.path().join("lo")).unwrap();
         interrupts.write(settings).unwrap();
         interrupts
     }
 
+    /// The loopback interface has index 1 everywhere.
     fn of(folder: &TempDir) -> Interrupts {
-        Interrupts::at(folder.path(), &folder.path().join("notes/1-ens3f0"))
+        Interrupts {
+            class: folder.path().to_owned(),
+            interface: 1,
+            note: folder.path().join("notes/7-1"),
+        }
     }
 
     #[test]

@@ -17,6 +17,11 @@ pub struct Steered {
     pub device: Device,
     pub attached: Attached,
     entered: BTreeSet<u32>,
+    /// Queues that are to have a socket.
+    planned: BTreeSet<u32>,
+    /// What is to be taken from clients.
+    wanted: HashSet<SocketAddr>,
+    /// What the program takes from them: all of that or nothing ([`Steered::may_take`]).
     destinations: HashSet<SocketAddr>,
     backends: HashSet<BackendPair>,
 }
@@ -36,6 +41,8 @@ impl Steering {
             device: device.clone(),
             attached,
             entered: BTreeSet::new(),
+            planned: BTreeSet::new(),
+            wanted: HashSet::new(),
             destinations: HashSet::new(),
             backends: HashSet::new(),
         };
@@ -45,6 +52,12 @@ impl Steering {
     /// What is known of a device whose program we steer.
     pub fn device(&self, number: u8) -> Option<&Device> {
         self.devices.get(&number).map(|steered| &steered.device)
+    }
+
+    /// Whether the program on a device is our own, not one whose maps we use.
+    pub fn is_ours(&self, number: u8) -> bool {
+        let steered = self.devices.get(&number);
+        steered.is_some_and(|steered| matches!(steered.attached, Attached::Ours(_)))
     }
 
     /// The device on an interface (index), if its program is ours to steer.
@@ -121,7 +134,9 @@ impl Steering {
         let Some(steered) = self.devices.get_mut(&planned.device.number) else {
             return Ok(false);
         };
-        let changed = steered.set_destinations(planned.destinations.iter().copied().collect())?;
+        steered.planned = planned.queues.iter().map(|wish| wish.number).collect();
+        steered.wanted = planned.destinations.iter().copied().collect();
+        let changed = steered.settle_destinations()?;
         steered.set_backends(planned.backends.iter().copied().collect())?;
         steered.settle_ports(&self.ports)?;
         Ok(changed)
@@ -142,8 +157,9 @@ impl Steering {
                 if !steered.destinations.is_empty() || !steered.backends.is_empty() {
                     cleared.push(steered.device.clone());
                 }
+                steered.wanted.clear();
                 // The device may be gone, and its maps with it.
-                let _ = steered.set_destinations(HashSet::new());
+                let _ = steered.settle_destinations();
                 let _ = steered.set_backends(HashSet::new());
                 let _ = steered.settle_ports(&self.ports);
             }
@@ -172,14 +188,21 @@ impl Steering {
         }
     }
 
-    /// Last of all that is done to start: from now on the queue's frames come to the socket.
-    pub fn enter(&mut self, device: u8, queue: u32, socket: &impl AsFd) -> xsk::Result<()> {
+    /// Last of all that is done to start: from now on the queue's frames come to the socket; whether other addresses and ports
+    /// are taken from clients than before.
+    pub fn enter(&mut self, device: u8, queue: u32, socket: &impl AsFd) -> xsk::Result<bool> {
         let Some(steered) = self.devices.get_mut(&device) else {
-            return Ok(());
+            return Ok(false);
         };
         steered.attached.enter(queue, socket)?;
         steered.entered.insert(queue);
-        Ok(())
+        steered.sockets_changed()
+    }
+
+    /// The addresses and ports that a device's program takes from clients, in their order.
+    pub fn taken(&self, device: u8) -> Vec<SocketAddr> {
+        let steered = self.devices.get(&device);
+        steered.map_or_else(Vec::new, Steered::taken)
     }
 
     /// From now on the queue's frames go to the kernel's sockets.
@@ -187,7 +210,8 @@ impl Steering {
         if let Some(steered) = self.devices.get_mut(&device)
             && steered.entered.remove(&queue)
         {
-            // The device may be gone, and its map entry with it.
+            // The device may be gone, and its map entries with it.
+            let _ = steered.sockets_changed();
             let _ = steered.attached.leave(queue);
         }
     }
@@ -195,8 +219,10 @@ impl Steering {
     /// First of all that is done to stop: from now on all frames go to the kernel's sockets.
     pub fn leave_all(&mut self) {
         for steered in self.devices.values_mut() {
-            for queue in std::mem::take(&mut steered.entered) {
-                // The device may be gone, and its map entry with it.
+            let entered = std::mem::take(&mut steered.entered);
+            // The device may be gone, and its map entries with it.
+            let _ = steered.sockets_changed();
+            for queue in entered {
                 let _ = steered.attached.leave(queue);
             }
         }
@@ -217,8 +243,7 @@ impl Steered {
     }
 
     fn status(&self, open_ports: u32, queues: Vec<QueueStatus>) -> DeviceStatus {
-        let mut destinations: Vec<_> = self.destinations.iter().copied().collect();
-        destinations.sort_unstable();
+        let destinations = self.taken();
         let pairs = self.backends.iter();
         let mut backends: Vec<_> = pairs.map(|pair| (pair.source, pair.backend)).collect();
         backends.sort_unstable();
@@ -238,6 +263,12 @@ impl Steered {
                 .collect(),
             queues,
         }
+    }
+
+    fn taken(&self) -> Vec<SocketAddr> {
+        let mut destinations: Vec<_> = self.destinations.iter().copied().collect();
+        destinations.sort_unstable();
+        destinations
     }
 
     fn program_status(&self) -> ProgramStatus {
@@ -281,16 +312,44 @@ impl Steered {
         Ok(())
     }
 
-    /// Whether something has changed.
-    fn set_destinations(&mut self, wanted: HashSet<SocketAddr>) -> xsk::Result<bool> {
+    /// Whether nothing is lost by what the program takes: somebody else's loses it on a queue without a socket, so it takes
+    /// nothing before all have one, and nothing any more before the first of them goes.
+    fn may_take(&self) -> bool {
+        self.attached.passes_without_socket() || all_have_sockets(&self.planned, &self.entered)
+    }
+
+    /// A queue has a socket now, or is to lose it: what somebody else's program may take is another thing then; whether it is.
+    fn sockets_changed(&mut self) -> xsk::Result<bool> {
+        if self.attached.passes_without_socket() {
+            return Ok(false);
+        }
+        let has_changed = self.settle_destinations()?;
+        if has_changed && self.destinations.is_empty() {
+            // What the program has found in its map already is to find a socket too.
+            xsk::settle();
+        }
+        Ok(has_changed)
+    }
+
+    /// Has the program take what is wanted from clients, when it may; whether that is another thing than before.
+    fn settle_destinations(&mut self) -> xsk::Result<bool> {
+        let wanted = match self.may_take() {
+            true => self.wanted.clone(),
+            false => HashSet::new(),
+        };
         let changed = wanted != self.destinations;
-        for gone in self.destinations.difference(&wanted) {
-            self.attached.unserve(*gone)?;
+        let gone: Vec<_> = self.destinations.difference(&wanted).copied().collect();
+        for gone in gone {
+            self.attached.unserve(gone)?;
+            self.destinations.remove(&gone);
         }
-        for new in wanted.difference(&self.destinations) {
-            self.attached.serve(*new)?;
+        // Each is noted when it is there: where the map has no room for all, those that are there go again.
+        for new in wanted {
+            if !self.destinations.contains(&new) {
+                self.attached.serve(new)?;
+                self.destinations.insert(new);
+            }
         }
-        self.destinations = wanted;
         Ok(changed)
     }
 
@@ -306,12 +365,61 @@ impl Steered {
     }
 }
 
+/// Whether a frame on any of these queues finds a socket.
+fn all_have_sockets(planned: &BTreeSet<u32>, entered: &BTreeSet<u32>) -> bool {
+    !entered.is_empty() && planned.is_subset(entered)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::devices::Devices;
     use super::super::fixtures::{ip, lab};
     use super::*;
     use xsk::Program;
+
+    #[test]
+    fn a_queue_without_a_socket_keeps_somebody_elses_program_from_taking_anything() {
+        let queues = |numbers: &[u32]| numbers.iter().copied().collect::<BTreeSet<u32>>();
+        let both = queues(&[0, 1]);
+        let too_few: [&[u32]; 4] = [&[], &[0], &[1], &[2]];
+        for entered in too_few {
+            assert!(!all_have_sockets(&both, &queues(entered)), "{entered:?}");
+        }
+        assert!(all_have_sockets(&both, &both));
+        // One more, which the plan has no longer, until it is closed.
+        assert!(all_have_sockets(&both, &queues(&[0, 1, 2])));
+        assert!(!all_have_sockets(&queues(&[]), &queues(&[])), "nothing yet");
+    }
+
+    /// The program's map has room for 4,096.
+    #[test]
+    fn destinations_that_were_too_many_go_again() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP: loading the kernel program needs root");
+            return;
+        }
+        let device = Devices::default().device(&lab().links[2]);
+        let device = device.expect("an Ethernet interface");
+        let mut steering = Steering::default();
+        let program = Program::load().expect("the kernel takes it");
+        steering.insert(&device, Attached::Ours(program));
+        let served = |count: u16| PlannedDevice {
+            device: device.clone(),
+            queues: Vec::new(),
+            destinations: (1..=count)
+                .map(|port| SocketAddr::new(ip("192.0.2.1"), port))
+                .collect(),
+            backends: Vec::new(),
+        };
+        let error = steering.apply(&served(4_097));
+        let reason = error.expect_err("no room for all").to_string();
+        assert!(reason.contains("room for 4096 addresses"), "{reason}");
+        for count in [1, 4_096] {
+            assert!(steering.apply(&served(count)).expect("room"), "{count}");
+            let status = steering.status(|_| Vec::new());
+            assert_eq!(status.devices[0].destinations.len(), usize::from(count));
+        }
+    }
 
     /// A program has room for 16 addresses of ours. Routes that move may name more in turn, whose ports are read for a while.
     #[test]

@@ -61,6 +61,8 @@ struct Reply {
     zone: Option<usize>,
     /// See [`zone::answer::Answered::origin`].
     origin: u32,
+    /// See [`zone::answer::Answered::given`].
+    given: u16,
     no_data: bool,
     truncated: bool,
     /// An OPT record will be there.
@@ -82,6 +84,7 @@ impl Reply {
             rcode,
             zone: None,
             origin: 0,
+            given: 0,
             no_data: false,
             truncated: false,
             has_opt: false,
@@ -144,10 +147,10 @@ fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict
         let reason = HandOverReason::Zone;
         return Some(Verdict::HandOver(HandOver::of(query, reason, None)));
     }
-    let wishes = Wishes::of(query, env);
+    let mut wishes = Wishes::of(query, env);
     match find(query, env.config, &wishes) {
         Found::Elsewhere => None,
-        Found::Reply(reply) => Some(send(query, reply, &wishes, env)),
+        Found::Reply(reply) => Some(send(query, reply, &mut wishes, env)),
         Found::Roomless => {
             let reason = HandOverReason::Oversized;
             Some(Verdict::HandOver(HandOver::of(query, reason, None)))
@@ -170,7 +173,7 @@ pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         let reason = HandOverReason::Zone;
         return Verdict::HandOver(HandOver::of(query, reason, None));
     }
-    let wishes = Wishes::of(query, env);
+    let mut wishes = Wishes::of(query, env);
     let error = Some(extended_error::NOT_AUTHORITATIVE);
     let (code, error) = exception(query, &wishes)
         // RFC 5936 §2.2.1: "If a server is not authoritative for the queried zone, the server SHOULD set the value to
@@ -179,7 +182,7 @@ pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
         .or_else(|| not_implemented(query))
         .unwrap_or((rcode::REFUSED, error));
     let reply = Reply::without_records(query, code, error);
-    send(query, reply, &wishes, env)
+    send(query, reply, &mut wishes, env)
 }
 
 fn find(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
@@ -188,7 +191,10 @@ fn find(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
         return Found::Elsewhere;
     }
     let is_chaos = chaos::is_asked(query);
-    if let Some((code, error)) = exception(query, wishes).or_else(|| not_implemented(query)) {
+    let exceptional = exception(query, wishes)
+        .or_else(|| not_implemented(query))
+        .or_else(|| never_asked_for(query));
+    if let Some((code, error)) = exceptional {
         let (name, labels) = (query.name(), query.parts.labels);
         let is_ours = is_chaos || zones.encloses(name, labels);
         return match is_ours {
@@ -222,6 +228,13 @@ fn exception(query: &Query<'_>, wishes: &Wishes) -> Option<Code> {
 fn not_implemented(query: &Query<'_>) -> Option<Code> {
     let is_query = query.header().opcode() == opcode::QUERY;
     (!is_query).then_some((rcode::NOTIMP, Some(extended_error::NOT_SUPPORTED)))
+}
+
+/// What is said to queries for a type that is in bitmaps of NSEC records only. RFC 9824 §3.5: "the DNS server MUST return a
+/// Format Error".
+fn never_asked_for(query: &Query<'_>) -> Option<Code> {
+    let is_so = query.parts.qtype == qtype::NXNAME;
+    is_so.then_some((rcode::FORMERR, Some(extended_error::INVALID_QUERY_TYPE)))
 }
 
 fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
@@ -264,6 +277,7 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
         rcode: answered.rcode.into(),
         zone: Some(answered.zone),
         origin: answered.origin,
+        given: answered.given,
         no_data: answered.no_data,
         truncated: answered.truncated,
         has_opt: false,
@@ -275,7 +289,7 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
 fn send<'c>(
     query: &mut Query<'_>,
     mut reply: Reply,
-    wishes: &Wishes,
+    wishes: &mut Wishes,
     env: &mut Env<'c>,
 ) -> Verdict<'c> {
     let config: &'c Config = env.config;
@@ -287,7 +301,10 @@ fn send<'c>(
                 authority.statistics.count(query, &reply, None, env.shard);
                 return Verdict::Drop(DropReason::ResponseRate);
             }
-            Fate::Slipped => reply = slip(query, reply, wishes),
+            Fate::Slipped => {
+                reply = slip(query, reply, wishes);
+                wishes.shorten();
+            }
         }
     }
     respond::restore_flags(query);

@@ -28,7 +28,7 @@ pub enum DropReason {
     NoServer,
     /// All slots for queries in flight are taken.
     ExchangesFull,
-    /// The kernel did not take the query or the answer (socket buffer full, no route).
+    /// The kernel did not take the query or the answer (socket buffer full, no route, an interface that has gone).
     SendFailed,
     /// The TX ring has no room.
     RingFull,
@@ -38,7 +38,8 @@ pub enum DropReason {
     TcpMemoryFull,
     /// The allocator has nothing for what this takes.
     OutOfMemory,
-    /// The backend has as many TCP connections as maxConcurrentTCPConnections allows, and no place on them.
+    /// The backend has as many TCP connections as maxConcurrentTCPConnections allows, and no place on them; or there is no
+    /// connection to be had for it: all servers together have as many as may be, or descriptors or ports are gone.
     BackendConnections,
     /// A response matched no query that waits.
     ResponseUnexpected,

@@ -523,6 +523,7 @@ verdict   forwarded to 192.0.2.2:53";
                 query: query.bytes(),
                 parts: &query.parts,
                 protocol: Protocol::Udp,
+                edns_added: false,
                 failure_ttl: None,
             };
             assert!(cache.insert(asked, &response, &parts, NOW, env.shard.lane));

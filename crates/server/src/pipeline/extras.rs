@@ -2,14 +2,15 @@
 
 use super::proxy::Proxied;
 use super::proxy::values::Values;
-use super::query::Query;
+use super::query::{Protocol, Query};
+use super::respond;
 use super::restart::Restart;
 use super::subnet::SubnetWishes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use wire::codes::edns_option;
+use wire::codes::{edns_option, rcode};
 use wire::edit;
-use wire::message::{EdnsOption, parse_response};
+use wire::message::{EdnsOption, OPT_LENGTH, parse_response};
 
 /// What was put into a query that its client must not see in the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,7 +46,7 @@ pub struct Extras {
     pub tags: Tags,
     /// `dq.deviceID` and its like, by name.
     pub identities: BTreeMap<&'static str, Vec<u8>>,
-    /// `dq:changeName`: the question is the configuration's to put back.
+    /// `dq:changeName`, `dr:setContent`: the question is the configuration's to put back.
     pub renamed: bool,
     /// The query came through a proxy.
     pub proxied: Option<Proxied>,
@@ -55,6 +56,8 @@ pub struct Extras {
     pub restart: Option<Box<Restart>>,
     /// What a rule answered to a query that is signed.
     pub answer: Option<Box<[u8]>>,
+    /// The cache's entry for it is past its time (`dr:getStaleCacheHit`).
+    pub stale: bool,
 }
 
 /// An extended DNS error (RFC 8914 §2).
@@ -103,13 +106,16 @@ impl Extras {
     }
 }
 
-/// Puts the errors into the answer in its buffer, of a client that knows EDNS. What has no room is left out.
+/// Puts the errors into the answer in its buffer, of a client that knows EDNS. What has no room is left out, in the buffer or
+/// in what the client takes. RFC 8914 §3: "servers SHOULD truncate messages by dropping EDE options before dropping other data
+/// from packets. Implementations SHOULD set the truncation (TC) bit when dropping EDE options."
 pub(super) fn add_errors(answer: &mut Query<'_>, extras: &Extras, payload_size: u16) {
     let Ok(parts) = parse_response(answer.bytes()) else {
         return;
     };
     let (question_end, mut length) = (parts.question_end, usize::from(parts.end));
     let mut edns = parts.edns;
+    let mut is_cut = false;
     if extras.clear_errors
         && let Some(found) = edns
     {
@@ -127,7 +133,15 @@ pub(super) fn add_errors(answer: &mut Query<'_>, extras: &Extras, payload_size: 
             code: EXTENDED_ERROR,
             value: &value,
         };
-        answer.grow(length + edit::option_room(&value));
+        let room = match edns {
+            Some(_) => edit::option_room(&value) - OPT_LENGTH,
+            None => edit::option_room(&value),
+        };
+        if length <= answer.limit && length + room > answer.limit {
+            is_cut = true;
+            continue;
+        }
+        answer.grow(length + room);
         let changed = edit::set_option(
             answer.message,
             (question_end, length),
@@ -140,6 +154,9 @@ pub(super) fn add_errors(answer: &mut Query<'_>, extras: &Extras, payload_size: 
         }
     }
     answer.length = length;
+    if is_cut && answer.protocol == Protocol::Udp {
+        respond::edit_header(answer.message, |header| header.set_tc(true));
+    }
 }
 
 /// Takes out of the answer in its buffer what only the query to the backend had.
@@ -152,6 +169,12 @@ pub(super) fn take_out_marked(answer: &mut Query<'_>) {
     };
     let places = (parts.question_end, usize::from(parts.end));
     if answer.marks.edns_added {
+        if edns.extended_rcode > 0 {
+            // Its lower bits alone would mean something else: those of BADVERS, all well.
+            respond::edit_header(answer.message, |header| {
+                header.set_rcode(rcode::SERVFAIL as u8)
+            });
+        }
         answer.length = edit::remove_opt(answer.message, places, edns);
         answer.parts.edns = None;
     } else if answer.marks.subnet_added {

@@ -237,6 +237,7 @@ fn keep<'c>(
         query: waiting.message(),
         parts: &waiting.parts,
         protocol: response.view.protocol,
+        edns_added: waiting.marks.edns_added && waiting.parts.edns.is_some(),
         failure_ttl: response
             .view
             .extras
@@ -556,8 +557,8 @@ mod tests {
     use crate::backend::server::ServerId;
     use crate::clock::Now;
     use crate::pipeline::rules::actions::response::{
-        DropResponseAction, LimitTTLResponseAction, SetMaxReturnedTTLResponseAction,
-        TCResponseAction,
+        DropResponseAction, LimitTTLResponseAction, SetExtendedDNSErrorResponseAction,
+        SetMaxReturnedTTLResponseAction, TCResponseAction,
     };
     use crate::pipeline::rules::response::{ResponseAction, ResponseOutcome, ResponseRule};
     use crate::pipeline::rules::selectors::logic::AllRule;
@@ -657,6 +658,37 @@ mod tests {
         let with_record = [&formerr[..7], &[1, 0, 0, 0, 0], &[0; 11]].concat();
         let refused = respond(&mut scene, &mut waiting, &with_record);
         assert_eq!(refused, Err(DropReason::ResponseMalformed));
+    }
+
+    /// An option that a rule has put into the query may be answered with a code that has no room in the header.
+    #[test]
+    fn an_extended_code_is_servfail_to_a_client_without_edns() {
+        let mut scene = Scene::default();
+        let asked = query("a.", qtype::A);
+        let mut waiting = waiting(&mut scene, &asked);
+        waiting.marks.edns_added = true;
+        let mut badvers = answer_to(&asked, 0, &[]);
+        badvers[11] = 1;
+        badvers.extend([0, 0, 41, 2, 0, 1, 0, 0, 0, 0, 0]);
+        let answer = respond(&mut scene, &mut waiting, &badvers).unwrap();
+        assert_eq!((answer[3] & 15, answer.len()), (2, asked.len()));
+    }
+
+    /// RFC 8914 §3.
+    #[test]
+    fn f8_an_error_too_long_for_the_client_is_left_out_and_records_are_not() {
+        let mut scene = Scene::default();
+        let error = extras::ExtendedError {
+            code: 15,
+            text: Box::from([b'x'; 500]),
+        };
+        let action = SetExtendedDNSErrorResponseAction { error, clear: true };
+        let rules = vec![ResponseRule::new(AllRule, action)];
+        scene.change(|config| config.chains.response = rules);
+        let asked = query_with_edns("a.", qtype::A, Some(512));
+        let mut waiting = waiting(&mut scene, &asked);
+        let answer = respond(&mut scene, &mut waiting, &answer_to(&asked, 0, &[300])).unwrap();
+        assert_eq!((answer[2] & 2, ttls(&answer)), (2, vec![300]));
     }
 
     #[test]

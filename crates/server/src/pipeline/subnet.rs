@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use wire::codes::edns_option;
 use wire::edit;
-use wire::message::{QueryParts, parse_query, parse_response};
+use wire::message::{EdnsParts, QueryParts, parse_query, parse_response};
 
 /// What is said of clients, where no rule says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,8 +93,10 @@ fn add_for_chosen<'c>(
         .map(|extras| extras.subnet.clone())
         .unwrap_or_default();
     let existing = has_option(query);
+    // RFC 8945 §5.5: whoever does not share the key of a signed message "MUST forward the message unchanged".
+    let is_kept = wishes.disabled || query.parts.is_signed;
     let overrides = wishes.override_existing.unwrap_or(tuning.override_existing);
-    if !wanted.are_added || wishes.disabled || (existing && !overrides) {
+    if !wanted.are_added || is_kept || (existing && !overrides) {
         return Ok(picked);
     }
     let for_all = !existing && !wanted.disable_zero_scope;
@@ -102,7 +104,9 @@ fn add_for_chosen<'c>(
         return Err(verdict);
     }
     let network = network(query.client.ip(), &tuning, &wishes);
-    if set_option(query, edns_option::ECS, &value(network)) && !existing {
+    // The client does not see what a server says of this network, even where it has named one itself: RFC 7871 §7.3 would have
+    // it drop a response about another network.
+    if set_option(query, edns_option::ECS, &value(network)) {
         query.marks.subnet_added = true;
         query.marks.zero_scope = for_all;
     }
@@ -171,14 +175,19 @@ pub(super) fn is_for_all(marks: Marks, response: &Query<'_>) -> bool {
     })
 }
 
-/// Takes out of the query that waited what this stage has put in: the cache keeps the answer for what is left.
+/// Takes out of the query that waited what this stage has put in: the cache keeps the answer for what is left. An OPT record
+/// with options that rules have put there was there before.
 pub(super) fn take_out(waiting: &mut Waiting) -> Option<QueryParts> {
-    let edns = waiting.parts.edns?;
+    // Of a long query only the front is there, and its answer is for no cache.
+    let is_whole = |edns: &EdnsParts| usize::from(edns.end) <= waiting.query_length;
+    let edns = waiting.parts.edns.filter(is_whole)?;
     let places = (waiting.parts.question_end, waiting.query_length);
-    let length = match waiting.marks.edns_added {
-        true => edit::remove_opt(&mut waiting.query, places, edns),
-        false => edit::remove_options(&mut waiting.query, places, edns, edns_option::ECS).0,
-    };
+    let (mut length, edns) =
+        edit::remove_options(&mut waiting.query, places, edns, edns_option::ECS);
+    if waiting.marks.edns_added && edns.options(&waiting.query).next().is_none() {
+        let places = (waiting.parts.question_end, length);
+        length = edit::remove_opt(&mut waiting.query, places, edns);
+    }
     waiting.query_length = length;
     parse_query(&waiting.query[..length]).ok()
 }
@@ -319,6 +328,47 @@ mod tests {
         };
         let (option, marks) = added(&mut scene, &message, wishes);
         assert_eq!(option.unwrap(), [0, 1, 24, 0, 192, 0, 2]);
-        assert_eq!(marks, Marks::default());
+        let taken_out = Marks {
+            subnet_added: true,
+            ..Marks::default()
+        };
+        assert_eq!(marks, taken_out, "the answer is about another network");
+    }
+
+    #[test]
+    fn a_signed_query_goes_on_as_it_came() {
+        let mut signed = query("a.", qtype::A);
+        signed[11] = 1;
+        signed.extend([0, 0, qtype::TSIG as u8, 0, 255, 0, 0, 0, 0, 0, 0]);
+        let (option, marks) = added(&mut scene(), &signed, SubnetWishes::default());
+        assert_eq!((option, marks), (None, Marks::default()));
+    }
+
+    /// The option that a rule has put into the query makes its answer another one.
+    #[test]
+    fn an_answer_for_all_is_kept_for_the_query_as_rules_have_left_it() {
+        let plain = query("a.", qtype::A);
+        let edns = query_with_edns("a.", qtype::A, Some(1_232));
+        let option: &[u8] = b"abc";
+        for (message, option) in [
+            (&plain, None),
+            (&plain, Some(option)),
+            (&edns, None),
+            (&edns, Some(option)),
+        ] {
+            scene().examine(message, |query, env| {
+                if let Some(value) = option {
+                    assert!(set_option(query, 65_001, value));
+                }
+                let asked = query.bytes().to_vec();
+                assert!(add(query, env).is_ok() && query.marks.zero_scope);
+                let mut waiting = Waiting::new();
+                waiting.query[..query.length].copy_from_slice(query.bytes());
+                waiting.query_length = query.length;
+                (waiting.parts, waiting.marks) = (query.parts, query.marks);
+                assert!(take_out(&mut waiting).is_some());
+                assert_eq!(waiting.message(), asked);
+            });
+        }
     }
 }

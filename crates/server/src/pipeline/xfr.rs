@@ -2,6 +2,7 @@
 
 use super::Env;
 use super::drop::DropReason;
+use super::extras::{Marks, take_out_marked};
 use super::respond::{as_query, edit_header};
 use super::rules::response::{self, Response};
 use crate::backend::exchange::Waiting;
@@ -11,15 +12,17 @@ use wire::message::{EdnsParts, HEADER_LENGTH, QueryParts, parse_response};
 /// Takes one message of a transfer through the rules; its length in bytes then, see [`Waiting::answer`].
 ///
 /// RFC 5936 section 2.2.1: only the first message must have a question. Of one without the rules see a copy with it; what
-/// they make of that is lost.
+/// they make of that is lost. What only the query to the backend had is in none.
 ///
 /// # Errors
-/// A rule dropped it, or there is no memory to look at it.
+/// A rule dropped it, it is malformed, or there is no memory to look at it.
 pub fn judge(
     waiting: &mut Waiting,
     message: &mut [u8],
     env: &mut Env<'_>,
 ) -> Result<usize, DropReason> {
+    let length = without_marked(waiting, message).ok_or(DropReason::ResponseMalformed)?;
+    let message = &mut message[..length];
     let parts = parse_response(message).map_err(|_| DropReason::ResponseMalformed)?;
     if parts.question.is_some() {
         return apply(waiting, message, (parts.end, parts.edns), env);
@@ -29,6 +32,22 @@ pub fn judge(
     apply(waiting, &mut copy, (end, None), env)?;
     waiting.outgrown.clear();
     Ok(message.len())
+}
+
+/// Takes out of the message what only the query to the backend had; the octets that are left. `None`: it is malformed.
+fn without_marked(waiting: &Waiting, message: &mut [u8]) -> Option<usize> {
+    if waiting.marks == Marks::default() {
+        return Some(message.len());
+    }
+    let found = parse_response(message).ok()?;
+    let parts = QueryParts {
+        end: found.end,
+        edns: found.edns,
+        ..waiting.parts
+    };
+    let mut view = as_query(waiting, message, parts);
+    take_out_marked(&mut view);
+    Some(view.length)
 }
 
 fn with_question(waiting: &Waiting, message: &[u8]) -> Option<Vec<u8>> {
@@ -60,11 +79,41 @@ fn apply(
         view,
         server: Some(waiting.server),
         asked: waiting.sent,
-        client_edns: waiting.parts.edns.is_some(),
+        client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.xfr, &mut response, env)?;
     let length = response.view.length;
     waiting.outgrown = outgrown;
     Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::scene::{Scene, answer_to, query};
+    use wire::codes::qtype;
+
+    /// RFC 6891 §7: who asks without an OPT record gets none, in no message of a transfer.
+    #[test]
+    fn an_opt_record_of_ours_is_not_answered() {
+        let mut scene = Scene::default();
+        let asked = query("a.", qtype::AXFR);
+        let mut waiting = Waiting::new();
+        waiting.parts = scene.parse(&asked, |query| query.parts);
+        waiting.query[..asked.len()].copy_from_slice(&asked);
+        waiting.query_length = asked.len();
+        waiting.marks.edns_added = true;
+        let first = answer_to(&asked, 0, &[300]);
+        let mut second = vec![0x12, 0x34, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        second.extend([1, b'a', 0, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4, 192, 0, 2, 1]);
+        for message in [first, second] {
+            let mut received = message.clone();
+            received[11] = 1;
+            received.extend([0, 0, 41, 2, 0, 0, 0, 0, 0, 0, 0]);
+            let judged = scene.with_env(|env| judge(&mut waiting, &mut received, env));
+            assert_eq!(judged, Ok(message.len()));
+            assert_eq!(received[..message.len()], message);
+        }
+    }
 }

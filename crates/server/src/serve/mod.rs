@@ -61,6 +61,9 @@ use workers::RunningWorker;
 /// How long a stop waits for the answers of queries in flight; dnsdist ends within 5 s of SIGTERM.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
+/// How long after that a worker may take to end; one that hangs ends with the process.
+const WORKERS_END_WITHIN: Duration = Duration::from_millis(500);
+
 /// How often the control thread looks whether its programs are still there: what happens to them is noticed in a second.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
@@ -76,6 +79,8 @@ pub enum Event {
     Restart(Sender<Result<Vec<String>, String>>),
     /// What the process of this number says, which is to succeed this one; nothing: it is gone.
     Successor(i32, Option<Word>),
+    /// The process that this one has succeeded is gone, and has said before that this one is the service's main process.
+    PredecessorGone,
     /// Links, addresses or routes have changed.
     Network(Notice),
     /// The checks of a server found it up, or down.
@@ -108,6 +113,9 @@ pub fn serve(arguments: &ServeArguments) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if legacy.predecessor.is_some() {
+        notify::await_turn();
+    }
     match Daemon::start(arguments.clone(), helper, &mut legacy) {
         Ok(daemon) => daemon.run(),
         Err(error) => {
@@ -165,38 +173,45 @@ pub struct Daemon {
 impl Daemon {
     /// Serves until it is told to stop, or another process has taken over; the exit status of the program.
     fn run(mut self) -> ExitCode {
+        let succeeds = self.predecessor.is_some();
         if let Err(error) = self.take_over() {
             log::error!("the process before this one does not make room, and serves on: {error}");
             self.stop();
             return ExitCode::FAILURE;
         }
-        self.say_ready();
+        // Who succeeds another process is not listened to before that one has said who the main process is now
+        // (NotifyAccess=main): what it says then is said when that one has gone.
+        if !succeeds {
+            self.say_ready();
+        }
         loop {
-            let wait = self.next_look.saturating_duration_since(Instant::now());
-            match self.events.recv_timeout(wait) {
+            match next_event(&self.events, self.next_look) {
                 Ok(event) => {
                     if self.is_last(event) {
                         break;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    self.look_after();
-                    self.memory.look();
-                    self.clean_caches();
-                    // These two have no timers of their own: nothing wakes this process that can wait for this turn.
-                    self.services.exchange_a_port(&self.instance);
-                    self.metrics.sample();
-                    self.lua.maintain();
-                    self.apply_edits_of_callbacks();
-                    self.retired.retain(|config| Arc::strong_count(config) > 1);
-                    notify::again();
-                    self.next_look = Instant::now() + LOOK_AFTER;
-                }
+                Err(RecvTimeoutError::Timeout) => self.do_chores(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.stop();
         ExitCode::SUCCESS
+    }
+
+    /// Once a second, however many events wait.
+    fn do_chores(&mut self) {
+        self.look_after();
+        self.memory.look();
+        self.clean_caches();
+        // These two have no timers of their own: nothing wakes this process that can wait for this turn.
+        self.services.exchange_a_port(&self.instance);
+        self.metrics.sample();
+        self.lua.maintain();
+        self.apply_edits_of_callbacks();
+        self.retired.retain(|config| Arc::strong_count(config) > 1);
+        notify::again();
+        self.next_look = Instant::now() + LOOK_AFTER;
     }
 
     fn clean_caches(&mut self) {
@@ -230,6 +245,9 @@ impl Daemon {
             Event::Zones => self.publish_zones(),
             Event::Restart(asker) => self.restart(asker),
             Event::Successor(process, word) => return self.hear_successor(process, word),
+            // A reload says it when it has ended.
+            Event::PredecessorGone if self.is_reloading() => {}
+            Event::PredecessorGone => self.say_ready(),
         }
         false
     }
@@ -283,6 +301,7 @@ impl Daemon {
     }
 
     fn stop(mut self) {
+        self.services.begin_to_stop();
         self.dismiss_successor();
         // For whoever watches over this service it goes on, if another process has it.
         if !self.has_left {
@@ -297,14 +316,48 @@ impl Daemon {
         for worker in &self.workers {
             worker.reins.order(Order::Stop(until));
         }
+        let until = Instant::now() + STOP_WITHIN + WORKERS_END_WITHIN;
+        let mut have_ended = true;
         for worker in self.workers {
-            if worker.thread.join().is_err() {
-                log::error!("a worker ended by a panic");
-            }
+            have_ended &= worker.await_end(until);
         }
         self.instance.named.close();
         self.services.close();
-        self.lua.exit();
+        // One that hangs may have the lock of the Lua state for ever.
+        if have_ended {
+            self.lua.exit();
+        }
         notify::again();
+    }
+}
+
+/// The next event; a time-out when `look` has come, even if events wait: whoever sends them without end (zones, the console)
+/// must not keep everything else from being looked after.
+fn next_event<T>(events: &Receiver<T>, look: Instant) -> Result<T, RecvTimeoutError> {
+    let wait = look.saturating_duration_since(Instant::now());
+    if wait.is_zero() {
+        return Err(RecvTimeoutError::Timeout);
+    }
+    events.recv_timeout(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn events_without_end_keep_nothing_from_being_looked_after() {
+        let (sender, events) = channel();
+        (0..2).for_each(|number| sender.send(number).expect("a receiver"));
+        let now = Instant::now();
+        let far = now + Duration::from_secs(60);
+        assert_eq!(next_event(&events, now), Err(RecvTimeoutError::Timeout));
+        assert_eq!(next_event(&events, far), Ok(0));
+        assert_eq!(next_event(&events, now), Err(RecvTimeoutError::Timeout));
+        assert_eq!(next_event(&events, far), Ok(1));
+        drop(sender);
+        let gone = next_event(&events, far);
+        assert_eq!(gone, Err(RecvTimeoutError::Disconnected));
     }
 }

@@ -32,7 +32,7 @@ impl Daemon {
 
     fn hold(&mut self, device: &Device) {
         let name = &device.name;
-        let are_held = Interrupts::of(name).are_held();
+        let are_held = Interrupts::of(device.interface).are_held();
         match self.polling.0.get(&device.interface) {
             Some(true) if are_held => return,
             Some(false) => return,
@@ -65,7 +65,7 @@ impl Daemon {
 pub(super) fn let_leftovers(plan: &Plan) {
     for planned in &plan.devices {
         let name = &planned.device.name;
-        match Interrupts::of(name).restore() {
+        match Interrupts::of(planned.device.interface).restore() {
             Ok(false) => {}
             Ok(true) => {
                 log::notice!("{name}: interrupts come as before a millrace that was killed")

@@ -26,6 +26,7 @@ use crate::stop::Stopper;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -36,9 +37,14 @@ use tokio::task::AbortHandle;
 /// How long tasks may take to finish what they have begun.
 const FINISH_WITHIN: Duration = Duration::from_secs(1);
 
+/// How long after SIGTERM the control thread may take to begin with the stop; dnsdist ends within 5 s.
+const BEGINS_WITHIN: Duration = Duration::from_secs(5);
+
 pub(super) struct Services {
     runtime: Runtime,
     stopper: Stopper,
+    /// The control thread has begun with the stop.
+    is_stopping: Arc<AtomicBool>,
     herald: Herald,
     rotation: Rotation,
     frontend: Arc<Frontend>,
@@ -70,6 +76,7 @@ impl Services {
         Ok(Services {
             runtime: runtime::build(threads)?,
             stopper: Stopper::default(),
+            is_stopping: Arc::default(),
             herald: Herald::default(),
             rotation: Rotation::new(Random::from_kernel()?),
             frontend: Arc::new(Frontend::new(shared)),
@@ -108,14 +115,13 @@ impl Services {
         events: &Sender<Event>,
     ) -> io::Result<()> {
         let _inside = self.runtime.enter();
-        for (kind, event) in [
-            (SignalKind::terminate(), stop as fn() -> Event),
-            (SignalKind::interrupt(), stop),
-            (SignalKind::hangup(), reload),
-        ] {
+        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
+            let has_begun = Arc::clone(&self.is_stopping);
             self.runtime
-                .spawn(forward(signal(kind)?, events.clone(), event));
+                .spawn(forward_stop(signal(kind)?, events.clone(), has_begun));
         }
+        let hangup = signal(SignalKind::hangup())?;
+        self.runtime.spawn(forward_reload(hangup, events.clone()));
         let instance = &overview.instance;
         let (shared, outlet) = (
             Arc::clone(&self.frontend.shared),
@@ -230,6 +236,11 @@ impl Services {
         });
     }
 
+    /// The control thread begins with the stop.
+    pub(super) fn begin_to_stop(&self) {
+        self.is_stopping.store(true, Relaxed);
+    }
+
     /// Begins nothing new, and waits a moment for what has begun.
     pub(super) fn close(self) {
         self.stopper.stop();
@@ -267,18 +278,28 @@ fn tell_of_servers(events: Sender<Event>) -> OnChange {
     })
 }
 
-fn stop() -> Event {
-    Event::Stop
-}
-
-fn reload() -> Event {
-    Event::Reload(None)
-}
-
-/// Tells the control thread of each signal.
-async fn forward(mut signal: Signal, events: Sender<Event>, event: fn() -> Event) {
+/// Tells the control thread of each signal that asks for the end. One that hangs (it reads a file that does not end) must not
+/// keep the process from it.
+async fn forward_stop(mut signal: Signal, events: Sender<Event>, has_begun: Arc<AtomicBool>) {
     while signal.recv().await.is_some() {
-        if events.send(event()).is_err() {
+        if events.send(Event::Stop).is_err() {
+            return;
+        }
+        tokio::time::sleep(BEGINS_WITHIN).await;
+        if !has_begun.load(Relaxed) {
+            log::error!(
+                "told to stop {} s ago, and the control thread hangs (a configuration that does not end?): what is in flight is lost",
+                BEGINS_WITHIN.as_secs()
+            );
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Tells the control thread of each SIGHUP.
+async fn forward_reload(mut signal: Signal, events: Sender<Event>) {
+    while signal.recv().await.is_some() {
+        if events.send(Event::Reload(None)).is_err() {
             return;
         }
     }

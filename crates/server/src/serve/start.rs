@@ -509,6 +509,7 @@ fn attached(plan: &Plan, keep: bool) -> Steering {
             keep,
         ) {
             Ok((attached, how)) => {
+                attached.warn_of_losses(planned);
                 steering.insert(&planned.device, attached);
                 log::info!("{name}: {how}");
             }
@@ -747,8 +748,8 @@ fn enter(overview: &Overview) {
     }
 }
 
-/// From now on the queue's frames come to its socket.
-pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) {
+/// From now on the queue's frames come to its socket; whether other addresses and ports come over AF_XDP than before.
+pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) -> bool {
     let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
     let polled = if queue.is_polled {
         ", busy polling"
@@ -757,12 +758,16 @@ pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) {
     };
     let (number, interface) = (queue.queue, &queue.interface);
     match steering.enter(queue.device, number, &queue.socket) {
-        Ok(()) => log::info!(
-            "queue {number} of {interface} is served over AF_XDP, {copy} mode{polled}; its worker's frames: {}",
-            queue.memory.pages(&xsk::smaps())
-        ),
+        Ok(has_changed) => {
+            log::info!(
+                "queue {number} of {interface} is served over AF_XDP, {copy} mode{polled}; its worker's frames: {}",
+                queue.memory.pages(&xsk::smaps())
+            );
+            has_changed
+        }
         Err(error) => {
-            log::warn!("queue {number} of {interface} is left to kernel sockets: {error}")
+            log::warn!("queue {number} of {interface} is left to kernel sockets: {error}");
+            false
         }
     }
 }

@@ -26,6 +26,7 @@ use crate::network::privileges::may_lock;
 use crate::network::{Change, Device, Plan, PlannedDevice};
 use crate::worker::Order;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -207,16 +208,20 @@ impl Daemon {
 
     /// Addresses, links or routes have changed: what is ours may be another thing now.
     pub(super) fn replan(&mut self) {
-        if self.has_lent_queues() {
-            return;
-        }
         let config = self.instance.config.load_full();
         let lines = self.plan_anew(&config);
         lines.iter().for_each(|line| log::notice!("{line}"));
+        // A link that is up again, were it down for so short a time that the plan is the same, takes what a worker that sleeps
+        // has in its TX ring.
+        self.order(|| Order::Wake);
     }
 
-    /// Plans for the network as it is now and does what is new; the lines for the operator.
+    /// Plans for the network as it is now and does what is new; the lines for the operator. While another process has the
+    /// queues nothing is planned: whatever has asked for it, it is done when that process has failed.
     pub(super) fn plan_anew(&mut self, config: &Config) -> Vec<String> {
+        if self.has_lent_queues() {
+            return Vec::new();
+        }
         let plan = match planned(config, &mut self.devices) {
             Ok(plan) => plan,
             Err(error) => {
@@ -319,6 +324,7 @@ impl Daemon {
         };
         match attached {
             Ok((attached, how)) => {
+                attached.warn_of_losses(planned);
                 lock(&self.steering).insert(device, attached);
                 self.needs.forget(device.number);
                 self.overview.changes.count(Change::Attached);
@@ -480,7 +486,11 @@ impl Daemon {
         match opened.outcome {
             Ok(done) => {
                 let bound = workers::bound(&device, opened.queue, opened.rows, done);
-                enter_queue(&mut lock(&self.steering), &bound);
+                if enter_queue(&mut lock(&self.steering), &bound) {
+                    self.overview.changes.count(Change::DestinationsChanged);
+                    let taken = lock(&self.steering).taken(opened.device);
+                    log::notice!("{}", arrival(&device.name, taken));
+                }
                 lock(&self.overview.queues).push(bound);
                 self.needs.forget_queue(opened.device, opened.queue);
                 self.overview.changes.count(Change::QueueOpened);
@@ -518,12 +528,7 @@ impl Daemon {
             Ok(false) => None,
             Ok(true) => {
                 self.overview.changes.count(Change::DestinationsChanged);
-                let addresses = planned.destinations.iter().map(ToString::to_string);
-                let addresses: Vec<String> = addresses.collect();
-                Some(format!(
-                    "{name}: queries to {} come over AF_XDP",
-                    addresses.join(", ")
-                ))
+                Some(arrival(name, planned.destinations.iter().copied()))
             }
             Err(error) => Some(format!(
                 "{name}: some traffic is left to kernel sockets: {error}"
@@ -546,18 +551,22 @@ impl Daemon {
         lines.collect()
     }
 
-    /// An interface was deleted, or our program was taken off it: its sockets get nothing any more, and their frames are
+    /// An interface was deleted, or its program was taken off it: its sockets get nothing any more, and their frames are
     /// ours again.
     pub(super) fn lose(&mut self, interface: u32, why: Change) {
         let Some(device) = lock(&self.steering).device_on(interface).cloned() else {
             return;
         };
+        let is_ours = lock(&self.steering).is_ours(device.number);
         self.take_off(&device);
         self.overview.changes.count(why);
         let what = if why == Change::ProgramGone {
             self.needs
                 .refuse(Need::Program(device.number), COURTESY, "");
-            "our program was taken off it"
+            match is_ours {
+                true => "our program was taken off it",
+                false => "the program whose maps are used is there no more",
+            }
         } else {
             // The next plan must be another one, even if the interface comes back at once.
             self.devices.retire(interface, Instant::now());
@@ -588,6 +597,16 @@ fn memory_for(frames: u32, interface: &str) -> xsk::Result<Option<OwnedFd>> {
         return Ok(None);
     }
     Umem::shared_memory(frames, xsk::nic::node(interface)).map(Some)
+}
+
+/// What comes over AF_XDP from now on, for the log.
+fn arrival(interface: &str, destinations: impl IntoIterator<Item = SocketAddr>) -> String {
+    let addresses = destinations.into_iter().map(|address| address.to_string());
+    let addresses: Vec<String> = addresses.collect();
+    format!(
+        "{interface}: queries to {} come over AF_XDP",
+        addresses.join(", ")
+    )
 }
 
 /// Whose new queues run no program by themselves.

@@ -14,14 +14,33 @@ use nix::unistd::Pid;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xsk::{BusyPoll, RingSizes, Socket, Umem, UmemOptions};
 
 /// One worker as the control thread knows it.
 pub(super) struct RunningWorker {
     pub(super) reins: Reins,
-    pub(super) thread: JoinHandle<()>,
+    thread: JoinHandle<()>,
+    /// Its other end goes with the thread, and nothing is ever said by it.
+    ended: Receiver<()>,
+}
+
+impl RunningWorker {
+    /// Waits for its end, but not for longer than until this moment: one that hangs ends with the process. Whether it has ended.
+    pub(super) fn await_end(self, until: Instant) -> bool {
+        let left = until.saturating_duration_since(Instant::now());
+        if self.ended.recv_timeout(left) == Err(RecvTimeoutError::Timeout) {
+            let name = self.thread.thread().name().unwrap_or_default();
+            log::error!("{name} hangs: its end is not waited for");
+            return false;
+        }
+        if self.thread.join().is_err() {
+            log::error!("a worker ended by a panic");
+        }
+        true
+    }
 }
 
 /// A queue that a worker's socket is bound to.
@@ -222,8 +241,18 @@ pub(super) fn start(
     };
     let (worker, reins) = Worker::new(outlets)?;
     pin(number, &reins, &instance.config.load(), &[]);
+    let (running, ended) = channel();
+    let run = move || {
+        // Until the worker has ended, be it by a panic.
+        let _running = running;
+        worker.run();
+    };
     let thread = std::thread::Builder::new()
         .name(format!("worker-{number}"))
-        .spawn(move || worker.run())?;
-    Ok(RunningWorker { reins, thread })
+        .spawn(run)?;
+    Ok(RunningWorker {
+        reins,
+        thread,
+        ended,
+    })
 }

@@ -1,9 +1,13 @@
 //! F36: a reload that cannot be leaves the old configuration serving, says why where it was asked for, and the next good one goes
 //! well.
 
-use crate::rig::{REFUSED, Rig};
-use std::fs;
+use crate::rig::{REFUSED, Rig, ends};
+use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use std::fs::{self, File};
 use std::net::UdpSocket;
+use std::os::unix::fs::OpenOptionsExt;
 
 const ADDRESS: &str = "192.0.2.1:53";
 const OTHER: &str = "192.0.2.1:5353";
@@ -56,6 +60,40 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
     rig.is_served_again(OTHER);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
+}
+
+/// A file that is never read to its end, for its first line waits for a pipe: SIGTERM ends the daemon all the same.
+#[test]
+fn f36_a_reload_that_does_not_end_does_not_keep_the_daemon_from_its_end() {
+    let Some(rig) = Rig::start("endless", &configuration("")) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
+    let waits = format!("io.open(\"{}\"):read()\n", pipe.display());
+    // Before that nobody listens to SIGHUP, and its default action is the end.
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.write(&configuration(&waits));
+    rig.server.signal(Signal::SIGHUP).expect("to signal");
+    let mut options = File::options();
+    // Refused until somebody reads (fifo(7)).
+    options.write(true).custom_flags(libc::O_NONBLOCK);
+    let mut end = None;
+    rig.awaits("the file to be read", || {
+        end = options.open(&pipe).ok();
+        end.is_some()
+    });
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let daemon = rig.daemon();
+    rig.server.signal(Signal::SIGTERM).expect("to signal");
+    ends(daemon);
+    assert!(
+        rig.log().contains("the control thread hangs"),
+        "{}",
+        rig.log()
+    );
+    drop(end);
 }
 
 /// How many threads the asynchronous runtime has, those included that wait for files for it.

@@ -119,6 +119,7 @@ fn f31_twenty_thousand_idle_connections_are_bounded_and_udp_goes_on() {
     let configuration = format!(
         "addLocal(\"{}\", {{xdp=true}})\n\
          addLocal(\"{}\", {{xdp=true, maxConcurrentTCPConnections={}}})\n\
+         setTCPConnectionsOverloadThreshold(0)\n\
          setTCPRecvTimeout(120)\n{REFUSED}",
         ADDRESSES[0], ADDRESSES[1], PLACES[1]
     );

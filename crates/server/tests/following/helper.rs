@@ -58,6 +58,11 @@ fn f39_without_the_helper_what_serves_goes_on_and_a_reload_says_why_not() {
         said.contains("cannot serve 198.51.100.1:53: Permission denied"),
         "{said}"
     );
+    // A process that this one started would have no AF_XDP at all.
+    let output = rig.asks_for("restart");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("`systemctl restart`"), "{said}");
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
     rig.server.stop().expect("a good end");
 }

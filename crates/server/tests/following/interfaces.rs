@@ -1,8 +1,10 @@
 //! Interfaces that change, come and go.
 
 use crate::restart::{end, restarted};
-use crate::rig::{AF_XDP_AGAIN, REFUSED, Rig, pass};
+use crate::rig::{AF_XDP_AGAIN, PATIENCE, REFUSED, Rig, pass};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
+use testnet::dns::Query;
 use testnet::lab::{Lab, Topology};
 use testnet::namespace::{Namespace, run};
 
@@ -110,6 +112,62 @@ fn down_and_up() {
     rig.says("enp1s0 is down");
     rig.ip("link set enp1s0 up\n");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+/// A query whose answer has come while the link towards its client was down, and waits in the ring; that client.
+fn with_an_answer_in_the_ring(name: &str) -> Option<(Rig, UdpSocket)> {
+    let configuration = LISTEN.to_owned()
+        + "setUDPTimeout(60)\n\
+           newServer({address=\"198.51.100.2:53\", healthCheckMode=\"up\", xdp=true})\n\
+           addAction(\"example.com.\", RCodeAction(DNSRCode.REFUSED))\n";
+    let rig = Rig::start(name, &configuration)?;
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let bind = |namespace: Namespace, address: &str| {
+        let socket = namespace.run(|| UdpSocket::bind(address));
+        let socket = socket.expect("the namespace").expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket
+    };
+    let backend = bind(rig.lab.backend(), "198.51.100.2:53");
+    let client = bind(rig.lab.client(), "0.0.0.0:0");
+    let query = Query::new("www.late.example.", "A").expect("a query");
+    client.send_to(&query.octets(), ADDRESS).expect("to send");
+    let mut octets = [0; 512];
+    let (length, from) = backend.recv_from(&mut octets).expect("a query");
+    rig.ip("link set enp1s0 down\n");
+    octets[2] |= 0x80;
+    let answer = &octets[..length];
+    backend.send_to(answer, from).expect("to answer");
+    rig.awaits("the answer in the ring", || {
+        rig.metric("millrace_xsk_frames", &[("owner", "tx")]) > 0.0
+    });
+    Some((rig, client))
+}
+
+/// Nothing else happens there: the worker that has the answer sleeps, and must be woken.
+#[test]
+fn f22_an_answer_that_waits_for_its_link_is_sent_when_that_is_up_again() {
+    let Some((rig, client)) = with_an_answer_in_the_ring("waits") else {
+        return;
+    };
+    rig.ip("link set enp1s0 up\n");
+    let mut octets = [0; 512];
+    client.recv(&mut octets).expect("the answer");
+    rig.server.stop().expect("a good end");
+}
+
+/// When the interface goes the answer is lost, by a name.
+#[test]
+fn f22_an_answer_that_a_deleted_interface_had_to_send_is_counted() {
+    let Some((mut rig, _client)) = with_an_answer_in_the_ring("unsent") else {
+        return;
+    };
+    let lost = || rig.metric("millrace_drops", &[("reason", "send-failed")]);
+    assert_eq!(lost(), 0.0);
+    rig.ip(DELETE);
+    rig.awaits("its loss to be counted", || lost() == 1.0);
+    rig.says("enp1s0: the interface is gone: kernel sockets serve");
     rig.server.stop().expect("a good end");
 }
 

@@ -27,7 +27,11 @@ fn output(lab: &Lab, program: &str, words: &[&str]) -> Output {
 
 /// napi_defer_hard_irqs and gro_flush_timeout of the interface towards clients.
 fn interrupts(lab: &Lab) -> String {
-    let folder = "/sys/class/net/enp1s0";
+    interrupts_of(lab, "enp1s0")
+}
+
+fn interrupts_of(lab: &Lab, interface: &str) -> String {
+    let folder = format!("/sys/class/net/{interface}");
     let files = ["napi_defer_hard_irqs", "gro_flush_timeout"];
     let files = files.map(|name| format!("{folder}/{name}"));
     let found = output(lab, "cat", &[&files[0], &files[1]]);
@@ -80,6 +84,25 @@ fn interrupts_are_held_back_as_long_as_the_daemon_polls() {
     become_so(&rig.lab, HELD);
     rig.server.end(true).expect("a killed daemon");
     become_so(&rig.lab, BEFORE);
+}
+
+/// What has another name meanwhile is set as it was all the same.
+#[test]
+fn interrupts_of_an_interface_that_was_renamed_come_as_before() {
+    let Some(lab) = Rig::lab("pollname", Topology::TwoInterfaces) else {
+        return;
+    };
+    set_interrupts(&lab, 1, 777);
+    let mut rig = Rig::start_in(lab, &configuration());
+    become_so(&rig.lab, HELD);
+    rig.ip("link set enp1s0 down\nlink set enp1s0 name wan0\nlink set wan0 up\n");
+    rig.says("wan0: it was called enp1s0");
+    assert_eq!(interrupts_of(&rig.lab, "wan0"), HELD);
+    let lab = rig.stop();
+    let began = Instant::now();
+    while interrupts_of(&lab, "wan0") != BEFORE {
+        assert!(began.elapsed() < AF_XDP_AGAIN, "they are held back still");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Programs on our interfaces: ours taken off, and those of others.
 
+use crate::restart::{Load, end, restarted};
 use crate::rig::{REFUSED, Rig};
-use libbpf_rs::Link;
+use libbpf_rs::{Link, MapCore, MapHandle};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -133,6 +134,72 @@ fn pin(lab: &Lab, maps: &Path) {
     }
 }
 
+/// A listener for each queue, by the maps where dnsdist's loader pins them.
+fn by_hand() -> String {
+    "for i=0,1 do\n\
+       local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
+       addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
+     end\n"
+    .to_owned()
+        + REFUSED
+}
+
+/// The daemon with these maps, which were there first. `None`: this needs root, and tools.
+fn with_anothers_maps(name: &str) -> Option<Rig> {
+    let lab = Rig::lab(name, Topology::TwoInterfaces)?;
+    let maps = dnsdist_like(&lab)?;
+    pin(&lab, &maps);
+    let rig = Rig::start_in(lab, &by_hand());
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    Some(rig)
+}
+
+/// As dnsdist's own, the program loses what it takes on a queue without a socket.
+#[test]
+fn a_restart_with_anothers_maps_loses_no_query() {
+    let Some(mut rig) = with_anothers_maps("anothers") else {
+        return;
+    };
+    let load = Load::start(&rig, "www.example.com.");
+    let process = restarted(&mut rig);
+    load.end();
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    end(process);
+    let map = rig.lab.bpffs().join("dnsdist/xsk-destinations-v4");
+    let map = MapHandle::from_pinned_path(map).expect("the destinations");
+    assert_eq!(map.keys().count(), 0, "nothing of ours is left");
+}
+
+#[test]
+fn anothers_program_that_goes_is_missed_and_ours_takes_its_place() {
+    let Some(mut rig) = with_anothers_maps("missed") else {
+        return;
+    };
+    let detach = ["net", "detach", "xdpdrv", "dev", "enp1s0"];
+    let detached = rig.lab.server().run(|| run("bpftool", &detach));
+    detached.expect("the namespace").expect("to detach");
+    rig.says("enp1s0: the program whose maps are used is there no more: kernel sockets serve");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    assert_eq!(rig.changes("program-gone"), 1.0);
+    rig.server.stop().expect("a good end");
+}
+
+/// The interface has two queues.
+#[test]
+fn a_queue_that_no_newxsk_names_is_warned_of() {
+    let Some(lab) = Rig::lab("unnamed", Topology::TwoInterfaces) else {
+        return;
+    };
+    let Some(maps) = dnsdist_like(&lab) else {
+        return;
+    };
+    pin(&lab, &maps);
+    let first = by_hand().replace("i=0,1", "i=0,0");
+    let mut rig = Rig::start_in(lab, &first);
+    rig.says("enp1s0: queries that come on its queues 1 are lost");
+    rig.server.stop().expect("a good end");
+}
+
 /// What takes CAP_SYS_ADMIN is done by the helper, long after the daemon has none.
 #[test]
 fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
@@ -142,18 +209,15 @@ fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
     let Some(maps) = dnsdist_like(&lab) else {
         return;
     };
-    let by_hand = "for i=0,1 do\n\
-                     local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
-                     addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
-                   end\n"
-    .to_owned()
-        + REFUSED;
-    let mut rig = Rig::start_in(lab, &by_hand);
+    let mut rig = Rig::start_in(lab, &by_hand());
     rig.says("no AF_XDP on enp1s0, kernel sockets serve");
     rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
     pin(&rig.lab, &maps);
     rig.says("AF_XDP through the maps of somebody else's program (/sys/fs/bpf/dnsdist/xskmap)");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    // When the last queue had its socket.
+    rig.says("enp1s0: queries to 192.0.2.1:53 come over AF_XDP");
+    assert_eq!(rig.changes("destinations-changed"), 1.0);
     rig.server.stop().expect("a good end");
 }
 

@@ -3,12 +3,16 @@
 use crate::rig::{PATIENCE, Rig, ends};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -276,6 +280,51 @@ fn a_bad_configuration_leaves_the_old_process_serving() {
     end(process);
 }
 
+/// A zone whose file is a pipe: a reload is under way for as long as this end is open.
+fn hold_reload(rig: &Rig, pipe: &Path) -> File {
+    mkfifo(pipe, Mode::S_IRWXU).expect("a pipe");
+    let zone = format!(
+        "millrace.addZone{{name=\"example.org.\", file=\"{}\"}}\n",
+        pipe.display()
+    );
+    rig.write(&configuration(&zone));
+    // Before that nobody listens to SIGHUP, and its default action is the end.
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.signal(Signal::SIGHUP).expect("to signal");
+    let mut options = File::options();
+    // Refused until somebody reads (fifo(7)).
+    options.write(true).custom_flags(libc::O_NONBLOCK);
+    let mut end = None;
+    rig.awaits("the zone to be read", || {
+        end = options.open(pipe).ok();
+        end.is_some()
+    });
+    end.expect("the pipe's end")
+}
+
+/// What a reload has opened for itself would be "in use" for the next process, which reads the same file.
+#[test]
+fn a_restart_during_a_reload_is_refused_and_says_why() {
+    let Some(mut rig) = Rig::start("reloading", &configuration("")) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut pipe = hold_reload(&rig, &folder.path().join("zone"));
+    let output = rig.asks_for("restart");
+    assert!(!output.status.success());
+    let refusal = "a reload is under way: try again when it has ended";
+    assert!(said(&output).contains(refusal), "{}", said(&output));
+    let zone = b"@ 300 SOA ns hostmaster 7 3600 600 86400 60\n@ 300 NS ns\nns 300 A 192.0.2.1\n";
+    pipe.write_all(zone).expect("the zone");
+    drop(pipe);
+    rig.says("configuration 2 serves");
+    // The pipe holds no zone any more.
+    rig.write(&configuration(""));
+    let process = restarted(&mut rig);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    end(process);
+}
+
 #[test]
 fn a_successor_that_dies_half_way_is_no_loss() {
     let Some(mut rig) = Rig::start("halfway", &configuration("")) else {
@@ -304,12 +353,8 @@ fn a_successor_that_dies_half_way_is_no_loss() {
 /// Set where the next test has this one started in the place of the new program.
 const IS_SUCCESSOR: &str = "MILLRACE_TEST_IS_SUCCESSOR";
 
-/// A successor that takes what it is given, has the old process leave its queues, and ends.
-#[test]
-fn successor_that_ends_when_the_queues_are_left() {
-    if std::env::var_os(IS_SUCCESSOR).is_none() {
-        return;
-    }
+/// What a successor does that takes what it is given and has the old process leave its queues.
+fn have_the_queues_left() {
     let end = std::io::stdin().as_raw_fd();
     send(end, br#"{"says":"ready"}"#, MsgFlags::empty()).expect("to be ready");
     let mut octets = [0; 4_096];
@@ -321,12 +366,47 @@ fn successor_that_ends_when_the_queues_are_left() {
     }
 }
 
+/// A successor that ends then.
+#[test]
+fn successor_that_ends_when_the_queues_are_left() {
+    if std::env::var_os(IS_SUCCESSOR).is_some() {
+        have_the_queues_left();
+    }
+}
+
+/// A successor that says so in a folder, and ends when it is told to there.
+#[test]
+fn successor_that_keeps_the_queues_until_it_is_told() {
+    let Some(folder) = std::env::var_os(IS_SUCCESSOR) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    have_the_queues_left();
+    File::create(folder.join("left")).expect("a file");
+    let began = Instant::now();
+    while !folder.join("enough").exists() && began.elapsed() < PATIENCE {
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
 /// Puts a program there, by a process of its own: who has a file open to write, were it for a moment in a copy of this process
 /// that another test starts something with, keeps others from running it ("Text file busy").
 fn install(from: &Path, to: &Path) {
     let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
     let (from, to) = (text(from), text(to));
     testnet::namespace::run("install", &["-m", "755", &from, &to]).expect("a program");
+}
+
+/// Has the next restart of the daemon, whose program this is, run a test of this file in its place.
+fn replace(program: &Path, test: &str, value: &str) {
+    let tests = std::env::current_exe().expect("this test");
+    let script = format!(
+        "#!/bin/sh\nexport {IS_SUCCESSOR}={value}\nexec {} --exact restart::{test}\n",
+        tests.display()
+    );
+    let newer = program.with_file_name("newer");
+    std::fs::write(&newer, script).expect("a new version");
+    install(&newer, program);
 }
 
 #[test]
@@ -341,16 +421,11 @@ fn a_successor_that_dies_after_the_queues_were_left_is_no_loss() {
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     let load = Load::start(&rig, "www.example.com.");
     let old = rig.daemon();
-    // The new version.
-    let test = std::env::current_exe().expect("this test");
-    let name = "restart::successor_that_ends_when_the_queues_are_left";
-    let script = format!(
-        "#!/bin/sh\nexport {IS_SUCCESSOR}=1\nexec {} --exact {name}\n",
-        test.display()
+    replace(
+        &program,
+        "successor_that_ends_when_the_queues_are_left",
+        "1",
     );
-    let newer = folder.path().join("newer");
-    std::fs::write(&newer, script).expect("a new version");
-    install(&newer, &program);
     let output = rig.asks_for("restart");
     assert!(!output.status.success());
     assert!(
@@ -362,5 +437,60 @@ fn a_successor_that_dies_after_the_queues_were_left_is_no_loss() {
     assert_eq!(rig.daemon(), old);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     load.end();
+    rig.server.stop().expect("a good end");
+}
+
+/// Adds a server when the queues are left.
+fn edit_when_left(folder: &Path) -> String {
+    format!(
+        "local done = false\n\
+         function maintenance()\n\
+         local file = not done and io.open('{}/left')\n\
+         if file then\n\
+         file:close()\n\
+         done = true\n\
+         newServer({{address='198.51.100.3:53', healthCheckMode='up', xdp=true}})\n\
+         end\n\
+         end\n",
+        folder.display()
+    )
+}
+
+/// What the console, the API or a callback changes meanwhile binds no queue: the successor would find it taken.
+#[test]
+fn an_edit_while_the_queues_are_left_does_not_take_them_back() {
+    let Some(lab) = Rig::lab("edited", testnet::lab::Topology::TwoInterfaces) else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("millrace");
+    install(Path::new(env!("CARGO_BIN_EXE_millrace")), &program);
+    let edited = configuration(&edit_when_left(folder.path()));
+    let mut rig = Rig::start_program(lab, &edited, &StartedBy::default(), &program);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let requests = |rig: &Rig| rig.metric("millrace_helper_requests", &[]);
+    let before = requests(&rig);
+    replace(
+        &program,
+        "successor_that_keeps_the_queues_until_it_is_told",
+        &folder.path().display().to_string(),
+    );
+    let control = rig.control();
+    let asking = std::thread::spawn(move || {
+        let mut restart = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        restart.arg("restart").arg("--control").arg(control);
+        restart.output().expect("millrace")
+    });
+    rig.says("configuration 2 serves");
+    let more = requests(&rig) - before;
+    let log = rig.log();
+    // On a machine that stood still for ten seconds the successor has been given up by now, rightly.
+    if !log.contains("no restart") {
+        assert_eq!(more, 1.0, "the successor's start, and no queue:\n{log}");
+    }
+    File::create(folder.path().join("enough")).expect("a file");
+    let output = asking.join().expect("the client");
+    assert!(!output.status.success(), "{}", said(&output));
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }

@@ -180,6 +180,37 @@ fn f38_a_held_worker_feeds_no_watchdog() {
     rig.server.stop().expect("a good end");
 }
 
+/// Clients have all descriptors: that is no reason to end the service.
+#[test]
+fn f38_the_watchdog_is_fed_where_no_descriptor_is_left() {
+    const DESCRIPTORS: usize = 64;
+    let Some(lab) = lab("exhausted") else { return };
+    let mut manager = Manager::start();
+    // Connections stay, though nothing is asked by them.
+    let one = format!("setTCPRecvTimeout(600)\naddLocal(\"{ADDRESS}\")\n{REFUSED}");
+    let mut by = manager.starts(&["WATCHDOG_USEC=600000"]);
+    let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
+    by.command.extend(["prlimit".to_owned(), limit]);
+    let rig = Rig::start_by(lab, &one, &by);
+    manager.awaits("WATCHDOG=1");
+    let connected = rig.lab.client().run(|| {
+        let connections = (0..DESCRIPTORS).map(|_| TcpStream::connect(ADDRESS));
+        connections.collect::<io::Result<Vec<_>>>()
+    });
+    let connections = connected.expect("the namespace").expect("connections");
+    let folder = format!("/proc/{}/fd", rig.daemon());
+    rig.awaits("no descriptor to be left", || {
+        fs::read_dir(&folder).is_ok_and(|open| open.count() >= DESCRIPTORS)
+    });
+    // What was said before.
+    while manager.hears(Duration::ZERO).is_some() {}
+    for _ in 0..3 {
+        manager.awaits("WATCHDOG=1");
+    }
+    drop(connections);
+    rig.server.stop().expect("a good end");
+}
+
 #[test]
 fn f38_a_watchdog_of_another_process_is_not_fed() {
     let Some(lab) = lab("unwatched") else { return };
@@ -290,6 +321,11 @@ fn a_restart_by_hand_over_tells_which_process_is_the_main_one() {
     manager.awaits("READY=1");
     let process = crate::restart::restarted(&mut rig);
     assert_eq!(manager.awaits("MAINPID="), format!("MAINPID={process}"));
+    // Before that systemd would not have listened to it (NotifyAccess=main). The sockets that are kept are its own.
+    let ready = manager.awaits("READY=1");
+    assert!(ready.contains("STATUS=configuration 1: "), "{ready}");
+    manager.awaits("FDSTOREREMOVE=1");
+    manager.awaits("FDSTORE=1");
     // The new one is watched from now on, and the end of the old one is not the service's.
     manager.awaits("WATCHDOG=1");
     assert!(!manager.is_told("STOPPING=1", Duration::from_secs(1)));

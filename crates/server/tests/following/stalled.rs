@@ -1,6 +1,6 @@
 //! A worker that stalls while the others go on: design.md, "Stalled means PASS too", and past its kernel socket.
 
-use crate::rig::{PATIENCE, REFUSED, Rig, allow_many_sockets, pass};
+use crate::rig::{PATIENCE, REFUSED, Rig, allow_many_sockets, ends, pass};
 use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
@@ -123,6 +123,24 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
         assert!(rig.asks("192.0.2.1:53", PATIENCE));
     }
     rig.server.stop().expect("a good end");
+}
+
+/// By hand nobody sends SIGKILL after SIGTERM: the end of a daemon waits for no worker for ever.
+#[test]
+fn a_worker_that_hangs_does_not_keep_the_daemon_from_its_end() {
+    let listen = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let Some(mut rig) = Rig::start("hanging", &listen) else {
+        return;
+    };
+    rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
+    let daemon = rig.daemon();
+    let held = Held::thread(daemon, "worker-1");
+    rig.server.signal(Signal::SIGTERM).expect("to signal");
+    rig.says("worker-1 hangs: its end is not waited for");
+    ends(daemon);
+    // Whoever traces a thread is told of its end before the parent is told of the process's.
+    waitpid(held.0, Some(WaitPidFlag::__WALL)).expect("its end");
+    rig.server.await_end().expect("a good end");
 }
 
 /// A Lua rule is stopped after 20 ms, and not called for a second (rules/lua-loop.scenario): others wait, and none is lost.

@@ -58,6 +58,30 @@ fn a_primary_that_is_of_no_use_over_udp_is_asked_over_tcp() {
     }
 }
 
+/// Else it would be asked when its zone's times say so, which are an hour.
+#[test]
+fn a_primary_that_a_reload_names_is_asked_at_once() {
+    let (former, next) = (Primary::start(good(5)), Primary::start(good(6)));
+    let zone = |primary: &Primary| format!("primaries='127.0.0.1:{}'", primary.port);
+    let ours = Millrace::start(own_port(), &zone(&former));
+    ours.until_serial(5);
+    ours.configure(&zone(&next));
+    ours.command(&["reload"]);
+    ours.until_serial(6);
+}
+
+#[test]
+fn a_primary_that_a_reload_makes_a_secondary_serves_on_whoever_answers() {
+    let ours = Millrace::start(own_port(), "file='zone'");
+    ours.until_serial(5);
+    // Nobody listens there.
+    ours.configure("primaries='127.0.0.1:1'");
+    ours.command(&["reload"]);
+    ours.until_said("zone example.com. was not refreshed");
+    assert!(!ours.log().contains("has expired"), "{}", ours.log());
+    assert_eq!(asked(ours.port), Some(5));
+}
+
 /// RFC 7314 §4.
 #[test]
 fn a_zone_expires_when_its_primary_says_so() {

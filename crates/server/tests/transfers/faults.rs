@@ -170,6 +170,23 @@ fn secondary(primary: &Primary) -> Millrace {
     ours
 }
 
+/// RFC 1035 §3.3.13: "the upper limit on the time interval that can elapse before the zone is no longer authoritative".
+#[test]
+fn a_zone_expires_while_its_primary_lets_us_wait() {
+    let primary = Primary::start(good(5));
+    let options = format!(
+        "primaries='127.0.0.1:{}', refreshMin=1, refreshMax=1, expireMax=4",
+        primary.port
+    );
+    let ours = Millrace::start(own_port(), &options);
+    ours.until_serial(5);
+    // It begins, says nothing more, and keeps the connection: for twenty seconds.
+    let axfr = Deed::Send(vec![zone(6)], Then::Nothing);
+    primary.follow(Script { axfr, ..good(6) });
+    ours.until_said("zone example.com. has expired");
+    assert!(!ours.log().contains("was not refreshed"), "{}", ours.log());
+}
+
 #[test]
 fn changes_that_are_cut_or_lie_leave_the_old_zone_and_axfr_is_asked_for() {
     let primary = Primary::start(good(5));

@@ -15,6 +15,8 @@ pub(crate) struct Map {
     key_size: usize,
     /// Octets that a look-up fills: for a per-CPU map, those of all CPUs.
     value_size: usize,
+    /// How many it has room for.
+    entries: u32,
 }
 
 impl Map {
@@ -31,7 +33,13 @@ impl Map {
             descriptor,
             key_size: facts.key_size,
             value_size,
+            entries: facts.entries,
         })
+    }
+
+    /// How many entries it has room for.
+    pub(crate) fn entries(&self) -> u32 {
+        self.entries
     }
 
     /// Makes an array that can be mapped into memory.
@@ -100,6 +108,8 @@ pub(crate) struct MapFacts {
     pub(crate) id: u32,
     pub(crate) key_size: usize,
     pub(crate) value_size: usize,
+    /// How many it has room for.
+    pub(crate) entries: u32,
     /// Its first 15 octets.
     pub(crate) name: String,
 }
@@ -113,6 +123,7 @@ pub(crate) fn describe_map(map: &OwnedFd) -> io::Result<MapFacts> {
         id: info.id,
         key_size: info.key_size as usize,
         value_size: info.value_size as usize,
+        entries: info.max_entries,
         name: text(&info.name),
     })
 }

@@ -93,12 +93,14 @@ fn f22_a_link_that_goes_down_and_up_loses_no_frames() {
         echo.umem.chunk_mut(&frame)[..60].fill(0);
         echo.socket.send(frame, 0, 60).unwrap();
         assert_eq!(echo.socket.flush(), Flushed::Down(libc::ENETDOWN));
+        assert_eq!(echo.socket.unsent(), 1);
         lab.server()
             .ip(&format!("link set {SERVER_CLIENTS} up\n"))
             .unwrap();
         until("the frame has left", || {
             echo.socket.flush() == Flushed::Drained
         });
+        assert_eq!(echo.socket.unsent(), 0);
     }
     client.reach(&mut echo);
     until("AF_XDP answers", || {

@@ -112,6 +112,33 @@ fn pinned_maps_that_the_attached_program_does_not_use_are_refused() {
 }
 
 #[test]
+fn a_program_that_somebody_takes_off_is_missed() {
+    let Some(lab) = lab("missed").filter(|_| has_tools()) else {
+        return;
+    };
+    let map = pin(&lab);
+    attach(&lab);
+    let index = inside(&lab.server(), || Nic::by_name(SERVER_CLIENTS))
+        .unwrap()
+        .index;
+    let foreign = inside(&lab.server(), || Foreign::open(index, &map))
+        .unwrap_or_else(|error| panic!("{error}"));
+    let is_attached = || inside(&lab.server(), || foreign.is_attached());
+    assert!(is_attached());
+    let detach = ["net", "detach", "xdpdrv", "dev", SERVER_CLIENTS];
+    inside(&lab.server(), || run("bpftool", &detach)).unwrap();
+    assert!(!is_attached(), "it is off");
+    let _echo = inside(&lab.server(), || {
+        Echo::start(SERVER_CLIENTS, xsk::AttachMode::Native)
+    });
+    assert!(!is_attached(), "another one is there");
+    lab.server()
+        .ip(&format!("link del {SERVER_CLIENTS}\n"))
+        .unwrap();
+    assert!(!is_attached(), "the device is gone");
+}
+
+#[test]
 fn pinned_maps_of_the_attached_program_are_used_and_left_as_they_were() {
     let Some(lab) = lab("foreign").filter(|_| has_tools()) else {
         return;

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::timeout;
 use wire::message::Header;
 
@@ -81,7 +81,8 @@ pub(super) enum Broken {
     SendTimeout,
     /// The backend closed it, or sent half a message.
     Receiving,
-    /// No room for its answer: TCP holds as much as it may, or there is no memory.
+    /// What it takes is not there on our side, of which the server knows nothing: TCP holds as much as it may, there is no
+    /// memory, descriptor or port, or there are as many connections to all servers as may be.
     NoRoom(DropReason),
 }
 
@@ -241,22 +242,12 @@ impl Task {
 
     async fn connect(&self) -> Result<Open, Broken> {
         let options = &self.server.options;
-        let places = Arc::clone(&self.shared.backend_connections);
-        let connecting = async {
-            // The semaphore is never closed.
-            let place = places.acquire_owned().await.ok()?;
-            let stream = open(options).await.ok()?;
-            Some((stream, place))
-        };
-        match timeout(options.tcp_connect_timeout, connecting).await {
-            Ok(Some((stream, place))) => Ok(Open {
-                stream,
-                _counted: Counted::new(&self.server),
-                _place: place,
-            }),
-            Ok(None) => Err(Broken::Refused),
-            Err(_) => Err(Broken::ConnectTimeout),
-        }
+        let place = place(&self.shared, options).await?;
+        Ok(Open {
+            stream: open(options).await?,
+            _counted: Counted::new(&self.server),
+            _place: place,
+        })
     }
 
     /// Sends what is asked until nobody asks any more, or nobody has for long.
@@ -385,7 +376,7 @@ const LINGER_STEP: Duration = Duration::from_millis(50);
 struct Open {
     stream: TcpStream,
     _counted: Counted,
-    _place: tokio::sync::OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
 }
 
 /// A connection among its server's, for as long as it lives.
@@ -416,9 +407,67 @@ impl Drop for Counted {
     }
 }
 
-pub(super) async fn open(options: &ServerOptions) -> io::Result<TcpStream> {
-    let socket = options.source.tcp(options.address, None)?;
-    let stream = socket.connect(options.address).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
+/// A place among the connections to all servers.
+///
+/// # Errors
+/// There was none in the time that making a connection may take.
+pub(super) async fn place(
+    shared: &Shared,
+    options: &ServerOptions,
+) -> Result<OwnedSemaphorePermit, Broken> {
+    let places = Arc::clone(&shared.backend_connections);
+    match timeout(options.tcp_connect_timeout, places.acquire_owned()).await {
+        Ok(Ok(place)) => Ok(place),
+        // The semaphore is never closed.
+        Ok(Err(_)) | Err(_) => Err(Broken::NoRoom(DropReason::BackendConnections)),
+    }
+}
+
+/// A connection to the server, for who has a place.
+///
+/// # Errors
+/// Why there is none.
+pub(super) async fn open(options: &ServerOptions) -> Result<TcpStream, Broken> {
+    let socket = options.source.tcp(options.address, None);
+    // Where `source` is no address of this host, no query reaches the server: EADDRNOTAVAIL is of ports with connect(2) alone.
+    let socket = socket.map_err(|error| unconnected(&error, libc::EADDRINUSE))?;
+    let connecting = socket.connect(options.address);
+    match timeout(options.tcp_connect_timeout, connecting).await {
+        Ok(Ok(stream)) => {
+            stream.set_nodelay(true).map_err(|_| Broken::Refused)?;
+            Ok(stream)
+        }
+        Ok(Err(error)) => Err(unconnected(&error, libc::EADDRNOTAVAIL)),
+        Err(_) => Err(Broken::ConnectTimeout),
+    }
+}
+
+/// Why there is no connection; `no_port`: how the system says that all ports are taken.
+fn unconnected(error: &io::Error, no_port: i32) -> Broken {
+    use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM};
+    let is_ours = |number| [EMFILE, ENFILE, ENOBUFS, ENOMEM, no_port].contains(&number);
+    match error.raw_os_error() {
+        Some(number) if is_ours(number) => Broken::NoRoom(DropReason::BackendConnections),
+        _ => Broken::Refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_here_is_no_fault_of_the_server() {
+        let ours = Broken::NoRoom(DropReason::BackendConnections);
+        for (number, no_port, expected) in [
+            (libc::EMFILE, libc::EADDRINUSE, ours),
+            (libc::EADDRINUSE, libc::EADDRINUSE, ours),
+            (libc::EADDRNOTAVAIL, libc::EADDRNOTAVAIL, ours),
+            (libc::EADDRNOTAVAIL, libc::EADDRINUSE, Broken::Refused),
+            (libc::ECONNREFUSED, libc::EADDRNOTAVAIL, Broken::Refused),
+        ] {
+            let error = io::Error::from_raw_os_error(number);
+            assert_eq!(unconnected(&error, no_port), expected, "{error}");
+        }
+    }
 }

@@ -261,13 +261,7 @@ async fn on_new(
         if heap::is_short() {
             return Err(Failure::Dropped(DropReason::OutOfMemory));
         }
-        if is_full(server) {
-            server.tcp_pool.clear_idle();
-        }
-        if is_full(server) {
-            count(&server.tcp.too_many_connections);
-            return Err(Failure::Dropped(DropReason::BackendConnections));
-        }
+        make_room(shared, server)?;
         let begin = question.begin_of(server);
         let place = server.tcp_pool.connect(shared, server, begin);
         left -= 1;
@@ -276,6 +270,26 @@ async fn on_new(
             result => return result.map_err(|attempt| attempt.failure(server)),
         }
     }
+}
+
+/// Makes room for one more connection to the server: idle ones give way, those of all servers where there are too many in all.
+///
+/// # Errors
+/// There are as many to this one as may be.
+fn make_room(shared: &Shared, server: &Server) -> Result<(), Failure> {
+    if shared.backend_connections.available_permits() == 0 {
+        for other in &shared.config().servers {
+            other.tcp_pool.clear_idle();
+        }
+    }
+    if is_full(server) {
+        server.tcp_pool.clear_idle();
+    }
+    if is_full(server) {
+        count(&server.tcp.too_many_connections);
+        return Err(Failure::Dropped(DropReason::BackendConnections));
+    }
+    Ok(())
 }
 
 /// The manual on maxConcurrentTCPConnections: "When that limit is reached, queries routed to that backend that cannot be

@@ -17,7 +17,12 @@ struct Kept {
     connections: Vec<Arc<Connection>>,
     /// Idle ones beyond these are closed.
     idle_maximum: usize,
+    /// Connections of transfers, which nobody else uses.
+    transfers: usize,
 }
+
+/// A transfer's connection among those of its server, for as long as it lives.
+pub(super) struct Transfer(Arc<Mutex<Kept>>);
 
 /// A query's place on a connection, free again when dropped. Whoever drops it without an answer (it came too late, or the
 /// client has gone) leaves a connection whose backend may be stuck: it gets no more queries.
@@ -39,11 +44,17 @@ impl Pool {
         Some(self.take(found))
     }
 
-    /// How many connections take queries.
+    /// How many connections take queries, or carry a transfer.
     pub(super) fn open(&self) -> usize {
         let kept = lock(&self.0);
         let open = kept.connections.iter().filter(|one| one.is_open());
-        open.count()
+        open.count() + kept.transfers
+    }
+
+    /// Counts a connection that a transfer is to have of its own.
+    pub(super) fn transfer(&self) -> Transfer {
+        lock(&self.0).transfers += 1;
+        Transfer(Arc::clone(&self.0))
     }
 
     /// Keeps none that has no query: they began with what others are told, and leave no place for a new one.
@@ -87,6 +98,12 @@ impl Pool {
     }
 }
 
+impl Drop for Transfer {
+    fn drop(&mut self) {
+        lock(&self.0).transfers -= 1;
+    }
+}
+
 /// A connection without a query stays for so long at least.
 const IDLE_AT_LEAST: Duration = Duration::from_millis(100);
 
@@ -110,9 +127,15 @@ impl Drop for Place {
         let mut kept = lock(&self.kept);
         let idle = |one: &&Arc<Connection>| one.load.load(Relaxed) == 0;
         let is_enough = kept.connections.iter().filter(idle).count() > kept.idle_maximum;
-        if is_enough || !self.is_answered {
+        if !self.is_answered {
             kept.connections
                 .retain(|other| !Arc::ptr_eq(other, &self.connection));
+        } else if is_enough {
+            // The oldest, which nobody needs: it may have begun with what a client was told who has gone.
+            let oldest = kept.connections.iter().position(|one| idle(&one));
+            if let Some(oldest) = oldest {
+                kept.connections.remove(oldest);
+            }
         }
     }
 }

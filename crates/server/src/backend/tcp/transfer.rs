@@ -1,13 +1,16 @@
 //! Zone transfers passed through (RFC 5936, RFC 1995): one query, as many messages as the backend has.
 //!
-//! A transfer has a connection of its own, which ends with it. Each message is the client's as it is, but for the ID. The
-//! end is known by the SOA record that began it; whatever is no transfer (REFUSED, say) is passed on and is the end.
+//! A transfer has a connection of its own, which ends with it. Each message is the client's as it is, but for the ID and
+//! what answers EDNS of ours. The end is known by the SOA record that began it; whatever is no transfer (REFUSED, say) is
+//! passed on and is the end. What is in the zone is between the backend and its client: where records are none that we would
+//! take, the backend's end is the end.
 
-use super::connection::{Counted, open};
-use super::{Failure, InFlight, count, count_failure};
+use super::connection::{Counted, open, place};
+use super::{Attempt, Failure, InFlight, count, count_failure, make_room};
 use crate::backend::server::Server;
 use crate::heap;
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::extras::Marks;
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Shared};
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use wire::codes::qtype;
 use wire::message::{Header, parse_response, question_matches};
-use zone::transfer::incoming::{Bounds, Incoming, Progress};
+use zone::transfer::incoming::{Bounds, Incoming, Progress, TransferError};
 use zone::transfer::query::stated_serial;
 
 /// Takes the messages of a transfer to its client.
@@ -56,9 +59,11 @@ async fn pass_all(
         return Err(Failure::Dropped(DropReason::OutOfMemory));
     }
     let server = &asked.server;
-    let places = Arc::clone(&shared.backend_connections);
-    let _place = places.acquire_owned().await;
-    let mut stream = connect(server).await?;
+    make_room(shared, server)?;
+    let _transfer = server.tcp_pool.transfer();
+    let unconnected = |broken| Attempt::Broken(broken).failure(server);
+    let _place = place(shared, &server.options).await.map_err(unconnected)?;
+    let mut stream = open(&server.options).await.map_err(unconnected)?;
     let _counted = Counted::new(server);
     let id = shared.random_u16();
     let begin = match server.options.proxy_protocol {
@@ -71,7 +76,13 @@ async fn pass_all(
         let receiving = receive(&mut stream, shared);
         let (mut message, hold) = match timeout(server.options.tcp_receive_timeout, receiving).await
         {
-            Ok(received) => received.inspect_err(|_| count(&server.tcp.died_reading_response))?,
+            Ok(Ok(received)) => received,
+            // Only the client knows whether it has all.
+            Ok(Err(Failure::Connection)) | Err(_) if progress.is_lost => return Ok(()),
+            Ok(Err(failure)) => {
+                count(&server.tcp.died_reading_response);
+                return Err(failure);
+            }
             Err(_) => {
                 count(&server.tcp.read_timeouts);
                 return Err(Failure::Timeout);
@@ -87,24 +98,12 @@ async fn pass_all(
         server.responses.count(shared.shard.lane);
         server.note_answer(super::code_of(&message));
         message[..2].copy_from_slice(&asked.query[..2]);
-        if !asked.config.chains.xfr.is_empty() {
+        if !asked.config.chains.xfr.is_empty() || asked.found.marks != Marks::default() {
             let judged = shared.transferred(asked, server, &mut message);
             judged.map_err(Failure::Dropped)?;
         }
         if !sink.take(message, hold).await || is_last {
             return Ok(());
-        }
-    }
-}
-
-async fn connect(server: &Server) -> Result<TcpStream, Failure> {
-    let options = &server.options;
-    match timeout(options.tcp_connect_timeout, open(options)).await {
-        Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(_)) => Err(Failure::Connection),
-        Err(_) => {
-            count(&server.tcp.connect_timeouts);
-            Err(Failure::Connection)
         }
     }
 }
@@ -149,6 +148,8 @@ async fn receive(stream: &mut TcpStream, shared: &Shared) -> Result<(Vec<u8>, Ho
 struct Following {
     id: u16,
     incoming: Incoming,
+    /// There was a record that we would not take: what follows is not looked at, and has no end that we know.
+    is_lost: bool,
 }
 
 impl Following {
@@ -161,7 +162,11 @@ impl Following {
             Some(held) => Incoming::ixfr(name, id, held, bounds),
             None => Incoming::axfr(name, id, bounds),
         };
-        Following { id, incoming }
+        Following {
+            id,
+            incoming,
+            is_lost: false,
+        }
     }
 
     /// Whether a message belongs to the transfer. RFC 5936 section 2.2.1: the question is copied in the first message, and
@@ -181,7 +186,17 @@ impl Following {
     }
 
     fn is_last(&mut self, message: &[u8]) -> bool {
-        !matches!(self.incoming.message(message, |_| {}), Ok(Progress::More))
+        if self.is_lost {
+            return false;
+        }
+        match self.incoming.message(message, |_| {}) {
+            Ok(progress) => progress != Progress::More,
+            Err(TransferError::Record(_)) => {
+                self.is_lost = true;
+                false
+            }
+            Err(_) => true,
+        }
     }
 }
 
@@ -196,6 +211,7 @@ mod tests {
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::rules::selectors::message::{CountedSection, RecordsCountRule};
     use crate::runtime::fixture::{backend, read, response, write};
+    use std::net::SocketAddr;
     use wire::name::NameBuf;
 
     struct Gathered(Vec<Vec<u8>>);
@@ -220,7 +236,11 @@ mod tests {
         };
         message[7] = records.len() as u8;
         for record in records {
-            message.extend_from_slice(b"\x07example\x00");
+            let owner: &[u8] = match *record {
+                "OUT" => b"\x05other\x00",
+                _ => b"\x07example\x00",
+            };
+            message.extend_from_slice(owner);
             let (kind, data): (u8, Vec<u8>) = match *record {
                 "SOA" => {
                     let names = b"\x02ns\x00\x02ns\x00".to_vec();
@@ -249,8 +269,12 @@ mod tests {
             // It stays open: the end must be known by what was sent.
             let _ = read(&mut stream).await;
         });
+        passed_by(address.await, rules).await
+    }
+
+    async fn passed_by(address: SocketAddr, rules: Vec<ResponseRule>) -> (Vec<usize>, bool) {
         let name: NameBuf = "example.".parse().unwrap();
-        let (shared, mut asked) = scene_for(address.await, &name.to_string(), qtype::AXFR);
+        let (shared, mut asked) = scene_for(address, &name.to_string(), qtype::AXFR);
         Arc::make_mut(&mut asked.config).chains.xfr = rules;
         let mut gathered = Gathered(Vec::new());
         let passed = pass(&shared, &asked, &mut gathered).await;
@@ -293,6 +317,24 @@ mod tests {
         assert_eq!(matches.sum(), 3);
         let ends = ResponseRule::new(three(), DropResponseAction);
         assert_eq!(transfer_by(script, vec![ends]).await, (vec![2], false));
+    }
+
+    /// Out of the zone, where a secondary of ours would end it.
+    #[tokio::test]
+    async fn records_that_we_would_not_take_are_passed_until_the_backend_closes() {
+        let script: Script = &[
+            (&["SOA", "OUT"], true),
+            (&["A", "A", "A"], false),
+            (&["SOA"], false),
+        ];
+        let address = backend(move |mut stream| async move {
+            let query = read(&mut stream).await.unwrap();
+            for (records, with_question) in script {
+                write(&mut stream, &message(&query, records, *with_question)).await;
+            }
+        });
+        let passed = passed_by(address.await, Vec::new()).await;
+        assert_eq!(passed, (vec![2, 3, 1], true));
     }
 
     #[tokio::test]

@@ -40,15 +40,18 @@ impl DoctorArguments {
     pub(super) fn run(&self) -> ExitCode {
         let facts = Facts::gather(Path::new("/"), &self.interfaces, &self.control);
         let findings = checks::all(&facts);
-        findings.iter().for_each(|finding| print!("{finding}"));
+        findings.iter().for_each(super::put);
         let wrong = findings.iter().filter(|finding| finding.is_wrong()).count();
         match wrong {
             0 => {
-                println!("nothing is wrong");
+                super::put("nothing is wrong\n");
                 ExitCode::SUCCESS
             }
             number => {
-                println!("{number} of {} could be better", findings.len());
+                super::put(format_args!(
+                    "{number} of {} could be better\n",
+                    findings.len()
+                ));
                 ExitCode::FAILURE
             }
         }

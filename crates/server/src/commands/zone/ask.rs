@@ -1,6 +1,7 @@
 //! Zones of the running instance, asked about and told over its control socket. What takes long is begun, and its state
 //! asked for until it is done.
 
+use super::super::put;
 use super::bar::{DRAWN_EVERY, bar, draw};
 use crate::control::client;
 use crate::control::protocol::{ReadRequest, Request};
@@ -16,7 +17,7 @@ pub(super) fn status(control: &Path, names: &[String]) -> ExitCode {
     let zones = names.to_vec();
     exit(
         ask::<ZoneStatus>(control, Request::ZoneStatus { zones }).map(|zones| {
-            zones.iter().for_each(|zone| println!("{zone}"));
+            zones.iter().for_each(|zone| put(format_args!("{zone}\n")));
             true
         }),
     )
@@ -74,7 +75,7 @@ fn wait(control: &Path, mut begun: Vec<Begun>) -> Result<bool, String> {
             let Some(outcome) = state.outcome(zone.ticket) else {
                 return true;
             };
-            println!("{}: {}", state.name, outcome.said);
+            put(format_args!("{}: {}\n", state.name, outcome.said));
             all_well &= !outcome.failed;
             false
         });

@@ -1,6 +1,6 @@
 //! Listeners: addLocal, setLocal, newXsk.
 
-use super::objects::object;
+use super::objects::{list_of, object};
 use super::options::Options;
 use super::{define, place, spec, wrong};
 use crate::config::named::NamedSpec;
@@ -206,9 +206,7 @@ pub(super) fn wanted(options: &mut Options<'_>) -> mlua::Result<Xdp> {
         None | Some(Value::Boolean(false)) => Ok(Xdp::Off),
         Some(Value::Boolean(true)) => Ok(Xdp::Auto),
         Some(Value::String(name)) => Ok(Xdp::Interfaces(vec![name.to_str()?.to_owned()])),
-        Some(Value::Table(names)) => Ok(Xdp::Interfaces(
-            names.sequence_values().collect::<mlua::Result<_>>()?,
-        )),
+        Some(Value::Table(names)) => Ok(Xdp::Interfaces(list_of(&names)?)),
         Some(_) => Err(wrong(
             "xdp: true, false or a table of interface names expected",
         )),

@@ -1,19 +1,20 @@
 //! What the configuration logs, and how lines look.
 
-use super::options::{Options, shown};
+use super::options::{Flag, Options, shown};
 use super::{define, spec, wrong};
 use crate::log::{self, Facility, Priority, Shape, Times};
-use mlua::{FromLua, Lua, Table, Value};
+use mlua::{FromLua, Lua, LuaString, Table, Value};
 use std::path::PathBuf;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     for (name, priority) in LEVELS {
-        define(lua, name, move |_, text: String| {
-            log::write(priority, "lua", &text, &[]);
+        // Octets of a message may be in it: what is no UTF-8 is no reason to fail.
+        define(lua, name, move |_, text: LuaString| {
+            log::write(priority, "lua", &text.to_string_lossy(), &[]);
             Ok(())
         })?;
     }
-    define(lua, "setVerbose", |lua, verbose| {
+    define(lua, "setVerbose", |lua, Flag(verbose): Flag| {
         spec(lua)?.logging.verbose = verbose;
         Ok(())
     })?;
@@ -58,7 +59,10 @@ const LEVELS: [(&str, Priority); 4] = [
     ("vinfolog", Priority::Debug),
 ];
 
-fn set_structured_logging(lua: &Lua, (enable, table): (bool, Option<Table>)) -> mlua::Result<()> {
+fn set_structured_logging(
+    lua: &Lua,
+    (Flag(enable), table): (Flag, Option<Table>),
+) -> mlua::Result<()> {
     let mut options = Options::new(lua, "setStructuredLogging", table);
     let backend: Option<String> = options.get("backend")?;
     let times: Option<String> = options.get("timeFormat")?;

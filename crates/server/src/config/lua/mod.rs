@@ -122,9 +122,13 @@ where
 }
 
 /// Functions whose work is done when the instance starts or reloads.
-const AT_START: [&str; 8] = [
+const AT_START: [&str; 12] = [
     "addCapabilitiesToRetain",
     "addLocal",
+    "millrace.addKey",
+    "millrace.addZone",
+    "millrace.addZoneTemplate",
+    "millrace.setStateDirectory",
     "newXsk",
     "setLocal",
     "setMaxTCPClientThreads",

@@ -1,6 +1,7 @@
 //! The PROXY protocol: from whom it is taken, and the values that go with a query.
 
 use super::objects::netmask_group;
+use super::options::Flag;
 use super::{actions, define, selectors, spec, wrong};
 use crate::pipeline::proxy::values::Values;
 use crate::pipeline::rules::actions::proxy::{
@@ -19,7 +20,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "setProxyProtocolApplyACLToProxiedClients",
-        |lua, apply: bool| {
+        |lua, Flag(apply): Flag| {
             spec(lua)?.proxies.apply_acl = apply;
             Ok(())
         },

@@ -1,6 +1,7 @@
 //! Actions that say something of an answer to come, change EDNS, or write lines.
 
 use super::actions::made;
+use super::objects::list_of;
 use super::options::Flag;
 use super::response_actions::response_made;
 use super::selectors::Qtype;
@@ -30,7 +31,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         "ClearRecordTypesResponseAction",
         |lua, types: Value| {
             let types: Vec<Qtype> = match types {
-                Value::Table(list) => list.sequence_values().collect::<mlua::Result<_>>()?,
+                Value::Table(list) => list_of(&list)?,
                 one => vec![Qtype::from_lua(one, lua)?],
             };
             response_made(ClearRecordTypesResponseAction {

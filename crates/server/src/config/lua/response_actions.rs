@@ -1,6 +1,7 @@
 //! Actions on responses, by the functions that make them.
 
 use super::define;
+use super::objects::list_of;
 use super::selectors::Qtype;
 use crate::pipeline::rules::actions::response::{
     AllowResponseAction, DropResponseAction, LimitTTLResponseAction,
@@ -8,7 +9,7 @@ use crate::pipeline::rules::actions::response::{
     TCResponseAction,
 };
 use crate::pipeline::rules::response::ResponseAction;
-use mlua::{Lua, MetaMethod, UserData, UserDataMethods};
+use mlua::{Lua, MetaMethod, Table, UserData, UserDataMethods};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -37,7 +38,8 @@ fn ttls(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "LimitTTLResponseAction",
-        |_, (minimum, maximum, types): (u32, Option<u32>, _)| {
+        |_, (minimum, maximum, types): (u32, Option<u32>, Option<Table>)| {
+            let types = types.map(|types| list_of(&types)).transpose()?;
             limit(minimum, maximum.unwrap_or(u32::MAX), types)
         },
     )?;

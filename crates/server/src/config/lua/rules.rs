@@ -1,7 +1,7 @@
 //! The chains of rules: addAction and its sisters, and what changes the chains.
 
 use super::actions::ActionObject;
-use super::objects::object;
+use super::objects::{list_of, object};
 use super::options::{Options, shown};
 use super::response_actions::ResponseActionObject;
 use super::selectors::{AnySelector, SelectorObject};
@@ -262,12 +262,14 @@ fn whole_chain(lua: &Lua) -> mlua::Result<()> {
             rule(lua, "newRuleAction", selector, action.0, options).map(RuleAction)
         },
     )?;
-    define(lua, "setRules", |lua, rules| {
-        spec(lua)?.chains.query = specs(rules);
+    define(lua, "setRules", |lua, rules: Table| {
+        let rules = specs(&rules)?;
+        spec(lua)?.chains.query = rules;
         Ok(())
     })?;
-    define(lua, "setCacheMissRules", |lua, rules| {
-        spec(lua)?.chains.cache_miss = specs(rules);
+    define(lua, "setCacheMissRules", |lua, rules: Table| {
+        let rules = specs(&rules)?;
+        spec(lua)?.chains.cache_miss = rules;
         Ok(())
     })?;
     define(lua, "makeRule", |_, selector: AnySelector| {
@@ -279,8 +281,9 @@ fn whole_chain(lua: &Lua) -> mlua::Result<()> {
 #[derive(Clone)]
 struct RuleAction(RuleSpec<dyn Action>);
 
-fn specs(rules: Vec<RuleAction>) -> Vec<RuleSpec<dyn Action>> {
-    rules.into_iter().map(|RuleAction(spec)| spec).collect()
+fn specs(rules: &Table) -> mlua::Result<Vec<RuleSpec<dyn Action>>> {
+    let rules = list_of::<RuleAction>(rules)?.into_iter();
+    Ok(rules.map(|RuleAction(spec)| spec).collect())
 }
 
 impl UserData for RuleAction {}

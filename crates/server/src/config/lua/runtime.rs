@@ -1,5 +1,6 @@
 //! The process: files to include, capabilities, what the file is read for, what the system has.
 
+use super::objects::list_of;
 use super::{define, place, spec, wrong};
 use crate::config::authority::TEXT_LENGTH_MAX;
 use crate::config::spec::Purpose;
@@ -12,10 +13,8 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         include_directory(lua, &path)
     })?;
     define(lua, "addCapabilitiesToRetain", |lua, names: Value| {
-        let names = match names {
-            Value::Table(table) => table
-                .sequence_values()
-                .collect::<mlua::Result<Vec<String>>>()?,
+        let names: Vec<String> = match names {
+            Value::Table(table) => list_of(&table)?,
             name => vec![lua.unpack(name)?],
         };
         spec(lua)?.capabilities.extend(names);
@@ -73,9 +72,36 @@ fn is_included(file: &Path) -> bool {
 
 fn run(lua: &Lua, file: &Path) -> mlua::Result<()> {
     let path = file.display().to_string();
-    let text =
-        std::fs::read(file).map_err(|error| wrong(format!("{path}: cannot be read: {error}")))?;
-    place::run(lua, &path, &text)
+    let unreadable = |error| wrong(format!("{path}: cannot be read: {error}"));
+    let text = std::fs::read(file).map_err(unreadable)?;
+    begin(lua, file.canonicalize().map_err(unreadable)?)?;
+    let done = place::run(lua, &path, &text);
+    if let Some(mut reading) = lua.app_data_mut::<Reading>() {
+        reading.0.pop();
+    }
+    done
+}
+
+/// The files that `includeDirectory` is reading, the outermost first.
+#[derive(Default)]
+struct Reading(Vec<PathBuf>);
+
+/// A file that includes the directory it lies in would be read for ever, one reading within the other, until the stack of the
+/// process is used up.
+fn begin(lua: &Lua, file: PathBuf) -> mlua::Result<()> {
+    let mut reading: Reading = lua.remove_app_data().unwrap_or_default();
+    let is_within_itself = reading.0.contains(&file);
+    let path = file.display().to_string();
+    if !is_within_itself {
+        reading.0.push(file);
+    }
+    lua.set_app_data(reading);
+    match is_within_itself {
+        true => Err(wrong(format!(
+            "{path} is being read already: a file cannot include the directory that it lies in"
+        ))),
+        false => Ok(()),
+    }
 }
 
 fn current_time(lua: &Lua) -> mlua::Result<Table> {

@@ -8,6 +8,7 @@ use super::objects::suffixes::AnySuffixes;
 use super::objects::{list_of, object, pool};
 use super::options::Flag;
 use super::{define, wrong};
+use crate::counters::Sharded;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::Selector;
 use crate::pipeline::rules::names::SuffixSet;
@@ -29,6 +30,7 @@ use crate::pipeline::rules::selectors::random::ProbaRule;
 use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
 use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::sync::Arc;
 use wire::codes;
 use wire::name::NameBuf;
@@ -285,7 +287,30 @@ fn selectors(parts: &Table) -> mlua::Result<Vec<Arc<dyn Selector>>> {
 
 impl FromLua for SelectorObject {
     fn from_lua(value: Value, _: &Lua) -> mlua::Result<SelectorObject> {
+        if let Value::UserData(rule) = &value
+            && let Ok(counted) = rule.borrow::<CountedSelector>()
+        {
+            return Ok(SelectorObject(Arc::clone(&counted.selector)));
+        }
         object(&value, "a selector")
+    }
+}
+
+/// The selector of a rule that is there, with how often that matched: what getSelector returns. It is a selector as any other.
+pub(super) struct CountedSelector {
+    pub(super) selector: Arc<dyn Selector>,
+    pub(super) matches: Arc<Sharded>,
+}
+
+impl UserData for CountedSelector {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("getMatches", |_, rule, ()| Ok(rule.matches.sum()));
+        for text in ["toString", "tostring"] {
+            methods.add_method(text, |_, rule, ()| Ok(rule.selector.describe()));
+        }
+        methods.add_meta_method(MetaMethod::ToString, |_, rule, ()| {
+            Ok(rule.selector.describe())
+        });
     }
 }
 
@@ -304,16 +329,15 @@ pub(super) struct AnySelector(pub(super) Arc<dyn Selector>);
 
 impl FromLua for AnySelector {
     fn from_lua(value: Value, lua: &Lua) -> mlua::Result<AnySelector> {
-        if let Value::UserData(object) = &value
-            && let Ok(selector) = object.borrow::<SelectorObject>()
-        {
-            return Ok(AnySelector(Arc::clone(&selector.0)));
+        if let Ok(selector) = SelectorObject::from_lua(value.clone(), lua) {
+            return Ok(AnySelector(selector.0));
         }
         let mut names = SuffixSet::default();
         let mut netmasks = Netmasks::default();
         for value in items(value)? {
             match AnyNetmask::from_lua(value.clone(), lua) {
                 Ok(netmask) => netmasks.insert(netmask.0),
+                Err(error) if is_meant_as_netmask(&value) => return Err(error),
                 Err(_) => {
                     names.insert(&name(value, lua)?.as_name());
                 }
@@ -321,6 +345,18 @@ impl FromLua for AnySelector {
         }
         Ok(AnySelector(names_and_netmasks(names, netmasks)))
     }
+}
+
+/// Whether it is an address with a number of bits: as a name it would match nothing, and nobody would be told.
+fn is_meant_as_netmask(value: &Value) -> bool {
+    let Value::String(text) = value else {
+        return false;
+    };
+    let text = text.to_string_lossy();
+    let parts = text.trim_start_matches('!').split_once('/');
+    parts.is_some_and(|(address, bits)| {
+        address.parse::<IpAddr>().is_ok() && bits.bytes().all(|octet| octet.is_ascii_digit())
+    })
 }
 
 fn name(value: Value, lua: &Lua) -> mlua::Result<NameBuf> {

@@ -1,8 +1,8 @@
 //! Backends: newServer and what finds or removes them.
 
 use super::listeners::{self, XskSocket};
-use super::objects::pool;
 use super::objects::server::ServerObject;
+use super::objects::{list_of, pool};
 use super::options::{Options, shown};
 use super::{define, health, place, spec, wrong};
 use crate::backend::ports::PORTS_PER_SOURCE;
@@ -13,6 +13,7 @@ use crate::config::spec::{ServerSpec, Spec};
 use crate::config::{Xdp, addresses, defaults};
 use mlua::{FromLua, Lua, Value};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newServer", new_server)?;
@@ -46,12 +47,11 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 fn find(spec: &Spec, which: &Value) -> Option<usize> {
     let at = match which {
         Value::Integer(number) => usize::try_from(*number).ok()?,
-        Value::Number(number) => *number as usize,
         Value::String(id) => {
             let id = id.to_string_lossy();
-            spec.servers
-                .iter()
-                .position(|server| server.options.id == id)?
+            // RFC 9562 section 4: letters of a UUID may be of either case.
+            let is_meant = |server: &ServerSpec| server.options.id.eq_ignore_ascii_case(&id);
+            spec.servers.iter().position(is_meant)?
         }
         Value::UserData(object) => {
             let key = object.borrow::<ServerObject>().ok()?.0;
@@ -137,7 +137,8 @@ fn read(
     let id_given = id.is_some();
     server.id = id.unwrap_or(server.id);
     if let Some(names) = options.get::<Value>("pool")? {
-        server.pools = pool_names(lua, names)?;
+        let pools = pool_names(lua, names);
+        server.pools = pools.map_err(|error| wrong(format!("pool: {}", place::text_of(&error))))?;
     }
     server.order = options
         .number("order", "a whole number")?
@@ -186,7 +187,7 @@ pub(super) fn weight(number: i64) -> mlua::Result<u32> {
 /// A pool's name or a table of names.
 pub(super) fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
     let names: Vec<String> = match value {
-        Value::Table(table) => table.sequence_values().collect::<mlua::Result<_>>()?,
+        Value::Table(table) => list_of(&table)?,
         name => vec![String::from_lua(name, lua)?],
     };
     for name in &names {
@@ -201,13 +202,13 @@ pub(super) fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
 
 fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua::Result<()> {
     server.udp_timeout = options.seconds("udpTimeout")?;
-    if let Some(timeout) = options.seconds("tcpConnectTimeout")? {
+    if let Some(timeout) = tcp_timeout(options, "tcpConnectTimeout")? {
         server.tcp_connect_timeout = timeout;
     }
-    if let Some(timeout) = options.seconds("tcpSendTimeout")? {
+    if let Some(timeout) = tcp_timeout(options, "tcpSendTimeout")? {
         server.tcp_send_timeout = timeout;
     }
-    if let Some(timeout) = options.seconds("tcpRecvTimeout")? {
+    if let Some(timeout) = tcp_timeout(options, "tcpRecvTimeout")? {
         server.tcp_receive_timeout = timeout;
     }
     server.tcp_only = options.flag("tcpOnly")?.unwrap_or(false);
@@ -225,6 +226,17 @@ fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua
     server.tcp_attempts = options.number("retries", "a number of connections")?;
     server.source = source(options)?;
     Ok(())
+}
+
+/// One of the times that a query over TCP may take: without any, none would be answered.
+fn tcp_timeout(options: &mut Options<'_>, name: &'static str) -> mlua::Result<Option<Duration>> {
+    let timeout = options.seconds(name)?;
+    if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        return Err(wrong(format!(
+            "{name}: at least 1 second expected, got 0: every query over TCP would fail at once"
+        )));
+    }
+    Ok(timeout)
 }
 
 const CONNECTIONS: &str = "a number of connections below 2^32";
@@ -291,9 +303,8 @@ fn read_xdp(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua::Resu
         match options.get::<Value>(name)? {
             None => {}
             Some(Value::Table(sockets)) => {
-                for socket in sockets.sequence_values::<XskSocket>() {
-                    queues.push(socket?.0);
-                }
+                let sockets = list_of::<XskSocket>(&sockets)?.into_iter();
+                queues.extend(sockets.map(|socket| socket.0));
             }
             Some(_) => queues.extend(options.get::<XskSocket>(name)?.map(|socket| socket.0)),
         }

@@ -94,10 +94,23 @@ impl LuaState {
     pub fn run(&self, path: &str, text: &[u8]) -> Result<(), ConfigError> {
         let lua = self.lock();
         let done = place::run(&lua, path, text).and_then(|()| self.look(&lua));
-        if let Some(ExitStatus(status)) = lua.remove_app_data::<ExitStatus>() {
-            return Err(ConfigError::Exit(status));
+        outcome(&lua, path, done)
+    }
+
+    /// The same, stopped after `limit`: the control thread, which reloads, has other work.
+    ///
+    /// # Errors
+    /// Those of [`LuaState::run`], or that it ran too long.
+    pub fn run_within(&self, limit: Duration, path: &str, text: &[u8]) -> Result<(), ConfigError> {
+        let lua = self.lock();
+        let run = || place::run(&lua, path, text).and_then(|()| self.look(&lua));
+        match self.leash.within(&lua, limit, run) {
+            Ok(()) => outcome(&lua, path, Ok(())),
+            Err(Ended::Failed(error)) => outcome(&lua, path, Err(error)),
+            Err(Ended::Stopped) => Err(ConfigError::Lua(format!(
+                "{path}: stopped after {limit:?}: it loops, or does too much for a reload"
+            ))),
         }
-        done.map_err(|error| ConfigError::Lua(place::readable(&error, path)))
     }
 
     /// Looks for what the control thread has to do every second.
@@ -147,6 +160,14 @@ impl LuaState {
         // A panic in one console command must not end the console: the state itself stays sound.
         self.lua.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What came of running the file `path`.
+fn outcome(lua: &Lua, path: &str, done: mlua::Result<()>) -> Result<(), ConfigError> {
+    if let Some(ExitStatus(status)) = lua.remove_app_data::<ExitStatus>() {
+        return Err(ConfigError::Exit(status));
+    }
+    done.map_err(|error| ConfigError::Lua(place::readable(&error, path)))
 }
 
 /// Makes `os.exit(n)` end the reading of the file with status n. The real one would end the process, of which a reload

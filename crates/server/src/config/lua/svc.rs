@@ -3,7 +3,7 @@
 use super::actions::{ActionObject, made};
 use super::objects::address::AnyAddress;
 use super::objects::name::AnyName;
-use super::objects::object;
+use super::objects::{list_of, object};
 use super::options::{Options, shown};
 use super::spoof::spoof_options;
 use super::{define, place, wrong};
@@ -191,10 +191,8 @@ fn others_of(table: &Table) -> mlua::Result<BTreeMap<u16, Vec<u8>>> {
     Ok(others)
 }
 
-fn spoof(
-    lua: &Lua,
-    (bindings, table): (Vec<SvcParameters>, Option<Table>),
-) -> mlua::Result<ActionObject> {
+fn spoof(lua: &Lua, (bindings, table): (Table, Option<Table>)) -> mlua::Result<ActionObject> {
+    let bindings = list_of::<SvcParameters>(&bindings)?;
     if bindings.is_empty() {
         return Err(wrong(
             "a table of what newSVCRecordParameters returns expected",

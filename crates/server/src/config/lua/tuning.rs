@@ -1,6 +1,6 @@
 //! Limits and time-outs.
 
-use super::options::Options;
+use super::options::{Flag, Options};
 use super::{define, spec, wrong};
 use crate::config::{TcpTuning, Tuning, UdpBuffers};
 use mlua::{FromLua, Lua, Table};
@@ -67,6 +67,14 @@ fn setting<A: FromLua + 'static>(
     })
 }
 
+/// The same for true or false, and nothing that Lua would take for one of them.
+fn flag(lua: &Lua, name: &'static str, set: fn(&mut Tuning, bool)) -> mlua::Result<()> {
+    define(lua, name, move |lua, Flag(value): Flag| {
+        set(&mut spec(lua)?.tuning, value);
+        Ok(())
+    })
+}
+
 /// The same for whole seconds.
 fn seconds(lua: &Lua, name: &'static str, set: fn(&mut Tuning, Duration)) -> mlua::Result<()> {
     define(lua, name, move |lua, value: u32| {
@@ -77,25 +85,25 @@ fn seconds(lua: &Lua, name: &'static str, set: fn(&mut Tuning, Duration)) -> mlu
 
 fn answers(lua: &Lua) -> mlua::Result<()> {
     caches(lua)?;
-    setting(lua, "setDropEmptyQueries", |tuning, drop| {
+    flag(lua, "setDropEmptyQueries", |tuning, drop| {
         tuning.drop_empty_queries = drop
     })?;
-    setting(lua, "setServFailWhenNoServer", |tuning, servfail| {
+    flag(lua, "setServFailWhenNoServer", |tuning, servfail| {
         tuning.servfail_when_no_server = servfail
     })?;
-    setting(lua, "setVerboseHealthChecks", |tuning, verbose| {
+    flag(lua, "setVerboseHealthChecks", |tuning, verbose| {
         tuning.verbose_health_checks = verbose
     })?;
     setting(lua, "setStaleCacheEntriesTTL", |tuning, seconds| {
         tuning.stale_cache_entries_ttl = seconds
     })?;
-    setting(lua, "setAllowEmptyResponse", |tuning, allow| {
+    flag(lua, "setAllowEmptyResponse", |tuning, allow| {
         tuning.allow_empty_responses = allow
     })?;
-    setting(lua, "truncateTC", |tuning, cut| tuning.truncate_tc = cut)?;
+    flag(lua, "truncateTC", |tuning, cut| tuning.truncate_tc = cut)?;
     // Every answer has the question as its client wrote it (I2): the flag is for those who read it back.
-    setting(lua, "fixupCase", |tuning, flag| tuning.fixup_case = flag)?;
-    setting(lua, "setAddEDNSToSelfGeneratedResponses", |tuning, add| {
+    flag(lua, "fixupCase", |tuning, flag| tuning.fixup_case = flag)?;
+    flag(lua, "setAddEDNSToSelfGeneratedResponses", |tuning, add| {
         tuning.edns_in_self_generated = add
     })?;
     // RFC 6891, section 6.2.3: "Values lower than 512 MUST be treated as equal to 512."
@@ -120,7 +128,7 @@ fn caches(lua: &Lua) -> mlua::Result<()> {
 }
 
 fn policies(lua: &Lua) -> mlua::Result<()> {
-    setting(lua, "setRoundRobinFailOnNoServer", |tuning, fail| {
+    flag(lua, "setRoundRobinFailOnNoServer", |tuning, fail| {
         tuning.policies.round_robin_fail_on_no_server = fail;
     })?;
     // The second name is how it was spelt first.

@@ -1,7 +1,7 @@
 //! The web server, its credentials and what its API may change.
 
 use super::objects::netmask_group;
-use super::options::Options;
+use super::options::{Flag, Options};
 use super::{console, define, spec, wrong};
 use crate::config::addresses;
 use crate::config::secret::{DEFAULT_WORK_FACTOR, Hash, Secret};
@@ -49,7 +49,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
         lua,
         "setAPIWritable",
-        |lua, (allowed, directory): (bool, Option<PathBuf>)| {
+        |lua, (Flag(allowed), directory): (Flag, Option<PathBuf>)| {
             let directory = directory.filter(|directory| !directory.as_os_str().is_empty());
             if let Some(directory) = directory.as_ref().filter(|directory| !directory.is_dir()) {
                 let path = directory.display();

@@ -1,13 +1,13 @@
 //! AF_XDP beyond dnsdist's words: functions of the table `millrace`.
 
-use super::options::Options;
+use super::options::{Flag, Options};
 use super::{spec, wrong, zones};
 use mlua::{Lua, Table};
 use xsk::BusyPoll;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     let table: Table = lua.globals().raw_get(zones::TABLE)?;
-    let keep = lua.create_function(|lua, keep: bool| {
+    let keep = lua.create_function(|lua, Flag(keep): Flag| {
         spec(lua)?.tuning.keep_xdp = keep;
         Ok(())
     })?;

@@ -174,6 +174,10 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got a..b",
     ),
     (
+        "addAction({'be', '1.2.3.0/33'}, DropAction())",
+        "test.conf:1: addAction: argument 1: '1.2.3.0/33' is no netmask: an address, or address/bits (0-32 for IPv4, 0-128 for IPv6), with ! before it to exclude",
+    ),
+    (
         "addAction(AllRule(), 5)",
         "test.conf:1: addAction: an action expected, got 5",
     ),
@@ -230,6 +234,18 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: newServer: dscp: a code point from 0 to 63 expected, got 64",
     ),
     (
+        "newServer{address='192.0.2.1', tcpConnectTimeout=0}",
+        "test.conf:1: newServer: tcpConnectTimeout: at least 1 second expected, got 0: every query over TCP would fail at once",
+    ),
+    (
+        "newServer{address='192.0.2.1', tcpSendTimeout=0}",
+        "test.conf:1: newServer: tcpSendTimeout: at least 1 second expected, got 0: every query over TCP would fail at once",
+    ),
+    (
+        "newServer{address='192.0.2.1', tcpRecvTimeout=0}",
+        "test.conf:1: newServer: tcpRecvTimeout: at least 1 second expected, got 0: every query over TCP would fail at once",
+    ),
+    (
         "setUDPSocketBufferSizes(1073741824, 0)",
         "test.conf:1: setUDPSocketBufferSizes: 1073741824: a number of bytes up to 1073741823 expected",
     ),
@@ -256,6 +272,14 @@ const ERRORS: &[(&str, &str)] = &[
     (
         "\n\naddDynamicBlock('192.0.2.1', 'x')",
         "test.conf:3: addDynamicBlock is not in millrace yet: it would change an answer or who gets one; take it out to go without",
+    ),
+    (
+        "LimitTTLResponseAction(1, 2, {A=true})",
+        "test.conf:1: LimitTTLResponseAction: a list expected, got a table with the key A",
+    ),
+    (
+        "setRules({first=newRuleAction('a', DropAction())})",
+        "test.conf:1: setRules: a list expected, got a table with the key first",
     ),
     (
         "newSVCRecordParameters(1, '.', {}, {''})",

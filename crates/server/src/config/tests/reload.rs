@@ -54,6 +54,39 @@ fn files_of_a_directory_are_included_by_name() {
     ));
 }
 
+/// It was read within itself until the stack was used up, which ended the process.
+#[test]
+fn a_file_that_includes_its_own_directory_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("own.conf");
+    let include = format!("includeDirectory('{}')", directory.path().display());
+    std::fs::write(&file, format!("\n{include}")).unwrap();
+    let text = error(&include);
+    assert!(text.contains("own.conf:2: includeDirectory: "), "{text}");
+    assert!(text.contains("own.conf is being read already"), "{text}");
+    // One behind the other is something else.
+    std::fs::write(&file, "count = (count or 0) + 1").unwrap();
+    config(&format!("{include} {include} assert(count == 2)"));
+}
+
+#[test]
+fn a_file_that_loops_is_stopped() {
+    let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+    let looping = b"while true do pcall(function() while true do end end) end";
+    let Err(error) = state.run_within(Duration::from_millis(20), "test.conf", looping) else {
+        panic!("it ended")
+    };
+    assert!(
+        error.to_string().starts_with("test.conf: stopped after"),
+        "{error}"
+    );
+    let patience = Duration::from_secs(60);
+    state.run_within(patience, "test.conf", b"x = 1").unwrap();
+    let outcome = state.run_within(patience, "test.conf", b"\nnosuch()");
+    let error = outcome.unwrap_err().to_string();
+    assert!(error.starts_with("test.conf:2: "), "{error}");
+}
+
 #[test]
 fn a_long_path_is_told_whole() {
     let directory = tempfile::tempdir().unwrap();
@@ -184,6 +217,11 @@ fn rules_over_a_reload() {
             &[b, "addAction('c', AllowAction(), {name='n'})"].concat()
         ),
         [None, Some(0)]
+    );
+    // A name may stand twice, and rules of one name are several all the same.
+    assert_eq!(
+        kept(&[named, named].concat(), &[named, named, named].concat()),
+        [Some(0), Some(1), None]
     );
     let given = "addAction('a', DropAction(), {uuid='u'}) ";
     assert_eq!(

@@ -72,12 +72,8 @@ impl Admission {
             return None;
         }
         known.connections += 1;
-        let threshold = usize::from(tuning.overload_threshold);
-        let is_near = |limit: usize, now: usize| {
-            threshold > 0 && limit > 0 && now * 100 >= limit.saturating_mul(threshold)
-        };
-        let is_crowded = is_near(tuning.maximum_connections, connections + 1)
-            || is_near(tuning.maximum_connections_per_client, known.connections);
+        let is_crowded = tuning.is_overload(connections + 1, tuning.maximum_connections)
+            || tuning.is_overload(known.connections, tuning.maximum_connections_per_client);
         present.connections += 1;
         Some(Place {
             admission: Arc::clone(admission),
@@ -283,5 +279,23 @@ mod tests {
             })
             .collect();
         assert_eq!(places.iter().filter(|crowded| **crowded).count(), 2);
+    }
+
+    #[test]
+    fn a_short_connection_has_one_query_half_a_second_for_it_and_five_in_all() {
+        let left = |receive: u64, duration: u64| {
+            let mut tuning = TcpTuning {
+                receive_timeout: Duration::from_millis(receive),
+                maximum_connection_duration: Duration::from_millis(duration),
+                ..tuning()
+            };
+            tuning.hurry();
+            assert_eq!(tuning.maximum_queries_per_connection, 1);
+            let times = [tuning.receive_timeout, tuning.maximum_connection_duration];
+            times.map(|time| time.as_millis())
+        };
+        assert_eq!(left(2_000, 0), [500, 5_000]);
+        assert_eq!(left(100, 60_000), [100, 5_000]);
+        assert_eq!(left(2_000, 1_000), [500, 1_000]);
     }
 }

@@ -76,15 +76,33 @@ enum End {
 struct Ready {
     answers: mpsc::Sender<Answer>,
     failed: Arc<Notify>,
+    /// When the connection has lasted as long as it may; `None`: never.
+    last: Option<Instant>,
+}
+
+/// A connection that is counted as open until this is dropped: at its end, or where a fault ends its task.
+struct Opened {
+    counters: Arc<Counters>,
+    began: Instant,
+    queries: u64,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.counters.closed(self.queries, self.began.elapsed());
+    }
 }
 
 impl Connection {
     /// Serves until the client, a limit or the stop ends it. It is counted as open already.
     pub(super) async fn serve(self, stream: impl Stream) {
-        let began = Instant::now();
+        let mut opened = Opened {
+            counters: Arc::clone(&self.counters),
+            began: Instant::now(),
+            queries: 0,
+        };
         let (reader, writer) = stream.halves();
-        let queries = self.exchange(reader, writer).await;
-        self.counters.closed(queries, began.elapsed());
+        opened.queries = self.exchange(reader, writer).await;
     }
 
     /// Reads and writes at once; how many queries there were. Queries still with backends end with this function.
@@ -97,6 +115,7 @@ impl Connection {
         let ready = Ready {
             answers,
             failed: Arc::default(),
+            last: self.last_moment(),
         };
         let mut reader = BufReader::with_capacity(READ_AHEAD, reader);
         let mut asking = JoinSet::new();
@@ -136,7 +155,7 @@ impl Connection {
     ) -> End {
         let places = Arc::new(Semaphore::new(self.in_flight));
         let mut stop = self.stop.clone();
-        let last = self.last_moment();
+        let last = ready.last;
         let header = match self.proxy_header(reader, &mut stop).await {
             Ok(header) => header,
             Err(end) => return end,
@@ -310,7 +329,8 @@ impl Connection {
                 ready.answers.send(answer).await.map_err(|_| End::Broken)
             }
             Decision::Ask(asked) if transfer::is_transfer(&asked) => {
-                asking.spawn(self.pass(asked, hold, place, ready.clone()));
+                let passing = self.pass(asked, hold, place, ready.clone());
+                asking.spawn(until(ready.last, passing));
                 Ok(())
             }
             Decision::Ask(asked) => {
@@ -318,7 +338,8 @@ impl Connection {
                 Ok(())
             }
             Decision::Zone(asked) => {
-                asking.spawn(self.ask_zone(asked, place, ready.clone()));
+                let passing = self.ask_zone(asked, place, ready.clone());
+                asking.spawn(until(ready.last, passing));
                 Ok(())
             }
             // As dnsdist does (seen with 1.7.3): nobody waits on a connection for an answer that will not come.
@@ -396,9 +417,13 @@ impl Connection {
             let mut messages = Messages::new(ready);
             while let Some(message) = outgoing.recv().await {
                 let mut hold = shared.memory.hold();
-                let (Ok(message), true) = (message, hold.set(MESSAGE_LENGTH_MAX).is_ok()) else {
+                let Ok(message) = message else {
                     return messages.ready.failed.notify_one();
                 };
+                if hold.set(MESSAGE_LENGTH_MAX).is_err() {
+                    shared.shard.count_drop(DropReason::TcpMemoryFull);
+                    return messages.ready.failed.notify_one();
+                }
                 if !messages.take(message, hold).await {
                     return;
                 }
@@ -526,11 +551,22 @@ async fn moment(moment: Option<Instant>) {
     }
 }
 
-/// Tells the reading half that a query will not be answered. Dropped responses are silence.
+/// Passes a transfer, as far as it comes until its connection has lasted as long as it may: other queries are bounded by the
+/// times of their servers, a transfer is not.
+async fn until(last: Option<Instant>, passing: impl Future<Output = ()>) {
+    tokio::select! {
+        () = moment(last) => {}
+        () = passing => {}
+    }
+}
+
+/// Tells the reading half that a query will not be answered. Responses that rules drop are silence.
 fn fail(failure: Failure, counters: &Counters, ready: &Ready) {
+    use DropReason::{BackendConnections, OutOfMemory, TcpMemoryFull};
     match failure {
         Failure::Connection => Counters::count(&counters.gave_up),
         Failure::Timeout => Counters::count(&counters.backend_timeouts),
+        Failure::Dropped(BackendConnections | OutOfMemory | TcpMemoryFull) => {}
         Failure::Dropped(_) => return,
     }
     ready.failed.notify_one();

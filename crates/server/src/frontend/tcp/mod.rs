@@ -21,8 +21,8 @@ pub use counters::{Counters, Figures};
 use crate::clock::Now;
 use crate::heap;
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::proxy;
 use crate::pipeline::query::NO_LISTENER;
+use crate::pipeline::{Env, acl, proxy};
 use crate::runtime::Shared;
 use crate::stop::Stop;
 use connection::{Connection, IN_FLIGHT};
@@ -110,13 +110,38 @@ async fn accept(
     }
 }
 
-/// accept(2): the connection is gone already, which is no reason to rest.
+/// Whether the connection is gone already, which is no reason to rest. accept(2): "Linux accept() passes already-pending
+/// network errors on the new socket as an error code from accept()"; those that it lists are to be treated "like EAGAIN by
+/// retrying".
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
-    matches!(
+    let is_gone = matches!(
         error.kind(),
         ConnectionAborted | ConnectionReset | Interrupted
-    )
+    );
+    let is_listed = |number: i32| OF_THE_NETWORK.contains(&number);
+    is_gone || error.raw_os_error().is_some_and(is_listed)
+}
+
+/// The list of accept(2).
+const OF_THE_NETWORK: [i32; 8] = [
+    libc::ENETDOWN,
+    libc::EPROTO,
+    libc::ENOPROTOOPT,
+    libc::EHOSTDOWN,
+    libc::ENONET,
+    libc::EHOSTUNREACH,
+    libc::EOPNOTSUPP,
+    libc::ENETUNREACH,
+];
+
+/// A time-out of zero is none.
+fn or_never(limit: Duration) -> Duration {
+    if limit.is_zero() {
+        Duration::MAX
+    } else {
+        limit
+    }
 }
 
 /// Serves one connection on a task of its own, if there is a place for it.
@@ -128,21 +153,32 @@ fn begin(
     stop: &Stop,
 ) {
     let config = frontend.shared.config();
+    // Nobody who may not ask takes the place of somebody who may. Each query is looked at too: the ACL may change.
+    let is_allowed = |env: &mut Env<'_>| acl::allows(ends.client, env);
+    if !frontend.shared.with_env(&config, is_allowed) {
+        frontend.shared.shard.count_drop(DropReason::Acl);
+        return;
+    }
     let mut tuning = config.tuning.tcp.clone();
+    for limit in [&mut tuning.receive_timeout, &mut tuning.send_timeout] {
+        *limit = or_never(*limit);
+    }
     let listener = config.place_of(&ends.address).unwrap_or(NO_LISTENER);
     let streams = config.streams_at(listener);
     let limit = streams.map_or(0, |streams| streams.maximum_connections);
-    if limit > 0 && counters.figures().connections >= limit as u64 {
+    let present = counters.figures().connections as usize;
+    if limit > 0 && present >= limit {
         Counters::count(&counters.refused);
         return;
     }
+    tuning.maximum_connections = tuning.maximum_connections.max(limit);
     let client = ends.client.ip();
     let Some(place) = Admission::admit(&frontend.admission, client, &tuning, Now::read()) else {
         Counters::count(&counters.refused);
         return;
     };
-    if place.is_crowded() {
-        tuning.maximum_queries_per_connection = 1;
+    if place.is_crowded() || tuning.is_overload(present + 1, limit) {
+        tuning.hurry();
     }
     counters.opened();
     let connection = Connection {

@@ -129,6 +129,21 @@ async fn pipelined_queries_are_answered_whole_or_octet_by_octet() {
     assert_eq!(counters.figures().queries_per_connection, 3.0);
 }
 
+#[test]
+fn accepting_rests_for_want_of_descriptors_and_not_for_one_connection() {
+    for (number, is_of_one) in [
+        (libc::ECONNABORTED, true),
+        (libc::ENETDOWN, true),
+        (libc::EPROTO, true),
+        (libc::EHOSTUNREACH, true),
+        (libc::EMFILE, false),
+        (libc::ENOBUFS, false),
+    ] {
+        let error = io::Error::from_raw_os_error(number);
+        assert_eq!(is_of_one_connection(&error), is_of_one, "{error}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_not_dns_over_tcp_closes_the_connection() {
     let scene = start().await;
@@ -150,9 +165,12 @@ async fn a_client_outside_the_acl_is_not_listened_to() {
     };
     let scene = start_with(config).await;
     let mut client = scene.connect().await;
-    write(&mut client, &asking("refused.example.", 1)).await;
-    assert_eq!(read(&mut client).await, None);
+    assert_eq!(read(&mut client).await, None, "before it has said anything");
     assert_eq!(scene.drops(DropReason::Acl), 1);
+    let shared = &scene.frontend.shared;
+    assert_eq!(shared.shard.get(Counter::AclDrops), 1);
+    let figures = scene.counters.figures();
+    assert_eq!(figures.connections_maximum, 0, "it takes no place");
     scene.stop().await;
 }
 
@@ -192,6 +210,23 @@ async fn a_silent_client_is_closed_and_one_in_the_middle_of_a_query_too() {
         assert!(began.elapsed() >= Duration::from_secs(2));
     }
     assert_eq!(scene.counters.client_timeouts.load(Relaxed), 3);
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn time_outs_of_zero_are_none() {
+    let scene = start_tuned(|tuning| {
+        tuning.receive_timeout = Duration::ZERO;
+        tuning.send_timeout = Duration::ZERO;
+    })
+    .await;
+    let mut client = scene.connect().await;
+    let connections = || scene.counters.figures().connections;
+    until("it is let in", || connections() == 1).await;
+    jump(30 * MINUTE).await;
+    write(&mut client, &asking("refused.example.", 7)).await;
+    assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(7));
+    drop(client);
     scene.stop().await;
 }
 
@@ -291,7 +326,11 @@ async fn connections_last_for_a_limited_time() {
 
 #[tokio::test]
 async fn connections_per_client_are_limited() {
-    let scene = start_tuned(|tuning| tuning.maximum_connections_per_client = 1).await;
+    let scene = start_tuned(|tuning| {
+        tuning.maximum_connections_per_client = 1;
+        tuning.overload_threshold = 0;
+    })
+    .await;
     let mut first = scene.connect().await;
     write(&mut first, &asking("refused.example.", 1)).await;
     assert!(read(&mut first).await.is_some());
@@ -404,6 +443,29 @@ async fn a_backend_that_cannot_be_asked_closes_the_connection() {
     write(&mut client, &asking("www.example.", 1)).await;
     assert_eq!(read(&mut client).await, None);
     assert_eq!(scene.counters.figures().gave_up, 1);
+    scene.stop().await;
+}
+
+#[tokio::test]
+async fn a_query_that_a_backend_has_no_connection_for_closes_the_connection() {
+    let (address, mut seen, go) = told().await;
+    let options = ServerOptions {
+        tcp_maximum_connections: 1,
+        ..server(address)
+    };
+    let scene = start_with(config(vec![options])).await;
+    let mut first = scene.connect().await;
+    write(&mut first, &asking("www.example.", 1)).await;
+    seen.recv().await.unwrap();
+    let mut second = scene.connect().await;
+    write(&mut second, &asking("www.example.", 2)).await;
+    assert_eq!(read(&mut second).await, None);
+    assert_eq!(scene.drops(DropReason::BackendConnections), 1);
+    let timeouts = scene.counters.figures().client_timeouts;
+    assert_eq!(timeouts, 0, "it is not for its silence");
+    go.notify_one();
+    assert_eq!(read(&mut first).await.map(|answer| id(&answer)), Some(1));
+    drop((first, second));
     scene.stop().await;
 }
 

@@ -71,6 +71,19 @@ fn versions_are_recovered_and_changes_known() {
 }
 
 #[test]
+fn a_change_that_no_journal_can_have_costs_the_journal_and_not_what_comes_behind() {
+    let folder = Ground::new();
+    let mut kept = store(&folder);
+    committed(&mut kept, 3);
+    let (old, lower) = (version(3), version(2));
+    let back = Change::between(old.records(), lower.records()).unwrap();
+    kept.commit(Some(&old), &lower, Some(&[back])).unwrap();
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&lower));
+    kept.commit(Some(&lower), &version(4), None).unwrap();
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(4)));
+}
+
+#[test]
 fn a_journal_that_gets_too_long_loses_its_older_half() {
     let folder = Ground::new();
     let mut kept = Store::new(&folder.state, &apex(), 4_000);
@@ -141,6 +154,43 @@ fn f37_a_full_disk_costs_the_commit_and_nothing_else() {
     // Changes that were not written are a gap: the next version is written whole.
     kept.commit(Some(&version(4)), &version(5), None).unwrap();
     assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(5)));
+}
+
+#[test]
+fn f37_a_directory_that_goes_is_made_anew_with_all_that_is_kept() {
+    let folder = Ground::new();
+    let mut kept = store(&folder);
+    committed(&mut kept, 2);
+    let state = folder.path().join("state");
+    fs::rename(&state, folder.path().join("aside")).unwrap();
+    kept.commit(Some(&version(2)), &version(3), None).unwrap();
+    assert_eq!(listed(&recovered(&folder).unwrap()), listed(&version(3)));
+    assert!(StateDirectory::new(state).is_others(), "one writes there");
+}
+
+#[test]
+fn f37_a_journal_that_cannot_be_shortened_keeps_its_version_and_grows_no_further() {
+    const LIMIT: u64 = 4_000;
+    let folder = Ground::new();
+    let mut kept = Store::new(&folder.state, &apex(), LIMIT);
+    committed(&mut kept, 2);
+    let blocked = kept.snapshot.with_extension("zone.new");
+    fs::create_dir(&blocked).unwrap();
+    let mut commit = |serial: u32| {
+        let (old, new) = (version(serial - 1), version(serial));
+        kept.commit(Some(&old), &new, None)
+    };
+    let failed = (3..200).find(|serial| commit(*serial).is_err()).unwrap();
+    assert!(commit(failed + 1).is_err());
+    let found = recovered(&folder).unwrap();
+    assert_eq!(listed(&found), listed(&version(failed - 1)));
+    let journal = blocked.with_file_name("example.com.journal");
+    let length = fs::metadata(journal).unwrap().len();
+    assert!((LIMIT..2 * LIMIT).contains(&length), "{length}");
+    fs::remove_dir(&blocked).unwrap();
+    commit(failed + 2).unwrap();
+    let found = recovered(&folder).unwrap();
+    assert_eq!(listed(&found), listed(&version(failed + 2)));
 }
 
 #[test]

@@ -30,7 +30,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use successor::OwnProgram;
 use xsk::{BusyPoll, Foreign, Handed, Program, Pulses, Spread};
@@ -53,6 +53,8 @@ pub struct HelperCounts {
 /// it keeps the privileges (addCapabilitiesToRetain) and otherwise says what is missing.
 pub struct Helper {
     peer: Mutex<Option<Peer>>,
+    /// There was one, and it has ended.
+    is_lost: AtomicBool,
     pub counts: Arc<HelperCounts>,
     program: OwnProgram,
 }
@@ -77,7 +79,7 @@ impl fmt::Display for HelperError {
             HelperError::Refused { reason, .. } => out.write_str(reason),
             HelperError::Gone(what) => write!(
                 out,
-                "the privileged helper process is gone ({what}): a restart of millrace starts one"
+                "the privileged helper process is gone ({what}): a stop and a start of millrace make another one (`systemctl restart`, not `millrace restart`)"
             ),
         }
     }
@@ -160,6 +162,7 @@ impl Helper {
     pub fn none() -> Helper {
         Helper {
             peer: Mutex::new(None),
+            is_lost: AtomicBool::new(false),
             counts: Arc::default(),
             program: OwnProgram::default(),
         }
@@ -220,8 +223,9 @@ impl Helper {
             return Ok(Foreign::open(interface, path)?);
         }
         let path = path.to_owned();
+        let program = xsk::attached_program(interface)?;
         let (_, maps) = self.ask(&Request::OpenMaps { interface, path }, &[])?;
-        Ok(Foreign::of(maps)?)
+        Ok(Foreign::of(maps, interface, program)?)
     }
 
     /// Nothing of somebody else's will be used.
@@ -320,8 +324,13 @@ impl Helper {
     /// a socket as its standard input: it is to succeed this process. Its number.
     ///
     /// # Errors
-    /// There is no such program, or no process for it.
+    /// There is no such program, or no process for it; or the helper is gone, without which that process had no privileges.
     pub fn start_successor(&self, end: &OwnedFd) -> Result<i32> {
+        if self.is_lost.load(Relaxed) {
+            return Err(HelperError::Gone(
+                "it would have started the next process".to_owned(),
+            ));
+        }
         if self.process().is_none() {
             return self.program.start(end.try_clone().map_err(started)?);
         }
@@ -362,9 +371,10 @@ impl Helper {
 
     fn lose(&self, peer: &mut Option<Peer>, what: &str) {
         *peer = None;
+        self.is_lost.store(true, Relaxed);
         self.counts.alive.store(0, Relaxed);
         log::warn!(
-            "the privileged helper process has ended ({what}): what serves goes on; AF_XDP queues, interfaces and ports below 1,024 that are needed from now on are refused until a restart"
+            "the privileged helper process has ended ({what}): what serves goes on; AF_XDP queues, interfaces and ports below 1,024 that are needed from now on are refused until a stop and a start"
         );
     }
 

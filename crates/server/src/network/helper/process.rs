@@ -229,9 +229,9 @@ type HeldInterrupts = HashMap<u32, Held>;
 
 fn hold(interface: u32, held: &mut HeldInterrupts) -> Done {
     let name = Nic::by_index(interface)?.name;
-    // Those of an interface that is gone may have had the same name.
+    // Those of an interface that is gone have nothing to be set.
     held.retain(|index, _| *index != interface && Nic::by_index(*index).is_ok());
-    let taken = Interrupts::of(&name).hold();
+    let taken = Interrupts::of(interface).hold();
     let taken = taken.map_err(|error| HelperError::Refused {
         reason: format!("holding the interrupts of {name} back: {error}"),
         number: match error.kind() {

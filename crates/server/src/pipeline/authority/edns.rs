@@ -107,6 +107,13 @@ impl Wishes {
         self.cookie.is_some()
     }
 
+    /// Leaves the cookie alone: what is sent in place of an answer above the limit is short, for somebody else may have asked
+    /// for it.
+    pub(super) fn shorten(&mut self) {
+        (self.nsid, self.version, self.expire) = (false, false, None);
+        self.any = self.cookie.is_some();
+    }
+
     /// What an EXPIRE option is answered with: how long a secondary that has just heard from this zone may go on with it,
     /// in seconds.
     fn expire(&self, local: &Local, zone: usize) -> Option<u32> {

@@ -1,8 +1,8 @@
 //! Response rate limiting: nobody's address is flooded with answers that a forger asked for in its name. Over AF_XDP no
 //! firewall stands before us.
 //!
-//! A limit is for one client network and one answer: the same name and type, all names that one wildcard or one delegation
-//! answers, all names of a zone that are not there, all refusals. What is above it is dropped, or sent as a short
+//! A limit is for one client network and one answer: the same name and type, all names and types that one wildcard, one
+//! alias or one delegation answers alike, all names of a zone that are not there, all refusals. What is above it is dropped, or sent as a short
 //! answer that says "ask again over TCP", which no forger can do. A client with a good cookie (RFC 7873) is no forger's victim and
 //! is not limited; one with cookies but no good one gets a good one (BADCOOKIE) in place of the TC answer, so that it
 //! need not go to TCP. TCP itself is not limited.
@@ -76,7 +76,8 @@ struct Kind {
     /// A zone and a name of it; see [`zone::answer::Answered::origin`].
     zone: Option<u32>,
     origin: u32,
-    /// 0 where the type makes no difference.
+    /// Of what was given, not of what was asked for: there are 65,000 that an alias answers alike. 0 where the type makes no
+    /// difference.
     qtype: u16,
     rcode: u16,
 }
@@ -112,7 +113,7 @@ impl ResponseRateLimit {
     ) -> Fate {
         let client = query.client.ip();
         let is_free = query.protocol == Protocol::Tcp || is_known || self.allowed.contains(client);
-        if is_free || self.allows(client, reply.kind(query), env) {
+        if is_free || self.allows(client, reply.kind(), env) {
             return Fate::Sent;
         }
         self.above(env)
@@ -175,12 +176,12 @@ impl ResponseRateLimit {
 }
 
 impl Reply {
-    fn kind(&self, query: &Query<'_>) -> Kind {
+    fn kind(&self) -> Kind {
         let is_there = self.rcode == rcode::NOERROR && !self.no_data;
         Kind {
             zone: self.zone.map(|zone| zone as u32),
             origin: if is_there { self.origin } else { 0 },
-            qtype: if is_there { query.parts.qtype } else { 0 },
+            qtype: if is_there { self.given } else { 0 },
             rcode: self.rcode,
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Per protocol and address family, by operation, type, response code and size; for all zones together, and apart for each
 //! that asks for it (`statistics=true`). A query is counted once: in the block of its zone, or in that of all others; the
-//! total is the sum. Only what zones answer is counted, so that whoever serves none pays nothing.
+//! total is the sum, and that of zones which are gone. Only what zones answer is counted, so that whoever serves none pays nothing.
 //!
 //! ```text
 //!  block: zone          Statistics::blocks[0] is that of the zones without their own
@@ -12,6 +12,7 @@
 use super::Reply;
 use crate::counters::{Shard, Writers};
 use crate::pipeline::query::{Protocol, Query, Way};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -145,6 +146,8 @@ pub struct Statistics {
     blocks: Vec<Block>,
     /// By a zone's number: its block. Empty where none has its own.
     of_zone: Vec<u16>,
+    /// By cell, what blocks have counted that are no more; empty: none is. A total that falls looks like a restart.
+    gone: Arc<[u64]>,
 }
 
 /// The counters of one zone, or of several.
@@ -188,13 +191,13 @@ impl Statistics {
         previous: Option<&Statistics>,
     ) -> Statistics {
         let known = previous.map_or(&[][..], |previous| &previous.blocks);
-        let block = |zone: Option<NameBuf>| {
-            let same = known.iter().find(|block| block.zone == zone);
-            same.cloned().unwrap_or_else(|| Block::new(zone, shards))
-        };
+        let known = known.iter().map(|block| (block.zone.as_ref(), block));
+        let mut known: HashMap<Option<&NameBuf>, &Block> = known.collect();
+        let rest = known.remove(&None::<&NameBuf>).cloned();
         let mut statistics = Statistics {
-            blocks: vec![block(None)],
+            blocks: vec![rest.unwrap_or_else(|| Block::new(None, shards))],
             of_zone: Vec::new(),
+            gone: Arc::default(),
         };
         // 65,535 are more than anybody looks at.
         for zone in own.iter().take(usize::from(u16::MAX)) {
@@ -203,8 +206,12 @@ impl Statistics {
             };
             statistics.of_zone.resize(zones.count(), 0);
             statistics.of_zone[number] = statistics.blocks.len() as u16;
-            statistics.blocks.push(block(Some(zone.clone())));
+            let kept = known.remove(&Some(zone)).cloned();
+            let block = kept.unwrap_or_else(|| Block::new(Some(zone.clone()), shards));
+            statistics.blocks.push(block);
         }
+        let gone: Vec<&Block> = known.into_values().collect();
+        statistics.gone = gone_with(previous, &gone);
         statistics
     }
 
@@ -215,7 +222,8 @@ impl Statistics {
 
     /// What all zones have counted together in a cell.
     pub fn total(&self, cell: usize) -> u64 {
-        self.blocks.iter().map(|block| block.sum(cell)).sum()
+        let counted = self.blocks.iter().map(|block| block.sum(cell));
+        counted.sum::<u64>() + self.gone.get(cell).copied().unwrap_or(0)
     }
 
     /// Counts a query and the answer that it gets, `length` octets of its buffer; `None`: it gets none.
@@ -236,6 +244,19 @@ impl Statistics {
             Writers::Many => tally(cells, query, reply, length, Writers::Many),
         }
     }
+}
+
+/// What was gone before, and what these blocks have counted.
+fn gone_with(previous: Option<&Statistics>, blocks: &[&Block]) -> Arc<[u64]> {
+    let before = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.gone));
+    if blocks.is_empty() {
+        return before;
+    }
+    let sum = |cell: usize| {
+        let counted = blocks.iter().map(|block| block.sum(cell));
+        counted.sum::<u64>() + before.get(cell).copied().unwrap_or(0)
+    };
+    (0..CELLS).map(sum).collect()
 }
 
 #[inline(always)]
@@ -460,11 +481,19 @@ mod tests {
         first.blocks[1].cells[1][PROTOCOL].store(7, Relaxed);
         first.blocks[0].cells[0][PROTOCOL].store(1, Relaxed);
         assert_eq!(first.total(PROTOCOL), 8);
-        let second = Statistics::new(&[other, own], &zones, 2, Some(&first));
+        let both = [other, own];
+        let second = Statistics::new(&both, &zones, 2, Some(&first));
         assert_eq!(second.of_zone, [1, 2]);
         assert_eq!(
             (second.blocks[2].sum(PROTOCOL), second.total(PROTOCOL)),
             (7, 8)
+        );
+        let third = Statistics::new(&[], &zones, 2, Some(&second));
+        assert_eq!(third.total(PROTOCOL), 8, "no total falls");
+        let fourth = Statistics::new(&both, &zones, 2, Some(&third));
+        assert_eq!(
+            (fourth.blocks[2].sum(PROTOCOL), fourth.total(PROTOCOL)),
+            (0, 8)
         );
     }
 }

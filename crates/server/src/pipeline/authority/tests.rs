@@ -427,6 +427,13 @@ fn errors_are_told_more_of() {
         extended(&mut served, "www.example.org.", qtype::A),
         (rcode::REFUSED, extended_error::NOT_AUTHORITATIVE)
     );
+    // RFC 9824 §3.5.
+    for name in ["www.example.com.", "nx.example.com."] {
+        assert_eq!(
+            extended(&mut served, name, qtype::NXNAME),
+            (rcode::FORMERR, extended_error::INVALID_QUERY_TYPE)
+        );
+    }
     let mut broken = named("nonsense");
     assert_eq!(
         extended(&mut broken, "www.example.com.", qtype::A),
@@ -627,6 +634,22 @@ fn names_of_one_wildcard_and_below_one_delegation_are_one_answer() {
 }
 
 #[test]
+fn types_that_an_alias_or_a_delegation_answers_alike_are_one_answer() {
+    let zone = "alias CNAME www\nsub NS ns.sub\nns.sub A 192.0.2.53\n";
+    let mut scene = limited(LIMIT, &[]);
+    scene.change(|config| config.local = local(&format!("{ZONE}{zone}")));
+    for name in ["alias.example.com.", "x.sub.example.com."] {
+        let mut ask = |qtype: u16| scene.ask(&query(name, qtype));
+        let is_answered = |qtype: &u16| matches!(ask(*qtype), Reply::Answer(_));
+        let answers = (1_000..1_020).filter(is_answered);
+        assert_eq!(answers.count(), 5, "{name}");
+    }
+    for qtype in [qtype::NS, qtype::SOA] {
+        assert_eq!(served(&mut scene, &query("example.com.", qtype)), 5);
+    }
+}
+
+#[test]
 fn a_slip_says_tc_or_gives_a_cookie() {
     let mut scene = limited(LimitOptions { slip: 1, ..LIMIT }, &[]);
     let plain = query("www.example.com.", qtype::A);
@@ -637,6 +660,11 @@ fn a_slip_says_tc_or_gives_a_cookie() {
         (0x8300, [0; 3]),
         "QR TC RD"
     );
+    let named: [(u16, &[u8]); 2] = [(edns_option::NSID, b""), (edns_option::ZONEVERSION, b"")];
+    let named = with_options("www.example.com.", qtype::A, &named);
+    let short = answered(&mut scene, &named);
+    assert_eq!(shape(&short), (0x8300, [0, 0, 1]));
+    assert_eq!(options(&short), [], "no longer than it must be");
     let asked = with_options(
         "www.example.com.",
         qtype::A,

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  0 header flags 16 │ answer, authority, additional counts 3×16
-//!  1 type 16 │ class 16 │ length of what follows the question 16 │ length of the name 8, 0 7, over TCP 1
+//!  1 type 16 │ class 16 │ length of what follows the question 16 │ length of the name 8, 0 6, OPT record is ours 1, over TCP 1
 //!  2… the name in lower case │ what follows the question, without the values of skipped EDNS options; kept ones each with
 //!     a word of 0 32, code 16, length 16 before their value
 //! ```
 //!
 //! Everything counts but the ID, the name's case and those options; of a UDP payload size its rank, where the cache has ranks.
-//! What backends say over UDP and over TCP is kept apart, for over UDP it may be less.
+//! What backends say over UDP and over TCP is kept apart, for over UDP it may be less. So are the answers to clients without
+//! EDNS, in whose queries a rule or the stage before this one has put an OPT record: they have none.
 
 use crate::config::cache::CacheOptions;
 use crate::pipeline::query::Protocol;
@@ -37,12 +38,13 @@ const OPT_LENGTH: usize = 11;
 const PAYLOAD_SIZE: usize = 3;
 
 /// Gives the words of a query's key to `each`, in their order: a look-up hashes and compares them. `None` for a
-/// query that is not for a cache: not of opcode QUERY, a zone transfer, too much behind its question.
+/// query that is not for a cache: not of opcode QUERY, a zone transfer, too much behind its question. `edns_added`: its client
+/// knows no EDNS, see [`super::Asked::edns_added`].
 #[inline]
 pub(super) fn walk(
     query: &[u8],
     parts: &QueryParts,
-    protocol: Protocol,
+    (protocol, edns_added): (Protocol, bool),
     options: &CacheOptions,
     mut each: impl FnMut(u64),
 ) -> Option<()> {
@@ -58,7 +60,8 @@ pub(super) fn walk(
         header.authority_count(),
         header.additional_count(),
     ]));
-    let shape = parts.qname_length << 8 | u16::from(protocol == Protocol::Tcp);
+    let origin = u16::from(edns_added) << 1 | u16::from(protocol == Protocol::Tcp);
+    let shape = parts.qname_length << 8 | origin;
     each(pack([parts.qtype, parts.qclass, tail.len() as u16, shape]));
     parts.qname(query).for_each_lowercase_word(&mut each);
     let Some(edns) = parts.edns else {
@@ -135,11 +138,11 @@ impl Key {
         &mut self,
         query: &[u8],
         parts: &QueryParts,
-        protocol: Protocol,
+        origin: (Protocol, bool),
         options: &CacheOptions,
     ) -> Option<()> {
         let mut count = 0;
-        walk(query, parts, protocol, options, |word| {
+        walk(query, parts, origin, options, |word| {
             self.words[count] = word;
             count += 1;
         })?;

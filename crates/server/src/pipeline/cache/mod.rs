@@ -90,6 +90,8 @@ pub struct Asked<'q> {
     pub query: &'q [u8],
     pub parts: &'q QueryParts,
     pub protocol: Protocol,
+    /// The query's OPT record is not its client's, whose answer has none: see [`super::extras::Marks::edns_added`].
+    pub edns_added: bool,
     /// For how many seconds SERVFAIL and REFUSED are kept, in place of the cache's own number.
     pub failure_ttl: Option<u32>,
 }
@@ -102,8 +104,15 @@ impl<'q> Asked<'q> {
             query: query.bytes(),
             parts: &query.parts,
             protocol: query.protocol,
+            edns_added: query.marks.edns_added,
             failure_ttl: None,
         }
+    }
+
+    /// What of the key is not in the query's bytes: how it came, and whether its OPT record did not.
+    #[inline]
+    fn origin(&self) -> (Protocol, bool) {
+        (self.protocol, self.edns_added)
     }
 }
 
@@ -136,7 +145,7 @@ impl PacketCache {
     #[inline]
     fn walk(&self, asked: &Asked<'_>, each: impl FnMut(u64)) -> Option<()> {
         let options = &self.options;
-        key::walk(asked.query, asked.parts, asked.protocol, options, each)
+        key::walk(asked.query, asked.parts, asked.origin(), options, each)
     }
 
     /// What a query is looked up by; `None` for one that is not for a cache.
@@ -209,7 +218,7 @@ impl PacketCache {
         let same_question = parts.question_end == asked.parts.question_end;
         let mut key = Key::default();
         let options = &self.options;
-        let filled = key.fill(asked.query, asked.parts, asked.protocol, options);
+        let filled = key.fill(asked.query, asked.parts, asked.origin(), options);
         if !fits || !same_question || filled.is_none() {
             return false;
         }
@@ -338,6 +347,7 @@ impl PacketCache {
             let age = now.saturating_sub(stored);
             Ttl::Age(if self.options.dont_age { 0 } else { age })
         } else if now - expires < stale() {
+            mark_stale(query);
             Ttl::Set(self.options.stale_ttl)
         } else {
             return None;
@@ -364,6 +374,13 @@ impl PacketCache {
             self.table.put(hash, position, Some(place), &self.log);
         }
     }
+}
+
+/// Notes for rules that the answer is past its time.
+#[cold]
+#[inline(never)]
+fn mark_stale(query: &mut Query<'_>) {
+    query.extras().stale = true;
 }
 
 /// What the cache has for a query.

@@ -7,6 +7,8 @@ use crate::backend::server::HealthMode;
 use crate::config::pools::PoolId;
 use crate::pipeline::rules::Rule;
 use crate::pipeline::rules::actions::answer::RCodeAction;
+use crate::pipeline::rules::actions::remember::SetEDNSOptionAction;
+use crate::pipeline::rules::selectors::logic::AllRule;
 use crate::pipeline::rules::selectors::message::QTypeRule;
 use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
 use proptest::prelude::*;
@@ -51,6 +53,7 @@ pub(super) fn keep(cache: &PacketCache, scene: &Scene, query: &[u8], response: &
         query,
         parts: &parse_query(query).unwrap(),
         protocol: scene.protocol,
+        edns_added: false,
         failure_ttl: None,
     };
     let parts = parse_response(response).unwrap();
@@ -181,6 +184,36 @@ fn with_option(code: u16, value: &[u8]) -> Vec<u8> {
     message.extend((value.len() as u16).to_be_bytes());
     message.extend(value);
     message
+}
+
+/// RFC 6891 §7: whoever asks without an OPT record gets none. To the server both queries are the same.
+#[test]
+fn an_opt_record_of_a_rule_is_not_that_of_a_client() {
+    let (mut scene, cache) = scene(|_| ());
+    let option = SetEDNSOptionAction {
+        code: 65_001,
+        value: Box::from(*b"abc"),
+    };
+    scene.add_rule(AllRule, option);
+    let plain = query("a.", qtype::A);
+    let edns = query_with_edns("a.", qtype::A, Some(512));
+    let keep_as_forwarded = |scene: &mut Scene, message: &[u8]| {
+        scene.examine(message, |query, env| {
+            assert!(rules::apply(query, env).is_none());
+            let response = answer_to(query.bytes(), 0, &[300]);
+            let parts = parse_response(&response).unwrap();
+            let lane = env.shard.lane;
+            let kept = cache.insert(Asked::by(query), &response, &parts, env.now, lane);
+            assert!(kept);
+            query.bytes().to_vec()
+        })
+    };
+    let forwarded = keep_as_forwarded(&mut scene, &plain);
+    assert!(hit(&mut scene, &plain).is_some());
+    assert!(hit(&mut scene, &edns).is_none(), "its answer has EDNS");
+    assert_eq!(keep_as_forwarded(&mut scene, &edns), forwarded);
+    assert!(hit(&mut scene, &edns).is_some());
+    assert_eq!(cache.len(), 2);
 }
 
 #[test]
@@ -692,7 +725,13 @@ proptest! {
         let asked = query("a.", qtype::A);
         let response = [answer_to(&asked, 0, &[]), response].concat();
         if let Ok(parts) = parse_response(&response) {
-            let asked = Asked { query: &asked, parts: &parse_query(&asked).unwrap(), protocol: Protocol::Udp, failure_ttl: None };
+            let asked = Asked {
+                query: &asked,
+                parts: &parse_query(&asked).unwrap(),
+                protocol: Protocol::Udp,
+                edns_added: false,
+                failure_ttl: None,
+            };
             cache.insert(asked, &response, &parts, scene.now, scene.shard.lane);
         }
     }

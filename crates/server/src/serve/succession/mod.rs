@@ -11,6 +11,7 @@
 //!   │                                           │ 35 ms) and enter the map
 //!   │◀── Serving ───────────────────────────────│
 //!   │ reads no more queries, waits for the answers of those in flight, closes its backend ports, ends
+//!   │── its end ───────────────────────────────▶│ tells systemd of itself, which listens to it by now (MAINPID=)
 //! ```
 //!
 //! Whatever goes wrong before `Serving` leaves the old process serving: it opens its queues again and says why. Words are JSON,

@@ -1,6 +1,7 @@
 //! The old process's part: it starts its successor, leaves the queues when that one is ready, and ends when it serves.
 
 use super::{Word, caches, hear, say};
+use crate::control::protocol::{READY_WITHIN, SERVING_WITHIN};
 use crate::log;
 use crate::network::steering::Steering;
 use crate::notify;
@@ -16,12 +17,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
-
-/// How long the new process may take to read its configuration and zones. Whoever asked waits no longer (control::protocol).
-const READY_WITHIN: Duration = Duration::from_secs(55);
-
-/// How long it may take to get the queues, while kernel sockets serve.
-const SERVING_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a worker may take to close its queues; one that is stalled is not waited for.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
@@ -51,6 +46,10 @@ impl Daemon {
                 "a restart is under way already: process {} is to take over",
                 successor.process
             )),
+            // Listeners that it has opened already would be "in use" for the next process.
+            None if self.is_reloading() => {
+                Err("a reload is under way: try again when it has ended".to_owned())
+            }
             None => self.start_successor(asker.clone()),
         };
         match begun {

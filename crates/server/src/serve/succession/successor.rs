@@ -9,9 +9,10 @@ use crate::frontend::named::Owner;
 use crate::log;
 use crate::network::attached::Attached;
 use crate::network::{Plan, activation};
+use crate::notify;
 use crate::pipeline::cache::FORM;
-use crate::serve::Daemon;
 use crate::serve::start::{lock, spread};
+use crate::serve::{Daemon, Event};
 use nix::sys::signal::SigSet;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
@@ -19,6 +20,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::mpsc::Sender;
 use xsk::{Handed, Program};
 
 /// How long the old process may take for a word, in seconds.
@@ -234,14 +236,33 @@ impl Daemon {
         }
         if said.is_ok() {
             self.instance.named.take();
+            notify::take_turn();
         }
         match &said {
-            Ok(()) => log::notice!("took over from process {}", predecessor.process),
+            Ok(()) => {
+                log::notice!("took over from process {}", predecessor.process);
+                tell_when_gone(predecessor.end, self.overview.events.clone());
+            }
             Err(error) => log::error!(
                 "process {} has not waited for this one and serves on: {error}",
                 predecessor.process
             ),
         }
         said.is_ok()
+    }
+}
+
+/// Makes an event of the end of the old process, which finishes what is in flight; of one that takes too long for that, too
+/// ([`ANSWERS_WITHIN`]).
+fn tell_when_gone(end: OwnedFd, events: Sender<Event>) {
+    let wait = move || {
+        // It has nothing more to say.
+        let _ = hear(&end);
+        // A control thread that has ended needs no news.
+        let _ = events.send(Event::PredecessorGone);
+    };
+    let name = "predecessor".to_owned();
+    if let Err(error) = std::thread::Builder::new().name(name).spawn(wait) {
+        log::warn!("no thread to await the end of the process before this one: {error}");
     }
 }

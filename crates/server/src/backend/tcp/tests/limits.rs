@@ -76,6 +76,84 @@ async fn a_query_without_a_place_on_so_many_connections_is_dropped() {
     assert_eq!(tcp.too_many_connections.load(Relaxed), 1);
 }
 
+/// A client that takes whatever a transfer brings.
+struct Taking;
+
+impl transfer::Sink for Taking {
+    async fn take(&mut self, _: Vec<u8>, _: Hold) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn transfers_count_among_so_many_connections() {
+    let (address, mut seen) = silent().await;
+    let options = ServerOptions {
+        tcp_maximum_connections: 1,
+        ..fixture::server(address)
+    };
+    let (shared, asked) = ask_for(config(vec![options]), "example.", qtype::AXFR);
+    let (mut first, mut second) = (Taking, Taking);
+    let refused = async {
+        seen.recv().await.unwrap();
+        transfer::pass(&shared, &asked, &mut second).await
+    };
+    let dropped = Failure::Dropped(DropReason::BackendConnections);
+    tokio::select! {
+        _ = transfer::pass(&shared, &asked, &mut first) => panic!("nobody answers"),
+        passed = refused => assert_eq!(passed, Err(dropped)),
+    }
+    let server = &asked.server;
+    assert_eq!(server.tcp.too_many_connections.load(Relaxed), 1);
+    assert_eq!(server.tcp_pool.open(), 0);
+}
+
+/// Connections to all backends together are limited too.
+#[tokio::test]
+async fn idle_connections_give_way_to_those_of_other_servers() {
+    let first = fixture::server(fixture::answering(0).await);
+    let second = fixture::server(fixture::answering(0).await);
+    let config = config(vec![first, second]);
+    let (shared, mut asked) = ask_for(config, "a.example.", qtype::A);
+    let places = &shared.backend_connections;
+    let others = places.available_permits() - 1;
+    let _others = places.acquire_many(others as u32).await.unwrap();
+    for number in [0_usize, 1, 0] {
+        asked.server = Arc::clone(&asked.config.servers[number]);
+        let mut hold = shared.memory.hold();
+        let answer = ask(&shared, &asked, &mut hold).await;
+        assert!(answer.is_ok(), "server {number}");
+    }
+}
+
+/// They are ours: the server was not asked, and is as good as before.
+#[tokio::test]
+async fn connections_that_others_have_are_no_failure_of_the_server() {
+    let mut options = fixture::server(fixture::answering(0).await);
+    options.tcp_connect_timeout = Duration::from_millis(10);
+    options.health.is_lazy = true;
+    for kind in [qtype::A, qtype::AXFR] {
+        let config = config(vec![options.clone()]);
+        let (shared, asked) = ask_for(config, "example.", kind);
+        let places = &shared.backend_connections;
+        let all = places.available_permits();
+        let _others = places.acquire_many(all as u32).await.unwrap();
+        let mut hold = shared.memory.hold();
+        let failure = match kind {
+            qtype::A => ask(&shared, &asked, &mut hold).await.err(),
+            _ => transfer::pass(&shared, &asked, &mut Taking).await.err(),
+        };
+        let dropped = DropReason::BackendConnections;
+        assert_eq!(failure, Some(Failure::Dropped(dropped)));
+        assert_eq!(shared.shard.drops(dropped), 1);
+        let server = &asked.server;
+        let timeouts = server.tcp.connect_timeouts.load(Relaxed);
+        let gave_up = server.tcp.gave_up.load(Relaxed);
+        assert_eq!((timeouts, gave_up, server.send_errors.sum()), (0, 0, 0));
+        assert!(!server.sample.as_ref().unwrap().is_suspected());
+    }
+}
+
 #[tokio::test]
 async fn failures_over_tcp_make_a_lazy_server_suspect() {
     for (closed, suspected) in [(0, false), (1, true)] {

@@ -43,6 +43,23 @@ async fn a_connection_begins_with_its_header_and_is_for_that_client_alone() {
 }
 
 #[tokio::test]
+async fn connections_of_clients_that_are_gone_give_way_to_those_of_others() {
+    let (options, mut headers) = told().await;
+    let mut config = config(vec![options]);
+    config.tuning.tcp.maximum_cached_connections = 2;
+    let (shared, mut asked) = ask_for(config, "a.example.", qtype::A);
+    for port in [1, 2, 3, 3] {
+        asked.client.set_port(port);
+        let mut hold = shared.memory.hold();
+        assert!(ask(&shared, &asked, &mut hold).await.is_ok(), "{port}");
+    }
+    for port in 1..=3 {
+        assert_eq!(headers.recv().await, Some(port));
+    }
+    assert!(headers.try_recv().is_err(), "the third one is used again");
+}
+
+#[tokio::test]
 async fn connections_of_others_give_way_where_their_number_is_limited() {
     let (options, _headers) = told().await;
     let mut scene = scene_with(ServerOptions {

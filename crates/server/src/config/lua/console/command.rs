@@ -3,7 +3,8 @@
 use super::super::{place, spec, state::LuaState};
 use super::{Output, json};
 use mlua::chunk::ChunkMode;
-use mlua::{Function, Lua, MultiValue, Value, Variadic};
+use mlua::{Function, Lua, LuaString, MultiValue, Value, Variadic};
+use std::io::{self, Write};
 use std::time::{Duration, SystemTime};
 
 /// How long a command may run: Lua rules wait meanwhile.
@@ -67,16 +68,26 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 
 /// Lua's `print`: to whoever gave the command, or to standard output as long as a file is read.
 fn print(lua: &Lua, values: Variadic<Value>) -> mlua::Result<()> {
-    let texts = values.iter().map(Value::to_string);
+    let texts = values.iter().map(|value| as_text(lua, value));
     let line = texts.collect::<mlua::Result<Vec<_>>>()?.join("\t");
     match lua.app_data_ref::<Output>() {
-        None => println!("{line}"),
+        // Functions print while they serve, too: a terminal that is gone must not end the thread that runs them.
+        None => {
+            let _ = writeln!(io::stdout().lock(), "{line}");
+        }
         Some(output) => {
             drop(output);
             super::say(lua, line);
         }
     }
     Ok(())
+}
+
+/// As Lua's own `tostring` has it: numbers have 14 digits, and octets that are no UTF-8 are no error.
+fn as_text(lua: &Lua, value: &Value) -> mlua::Result<String> {
+    let tostring: Function = lua.globals().get("tostring")?;
+    let text: LuaString = tostring.call(value)?;
+    Ok(text.to_string_lossy())
 }
 
 fn run(lua: &Lua, text: &str) -> Answer {
@@ -88,7 +99,7 @@ fn run(lua: &Lua, text: &str) -> Answer {
         remember(lua, text);
     }
     let Output(mut output) = lua.remove_app_data().unwrap_or_default();
-    match results.and_then(|results| shown(results.into_iter().next())) {
+    match results.and_then(|results| shown(lua, results.into_iter().next())) {
         Ok(result) => output.push_str(&result),
         Err(error) => output.push_str(&failed(&error)),
     }
@@ -112,12 +123,13 @@ fn compile(lua: &Lua, text: &str) -> mlua::Result<Function> {
 }
 
 /// The first result, as dnsdist shows it: text and numbers bare, tables as JSON, nothing for nil.
-fn shown(result: Option<Value>) -> mlua::Result<String> {
+fn shown(lua: &Lua, result: Option<Value>) -> mlua::Result<String> {
     let text = match result {
         None | Some(Value::Nil) => return Ok(String::new()),
         Some(Value::String(text)) => text.to_string_lossy(),
         Some(Value::Table(table)) => json::text(&table)?,
-        Some(value) => value.to_string()?,
+        Some(Value::Integer(number)) => number.to_string(),
+        Some(value) => as_text(lua, &value)?,
     };
     Ok(text + "\n")
 }
@@ -176,6 +188,13 @@ mod tests {
             ("g", "global\n"),
             ("1 + 1", "2\n"),
             ("1.5", "1.5\n"),
+            ("0.1 + 0.2", "0.3\n"),
+            ("12345678901234", "12345678901234\n"),
+            (
+                "print(0.1 + 0.2, 2^60, nil)",
+                "0.3\t1.1529215046068e+18\tnil\n",
+            ),
+            ("print('a\\255b')", "a\u{fffd}b\n"),
             ("return 5", "5\n"),
             ("1, 2", "1\n"),
             ("nil", ""),

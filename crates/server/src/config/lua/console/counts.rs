@@ -1,5 +1,6 @@
 //! Query counters: setQueryCount and its relatives.
 
+use super::super::options::Flag;
 use super::super::query::count_filter;
 use super::super::{define, spec};
 use super::say;
@@ -9,7 +10,7 @@ use mlua::{Function, Lua};
 const LINES: usize = 10;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
-    define(lua, "setQueryCount", |lua, on: bool| {
+    define(lua, "setQueryCount", |lua, Flag(on): Flag| {
         spec(lua)?.query_count.is_on = on;
         Ok(())
     })?;

@@ -1,5 +1,6 @@
 //! Recent queries and responses: grepq, and the rings as tables.
 
+use super::super::objects::list_of;
 use super::super::options::{Options, shown};
 use super::super::{define, wrong};
 use super::{rings, say, serving, top};
@@ -79,8 +80,8 @@ impl FromLua for Selectors {
         let mut selectors = Selectors::default();
         match value {
             Value::Table(table) => {
-                for text in table.sequence_values::<String>() {
-                    selectors.add(&text?)?;
+                for text in list_of::<String>(&table)? {
+                    selectors.add(&text)?;
                 }
             }
             Value::String(text) => selectors.add(&text.to_string_lossy())?,

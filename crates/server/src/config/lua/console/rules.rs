@@ -4,11 +4,12 @@ use super::super::actions::ActionObject;
 use super::super::options::Options;
 use super::super::response_actions::ResponseActionObject;
 use super::super::rules::position;
+use super::super::selectors::CountedSelector;
 use super::super::{define, spec};
 use super::say_row;
 use crate::config::spec::{RuleSpec, Spec};
 use crate::pipeline::rules::response::ResponseAction;
-use crate::pipeline::rules::{Action, RuleOf, Selector};
+use crate::pipeline::rules::{Action, RuleOf};
 use mlua::{IntoLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
@@ -283,24 +284,6 @@ impl<A: Shown + ?Sized> UserData for RuleObject<A> {
         methods.add_meta_method(MetaMethod::ToString, |_, rule, ()| {
             let action = A::text(&rule.0.action);
             Ok(format!("{} => {action}", rule.0.selector.describe()))
-        });
-    }
-}
-
-/// DNSRule: the selector of a rule, with how often it matched.
-struct CountedSelector {
-    selector: Arc<dyn Selector>,
-    matches: Arc<crate::counters::Sharded>,
-}
-
-impl UserData for CountedSelector {
-    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("getMatches", |_, rule, ()| Ok(rule.matches.sum()));
-        for text in ["toString", "tostring"] {
-            methods.add_method(text, |_, rule, ()| Ok(rule.selector.describe()));
-        }
-        methods.add_meta_method(MetaMethod::ToString, |_, rule, ()| {
-            Ok(rule.selector.describe())
         });
     }
 }

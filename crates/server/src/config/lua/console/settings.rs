@@ -2,6 +2,7 @@
 
 use super::super::objects::netmask::AnyNetmask;
 use super::super::objects::netmask_group;
+use super::super::options::Flag;
 use super::super::{define, spec, wrong};
 use super::{say, serving};
 use crate::commands;
@@ -28,10 +29,14 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         spec(lua)?.console.maximum_message_size = bytes;
         Ok(())
     })?;
-    define(lua, "setConsoleConnectionsLogging", |lua, enabled| {
-        spec(lua)?.console.log_connections = enabled;
-        Ok(())
-    })?;
+    define(
+        lua,
+        "setConsoleConnectionsLogging",
+        |lua, Flag(enabled): Flag| {
+            spec(lua)?.console.log_connections = enabled;
+            Ok(())
+        },
+    )?;
     key(lua)?;
     acl(lua)?;
     define(lua, "showVersion", |lua, ()| {

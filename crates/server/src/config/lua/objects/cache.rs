@@ -3,7 +3,7 @@
 use super::super::{console, spec, wrong};
 use super::address::{AnyAddress, ComboAddress};
 use super::name::{AnyName, DnsName};
-use super::object;
+use super::{list_of, object};
 use crate::clock::Now;
 use crate::config::spec::CacheKey;
 use crate::counters::Sharded;
@@ -130,7 +130,7 @@ struct Names(Vec<AnyName>);
 impl FromLua for Names {
     fn from_lua(value: Value, lua: &Lua) -> mlua::Result<Names> {
         let names: Vec<AnyName> = match value {
-            Value::Table(names) => names.sequence_values().collect::<mlua::Result<_>>()?,
+            Value::Table(names) => list_of(&names)?,
             name => vec![AnyName::from_lua(name, lua)?],
         };
         Ok(Names(names))

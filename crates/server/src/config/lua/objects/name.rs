@@ -57,7 +57,8 @@ impl UserData for DnsName {
         methods.add_method("isPartOf", |_, name, other: AnyName| {
             Ok(name.0.as_name().is_within(&other.0.as_name()))
         });
-        // "returns a new DNSName composed only of the labels that are below the supplied name".
+        // "returns a new DNSName composed only of the labels that are below the supplied name … Otherwise an empty (unset)
+        // DNSName is returned": the root has no labels either.
         methods.add_method("makeRelative", |_, name, ancestor: AnyName| {
             relative(name.0.as_name(), ancestor.0.as_name()).map(DnsName)
         });
@@ -78,12 +79,10 @@ impl UserData for DnsName {
     }
 }
 
-/// The labels of `name` below `ancestor`: the root where they are the same.
+/// The labels of `name` below `ancestor`: the root where they are the same, or `name` is not below it.
 fn relative(name: Name<'_>, ancestor: Name<'_>) -> mlua::Result<NameBuf> {
     if !name.is_within(&ancestor) {
-        return Err(wrong(format!(
-            "makeRelative: {name} is not part of {ancestor}"
-        )));
+        return Ok(NameBuf::from(Name::ROOT));
     }
     let mut octets = name.as_bytes()[..name.len() - ancestor.len()].to_vec();
     octets.push(0);

@@ -1,5 +1,6 @@
 //! ServerPool.
 
+use super::super::options::Flag;
 use super::super::{define, spec, wrong};
 use super::cache::CacheObject;
 use super::server::ServerObject;
@@ -71,14 +72,14 @@ impl UserData for PoolObject {
                 .map(CacheObject))
         });
         methods.add_method("getECS", |lua, pool, ()| Ok(subnets(lua, pool)?.are_added));
-        methods.add_method("setECS", |lua, pool, enabled: bool| {
+        methods.add_method("setECS", |lua, pool, Flag(enabled): Flag| {
             spec(lua)?.pool(&pool.0).subnets.are_added = enabled;
             Ok(())
         });
         methods.add_method("getDisableZeroScope", |lua, pool, ()| {
             Ok(subnets(lua, pool)?.disable_zero_scope)
         });
-        methods.add_method("setDisableZeroScope", |lua, pool, disabled: bool| {
+        methods.add_method("setDisableZeroScope", |lua, pool, Flag(disabled): Flag| {
             spec(lua)?.pool(&pool.0).subnets.disable_zero_scope = disabled;
             Ok(())
         });
@@ -86,7 +87,7 @@ impl UserData for PoolObject {
         methods.add_method("getZeroScope", |lua, pool, ()| {
             Ok(!subnets(lua, pool)?.disable_zero_scope)
         });
-        methods.add_method("setZeroScope", |lua, pool, enabled: bool| {
+        methods.add_method("setZeroScope", |lua, pool, Flag(enabled): Flag| {
             spec(lua)?.pool(&pool.0).subnets.disable_zero_scope = !enabled;
             Ok(())
         });

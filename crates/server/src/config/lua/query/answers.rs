@@ -163,7 +163,11 @@ fn answer(
 /// and what trails that is not sent back.
 pub(super) fn from_header(subject: &mut Subject) {
     let end = usize::from(subject.parts.question_end);
-    let mut message = subject.message[..end].to_vec();
+    let Some(question) = subject.message.get(..end) else {
+        // A packet of SpoofPacketAction's that has none.
+        return;
+    };
+    let mut message = question.to_vec();
     restore_flags_of(&mut message, subject.client_flags);
     edit_header(&mut message, |header| {
         header.set_answer_count(0);

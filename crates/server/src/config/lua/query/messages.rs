@@ -149,22 +149,7 @@ fn content<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     });
     methods.add_method("setContent", |lua, object, content: LuaString| {
         with(lua, object, |subject| {
-            let mut message = content.as_bytes().to_vec();
-            if let (Some(id), Some(mine)) = (message.get_mut(..2), subject.message.get(..2)) {
-                id.copy_from_slice(mine);
-            }
-            let length = message.len();
-            // Its name may be another than the cache and the client expect.
-            subject.skip_cache = true;
-            match subject.replace(message) {
-                true => {
-                    subject.composed = true;
-                    Ok(())
-                }
-                false => Err(wrong(format!(
-                    "setContent: a DNS message with one question and at most {MESSAGE_MAX} bytes expected, got {length} bytes"
-                ))),
-            }
+            set_content(subject, &content.as_bytes())
         })
     });
     methods.add_method("getTrailingData", |lua, object, ()| {
@@ -185,6 +170,34 @@ fn content<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             Ok(names::change(subject, name.0.as_name()))
         })
     });
+}
+
+fn set_content(subject: &mut Subject, content: &[u8]) -> mlua::Result<()> {
+    let mut message = content.to_vec();
+    if let (Some(id), Some(mine)) = (message.get_mut(..2), subject.message.get(..2)) {
+        id.copy_from_slice(mine);
+    }
+    let (was_answer, asked) = (subject.header().qr(), question(subject));
+    // Its name may be another than the cache and the client expect.
+    subject.skip_cache = true;
+    if !subject.replace(message) {
+        let length = content.len();
+        return Err(wrong(format!(
+            "setContent: a DNS message with one question and at most {MESSAGE_MAX} bytes expected, got {length} bytes"
+        )));
+    }
+    subject.composed = true;
+    if was_answer && question(subject) != asked {
+        // The client's question may be of another length: put in its place it would destroy records.
+        subject.extras().renamed = true;
+    }
+    Ok(())
+}
+
+/// Name, type and class that are asked for.
+fn question(subject: &Subject) -> (NameBuf, u16, u16) {
+    let parts = subject.parts;
+    (NameBuf::from(subject.name()), parts.qtype, parts.qclass)
 }
 
 fn edns<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {

@@ -47,9 +47,10 @@ impl Chooser for LuaPolicy {
             .callback
             .call(state, env.now, Limit::QUERY, |lua, function| {
                 let servers = Servers::of(lua, pool, env.config.generation)?;
+                let table = servers.copy(lua)?;
                 let object = object(lua, |objects| &objects.query)?;
                 let chosen = Subject::show(&object.subject, query, env, || {
-                    function.call::<Value>((&servers.table, &object.value))
+                    function.call::<Value>((table, &object.value))
                 })?;
                 servers.chosen(lua, &chosen)
             });
@@ -112,6 +113,15 @@ impl Servers {
         })
     }
 
+    /// The table for one call: functions sort it, and take out of it whom they do not want.
+    fn copy(&self, lua: &Lua) -> mlua::Result<Table> {
+        let table = lua.create_table_with_capacity(self.keys.len(), 0)?;
+        for server in self.table.sequence_values::<Value>() {
+            table.raw_push(server?)?;
+        }
+        Ok(table)
+    }
+
     /// By what a function returned: since 2.1 a number counted from 1, before a Server; nil is nobody.
     fn chosen(&self, lua: &Lua, chosen: &Value) -> mlua::Result<Option<Chosen>> {
         let number = match chosen {
@@ -127,7 +137,8 @@ impl Servers {
                 };
             }
         };
-        let place = usize::try_from(number - 1).ok();
+        let place = number.checked_sub(1);
+        let place = place.and_then(|place| usize::try_from(place).ok());
         match place.filter(|place| *place < self.keys.len()) {
             Some(place) => Ok(Some(Chosen::Here(place))),
             None => Err(wrong(format!(

@@ -1,6 +1,7 @@
 //! DNSQuestion: `dq`.
 
 use super::super::objects::address::ComboAddress;
+use super::super::objects::list_of;
 use super::super::objects::name::AnyName;
 use super::super::wrong;
 use super::answers::{self, Soa};
@@ -137,7 +138,7 @@ enum Spoofed {
 /// An address or a text, or a table of either.
 fn spoofed(data: &Value) -> mlua::Result<Spoofed> {
     let values: Vec<Value> = match data {
-        Value::Table(table) => table.sequence_values().collect::<mlua::Result<_>>()?,
+        Value::Table(table) => list_of(table)?,
         value => vec![value.clone()],
     };
     let raw = values.iter().map(|value| match value {

@@ -46,9 +46,11 @@ impl UserData for DnsResponse {
             });
             Ok(entry.map(|entry| ServerObject(entry.key)))
         });
-        // What the cache says past its time is not told apart yet, and nothing is restarted.
         methods.add_method("getStaleCacheHit", |lua, object, ()| {
-            with(lua, object, |_| Ok(false))
+            with(lua, object, |subject| {
+                let extras = subject.extras.as_ref();
+                Ok(extras.is_some_and(|extras| extras.stale))
+            })
         });
         methods.add_method("getRestartCount", |lua, object, ()| {
             with(lua, object, |subject| Ok(restarts(subject)))

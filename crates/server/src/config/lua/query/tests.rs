@@ -1,5 +1,6 @@
 //! Functions of the configuration on queries and responses, without sockets.
 
+use crate::backend::exchange::Waiting;
 use crate::clock::Now;
 use crate::config::LuaState;
 use crate::config::pools::PoolNames;
@@ -7,7 +8,8 @@ use crate::config::spec::{Purpose, Spec};
 use crate::counters::Counter;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Protocol;
-use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
+use crate::pipeline::respond;
+use crate::pipeline::scene::{Reply, Scene, answer_to, query, query_with_edns};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::codes::{class, qtype};
@@ -55,6 +57,29 @@ fn answer_by(body: &str) -> Vec<u8> {
     let answer = answer(&mut scene, &query("www.example.", qtype::A));
     assert_eq!(errors(&scene), 0, "{body}");
     answer
+}
+
+/// What the client gets of a server's response to `asked` with one address, of 300 seconds.
+fn relayed(scene: &mut Scene, asked: &[u8]) -> Vec<u8> {
+    let mut waiting = scene.parse(asked, |query| {
+        let mut waiting = Waiting::new();
+        waiting.client = query.client;
+        waiting.destination = query.destination;
+        waiting.way = query.way;
+        waiting.limit = query.limit;
+        waiting.client_flags = query.client_flags;
+        waiting.query[..asked.len()].copy_from_slice(asked);
+        waiting.query_length = asked.len();
+        waiting.parts = query.parts;
+        waiting
+    });
+    waiting.sent = scene.now;
+    let mut message = answer_to(asked, 0, &[300]);
+    let length = message.len();
+    message.resize(4_096, 0);
+    let done = scene.with_env(|env| respond::response(&mut waiting, &mut message, length, env));
+    message.truncate(done.unwrap());
+    message
 }
 
 /// Type, TTL and data of the records.
@@ -198,6 +223,11 @@ fn answers_are_spoofed() {
             "dq:spoof({newCA('192.0.2.1'), newCA('192.0.2.2')}) return DNSAction.Allow",
             vec![address.clone(), other.clone()],
         ),
+        // A variable that was never set.
+        (
+            "dq:spoof({unset, newCA('192.0.2.2')}) return DNSAction.Allow",
+            vec![other.clone()],
+        ),
         (
             r"dq:spoof({'\192\0\2\1', '\192\0\2\2'}) return DNSAction.None",
             vec![address, other],
@@ -315,6 +345,44 @@ fn what_a_function_composes_is_sent_as_it_is() {
         answer_by("dq:spoof(newCA('192.0.2.1')) dq.dh:setAA(true) return DNSAction.HeaderModify");
     assert_eq!(answer[2..4], [0x85, 0x80]);
     assert_eq!(records(&answer), [(qtype::A, 60, vec![192, 0, 2, 1])]);
+}
+
+/// Its question need not be as long as the client's.
+#[test]
+fn what_a_function_makes_of_a_response_is_sent_as_it_is() {
+    let content = r"'\18\52\129\128\0\1\0\1\0\0\0\0\1a\0\0\16\0\1\192\12\0\16\0\1\0\0\0\60\0\2\1x'";
+    let mut scene = scene(&format!(
+        "content = {content} addResponseAction(AllRule(), LuaResponseAction(function(dr) dr:setContent(content) return DNSResponseAction.Allow end))"
+    ));
+    let answer = relayed(&mut scene, &query("www.example.", qtype::A));
+    assert_eq!(records(&answer), [(qtype::TXT, 60, b"\x01x".to_vec())]);
+    assert_eq!(answer[12..19], *b"\x01a\x00\x00\x10\x00\x01");
+    // Of the same question, the case is the client's.
+    let asked = query("A.", qtype::TXT);
+    assert_eq!(relayed(&mut scene, &asked)[12..asked.len()], asked[12..]);
+    assert_eq!(errors(&scene), 0);
+}
+
+#[test]
+fn a_response_action_is_told_what_the_cache_had_past_its_time() {
+    let mut scene = scene(
+        "newServer({address='192.0.2.2', healthCheckMode='down'})
+         getPool(''):setCache(newPacketCache(100)) setStaleCacheEntriesTTL(100) told = ''
+         addCacheHitResponseAction(AllRule(), LuaResponseAction(function(dr)
+           told = told .. tostring(dr:getStaleCacheHit()) .. ' '
+           return DNSResponseAction.None
+         end))",
+    );
+    let asked = query("www.example.", qtype::A);
+    relayed(&mut scene, &asked);
+    for seconds in [10, 310] {
+        let stored = scene.now;
+        scene.now = Now(stored.0 + seconds * 1_000_000_000);
+        answer(&mut scene, &asked);
+        scene.now = stored;
+    }
+    assert_eq!(errors(&scene), 0);
+    check(&scene, "assert(told == 'false true ', told)");
 }
 
 #[test]
@@ -463,6 +531,24 @@ fn functions_look_at_a_packet_whatever_question_it_has() {
         assert_eq!((errors(&scene), answer[3] & 15), (0, 3), "{name}");
         assert_eq!(answer[2] & 0x80, 0x80, "a packet that is sent is an answer");
     }
+}
+
+/// A packet without a question that one function makes a query, and the next one an answer.
+#[test]
+fn an_answer_without_a_question_stays_one() {
+    let turned = |flag: bool| {
+        format!(
+            "addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) dr.dh:setQR({flag}) return DNSResponseAction.None end))"
+        )
+    };
+    let mut scene = scene(&format!(
+        r"addAction(AllRule(), SpoofPacketAction('\0\0\129\131\0\0\0\0\0\0\0\0', 12)) {} {}",
+        turned(false),
+        turned(true),
+    ));
+    let answer = answer(&mut scene, &query("www.example.", qtype::A));
+    assert_eq!(errors(&scene), 0);
+    assert_eq!(answer, b"\x12\x34\x81\x83\0\0\0\0\0\0\0\0");
 }
 
 #[test]
@@ -651,6 +737,9 @@ fn policies_return_a_place_or_a_server() {
             "return dq.qname == newDNSName('www.example') and 1 or 2",
             Some(0),
         ),
+        ("return -2 ^ 63", None),
+        // The table is the call's own.
+        ("table.remove(servers, 1) return servers[1]", Some(1)),
         ("return leastOutstanding.policy({servers[2]}, dq)", Some(1)),
         ("return roundrobin.policy(servers, dq)", Some(0)),
     ] {

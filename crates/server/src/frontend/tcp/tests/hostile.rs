@@ -1,12 +1,18 @@
 //! Clients that want too much (F31): what they take is bounded, and the next one is served.
 
 use super::*;
+use crate::config::zones::ZoneSpecs;
+use crate::local::Local;
 
 /// More connections than may be: those there are stay, the others are closed; when they have been idle for long, there is
 /// room again.
 #[tokio::test]
 async fn a_thousand_idle_connections_leave_room_again() {
-    let scene = start_tuned(|tuning| tuning.maximum_connections = 400).await;
+    let scene = start_tuned(|tuning| {
+        tuning.maximum_connections = 400;
+        tuning.overload_threshold = 0;
+    })
+    .await;
     let mut idle = Vec::new();
     for _ in 0..1_000 {
         idle.push(scene.connect().await);
@@ -122,6 +128,85 @@ async fn a_transfer_that_nobody_reads_is_cut_off() {
     assert_eq!(shared.config().servers[0].outstanding.get(), 0);
 }
 
+/// setMaxTCPConnectionDuration is of transfers, too, though they could go on for ever.
+#[tokio::test]
+async fn a_transfer_ends_when_its_connection_has_lasted_long_enough() {
+    let mut config = config(vec![ServerOptions {
+        tcp_receive_timeout: 60 * MINUTE,
+        ..endless().await
+    }]);
+    config.tuning.tcp.maximum_connection_duration = 5 * MINUTE;
+    config.tuning.tcp.receive_timeout = 60 * MINUTE;
+    config.tuning.tcp.send_timeout = 60 * MINUTE;
+    let scene = start_with(config).await;
+    let mut client = scene.connect().await;
+    write(&mut client, &transfer(1)).await;
+    assert!(read(&mut client).await.is_some());
+    jump(6 * MINUTE).await;
+    // What is in the buffers of two sockets still comes.
+    let mut messages = 0;
+    while messages < 5_000 && read(&mut client).await.is_some() {
+        messages += 1;
+    }
+    assert!(messages < 5_000);
+    let figures = scene.counters.figures();
+    assert_eq!((figures.gave_up, figures.backend_timeouts), (0, 0));
+    drop(client);
+    scene.stop().await;
+}
+
+/// A stream that shows a fault of ours.
+struct Faulty;
+
+impl Stream for Faulty {
+    type Reader = tokio::io::Empty;
+    type Writer = tokio::io::Sink;
+
+    fn halves(self) -> (Self::Reader, Self::Writer) {
+        panic!("as a fault of ours would")
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_a_fault_ends_is_no_longer_counted() {
+    let scene = start().await;
+    let ends = Ends {
+        client: "127.0.0.1:5353".parse().unwrap(),
+        address: scene.address.into(),
+    };
+    let stop = scene.stopper.watch();
+    begin(Faulty, ends, &scene.frontend, &scene.counters, &stop);
+    drop(stop);
+    let figures = || scene.counters.figures();
+    until("its task has ended", || figures().connections == 0).await;
+    assert_eq!(figures().connections_maximum, 1);
+    scene.stop().await;
+}
+
+/// A transfer, or a refusal of one, that there is no room for.
+#[tokio::test]
+async fn a_transfer_out_that_finds_no_room_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    let text = "@ 60 SOA ns host 5 60 60 60 60\n@ 60 NS ns\nns 60 A 192.0.2.1\n";
+    std::fs::write(&file, text).unwrap();
+    let specs = ZoneSpecs::of_file("example.", &file);
+    let mut config = config(Vec::new());
+    config.local = Arc::new(Local::load(&specs, &Local::default()).0);
+    let mut tight = Shared::new(
+        Arc::new(arc_swap::ArcSwap::from_pointee(config)),
+        Arc::clone(&shared(Config::default()).shard),
+    );
+    tight.memory = Memory::new(10_000);
+    let scene = start_sharing(Arc::new(tight)).await;
+    let mut client = scene.connect().await;
+    write(&mut client, &transfer(1)).await;
+    assert_eq!(read(&mut client).await, None);
+    assert_eq!(scene.drops(DropReason::TcpMemoryFull), 1);
+    drop(client);
+    scene.stop().await;
+}
+
 /// A slow reader who does read is served, message by message.
 #[tokio::test]
 async fn a_transfer_is_passed_as_fast_as_it_is_read() {
@@ -170,10 +255,8 @@ async fn slow_writers_are_closed_and_others_served_meanwhile() {
     scene.stop().await;
 }
 
-/// maxConcurrentTCPConnections of a listener.
-#[tokio::test]
-async fn a_listener_takes_as_many_connections_as_it_may() {
-    let scene = start().await;
+/// maxConcurrentTCPConnections of the scene's listener.
+fn listen(scene: &Scene, maximum_tcp_connections: usize, tune: impl FnOnce(&mut TcpTuning)) {
     let mut config = config(Vec::new());
     config.listen(vec![crate::config::Listener {
         address: scene.address,
@@ -181,14 +264,45 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
         reuse_port: false,
         xdp: crate::config::Xdp::Off,
         tcp_listen_queue_size: 10,
-        maximum_tcp_connections: 2,
+        maximum_tcp_connections,
         pinning: Vec::new(),
         tcp_in_flight: 0,
         interface: None,
         tcp_fast_open: crate::config::FastOpen::default(),
         proxy_protocol: true,
     }]);
+    tune(&mut config.tuning.tcp);
     scene.frontend.shared.set_config(config);
+}
+
+/// The threshold holds for a listener's own limit too.
+#[tokio::test]
+async fn connections_are_short_where_a_listener_has_many() {
+    let scene = start().await;
+    listen(&scene, 2, |_| ());
+    let mut first = scene.connect().await;
+    for id in 1..=2 {
+        write(&mut first, &asking("refused.example.", id)).await;
+        assert!(read(&mut first).await.is_some());
+    }
+    let mut crowded = scene.connect().await;
+    write(&mut crowded, &asking("refused.example.", 3)).await;
+    assert!(read(&mut crowded).await.is_some());
+    assert_eq!(read(&mut crowded).await, None);
+    let timeouts = scene.counters.figures().client_timeouts;
+    assert_eq!(timeouts, 0, "after one query, at once");
+    drop((first, crowded));
+    scene.stop().await;
+}
+
+/// Those of one listener, though all together may have fewer when nobody says how many.
+#[tokio::test]
+async fn a_listener_takes_as_many_connections_as_it_may() {
+    let scene = start().await;
+    listen(&scene, 2, |tuning| {
+        tuning.maximum_connections = 1;
+        tuning.overload_threshold = 0;
+    });
     let mut clients = Vec::new();
     for expected in [true, true, false] {
         let mut client = scene.connect().await;

@@ -66,6 +66,14 @@ impl Action for ContinueAction {
         self.0.open();
     }
 
+    fn reload(&self) {
+        self.0.reload();
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        self.0.statistics()
+    }
+
     fn describe(&self) -> String {
         format!("continue after: {}", self.0.describe())
     }
@@ -215,6 +223,32 @@ mod tests {
             [&first, &missed].map(|action| action.0.load(Relaxed)),
             [1, 1]
         );
+    }
+
+    #[test]
+    fn what_continue_wraps_is_reloaded_and_tells_what_it_counted() {
+        #[derive(Default)]
+        struct Reloads(AtomicU32);
+        impl Action for Reloads {
+            fn act(&self, _: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
+                Outcome::Continue
+            }
+
+            fn reload(&self) {
+                self.0.fetch_add(1, Relaxed);
+            }
+
+            fn statistics(&self) -> Vec<(&'static str, u64)> {
+                vec![("reloads", self.0.load(Relaxed).into())]
+            }
+
+            fn describe(&self) -> String {
+                String::new()
+            }
+        }
+        let action = ContinueAction(Arc::new(Reloads::default()));
+        action.reload();
+        assert_eq!(action.statistics(), [("reloads", 1)]);
     }
 
     #[test]
