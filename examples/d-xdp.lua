@@ -7,5 +7,5 @@ addAction({"example.com.", "example.net."}, PoolAction("auth"))
 addAction(QNameSuffixRule("blocked.example."), RCodeAction(DNSRCode.NXDOMAIN))
 addAction(AndRule({QTypeRule(DNSQType.ANY), NotRule(TCPRule(true))}), TCAction())
 addAction(NetmaskGroupRule("192.0.2.66/32"), DropAction())
-setServerPolicy(leastOutstanding)   -- also firstAvailable, roundrobin
+setServerPolicy(leastOutstanding)   -- also firstAvailable, roundrobin, wrandom, whashed, chashed, orderedWrandUntag, race, hedge
 setUDPTimeout(2)  setSecurityPollSuffix("")
