@@ -24,7 +24,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use wire::frame::{Headers, Mac, Packet, UdpChecksum, write_headers};
-use wire::message::{HEADER_LENGTH, Header, parse_query, parse_response, refused_dnssec_ok};
+use wire::message::{
+    HEADER_LENGTH, Header, OPT_LENGTH, parse_query, parse_response, refused_dnssec_ok,
+};
 use xsk::{CHUNK, ROOM};
 
 /// Where a received frame starts in its chunk: behind XDP's headroom.
@@ -279,9 +281,10 @@ impl World {
         };
         let drops = self.drops();
         let is_response = Header::read(&asked).is_some_and(|header| header.qr());
-        let limit = parse_query(&asked).map_or(HEADER_LENGTH, |parts| {
-            QUERY_ROOM.min(parts.payload_size().into())
-        });
+        // RFC 6891 §6.1.1: to what cannot be a query, too, an OPT record is answered with one.
+        let refused = HEADER_LENGTH + refused_dnssec_ok(&asked).map_or(0, |_| OPT_LENGTH);
+        let limit = parse_query(&asked)
+            .map_or(refused, |parts| QUERY_ROOM.min(parts.payload_size().into()));
         let verdict = self.with_env(|env| match run(&mut arrival, env) {
             Verdict::Answer(length) => Fate::Answer(length),
             Verdict::Forward(forward) => {
