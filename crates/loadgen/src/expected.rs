@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use wire::codes::{class, parse_qtype, qtype, rcode};
+use wire::edit::names_in_rdata;
 use wire::message::{Header, Records, ResponseParts, Section};
 use wire::name::{NAME_LENGTH_MAX, NameBuf, compressed};
 
@@ -155,20 +156,8 @@ impl Expected {
 /// that may come compressed (RFC 3597 §4), and DNAME's, which some compress all the same.
 fn names_in(rtype: u16) -> Option<(usize, usize)> {
     match rtype {
-        qtype::NS
-        | qtype::CNAME
-        | qtype::PTR
-        | qtype::DNAME
-        | qtype::MD
-        | qtype::MF
-        | qtype::MB
-        | qtype::MG
-        | qtype::MR => Some((0, 1)),
-        qtype::SOA | qtype::MINFO | qtype::RP => Some((0, 2)),
-        qtype::MX | qtype::AFSDB | qtype::RT => Some((2, 1)),
-        qtype::PX => Some((2, 2)),
-        qtype::SRV => Some((6, 1)),
-        _ => None,
+        qtype::DNAME => Some((0, 1)),
+        other => names_in_rdata(other),
     }
 }
 

@@ -71,6 +71,28 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// One client of a server, with one query at a time.
+    #[cfg(test)]
+    pub(crate) fn of_one(server: SocketAddr, transport: Transport) -> Plan {
+        Plan {
+            servers: vec![server],
+            transport,
+            clients: 1,
+            threads: 1,
+            outstanding: 1,
+            rate: None,
+            shape: Shape::Constant,
+            timeout: Duration::from_secs(1),
+            limit: None,
+            runs: None,
+            queries_per_connection: None,
+            local: None,
+            local_port: 0,
+            buffer_size: None,
+            verbose: false,
+        }
+    }
+
     /// The part of a run of so long in which queries are sent: behind the time limit are only answers and time-outs.
     pub fn sending(&self, duration: Duration) -> Duration {
         self.limit.map_or(duration, |limit| limit.min(duration))

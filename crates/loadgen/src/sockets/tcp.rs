@@ -337,7 +337,6 @@ fn lock(connections: &Mutex<Connections>) -> std::sync::MutexGuard<'_, Connectio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::Shape;
     use crate::sockets::transport::Taken;
     use std::net::TcpListener;
 
@@ -347,22 +346,10 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let local_port = free.local_addr().unwrap().port();
         drop(free);
+        let address = server.local_addr().unwrap();
         let plan = Plan {
-            servers: vec![server.local_addr().unwrap()],
-            transport: super::super::Transport::Tcp,
-            clients: 1,
-            threads: 1,
-            outstanding: 1,
-            rate: None,
-            shape: Shape::Constant,
-            timeout: Duration::from_secs(1),
-            limit: None,
-            runs: None,
-            queries_per_connection: None,
-            local: None,
             local_port,
-            buffer_size: None,
-            verbose: false,
+            ..Plan::of_one(address, super::super::Transport::Tcp)
         };
         let connections = Mutex::default();
         let mut clients = TcpClients::open(&plan, 0..1, &connections).unwrap();

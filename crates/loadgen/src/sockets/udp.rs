@@ -217,30 +217,14 @@ fn address_of(network: Sources, number: usize) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::Shape;
     use crate::sockets::transport::Taken;
     use std::time::Instant;
 
     /// A client's socket, and the server that it asks.
     fn client_and_server() -> (UdpClients, UdpSocket) {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let plan = Plan {
-            servers: vec![server.local_addr().unwrap()],
-            transport: super::super::Transport::Udp,
-            clients: 1,
-            threads: 1,
-            outstanding: 1,
-            rate: None,
-            shape: Shape::Constant,
-            timeout: Duration::from_secs(1),
-            limit: None,
-            runs: None,
-            queries_per_connection: None,
-            local: None,
-            local_port: 0,
-            buffer_size: None,
-            verbose: false,
-        };
+        let address = server.local_addr().unwrap();
+        let plan = Plan::of_one(address, super::super::Transport::Udp);
         (UdpClients::open(&plan, 0..1).unwrap(), server)
     }
 

@@ -397,22 +397,13 @@ mod tests {
 
     /// Two threads with a client each.
     fn plan(rate: Option<f64>) -> Plan {
+        let server = "192.0.2.1:53".parse().unwrap();
         Plan {
-            servers: vec!["192.0.2.1:53".parse().unwrap()],
-            transport: crate::sockets::Transport::Udp,
             clients: 2,
             threads: 2,
             outstanding: 2,
             rate,
-            shape: Shape::Constant,
-            timeout: Duration::from_secs(1),
-            limit: None,
-            runs: None,
-            queries_per_connection: None,
-            local: None,
-            local_port: 0,
-            buffer_size: None,
-            verbose: false,
+            ..Plan::of_one(server, crate::sockets::Transport::Udp)
         }
     }
 

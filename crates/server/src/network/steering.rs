@@ -391,18 +391,26 @@ mod tests {
         assert!(!all_have_sockets(&queues(&[]), &queues(&[])), "nothing yet");
     }
 
-    /// The program's map has room for 4,096.
-    #[test]
-    fn destinations_that_were_too_many_go_again() {
+    /// A device with our program. `None`: this needs root.
+    fn with_program() -> Option<(Device, Steering)> {
         if !nix::unistd::geteuid().is_root() {
             println!("SKIP: loading the kernel program needs root");
-            return;
+            return None;
         }
         let device = Devices::default().device(&lab().links[2]);
         let device = device.expect("an Ethernet interface");
         let mut steering = Steering::default();
         let program = Program::load().expect("the kernel takes it");
         steering.insert(&device, Attached::Ours(program));
+        Some((device, steering))
+    }
+
+    /// The program's map has room for 4,096.
+    #[test]
+    fn destinations_that_were_too_many_go_again() {
+        let Some((device, mut steering)) = with_program() else {
+            return;
+        };
         let served = |count: u16| PlannedDevice {
             device: device.clone(),
             queues: Vec::new(),
@@ -424,15 +432,9 @@ mod tests {
     /// A program has room for 16 addresses of ours. Routes that move may name more in turn, whose ports are read for a while.
     #[test]
     fn an_address_that_is_asked_from_no_more_makes_room_for_another() {
-        if !nix::unistd::geteuid().is_root() {
-            println!("SKIP: loading the kernel program needs root");
+        let Some((device, mut steering)) = with_program() else {
             return;
-        }
-        let device = Devices::default().device(&lab().links[2]);
-        let device = device.expect("an Ethernet interface");
-        let mut steering = Steering::default();
-        let program = Program::load().expect("the kernel takes it");
-        steering.insert(&device, Attached::Ours(program));
+        };
         let ports = 20_000..20_003;
         for number in 1..=40 {
             let source = IpAddr::from([198, 51, 100, number]);

@@ -1,6 +1,7 @@
 //! Who may ask: `setACL` and its relatives; and sets of netmasks for whoever else needs one.
 
 use super::Env;
+use super::drop::DropReason;
 use super::ranges::Ranges;
 use crate::counters::Counter;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -226,6 +227,16 @@ impl fmt::Debug for Netmasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Netmasks({self})")
     }
+}
+
+/// Whether a client that has connected, and asked nothing yet, gets past the "acl" stage; one that does not is counted as a query
+/// of its would be.
+pub fn admits(client: SocketAddr, env: &Env<'_>) -> bool {
+    let allowed = allows(client, env);
+    if !allowed {
+        env.shard.count_drop(DropReason::Acl);
+    }
+    allowed
 }
 
 /// The "acl" stage, and its look at whom a proxy names.

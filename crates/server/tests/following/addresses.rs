@@ -123,13 +123,7 @@ fn a_backend_whose_route_moves_to_an_interface_that_was_not_open() {
         return;
     };
     rig.says("interface=\"enp2s0\"");
-    rig.ip(&format!(
-        "link add third numtxqueues 2 numrxqueues 2 type veth peer name third-peer netns {}\n\
-         link set third up\naddress add 203.0.113.1/24 dev third\n",
-        rig.lab.backend().name()
-    ));
-    let peer = "link set third-peer up\naddress add 203.0.113.2/24 dev third-peer\n";
-    rig.lab.backend().ip(peer).expect("ip");
+    rig.add_third_interface();
     rig.ip("route add 198.51.100.2/32 via 203.0.113.2 dev third src 198.51.100.1\n");
     rig.says("queue 1 of third is served over AF_XDP");
     rig.says("interface=\"third\"");

@@ -1,6 +1,6 @@
 //! A kept link: the program stays on the interface from one run to the next (design.md, "Two lifetimes").
 
-use crate::rig::{PATIENCE, REFUSED, Rig, ask, ends};
+use crate::rig::{PATIENCE, REFUSED, Rig, ask, by_hand, ends};
 use libbpf_rs::{MapCore, MapHandle, MapType};
 use std::net::UdpSocket;
 use std::path::PathBuf;
@@ -103,16 +103,6 @@ fn loaded_for_dnsdist(name: &str) -> Option<Lab> {
     let (done, said) = xdp(&lab, &["load", "--dnsdist"]);
     assert!(done && said.contains("pinned in"), "{said}");
     Some(lab)
-}
-
-/// A listener for each queue, by the map at its usual place.
-fn by_hand() -> String {
-    "for i=0,1 do\n\
-       local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
-       addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
-     end\n"
-    .to_owned()
-        + REFUSED
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Programs on our interfaces: ours taken off, and those of others.
 
 use crate::restart::{Load, end, restarted};
-use crate::rig::{REFUSED, Rig};
+use crate::rig::{REFUSED, Rig, by_hand};
 use libbpf_rs::{Link, MapCore, MapHandle};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -132,16 +132,6 @@ fn pin(lab: &Lab, maps: &Path) {
     for (from, to) in names {
         fs::rename(maps.join(from), folder.join(to)).expect("to move a pin");
     }
-}
-
-/// A listener for each queue, by the maps where dnsdist's loader pins them.
-fn by_hand() -> String {
-    "for i=0,1 do\n\
-       local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
-       addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
-     end\n"
-    .to_owned()
-        + REFUSED
 }
 
 /// The daemon with these maps, which were there first. `None`: this needs root, and tools.

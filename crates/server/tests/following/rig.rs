@@ -113,6 +113,17 @@ impl Rig {
         self.lab.server().ip(lines).expect("ip");
     }
 
+    /// Adds the interface `third` (203.0.113.1), of two queues, at whose other end is the backend's namespace (203.0.113.2).
+    pub(crate) fn add_third_interface(&self) {
+        self.ip(&format!(
+            "link add third numtxqueues 2 numrxqueues 2 type veth peer name third-peer netns {}\n\
+             link set third up\naddress add 203.0.113.1/24 dev third\n",
+            self.lab.backend().name()
+        ));
+        let peer = "link set third-peer up\naddress add 203.0.113.2/24 dev third-peer\n";
+        self.lab.backend().ip(peer).expect("ip");
+    }
+
     /// Runs `ip` with each line in the clients' namespace.
     pub(crate) fn client_ip(&self, lines: &str) {
         self.lab.client().ip(lines).expect("ip");
@@ -286,6 +297,16 @@ impl Rig {
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("server.log")).unwrap_or_default()
     }
+}
+
+/// A listener for each queue of the interface towards clients, by the map where dnsdist's loader pins it.
+pub(crate) fn by_hand() -> String {
+    "for i=0,1 do\n\
+       local xsk = newXsk({ifName='enp1s0', NIC_queue_id=i, frameNums=65536, xskMapPath='/sys/fs/bpf/dnsdist/xskmap'})\n\
+       addLocal('192.0.2.1:53', {xskSocket=xsk, reusePort=true})\n\
+     end\n"
+    .to_owned()
+        + REFUSED
 }
 
 /// Whether a process is there: whoever is its parent then may leave it as a zombie, of which there is only the name left (proc(5)).

@@ -138,13 +138,7 @@ fn a_route_that_moves_to_another_interface_takes_the_source_along() {
     };
     let backend = Backend::start(&rig);
     rig.is_served_over_xdp(ADDRESS, "enp2s0");
-    rig.ip(&format!(
-        "link add third numtxqueues 2 numrxqueues 2 type veth peer name third-peer netns {}\n\
-         link set third up\naddress add 203.0.113.1/24 dev third\n",
-        rig.lab.backend().name()
-    ));
-    let peer = "link set third-peer up\naddress add 203.0.113.2/24 dev third-peer\n";
-    rig.lab.backend().ip(peer).expect("ip");
+    rig.add_third_interface();
     allow_detours(&rig.lab.server());
     allow_detours(&rig.lab.backend());
     rig.ip("route add 198.51.100.2/32 via 203.0.113.2 dev third\n");

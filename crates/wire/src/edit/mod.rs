@@ -10,6 +10,7 @@ mod records;
 mod rename;
 mod shuffle;
 
+pub use names::names_in_rdata;
 pub use options::{option_room, remove_opt, remove_options, set_option};
 pub use records::{NewRecord, append_record, without_types};
 pub use rename::rename;

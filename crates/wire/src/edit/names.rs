@@ -7,7 +7,8 @@ use crate::name::compressed;
 /// Octets before the first name in the data of a type whose names may be compressed, and how many names follow. RFC 3597
 /// §4: "Only the RR types defined in RFC 1035" may be, and those of the types below that "receiving servers MUST
 /// decompress" as well.
-pub(super) fn names_in_rdata(rtype: u16) -> Option<(usize, usize)> {
+#[must_use]
+pub fn names_in_rdata(rtype: u16) -> Option<(usize, usize)> {
     match rtype {
         qtype::NS
         | qtype::CNAME

@@ -178,6 +178,21 @@ impl Proofs {
 }
 
 #[cfg(test)]
+impl Chain {
+    /// The records of these hashes, ascending, without salt: the arena with the labels of their owners, and the chain.
+    pub(super) fn of_hashes(hashes: &[[u8; HASH_LENGTH]]) -> (Vec<u8>, Chain) {
+        let arena = hashes.iter().flat_map(encode_hash).collect();
+        let places = (0..).step_by(LABEL_LENGTH);
+        let records: Vec<_> = hashes.iter().copied().zip(places).collect();
+        let parameters = Parameters {
+            iterations: 0,
+            salt: Box::default(),
+        };
+        (arena, Chain::new(parameters, &records))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::zone::encode::encode_hash;
@@ -215,14 +230,7 @@ mod tests {
         };
         let numbers = (0..count).map(|number| 2 * number);
         let hashes: Vec<_> = numbers.map(hash).collect();
-        let arena: Vec<u8> = hashes.iter().flat_map(encode_hash).collect();
-        let places = (0..).step_by(LABEL_LENGTH);
-        let records: Vec<_> = hashes.into_iter().zip(places).collect();
-        let parameters = Parameters {
-            iterations: 0,
-            salt: Box::default(),
-        };
-        let chain = Chain::new(parameters, &records);
+        let (arena, chain) = Chain::of_hashes(&hashes);
         let began = Instant::now();
         for number in 0..count {
             let found = [0, 1].map(|more| chain.at_or_before(&arena, &hash(2 * number + more)));
@@ -239,14 +247,7 @@ mod tests {
             hash
         };
         let hashes = [hash(1, 0), hash(1, 5), hash(1, 9), hash(200, 0)];
-        let arena: Vec<u8> = hashes.iter().flat_map(encode_hash).collect();
-        let places = (0..).step_by(LABEL_LENGTH);
-        let records: Vec<_> = hashes.into_iter().zip(places).collect();
-        let parameters = Parameters {
-            iterations: 0,
-            salt: Box::default(),
-        };
-        let chain = Chain::new(parameters, &records);
+        let (arena, chain) = Chain::of_hashes(&hashes);
         for (wanted, number) in [
             (hash(0, 0), 3),
             (hash(1, 0), 0),

@@ -52,7 +52,6 @@ impl Overlay {
             + self.moved.memory()
             + self.cases.memory()
             + proofs.gone.memory()
-            + proofs.gone_runs.memory()
             + proofs.touched.memory()
             + size_of_val(&*proofs.added)
     }
@@ -128,6 +127,16 @@ impl Runs {
         }
     }
 
+    #[inline]
+    pub(super) fn has(&self, number: u32) -> bool {
+        self.last_outside(number + 1) != Some(number)
+    }
+
+    /// All of them, ascending.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().flat_map(|(first, last)| *first..=*last)
+    }
+
     fn memory(&self) -> usize {
         size_of_val(&*self.0)
     }
@@ -140,9 +149,7 @@ pub(super) struct ProofChanges {
     /// Ascending; hash and place.
     pub(super) added: Box<[Hashed]>,
     /// Numbers of the base's that are no more.
-    pub(super) gone: Moved,
-    /// The same.
-    gone_runs: Runs,
+    pub(super) gone: Runs,
     /// Those that are no more, and those behind which others came: what a name of the base says of these may no longer hold.
     pub(super) touched: Moved,
 }
@@ -156,13 +163,12 @@ impl ProofChanges {
     ) -> ProofChanges {
         let mut changes = ProofChanges {
             added: added.into(),
+            gone: Runs::new(gone),
             ..ProofChanges::default()
         };
-        for number in gone {
-            changes.gone.insert(number, NONE);
+        for number in changes.gone.numbers() {
             changes.touched.insert(number, NONE);
         }
-        changes.gone_runs = Runs::new(changes.gone.keys());
         for (hash, _) in &changes.added {
             changes
                 .touched
@@ -192,7 +198,7 @@ impl ProofChanges {
     /// The last one of the base below `number` that is still there.
     fn own_below(&self, chain: &Chain, number: usize) -> Option<u32> {
         debug_assert!(number <= chain.places.len());
-        self.gone_runs.last_outside(number as u32)
+        self.gone.last_outside(number as u32)
     }
 
     fn greater(
@@ -238,8 +244,6 @@ impl ProofChanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zone::nsec3::Parameters;
-    use crate::zone::parts::LABEL_LENGTH;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::time::{Duration, Instant};
@@ -263,6 +267,9 @@ mod tests {
             assert_eq!(runs.last_outside(end), last, "{end}");
         }
         assert_eq!(Runs::default().last_outside(5), Some(4));
+        assert!(runs.numbers().eq([0, 2, 3, 7, 8, 9]));
+        let has = |number: &u32| runs.has(*number);
+        assert!((0..12).filter(has).eq(runs.numbers()));
     }
 
     /// All but the first were signed anew: a step for each of them, for each question, would take minutes.
@@ -274,15 +281,8 @@ mod tests {
             hash[..4].copy_from_slice(&number.to_be_bytes());
             hash
         };
-        let hashes = (0..count).map(hash);
-        let arena: Vec<u8> = hashes.flat_map(|hash| encode_hash(&hash)).collect();
-        let record = |number: u32| (hash(number), number * LABEL_LENGTH as u32);
-        let records: Vec<Hashed> = (0..count).map(record).collect();
-        let parameters = Parameters {
-            iterations: 0,
-            salt: Box::default(),
-        };
-        let chain = Chain::new(parameters, &records);
+        let hashes: Vec<_> = (0..count).map(hash).collect();
+        let (arena, chain) = Chain::of_hashes(&hashes);
         let changes = ProofChanges::new(&chain, &arena, Vec::new(), 1..count);
         let began = Instant::now();
         for number in 0..count {
@@ -307,10 +307,8 @@ mod tests {
             changed in prop::collection::btree_map(0_u8..60, any::<bool>(), 0..12),
             wanted in 0_u8..60,
         ) {
-            let arena: Vec<u8> = base.iter().flat_map(|number| encode_hash(&hash(*number))).collect();
-            let place = |number: usize| (number * LABEL_LENGTH) as u32;
-            let records: Vec<_> = base.iter().enumerate().map(|(at, number)| (hash(*number), place(at))).collect();
-            let chain = Chain::new(Parameters { iterations: 0, salt: Box::default() }, &records);
+            let hashes: Vec<_> = base.iter().map(|number| hash(*number)).collect();
+            let (arena, chain) = Chain::of_hashes(&hashes);
             let gone: Vec<u32> = (0..).zip(&base).filter(|(_, number)| changed.contains_key(number)).map(|(at, _)| at).collect();
             let added: Vec<_> = changed.iter().filter(|(_, stays)| **stays).map(|(number, _)| (hash(*number), 1_000)).collect();
             let mut now: BTreeMap<[u8; HASH_LENGTH], u32> = (0..).zip(&base).filter(|(_, number)| !changed.contains_key(number)).map(|(at, number)| (hash(*number), at)).collect();

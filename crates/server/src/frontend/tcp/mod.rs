@@ -154,9 +154,8 @@ fn begin(
 ) {
     let config = frontend.shared.config();
     // Nobody who may not ask takes the place of somebody who may. Each query is looked at too: the ACL may change.
-    let is_allowed = |env: &mut Env<'_>| acl::allows(ends.client, env);
-    if !frontend.shared.with_env(&config, is_allowed) {
-        frontend.shared.shard.count_drop(DropReason::Acl);
+    let is_admitted = |env: &mut Env<'_>| acl::admits(ends.client, env);
+    if !frontend.shared.with_env(&config, is_admitted) {
         return;
     }
     let mut tuning = config.tuning.tcp.clone();

@@ -320,7 +320,7 @@ impl<'z> Amendment<'z> {
         let proving = self.old.proving();
         let mut gone = HashSet::new();
         if let (Some(over), Some(chain)) = (&self.old.over, self.base.chain()) {
-            gone.extend(over.proofs.gone.keys());
+            gone.extend(over.proofs.gone.numbers());
             for number in 0..over.proofs.added.len() {
                 let number = (chain.places.len() + number) as u32;
                 let records = self.old.of_proof(number);

@@ -620,7 +620,7 @@ impl Zone {
         let base = &old.base;
         let gone = over.moved.keys().map(|at| base.node(at));
         let gone = gone.flat_map(|node| node.rrsets().map(|rrset| rrset.count(true)));
-        let proofs = over.proofs.gone.keys().filter_map(|number| {
+        let proofs = over.proofs.gone.numbers().filter_map(|number| {
             let (_, rrset) = old.proof(base.chain()?, number);
             Some(rrset.count(true))
         });
