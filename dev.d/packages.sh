@@ -21,6 +21,9 @@ fi
 # To compare: other servers, what signs zones, another closed loop, taskset.
 packages_bench=(dnsdist nsd knot-dnssecutils dnsperf util-linux)
 
+# What an installation that has not ended was to install, for the run after one that was killed. It outlives a boot, as do the
+# services that would start then.
+packages_begun=/var/lib/millrace-dev.begun
 policy=/usr/sbin/policy-rc.d
 policy_mark='# put here by millrace ./dev for the time of one installation'
 
@@ -35,6 +38,7 @@ install_packages() {
             flock "$packages_lock"
         fi
         allow_service_starts
+        disable_begun
     fi
     for name in "$@"; do
         is_installed "$name" || missing+=("$name")
@@ -52,6 +56,7 @@ install_packages() {
 install_missing() {
     say "installing $* (by apt-get; services in them are not started)"
     forbid_service_starts
+    echo "$*" >>"$packages_begun"
     if [[ -n $(dpkg --audit) ]]; then
         # A killed installation leaves packages unpacked and not configured, and apt-get refuses to go on.
         say "an earlier installation was interrupted: dpkg --configure -a"
@@ -60,7 +65,22 @@ install_missing() {
     apt_install "$@" || fail "apt-get could not install $*: what it says is above. It needs a network or a mirror, and on Ubuntu \
 the component universe; those that are there already are not fetched again"
     allow_service_starts
-    keep_disabled "$@"
+    disable_begun
+}
+
+# Those that an installation has brought, be it one that was killed and has completed by itself. What is not there yet is missing
+# still: it is installed and disabled next.
+disable_begun() {
+    local name names=() installed=()
+    [[ -e $packages_begun ]] || return 0
+    read -r -d '' -a names <"$packages_begun" || :
+    for name in "${names[@]}"; do
+        if is_installed "$name"; then
+            installed+=("$name")
+        fi
+    done
+    keep_disabled "${installed[@]}"
+    rm "$packages_begun"
 }
 
 is_installed() { [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
@@ -98,7 +118,7 @@ allow_service_starts() {
 
 # With systemd a package's service would start at the next boot: those installed just now do not.
 keep_disabled() {
-    [[ -d /run/systemd/system ]] || return 0
+    [[ -d ${packages_systemd:-/run/systemd/system} ]] || return 0
     local name
     for name in knot dnsdist nsd bind9; do
         if [[ " $* " == *" $name "* ]]; then

@@ -6,7 +6,7 @@ stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
 stage_style() { cargo run --quiet --package xtask -- tidy; }
 # The programs that later stages start, optimised: scenarios and faults count time.
-stage_build() { cargo build --quiet --profile quick --package millrace --package testnet --package floodgate; }
+stage_build() { cargo quick --quiet; }
 # --show-output: a test that skips itself says so on its output, which would stay hidden otherwise.
 stage_units() {
     cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
@@ -36,7 +36,7 @@ stage_small() { target/quick/lab soak restarts --small && target/quick/lab soak 
 stage_race() { target/quick/lab soak race; }
 # F40 in small, by hand: `./dev test soak`; SOAK_SECONDS=60 is shorter, SOAK_SEED repeats one.
 stage_soak() {
-    cargo build --quiet --profile quick --package millrace --package testnet --package floodgate &&
+    cargo quick --quiet &&
         target/quick/lab soak --seconds "${SOAK_SECONDS:-1200}" ${SOAK_SEED:+--seed "$SOAK_SEED"}
 }
 stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }

@@ -64,10 +64,20 @@ fn survive(message: &[u8], parts: &ResponseParts) {
         let (length, left) = edit::remove_options(&mut buffer, places, edns, CODE);
         assert!(length <= message.len() && left.end <= edns.end);
         assert!(left.options(&buffer).all(|option| option.code != CODE));
+        assert_eq!(whole(&buffer[..length]).edns, Some(left));
         let mut buffer = message.to_vec();
         let length = edit::remove_opt(&mut buffer, places, edns);
-        assert_eq!(length, message.len() - usize::from(edns.end - edns.start));
+        // Records behind it go as well where their names lead into it.
+        assert!(length <= message.len() - usize::from(edns.end - edns.start));
+        assert_eq!(whole(&buffer[..length]).edns, None);
     }
+}
+
+/// A response to its last octet.
+fn whole(message: &[u8]) -> ResponseParts {
+    let parts = parse_response(message).expect("a response");
+    assert_eq!(usize::from(parts.end), message.len(), "nothing trails");
+    parts
 }
 
 // -------------------------------------------------------------------------------------------- what was made
@@ -115,7 +125,8 @@ impl Made {
     fn record(&mut self, kind: u8, input: &mut Input<'_>) {
         self.name(input);
         let rtype = match kind {
-            0 | 1 => qtype::A,
+            0 => qtype::A,
+            1 => qtype::NAPTR,
             2 => qtype::NS,
             3 => qtype::MX,
             4 => qtype::SOA,
@@ -129,6 +140,10 @@ impl Made {
             qtype::NS => self.name(input),
             qtype::MX => {
                 self.octets.extend([0, 10]);
+                self.name(input);
+            }
+            qtype::NAPTR => {
+                self.octets.extend(b"\x00\x01\x00\x02\x01u\x00\x01!");
                 self.name(input);
             }
             qtype::SOA => {

@@ -154,10 +154,10 @@ impl Expected {
 
 /// Octets in front of the names in data of this type, and how many names follow; `None`: there are none. These are the names
 /// that may come compressed (RFC 3597 §4), and DNAME's, which some compress all the same.
-fn names_in(rtype: u16) -> Option<(usize, usize)> {
+fn names_in(rtype: u16, rdata: &[u8]) -> Option<(usize, usize)> {
     match rtype {
         qtype::DNAME => Some((0, 1)),
-        other => names_in_rdata(other),
+        other => names_in_rdata(other, rdata),
     }
 }
 
@@ -168,10 +168,11 @@ fn plain<'b>(
     place: (usize, usize),
     buffer: &'b mut [u8; PLAIN_MAX],
 ) -> &'b [u8] {
-    let written = names_in(rtype).and_then(|names| write_plain(names, message, place, buffer));
-    match written {
+    let rdata = message.get(place.0..place.1).unwrap_or_default();
+    let names = names_in(rtype, rdata);
+    match names.and_then(|names| write_plain(names, message, place, buffer)) {
         Some(length) => &buffer[..length],
-        None => message.get(place.0..place.1).unwrap_or_default(),
+        None => rdata,
     }
 }
 
@@ -219,7 +220,8 @@ fn rdata_of(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
         let (whole, mut buffer) = ((0, octets.len()), [0; PLAIN_MAX]);
         return Ok(plain(rtype, &octets, whole, &mut buffer).to_vec());
     }
-    if let Some(names) = names_in(rtype) {
+    let in_numbers_and_names = !matches!(rtype, qtype::SIG | qtype::NXT);
+    if let Some(names) = names_in(rtype, &[]).filter(|_| in_numbers_and_names) {
         let behind = if rtype == qtype::SOA { 5 } else { 0 };
         return with_names(text, names, behind);
     }
@@ -241,7 +243,7 @@ fn rdata_of(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Numbers of 16 bits, names, and so many numbers of 32 bits: all types that have names here are so.
+/// Numbers of 16 bits, names, and so many numbers of 32 bits: the types with names are so, except NAPTR, SIG and NXT.
 fn with_names(
     text: &str,
     (front, names): (usize, usize),
@@ -422,6 +424,10 @@ mod tests {
         assert!(is_met(minfo, "example MINFO", 0, &[two]));
         // The second runs past the data.
         assert!(!is_met(minfo, "example MINFO", 0, &[&two[..6]]));
+        // A NAPTR's comes behind its strings.
+        let naptr: &[u8] = b"\0\x01\0\x02\x01u\0\0\x01A\xc0\x0c";
+        let generic = "example NAPTR \\# 19 00010002 0175 00 00 0161 076578616d706c6500";
+        assert!(is_met(generic, "example NAPTR", 0, &[naptr]));
     }
 
     #[test]

@@ -67,11 +67,12 @@ impl Pace {
         self
     }
 
-    /// What the thread of this number, of so many, has of the schedule: together they send every query once.
+    /// What the thread of this number, of so many, has of the schedule: together they send every query once. They take turns,
+    /// the first one begins: of fewer queries than threads the last ones have none.
     #[must_use]
     pub fn of_thread(mut self, thread: usize, threads: usize) -> Pace {
-        let before = |thread: usize| thread as u64 * self.total / threads as u64;
-        self.total = before(thread + 1) - before(thread);
+        let total = self.total.saturating_sub(thread as u64);
+        self.total = total.div_ceil(threads as u64);
         self.interval *= threads as f64;
         self
     }
@@ -244,11 +245,29 @@ mod tests {
             assert_eq!(total, whole.total());
             assert!(parts.iter().all(|part| part.end() <= SECOND));
         }
+        // In turns: the first one is due at once, and no part begins behind the end.
+        let whole = Pace::new(3.0, Duration::from_secs(1), 1, PATIENCE);
+        let first = |thread: usize| {
+            let part = whole.clone().of_thread(thread, 4);
+            part.later(thread as f64 / 4.0).due(0)
+        };
+        assert!(matches!(first(0), Due::Batch { queries: 1, .. }));
+        assert_eq!(first(2), Due::At(2 * SECOND / 3));
+        assert_eq!(first(3), Due::Finished { skipped: 0 });
         // Each at its part of the rate.
         let mut half = Pace::new(1000.0, Duration::from_secs(1), 10, PATIENCE).of_thread(1, 2);
         assert_eq!(half.total(), 500);
         half.due(0);
         assert_eq!(half.due(0), Due::At(20_000_000));
+    }
+
+    #[test]
+    fn threads_share_a_schedule_without_end() {
+        let ten_years = Duration::from_secs(10 * 365 * 86_400);
+        let whole = Pace::new(1e12, ten_years, 1, PATIENCE);
+        assert_eq!(whole.total(), u64::MAX);
+        let parts = (0..3).map(|thread| whole.clone().of_thread(thread, 3).total());
+        assert_eq!(parts.sum::<u64>(), whole.total());
     }
 
     proptest! {

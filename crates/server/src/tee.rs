@@ -290,6 +290,10 @@ impl Copied {
     /// `None`: it stays as it is.
     fn with_subnet(&self) -> Option<Vec<u8>> {
         let parts = parse_query(&self.message).ok()?;
+        // RFC 8945 §5.5: whoever does not share the key of a signed message "MUST forward the message unchanged".
+        if parts.is_signed {
+            return None;
+        }
         let said = |edns: EdnsParts| edns.option(&self.message, edns_option::ECS);
         if parts.edns.and_then(said).is_some() && !self.subnet.override_existing {
             return None;
@@ -403,6 +407,11 @@ mod tests {
         said[end - 1] = 11;
         said.extend_from_slice(&[0, 8, 0, 7, 0, 1, 24, 0, 198, 51, 100]);
         assert_eq!(copied(&other, &subnets, &said).0, said);
+        // Signed, it stays as it is.
+        let mut signed = query("a.", qtype::A);
+        signed[11] = 1;
+        signed.extend([0, 0, qtype::TSIG as u8, 0, 255, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(copied(&other, &subnets, &signed).0, signed);
         let (other, proxied) = tee(|options| options.add_proxy_protocol = true);
         let (copy, _) = copied(&other, &proxied, &message);
         assert_eq!(copy[..16], *b"\r\n\r\n\0\r\nQUIT\n\x21\x12\0\x0c");

@@ -117,6 +117,17 @@ fn a_bad_file_is_exit_status_1_with_file_and_line() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// The unit of the service does not try again what ends so (RestartPreventExitStatus=).
+#[test]
+fn a_start_by_a_bad_file_is_exit_status_78() {
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let path = folder.path().join("bad.conf");
+    std::fs::write(&path, "\nnosuch()").expect("the folder is ours");
+    let path = path.display().to_string();
+    let output = millrace(&["--supervised", "--disable-syslog", "-C", &path]);
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+}
+
 #[test]
 fn a_file_that_is_not_there_is_exit_status_1() {
     let output = millrace(&["--check-config", "-C", "/nonexistent/millrace.conf"]);

@@ -11,7 +11,41 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::bench::descendants;
 use crate::{During, Failure, Outcome, again_if_interrupted, sys};
+
+/// Where a lab's processes are written down, for whoever starts one and has not the lab itself.
+#[derive(Debug, Clone)]
+pub struct Book {
+    path: PathBuf,
+}
+
+impl Book {
+    /// Writes down a process that belongs to the lab.
+    pub fn add(&self, id: u32, name: &str) -> Outcome<()> {
+        let Some(start) = start_time_ticks(id) else {
+            return Ok(());
+        };
+        let path = &self.path;
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .during(format!("opening {}", path.display()))?;
+        // As one piece: several threads may write.
+        let line = format!("{id} {start} {name}\n");
+        file.write_all(line.as_bytes())
+            .during(format!("writing {}", path.display()))
+    }
+
+    /// Writes down what a process has started itself, and what that has started: it outlives a process that is killed.
+    pub fn add_descendants(&self, of: u32) -> Outcome<()> {
+        descendants(of).into_iter().try_for_each(|id| {
+            let called = fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default();
+            self.add(id, called.trim())
+        })
+    }
+}
 
 /// The folder of one lab, `/run/millrace-lab/PREFIX`, and the lock on it.
 #[derive(Debug)]
@@ -64,16 +98,13 @@ impl Ledger {
 
     /// Writes down a process that this lab started.
     pub fn add(&self, id: u32, name: &str) -> Outcome<()> {
-        let Some(start) = start_time_ticks(id) else {
-            return Ok(());
-        };
+        self.book().add(id, name)
+    }
+
+    /// Where its processes are written down.
+    pub fn book(&self) -> Book {
         let path = self.processes();
-        let mut file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&path)
-            .during(format!("opening {}", path.display()))?;
-        writeln!(file, "{id} {start} {name}").during(format!("writing {}", path.display()))
+        Book { path }
     }
 
     /// Ends what is written down and still is the same process, awaits its end, and says which it was.
@@ -153,6 +184,8 @@ fn start_time_ticks(id: u32) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader};
+
     use super::*;
 
     #[test]
@@ -187,6 +220,31 @@ mod tests {
             vec![format!("cat (process {})", child.id())]
         );
         assert!(!child.wait().expect("it ended").success());
+        ledger.remove();
+    }
+
+    #[test]
+    fn what_a_killed_process_had_started_is_ended_too() {
+        let prefix = format!("ledger-children-test-{}", std::process::id());
+        let ledger = Ledger::open(&prefix).expect("nobody else uses this prefix");
+        let mut parent = std::process::Command::new("sh")
+            .args(["-c", "sleep 600 >/dev/null & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let mut said = BufReader::new(parent.stdout.take().expect("stdout is piped"));
+        let mut child = String::new();
+        said.read_line(&mut child).expect("the child's number");
+        let book = ledger.book();
+        book.add_descendants(parent.id()).expect("written");
+        parent.kill().expect("killed");
+        parent.wait().expect("it ended");
+        let ended = ledger.end_processes();
+        assert_eq!(ended.len(), 1, "{ended:?}");
+        assert!(
+            ended[0].ends_with(&format!("(process {})", child.trim())),
+            "{ended:?}"
+        );
         ledger.remove();
     }
 }

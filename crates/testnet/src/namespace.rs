@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, sys};
 
 /// A network namespace that `ip netns add` made; its name is the file under /run/netns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,8 +91,9 @@ impl Namespace {
 
     /// Starts a process inside, with what `ip netns exec` gives (a /sys that shows these interfaces)
     /// and what it hides: `bpffs` becomes the process's /sys/fs/bpf, so that pins outlive the process
-    /// and are nobody else's.
+    /// and are nobody else's. No signal is blocked in it, though this process may block some.
     pub fn spawn(&self, command: &mut Command, bpffs: Option<&Path>) -> Outcome<Child> {
+        sys::unblock_signals(command);
         let child = self.run(|| {
             own_mounts(bpffs)?;
             command

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::ledger::Ledger;
-use crate::{During, Failure, Outcome, again_if_interrupted, sys};
+use crate::{During, Failure, Outcome, again_if_interrupted, signals, sys};
 
 /// A running child. Dropping it kills it; `terminate` asks first.
 pub struct Process {
@@ -69,6 +69,7 @@ impl Process {
     ) -> Outcome<()> {
         let deadline = Instant::now() + within;
         while !is_so()? {
+            signals::go_on()?;
             if let Some(status) = self.ended_within(Duration::from_millis(5))? {
                 return Err(Failure::new(format!(
                     "{} ended by itself ({status}), waiting for {what}",

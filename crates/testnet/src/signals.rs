@@ -1,6 +1,7 @@
 //! Ctrl-C, and the end of the terminal, as an event that can be awaited together with the end of a process.
 
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -70,6 +71,27 @@ impl Signals {
     }
 }
 
+/// What ends a run of this process as a whole: [`stop_in_order`].
+static STOP: OnceLock<Signals> = OnceLock::new();
+
+/// From now on a signal does not end this process: [`go_on`] fails, and whoever has a lab drops it, which removes it. Before
+/// other threads are started.
+pub(crate) fn stop_in_order() -> Outcome<()> {
+    let signals = Signals::take()?;
+    // Who was first has the same.
+    let _ = STOP.set(signals);
+    Ok(())
+}
+
+/// Fails once a signal has come, where [`stop_in_order`] was called.
+pub(crate) fn go_on() -> Outcome<()> {
+    let stop = STOP.get();
+    match stop.is_some_and(|signals| signals.came(Duration::ZERO)) {
+        true => Err(Failure::new("stopped by a signal")),
+        false => Ok(()),
+    }
+}
+
 /// Whether a process ignores SIGHUP, by its /proc/PID/status (proc_pid_status(5)): a signal that is blocked would come all the
 /// same.
 fn is_hangup_ignored(status: &str) -> bool {
@@ -84,6 +106,30 @@ mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+    use crate::ledger::Ledger;
+
+    #[test]
+    fn a_signal_ends_what_is_awaited() {
+        // On a thread of its own, which blocks signals and then is gone.
+        std::thread::spawn(stopped_while_it_awaits).join().unwrap();
+    }
+
+    fn stopped_while_it_awaits() {
+        stop_in_order().unwrap();
+        go_on().unwrap();
+        let prefix = format!("signals-test-{}", std::process::id());
+        let ledger = Ledger::open(&prefix).unwrap();
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let mut process = Process::new("sleep", child, &ledger).unwrap();
+        // To this thread alone: other tests do not see it.
+        nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+        let failure = process
+            .until(Duration::from_secs(600), "what never is so", || Ok(false))
+            .unwrap_err();
+        assert_eq!(failure.to_string(), "stopped by a signal");
+        drop(process);
+        ledger.remove();
+    }
 
     #[test]
     fn a_hangup_that_is_ignored_is_seen() {

@@ -134,7 +134,8 @@ pub(super) struct Command {
     #[arg(long, value_name = "SHAPE", default_value = "constant", value_parser = Shape::from_text, conflicts_with = "ramp")]
     shape: Shape,
     /// What ends a sleep between two batches. answers: they and the schedule; schedule: it alone, for costs that do not depend on
-    /// whether the generator sleeps (latencies come out longer, by a batch's interval at most); never: no sleep, a whole CPU
+    /// whether the generator sleeps (latencies come out longer, by a batch's interval or 2 ms at most); never: no sleep, a
+    /// whole CPU
     #[arg(long, value_enum, default_value = "answers")]
     wake: Wake,
     /// Print the version

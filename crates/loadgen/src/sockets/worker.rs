@@ -81,20 +81,8 @@ impl<'r, T: Transport> Worker<'r, T> {
         (transport, clients): (T, usize),
         (thread, outstanding): (usize, usize),
     ) -> Worker<'r, T> {
-        let threads = run.plan.threads;
         let limit = outstanding.clamp(1, super::outstanding::OUTSTANDING_MAX);
-        let pace = run.plan.rate.map(|rate| {
-            // Ten years: the run ends for other reasons, and nothing is given up.
-            let endless = Duration::from_secs(10 * 365 * 86_400);
-            let duration = match run.plan.shape {
-                Shape::Constant => endless,
-                _ => run.plan.limit.unwrap_or(endless),
-            };
-            // All threads together send at even intervals.
-            Pace::new(rate / threads as f64, duration, 1, endless)
-                .shaped(run.plan.shape)
-                .later(thread as f64 / threads as f64)
-        });
+        let pace = run.plan.rate.map(|rate| pace_of(run.plan, rate, thread));
         Worker {
             run,
             tally,
@@ -289,6 +277,20 @@ impl<'r, T: Transport> Worker<'r, T> {
     }
 }
 
+/// When the thread of this number sends its part of `rate` queries a second: all threads together send at even intervals.
+fn pace_of(plan: &Plan, rate: f64, thread: usize) -> Pace {
+    // Ten years: the run ends for other reasons, and nothing is given up.
+    let endless = Duration::from_secs(10 * 365 * 86_400);
+    let duration = match plan.shape {
+        Shape::Constant => endless,
+        _ => plan.limit.unwrap_or(endless),
+    };
+    Pace::new(rate, duration, 1, endless)
+        .shaped(plan.shape)
+        .of_thread(thread, plan.threads)
+        .later(thread as f64 / plan.threads as f64)
+}
+
 /// Why nothing more is sent.
 enum Idle {
     /// All that may wait waits, or a socket is full.
@@ -446,5 +448,31 @@ mod tests {
         assert_eq!(first.allowed(1, 0), Ok(1));
         assert_eq!(second.allowed(1, 0), Err(500_000_000));
         assert_eq!(second.allowed(1, 500_000_000), Ok(1));
+    }
+
+    #[test]
+    fn a_shape_of_fewer_queries_than_threads_is_sent() {
+        let plan = Plan {
+            threads: 4,
+            shape: Shape::Burst {
+                period: 1.0,
+                part: 0.5,
+            },
+            limit: Some(Duration::from_secs(1)),
+            ..plan(None)
+        };
+        let parts: Vec<Pace> = (0..4).map(|thread| pace_of(&plan, 1.0, thread)).collect();
+        let totals: Vec<u64> = parts.iter().map(Pace::total).collect();
+        assert_eq!(totals, [1, 0, 0, 0]);
+        assert!(matches!(
+            parts[0].clone().due(0),
+            Due::Batch { queries: 1, .. }
+        ));
+        let ramp = Plan {
+            shape: Shape::Ramp { from: 0.0 },
+            ..plan
+        };
+        let parts = (0..4).map(|thread| pace_of(&ramp, 10.0, thread).total());
+        assert_eq!(parts.sum::<u64>(), 10);
     }
 }

@@ -200,11 +200,11 @@ pub struct ServeArguments {
     #[arg(long)]
     check_config: bool,
 
-    /// Stay in the foreground without a console, for systemd and its like
+    /// Accepted: it always stays in the foreground, without a console
     #[arg(long)]
     pub supervised: bool,
 
-    /// Log what is of interest in trouble only
+    /// Log more: what is of interest in trouble
     #[arg(short, long)]
     verbose: bool,
 
@@ -333,11 +333,23 @@ impl Arguments {
 impl ServeArguments {
     /// The file that holds the configuration; `None` when none was named and the default one is not there.
     pub fn file(&self) -> Option<&Path> {
-        let default = DEFAULT_FILES
-            .iter()
-            .map(Path::new)
-            .find(|file| file.exists());
+        self.file_among(&DEFAULT_FILES)
+    }
+
+    fn file_among(&self, defaults: &[&'static str]) -> Option<&Path> {
+        let mut defaults = defaults.iter().copied().map(Path::new);
+        let default = defaults.find(|file| file.exists());
         self.file.as_deref().or(default)
+    }
+
+    /// The file that is read for this purpose. A client that was told both the address and the key needs none: a default file
+    /// may be another instance's, or not ours to read.
+    fn file_for(&self, purpose: Purpose, defaults: &[&'static str]) -> Option<&Path> {
+        let is_told_all = self.key.is_some() && self.server_to_talk_to().is_some();
+        match purpose == Purpose::Client && is_told_all {
+            true => self.file.as_deref(),
+            false => self.file_among(defaults),
+        }
     }
 
     /// With `-c` or `-e`: the console that the command line names.
@@ -359,7 +371,8 @@ impl ServeArguments {
             acl: self.acl.clone(),
             servers: self.servers.iter().map(|server| server.address).collect(),
         };
-        let state = config::load(self.file(), &overrides, purpose, previous)?;
+        let file = self.file_for(purpose, &DEFAULT_FILES);
+        let state = config::load(file, &overrides, purpose, previous)?;
         if let Some(key) = &self.key {
             state.edit(|spec| spec.console.key = Some(key.clone()));
         }
@@ -408,6 +421,26 @@ mod tests {
     fn read(words: &[&str]) -> Result<Arguments, clap::Error> {
         let words = ["millrace"].iter().chain(words);
         Arguments::read(words.map(OsString::from))
+    }
+
+    #[test]
+    fn a_client_with_address_and_key_reads_no_default_file() {
+        let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+        for (words, file) in [
+            (&["-c", "127.0.0.1:5199", "-k", key][..], None),
+            (&["-c", "127.0.0.1:5199"], Some("/")),
+            (&["-c", "-k", key], Some("/")),
+            (
+                &["-C", "/named", "-c", "127.0.0.1:5199", "-k", key],
+                Some("/named"),
+            ),
+        ] {
+            let Ok(Arguments::Client(arguments)) = read(words) else {
+                panic!("no client: {words:?}");
+            };
+            let found = arguments.file_for(Purpose::Client, &["/"]);
+            assert_eq!(found, file.map(Path::new), "{words:?}");
+        }
     }
 
     #[test]
@@ -478,6 +511,9 @@ mod tests {
         );
         assert!(["zone", "doctor"].iter().all(listed), "{help}");
         assert!(help.contains("  xdp status "), "{help}");
+        // -v adds lines, and --supervised changes nothing.
+        assert!(help.contains("Log more: "), "{help}");
+        assert!(help.contains("Accepted: it always stays "), "{help}");
     }
 
     #[test]

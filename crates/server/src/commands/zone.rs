@@ -29,7 +29,7 @@ enum Word {
     Check(Which),
     /// Print a zone's records, one a line, names in canonical order
     Print(Which),
-    /// Say how zones are: serial, timers, what was done last
+    /// Say how zones are: serial, timers, what was done last; exit status 3 where one is not loaded or has expired
     Status(Names),
     /// Read files that have changed, ask primaries whether theirs are newer
     Reload(Names),

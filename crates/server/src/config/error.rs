@@ -32,15 +32,27 @@ impl ConfigError {
         }
     }
 
-    /// The exit status of a start that met this.
+    /// The exit status of a check that met this.
     pub fn status(&self) -> u8 {
+        self.status_or(1)
+    }
+
+    /// The exit status of a start that met this: 78 tells the unit of the service that another try is in vain.
+    pub fn status_of_start(&self) -> u8 {
+        self.status_or(EX_CONFIG)
+    }
+
+    fn status_or(&self, usual: u8) -> u8 {
         match self {
             // The kernel keeps the low eight bits of an exit status.
             ConfigError::Exit(status) => *status as u8,
-            _ => 1,
+            _ => usual,
         }
     }
 }
+
+/// "Something was found in an unconfigured or misconfigured state" (sysexits.h); systemd calls it CONFIG.
+const EX_CONFIG: u8 = 78;
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

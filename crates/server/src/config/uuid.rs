@@ -11,6 +11,19 @@ pub(super) fn random() -> String {
     text(octets)
 }
 
+/// Whether a text is a UUID as people write them: 32 hexadecimal digits of either case, with the dashes of RFC 9562 section 4
+/// or without any.
+pub(super) fn is_one(text: &str) -> bool {
+    let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
+    let has_dashes = text.len() == 36;
+    let mut octets = text.bytes().enumerate();
+    (has_dashes || text.len() == 32)
+        && octets.all(|(at, octet)| match has_dashes && is_dash(at) {
+            true => octet == b'-',
+            false => octet.is_ascii_hexdigit(),
+        })
+}
+
 fn text(octets: [u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (at, octet) in octets.iter().enumerate() {
@@ -34,5 +47,15 @@ mod tests {
         assert!(matches!(uuid.as_bytes()[19], b'8' | b'9' | b'a' | b'b'));
         assert_eq!(text([0xab; 16]), "abababab-abab-abab-abab-abababababab");
         assert_ne!(uuid, random());
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_seen() {
+        let good = "6BA7B810-9dad-11d1-80b4-00c04fd430c8";
+        assert!(is_one(good) && is_one(&good.replace('-', "")) && is_one(&random()));
+        let (letter, long) = (good.replace('6', "g"), good.replace('-', "0"));
+        for bad in ["", "u", &good[1..], &letter, &long] {
+            assert!(!is_one(bad), "{bad}");
+        }
     }
 }

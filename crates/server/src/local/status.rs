@@ -133,29 +133,34 @@ impl Local {
         Ok(picked.iter().map(status).collect())
     }
 
-    /// Gives an order to these zones, or to all.
+    /// Gives an order to these zones, or to all: to each of them or to none.
     ///
     /// # Errors
-    /// A name that is none, or not served.
+    /// A name that is none, or not served; a zone that takes no more orders.
     pub fn begin(&self, names: &[String], order: &Order) -> Result<Vec<Begun>, String> {
-        let give = |(live, _): &Picked<'_>| {
+        let picked = self.picked(names)?;
+        let mut places = Vec::with_capacity(picked.len());
+        for (live, _) in &picked {
+            let place = live.orders.try_reserve().map_err(|_| {
+                format!(
+                    "zone {}: it has more orders than it can follow: nothing was begun, try again",
+                    live.apex
+                )
+            })?;
+            places.push((live, place));
+        }
+        let begun = places.into_iter().map(|(live, place)| {
             let ticket = live.ticket();
-            let letter = Letter {
+            place.send(Letter {
                 order: order.clone(),
                 ticket: Some(ticket),
-            };
-            match live.orders.try_send(letter) {
-                Ok(()) => Ok(Begun {
-                    name: live.apex.to_string(),
-                    ticket,
-                }),
-                Err(_) => Err(format!(
-                    "zone {}: it has more orders than it can follow: try again",
-                    live.apex
-                )),
+            });
+            Begun {
+                name: live.apex.to_string(),
+                ticket,
             }
-        };
-        self.picked(names)?.iter().map(give).collect()
+        });
+        Ok(begun.collect())
     }
 
     pub(super) fn picked(&self, names: &[String]) -> Result<Vec<Picked<'_>>, String> {

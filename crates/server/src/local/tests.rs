@@ -187,6 +187,30 @@ fn a_frozen_zone_stays_as_it_is_until_its_thaw() {
 }
 
 #[test]
+fn an_order_to_all_zones_is_given_to_each_or_to_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = ZoneSpecs::default();
+    for number in 0..2 {
+        let file = folder.path().join(format!("zone-{number}"));
+        fs::write(&file, text(number, "")).unwrap();
+        let mut one = ZoneSpecs::of_file(&format!("z{number}.example."), &file);
+        specs.list.append(&mut one.list);
+    }
+    let (local, _) = Local::load(&specs, &Local::default());
+    let zones = local.status(&[]).unwrap().into_iter();
+    let names: Vec<String> = zones.map(|zone| zone.name).collect();
+    // Nobody follows them.
+    while local.begin(&names[1..], &Order::Notify).is_ok() {}
+    let refused = local.begin(&[], &Order::Notify).err().unwrap();
+    assert!(
+        refused.contains(&names[1]) && refused.contains("nothing was begun"),
+        "{refused}"
+    );
+    let begun = local.begin(&names[..1], &Order::Notify).unwrap();
+    assert_eq!(begun[0].ticket, 1, "the first order that it was given");
+}
+
+#[test]
 fn secondaries_are_told_of_a_version_when_it_serves() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("zone");

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  NetworkView::read ──▶ plan ──▶ devices, queues, destinations   (at start and at each reload; pure from the view on)
+//!  keeping ──▶ attach, open, apply, …                             (what a new plan changes, step by step)
 //!  follow ──▶ Due, Paths ──▶ Server::xsk                          (while serving: routes and neighbours that move)
 //! ```
 //!
@@ -21,6 +22,7 @@ pub mod follow;
 pub mod helper;
 pub mod interfaces;
 pub mod interrupts;
+pub mod keeping;
 pub mod links;
 pub mod neighbourhood;
 pub mod neighbours;

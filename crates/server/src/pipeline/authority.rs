@@ -27,7 +27,7 @@ use edns::Wishes;
 pub use edns::answer_without_question;
 use limit::{Fate, ResponseRateLimit};
 use pools::ZonePools;
-use statistics::Statistics;
+use statistics::{OptionSet, Statistics};
 use std::sync::Arc;
 use wire::answer::EdnsPolicy;
 use wire::codes::{extended_error, opcode, qtype, rcode};
@@ -299,6 +299,11 @@ fn send<'c>(
             Fate::Sent => {}
             Fate::Dropped => {
                 authority.statistics.count(query, &reply, None, env.shard);
+                if !wishes.asked.is_empty() {
+                    let options = (wishes.asked, OptionSet::default());
+                    let statistics = &authority.statistics;
+                    statistics.count_options(reply.zone, options, env.shard);
+                }
                 return Verdict::Drop(DropReason::ResponseRate);
             }
             Fate::Slipped => {
@@ -308,7 +313,7 @@ fn send<'c>(
         }
     }
     respond::restore_flags(query);
-    let length = edns::append(query, &mut reply, wishes, config);
+    let length = edns::append(query, &mut reply, wishes, (config, env.shard));
     authority
         .statistics
         .count(query, &reply, Some(length), env.shard);

@@ -6,6 +6,7 @@ use super::query::{Protocol, Query};
 use super::respond;
 use super::restart::Restart;
 use super::subnet::SubnetWishes;
+use super::zone_traffic::has_signature;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::codes::{edns_option, rcode};
@@ -108,8 +109,12 @@ impl Extras {
 
 /// Puts the errors into the answer in its buffer, of a client that knows EDNS. What has no room is left out, in the buffer or
 /// in what the client takes. RFC 8914 §3: "servers SHOULD truncate messages by dropping EDE options before dropping other data
-/// from packets. Implementations SHOULD set the truncation (TC) bit when dropping EDE options."
+/// from packets. Implementations SHOULD set the truncation (TC) bit when dropping EDE options." An answer that a server has
+/// signed stays as it is (RFC 8945 §5.5).
 pub(super) fn add_errors(answer: &mut Query<'_>, extras: &Extras, payload_size: u16) {
+    if has_signature(answer) {
+        return;
+    }
     let Ok(parts) = parse_response(answer.bytes()) else {
         return;
     };

@@ -397,6 +397,21 @@ fn count_forwarded(waiting: &Waiting, answer: &Query<'_>, env: &Env<'_>) {
     env.shard.rings.record_response(answer, env.now, answered);
 }
 
+/// Counts a zone transfer that a server begins to send, by the response code of its first message. dnsdist's manual has one
+/// response for each query ("queries - noncompliant-queries = responses - …"), however many messages that is.
+pub fn count_transfer(code: u16, shard: &Shard) {
+    shard.count(Counter::Responses);
+    if code == rcode::SERVFAIL {
+        shard.count(Counter::ServfailResponses);
+    }
+}
+
+/// Counts that the first message of a transfer goes to its client, so long after the query came.
+pub fn count_transfer_passed(message: &[u8], latency: Duration, shard: &Shard) {
+    count_rcode(message, shard);
+    count_latency(latency, shard);
+}
+
 /// The latency-* counters.
 fn count_latency(latency: Duration, shard: &Shard) {
     shard.count(match latency.as_millis() {
@@ -497,7 +512,7 @@ fn take_through(
 }
 
 /// What rules left to do until the cache had its turn.
-fn finish_rules(response: &mut Response<'_>, env: &Env<'_>) {
+pub(super) fn finish_rules(response: &mut Response<'_>, env: &Env<'_>) {
     let wanted = response
         .view
         .extras
@@ -557,8 +572,8 @@ mod tests {
     use crate::backend::server::ServerId;
     use crate::clock::Now;
     use crate::pipeline::rules::actions::response::{
-        DropResponseAction, LimitTTLResponseAction, SetExtendedDNSErrorResponseAction,
-        SetMaxReturnedTTLResponseAction, TCResponseAction,
+        DropResponseAction, LimitTTLResponseAction, SetEDNSOptionResponseAction,
+        SetExtendedDNSErrorResponseAction, SetMaxReturnedTTLResponseAction, TCResponseAction,
     };
     use crate::pipeline::rules::response::{ResponseAction, ResponseOutcome, ResponseRule};
     use crate::pipeline::rules::selectors::logic::AllRule;
@@ -728,6 +743,35 @@ mod tests {
         sent[..2].copy_from_slice(&[0xab, 0xcd]);
         assert!(respond(&mut scene, &mut waiting, &sent).is_ok());
         assert_eq!(scene.config.chains.response[0].matches.sum(), 1);
+    }
+
+    /// RFC 8945 §5.1: nothing is behind the TSIG record; §5.5: who has no key changes nothing.
+    #[test]
+    fn a_signed_response_gets_no_option() {
+        let asked = query_with_edns("a.", qtype::A, Some(1_232));
+        let mut signed = answer_to(&query("a.", qtype::A), 0, &[300]);
+        signed[11] += 1;
+        signed.extend([0, 0, qtype::TSIG as u8, 0, 255, 0, 0, 0, 0, 0, 0]);
+        let option = SetEDNSOptionResponseAction {
+            code: 65_001,
+            value: Box::from(*b"abc"),
+        };
+        let error = SetExtendedDNSErrorResponseAction {
+            error: extras::ExtendedError {
+                code: 15,
+                text: Box::from(*b"no"),
+            },
+            clear: false,
+        };
+        let mut scene = Scene::default();
+        let rules = vec![
+            ResponseRule::new(AllRule, option),
+            ResponseRule::new(AllRule, error),
+        ];
+        scene.change(|config| config.chains.response = rules);
+        let mut waiting = waiting(&mut scene, &asked);
+        let answer = respond(&mut scene, &mut waiting, &signed).unwrap();
+        assert_eq!(answer[4..], signed[4..]);
     }
 
     fn after_rule(action: impl ResponseAction + 'static) -> Result<Vec<u8>, DropReason> {

@@ -60,7 +60,7 @@ pub fn apply_rules<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdi
 /// RFC 8945 §5.1: the TSIG record "MUST be the last RR in the additional data section". One in another place is a signature
 /// too, and answered with FORMERR.
 #[cold]
-fn has_signature(query: &Query<'_>) -> bool {
+pub(super) fn has_signature(query: &Query<'_>) -> bool {
     let records = Records::new(query.message, query.parts.question_end, &query.header());
     records.flatten().any(|record| record.rtype == qtype::TSIG)
 }

@@ -250,9 +250,7 @@ impl Shared {
             *message = std::mem::take(&mut waiting.outgrown);
         }
         if answer.is_ok() && asked.way == Way::Stream {
-            let latency = Now::read().since(asked.since).as_micros() as u64;
-            self.shard.count(Counter::LatencyTcpCount);
-            self.shard.add(Counter::LatencyTcpSumMicroseconds, latency);
+            self.count_tcp_latency(Now::read().since(asked.since));
         }
         answer.map_err(|reason: DropReason| {
             self.shard.count_drop(reason);
@@ -263,6 +261,19 @@ impl Shared {
                 _ => NoAnswer::Dropped(reason),
             }
         })
+    }
+
+    fn count_tcp_latency(&self, latency: Duration) {
+        let latency = latency.as_micros() as u64;
+        self.shard.count(Counter::LatencyTcpCount);
+        self.shard.add(Counter::LatencyTcpSumMicroseconds, latency);
+    }
+
+    /// Counts that the first message of a transfer goes to its client, who asks over TCP.
+    pub fn count_transfer_passed(&self, asked: &Asked, message: &[u8]) {
+        let latency = Now::read().since(asked.since);
+        respond::count_transfer_passed(message, latency, &self.shard);
+        self.count_tcp_latency(latency);
     }
 
     /// Rules on a query that `server` did not answer.

@@ -15,7 +15,9 @@
 //! in flight get their answers, everything is closed.
 
 mod edit;
+mod hands;
 mod memory;
+mod needs;
 mod overview;
 mod paths;
 mod polling;
@@ -36,15 +38,15 @@ use crate::control::socket::Estate;
 use crate::instance::Instance;
 use crate::local::{Keeper, Line, Local};
 use crate::log;
-use crate::network;
-use crate::network::Change;
 use crate::network::follow::{Follower, Notice};
 use crate::network::helper::Helper;
+use crate::network::keeping::Keeping;
 use crate::network::steering::Steering;
 use crate::notify;
 use crate::pipeline::cache::cleaning;
 use crate::worker::Order;
 use memory::Memory;
+use needs::{Needs, OpenedQueue};
 use overview::Overview;
 use polling::Polling;
 use reload::Reloading;
@@ -54,7 +56,6 @@ use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use steer::{Needs, OpenedQueue};
 use succession::{Legacy, Predecessor, Successor, Word};
 use workers::RunningWorker;
 
@@ -132,8 +133,8 @@ pub struct Daemon {
     arguments: ServeArguments,
     lua: Arc<LuaState>,
     instance: Arc<Instance>,
-    devices: network::Devices,
-    plan: network::Plan,
+    /// The plan that serves.
+    keeping: Keeping,
     steering: Arc<Mutex<Steering>>,
     workers: Vec<RunningWorker>,
     overview: Arc<Overview>,
@@ -148,6 +149,8 @@ pub struct Daemon {
     asked_again: Vec<Option<Sender<ReloadOutcome>>>,
     helper: Arc<Helper>,
     needs: Needs,
+    /// For the operator, of the steps that are being done.
+    lines: Vec<String>,
     polling: Polling,
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.
@@ -228,9 +231,7 @@ impl Daemon {
         match event {
             Event::Stop => return true,
             Event::Network(Notice::Replan) => self.replan(),
-            Event::Network(Notice::LinkGone(interface)) => {
-                self.lose(interface, Change::InterfaceGone)
-            }
+            Event::Network(Notice::LinkGone(interface)) => self.lose(interface),
             Event::Opened(opened) => {
                 self.opened(opened);
                 return !self.say_when_serving();

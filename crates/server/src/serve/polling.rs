@@ -2,6 +2,7 @@
 
 use super::Daemon;
 use super::start::{lock, open_devices};
+use crate::config::Config;
 use crate::log;
 use crate::network::interrupts::Interrupts;
 use crate::network::{Device, Plan};
@@ -22,12 +23,31 @@ impl Daemon {
         let is_open = |index: &u32| devices.iter().any(|device| device.interface == *index);
         self.polling.0.retain(|index, _| is_open(index));
         for device in &devices {
-            if is_wanted {
+            if is_wanted && !self.is_unpolled(device) {
                 self.hold(device);
             } else {
                 self.let_interrupts(device);
             }
         }
+    }
+
+    /// Whether no queue of a device is polled though there are some: they were opened before that was wished for.
+    fn is_unpolled(&self, device: &Device) -> bool {
+        let queues = lock(&self.overview.queues);
+        let own = queues.iter().filter(|queue| queue.device == device.number);
+        let polled: Vec<bool> = own.map(|queue| queue.is_polled).collect();
+        !polled.is_empty() && !polled.contains(&true)
+    }
+
+    /// A line where another configuration wishes for other polling than the one before: a queue that is open stays as it is.
+    pub(super) fn polled_as_before(&self, before: &Config, config: &Config) -> Option<String> {
+        let is_changed = before.tuning.busy_poll != config.tuning.busy_poll;
+        let is_open = !lock(&self.overview.queues).is_empty();
+        (is_changed && is_open).then(|| {
+            "millrace.setBusyPoll counts for queues that are opened from now on; those that are open stay as they are until \
+             `millrace restart`"
+                .to_owned()
+        })
     }
 
     fn hold(&mut self, device: &Device) {

@@ -14,6 +14,7 @@ use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
 use crate::local::{Line, Local};
 use crate::log;
+use crate::network::keeping::Hands;
 use crate::worker::Order;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -217,10 +218,10 @@ impl Daemon {
         }
         let refused = self.listen_at_paths(&config);
         refused.iter().for_each(|line| log::error!("{line}"));
-        let mut lines = self.plan_anew(&config);
+        let mut lines = self.plan_anew();
         lines.extend(self.detach_unplanned());
         // Servers may be other ones where the plan is the same.
-        self.watch(&config);
+        let Ok(()) = self.watch();
         for (place, sockets) in listeners.clone().iter().enumerate() {
             let Some(sockets) = sockets else { continue };
             if !config
@@ -235,6 +236,7 @@ impl Daemon {
         }
         self.instance.listeners.replace(listeners);
         self.order(|| Order::Wake);
+        lines.extend(self.polled_as_before(&before, &config));
         lines.push(format!("configuration {} serves", config.generation));
         lines.iter().for_each(|line| log::notice!("{line}"));
         lines.extend(refused);

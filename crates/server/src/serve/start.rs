@@ -1,11 +1,11 @@
 //! From a command line to a daemon that serves.
 
 use super::memory::{Memory, TooLittle};
+use super::needs::Needs;
 use super::overview::Overview;
 use super::paths;
 use super::polling::{self, Polling};
 use super::services::{Doors, Services};
-use super::steer::Needs;
 use super::succession::Legacy;
 use super::workers::{self, BoundQueue, RunningWorker};
 use super::{Daemon, Event, watchdog};
@@ -34,6 +34,7 @@ use crate::log;
 use crate::network::attached::Attached;
 use crate::network::follow::Follower;
 use crate::network::helper::Helper;
+use crate::network::keeping::Keeping;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
 use crate::network::{self, Changes, Device, NetworkView, Plan, plan};
@@ -70,7 +71,7 @@ impl StartError {
         match self {
             StartError::Config(error) => {
                 say_why(error);
-                error.status().into()
+                error.status_of_start().into()
             }
             StartError::System(reason) => {
                 log::error!("{reason}");
@@ -172,10 +173,10 @@ impl Daemon {
         enter(&overview);
         Ok(Daemon {
             needs: Needs::after(&plan, ground.too_little.as_ref()),
+            lines: Vec::new(),
             arguments,
             instance,
-            devices,
-            plan,
+            keeping: Keeping { plan, devices },
             steering,
             workers,
             overview,

@@ -3,14 +3,15 @@
 //! ```text
 //!  clients ─▶ network ─▶ programs ─▶ rings ─▶ worker ─▶ rings ─▶ network ─▶ backend ─▶ network ─▶ …
 //!                │           ▲                   ▲
-//!                └─▶ steering (due, plan) ───────┘ orders
+//!                └─▶ steering (due, keeping) ────┘ orders
 //! ```
 //!
 //! Real here: [`Worker`](crate::worker::Worker) with its devices, rings and orders, the pipeline, the exchange table with races
 //! and hedging, the cache, reloads, what follows from the network and when ([`Due`](crate::network::due::Due) with its
-//! [`Paths`](crate::network::paths::Paths), [`plan`](crate::network::plan())). Simulated: the kernel's end of the rings
-//! ([`xsk::simulated`]), the clock, the clients, the backends, interfaces, addresses, routes and neighbours, what netlink tells
-//! of them, the tables of the kernel program and whoever fills them. A seed gives the same run every time: a failure names it.
+//! [`Paths`](crate::network::paths::Paths), [`plan`](crate::network::plan())), which steps that takes
+//! ([`keeping`](crate::network::keeping)). Simulated: the kernel's end of the rings ([`xsk::simulated`]), the clock, the
+//! clients, the backends, interfaces, addresses, routes and neighbours, what netlink tells of them, the tables of the kernel
+//! program. A seed gives the same run every time: a failure names it.
 //!
 //! Not here: TCP itself (queries of streams enter the pipeline, and a backend answers them; races over TCP need sockets), what
 //! goes by kernel sockets, the helper, and programs that are refused or taken off.

@@ -45,11 +45,16 @@ impl Programs {
         self.all.remove(&device);
     }
 
-    /// What is known of a device has changed; whether it is another thing than before.
-    pub(super) fn change(&mut self, device: &Device) -> bool {
-        let program = self.all.get_mut(&device.number);
-        let old = program.map(|program| std::mem::replace(&mut program.device, device.clone()));
-        old.is_some_and(|old| old != *device)
+    /// What is known of a device has changed.
+    pub(super) fn change(&mut self, device: &Device) {
+        if let Some(program) = self.all.get_mut(&device.number) {
+            program.device = device.clone();
+        }
+    }
+
+    /// What is known of a device that has a program.
+    pub(super) fn device(&self, number: u8) -> Option<&Device> {
+        self.all.get(&number).map(|program| &program.device)
     }
 
     /// All devices that have a program.

@@ -1,19 +1,21 @@
-//! What follows from the network: the real [`Due`] and the real [`plan`], with simulated time and events, and done as
-//! `serve::steer` does, with the same orders to workers.
+//! What follows from the network: the real [`Due`], the real [`plan`] and the real steps in their order ([`keeping`]), with
+//! simulated time, events and programs; workers get the orders that `serve::hands` gives them.
 
 use super::ground::WORKERS;
 use super::world::World;
-use super::{Checked, Fault};
+use super::{Checked, Fault, Violation};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
+use crate::network;
 use crate::network::due::{Decision, Due, Heard, Notice, Task};
 use crate::network::events::NetworkEvent;
 use crate::network::follow::watched;
+use crate::network::keeping::{self, Hands, Keeping, Look, Need};
 use crate::network::paths::Change;
 use crate::network::plan::destinations;
-use crate::network::{Device, Devices, Plan, PlannedDevice, plan};
+use crate::network::{Device, Plan, PlannedDevice, plan};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// As in `serve`: how often is looked for what nobody tells.
 const LOOK: Duration = Duration::from_secs(1);
@@ -22,8 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Follower {
     due: Due,
-    devices: Devices,
-    plan: Plan,
+    keeping: Keeping,
     look: Now,
 }
 
@@ -53,7 +54,7 @@ impl World<'_> {
         let (links, neighbours) = (self.network.links(), self.network.neighbours());
         let decisions = self.follower.due.start(links, neighbours, self.now);
         self.carry_out(decisions)?;
-        self.replan()?;
+        keeping::replan(self)?;
         self.catch_up(self.now)
     }
 
@@ -120,20 +121,22 @@ impl World<'_> {
                 Decision::Tell(notice) => told.push(notice),
                 Decision::Change(Change::Replan) if self.fault == Fault::NoPlanForRoutes => {}
                 Decision::Change(Change::Replan) => told.push(Notice::Replan),
-                Decision::Change(change) => answers.extend(self.apply(change)),
+                Decision::Change(change) => answers.extend(self.change_way(change)),
             }
         }
         for notice in told {
             match notice {
-                Notice::Replan => self.replan()?,
-                Notice::LinkGone(interface) => self.lose(interface)?,
+                Notice::Replan => keeping::replan(self)?,
+                Notice::LinkGone(interface) => {
+                    keeping::lose(self, interface, network::Change::InterfaceGone)?;
+                }
             }
         }
         answers.into_iter().try_for_each(|event| self.hear(event))
     }
 
     /// Carries out a change that concerns a server; what netlink tells of that.
-    fn apply(&self, change: Change) -> Option<NetworkEvent> {
+    fn change_way(&self, change: Change) -> Option<NetworkEvent> {
         let config = self.instance.config.load();
         let server_of = |number: ServerId| {
             let mut servers = config.servers.iter();
@@ -158,101 +161,115 @@ impl World<'_> {
 
     /// What nobody tells of: queues that are others, a program that has gone with its interface.
     fn look_after(&mut self) -> Checked {
-        for device in self.programs.devices() {
-            if !self.network.has(device.interface) {
-                self.lose(device.interface)?;
-            }
-        }
-        let has_other_queues = |planned: &PlannedDevice| {
-            let queues = self.network.queues(planned.device.interface);
-            queues.is_some_and(|queues| queues != planned.device.queues)
-        };
-        match self.follower.plan.devices.iter().any(has_other_queues) {
-            true => self.replan(),
-            false => Ok(()),
+        keeping::lose_taken_off(self)?;
+        match keeping::look(self) {
+            Look::AsPlanned => Ok(()),
+            Look::Changed => keeping::replan(self),
+            Look::Lacking => keeping::steer_again(self),
         }
     }
+}
 
-    fn replan(&mut self) -> Checked {
+impl Hands for World<'_> {
+    type Error = Violation;
+
+    fn keeping(&self) -> &Keeping {
+        &self.follower.keeping
+    }
+
+    fn keeping_mut(&mut self) -> &mut Keeping {
+        &mut self.follower.keeping
+    }
+
+    fn plan(&mut self) -> Option<Plan> {
         let config = self.instance.config.load_full();
         let view = self.network.view(&destinations(&config.servers));
-        let devices = &mut self.follower.devices;
-        let plan = plan(&config.listeners, &config.servers, &view, devices);
-        match plan == self.follower.plan {
-            true => Ok(()),
-            false => self.steer(plan),
-        }
+        let devices = &mut self.follower.keeping.devices;
+        Some(plan(&config.listeners, &config.servers, &view, devices))
     }
 
-    fn steer(&mut self, plan: Plan) -> Checked {
-        for planned in &plan.devices {
+    fn is_watching(&self) -> bool {
+        true
+    }
+
+    fn device(&self, number: u8) -> Option<Device> {
+        self.programs.device(number).cloned()
+    }
+
+    fn device_on(&self, interface: u32) -> Option<Device> {
+        self.device(self.programs.device_on(interface)?)
+    }
+
+    fn bound(&self, device: u8) -> Vec<u32> {
+        self.programs.entered(device)
+    }
+
+    fn queues_of(&self, device: &Device) -> Option<u32> {
+        self.network.queues(device.interface)
+    }
+
+    fn taken_off(&self) -> Vec<u32> {
+        let devices = self.programs.devices().into_iter();
+        let interfaces = devices.map(|device| device.interface);
+        interfaces
+            .filter(|interface| !self.network.has(*interface))
+            .collect()
+    }
+
+    /// Nothing is refused here but what has gone.
+    fn is_due(&self, _: Need) -> bool {
+        true
+    }
+
+    fn attach(&mut self, planned: &PlannedDevice) {
+        if self.network.has(planned.device.interface) {
             self.programs.attach(&planned.device);
-            self.change(&planned.device);
-            self.close_unplanned(planned);
-            self.open_missing(planned)?;
-            self.programs.apply(planned);
-        }
-        self.programs.clear_all_but(&plan);
-        let sources = Arc::new(plan.impossible_sources.clone());
-        self.instance.impossible_sources.store(sources);
-        self.follower.plan = plan;
-        self.watch()
-    }
-
-    /// The ways to these servers are followed from now on, over the devices that are open.
-    pub(super) fn watch(&mut self) -> Checked {
-        let config = self.instance.config.load_full();
-        let servers = watched(&config.servers, &self.follower.plan);
-        let devices = self.programs.devices();
-        let decisions = self.follower.due.watch(servers, devices, self.now);
-        self.carry_out(decisions)
-    }
-
-    fn change(&mut self, device: &Device) {
-        if self.programs.change(device) {
-            for party in &self.parties {
-                party.order_change(device);
-            }
         }
     }
 
-    fn close_unplanned(&mut self, planned: &PlannedDevice) {
-        let device = planned.device.number;
-        for queue in self.programs.entered(device) {
-            if planned.queues.iter().any(|wish| wish.number == queue) {
-                continue;
-            }
-            self.programs.leave(device, queue);
-            self.parties[worker_of(queue)].order_close(device, Some(queue));
+    fn change(&mut self, _: &Device, new: &Device) {
+        self.programs.change(new);
+        for party in &self.parties {
+            party.order_change(new);
         }
     }
 
-    fn open_missing(&mut self, planned: &PlannedDevice) -> Checked {
-        let device = &planned.device;
-        let entered = self.programs.entered(device.number);
-        let queues = planned.queues.iter().map(|wish| wish.number);
-        for queue in queues.filter(|queue| !entered.contains(queue)) {
-            let worker = worker_of(queue);
-            self.obey(worker)?;
-            self.parties[worker].open(device, queue);
-            self.programs.enter(device.number, queue);
-        }
+    fn close(&mut self, device: &Device, queue: u32) {
+        self.programs.leave(device.number, queue);
+        self.parties[worker_of(queue)].order_close(device.number, Some(queue));
+    }
+
+    fn open(&mut self, device: &Device, queue: u32) -> Checked {
+        let worker = worker_of(queue);
+        self.obey(worker)?;
+        self.parties[worker].open(device, queue);
+        self.programs.enter(device.number, queue);
         Ok(())
     }
 
-    /// An interface has gone, and with it what was bound to it.
-    fn lose(&mut self, interface: u32) -> Checked {
-        let Some(device) = self.programs.device_on(interface) else {
-            return Ok(());
-        };
-        self.programs.detach(device);
+    fn apply(&mut self, planned: &PlannedDevice) {
+        self.programs.apply(planned);
+    }
+
+    fn clear_all_but(&mut self, plan: &Plan) {
+        self.programs.clear_all_but(plan);
+        let sources = Arc::new(plan.impossible_sources.clone());
+        self.instance.impossible_sources.store(sources);
+    }
+
+    fn detach(&mut self, device: &Device, _: network::Change) {
+        self.programs.detach(device.number);
         for party in &mut self.parties {
-            party.order_close(device, None);
+            party.order_close(device.number, None);
         }
-        self.follower.devices.retire(interface, Instant::now());
-        let planned = &mut self.follower.plan.devices;
-        planned.retain(|planned| planned.device.number != device);
-        self.watch()
+    }
+
+    fn watch(&mut self) -> Checked {
+        let config = self.instance.config.load_full();
+        let servers = watched(&config.servers, &self.follower.keeping.plan);
+        let devices = self.programs.devices();
+        let decisions = self.follower.due.watch(servers, devices, self.now);
+        self.carry_out(decisions)
     }
 }
 

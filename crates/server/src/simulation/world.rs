@@ -19,6 +19,7 @@ use crate::frontend::listeners::Listeners;
 use crate::frontend::named::NamedSockets;
 use crate::handover;
 use crate::instance::Instance;
+use crate::network::keeping::Hands;
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;

@@ -86,6 +86,23 @@ fn interrupts_are_held_back_as_long_as_the_daemon_polls() {
     become_so(&rig.lab, BEFORE);
 }
 
+/// A reload wishes for it when the queues are open already.
+#[test]
+fn interrupts_are_not_held_back_for_queues_that_are_not_polled() {
+    let Some(lab) = Rig::lab("polllate", Topology::TwoInterfaces) else {
+        return;
+    };
+    set_interrupts(&lab, 1, 777);
+    let without = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
+    let mut rig = Rig::start_in(lab, &without);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.reload(&configuration());
+    rig.says("millrace.setBusyPoll counts for queues that are opened from now on");
+    assert_eq!(interrupts(&rig.lab), BEFORE);
+    assert!(!rig.log().contains("interrupts are held back"));
+    rig.stop();
+}
+
 /// What has another name meanwhile is set as it was all the same.
 #[test]
 fn interrupts_of_an_interface_that_was_renamed_come_as_before() {

@@ -69,7 +69,7 @@ const APPLIED: [&str; 29] = [
 ];
 
 /// What only systemd itself can do, or what takes nothing from a service that does not look for it: tests/packaging/booted.
-const BY_SYSTEMD: [&str; 17] = [
+const BY_SYSTEMD: [&str; 18] = [
     "AppArmorProfile",
     "ConfigurationDirectory",
     "ExecStart",
@@ -82,6 +82,7 @@ const BY_SYSTEMD: [&str; 17] = [
     "ProtectHome",
     "RemoveIPC",
     "Restart",
+    "RestartPreventExitStatus",
     "RestartSec",
     "TimeoutStartSec",
     "TimeoutStopSec",

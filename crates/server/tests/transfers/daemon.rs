@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testnet::again_if_interrupted;
@@ -92,13 +92,18 @@ impl Millrace {
     }
 
     pub(crate) fn command(&self, words: &[&str]) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
+        let output = self.output(words);
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    /// What `millrace` with these words comes to, its exit status too.
+    pub(crate) fn output(&self, words: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_millrace"))
             .args(words)
             .arg("--control")
             .arg(self.folder.path().join("control"))
             .output()
-            .unwrap();
-        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+            .unwrap()
     }
 
     pub(crate) fn log(&self) -> String {

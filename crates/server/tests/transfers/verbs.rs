@@ -48,6 +48,21 @@ fn a_frozen_secondary_is_refreshed_at_its_thaw() {
     assert!(!status().contains("frozen"), "{}", status());
 }
 
+/// Scripts alarm on it.
+#[test]
+fn the_exit_status_says_whether_zones_serve() {
+    let (_primary, serving) = pair("");
+    let code = |ours: &Millrace, words: &[&str]| ours.output(words).status.code();
+    assert_eq!(code(&serving, &["zone", "status"]), Some(0));
+    assert_eq!(code(&serving, &["zone", "status", "other."]), Some(1));
+    // Nobody listens there.
+    let waiting = Millrace::start(own_port(), "primaries='127.0.0.1:1'");
+    let status = || code(&waiting, &["zone", "status", "example.com."]);
+    until(|| status() == Some(3), || waiting.log());
+    let said = waiting.command(&["zone", "status"]);
+    assert!(said.contains("not loaded: SERVFAIL"), "{said}");
+}
+
 #[test]
 fn what_is_purged_is_transferred_anew() {
     let (_primary, ours) = pair("");

@@ -55,7 +55,14 @@ fn scripts_and_graphs_read_what_the_daemon_counts() {
     }
     knotc(&daemon);
     munin(&daemon);
-    grafana(&daemon.metrics());
+    let metrics = daemon.metrics();
+    for row in [
+        "millrace_zone_serial{zone=\"example.com.\"} 7",
+        "millrace_zone_loaded{zone=\"example.org.\"} 1",
+    ] {
+        assert!(metrics.lines().any(|line| line == row), "{row}\n{metrics}");
+    }
+    grafana(&metrics);
 }
 
 fn knotc(daemon: &Daemon) {
@@ -92,6 +99,12 @@ fn knotc(daemon: &Daemon) {
     assert_eq!(
         value(&own, "[example.com.] mod-stats.response-code[NXDOMAIN]"),
         Some(1)
+    );
+    let same = knotc(&["zone-stats", "EXAMPLE.Com.", "mod-stats.response-code"]);
+    assert_eq!(
+        value(&same, "[example.com.] mod-stats.response-code[NXDOMAIN]"),
+        Some(1),
+        "RFC 4343: names are the same in upper and lower case"
     );
     assert_eq!(
         knotc(&["zone-stats", "example.org."]),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command};
 
 use crate::lab::{SERVER_V4, TO_SERVER};
+use crate::ledger::Book;
 use crate::namespace::Namespace;
 use crate::{During, Outcome};
 
@@ -15,6 +16,8 @@ pub(super) struct Client {
     target: SocketAddr,
     /// The CPU of generators; none: as they choose.
     cpu: Option<usize>,
+    /// Where the lab writes down what runs in it.
+    book: Option<Book>,
 }
 
 impl Client {
@@ -24,6 +27,7 @@ impl Client {
             namespace: Some(namespace),
             target: SocketAddr::new(SERVER_V4, 53),
             cpu: Some(cpu),
+            book: None,
         }
     }
 
@@ -33,6 +37,23 @@ impl Client {
             namespace: None,
             target,
             cpu: None,
+            book: None,
+        }
+    }
+
+    /// The same; what runs is written down, so that after a bench that was killed the next one ends it.
+    pub(super) fn written_in(self, book: Book) -> Client {
+        Client {
+            book: Some(book),
+            ..self
+        }
+    }
+
+    /// Writes a process down that was started here.
+    pub(super) fn write_down(&self, id: u32, name: &str) -> Outcome<()> {
+        match &self.book {
+            Some(book) => book.add(id, name),
+            None => Ok(()),
         }
     }
 

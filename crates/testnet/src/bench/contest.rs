@@ -241,6 +241,9 @@ impl<'c> Contest<'c> {
         let generator = self.generator(contender, expected.map(|files| &files.rcode));
         self.await_answers(running.as_mut())?;
         let start = began.elapsed();
+        for server in [&running, &backend].into_iter().flatten() {
+            server.write_down_children()?;
+        }
         self.check_answers(contender, expected.map(|files| &files.records))?;
         let witness = Witness::start(&self.client, WITNESS_NAME)?;
         // Some servers answer from a child of theirs.

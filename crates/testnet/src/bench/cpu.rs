@@ -197,7 +197,7 @@ fn ticks_in(stat: &str) -> Option<u64> {
 }
 
 /// A process's children, their children and so on, as they are now; without itself.
-pub(super) fn descendants(process: u32) -> Vec<u32> {
+pub(crate) fn descendants(process: u32) -> Vec<u32> {
     let all = all_processes();
     let mut found = Vec::new();
     let mut wanted = vec![process];

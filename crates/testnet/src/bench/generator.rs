@@ -249,6 +249,8 @@ impl Generator {
         watched: &[u32],
     ) -> Outcome<(Vec<String>, Used, Course)> {
         let mut child = Started(client.spawn(command)?);
+        let name = self.program.file_name().unwrap_or_default();
+        client.write_down(child.id(), &name.to_string_lossy())?;
         let complaint = complaint_of(&mut child);
         let sampler = Sampler::start(watched, child.id());
         let watched: Vec<u32> = watched
@@ -425,6 +427,7 @@ mod tests {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
+    use crate::ledger::Ledger;
 
     fn lines(text: &str) -> Vec<String> {
         text.lines().map(str::to_owned).collect()
@@ -451,6 +454,29 @@ mod tests {
         assert_eq!(lines, ["done"]);
         let failure = run("echo what is wrong >&2; exit 3").unwrap_err();
         assert!(failure.to_string().contains("what is wrong"), "{failure}");
+    }
+
+    #[test]
+    fn a_generator_is_written_down_while_it_runs() {
+        let prefix = format!("generator-test-{}", std::process::id());
+        let ledger = Ledger::open(&prefix).unwrap();
+        let target = "192.0.2.9:53".parse().unwrap();
+        let client = Client::before(target).written_in(ledger.book());
+        let program = Path::new("/built/floodgate");
+        let generator = Generator {
+            word: GeneratorWord::Floodgate,
+            program: program.to_owned(),
+            queries: PathBuf::new(),
+            options: Vec::new(),
+        };
+        let mut command = Command::new("sh");
+        // Until it is written down it waits.
+        command.args(["-c", "until test -s \"$0\"; do :; done; cat \"$0\""]);
+        command.arg(ledger.folder().join("processes"));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (lines, ..) = generator.output(&client, &mut command, &[]).unwrap();
+        assert!(lines[0].ends_with(" floodgate"), "{lines:?}");
+        ledger.remove();
     }
 
     #[test]

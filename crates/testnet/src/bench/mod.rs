@@ -28,6 +28,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use contest::{Contest, Settings};
+pub(crate) use cpu::descendants;
 use plan::{Library, Scenario};
 use record::{Machine, Missing, Record};
 use results::Results;
@@ -86,7 +87,9 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
         }
         let command = Command::parse(prefix, &library, &words)?;
         let mut chosen = choose(&command.scenarios, &scenarios)?;
-        command.leave_one(&mut chosen)?;
+        for line in command.leave_one(&mut chosen)? {
+            println!("{line}");
+        }
         measure(&command, &library, &chosen, &scenarios)
     });
     match outcome {
@@ -201,27 +204,36 @@ impl Command {
         }
     }
 
-    /// A remote server is one contender: the others are left out.
-    fn leave_one(&self, scenarios: &mut [Scenario]) -> Outcome<()> {
+    /// A remote server is one contender: the others are left out, and so are scenarios without it, unless they were named. A
+    /// line for each of these.
+    fn leave_one(&self, scenarios: &mut Vec<Scenario>) -> Outcome<Vec<String>> {
         if self.settings.remote.is_none() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let wanted = self.contender.as_deref().unwrap_or_default();
-        for scenario in scenarios {
-            let (one, others): (Vec<_>, Vec<_>) = std::mem::take(&mut scenario.contenders)
-                .into_iter()
-                .partition(|contender| contender.name == wanted);
-            if one.is_empty() {
-                let names: Vec<&str> = others.iter().map(|one| one.name.as_str()).collect();
-                return Err(Failure::new(format!(
-                    "scenario {} has no contender \"{wanted}\": --as takes one of {}",
-                    scenario.name,
-                    names.join("; ")
-                )));
-            }
-            scenario.contenders = one;
+        let (with, without): (Vec<_>, Vec<_>) = std::mem::take(scenarios)
+            .into_iter()
+            .partition(|scenario| scenario.contenders.iter().any(|one| one.name == wanted));
+        if let Some(first) = without.first()
+            && (with.is_empty() || !self.scenarios.is_empty())
+        {
+            let names = first.contenders.iter().map(|one| one.name.as_str());
+            let names: Vec<&str> = names.collect();
+            return Err(Failure::new(format!(
+                "scenario {} has no contender \"{wanted}\": --as takes one of {}",
+                first.name,
+                names.join("; ")
+            )));
         }
-        Ok(())
+        *scenarios = with;
+        for scenario in scenarios {
+            scenario.contenders.retain(|one| one.name == wanted);
+        }
+        let left_out = without.iter().map(|scenario| {
+            let name = &scenario.name;
+            format!("{name}: left out, for it has no contender \"{wanted}\"")
+        });
+        Ok(left_out.collect())
     }
 }
 
@@ -417,8 +429,28 @@ mod tests {
             "{failure}"
         );
         command.contender = Some("millrace, sockets".to_owned());
-        command.leave_one(&mut scenarios).unwrap();
+        let lines = command.leave_one(&mut scenarios).unwrap();
+        assert!(lines.is_empty(), "{lines:?}");
         assert_eq!(scenarios[0].contenders.len(), 1);
+    }
+
+    #[test]
+    fn without_a_name_scenarios_that_lack_the_remote_contender_are_left_out() {
+        let mut scenarios = Library::ours().scenarios().unwrap();
+        scenarios.truncate(2);
+        let name = "only here".to_owned();
+        scenarios[1].contenders[0].name = name.clone();
+        let mut command = parsed("--remote 192.0.2.9").unwrap();
+        command.contender = Some(name);
+        let mut chosen = scenarios.clone();
+        let lines = command.leave_one(&mut chosen).unwrap();
+        assert_eq!((chosen.len(), chosen[0].contenders.len()), (1, 1));
+        assert_eq!(chosen[0].name, scenarios[1].name);
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].starts_with(&scenarios[0].name), "{lines:?}");
+        // Whoever names one wants it measured.
+        command.scenarios = vec![scenarios[0].name.clone()];
+        assert!(command.leave_one(&mut scenarios).is_err());
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Stage {
 
     /// Where its queries come from.
     pub(super) fn client(&self) -> Client {
-        Client::of_lab(self.lab.client(), self.cpus.generator)
+        Client::of_lab(self.lab.client(), self.cpus.generator).written_in(self.lab.ledger().book())
     }
 
     fn set_queues(&self, queues: u32) -> Outcome<()> {
@@ -361,6 +361,14 @@ impl Running<'_> {
     /// The server's process, for whoever looks at /proc. None runs where a program in the kernel answers.
     pub(super) fn process_id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
+    }
+
+    /// Writes down what the server has started itself: some answer from a child of theirs, which outlives a server that is
+    /// killed.
+    pub(super) fn write_down_children(&self) -> Outcome<()> {
+        let book = self.stage.lab.ledger().book();
+        self.process_id()
+            .map_or(Ok(()), |process| book.add_descendants(process))
     }
 
     /// How the server got onto its interfaces; empty where its log does not say it.

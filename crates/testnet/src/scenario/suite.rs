@@ -13,7 +13,7 @@ use super::run::{Ground, Transcript, known_gap, run, timed};
 use crate::exceptions::Exceptions;
 use crate::lab::{Lab, Topology};
 use crate::subject::{Door, Subject};
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, signals};
 
 /// What to run.
 pub struct Suite {
@@ -80,9 +80,9 @@ impl Suite {
         Ok(suite)
     }
 
-    /// Runs them. Fails if any scenario fails, or if not all ran on every door.
+    /// Runs them. Fails if any scenario fails, or if not all ran on every door. A signal ends it, and its labs are removed.
     pub fn run(&self) -> ExitCode {
-        match self.scenarios() {
+        match signals::stop_in_order().and_then(|()| self.scenarios()) {
             Ok(scenarios) => self.run_all(&scenarios),
             Err(failure) => {
                 eprintln!("{failure}");
@@ -125,13 +125,19 @@ impl Suite {
             for _ in 0..self.jobs {
                 scope.spawn(|| {
                     let mut grounds = Grounds::new();
-                    while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    while let Some(scenario) = scenarios.get(next.fetch_add(1, Ordering::Relaxed))
+                        && signals::go_on().is_ok()
+                    {
                         self.run_one(scenario, &mut grounds, &sums);
                     }
                 });
             }
         });
         let sums = sums.into_inner().expect("no worker panics");
+        if let Err(stopped) = signals::go_on() {
+            println!("{stopped}: {} scenarios had passed", sums.passed);
+            return ExitCode::FAILURE;
+        }
         self.print(&sums, scenarios.len())
     }
 
@@ -145,6 +151,10 @@ impl Suite {
         let mut transcripts: Vec<Transcript> = Vec::new();
         for &door in &self.doors {
             let (outcome, time) = timed(|| self.run_on(scenario, grounds, door));
+            // What a signal has cut short is no failure of the server's.
+            if signals::go_on().is_err() {
+                return;
+            }
             let verdict = judge(
                 outcome,
                 known_gap(scenario, self.subject.kind),

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::lab::{Lab, SERVER_V4};
 use crate::subject::{Server, StartedBy, Subject};
-use crate::{During, Failure, Outcome, again_if_interrupted, sys};
+use crate::{During, Failure, Outcome, again_if_interrupted, signals, sys};
 
 /// How long a start, an end, a take-over may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -104,7 +104,10 @@ impl Daemon {
 
     /// Lets time pass; the daemon's end is a failure at once.
     pub(super) fn watch_for(&self, time: Duration) -> Outcome<()> {
-        match self.has_ended(time)? {
+        let has_ended = self.has_ended(time)?;
+        // Ctrl-C reaches the daemon, too.
+        signals::go_on()?;
+        match has_ended {
             true => Err(Failure::new("the daemon has ended by itself")),
             false => Ok(()),
         }

@@ -19,7 +19,7 @@ use crate::kernel_counters::KernelCounters;
 use crate::lab::{Lab, Plan, SERVER_CLIENTS, SERVER_V4, TO_SERVER, Topology};
 use crate::metrics::Metrics;
 use crate::subject::Subject;
-use crate::{During, Failure, Outcome, again_if_interrupted};
+use crate::{During, Failure, Outcome, again_if_interrupted, signals};
 
 /// The forged sources' network, of 2^20 addresses, and the client in it that has a cookie.
 const FORGED: &str = "10.0.0.0/12";
@@ -184,6 +184,7 @@ fn send_flood(lab: &Lab, (queries, rate): (u64, u32)) -> Outcome<Value> {
     let child = lab.client().spawn(&mut command, None)?;
     lab.ledger().add(child.id(), "floodgate")?;
     let output = child.wait_with_output().during("waiting for floodgate")?;
+    signals::go_on()?;
     let said = String::from_utf8_lossy(&output.stdout);
     let last = said.lines().last().unwrap_or_default();
     serde_json::from_str(last).during(format!(

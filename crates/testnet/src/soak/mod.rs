@@ -33,7 +33,7 @@ use witness::{lost, percentile};
 use crate::metrics::Metrics;
 use crate::scenario::checks::{lost_frames, sound_rings};
 use crate::subject::Subject;
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, signals};
 
 pub const USAGE: &str =
     "usage: lab soak [--seed N] [--seconds N | --minutes N] [--rate N] [KIND]...
@@ -106,6 +106,7 @@ pub fn run(prefix: &str, subject: &Subject, words: &[&str]) -> Outcome<ExitCode>
         return Ok(ExitCode::SUCCESS);
     }
     let options = Options::read(words)?;
+    signals::stop_in_order()?;
     let kinds: Vec<&str> = options.words.iter().map(String::as_str).collect();
     match kinds[..] {
         ["flood"] => return flood::run(prefix, subject, &options),
@@ -129,7 +130,11 @@ pub fn run(prefix: &str, subject: &Subject, words: &[&str]) -> Outcome<ExitCode>
         began: Instant::now(),
     };
     let outcome = soak.go(&options);
-    let outcome = outcome.map_err(|failure| soak.explain(&failure, &options));
+    let outcome = outcome.map_err(|failure| match signals::go_on() {
+        Ok(()) => soak.explain(&failure, &options),
+        // What a signal has cut short is no failure of the daemon's.
+        Err(stopped) => stopped,
+    });
     outcome?;
     soak.finish()?;
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,7 @@ use crate::kernel_counters::KernelCounters;
 use crate::lab::{Lab, Plan, SERVER_CLIENTS, SERVER_V4, Topology};
 use crate::metrics::{Metrics, Row};
 use crate::subject::{Door, Subject};
-use crate::{During, Failure, Outcome, sys};
+use crate::{During, Failure, Outcome, signals, sys};
 
 const NAMES: u32 = 12_018;
 const RESOLVERS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 2));
@@ -125,6 +125,7 @@ fn ask_all(lab: &Lab, folder: &Path, clients: &[&str]) -> Outcome<String> {
     let child = lab.client().spawn(&mut command, None)?;
     lab.ledger().add(child.id(), "floodgate")?;
     let output = child.wait_with_output().during("waiting for floodgate")?;
+    signals::go_on()?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),

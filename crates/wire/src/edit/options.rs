@@ -1,8 +1,10 @@
 //! The OPT record of a message and its options (RFC 6891 §6.1).
 
-use super::names::correct_pointers;
+use super::names::{correct_pointers, is_led_into};
 use crate::bytes::u16_at;
-use crate::message::{EdnsOption, EdnsParts, HEADER_LENGTH, Header, OPT_LENGTH, opt_record};
+use crate::message::{
+    EdnsOption, EdnsParts, HEADER_LENGTH, Header, OPT_LENGTH, Records, opt_record,
+};
 
 /// Gives the message of `length` octets in `buffer`, whose records start at `question_end`, an option. An OPT record that
 /// is not there is put behind the last record, with `payload_size`. Returns the new length and where the OPT record is
@@ -54,7 +56,8 @@ pub fn option_room(value: &[u8]) -> usize {
 }
 
 /// Takes the options with this code out of the message of `length` octets. Returns the new length and where the OPT record
-/// is now. Linear in the message's length, however many options there are.
+/// is now. Linear in the message's length, however many options there are. Where names of records behind the OPT record lead
+/// into it those records go as well: only what is additional can be there, and no honest server compresses so.
 pub fn remove_options(
     buffer: &mut [u8],
     (question_end, length): (u16, usize),
@@ -78,11 +81,11 @@ pub fn remove_options(
     // What is no whole option stays, too.
     buffer.copy_within(at..end, kept);
     let gone = at - kept;
+    let length = remove(buffer, (question_end, length), edns, gone);
     let edns = EdnsParts {
         end: edns.end - gone as u16,
         ..edns
     };
-    let length = remove(buffer, question_end, length, (edns.end.into(), gone));
     write_length(buffer, &edns);
     (length, edns)
 }
@@ -95,14 +98,15 @@ fn option_at(buffer: &[u8], at: usize, end: usize) -> Option<(u16, usize)> {
     (whole <= options.len()).then_some((code, whole))
 }
 
-/// Takes the OPT record out of the message of `length` octets; the new length.
+/// Takes the OPT record out of the message of `length` octets; the new length. As with [`remove_options`], records behind it
+/// go as well where their names lead into it.
 pub fn remove_opt(
     buffer: &mut [u8],
     (question_end, length): (u16, usize),
     edns: EdnsParts,
 ) -> usize {
     let whole = usize::from(edns.end - edns.start);
-    let length = remove(buffer, question_end, length, (edns.start.into(), whole));
+    let length = remove(buffer, (question_end, length), edns, whole);
     change_additional(buffer, |count| count.saturating_sub(1));
     length
 }
@@ -147,24 +151,38 @@ fn insert(
     Some(length + count)
 }
 
-/// Closes the gap that `count` octets at `at` leave; the new length.
+/// Takes the last `count` octets of the OPT record out; the new length.
 fn remove(
     buffer: &mut [u8],
-    question_end: u16,
-    length: usize,
-    (at, count): (usize, usize),
+    (question_end, length): (u16, usize),
+    edns: EdnsParts,
+    count: usize,
 ) -> usize {
-    if at + count < length {
-        // To smaller numbers every pointer reaches.
-        let _ = correct_pointers(
-            &mut buffer[..length],
-            question_end,
-            at + count,
-            -(count as isize),
-        );
-        buffer.copy_within(at + count..length, at);
+    let (start, end) = (usize::from(edns.start), usize::from(edns.end));
+    let at = end - count;
+    if end >= length {
+        return length - count;
     }
+    let message = &mut buffer[..length];
+    if is_led_into(message, question_end, start..end) {
+        let behind = records_behind(message, question_end, edns.end);
+        change_additional(message, |count| count.saturating_sub(behind));
+        return at;
+    }
+    // To smaller numbers every pointer reaches.
+    let _ = correct_pointers(message, question_end, end, -(count as isize));
+    message.copy_within(end.., at);
     length - count
+}
+
+/// How many records start at `end` or behind it.
+fn records_behind(message: &[u8], question_end: u16, end: u16) -> u16 {
+    let Some(header) = Header::read(message) else {
+        return 0;
+    };
+    let records = Records::new(message, question_end, &header).flatten();
+    // No more than the header counts in sixteen bits.
+    records.filter(|record| record.owner_start >= end).count() as u16
 }
 
 #[cfg(test)]
@@ -172,7 +190,7 @@ mod tests {
     use super::*;
     use crate::codes::qtype;
     use crate::examples::{Composed, query};
-    use crate::message::{Records, Section, parse_query, parse_response};
+    use crate::message::{Section, parse_query, parse_response};
     use crate::name::{NAME_LENGTH_MAX, compressed};
     use proptest::prelude::*;
 
@@ -373,6 +391,70 @@ mod tests {
             (length, shown(&buffer[..length])),
             (before.len() + 13, shown(&before))
         );
+    }
+
+    /// RFC 3597 §4: old senders compress these, and receivers read them.
+    #[test]
+    fn pointers_in_data_of_types_that_were_compressed_once_are_corrected() {
+        let message = Composed::response("www.example.com", 1).opt(0, b"\x00\x08\x00\x01a");
+        let near = (message.octets.len() as u16 | 0xc000).to_be_bytes();
+        let naptr = [&[0, 1, 0, 2, 1, b'u', 0, 2, b'!', b'!'][..], &near].concat();
+        let sig = [&[0; 18][..], &near, b"signature"].concat();
+        let nxt = [&near[..], &[0x40]].concat();
+        let additional = Section::Additional;
+        let before = message
+            .record(additional, b"\x02ns\xc0\x10", qtype::A, 60, &[1; 4])
+            .record(additional, &near, qtype::NAPTR, 60, &naptr)
+            .record(additional, &near, qtype::SIG, 60, &sig)
+            .record(additional, &near, qtype::NXT, 60, &nxt)
+            // Its strings run past its end.
+            .record(additional, &near, qtype::NAPTR, 60, &[0, 1, 0, 2, 200])
+            .octets;
+        let parts = parse_response(&before).unwrap();
+        let mut buffer = before.clone();
+        let places = (parts.question_end, before.len());
+        let length = remove_opt(&mut buffer, places, parts.edns.unwrap());
+        let names = shown(&buffer[..length]);
+        assert_eq!(names, shown(&before));
+        assert_eq!(names[1], "ns.example.com. ns.example.com. 35");
+        assert_eq!(names[2], "ns.example.com. ns.example.com. 24");
+        assert_eq!(names[3], "ns.example.com. ns.example.com. 30");
+        assert_eq!(names[4], "ns.example.com. 35");
+    }
+
+    #[test]
+    fn records_whose_names_lead_into_what_is_taken_out_go_with_it() {
+        let message = Composed::response("www.example.com", 1);
+        let message = message.record(Section::Answer, b"\xc0\x0c", qtype::A, 60, &[1; 4]);
+        let start = message.octets.len() as u16;
+        // An option that goes, and one with a name in it.
+        let message = message.opt(0, b"\x00\x08\x00\x03\x01a\x00\x00\x0a\x00\x03\x01b\x00");
+        let end = message.octets.len() as u16;
+        let additional = Section::Additional;
+        for target in [start, start + 15, end - 3] {
+            let into = (target | 0xc000).to_be_bytes();
+            let owner = message
+                .clone()
+                .record(additional, &into, qtype::A, 60, &[2; 4])
+                .record(additional, b"\xc0\x0c", qtype::A, 60, &[3; 4]);
+            let data = message
+                .clone()
+                .record(additional, b"\xc0\x0c", qtype::NS, 60, &into);
+            for before in [owner.octets, data.octets] {
+                let parts = parse_response(&before).unwrap();
+                let (places, edns) = ((parts.question_end, before.len()), parts.edns.unwrap());
+                let mut buffer = before.clone();
+                let length = remove_opt(&mut buffer, places, edns);
+                let left = parse_response(&buffer[..length]).unwrap();
+                assert_eq!((length, left.edns), (usize::from(start), None));
+                assert_eq!((left.answer_count, left.additional_count), (1, 0));
+                let mut buffer = before.clone();
+                let (length, edns) = remove_options(&mut buffer, places, edns, ECS);
+                let left = parse_response(&buffer[..length]).unwrap();
+                assert_eq!((length, left.edns), (usize::from(end) - 7, Some(edns)));
+                assert_eq!((left.answer_count, left.additional_count), (1, 1));
+            }
+        }
     }
 
     /// Two pointers behind the OPT record: one would reach its name after the option is there, one would not.

@@ -1,6 +1,6 @@
 //! Records put behind an answer, and a response without those of some types.
 
-use super::names::{names_in_rdata, starts};
+use super::names::{may_be_compressed, names_in_rdata, starts};
 use crate::message::{
     BrokenRecord, HEADER_LENGTH, Header, MESSAGE_LENGTH_MAX, Record, Records, ResponseParts,
     Section,
@@ -51,8 +51,8 @@ fn count(header: &mut Header, section: Section) {
     }
 }
 
-/// Writes the response that `parts` are of to `out`, without the records of these types. Names are compressed anew, for what
-/// is left out may be what others point at. Allocates.
+/// Writes the response that `parts` are of to `out`, without the records of these types. Names are compressed anew, where they
+/// may be, for what is left out may be what others point at. Allocates.
 ///
 /// # Errors
 /// A name is malformed, or the message would be longer than there can be; `out` then holds nothing of use.
@@ -100,14 +100,17 @@ fn copy(
     out.extend_from_slice(&message[fixed..fixed + 8]);
     let length_at = out.len();
     out.extend_from_slice(&[0, 0]);
-    match names_in_rdata(record.rtype) {
+    match names_in_rdata(record.rtype, record.rdata(message)) {
         None => out.extend_from_slice(record.rdata(message)),
         Some((before, _)) => {
             let data = usize::from(record.rdata_start);
             let mut at = data + before;
             out.extend_from_slice(message.get(data..at).ok_or(BrokenRecord)?);
             for start in starts {
-                names.put(message, start, out)?;
+                match may_be_compressed(record.rtype) {
+                    true => names.put(message, start, out)?,
+                    false => write_out(message, start, out)?,
+                }
                 at = compressed::skip(message, start).map_err(|_| BrokenRecord)?;
             }
             out.extend_from_slice(
@@ -119,6 +122,13 @@ fn copy(
     }
     let length = u16::try_from(out.len() - length_at - 2).map_err(|_| BrokenRecord)?;
     out[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+fn write_out(message: &[u8], start: usize, out: &mut Vec<u8>) -> Result<(), BrokenRecord> {
+    let mut buffer = [0; NAME_LENGTH_MAX];
+    let name = compressed::expand(message, start, &mut buffer).map_err(|_| BrokenRecord)?;
+    out.extend_from_slice(name.as_bytes());
     Ok(())
 }
 
@@ -264,5 +274,24 @@ mod tests {
         // Nothing left out: nothing longer.
         without_types(&message.octets, &parts, &[], &mut out).unwrap();
         assert_eq!(out.len(), message.octets.len());
+    }
+
+    /// RFC 3597 §4: old servers compressed these names; nobody may do so now.
+    #[test]
+    fn names_in_data_that_may_not_be_compressed_are_written_out() {
+        let name = b"\x07example\x03com\x00";
+        let response = |target: &[u8]| {
+            let srv = [&[0; 6][..], target].concat();
+            let naptr = [&[0; 7][..], target].concat();
+            Composed::response("example.com", qtype::ANY)
+                .record(Section::Answer, b"\xc0\x0c", qtype::SRV, 60, &srv)
+                .record(Section::Answer, b"\xc0\x0c", qtype::NAPTR, 60, &naptr)
+                .octets
+        };
+        let message = response(b"\xc0\x0c");
+        let parts = parse_response(&message).unwrap();
+        let mut out = Vec::new();
+        without_types(&message, &parts, &[qtype::A], &mut out).unwrap();
+        assert_eq!(out, response(name));
     }
 }

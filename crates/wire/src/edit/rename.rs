@@ -41,7 +41,7 @@ pub fn rename(message: &[u8], question_end: u16, name: Name<'_>) -> Option<Vec<u
 fn append_rdata(message: &[u8], record: &Record, out: &mut Vec<u8>) -> Option<()> {
     let length_at = out.len();
     out.extend_from_slice(&[0, 0]);
-    match names_in_rdata(record.rtype) {
+    match names_in_rdata(record.rtype, record.rdata(message)) {
         None => out.extend_from_slice(record.rdata(message)),
         Some((before, _)) => {
             let data = usize::from(record.rdata_start);

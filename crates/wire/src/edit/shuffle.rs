@@ -2,6 +2,7 @@
 
 use crate::codes::qtype;
 use crate::message::{Header, Record, Records, Section};
+use crate::name::{NAME_LENGTH_MAX, compressed};
 
 /// So many sets of addresses change their order: an answer has one, or two where it is an answer to ANY.
 const RUNS_MAX: usize = 4;
@@ -11,7 +12,9 @@ const RUNS_MAX: usize = 4;
 struct Run {
     /// Where the first one's TTL is.
     first: usize,
-    /// From one TTL to the next.
+    /// Where the second one's is: the first one's owner may be longer, or shorter, than those of all others.
+    second: usize,
+    /// From one TTL to the next, from the second on.
     stride: usize,
     /// Octets of TTL, length and address.
     length: usize,
@@ -22,14 +25,25 @@ impl Run {
     fn of(record: &Record) -> Run {
         Run {
             first: record.ttl_start.into(),
-            stride: usize::from(record.rdata_end - record.owner_start),
             length: usize::from(record.rdata_end - record.ttl_start),
             count: 1,
+            ..Run::default()
         }
     }
 
+    fn add(&mut self, record: &Record) {
+        if self.count == 1 {
+            self.second = record.ttl_start.into();
+            self.stride = usize::from(record.rdata_end - record.owner_start);
+        }
+        self.count += 1;
+    }
+
     fn place(&self, index: u32) -> usize {
-        self.first + index as usize * self.stride
+        match index.checked_sub(1) {
+            None => self.first,
+            Some(behind) => self.second + behind as usize * self.stride,
+        }
     }
 }
 
@@ -56,7 +70,7 @@ fn runs(message: &[u8], question_end: u16) -> [Run; RUNS_MAX] {
     let Some(header) = Header::read(message) else {
         return runs;
     };
-    let mut known = 0;
+    let mut known: usize = 0;
     let mut before: Option<Record> = None;
     for record in Records::new(message, question_end, &header).map_while(Result::ok) {
         if record.section != Section::Answer {
@@ -66,8 +80,9 @@ fn runs(message: &[u8], question_end: u16) -> [Run; RUNS_MAX] {
             before = None;
             continue;
         }
-        if before.is_some_and(|before| is_of_one_set(message, &before, &record)) {
-            runs[known - 1].count += 1;
+        let count = known.checked_sub(1).map_or(0, |last| runs[last].count);
+        if before.is_some_and(|before| is_of_one_set(message, &before, &record, count)) {
+            runs[known - 1].add(&record);
         } else if known < RUNS_MAX {
             runs[known] = Run::of(&record);
             known += 1;
@@ -79,12 +94,30 @@ fn runs(message: &[u8], question_end: u16) -> [Run; RUNS_MAX] {
     runs
 }
 
-/// Their names are the same in the same octets: all strides are equal.
-fn is_of_one_set(message: &[u8], one: &Record, other: &Record) -> bool {
-    let name = |record: &Record| message.get(record.owner_start.into()..record.ttl_start.into());
+/// Whether `other` belongs to the set that `one` is the last of, of so many. Their names are the same in the same octets, so
+/// that all strides are equal; only the first one's may be written in another way.
+fn is_of_one_set(message: &[u8], one: &Record, other: &Record, count: u32) -> bool {
+    let fields = |record: &Record| {
+        let start = usize::from(record.ttl_start) - 4;
+        (
+            message.get(record.owner_start.into()..start),
+            message.get(start..record.ttl_start.into()),
+        )
+    };
     let length = |record: &Record| record.rdata_end - record.rdata_start;
+    let ((name, kind), (other_name, other_kind)) = (fields(one), fields(other));
     // Type and class lie between name and TTL.
-    name(one) == name(other) && length(one) == length(other)
+    kind == other_kind
+        && length(one) == length(other)
+        && (name == other_name || (count == 1 && have_one_name(message, one, other)))
+}
+
+fn have_one_name(message: &[u8], one: &Record, other: &Record) -> bool {
+    let mut buffers = [[0; NAME_LENGTH_MAX]; 2];
+    let [first, second] = &mut buffers;
+    let one = compressed::expand(message, one.owner_start.into(), first);
+    let other = compressed::expand(message, other.owner_start.into(), second);
+    one.is_ok() && one == other
 }
 
 #[cfg(test)]
@@ -143,6 +176,33 @@ mod tests {
             seen.insert(shuffled);
         }
         assert_eq!(seen.len(), 6);
+    }
+
+    /// Some servers write the first owner out, and point to it; or point to the question, and then write out.
+    #[test]
+    fn the_first_owner_may_be_written_in_another_way() {
+        const WRITTEN: &[u8] = b"\x03www\x07EXAMPLE\x03com\x00";
+        let response = |owners: [&[u8]; 3], order: [u8; 3]| {
+            let mut message = Composed::response("www.example.com", 1);
+            for (owner, number) in owners.into_iter().zip(order) {
+                let ttl = 300 + u32::from(number);
+                message = message.record(Section::Answer, owner, 1, ttl, &[number; 4]);
+            }
+            message.octets
+        };
+        let to_first = b"\xc0\x21";
+        for owners in [
+            [WRITTEN, to_first, to_first],
+            [WRITTEN, TO_QNAME, TO_QNAME],
+            [TO_QNAME, WRITTEN, WRITTEN],
+        ] {
+            let turned = turned(&response(owners, [1, 2, 3]));
+            assert_eq!(turned, response(owners, [2, 3, 1]));
+        }
+        // A third way to write it: that one stays.
+        let owners = [WRITTEN, to_first, TO_QNAME];
+        let turned = turned(&response(owners, [1, 2, 3]));
+        assert_eq!(turned, response(owners, [2, 1, 3]));
     }
 
     #[test]

@@ -422,6 +422,30 @@ mod tests {
         assert_eq!(warnings, expected);
     }
 
+    /// RFC 4592 §3.3.1: what is not there and has a wildcard beside it has the wildcard's records.
+    #[test]
+    fn an_address_of_a_wildcard_reaches_a_name_server() {
+        let warnings = |rest: &str| {
+            let text = format!("@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns1.pool\n{rest}");
+            built(&text).1
+        };
+        let missing = [Warning::MissingAddress {
+            owner: APEX.parse().unwrap(),
+            target: "ns1.pool.example.com.".parse().unwrap(),
+        }];
+        assert_eq!(warnings("* 60 A 192.0.2.1\n"), []);
+        assert_eq!(warnings("*.pool 60 AAAA 2001:db8::1\n"), []);
+        assert_eq!(warnings("*.pool 60 TXT x\n"), missing);
+        let beside = "* 60 A 192.0.2.1\npool 60 TXT x\n";
+        assert_eq!(
+            warnings(beside),
+            missing,
+            "the wildcard is not its parent's"
+        );
+        let there = "*.pool 60 A 192.0.2.1\nns1.pool 60 TXT x\n";
+        assert_eq!(warnings(there), missing, "the name itself is there");
+    }
+
     /// However many they are: each type is looked at once.
     #[test]
     fn signatures_of_nothing_are_told_once_a_type() {

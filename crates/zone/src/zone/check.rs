@@ -150,7 +150,7 @@ impl Zone {
     }
 
     /// What a name in lower case, at or below the apex, is to whoever was sent there.
-    fn target(&self, name: &[u8]) -> Target {
+    pub(super) fn target(&self, name: &[u8]) -> Target {
         let found = self.find(name, names::labels(name));
         let node = found.node;
         if let Some(cut) = node.cut() {
@@ -174,7 +174,7 @@ impl Zone {
 }
 
 /// What a name is to whoever was sent there for addresses.
-enum Target {
+pub(super) enum Target {
     Addresses,
     Alias,
     /// Another zone knows.

@@ -11,6 +11,7 @@ use crate::backend::server::Server;
 use crate::heap;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::extras::Marks;
+use crate::pipeline::respond;
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Shared};
 use std::sync::Arc;
@@ -72,6 +73,7 @@ async fn pass_all(
     };
     send(&mut stream, server, begin, (id, &asked.query)).await?;
     let mut progress = Following::new(asked, id);
+    let mut is_first = true;
     loop {
         let receiving = receive(&mut stream, shared);
         let (mut message, hold) = match timeout(server.options.tcp_receive_timeout, receiving).await
@@ -95,13 +97,21 @@ async fn pass_all(
             continue;
         }
         let is_last = progress.is_last(&message);
+        let code = super::code_of(&message);
         server.responses.count(shared.shard.lane);
-        server.note_answer(super::code_of(&message));
+        server.note_answer(code);
+        if is_first {
+            respond::count_transfer(code, &shared.shard);
+        }
         message[..2].copy_from_slice(&asked.query[..2]);
         if !asked.config.chains.xfr.is_empty() || asked.found.marks != Marks::default() {
             let judged = shared.transferred(asked, server, &mut message);
             judged.map_err(Failure::Dropped)?;
         }
+        if is_first {
+            shared.count_transfer_passed(asked, &message);
+        }
+        is_first = false;
         if !sink.take(message, hold).await || is_last {
             return Ok(());
         }
@@ -204,6 +214,7 @@ impl Following {
 mod tests {
     use super::*;
     use crate::backend::tcp::tests::scene_for;
+    use crate::counters::Counter;
     use crate::pipeline::rules::actions::response::{
         DropResponseAction, SetReducedTTLResponseAction,
     };
@@ -270,6 +281,31 @@ mod tests {
             let _ = read(&mut stream).await;
         });
         passed_by(address.await, rules).await
+    }
+
+    /// The manual's relation of queries and responses.
+    #[tokio::test]
+    async fn a_transfer_is_one_response() {
+        let address = backend(move |mut stream| async move {
+            let query = read(&mut stream).await.unwrap();
+            for records in [&["SOA", "A"][..], &["A", "SOA"]] {
+                write(&mut stream, &message(&query, records, true)).await;
+            }
+            let _ = read(&mut stream).await;
+        });
+        let (shared, asked) = scene_for(address.await, "example.", qtype::AXFR);
+        let mut gathered = Gathered(Vec::new());
+        assert!(pass(&shared, &asked, &mut gathered).await.is_ok());
+        assert_eq!(gathered.0.len(), 2);
+        for counter in [
+            Counter::Responses,
+            Counter::FrontendNoerror,
+            Counter::LatencyCount,
+            Counter::LatencyTcpCount,
+        ] {
+            assert_eq!(shared.shard.get(counter), 1, "{counter:?}");
+        }
+        assert_eq!(shared.shard.get(Counter::ServfailResponses), 0);
     }
 
     async fn passed_by(address: SocketAddr, rules: Vec<ResponseRule>) -> (Vec<usize>, bool) {

@@ -12,15 +12,26 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::thread::sleep;
 
-/// Prints a line a zone.
+/// The exit status of `millrace zone status` where a zone is answered with SERVFAIL: 1 says that nobody could be asked.
+const NOT_SERVED: u8 = 3;
+
+/// Prints a line a zone. The exit status is [`NOT_SERVED`] where one is not loaded or has expired.
 pub(super) fn status(control: &Path, names: &[String]) -> ExitCode {
     let zones = names.to_vec();
-    exit(
-        ask::<ZoneStatus>(control, Request::ZoneStatus { zones }).map(|zones| {
+    match ask::<ZoneStatus>(control, Request::ZoneStatus { zones }) {
+        Ok(zones) => {
             zones.iter().for_each(|zone| put(format_args!("{zone}\n")));
-            true
-        }),
-    )
+            ExitCode::from(status_of(&zones))
+        }
+        Err(reason) => exit(Err(reason)),
+    }
+}
+
+/// What the exit status says of these zones.
+fn status_of(zones: &[ZoneStatus]) -> u8 {
+    // One that has expired has no serial that is served either.
+    let all_serve = zones.iter().all(|zone| zone.serial.is_some());
+    if all_serve { 0 } else { NOT_SERVED }
 }
 
 /// Has something begun for each zone, waits until it is done, and prints what it came to.
@@ -116,6 +127,21 @@ fn exit(outcome: Result<bool, String>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Scripts alarm on it.
+    #[test]
+    fn a_zone_that_is_not_served_is_an_exit_status() {
+        let zone = |serial: Option<u32>, expired: bool| ZoneStatus {
+            serial,
+            expired,
+            ..ZoneStatus::default()
+        };
+        assert_eq!(status_of(&[]), 0);
+        assert_eq!(status_of(&[zone(Some(0), false)]), 0);
+        let both = [zone(Some(7), false), zone(None, false)];
+        assert_eq!(status_of(&both), 3, "not loaded");
+        assert_eq!(status_of(&[zone(None, true)]), 3, "expired");
+    }
 
     #[test]
     fn a_reading_that_was_cut_is_none() {

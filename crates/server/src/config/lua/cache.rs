@@ -1,7 +1,7 @@
 //! newPacketCache. What becomes of a cache is said by its pool: `getPool(name):setCache(cache)`.
 
 use super::objects::cache::CacheObject;
-use super::options::{Options, shown};
+use super::options::{Flag, Options, shown};
 use super::{define, spec, wrong};
 use crate::config::cache::CacheOptions;
 use crate::heap;
@@ -125,11 +125,11 @@ fn from_list(
         Option<u32>,
         Option<u32>,
         Option<u32>,
-        Option<bool>,
+        Option<Flag>,
         Option<u32>,
-        Option<bool>,
+        Option<Flag>,
         Option<u32>,
-        Option<bool>,
+        Option<Flag>,
     );
     let mut cache = CacheOptions::new(entries);
     let (minimum, failure, stale, dont_age, _shards, _deferrable, negative, parse_ecs) =
@@ -138,8 +138,8 @@ fn from_list(
     cache.minimum_ttl = minimum.unwrap_or(cache.minimum_ttl);
     cache.temporary_failure_ttl = failure.unwrap_or(cache.temporary_failure_ttl);
     cache.stale_ttl = stale.unwrap_or(cache.stale_ttl);
-    cache.dont_age = dont_age.unwrap_or(cache.dont_age);
+    cache.dont_age = Flag::or(dont_age, cache.dont_age);
     cache.maximum_negative_ttl = negative.unwrap_or(cache.maximum_negative_ttl);
-    cache.parse_subnet = parse_ecs.unwrap_or(false);
+    cache.parse_subnet = Flag::or(parse_ecs, false);
     Ok(cache)
 }

@@ -61,6 +61,13 @@ fn limit(
     maximum: u32,
     types: Option<Vec<Qtype>>,
 ) -> mlua::Result<ResponseActionObject> {
+    // RFC 2181 §8: what is above means 0.
+    if minimum > i32::MAX as u32 {
+        return Err(super::wrong(format!(
+            "{minimum}: a TTL of at most {} seconds expected (RFC 2181 §8)",
+            i32::MAX
+        )));
+    }
     let types = types
         .unwrap_or_default()
         .into_iter()

@@ -137,7 +137,10 @@ impl<A: InChain + ?Sized> Chain<A> {
             add,
             move |lua, (selector, action, options): (AnySelector, Value, Option<Table>)| {
                 let rule = rule(lua, add, selector, A::from_value(&action)?, options)?;
-                rules(&mut *spec(lua)?).push(rule);
+                let mut spec = spec(lua)?;
+                let rules = rules(&mut spec);
+                check_uuid(rules, &rule)?;
+                rules.push(rule);
                 Ok(())
             },
         )?;
@@ -240,6 +243,12 @@ fn rule<A: ?Sized>(
     let mut options = Options::new(lua, function, table);
     let uuid: Option<String> = options.get("uuid")?;
     let uuid = uuid.filter(|uuid| !uuid.is_empty());
+    if let Some(wrong_one) = uuid.as_ref().filter(|uuid| !uuid::is_one(uuid)) {
+        return Err(wrong(format!(
+            "uuid: 32 hexadecimal digits expected, as in \"{}\", got \"{wrong_one}\"",
+            uuid::random()
+        )));
+    }
     let name: Option<String> = options.get("name")?;
     options.finish()?;
     let uuid_given = uuid.is_some();
@@ -252,6 +261,18 @@ fn rule<A: ?Sized>(
         matches: Arc::default(),
     };
     Ok(RuleSpec { rule, uuid_given })
+}
+
+/// Fails if a rule has the UUID that another one in the chain has: by it only the first could be found.
+fn check_uuid<A: ?Sized>(rules: &[RuleSpec<A>], new: &RuleSpec<A>) -> mlua::Result<()> {
+    let uuid = &new.rule.uuid;
+    let same = |old: &RuleSpec<A>| old.rule.uuid.eq_ignore_ascii_case(uuid);
+    match rules.iter().position(same) {
+        None => Ok(()),
+        Some(number) => Err(wrong(format!(
+            "uuid \"{uuid}\" is that of rule {number} already: each rule of a chain has one of its own"
+        ))),
+    }
 }
 
 fn whole_chain(lua: &Lua) -> mlua::Result<()> {
@@ -282,8 +303,12 @@ fn whole_chain(lua: &Lua) -> mlua::Result<()> {
 struct RuleAction(RuleSpec<dyn Action>);
 
 fn specs(rules: &Table) -> mlua::Result<Vec<RuleSpec<dyn Action>>> {
-    let rules = list_of::<RuleAction>(rules)?.into_iter();
-    Ok(rules.map(|RuleAction(spec)| spec).collect())
+    let mut specs = Vec::new();
+    for RuleAction(spec) in list_of::<RuleAction>(rules)? {
+        check_uuid(&specs, &spec)?;
+        specs.push(spec);
+    }
+    Ok(specs)
 }
 
 impl UserData for RuleAction {}

@@ -274,6 +274,10 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:3: addDynamicBlock is not in millrace yet: it would change an answer or who gets one; take it out to go without",
     ),
     (
+        "SetMinTTLResponseAction(2147483648)",
+        "test.conf:1: SetMinTTLResponseAction: 2147483648: a TTL of at most 2147483647 seconds expected (RFC 2181 §8)",
+    ),
+    (
         "LimitTTLResponseAction(1, 2, {A=true})",
         "test.conf:1: LimitTTLResponseAction: a list expected, got a table with the key A",
     ),

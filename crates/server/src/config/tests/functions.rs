@@ -136,12 +136,12 @@ fn a_list_with_a_hole_is_taken_to_its_end() {
 
 #[test]
 fn the_chain_is_edited() {
-    let rules = r#"for _, name in ipairs({"a", "b", "c"}) do addAction(name, DropAction(), {name=name, uuid="u"..name}) end "#;
+    let rules = r#"for _, name in ipairs({"a", "b", "c"}) do addAction(name, DropAction(), {name=name, uuid="00000000-0000-4000-8000-00000000000"..name}) end "#;
     for (edit, expected) in [
         ("", "abc"),
         ("rmRule(1)", "ac"),
-        ("rmRule('ua')", "bc"),
-        ("rmRule('UA')", "bc"),
+        ("rmRule('00000000-0000-4000-8000-00000000000a')", "bc"),
+        ("rmRule('00000000-0000-4000-8000-00000000000A')", "bc"),
         ("rmRule('c')", "ab"),
         ("mvRuleToTop()", "cab"),
         ("mvRule(0, 3)", "bca"),
@@ -169,6 +169,39 @@ fn a_rule_without_a_name_is_not_found_by_nothing() {
     }
     // A UUID that is nothing is none.
     assert_eq!(config(rules).rules[1].uuid.len(), 36);
+}
+
+#[test]
+fn a_uuid_that_is_none_or_another_rules_is_an_error() {
+    let add = |uuid: &str| format!("addAction('a', DropAction(), {{uuid='{uuid}'}}) ");
+    let wrong = error(&add("u1"));
+    assert!(wrong.contains("test.conf:1: addAction: uuid: "), "{wrong}");
+    assert!(wrong.contains("got \"u1\""), "{wrong}");
+    let (lower, upper) = (format!("{UUID}a"), format!("{UUID}A"));
+    let wrong = error(&(add(&lower) + &add(&upper)));
+    assert!(
+        wrong.contains(&format!("\"{upper}\" is that of rule 0 already")),
+        "{wrong}"
+    );
+    // Chains are apart.
+    let other = format!("addCacheMissAction('a', DropAction(), {{uuid='{lower}'}})");
+    assert_eq!(config(&(add(&lower) + &other)).rules.len(), 1);
+    let rule = format!("newRuleAction(AllRule(), DropAction(), {{uuid='{lower}'}})");
+    let wrong = error(&format!("setRules({{{rule}, {rule}}})"));
+    assert!(wrong.contains(&lower), "{wrong}");
+}
+
+#[test]
+fn what_is_true_or_false_takes_nothing_else() {
+    for text in [
+        "newPacketCache(10, 5, 1, 60, 2, 1)",
+        "newPacketCache(10, 5, 1, 60, 2, true, 1, 'yes')",
+        "newPacketCache(10):expungeByName('a', DNSQType.A, 1)",
+        "newPacketCache(10):dump('/nonexistent/dump', 0)",
+    ] {
+        let wrong = error(text);
+        assert!(wrong.contains("true or false expected, got "), "{wrong}");
+    }
 }
 
 /// The manual on getSelector: "Return the DNSRule selector of this rule", which is what functions take.
@@ -817,6 +850,9 @@ const CHAINS: [(&str, &str, &str, &str); 8] = [
     ),
 ];
 
+/// All of a UUID but its last digit.
+const UUID: &str = "00000000-0000-4000-8000-00000000000";
+
 #[test]
 fn every_chain_has_all_its_functions() {
     for (add, action, rule, functions) in CHAINS {
@@ -824,7 +860,7 @@ fn every_chain_has_all_its_functions() {
             let spec = Spec::new(Purpose::Serve, PoolNames::default());
             let state = LuaState::new(spec).unwrap();
             let text = format!(
-                "for _, name in ipairs({{'a', 'b', 'c'}}) do {add}(name, {action}, {{name='n' .. name, uuid='u' .. name}}) end"
+                "for _, name in ipairs({{'a', 'b', 'c'}}) do {add}(name, {action}, {{name='n' .. name, uuid='{UUID}' .. name}}) end"
             );
             state.run("test.conf", text.as_bytes()).unwrap();
             state
@@ -838,7 +874,7 @@ fn every_chain_has_all_its_functions() {
         };
         let mut edits = vec![
             (format!("rm{rule}(1)"), "ac"),
-            (format!("rm{rule}('ua')"), "bc"),
+            (format!("rm{rule}('{UUID}a')"), "bc"),
             (format!("rm{rule}('nc')"), "ab"),
             (format!("mv{rule}(0, 3)"), "bca"),
             (format!("mv{rule}(2, 1)"), "acb"),
@@ -865,9 +901,9 @@ fn every_chain_has_all_its_functions() {
         let with_uuids = state
             .command(&format!("show{rule}s({{showUUIDs=true}})"))
             .text;
-        assert!(with_uuids.contains(" ub "), "{with_uuids}");
+        assert!(with_uuids.contains(&format!(" {UUID}b ")), "{with_uuids}");
         if functions.contains("get") {
-            for which in ["1", "'ub'", "'nb'"] {
+            for which in ["1", &format!("'{UUID}b'"), "'nb'"] {
                 let text = format!("get{rule}({which}):getSelector():toString()");
                 assert_eq!(state.command(&text).text, "qname in b.\n", "{text}");
             }

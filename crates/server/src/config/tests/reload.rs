@@ -223,18 +223,11 @@ fn rules_over_a_reload() {
         kept(&[named, named].concat(), &[named, named, named].concat()),
         [Some(0), Some(1), None]
     );
-    let given = "addAction('a', DropAction(), {uuid='u'}) ";
-    assert_eq!(
-        kept(
-            given,
-            &[b, "addAction('c', AllowAction(), {uuid='u'})"].concat()
-        ),
-        [None, Some(0)]
-    );
-    assert_eq!(
-        kept(given, "addAction('a', DropAction(), {uuid='v'})"),
-        [None]
-    );
+    let given = "addAction('a', DropAction(), {uuid='00000000-0000-4000-8000-00000000000a'}) ";
+    let again = "addAction('c', AllowAction(), {uuid='00000000-0000-4000-8000-00000000000a'})";
+    assert_eq!(kept(given, &[b, again].concat()), [None, Some(0)]);
+    let other = "addAction('a', DropAction(), {uuid='00000000-0000-4000-8000-00000000000b'})";
+    assert_eq!(kept(given, other), [None]);
 }
 
 #[test]

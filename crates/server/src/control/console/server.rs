@@ -11,6 +11,7 @@ use crate::control::listening::Listening;
 use crate::control::news::News;
 use crate::log;
 use crate::stop::Stop;
+use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,6 +26,12 @@ const GREETING: Duration = Duration::from_secs(5);
 
 /// How long one message may take.
 const TRANSFER: Duration = Duration::from_secs(60);
+
+/// How long a connection is silent before the kernel asks whether its other end is there still, then how often, seconds, and
+/// how many times in vain: a client that is gone without a word has its place for two minutes.
+const KEEP_ALIVE_IDLE: u32 = 60;
+const KEEP_ALIVE_EVERY: u32 = 10;
+const KEEP_ALIVE_TIMES: u32 = 6;
 
 /// How long accepting rests when the process is out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
@@ -48,7 +55,17 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
         io::Error::new(error.kind(), text)
     })?;
     listener.set_nonblocking(true)?;
+    keep_alive(&listener)?;
     Ok(listener)
+}
+
+/// Connections have what their listener has (tcp(7): options that are set on a listening socket are those of what it accepts).
+fn keep_alive(listener: &std::net::TcpListener) -> io::Result<()> {
+    setsockopt(listener, sockopt::KeepAlive, &true)?;
+    setsockopt(listener, sockopt::TcpKeepIdle, &KEEP_ALIVE_IDLE)?;
+    setsockopt(listener, sockopt::TcpKeepInterval, &KEEP_ALIVE_EVERY)?;
+    setsockopt(listener, sockopt::TcpKeepCount, &KEEP_ALIVE_TIMES)?;
+    Ok(())
 }
 
 /// Serves where the configuration of the moment says, until the stop is asked for. Begins with the listener that was bound

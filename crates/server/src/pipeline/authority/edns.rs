@@ -4,9 +4,11 @@
 //! These options are for answers from zones, and for the refusal of those who ask a server of zones for another's. Answers
 //! of rules have none of them: dnsdist gives none there, and says nothing about who answers where it stands before others.
 
+use super::statistics::OptionSet;
 use super::{Authority, Reply};
 use crate::config::Config;
 use crate::config::pools::PoolId;
+use crate::counters::Shard;
 use crate::local::Local;
 use crate::pipeline::query::{Arrival, Query};
 use crate::pipeline::{Env, respond};
@@ -32,8 +34,8 @@ const SOA_SERIAL: u8 = 0;
 /// What the options of a query ask for.
 #[derive(Default)]
 pub(super) struct Wishes {
-    /// There are some for the answer: one look where there are none.
-    any: bool,
+    /// The options that there are: one look where there are none.
+    pub(super) asked: OptionSet,
     nsid: bool,
     /// When it was asked: seconds of the clock that the pipeline sees.
     expire: Option<u64>,
@@ -68,6 +70,7 @@ impl Wishes {
         let mut wishes = Wishes::default();
         let authority = &env.config.authority;
         for option in edns.options(query.message) {
+            wishes.asked.insert(option.code);
             match option.code {
                 edns_option::NSID => wishes.nsid = !authority.identity.is_empty(),
                 // RFC 7314 §3: it is for queries whose answer has the SOA record that starts the time.
@@ -83,8 +86,6 @@ impl Wishes {
                 _ => {}
             }
         }
-        wishes.any =
-            wishes.nsid || wishes.version || wishes.expire.is_some() || wishes.cookie.is_some();
         wishes
     }
 
@@ -111,7 +112,6 @@ impl Wishes {
     /// for it.
     pub(super) fn shorten(&mut self) {
         (self.nsid, self.version, self.expire) = (false, false, None);
-        self.any = self.cookie.is_some();
     }
 
     /// What an EXPIRE option is answered with: how long a secondary that has just heard from this zone may go on with it,
@@ -134,9 +134,9 @@ impl Wishes {
     /// Octets to keep back for the OPT record of an answer with records.
     #[inline]
     pub(super) fn reserved(&self, authority: &Authority) -> usize {
-        match self.any {
-            true => self.reserved_for_options(authority),
-            false => OPT_LENGTH,
+        match self.asked.is_empty() {
+            true => OPT_LENGTH,
+            false => self.reserved_for_options(authority),
         }
     }
 
@@ -208,13 +208,13 @@ pub fn answer_without_question(
     Some(append_opt(message, length, fields(code), &[option]))
 }
 
-/// Puts the OPT record behind an answer; its new length. A query without EDNS gets none (RFC 6891 §7).
+/// Puts the OPT record behind an answer, and counts options; its new length. A query without EDNS gets none (RFC 6891 §7).
 #[inline]
 pub(super) fn append(
     query: &mut Query<'_>,
     reply: &mut Reply,
     wishes: &Wishes,
-    config: &Config,
+    (config, shard): (&Config, &Shard),
 ) -> usize {
     let tuning = &config.tuning;
     let has_opt = tuning.edns_in_self_generated && query.knows_edns();
@@ -234,10 +234,10 @@ pub(super) fn append(
         extended_rcode: (reply.rcode >> 4) as u8,
         dnssec_ok: edns.dnssec_ok,
     };
-    if !wishes.any && reply.error.is_none() {
+    if wishes.asked.is_empty() && reply.error.is_none() {
         return append_opt(query.message, reply.length, fields, &[]);
     }
-    append_with_options(query, reply, wishes, (config, fields))
+    append_with_options(query, reply, wishes, (config, shard, fields))
 }
 
 #[inline(never)]
@@ -245,7 +245,7 @@ fn append_with_options(
     query: &mut Query<'_>,
     reply: &Reply,
     wishes: &Wishes,
-    (config, fields): (&Config, OptFields),
+    (config, shard, fields): (&Config, &Shard, OptFields),
 ) -> usize {
     let of_zone = reply.zone.map(|zone| {
         let version = wishes.version(config.local.zones(), zone);
@@ -286,9 +286,13 @@ fn append_with_options(
         value: &[],
     }; OPTIONS_MAX];
     let mut count = 0;
+    let mut answered = OptionSet::default();
     for (_, code, value) in options.into_iter().filter(|(is_said, _, _)| *is_said) {
         list[count] = EdnsOption { code, value };
         count += 1;
+        answered.insert(code);
     }
+    let statistics = &config.authority.statistics;
+    statistics.count_options(reply.zone, (wishes.asked, answered), shard);
     append_opt(query.message, reply.length, fields, &list[..count])
 }

@@ -46,7 +46,7 @@ pub struct ResponseRateLimit {
     pub allowed: Netmasks,
     rate: Rate,
     total: Rate,
-    /// These live on over a reload.
+    /// These live on over a reload, see [`ResponseRateLimit::new`].
     buckets: Arc<Buckets>,
     pub counts: Counts,
 }
@@ -83,17 +83,21 @@ struct Kind {
 }
 
 impl ResponseRateLimit {
-    /// A limit that goes on with the counts of `previous`, and with its buckets where the table is as large.
+    /// A limit that goes on with the counts of `previous`, and with its buckets where the table is as large, unless a client
+    /// that was above the former limit would wait longer than this one has it wait: a rate is raised to end that.
     pub fn new(
         options: LimitOptions,
         allowed: Netmasks,
         previous: Option<&ResponseRateLimit>,
     ) -> ResponseRateLimit {
-        let same = previous.filter(|previous| previous.options.buckets == options.buckets);
+        let rate = Rate::new(options.rate, options.burst);
+        let same = previous.filter(|previous| {
+            previous.options.buckets == options.buckets && rate.goes_on_from(previous.rate)
+        });
         ResponseRateLimit {
             options,
             allowed,
-            rate: Rate::new(options.rate, options.burst),
+            rate,
             total: Rate::new(options.total, options.total),
             buckets: same.map_or_else(
                 || Arc::new(Buckets::new(options.buckets)),
@@ -280,7 +284,7 @@ mod tests {
                 .count(),
             5
         );
-        let again = LimitOptions { rate: 6, ..OPTIONS };
+        let again = LimitOptions { slip: 2, ..OPTIONS };
         let second = ResponseRateLimit::new(again, Netmasks::default(), Some(&first));
         assert!(!second.is_within(client, KIND, Now(1)));
         let other = LimitOptions {
@@ -289,6 +293,27 @@ mod tests {
         };
         let third = ResponseRateLimit::new(other, Netmasks::default(), Some(&second));
         assert!(third.is_within(client, KIND, Now(1)));
+    }
+
+    /// 200 at once and one a second: who has had them is above a limit of that depth for up to 200 s.
+    #[test]
+    fn a_rate_that_is_raised_is_so_at_once() {
+        let options = |rate| LimitOptions {
+            rate,
+            burst: 200,
+            ..OPTIONS
+        };
+        let client = "192.0.2.1".parse().unwrap();
+        let slow = limit(options(1));
+        let sent = |limit: &ResponseRateLimit| {
+            let is_within = |_: &u32| limit.is_within(client, KIND, Now(1));
+            (0..300).filter(is_within).count()
+        };
+        assert_eq!(sent(&slow), 200);
+        let fast = ResponseRateLimit::new(options(100), Netmasks::default(), Some(&slow));
+        assert_eq!(sent(&fast), 200);
+        let slower = ResponseRateLimit::new(options(50), Netmasks::default(), Some(&fast));
+        assert!(sent(&slower) < 200, "what was given counts");
     }
 
     proptest! {

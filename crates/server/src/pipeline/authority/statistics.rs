@@ -51,6 +51,25 @@ const REQUESTS: &[&str] = &["query", "update", "other"];
 const RESPONSES: &[&str] = &["reply", "transfer", "other"];
 const EDNS: &[&str] = &["request", "response"];
 const FLAGS: &[&str] = &["DO", "TC"];
+/// By number; those above 14 are in the last one, as Knot has it.
+const OPTIONS: &[&str] = &[
+    "CODE0",
+    "LLQ",
+    "UL",
+    "NSID",
+    "CODE4",
+    "DAU",
+    "DHU",
+    "N3U",
+    "EDNS-CLIENT-SUBNET",
+    "EDNS-EXPIRE",
+    "COOKIE",
+    "EDNS-TCP-KEEPALIVE",
+    "PADDING",
+    "CHAIN",
+    "EDNS-KEY-TAG",
+    "other",
+];
 const NO_DATA: &[&str] = &["A", "AAAA", "other"];
 /// By number; those between 10 and 16 are in the last one.
 const RCODES: &[&str] = &[
@@ -116,6 +135,8 @@ groups! {
     EDNS_PRESENCE "edns-presence" "message" 2, Names::List(EDNS), true, "Messages to and from zones that have an OPT record.";
     FLAG_PRESENCE "flag-presence" "flag" 2, Names::List(FLAGS), true, "Queries for zones with DO, answers with TC.";
     RESPONSE_CODE "response-code" "rcode" 21, Names::List(RCODES), true, "Answers from zones by response code.";
+    REQUEST_OPTION "request-edns-option" "option" 16, Names::List(OPTIONS), false, "Queries for zones by EDNS option.";
+    RESPONSE_OPTION "response-edns-option" "option" 16, Names::List(OPTIONS), false, "Answers from zones by EDNS option.";
     REPLY_NODATA "reply-nodata" "type" 3, Names::List(NO_DATA), true, "Answers from zones that a name has nothing of a type.";
     QUERY_TYPE "query-type" "type" TYPE_MAX + 2, Names::Types, false, "Queries for zones by type.";
     QUERY_SIZE "query-size" "octets" QUERY_SIZES, Names::Sizes, false, "Queries for zones by size.";
@@ -135,6 +156,31 @@ impl Group {
                 Names::Sizes => format!("{}-{}", number * 16, number * 16 + 15),
             };
             (first + number, name)
+        })
+    }
+}
+
+/// Which EDNS options a message has: a bit for each place of [`OPTIONS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct OptionSet(u16);
+
+impl OptionSet {
+    /// Puts an option in, by its code.
+    pub(super) fn insert(&mut self, code: u16) {
+        self.0 |= 1 << usize::from(code).min(OPTIONS.len() - 1);
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The places in [`OPTIONS`].
+    fn places(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let place = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (place < OPTIONS.len()).then_some(place)
         })
     }
 }
@@ -312,6 +358,24 @@ impl Statistics {
         block.cells.get(shard.index).map(|cells| &**cells)
     }
 
+    /// Counts the options of a query and of the answer that it gets: each once a message, however often it is there. Most
+    /// have none, so this is beside [`Statistics::count`].
+    pub(super) fn count_options(
+        &self,
+        zone: Option<usize>,
+        (asked, answered): (OptionSet, OptionSet),
+        shard: &Shard,
+    ) {
+        let Some(cells) = self.cells(zone, shard) else {
+            return;
+        };
+        let asked = asked.places().map(|place| REQUEST_OPTION + place);
+        let answered = answered.places().map(|place| RESPONSE_OPTION + place);
+        asked
+            .chain(answered)
+            .for_each(|cell| shard.bump(&cells[cell], 1));
+    }
+
     /// Counts what was answered beside the packet path: once, however many messages answer it, and as Knot does without
     /// its type and sizes.
     pub fn count_beside(&self, zone: Option<usize>, beside: &Beside, shard: &Shard) {
@@ -421,6 +485,7 @@ const _: () = assert!(HEADER_LENGTH == 12, "the opcode is in the third octet");
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::codes::edns_option;
 
     #[test]
     fn every_cell_has_a_name_of_its_own() {
@@ -447,6 +512,26 @@ mod tests {
         assert_eq!(place("request-protocol"), PROTOCOL);
         assert_eq!(place("response-code"), RESPONSE_CODE);
         assert_eq!(place("reply-size"), REPLY_SIZE);
+    }
+
+    #[test]
+    fn options_have_places_by_their_codes() {
+        let mut set = OptionSet::default();
+        assert!(set.is_empty());
+        for code in [0, 3, 14, 15, 19, 65_535, 3] {
+            set.insert(code);
+        }
+        let names: Vec<&str> = set.places().map(|place| OPTIONS[place]).collect();
+        assert_eq!(names, ["CODE0", "NSID", "EDNS-KEY-TAG", "other"]);
+        for (code, name) in [
+            (edns_option::EXPIRE, "EDNS-EXPIRE"),
+            (edns_option::COOKIE, "COOKIE"),
+            (edns_option::ZONEVERSION, "other"),
+        ] {
+            let mut set = OptionSet::default();
+            set.insert(code);
+            assert!(set.places().all(|place| OPTIONS[place] == name), "{name}");
+        }
     }
 
     #[test]

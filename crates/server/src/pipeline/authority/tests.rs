@@ -814,3 +814,54 @@ fn queries_for_zones_are_counted_as_knot_counts_them() {
     assert!((1..=2).contains(&sizes));
     assert!(count("response-bytes[reply]", Some(1)) > answer.len() as u64);
 }
+
+#[test]
+fn options_are_counted_once_a_message() {
+    let mut scene = named(ZONE);
+    let apex: NameBuf = "example.com.".parse().unwrap();
+    scene.change(|config| {
+        let zones = config.local.zones();
+        config.authority.statistics = Statistics::new(&[apex], zones, 1, None);
+    });
+    let three: [(u16, &[u8]); 3] = [
+        (edns_option::NSID, b""),
+        (edns_option::NSID, b""),
+        (65_001, b"x"),
+    ];
+    let asked = with_options("www.example.com.", qtype::A, &three);
+    answered(&mut scene, &asked);
+    let none = query_with_edns("www.example.com.", qtype::A, Some(1_232));
+    answered(&mut scene, &none);
+    let statistics = &scene.config.authority.statistics;
+    let counted = |name: &str| -> Vec<(String, u64)> {
+        let group = statistics::GROUPS
+            .iter()
+            .find(|known| known.name == name)
+            .unwrap();
+        let block = &statistics.blocks()[1];
+        let cells = group.cells().map(|(cell, name)| (name, block.sum(cell)));
+        cells.filter(|(_, count)| *count > 0).collect()
+    };
+    let once = |name: &str| (name.to_owned(), 1);
+    let asked = counted("request-edns-option");
+    assert_eq!(asked, [once("NSID"), once("other")]);
+    assert_eq!(counted("response-edns-option"), [once("NSID")]);
+}
+
+/// What is not answered has been asked for.
+#[test]
+fn options_of_queries_above_the_limit_are_counted() {
+    let mut scene = limited(LimitOptions { slip: 0, ..LIMIT }, &[]);
+    scene.change(|config| {
+        let zones = config.local.zones();
+        config.authority.statistics = Statistics::new(&[], zones, 1, None);
+    });
+    let asked = with_options("www.example.com.", qtype::A, &[(edns_option::NSID, b"")]);
+    assert_eq!(served(&mut scene, &asked), 5);
+    let group = statistics::GROUPS
+        .iter()
+        .find(|known| known.name == "request-edns-option")
+        .unwrap();
+    let (nsid, _) = group.cells().find(|(_, name)| name == "NSID").unwrap();
+    assert_eq!(scene.config.authority.statistics.total(nsid), 20);
+}

@@ -35,6 +35,12 @@ impl Rate {
             depth: interval * u64::from(burst),
         }
     }
+
+    /// Whether a bucket that was emptied at the rate `former` has a token by this one after what one query takes here: its
+    /// moment lies no further ahead than ours may.
+    pub fn goes_on_from(self, former: Rate) -> bool {
+        former.depth <= self.depth.saturating_add(self.interval)
+    }
 }
 
 /// One bucket, full when new.
@@ -221,6 +227,16 @@ mod tests {
         assert!(bucket.take(rate, now) && !bucket.has(rate, now));
         bucket.give_back(rate);
         assert!(bucket.has(rate, now));
+    }
+
+    #[test]
+    fn a_rate_goes_on_from_one_that_looks_no_further_ahead() {
+        let rate = Rate::new(10, 10);
+        assert!(rate.goes_on_from(rate));
+        assert!(rate.goes_on_from(Rate::new(7, 7)), "a second, too");
+        assert!(rate.goes_on_from(Rate::new(100, 10)));
+        assert!(!rate.goes_on_from(Rate::new(1, 10)));
+        assert!(Rate::new(0, 0).goes_on_from(rate));
     }
 
     #[test]

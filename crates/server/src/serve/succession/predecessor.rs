@@ -163,6 +163,7 @@ impl Daemon {
         lock(&self.steering).leave_all();
         xsk::settle();
         for device in self
+            .keeping
             .plan
             .devices
             .iter()
@@ -250,9 +251,10 @@ impl Daemon {
             }
         }
         self.replan();
-        let config = self.instance.config.load_full();
-        let lines = self.steer(&config, self.plan.clone());
+        // An edit may have made a device needless meanwhile, when nothing was planned.
+        let lines = self.detach_unplanned();
         lines.iter().for_each(|line| log::notice!("{line}"));
+        self.steer_again();
     }
 
     /// Told to stop while a successor starts: that one is not wanted either.

@@ -185,7 +185,8 @@ impl Daemon {
         };
         for (handed, parts) in predecessor.await_links()? {
             let device = lock(&self.steering).device_on(handed.interface).cloned();
-            let mut devices = self.plan.devices.iter().map(|planned| &planned.device);
+            let devices = self.keeping.plan.devices.iter();
+            let mut devices = devices.map(|planned| &planned.device);
             let planned = devices.find(|device| device.interface == handed.interface);
             let program = predecessor.programs.remove(&handed.interface);
             let (None, Some(device), Some(mut program)) = (device, planned, program) else {
@@ -213,8 +214,7 @@ impl Daemon {
                 spread(sockets, pulses, &self.helper);
             }
         }
-        let lines = self.steer(&config, self.plan.clone());
-        lines.iter().for_each(|line| log::notice!("{line}"));
+        self.steer_again();
         match self.say_when_serving() {
             true => Ok(()),
             false => Err(io::ErrorKind::BrokenPipe.into()),

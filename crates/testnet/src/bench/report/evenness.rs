@@ -1,31 +1,16 @@
 //! Chart (e): how many answers come from each queue.
 
-use super::bars::{Bar, Group, chart};
+use super::bars::{Bar, Group, chart, sheets};
 use super::svg::Style;
-use super::{Measured, Part, middle};
-use crate::bench::plan::Measure;
+use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, middle, numbered, style_of};
+use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::Record;
 
+/// Queues under one headline: they fit a sheet.
+const QUEUES_MAX: usize = 16;
+
 pub(super) fn part(all: &[Measured]) -> Part {
-    let charts = all.iter().filter_map(|measured| {
-        let contenders = measured.contenders(Measure::Evenness);
-        let groups = contenders.iter().filter_map(|(contender, records)| {
-            let bars = bars(middle(records)?);
-            (!bars.is_empty()).then(|| Group {
-                title: contender.name.clone(),
-                bars,
-            })
-        });
-        let groups: Vec<Group> = groups.collect();
-        let title = format!(
-            "{}: answers by queue, {} queues",
-            measured.scenario.title, measured.scenario.queues
-        );
-        (!groups.is_empty()).then(|| {
-            let svg = chart(&groups, "% of an even share", &[], Some(100.0), &title);
-            measured.chart(Measure::Evenness, title.clone(), svg)
-        })
-    });
+    let charts = all.iter().flat_map(|measured| charts(*measured));
     Part {
         title: "Evenness".to_owned(),
         text: "Answers by the queue of the client on which they came, which on a veth is the server's queue that sent them; \
@@ -37,8 +22,52 @@ pub(super) fn part(all: &[Measured]) -> Part {
     }
 }
 
+/// As many charts as the contenders of a scenario and their queues take.
+fn charts(measured: Measured) -> Vec<Chart> {
+    let title = format!(
+        "{}: answers by queue, {} queues",
+        measured.scenario.title, measured.scenario.queues
+    );
+    let contenders = measured.contenders(Measure::Evenness);
+    let groups = contenders
+        .iter()
+        .filter_map(|(contender, records)| Some(groups_of(contender, middle(records)?)));
+    let sheet = |(number, groups): (usize, Vec<Group>)| {
+        let kinds = [XDP, SOCKETS, LIMIT];
+        let svg = chart(&groups, "% of an even share", &kinds, Some(100.0), &title);
+        let mut drawn = measured.chart(Measure::Evenness, title.clone(), svg);
+        drawn.name = numbered(&drawn.name, number);
+        drawn
+    };
+    sheets(groups.flatten().collect())
+        .into_iter()
+        .enumerate()
+        .map(sheet)
+        .collect()
+}
+
+/// A contender's queues, under as many headlines as it takes for none to have too many.
+fn groups_of(contender: &Contender, record: &Record) -> Vec<Group> {
+    let bars = bars(record, style_of(contender));
+    let is_whole = bars.len() <= QUEUES_MAX;
+    let group = |(number, bars): (usize, &[Bar])| {
+        let first = number * QUEUES_MAX;
+        Group {
+            title: match is_whole {
+                true => contender.name.clone(),
+                false => {
+                    let last = first + bars.len() - 1;
+                    format!("{}, queues {first} to {last}", contender.name)
+                }
+            },
+            bars: bars.to_vec(),
+        }
+    };
+    bars.chunks(QUEUES_MAX).enumerate().map(group).collect()
+}
+
 /// A bar for each queue.
-fn bars(record: &Record) -> Vec<Bar> {
+fn bars(record: &Record, style: Style) -> Vec<Bar> {
     let queues = record.details["floodgate"]["threads"].as_array();
     let received: Vec<f64> = queues
         .into_iter()
@@ -55,10 +84,44 @@ fn bars(record: &Record) -> Vec<Bar> {
     };
     let bar = |(number, answers): (usize, &f64)| Bar {
         name: format!("queue {number}"),
-        style: Style(number % 2),
+        style,
         value: share(*answers),
         all: Vec::new(),
         text: format!("{:.1} % ({answers:.0})", share(*answers)),
     };
     received.iter().enumerate().map(bar).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::Library;
+    use crate::bench::report::tests::{record, results};
+
+    #[test]
+    fn many_queues_come_on_several_sheets_in_the_style_of_the_door() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let mut scenario = scenarios[0].clone();
+        scenario.contenders.truncate(1);
+        scenario.contenders[0].name = "one".to_owned();
+        let mut run = record("one", 1, 100.0);
+        (run.scenario, run.measure) = (scenario.name.clone(), Measure::Evenness);
+        let queue = serde_json::json!({ "received": 5 });
+        run.details = serde_json::json!({ "floodgate": { "threads": vec![queue; 64] } });
+        let groups = groups_of(&scenario.contenders[0], &run);
+        let titles: Vec<&str> = groups.iter().map(|group| group.title.as_str()).collect();
+        assert_eq!(titles[..2], ["one, queues 0 to 15", "one, queues 16 to 31"]);
+        assert_eq!(groups[3].bars[15].name, "queue 63");
+        let style = style_of(&scenario.contenders[0]);
+        let mut bars = groups.iter().flat_map(|group| &group.bars);
+        assert!(bars.all(|bar| bar.style == style && bar.value == 100.0));
+        let results = results(vec![run]);
+        let measured = Measured {
+            scenario: &scenario,
+            results: &results,
+        };
+        let names: Vec<String> = charts(measured).into_iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), 4, "{names:?}");
+        assert!(names[1].ends_with("-2"), "{names:?}");
+    }
 }

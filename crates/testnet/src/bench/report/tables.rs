@@ -1,5 +1,7 @@
 //! Tables: every figure with everything that it depends on, and what could not be measured.
 
+use std::collections::BTreeMap;
+
 use super::{Measured, Part, Table, commits, figures, is_generators_limit, median, sign_of_ratio};
 use crate::bench::record::Record;
 use crate::bench::results::Results;
@@ -30,7 +32,8 @@ pub(super) fn all(all: &[Measured]) -> Part {
         text: "Offered, sent, answered and the witness's counts are those of all repeats together. R99: the highest offered \
                rate of which 99 % was answered right; its counts are those of the run at that rate. Loss: what was sent and \
                not answered right; where answers were dropped unread, what did not come back. Witness: an ordinary client \
-               over kernel sockets beside the load. \"≥\", \"≤\", \"?\": the generator was the limit of the server, of the \
+               over kernel sockets beside the load. Lost here: what of all repeats together the generator's machine lost, by \
+               cause. \"≥\", \"≤\", \"?\": the generator was the limit of the server, of the \
                yardstick, of both."
             .to_owned(),
         tables: tables.collect(),
@@ -158,7 +161,7 @@ fn row(
         format!("{:.0}", sum(|record| record.right.max(record.unwanted))),
         match loss.is_empty() {
             true => String::new(),
-            false => format!("{:.3}\u{a0}%", median(&loss) * 100.0),
+            false => format!("{:.3}\u{a0}%{}", median(&loss) * 100.0, lost_here(records)),
         },
         seen(records),
         words(&[&door, &last.generator_mode]),
@@ -169,6 +172,28 @@ fn row(
             disturbed.join("; ")
         },
     ]
+}
+
+/// What of the loss was the generator's own, by cause, where there was any: `; lost here: rings full 5`.
+fn lost_here(records: &[&Record]) -> String {
+    let mut sums: BTreeMap<String, f64> = BTreeMap::new();
+    for record in records {
+        let causes = record.details["floodgate"]["lost_here"].as_object();
+        for (cause, count) in causes.into_iter().flatten() {
+            *sums.entry(cause.replace('_', " ")).or_default() += count.as_f64().unwrap_or(0.0);
+        }
+    }
+    // Answers that were to be dropped unread are none that were lost.
+    let causes = sums
+        .iter()
+        .filter(|(cause, count)| *cause != "unwanted" && **count > 0.0);
+    let causes: Vec<String> = causes
+        .map(|(cause, count)| format!("{cause} {count:.0}"))
+        .collect();
+    match causes.is_empty() {
+        true => String::new(),
+        false => format!("; lost here: {}", causes.join(", ")),
+    }
 }
 
 /// A count; nothing where the generator tells none, as kxdpgun does of what it was to send.
@@ -259,6 +284,21 @@ mod tests {
         none.details = serde_json::json!({ "generator_was_the_limit": true });
         let told = row("a", &[&none], None, false);
         assert_eq!((&*told[1], &*told[8]), ("≥ 0.000", "7/9, 2 wrong"));
+    }
+
+    #[test]
+    fn what_the_generators_machine_lost_is_told_by_cause() {
+        let mut records = [record("a", 1, 5.0), record("a", 2, 6.0)];
+        for (record, full) in records.iter_mut().zip([3, 4]) {
+            let lost = serde_json::json!({"unwanted": 9, "rings_full": full, "too_long": 0, "interface_dropped_in": 1});
+            record.details = serde_json::json!({"floodgate": {"lost_here": lost}});
+        }
+        let both: Vec<&Record> = records.iter().collect();
+        let told = row("a", &both, None, false);
+        assert_eq!(
+            told[7],
+            "1.000\u{a0}%; lost here: interface dropped in 2, rings full 7"
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{Owner, WARNINGS_MAX, ZoneBuilder, name_of};
 use crate::zone::case::Cases;
+use crate::zone::check::Target;
 use crate::zone::encode::encode_hash;
 use crate::zone::encode::{self, Fault, Sorted, Source, Wanted};
 use crate::zone::fault::{Warning, ZoneError};
@@ -656,12 +657,13 @@ impl Zone {
             };
             for target in list::without_address(node.name(), servers) {
                 let owner = name_of(node.name());
+                let lowered = target.as_name().as_bytes().to_ascii_lowercase();
                 if *at == self.apex_at {
-                    warnings.push(Warning::MissingAddress { owner, target });
-                } else if names::is_within(
-                    &target.as_name().as_bytes().to_ascii_lowercase(),
-                    node.name(),
-                ) {
+                    // A wildcard may have them.
+                    if !matches!(self.target(&lowered), Target::Addresses) {
+                        warnings.push(Warning::MissingAddress { owner, target });
+                    }
+                } else if names::is_within(&lowered, node.name()) {
                     warnings.push(Warning::MissingGlue { owner, target });
                 }
             }

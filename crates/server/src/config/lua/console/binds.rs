@@ -1,5 +1,6 @@
 //! Listeners, looked at: showBinds, ClientState and what TCP connections did.
 
+use super::super::options::Flag;
 use super::super::{define, spec};
 use super::{say, say_row, serving};
 use crate::config::LocalAddress;
@@ -107,7 +108,7 @@ impl UserData for Bind {
                 .is_some_and(|address| spec.muted.contains(&address)))
         });
         // "TCP queries are processed normally and responses sent to the client."
-        fields.add_field_method_set("muted", |lua, bind, muted: bool| {
+        fields.add_field_method_set("muted", |lua, bind, Flag(muted): Flag| {
             let mut spec = spec(lua)?;
             if let Some(address) = bind.of_datagrams()
                 && spec.muted.contains(&address) != muted

@@ -1,5 +1,6 @@
 //! PacketCache.
 
+use super::super::options::Flag;
 use super::super::{console, spec, wrong};
 use super::address::{AnyAddress, ComboAddress};
 use super::name::{AnyName, DnsName};
@@ -72,8 +73,9 @@ impl UserData for CacheObject {
         });
         methods.add_method(
             "expungeByName",
-            |lua, cache, (names, qtype, suffix): (Names, Option<u16>, Option<bool>)| {
-                let records = cache.expunge_names(lua, &names, qtype, suffix.unwrap_or(false))?;
+            |lua, cache, (names, qtype, suffix): (Names, Option<u16>, Option<Flag>)| {
+                let suffix = Flag::or(suffix, false);
+                let records = cache.expunge_names(lua, &names, qtype, suffix)?;
                 console::say(lua, format!("Expunged {records} records"));
                 Ok(())
             },
@@ -92,9 +94,9 @@ impl UserData for CacheObject {
             }
             Ok(())
         });
-        methods.add_method("dump", |lua, cache, (path, raw): (String, Option<bool>)| {
+        methods.add_method("dump", |lua, cache, (path, raw): (String, Option<Flag>)| {
             let live = cache.live(lua)?;
-            let records = dump(live.as_deref(), &path, raw.unwrap_or(false))
+            let records = dump(live.as_deref(), &path, Flag::or(raw, false))
                 .map_err(|error| wrong(format!("{path}: cannot be written: {error}")))?;
             console::say(lua, format!("Dumped {records} records"));
             Ok(())

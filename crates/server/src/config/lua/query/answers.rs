@@ -174,9 +174,19 @@ pub(super) fn from_header(subject: &mut Subject) {
         header.set_authority_count(0);
         header.set_additional_count(0);
     });
+    let extended_rcode = subject.extended_rcode;
     if let Some(fields) = own_opt(subject) {
         message.resize(end + OPT_LENGTH, 0);
+        let fields = OptFields {
+            extended_rcode,
+            ..fields
+        };
         append_opt(&mut message, end, fields, &[]);
+    } else if extended_rcode > 0 {
+        // The lower bits alone would mean something else.
+        edit_header(&mut message, |header| {
+            header.set_rcode(rcode::SERVFAIL as u8);
+        });
     }
     // It has the question of a query that was parsed.
     subject.replace(message);

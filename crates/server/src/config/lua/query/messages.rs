@@ -15,6 +15,7 @@ use crate::pipeline::query::{MESSAGE_MAX, Protocol};
 use mlua::{
     FromLua, IntoLua, LuaString, MultiValue, Table, UserDataFields, UserDataMethods, Value,
 };
+use std::net::SocketAddr;
 use std::time::SystemTime;
 use wire::name::NameBuf;
 
@@ -80,7 +81,7 @@ fn facts<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     get(fields, "tcp", |subject| subject.protocol == Protocol::Tcp);
     get(fields, "rcode", |subject| subject.header().rcode());
     set(fields, "rcode", |subject, rcode: u8| {
-        subject.edit_header(|header| header.set_rcode(rcode & 15));
+        subject.set_rcode(rcode);
     });
 }
 
@@ -315,14 +316,9 @@ fn doors<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     methods.add_method("getIncomingInterface", |lua, object, ()| {
         let destination = with(lua, object, |subject| Ok(subject.destination))?;
         let spec = spec(lua)?;
-        let listener = spec.listeners.iter().find(|listener| {
-            let (address, served) = (listener.address.ip(), destination.ip());
-            let fits = address == served
-                || address.is_unspecified() && address.is_ipv4() == served.is_ipv4();
-            fits && listener.address.port() == destination.port()
-        });
-        let interface = listener.and_then(|listener| listener.interface.clone());
-        Ok(interface.unwrap_or_default())
+        let listeners = spec.listeners.iter();
+        let listeners = listeners.map(|one| (one.address, one.interface.as_deref()));
+        Ok(interface_to(destination, listeners).to_owned())
     });
     // No query is traced.
     for name in ["getTraceID", "getSpanID"] {
@@ -344,4 +340,58 @@ fn doors<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
             })
         },
     );
+}
+
+/// The interface of the listener that a query for `destination` came to: one with that address is nearer than one with a
+/// wildcard. Of several on one address nothing tells which it was: then none is named.
+fn interface_to<'l>(
+    destination: SocketAddr,
+    listeners: impl Iterator<Item = (SocketAddr, Option<&'l str>)>,
+) -> &'l str {
+    let (mut exact, mut wildcard) = (Vec::new(), Vec::new());
+    for (address, interface) in listeners {
+        if address == destination {
+            exact.push(interface);
+        } else if address.ip().is_unspecified()
+            && address.is_ipv4() == destination.is_ipv4()
+            && address.port() == destination.port()
+        {
+            wildcard.push(interface);
+        }
+    }
+    let nearest = if exact.is_empty() { wildcard } else { exact };
+    match nearest.split_first() {
+        Some((first, others)) if others.iter().all(|other| other == first) => {
+            first.unwrap_or_default()
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listeners_interface_is_named_where_it_is_certain() {
+        let listeners = |texts: &[(&str, Option<&'static str>)]| {
+            let one = |(address, interface): &(&str, Option<&'static str>)| {
+                (address.parse::<SocketAddr>().unwrap(), *interface)
+            };
+            texts.iter().map(one).collect::<Vec<_>>()
+        };
+        let destination = "192.0.2.1:53".parse().unwrap();
+        let (a, b) = (Some("a"), Some("b"));
+        for (texts, expected) in [
+            (&[("0.0.0.0:53", a)][..], "a"),
+            (&[("0.0.0.0:53", a), ("192.0.2.1:53", b)], "b"),
+            (&[("0.0.0.0:53", a), ("192.0.2.1:53", None)], ""),
+            (&[("0.0.0.0:53", a), ("0.0.0.0:53", b)], ""),
+            (&[("0.0.0.0:53", a), ("0.0.0.0:53", a)], "a"),
+            (&[("[::]:53", a), ("0.0.0.0:5353", b)], ""),
+        ] {
+            let found = interface_to(destination, listeners(texts).into_iter());
+            assert_eq!(found, expected, "{texts:?}");
+        }
+    }
 }

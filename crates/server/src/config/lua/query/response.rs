@@ -1,7 +1,7 @@
 //! DNSResponse: `dr`.
 
 use super::super::objects::server::ServerObject;
-use super::super::spec;
+use super::super::{spec, wrong};
 use super::subject::{Live, Shared, Subject, with};
 use super::{messages, question};
 use crate::pipeline::restart::RESTARTS_MAX;
@@ -83,6 +83,7 @@ fn restarts(subject: &Subject) -> u16 {
 }
 
 /// Where the TTL of a record is, and what the function is told of it.
+#[derive(PartialEq)]
 struct Ttl {
     place: usize,
     section: u8,
@@ -92,11 +93,11 @@ struct Ttl {
     ttl: u32,
 }
 
-/// "Setting this TTL to 0 leaves it unchanged." The function may look at the response meanwhile.
+/// "Setting this TTL to 0 leaves it unchanged." The function may look at the response meanwhile, and not change it.
 fn edit_ttls(lua: &Lua, object: &DnsResponse, edit: &Function) -> mlua::Result<()> {
-    let ttls = with(lua, object, |subject| Ok(ttls(subject)))?;
-    let mut edited = Vec::with_capacity(ttls.len());
-    for found in &ttls {
+    let before = with(lua, object, |subject| Ok(ttls(subject)))?;
+    let mut edited = Vec::with_capacity(before.len());
+    for found in &before {
         let told = (found.section, found.class, found.rtype, found.ttl);
         let ttl: u32 = edit.call(told)?;
         if ttl != 0 && ttl != found.ttl {
@@ -104,6 +105,11 @@ fn edit_ttls(lua: &Lua, object: &DnsResponse, edit: &Function) -> mlua::Result<(
         }
     }
     with(lua, object, |subject| {
+        if ttls(subject) != before {
+            return Err(wrong(
+                "the function has changed the response: it may be changed before and after",
+            ));
+        }
         subject.write_ttls(&edited);
         Ok(())
     })

@@ -15,8 +15,12 @@ use mlua::Lua;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use wire::answer::truncate_response;
+use wire::codes::rcode;
 use wire::message::{Header, QueryParts, parse_query, parse_response};
 use wire::name::Name;
+
+/// Where an OPT record has the upper bits of the response code: behind its name, type and class (RFC 6891 §6.1.3).
+const EXTENDED_RCODE_AT: usize = 5;
 
 /// The query or response of the call that runs.
 pub(super) struct Subject {
@@ -32,6 +36,8 @@ pub(super) struct Subject {
     was_answer: bool,
     /// The call has made the whole message, or an answer with records of its own: it is sent as it is.
     pub(super) composed: bool,
+    /// The upper bits of the response code that the call has given a query, for the answer that it may become.
+    pub(super) extended_rcode: u8,
     /// Where its parts are.
     pub(super) parts: QueryParts,
     /// The header's second word as the client sent it.
@@ -125,6 +131,7 @@ impl Subject {
             changed: false,
             was_answer: false,
             composed: false,
+            extended_rcode: 0,
             parts: QueryParts {
                 qname_length: 1,
                 labels: 0,
@@ -203,6 +210,7 @@ impl Subject {
         self.changed = false;
         self.was_answer = query.header().qr();
         self.composed = false;
+        self.extended_rcode = 0;
         self.parts = query.parts;
         self.client_flags = query.client_flags;
         self.client = query.client;
@@ -248,6 +256,26 @@ impl Subject {
         let mut header = self.header();
         edit(&mut header);
         self.changed |= header.write(&mut self.message).is_some();
+    }
+
+    /// Gives the message a response code. What four bits do not hold stands in its OPT record; an answer without one says
+    /// SERVFAIL, for the lower bits alone would mean something else.
+    pub(super) fn set_rcode(&mut self, code: u8) {
+        let upper = code >> 4;
+        let mut low = code & 15;
+        if !self.was_answer && !self.composed {
+            // Whether its answer has an OPT record is known when the call has ended.
+            self.extended_rcode = upper;
+        } else if let Some(edns) = &mut self.parts.edns {
+            edns.extended_rcode = upper;
+            let at = usize::from(edns.start) + EXTENDED_RCODE_AT;
+            if let Some(octet) = self.message.get_mut(at) {
+                *octet = upper;
+            }
+        } else if upper > 0 {
+            low = rcode::SERVFAIL as u8;
+        }
+        self.edit_header(|header| header.set_rcode(low));
     }
 
     /// Writes TTLs, in seconds, to their places.

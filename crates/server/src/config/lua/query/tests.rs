@@ -608,6 +608,35 @@ fn an_object_is_dead_after_its_call() {
     }
 }
 
+/// RFC 6891 §6.1.3; the lower bits of 16 alone would say NOERROR.
+#[test]
+fn a_response_code_above_15_stands_in_the_opt_record() {
+    let code_of = |rules: &str, message: &[u8]| {
+        let mut scene = scene(rules);
+        let answer = answer(&mut scene, message);
+        assert_eq!(errors(&scene), 0, "{rules}");
+        parse_response(&answer).unwrap().rcode
+    };
+    let edns = query_with_edns("a.", qtype::A, Some(4_096));
+    let plain = query("a.", qtype::A);
+    for rules in [
+        "addAction(AllRule(), RCodeAction(23))",
+        "addAction(AllRule(), LuaAction(function(dq) dq.rcode = 23 dq.dh:setQR(true) return DNSAction.HeaderModify end))",
+        "addAction(AllRule(), LuaAction(function(dq) dq.dh:setQR(true) dq.rcode = 23 return DNSAction.HeaderModify end))",
+        r"addAction(AllRule(), LuaAction(function(dq) dq:spoof({'\192\0\2\1'}) dq.rcode = 23 return DNSAction.Allow end))",
+        "addAction(AllRule(), RCodeAction(0)) addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) dr.rcode = 23 return DNSResponseAction.None end))",
+    ] {
+        assert_eq!(code_of(rules, &edns), 23, "{rules}");
+        assert_eq!(code_of(rules, &plain), 2, "{rules}");
+    }
+    let again = "addAction(AllRule(), RCodeAction(23)) addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr) dr.rcode = 5 return DNSResponseAction.None end))";
+    assert_eq!(
+        code_of(again, &edns),
+        5,
+        "nothing of the former one is left"
+    );
+}
+
 #[test]
 fn functions_share_what_the_file_holds() {
     let mut scene = scene(
@@ -649,6 +678,15 @@ fn functions_on_responses() {
            return DNSResponseAction.None"#,
     );
     assert_eq!(ttls(&edited), [7, 60]);
+    // Its TTLs are elsewhere then.
+    let moved = answer_after(
+        r#"local ok, why = pcall(function()
+             dr:editTTLs(function() dr:changeName(newDNSName("b.")) return 7 end)
+           end)
+           assert(not ok and tostring(why):find("has changed the response"), tostring(why))
+           return DNSResponseAction.Allow"#,
+    );
+    assert_eq!(ttls(&moved), [60, 60]);
     let failed = answer_after("return DNSResponseAction.ServFail");
     assert_eq!((failed[3] & 15, ttls(&failed).len()), (2, 2));
     assert_eq!(

@@ -247,3 +247,14 @@ async fn the_stop_ends_connections_that_are_silent() {
     finished.await.expect("all tasks end");
     scene.serving.await.unwrap();
 }
+
+#[test]
+fn a_client_that_is_gone_does_not_keep_its_place() {
+    use nix::sys::socket::{getsockopt, sockopt};
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    listener.set_nonblocking(false).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    assert_eq!(getsockopt(&accepted, sockopt::KeepAlive), Ok(true));
+    assert_eq!(getsockopt(&accepted, sockopt::TcpKeepIdle), Ok(60));
+}

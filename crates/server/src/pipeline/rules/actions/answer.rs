@@ -37,6 +37,9 @@ impl AnswerFlags {
 
 /// `RCodeAction(rcode [, options])`: answers with this response code.
 ///
+/// What four bits do not hold stands in the OPT record (RFC 6891 §6.1.3). A client without EDNS cannot be told a code above
+/// 15 and gets SERVFAIL.
+///
 /// Counts self-answered and frontend-*, but not rule-refused and its sisters, as dnsdist: those are for the verdicts
 /// `DNSAction.Refused`, `.Nxdomain` and `.ServFail` of Lua actions (seen with 1.7.3).
 pub struct RCodeAction {
@@ -45,16 +48,12 @@ pub struct RCodeAction {
 }
 
 impl RCodeAction {
-    /// Of `rcode` the lower four bits are said.
     pub fn new(rcode: u8) -> RCodeAction {
         RCodeAction::with_flags(rcode, AnswerFlags::default())
     }
 
     pub fn with_flags(rcode: u8, flags: AnswerFlags) -> RCodeAction {
-        RCodeAction {
-            rcode: rcode & 15,
-            flags,
-        }
+        RCodeAction { rcode, flags }
     }
 }
 
@@ -146,6 +145,18 @@ mod tests {
         };
         let action = RCodeAction::with_flags(3, flags);
         assert_eq!(answered(action, &plain)[2..4], [0x85, 0x23]);
+    }
+
+    /// RFC 6891 §6.1.3: its lower bits alone would say NOERROR.
+    #[test]
+    fn a_code_above_15_is_never_another_one() {
+        let badcookie = || RCodeAction::new(rcode::BADCOOKIE as u8);
+        let edns = query_with_edns("a.", qtype::A, Some(4_096));
+        let answer = answered(badcookie(), &edns);
+        let parts = wire::message::parse_response(&answer).unwrap();
+        assert_eq!(parts.rcode, rcode::BADCOOKIE);
+        assert_eq!(answered(badcookie(), &query("a.", qtype::A))[3] & 15, 2);
+        assert_eq!(badcookie().describe(), "set rcode 23");
     }
 
     #[test]

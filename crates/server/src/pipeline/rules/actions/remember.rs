@@ -87,7 +87,8 @@ pub(super) fn describe_error(error: &ExtendedError) -> String {
     format!("set EDNS Extended DNS Error to {} (\"{text}\")", error.code)
 }
 
-/// `SetEDNSOptionAction(code, data)`: "Any existing EDNS content with the same option code will be overwritten."
+/// `SetEDNSOptionAction(code, data)`: "Any existing EDNS content with the same option code will be overwritten." RFC 8945 §5.5:
+/// what is signed goes on as it came.
 pub struct SetEDNSOptionAction {
     pub code: u16,
     pub value: Box<[u8]>,
@@ -95,7 +96,9 @@ pub struct SetEDNSOptionAction {
 
 impl Action for SetEDNSOptionAction {
     fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
-        set_option(query, self.code, &self.value);
+        if !query.parts.is_signed {
+            set_option(query, self.code, &self.value);
+        }
         Outcome::Continue
     }
 
@@ -106,7 +109,7 @@ impl Action for SetEDNSOptionAction {
 
 /// `SetMacAddrAction(option)`: "Add the source MAC address to the query as EDNS0 option `option`. … Subsequent rules are processed
 /// after this action." The query of a client whose address the kernel does not know, one behind a router above all, goes on as
-/// it is.
+/// it is, and so does one that is signed.
 pub struct SetMacAddrAction {
     code: u16,
     neighbours: OnceLock<Arc<Neighbourhood>>,
@@ -123,7 +126,7 @@ impl SetMacAddrAction {
 
 impl Action for SetMacAddrAction {
     fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
-        let neighbours = self.neighbours.get();
+        let neighbours = self.neighbours.get().filter(|_| !query.parts.is_signed);
         if let Some(mac) = neighbours.and_then(|all| all.mac(query.client.ip())) {
             set_option(query, self.code, &mac);
         }
@@ -309,5 +312,14 @@ mod tests {
         assert_eq!(shown(&mut scene, &plain), (1, true, plain.len() + 18));
         let edns = query_with_edns("a.", qtype::A, Some(4_096));
         assert_eq!(shown(&mut scene, &edns), (1, false, edns.len() + 7));
+        // Who has no key changes nothing.
+        let mut signed = plain.clone();
+        signed[11] = 1;
+        signed.extend([0, 0, qtype::TSIG as u8, 0, 255, 0, 0, 0, 0, 0, 0]);
+        let after = scene.examine(&signed, |query, env| {
+            let _ = rules::apply(query, env);
+            query.bytes().to_vec()
+        });
+        assert_eq!(after, signed);
     }
 }

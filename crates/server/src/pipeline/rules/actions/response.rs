@@ -6,6 +6,7 @@ use crate::pipeline::Env;
 use crate::pipeline::extras::ExtendedError;
 use crate::pipeline::query::{Protocol, Query};
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
+use crate::pipeline::zone_traffic::has_signature;
 use std::time::Duration;
 use wire::edit::without_types;
 use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, parse_response};
@@ -174,7 +175,8 @@ impl ResponseAction for SetExtendedDNSErrorResponseAction {
     }
 }
 
-/// `SetEDNSOptionResponseAction(code, data)`: for clients that know EDNS; any option with the same code is replaced.
+/// `SetEDNSOptionResponseAction(code, data)`: for clients that know EDNS; any option with the same code is replaced. RFC 8945
+/// §5.5: what is signed goes on as it is.
 pub struct SetEDNSOptionResponseAction {
     pub code: u16,
     pub value: Box<[u8]>,
@@ -182,7 +184,7 @@ pub struct SetEDNSOptionResponseAction {
 
 impl ResponseAction for SetEDNSOptionResponseAction {
     fn act(&self, response: &mut Response<'_>, _: &mut Env<'_>) -> ResponseOutcome {
-        if response.client_edns {
+        if response.client_edns && !has_signature(&response.view) {
             let added = response.view.marks.edns_added;
             set_option(&mut response.view, self.code, &self.value);
             response.view.marks.edns_added = added;

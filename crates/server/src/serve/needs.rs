@@ -1,0 +1,142 @@
+//! What is planned and not there: what was refused, and when it is tried again; queues that workers are binding.
+
+use super::memory::TooLittle;
+use crate::frontend::devices::{Opened, QueueRows};
+use crate::network::Plan;
+use crate::network::keeping::Need;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long to wait before something that was refused is tried again.
+pub(super) const AGAIN: Duration = Duration::from_secs(2);
+
+/// What became of a queue that a worker was to bind.
+pub struct OpenedQueue {
+    pub(super) device: u8,
+    pub(super) queue: u32,
+    pub(super) ticket: u64,
+    pub(super) rows: Arc<QueueRows>,
+    pub(super) outcome: xsk::Result<Opened>,
+}
+
+/// What is planned and not there.
+#[derive(Default)]
+pub(super) struct Needs {
+    /// What was refused: not to be tried before this moment, and why, so that a reason is said once.
+    refused: HashMap<Need, (Instant, String)>,
+    /// Queues that workers bind now. Each has its ticket: what comes back with another one is out of date.
+    opening: HashMap<(u8, u32), u64>,
+    tickets: u64,
+}
+
+impl Needs {
+    /// After a start that had no memory for the frames of these queues, which has been said.
+    pub(super) fn after(plan: &Plan, too_little: Option<&TooLittle>) -> Needs {
+        let mut needs = Needs::default();
+        for planned in plan.devices.iter().filter(|_| too_little.is_some()) {
+            let device = planned.device.number;
+            for wish in &planned.queues {
+                let reason = too_little.map(TooLittle::reason).unwrap_or_default();
+                needs.refuse(Need::Queue(device, wish.number), AGAIN, &reason);
+            }
+        }
+        needs
+    }
+
+    /// Whether it is to be tried now.
+    pub(super) fn is_due(&self, need: Need) -> bool {
+        let is_opening = matches!(need, Need::Queue(device, queue) if self.opening.contains_key(&(device, queue)));
+        let refused = self.refused.get(&need);
+        !is_opening && refused.is_none_or(|(until, _)| *until <= Instant::now())
+    }
+
+    /// It was refused; whether that is for a new reason.
+    pub(super) fn refuse(&mut self, need: Need, again: Duration, reason: &str) -> bool {
+        let entry = (Instant::now() + again, reason.to_owned());
+        let old = self.refused.insert(need, entry);
+        old.is_none_or(|(_, known)| known != reason)
+    }
+
+    /// A worker is told to bind this queue; the ticket for what comes back.
+    pub(super) fn open(&mut self, device: u8, queue: u32) -> u64 {
+        self.tickets += 1;
+        self.opening.insert((device, queue), self.tickets);
+        self.tickets
+    }
+
+    /// Whether any queue is being bound.
+    pub(super) fn is_opening(&self) -> bool {
+        !self.opening.is_empty()
+    }
+
+    /// The numbers of the queues that are being bound, of whatever device.
+    pub(super) fn opening_numbers(&self) -> impl Iterator<Item = u32> {
+        self.opening.keys().map(|(_, number)| *number)
+    }
+
+    /// Whether this is what is waited for.
+    pub(super) fn takes(&mut self, opened: &OpenedQueue) -> bool {
+        let key = (opened.device, opened.queue);
+        let current = self.opening.get(&key) == Some(&opened.ticket);
+        if current {
+            self.opening.remove(&key);
+        }
+        current
+    }
+
+    /// The device is gone, and all that was to be had of it.
+    pub(super) fn forget(&mut self, device: u8) {
+        self.refused.retain(|need, _| need.device() != device);
+        self.opening.retain(|(number, _), _| *number != device);
+    }
+
+    /// The queue is closed, or will be.
+    pub(super) fn forget_queue(&mut self, device: u8, queue: u32) -> bool {
+        self.refused.remove(&Need::Queue(device, queue));
+        self.opening.remove(&(device, queue)).is_some()
+    }
+
+    /// What this plan does not name is wanted no more.
+    pub(super) fn keep_those_of(&mut self, plan: &Plan) {
+        self.refused.retain(|need, _| need.is_in(plan));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_news_once_and_waits() {
+        let mut needs = Needs::default();
+        let need = Need::Program(1);
+        assert!(needs.is_due(need));
+        assert!(needs.refuse(need, Duration::from_secs(60), "busy"));
+        assert!(!needs.refuse(need, Duration::from_secs(60), "busy"));
+        assert!(!needs.is_due(need));
+        assert!(needs.refuse(need, Duration::ZERO, "gone"));
+        assert!(needs.is_due(need));
+        needs.keep_those_of(&Plan::default());
+        assert!(needs.refused.is_empty());
+    }
+
+    #[test]
+    fn what_comes_back_with_an_old_ticket_is_not_taken() {
+        let mut needs = Needs::default();
+        let opened = |ticket| OpenedQueue {
+            device: 1,
+            queue: 0,
+            ticket,
+            rows: Arc::default(),
+            outcome: Err(xsk::Error::Invalid(String::new())),
+        };
+        let first = needs.open(1, 0);
+        assert!(!needs.is_due(Need::Queue(1, 0)));
+        needs.forget(1);
+        let second = needs.open(1, 0);
+        assert!(!needs.takes(&opened(first)));
+        assert!(needs.takes(&opened(second)));
+        assert!(needs.is_due(Need::Queue(1, 0)));
+    }
+}
