@@ -15,17 +15,17 @@ for file in targets/*.rs; do
     rm -rf "${FOUND:?}/$target"
     status=0
     ./run.sh "$target" "$seconds" 2>"$log" || status=$?
-    if ! grep --quiet 'Loaded 1 modules' "$log"; then
+    if ! grep --text --quiet 'Loaded 1 modules' "$log"; then
         printf 'fuzz %s: not instrumented: .cargo/config.toml beside this script says how it is built\n' "$target"
         status=1
     fi
     if ((status == 0)); then
         passed=$((passed + 1))
-        printf 'fuzz %-9s %s\n' "$target" "$(grep --only-matching 'Done .* runs' "$log")"
+        printf 'fuzz %-9s %s\n' "$target" "$(grep --text --only-matching 'Done .* runs' "$log")"
     else
         failed=$((failed + 1))
         printf 'fuzz %-9s FAILED; fuzz/run.sh %s FILE repeats it, all is in fuzz/%s\n' "$target" "$target" "$log"
-        grep --extended-regexp --after-context=3 'panicked|ERROR|Test unit written' "$log" || tail -n 20 "$log"
+        grep --text --extended-regexp --after-context=3 'panicked|ERROR|Test unit written' "$log" || tail -n 20 "$log"
     fi
 done
 verdict=ok

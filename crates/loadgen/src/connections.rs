@@ -12,7 +12,7 @@ use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::xdp::addressing::source_of;
-use crate::xdp::{LaneCounts, Losses, Measurement, limits};
+use crate::xdp::{LaneCounts, Losses, Measurement, not_sent};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -53,6 +53,10 @@ const EVENTS: usize = 256;
 const MESSAGE_MAX: usize = 2 + 65_535;
 /// Of a network of sources, those of so many queries are tried before the run: of a /24, all.
 const SOURCES_TRIED: u64 = 4096;
+
+/// What may help where not everything was sent in time: every query has a port and a descriptor, and there is one thread.
+const ADVICE: &str =
+    "more source addresses (-l NETWORK), more open files (`ulimit -Hn`), or a lower rate (-Q)";
 
 impl Plan {
     /// Whether this machine can send from the sources: said before the run, which else would come to nothing.
@@ -132,13 +136,12 @@ pub fn measure(
         sent: tally.sent,
         received: tally.answers(),
     };
-    let losses = Losses::default();
     Ok(Measurement {
         sending,
-        limits: limits(&tally, &losses),
+        limits: not_sent(&tally, ADVICE).into_iter().collect(),
         tally,
         lanes: vec![lane],
-        losses,
+        losses: Losses::default(),
         interrupted: 0,
     })
 }

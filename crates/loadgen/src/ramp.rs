@@ -50,18 +50,19 @@ impl Ramp {
 
     /// Whether the generator, not the server, set the limit in most repeats.
     pub fn generator_was_the_limit(&self) -> bool {
-        let limited = self
-            .r99
-            .iter()
-            .filter(|found| found.generator_was_the_limit);
-        limited.count() * 2 > self.r99.len()
+        are_mostly_limited(&self.r99)
     }
 
-    /// The same in words.
+    /// The same in words, and where it holds for the rate without loss alone.
     pub fn limit(&self) -> Option<&'static str> {
         const LIMIT: &str =
             "The generator itself or --highest was the limit: the server may do more.";
-        self.generator_was_the_limit().then_some(LIMIT)
+        const WITHOUT_LOSS: &str =
+            "The generator itself was the limit of the rate without loss: it may be higher.";
+        if self.generator_was_the_limit() {
+            return Some(LIMIT);
+        }
+        are_mostly_limited(&self.loss_free).then_some(WITHOUT_LOSS)
     }
 
     fn see(&mut self, probe: Probe) {
@@ -70,6 +71,12 @@ impl Ramp {
             self.peak = Some(probe);
         }
     }
+}
+
+/// Whether the generator set the limit in most searches.
+fn are_mostly_limited(found: &[Found]) -> bool {
+    let limited = found.iter().filter(|found| found.generator_was_the_limit);
+    limited.count() * 2 > found.len()
 }
 
 /// The median of what searches found; `None` of none: a rate of 0 is one that was measured.
@@ -131,9 +138,12 @@ fn find(plan: RampPlan, mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>) ->
             continue;
         }
         // What loses more than one in a hundred loses one.
-        let Some(found) = search(ALL, start, found.rate, |rate| seen(rate, &mut ramp))? else {
+        let most = found.rate;
+        let Some(mut found) = search(ALL, start, most, |rate| seen(rate, &mut ramp))? else {
             break;
         };
+        // That there was no higher rate to try is R99's limit, whosever that was.
+        found.generator_was_the_limit &= found.rate < most;
         ramp.loss_free.push(found);
     }
     Ok(ramp)
@@ -184,6 +194,30 @@ mod tests {
         assert!(loss_free >= LIMIT / PRECISION, "{loss_free}");
         assert_eq!(ramp.peak.unwrap().answers_per_second(), LIMIT);
         assert!(!ramp.generator_was_the_limit() && ramp.limit().is_none());
+    }
+
+    #[test]
+    fn a_generator_that_loses_a_query_on_its_side_is_the_limit_of_the_rate_without_loss() {
+        let ramp = find(PLAN, |rate| {
+            let mut probe = probe(rate, 20_000.0);
+            if rate > 15_000.0 {
+                probe.sent -= 1;
+                probe.right = probe.right.min(probe.sent);
+            }
+            Ok(Some(probe))
+        });
+        let ramp = ramp.unwrap();
+        assert!(!ramp.generator_was_the_limit(), "R99 is the server's");
+        assert!(ramp.loss_free_median().unwrap() <= 15_000.0);
+        assert!(ramp.limit().unwrap().contains("of the rate without loss"));
+        // Nothing at all above 20,000: both rates are the same, and the server's.
+        let ramp = find(PLAN, |rate| {
+            let limit = if rate > 20_000.0 { 0.0 } else { rate };
+            Ok(Some(probe(rate, limit)))
+        });
+        let ramp = ramp.unwrap();
+        assert_eq!(ramp.r99_median(), ramp.loss_free_median());
+        assert_eq!(ramp.limit(), None);
     }
 
     #[test]

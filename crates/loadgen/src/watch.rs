@@ -60,6 +60,8 @@ pub struct Watch {
     run: Option<Run>,
     /// How often somebody has asked to stop.
     stops: u32,
+    /// Answers are thrown away unread.
+    unread: bool,
 }
 
 /// One measurement as it goes.
@@ -96,7 +98,13 @@ impl Watch {
             statistics: None,
             run: None,
             stops: 0,
+            unread: false,
         })
+    }
+
+    /// Answers are thrown away unread (`-r`): the progress line tells nothing of them.
+    pub fn leave_answers_out(&mut self) {
+        self.unread = true;
     }
 
     /// Prints statistics on SIGUSR1: those of the run so far; and every `period` where one is given: what was counted in
@@ -164,7 +172,7 @@ impl Watch {
         }
         match self.show {
             Show::Progress if now - run.shown >= PROGRESS_EVERY => {
-                run.show(Tally::sum(&each()), now);
+                run.show(Tally::sum(&each()), now, self.unread);
             }
             Show::Live if now - run.shown >= SCREEN_EVERY => run.show_screen(each(), now),
             _ => {}
@@ -219,7 +227,7 @@ impl Run {
         self.shown = now;
     }
 
-    fn show(&mut self, tally: Tally, now: Instant) {
+    fn show(&mut self, tally: Tally, now: Instant, unread: bool) {
         let seconds = (now - self.shown).as_secs_f64();
         let per_second = |count: u64| count as f64 / seconds;
         let rates = (
@@ -227,7 +235,7 @@ impl Run {
             per_second(tally.right - self.last.right),
         );
         let times = (now - self.started, self.duration);
-        eprint!("\r\x1b[K{}", progress(&tally, rates, times));
+        eprint!("\r\x1b[K{}", progress(&tally, rates, times, unread));
         let _ = std::io::stderr().flush();
         self.shown = now;
         self.last = tally;
@@ -235,11 +243,13 @@ impl Run {
 }
 
 /// The progress line: how much of the run's time is left, or where it has no end how much is gone; queries sent and answered
-/// right a second since the last line; what is unanswered so far, which includes what is on its way.
+/// right a second since the last line; what is unanswered so far, which includes what is on its way. `unread`: nobody looks at
+/// answers.
 fn progress(
     tally: &Tally,
     (sent, right): (f64, f64),
     (elapsed, duration): (Duration, Duration),
+    unread: bool,
 ) -> String {
     let time = if duration.is_zero() {
         format!("{:.0} s", elapsed.as_secs_f64())
@@ -247,6 +257,9 @@ fn progress(
         let left = duration.saturating_sub(elapsed);
         format!("{:.0} s left", left.as_secs_f64())
     };
+    if unread {
+        return format!("{time}: sent {sent:.0}/s, answers dropped unread");
+    }
     format!(
         "{time}: sent {sent:.0}/s, right {right:.0}/s, unanswered {}, p99 {:.3} ms",
         tally.unanswered(),
@@ -267,10 +280,14 @@ mod tests {
         };
         let seconds = Duration::from_secs;
         assert_eq!(
-            progress(&tally, (3.0, 2.0), (seconds(4), seconds(10))),
+            progress(&tally, (3.0, 2.0), (seconds(4), seconds(10)), false),
             "6 s left: sent 3/s, right 2/s, unanswered 2, p99 0.000 ms"
         );
-        let endless = progress(&tally, (3.0, 2.0), (seconds(4), Duration::ZERO));
+        assert_eq!(
+            progress(&tally, (3.0, 0.0), (seconds(4), seconds(10)), true),
+            "6 s left: sent 3/s, answers dropped unread"
+        );
+        let endless = progress(&tally, (3.0, 2.0), (seconds(4), Duration::ZERO), false);
         assert!(endless.starts_with("4 s: sent 3/s"), "{endless}");
     }
 }

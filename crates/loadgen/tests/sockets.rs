@@ -519,6 +519,30 @@ fn connections_that_are_refused_cost_queries_and_no_error() {
     assert_lines(&text, &["wrong 0, duplicate 0, late 0, never answered 10"]);
 }
 
+#[test]
+fn connections_that_there_are_no_descriptors_for_are_the_generators_limit_and_it_says_what_helps() {
+    // Connections stand, and nobody answers.
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = queries(5);
+    let line = format!(
+        "xdp -T -j --patience 60 --late 0.1 -t 0.2 -Q 500 -p {} -i {} 127.0.0.1",
+        server.local_addr().unwrap().port(),
+        file.path().display()
+    );
+    let mut command = Command::new("prlimit");
+    command
+        .args(["--nofile=24:24", env!("CARGO_BIN_EXE_floodgate")])
+        .args(line.split_whitespace());
+    let last = summary(&command.output().unwrap());
+    let own = &last["floodgate"];
+    assert_eq!(own["offered"], 100, "{last:#}");
+    assert!(own["not_sent"].as_u64() > Some(70), "{last:#}");
+    let said = own["limits"][0].as_str().unwrap();
+    assert!(said.contains("-l NETWORK"), "{said}");
+    // What only sends over AF_XDP.
+    assert!(!said.contains("(-r)"), "{said}");
+}
+
 /// Starts a TCP server that tells who connects, and answers one query of each connection after so long.
 fn telling_server(delay: Duration) -> (SocketAddr, Receiver<IpAddr>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -226,6 +226,10 @@ fn expectations_that_are_not_understood_are_one_line_before_anything_is_sent() {
         ),
         ("name0.flood.example", "line 2: `name0.flood.example`: "),
         ("* MAYBE", "line 2: `* MAYBE`: expected "),
+        (
+            "another.flood.example A NOERROR",
+            "none of the queries is among the expectations",
+        ),
     ] {
         let expected = file_of(["# ours", line].map(str::to_owned).into_iter());
         let line = format!(
@@ -238,7 +242,8 @@ fn expectations_that_are_not_understood_are_one_line_before_anything_is_sent() {
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
         assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains(complaint), "{said}");
+        let complaint = format!("{}: {complaint}", expected.path().display());
+        assert!(said.contains(&complaint), "{said}");
     }
 }
 

@@ -13,9 +13,13 @@ mod modes;
 mod ramps;
 #[path = "xdp/refusals.rs"]
 mod refusals;
+#[path = "xdp/unreachable.rs"]
+mod unreachable;
 
 use floodgate::questions::{Style, text};
-use lab::{Deed, Responder, SERVER, end, lab, program_on, queries, quiet_port, start, summary};
+use lab::{
+    Deed, Responder, SERVER, Talking, end, lab, program_on, queries, quiet_port, start, summary,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::unistd::Pid;
@@ -161,6 +165,35 @@ fn a_late_answer_is_late_and_not_right() {
     assert_eq!(result["floodgate"]["late"], 100, "{result:#}");
     assert_eq!(result["floodgate"]["right"], 1700);
     assert_eq!(result["timeouts"], 100);
+}
+
+#[test]
+fn a_stall_shows_in_the_latencies_of_the_queries_that_it_delayed() {
+    const STALL: Duration = Duration::from_millis(500);
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let _responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(100);
+    let path = file.path().display();
+    let line = format!("xdp -j {PATIENT} -S 20 -t 600 -Q 1000 -i {path} {SERVER}");
+    let mut flood = Talking::start(&lab.client(), &line);
+    assert_eq!(flood.object()["type"], "header");
+    flood.busy();
+    flood.signal(Signal::SIGSTOP);
+    // tidy: the time is what is tested
+    std::thread::sleep(STALL);
+    flood.signal(Signal::SIGCONT);
+    // All that was due meanwhile is sent, and answered at once.
+    let longest = |told: &serde_json::Value| {
+        let nanoseconds = told["floodgate"]["latency_from_intended_time"]["max"].as_u64();
+        Duration::from_nanos(nanoseconds.unwrap())
+    };
+    let shown = (0..1000).any(|_| longest(&flood.object()) >= STALL / 2);
+    assert!(shown, "500 queries were delayed, and none took longer");
+    let result = flood.interrupt();
+    assert!(longest(&result) >= STALL / 2, "{result:#}");
+    assert_eq!(result["floodgate"]["not_sent"], 0, "{result:#}");
+    assert_eq!(result["floodgate"]["right"], result["queries"]);
 }
 
 #[test]
@@ -356,6 +389,7 @@ fn unwanted_answers_are_dropped_in_the_kernel_and_counted() {
         .unwrap();
     // Nobody waits for them: the last may still be on their way when the run ends.
     assert!((1..=500).contains(&unwanted), "{result:#}");
+    assert_eq!(result["timeouts"], 500 - unwanted, "{result:#}");
 }
 
 #[test]
@@ -413,7 +447,17 @@ fn what_cannot_work_is_one_clear_line() {
     let _port = quiet_port(&lab, SERVER);
     let file = queries(1);
     let path = file.path().display();
+    let (empty, mut malformed) = (queries(0), queries(1));
+    writeln!(malformed, "a.example NOTYPE").unwrap();
     for (line, complaint) in [
+        (
+            format!("xdp -i {} {SERVER}", empty.path().display()),
+            "has no queries: expected a line each",
+        ),
+        (
+            format!("xdp -i {} {SERVER}", malformed.path().display()),
+            "line 2: `NOTYPE` is no type",
+        ),
         (
             format!("xdp -i {path} -I nosuch {SERVER}"),
             "there is no network interface nosuch",
@@ -439,11 +483,19 @@ fn what_cannot_work_is_one_clear_line() {
         (format!("xdp -i /nonexistent {SERVER}"), "No such file"),
     ] {
         let printed = end(start(&lab.client(), &line));
-        assert!(!printed.success, "{line}");
+        assert!(!printed.success && printed.out.is_empty(), "{line}");
         assert_eq!(printed.complaint.lines().count(), 1, "{printed:?}");
         assert!(printed.complaint.contains(complaint), "{printed:?}");
+        assert_eq!(program_on(&lab.client(), TO_SERVER), "", "{line}");
     }
-    // Somebody else's program: another floodgate's.
+}
+
+#[test]
+fn the_program_of_another_one_is_left_alone() {
+    let Some(lab) = lab() else { return };
+    let _port = quiet_port(&lab, SERVER);
+    let file = queries(1);
+    let path = file.path().display();
     let line = format!("xdp -j -t 600 -i {path} {SERVER}");
     let mut first = start(&lab.client(), &line);
     let mut header = String::new();
@@ -451,6 +503,8 @@ fn what_cannot_work_is_one_clear_line() {
         .read_line(&mut header)
         .unwrap();
     let second = end(start(&lab.client(), &line));
+    assert!(!second.success && second.out.is_empty(), "{second:?}");
+    assert_eq!(second.complaint.lines().count(), 1, "{second:?}");
     assert!(
         second
             .complaint

@@ -34,6 +34,16 @@ pub fn ready(status: &str) {
     MANAGER.tell(format!("READY=1\nSTATUS={status}"));
 }
 
+/// Whether there is a service manager, which starts this process anew when it fails.
+pub fn is_heard() -> bool {
+    MANAGER.address.is_some()
+}
+
+/// What `systemctl status` shows until the service is [`ready`].
+pub fn status(text: &str) {
+    MANAGER.tell(format!("STATUS={text}"));
+}
+
 /// The configuration is read anew; [`ready`] says when that is over, whatever became of it.
 pub fn reloading() {
     let now =

@@ -128,6 +128,16 @@ fn a_start_by_a_bad_file_is_exit_status_78() {
     assert_eq!(output.status.code(), Some(78), "{output:?}");
 }
 
+/// Nothing can be said of it: that is not "nothing is wrong".
+#[test]
+fn the_doctor_is_not_content_with_an_interface_that_is_not_there() {
+    let output = millrace(&["doctor", "--interface", "lo", "--interface", "nosuch0"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("there is no interface nosuch0"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+}
+
 #[test]
 fn a_file_that_is_not_there_is_exit_status_1() {
     let output = millrace(&["--check-config", "-C", "/nonexistent/millrace.conf"]);
@@ -240,6 +250,11 @@ struct Served {
 impl Served {
     /// Starts by a file with this text, and waits until TCP connects to `ready`.
     fn start(text: &str, words: &[&str], ready: SocketAddr) -> Served {
+        Served::start_with_log(text, words, ready, Stdio::null())
+    }
+
+    /// The same; what it logs goes to `log`.
+    fn start_with_log(text: &str, words: &[&str], ready: SocketAddr, log: Stdio) -> Served {
         let mut file = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
         file.write_all(text.as_bytes())
             .expect("it was opened for writing");
@@ -251,7 +266,7 @@ impl Served {
             .arg(file.path())
             .args(words)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .expect("the program was built with this test");
         let served = Served { child, file };
@@ -303,6 +318,24 @@ fn sigterm_ends_it_with_status_0() {
     // "within 5 s"; more for a build that is not optimised, on a machine that is busy.
     let most = Duration::from_secs(if cfg!(debug_assertions) { 25 } else { 5 });
     assert!(took < most, "{took:?}");
+}
+
+#[test]
+fn what_only_observes_is_said_in_one_line_each_when_serving() {
+    let address = own_address();
+    let log = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
+    let file = log.reopen().expect("it is there");
+    let text = format!("snmpAgent() snmpAgent() setMaxTCPQueuedConnections(9)\n{REFUSES}");
+    let words = ["--disable-syslog", "-l", &address.to_string()];
+    let served = Served::start_with_log(&text, &words, address, file.into());
+    assert_eq!(served.end().0, Some(0));
+    let said = std::fs::read_to_string(log.path()).expect("it is there");
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("accepted, no effect yet"))
+        .collect();
+    assert_eq!(lines.len(), 2, "{said}");
+    assert!(lines[0].contains("snmpAgent") && lines[1].contains("setMaxTCPQueuedConnections"));
 }
 
 #[test]

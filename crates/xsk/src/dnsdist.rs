@@ -186,9 +186,16 @@ fn failed(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Error + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::foreign_destination;
+    use crate::layout::{ROOM, foreign_destination};
+    use crate::program::enter;
+    use crate::socket::Socket;
+    use std::net::{IpAddr, SocketAddr};
+    use std::os::fd::AsFd;
 
     const SOURCE: &str = include_str!("../../../bpf/dnsdist.bpf.c");
+
+    const XDP_PASS: u32 = 2;
+    const XDP_REDIRECT: u32 = 4;
 
     #[test]
     fn the_program_has_the_maps_that_are_pinned() {
@@ -203,5 +210,92 @@ mod tests {
         let octets = |served: &str| foreign_destination(served.parse().expect("an address")).len();
         assert_eq!(octets("192.0.2.1:53"), MAPS[1].2);
         assert_eq!(octets("[2001:db8::1]:53"), MAPS[2].2);
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().expect("an address")
+    }
+
+    /// So many octets of DNS to this address and port. The program looks at no checksum and no MAC address.
+    fn frame(to: SocketAddr, dns: usize) -> Vec<u8> {
+        let udp_length = 8 + dns as u16;
+        let mut frame = vec![0; 12];
+        match to.ip() {
+            IpAddr::V4(destination) => {
+                frame.extend([8, 0, 0x45, 0]);
+                frame.extend((20 + udp_length).to_be_bytes());
+                frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 9]);
+                frame.extend(destination.octets());
+            }
+            IpAddr::V6(destination) => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend(udp_length.to_be_bytes());
+                frame.extend([17, 64]);
+                frame.extend([0; 16]);
+                frame.extend(destination.octets());
+            }
+        }
+        frame.extend([0x9c, 0x40]);
+        frame.extend(to.port().to_be_bytes());
+        frame.extend(udp_length.to_be_bytes());
+        frame.resize(frame.len() + 2 + dns, 0);
+        frame
+    }
+
+    fn changed(mut frame: Vec<u8>, at: usize, octets: &[u8]) -> Vec<u8> {
+        frame[at..at + octets.len()].copy_from_slice(octets);
+        frame
+    }
+
+    /// Of the table in bpf/README.md.
+    #[test]
+    fn each_row_of_the_table_has_its_verdict() {
+        if !nix::unistd::geteuid().is_root() {
+            println!("SKIP: loading the kernel program needs root");
+            return;
+        }
+        let object = object::load(OBJECT, &[], false, &[]).expect("the program");
+        let program = object::program_of(&object, "dnsdist").expect("a program");
+        let map = |at: usize| {
+            let (name, _, key, value) = MAPS[at];
+            object::map_of(&object, name, key, value).expect("a map")
+        };
+        let (v4, v6) = (address("192.0.2.1:53"), address("[2001:db8::1]:53"));
+        for (at, served) in [(1, v4), (2, v6)] {
+            let entered = map(at).update(&foreign_destination(served), &[1]);
+            entered.expect("a destination");
+        }
+        let verdict = |frame: &[u8]| bpf::test_run(&program, frame, None).expect("a run").0;
+        for served in [v4, v6] {
+            let query = frame(served, 12);
+            assert_eq!(verdict(&query), XDP_PASS, "{served} without a socket");
+        }
+        let socket = Socket::open().expect("a socket");
+        enter(&map(0), 0, socket.as_fd()).expect("a queue");
+        for (served, longest) in [(v4, ROOM - 42), (v6, ROOM - 62)] {
+            for taken in [12, longest] {
+                let query = frame(served, taken);
+                assert_eq!(verdict(&query), XDP_REDIRECT, "{taken} to {served}");
+            }
+            for passed in [11, longest + 1] {
+                let query = frame(served, passed);
+                assert_eq!(verdict(&query), XDP_PASS, "{passed} to {served}");
+            }
+        }
+        for other in ["192.0.2.2:53", "192.0.2.1:54", "[2001:db8::2]:53"] {
+            let query = frame(address(other), 12);
+            assert_eq!(verdict(&query), XDP_PASS, "to {other}");
+        }
+        let query = frame(v4, 12);
+        for (what, at, octets) in [
+            ("a VLAN tag", 12, &[0x81, 0][..]),
+            ("options", 14, &[0x46]),
+            ("a length that differs", 17, &[41]),
+            ("a fragment", 20, &[0x20]),
+            ("TCP", 23, &[6]),
+        ] {
+            let frame = changed(query.clone(), at, octets);
+            assert_eq!(verdict(&frame), XDP_PASS, "{what}");
+        }
     }
 }

@@ -95,12 +95,14 @@ const LINKS: [&str; 2] = [LINK, dnsdist::LINK];
 
 /// Where the link is pinned that keeps this program on this interface, if it is one of ours.
 pub(crate) fn links_of(name: &str, interface: u32, program: u32) -> Vec<PathBuf> {
-    let is_it = |pin: &PathBuf| {
-        let facts = bpf::pinned(pin).and_then(|link| bpf::describe_link(&link));
-        facts.is_ok_and(|facts| facts == (interface, program))
-    };
     let pins = LINKS.into_iter().map(|link| folder_of(name).join(link));
-    pins.filter(is_it).collect()
+    pins.filter(|pin| keeps(pin, interface, program)).collect()
+}
+
+/// Whether the link that is pinned there keeps this program on this interface.
+fn keeps(pin: &Path, interface: u32, program: u32) -> bool {
+    let facts = bpf::pinned(pin).and_then(|link| bpf::describe_link(&link));
+    facts.is_ok_and(|facts| facts == (interface, program))
 }
 
 /// Attaches a program by a link that stays when the process ends. A link that was kept before gets the program.
@@ -111,6 +113,7 @@ pub(crate) fn attach(
 ) -> Result<(Attached, Attachment)> {
     let kept = Kept::claim(folder_of(&Nic::by_index(interface)?.name))?;
     let pin = kept.folder.join(LINK);
+    bring_along(interface, &pin)?;
     let (attached, attachment) = match take_up(program, interface, &pin)? {
         Some(link) => {
             let native = bpf::is_native(interface).unwrap_or(true);
@@ -124,6 +127,29 @@ pub(crate) fn attach(
         }
     };
     Ok((attached.kept_in(kept), attachment))
+}
+
+/// An interface that was renamed has its link where its former name says: it is pinned where the new one does.
+fn bring_along(interface: u32, pin: &Path) -> Result<()> {
+    let Ok(Some(program)) = bpf::attached_program(interface) else {
+        return Ok(());
+    };
+    // What is pinned there already may be on another interface.
+    if pin.exists() {
+        return Ok(());
+    }
+    let folders = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    for folder in folders.map(|entry| entry.path()) {
+        let old = folder.join(LINK);
+        if keeps(&old, interface, program) {
+            let former = Kept::claim(folder)?;
+            fs::rename(&old, pin)
+                .map_err(|error| Error::system(format!("moving {}", old.display()), error))?;
+            // Pins for dnsdist stay where they are.
+            let _ = fs::remove_dir(former.folder());
+        }
+    }
+    Ok(())
 }
 
 /// Gives a kept link the program. `None`: there is none, or none that is on an interface any more.

@@ -254,6 +254,7 @@ proptest! {
                 prop_assert!(is_part_of(&cut, &full), "{:?} of {:?}", cut, full);
                 if !cut.truncated {
                     prop_assert_eq!((&cut.answer, &cut.authority), (&full.answer, &full.authority));
+                    prop_assert_eq!(answered.left_out, cut.additional != full.additional);
                 }
             }
         }

@@ -69,11 +69,13 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     let Some(command) = parse::<Command>("floodgate queries", arguments)? else {
         return Ok(ExitCode::SUCCESS);
     };
+    // Before the file is made anew that is written: the one may be the other, and where there is nothing to read it stays.
+    let source = command.read()?;
     match &command.output {
-        None => command.write(BufWriter::new(std::io::stdout().lock())),
+        None => command.write(&source, BufWriter::new(std::io::stdout().lock())),
         Some(path) => {
             let file = File::create(path).during(format!("writing {}", path.display()))?;
-            let count = command.write(BufWriter::new(file))?;
+            let count = command.write(&source, BufWriter::new(file))?;
             eprintln!("{count} queries in {}", path.display());
             Ok(count)
         }
@@ -82,8 +84,16 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
 }
 
 impl Command {
-    /// Writes what was asked for; returns how many queries.
-    fn write(&self, out: impl Write) -> Outcome<u64> {
+    /// The zone or the capture; empty where queries are made up.
+    fn read(&self) -> Outcome<Vec<u8>> {
+        match self.from_zone.as_ref().or(self.from_pcap.as_ref()) {
+            Some(path) => std::fs::read(path).during(path.display()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Writes what was asked for, of a zone or a capture with these octets; returns how many queries.
+    fn write(&self, source: &[u8], out: impl Write) -> Outcome<u64> {
         let mut writer = Writer::new(out, self.binary);
         let shape = Shape {
             suffix: self.suffix.trim_end_matches('.').to_owned(),
@@ -104,12 +114,11 @@ impl Command {
             zipf(names, count, self.exponent, &shape, &mut writer)?;
         }
         if let Some(path) = &self.from_zone {
-            let text = std::fs::read_to_string(path).during(path.display())?;
-            zone::queries(&text, self.origin.as_deref(), &mut writer).during(path.display())?;
+            let text = std::str::from_utf8(source).during(path.display())?;
+            zone::queries(text, self.origin.as_deref(), &mut writer).during(path.display())?;
         }
         if let Some(path) = &self.from_pcap {
-            let octets = std::fs::read(path).during(path.display())?;
-            capture::queries(&octets, self.port, &mut writer).during(path.display())?;
+            capture::queries(source, self.port, &mut writer).during(path.display())?;
         }
         writer.finish()
     }
@@ -127,7 +136,7 @@ mod tests {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let command = parse::<Command>("floodgate queries", &words)?.expect("no help asked for");
         let mut octets = Vec::new();
-        command.write(&mut octets)?;
+        command.write(&command.read()?, &mut octets)?;
         let text = String::from_utf8(octets).unwrap();
         Ok(text.lines().map(str::to_owned).collect())
     }
@@ -143,6 +152,22 @@ mod tests {
         assert_eq!(lines("--zipf 4").unwrap().len(), 400);
         assert_eq!(lines("--zipf 4 --count 7").unwrap().len(), 7);
         assert_eq!(lines("--random 1 --suffix .").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_file_stays_where_its_source_cannot_be_read_and_may_be_its_own_source() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        let zone = "www.example. 60 A 192.0.2.1\n";
+        std::fs::write(path, zone).unwrap();
+        let write_from = |source: &str| {
+            let words = ["--from-zone", source, "-o", path].map(OsString::from);
+            run(&words).map(|_| ())
+        };
+        assert!(write_from("/nonexistent/zone").is_err());
+        assert_eq!(std::fs::read_to_string(path).unwrap(), zone);
+        assert_eq!(write_from(path), Ok(()));
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "www.example. A\n");
     }
 
     #[test]

@@ -155,7 +155,8 @@ impl Command {
         let long = LongOptions::read(&self.options)?;
         let mut questions = Questions::read(&self.datafile, self.question_format(&plan))?;
         if let Some(path) = &self.expect {
-            questions.expect(&Expectations::read(path)?)?;
+            let expectations = Expectations::read(path)?;
+            questions.expect(&expectations).during(path.display())?;
         }
         // Behind what may wait for standard input, which Ctrl-C ends as it ends any program; before the first thread.
         let show = Show::of(self.quiet || self.verbose, self.live);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use wire::frame::Mac;
 use xsk::Sources;
 
-/// A time above nothing.
+/// A time above nothing: a nanosecond at least.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds")?;
-    if !(seconds > 0.0 && seconds <= 1e6) {
+    if !(1e-9..=1e6).contains(&seconds) {
         return Err("must be above 0, and at most 1000000 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
@@ -43,9 +43,11 @@ pub(super) fn affinity(text: &str) -> Result<Affinity, String> {
         None => (text, "1"),
         Some((start, step)) => (if start.is_empty() { "0" } else { start }, step),
     };
+    // No machine has more CPUs.
+    let number = |text: &str| text.parse::<u16>().map(usize::from).map_err(|_| wrong());
     Ok(Affinity {
-        start: start.parse().map_err(|_| wrong())?,
-        step: step.parse().map_err(|_| wrong())?,
+        start: number(start)?,
+        step: number(step)?,
     })
 }
 
@@ -85,11 +87,14 @@ mod tests {
         assert_eq!(pair("s2"), Ok((0, 2)));
         assert_eq!(pair("4s2"), Ok((4, 2)));
         assert!(pair("").is_err());
+        assert!(pair("0s18446744073709551615").is_err());
     }
 
     #[test]
     fn times_and_rates_are_above_nothing() {
         assert_eq!(seconds("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(seconds("1e-9"), Ok(Duration::from_nanos(1)));
+        assert!(seconds("1e-12").is_err() && seconds("NaN").is_err());
         assert!(seconds("0").is_err() && seconds("inf").is_err() && seconds("-1").is_err());
         assert_eq!(rate("1e6"), Ok(1e6));
         assert!(rate("NaN").is_err());

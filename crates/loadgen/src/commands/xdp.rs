@@ -170,11 +170,15 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     };
     let mut questions = Questions::read(&command.infile, command.question_format())?;
     if let Some(path) = &command.expect {
-        questions.expect(&Expectations::read(path)?)?;
+        let expectations = Expectations::read(path)?;
+        questions.expect(&expectations).during(path.display())?;
     }
     // Behind what may wait for standard input, which Ctrl-C ends as it ends any program; before the first thread, as threads
     // inherit which signals are blocked.
     let mut watch = Watch::new(Show::of(command.quiet, command.live))?;
+    if command.drop {
+        watch.leave_answers_out();
+    }
     sleep_precisely()?;
     if command.tcp.is_some() {
         command.run_tcp(&questions, &mut watch)?;
@@ -352,12 +356,12 @@ impl Command {
             return;
         }
         let period = self.stats_period.map(Duration::from_millis);
-        let (json, id) = (self.json, id.clone());
+        let (json, drop, id) = (self.json, self.drop, id.clone());
         let print = move |tally: &Tally, part: Part| {
             say(&if json {
                 id.periodic(tally, part)
             } else {
-                text::periodic(tally, part)
+                text::periodic(tally, part, drop)
             });
         };
         watch.print_statistics(Box::new(print), period);

@@ -63,8 +63,10 @@ impl RunId {
         let until = SystemTime::now();
         let since = until - measurement.sending;
         let mut object = self.statistics("stats_sum", &measurement.tally, since, until);
-        // A late answer does not undo the time-out of its query: dnsperf counts that as lost, too.
-        let answered = measurement.tally.right + measurement.interrupted;
+        // A late answer does not undo the time-out of its query: dnsperf counts that as lost, too. One that was thrown away
+        // unread (-r) has come.
+        let unread = measurement.losses.unwanted;
+        let answered = measurement.tally.right + measurement.interrupted + unread;
         object["timeouts"] = json!(measurement.tally.sent.saturating_sub(answered));
         object["interrupted"] = json!(measurement.interrupted);
         let own = object["floodgate"].as_object_mut().expect("just made one");
@@ -103,6 +105,7 @@ impl RunId {
             "peak": ramp.peak.map(|peak| peak.answers_per_second()),
             "peak_offered": ramp.peak.map(|peak| peak.rate),
             "generator_was_the_limit": ramp.generator_was_the_limit(),
+            "limit": ramp.limit(),
         }))
     }
 
@@ -233,6 +236,16 @@ mod tests {
         assert_eq!(object["floodgate"]["limits"], json!(measurement.limits));
         let counts = (&object["timeouts"], &object["interrupted"]);
         assert_eq!(counts, (&json!(3), &json!(3)));
+        let unread = Measurement {
+            losses: Losses {
+                unwanted: 2,
+                ..Losses::default()
+            },
+            ..measurement
+        };
+        let text = RunId::new(Transport::Udp).summary(&unread);
+        let object: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(object["timeouts"], 1);
     }
 
     #[test]
@@ -273,6 +286,7 @@ mod tests {
         assert!(stopped["r99"].is_null() && stopped["loss_free"].is_null());
         assert_eq!(stopped["r99_runs"], json!([]));
         assert_eq!(stopped["generator_was_the_limit"], false);
+        assert!(stopped["limit"].is_null());
         assert_eq!(stopped["peak"], 2_500.0);
         ramp.r99 = vec![found(2e3), found(1e3)];
         ramp.loss_free = vec![found(0.0)];
@@ -283,6 +297,7 @@ mod tests {
         assert_eq!(told["loss_free"], 0.0);
         assert_eq!(told["peak_offered"], 3_000.0);
         assert_eq!(told["generator_was_the_limit"], true);
+        assert_eq!(told["limit"], ramp.limit().unwrap());
     }
 
     #[test]

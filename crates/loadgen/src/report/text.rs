@@ -155,8 +155,16 @@ fn losses(out: &mut String, measurement: &Measurement, drop: bool) {
     }
 }
 
-/// One line of statistics in between, of a part of the run.
-pub fn periodic(tally: &Tally, part: Part) -> String {
+/// One line of statistics in between, of a part of the run. `drop`: answers are thrown away unread.
+pub fn periodic(tally: &Tally, part: Part, drop: bool) -> String {
+    if drop {
+        return format!(
+            "{:.3} to {:.3} s: sent {}\n",
+            part.since.as_secs_f64(),
+            part.until.as_secs_f64(),
+            tally.sent
+        );
+    }
     format!(
         "{:.3} to {:.3} s: sent {}, right {}, wrong {}, duplicate {}, late {}, p99 {}\n",
         part.since.as_secs_f64(),
@@ -300,6 +308,20 @@ The generator itself was the limit.
 duration: 0.5 s
 ";
         assert_eq!(measurement(&measured(), 42, true), expected);
+    }
+
+    #[test]
+    fn statistics_in_between_tell_of_answers_unless_they_are_thrown_away() {
+        let part = Part {
+            since: Duration::from_millis(500),
+            until: Duration::from_secs(1),
+        };
+        let told = |drop| periodic(&measured().tally, part, drop);
+        assert_eq!(
+            told(false),
+            "0.500 to 1.000 s: sent 4, right 3, wrong 0, duplicate 0, late 0, p99 1.0 us\n"
+        );
+        assert_eq!(told(true), "0.500 to 1.000 s: sent 4\n");
     }
 
     #[test]

@@ -132,6 +132,13 @@ impl Outstanding {
         self.settle(id, State::Answered);
     }
 
+    /// Marks a query that was given up as answered, late: what comes after that is a duplicate.
+    pub(super) fn answer_late(&mut self, id: u16) {
+        let slot = &mut self.slots[usize::from(id)];
+        debug_assert_eq!(slot.state, State::GivenUp, "ID {id}");
+        slot.state = State::Answered;
+    }
+
     /// Takes a query back that was never sent.
     pub(super) fn withdraw(&mut self, id: u16) {
         self.settle(id, State::Never);
@@ -210,6 +217,9 @@ mod tests {
         assert_eq!(all.give_up(15), None);
         assert_eq!(all.find(ids[1]), Found::GivenUp(query(1, 10)));
         assert_eq!((all.len(), all.oldest()), (2, Some(20)));
+        all.answer_late(ids[1]);
+        assert_eq!(all.find(ids[1]), Found::Answered(query(1, 10)));
+        assert_eq!(all.len(), 2, "it did not wait any more");
     }
 
     #[test]

@@ -24,6 +24,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 use xsk::Sources;
 
+/// How often sending is tried where errors are told: Linux takes six at once from a host's ICMP messages, then one a second.
+const TRIES: usize = 8;
+
 /// The UDP sockets of one thread.
 pub(super) struct UdpClients {
     sockets: Vec<UdpSocket>,
@@ -85,8 +88,8 @@ impl UdpClients {
                 Err(error) => match error.kind() {
                     // Nothing more, nothing in time, or a signal while waiting.
                     ErrorKind::WouldBlock | ErrorKind::Interrupted => return Ok(any),
-                    // Nobody listens there (ICMP): the queries will time out, and say so.
-                    ErrorKind::ConnectionRefused => any = true,
+                    // The queries will time out, and say so.
+                    kind if is_told_by_icmp(kind) => any = true,
                     _ => return Err(Failure::new(format!("receiving answers: {error}"))),
                 },
             }
@@ -116,18 +119,22 @@ impl UdpClients {
 impl Transport for UdpClients {
     fn send(&mut self, client: usize, messages: &[(u16, &[u8])]) -> Outcome<usize> {
         let socket = self.sockets[client].as_fd();
-        // An error of an earlier datagram is told once, to whichever call comes first: so twice.
-        for _ in 0..2 {
+        let failed = |error: &std::io::Error| Failure::new(format!("sending queries: {error}"));
+        // An error of an earlier datagram is told once, to whichever call comes first: so again.
+        let mut told = std::io::Error::from(ErrorKind::ConnectionRefused);
+        for _ in 0..TRIES {
             match self.outgoing.send(socket, messages) {
                 Ok(count) => return Ok(count),
-                Err(error) => match error.kind() {
-                    ErrorKind::ConnectionRefused => {}
-                    ErrorKind::WouldBlock => return Ok(0),
-                    _ => return Err(Failure::new(format!("sending queries: {error}"))),
-                },
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+                Err(error) if is_told_by_icmp(error.kind()) => told = error,
+                Err(error) => return Err(failed(&error)),
             }
         }
-        Ok(0)
+        match told.kind() {
+            ErrorKind::ConnectionRefused => Ok(0),
+            // It is nobody else who says so: there is no way to the server from here.
+            _ => Err(failed(&told)),
+        }
     }
 
     fn receive(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()> {
@@ -150,6 +157,18 @@ impl Transport for UdpClients {
         let sockets = self.sockets.iter();
         sockets.map(|socket| overflowed(socket.as_fd())).sum()
     }
+}
+
+/// Whether an error may be about an earlier query: the server's host, or somebody on the way to it, said by ICMP that nobody
+/// listens there or that it is not let through (RFC 1122 §4.1.3.3). Then that query is lost, and the run goes on.
+fn is_told_by_icmp(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ConnectionRefused
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::PermissionDenied
+    )
 }
 
 fn open(plan: &Plan, client: usize) -> Outcome<UdpSocket> {

@@ -357,7 +357,10 @@ fn count(
             Err(fault) => tally.count_wrong(fault),
         },
         Found::GivenUp(query) => match check(&query) {
-            Ok(_) => tally.late += 1,
+            Ok(_) => {
+                outstanding.answer_late(id);
+                tally.late += 1;
+            }
             Err(fault) => tally.count_wrong(fault),
         },
         Found::Waiting(query) => match check(&query) {
@@ -395,6 +398,39 @@ mod tests {
         fn overflowed(&self) -> u64 {
             0
         }
+    }
+
+    /// A socket that takes everything.
+    struct Open;
+
+    impl Transport for Open {
+        fn send(&mut self, _client: usize, messages: &[(u16, &[u8])]) -> Outcome<usize> {
+            Ok(messages.len())
+        }
+
+        fn receive(&mut self, _limit: Duration, _taker: &mut dyn Taker) -> Outcome<()> {
+            Ok(())
+        }
+
+        fn overflowed(&self) -> u64 {
+            0
+        }
+    }
+
+    /// Sent 800 ns behind its time.
+    const QUERY: Query = Query {
+        question: 0,
+        client: 0,
+        sent: 900,
+        intended: 100,
+    };
+
+    /// The right answer to the first question.
+    fn answer(questions: &Questions, id: u16) -> Vec<u8> {
+        let mut message = questions.get(0).message.to_vec();
+        message[..2].copy_from_slice(&id.to_be_bytes());
+        message[2] |= 0x80;
+        message
     }
 
     /// Two threads with a client each.
@@ -435,6 +471,57 @@ mod tests {
         assert!(worker.work().is_err());
         assert!(run.stop.load(Ordering::Relaxed));
         assert_eq!(run.working.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn latency_counts_from_the_time_at_which_a_query_was_due() {
+        let plan = plan(Some(2.0));
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = run(&plan, &questions);
+        let (mut outstanding, mut tally) = (Outstanding::new(), Tally::default());
+        let id = outstanding.enter(QUERY).unwrap();
+        let message = answer(&questions, id);
+        count(&run, &mut outstanding, &mut tally, (0, &message, 1_000));
+        assert_eq!((tally.right, tally.latency.max()), (1, 900));
+    }
+
+    #[test]
+    fn what_is_sent_behind_its_time_is_remembered_by_that_time() {
+        const NOW: u64 = 700_000_000;
+        let plan = plan(Some(2.0));
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = run(&plan, &questions);
+        let tally = Mutex::new(Tally::default());
+        let mut worker = Worker::new(&run, &tally, (Open, 1), (0, 2));
+        // The first one was due at the start, the next one is a second after it.
+        let next = worker.send(NOW);
+        assert!(matches!(next, Ok(Idle::Until(1_000_000_000))));
+        let sent = Query {
+            sent: NOW,
+            intended: 0,
+            ..QUERY
+        };
+        assert_eq!(worker.outstanding.find(0), Found::Waiting(sent));
+    }
+
+    #[test]
+    fn an_answer_behind_the_time_out_is_late_once_and_then_a_duplicate() {
+        let plan = plan(None);
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = run(&plan, &questions);
+        let mut outstanding = Outstanding::new();
+        let mut tally = Tally {
+            sent: 1,
+            ..Tally::default()
+        };
+        let id = outstanding.enter(QUERY).unwrap();
+        let message = answer(&questions, id);
+        assert_eq!(outstanding.give_up(u64::MAX), Some(QUERY));
+        for _ in 0..2 {
+            count(&run, &mut outstanding, &mut tally, (0, &message, 2_000));
+        }
+        assert_eq!((tally.right, tally.late, tally.duplicate), (0, 1, 1));
+        assert_eq!(tally.unanswered(), 0);
     }
 
     #[test]

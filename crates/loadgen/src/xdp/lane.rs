@@ -312,14 +312,20 @@ fn count(run: &Run<'_>, tally: &mut Tally, frame: &mut [u8], now: u64) {
         Ok(Verdict::Right { answer, latency }) => tally.count_right(&answer, latency),
         Ok(Verdict::Late) => tally.late += 1,
         Ok(Verdict::Duplicate) => tally.duplicate += 1,
+        Ok(Verdict::Former) => {}
         Err(fault) => tally.count_wrong(fault),
     }
 }
 
 enum Verdict {
-    Right { answer: judge::Answer, latency: u64 },
+    Right {
+        answer: judge::Answer,
+        latency: u64,
+    },
     Late,
     Duplicate,
+    /// Late, to a query of an earlier run (of a ramp), which has told of it as never answered: nothing of this run's.
+    Former,
 }
 
 #[inline]
@@ -353,7 +359,11 @@ fn judge(run: &Run<'_>, frame: &mut [u8], now: u64) -> Result<Verdict, Fault> {
             Ok(if !flights.land(&flight) {
                 Verdict::Duplicate
             } else if latency > run.late_after {
-                Verdict::Late
+                if flight.intended < run.start {
+                    Verdict::Former
+                } else {
+                    Verdict::Late
+                }
             } else {
                 Verdict::Right { answer, latency }
             })
@@ -389,15 +399,104 @@ mod tests {
         }
     }
 
-    /// The frame by which a server sends `message` back to who asked the query of this key.
-    fn answer(addressing: &Addressing, (port, id): (u16, u16), message: &[u8]) -> Vec<u8> {
+    /// The frame by which a server sends `message` back to who asked the query of this key; server and client are those of
+    /// this number.
+    fn answer(
+        addressing: &Addressing,
+        (port, id): (u16, u16),
+        number: u64,
+        message: &[u8],
+    ) -> Vec<u8> {
         let mut chunk = [0; CHUNK];
-        let length = addressing.write(&mut chunk, summed(message), (0, port, id), 0) as usize;
+        let length = addressing.write(&mut chunk, summed(message), (0, port, id), number) as usize;
         let query = Packet::parse(&chunk[..length], false).unwrap();
         let start = addressing.headers_length();
         let headers = query.reply_headers();
         write_headers(&mut chunk, start, message.len(), &headers).unwrap();
         chunk[..length].to_vec()
+    }
+
+    /// A run that started 5,000 ns after its epoch, and whose answers are late after 1,000 ns.
+    fn run<'r>(
+        (questions, addressing): (&'r Questions, &'r Addressing),
+        flights: &'r [Flights],
+        tallies: &'r [Mutex<Tally>],
+    ) -> Run<'r> {
+        Run {
+            questions,
+            addressing,
+            flights,
+            tallies,
+            epoch: Instant::now(),
+            start: 5_000,
+            late_after: 1_000,
+            accept_partial: false,
+            wake: Wake::Answers,
+            stop: AtomicBool::new(false),
+            sending: AtomicUsize::new(0),
+            sent_until: AtomicU64::new(0),
+            end: AtomicBool::new(false),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_right_late_or_a_duplicate_by_the_time_at_which_its_query_was_due() {
+        let (addressing, flights) = (addressing(), [Flights::new(4, 2)]);
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let tallies = [Mutex::new(Tally::default())];
+        let run = run((&questions, &addressing), &flights, &tallies);
+        let mut response = questions.get(0).message.to_vec();
+        response[2] |= 0x80;
+        let mut tally = Tally::default();
+        // The last one is of an earlier run.
+        for (intended, now) in [(6_000, 6_800), (6_000, 7_001), (4_000, 9_000)] {
+            let key = flights[0].key(flights[0].depart(0, intended));
+            for _ in 0..2 {
+                let mut frame = answer(&addressing, key, 0, &response);
+                count(&run, &mut tally, &mut frame, now);
+            }
+        }
+        assert_eq!((tally.right, tally.late, tally.duplicate), (1, 1, 3));
+        assert_eq!((tally.latency.len(), tally.latency.max()), (1, 800));
+        assert_eq!(tally.wrong_total(), 0);
+    }
+
+    #[test]
+    fn an_answer_of_another_server_or_to_another_of_our_addresses_is_wrong() {
+        let mut addressing = addressing();
+        addressing.targets.push(Target {
+            server: "192.0.2.2:53".parse().unwrap(),
+            mac: [2, 0, 0, 0, 0, 3],
+        });
+        addressing.sources = Sources {
+            address: "198.51.100.0".parse().unwrap(),
+            prefix: 28,
+        };
+        let ends = |number: u64| (addressing.target(number).server, addressing.source(number));
+        let (server, client) = ends(0);
+        let first = |differ: (bool, bool)| {
+            let differs = |number: &u64| {
+                let (its_server, its_client) = ends(*number);
+                (its_server != server, its_client != client) == differ
+            };
+            (1..).find(differs).unwrap()
+        };
+        let (other_server, other_client) = (first((true, false)), first((false, true)));
+        let flights = [Flights::new(4, 2)];
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let tallies = [Mutex::new(Tally::default())];
+        let run = run((&questions, &addressing), &flights, &tallies);
+        let mut response = questions.get(0).message.to_vec();
+        response[2] |= 0x80;
+        let key = flights[0].key(flights[0].depart(0, 6_000));
+        let mut tally = Tally::default();
+        for number in [other_server, other_client, 0] {
+            let mut frame = answer(&addressing, key, number, &response);
+            count(&run, &mut tally, &mut frame, 6_500);
+        }
+        assert_eq!(tally.wrong[Fault::Source.index()], 1);
+        assert_eq!(tally.wrong[Fault::Destination.index()], 1);
+        assert_eq!((tally.right, tally.answers()), (1, 3));
     }
 
     #[test]
@@ -409,21 +508,7 @@ mod tests {
             flights[0].depart(0, intended);
         });
         let tallies = [Mutex::new(Tally::default())];
-        let run = Run {
-            questions: &questions,
-            addressing: &addressing,
-            flights: &flights,
-            tallies: &tallies,
-            epoch: Instant::now(),
-            start: 0,
-            late_after: 1_000,
-            accept_partial: false,
-            wake: Wake::Answers,
-            stop: AtomicBool::new(false),
-            sending: AtomicUsize::new(0),
-            sent_until: AtomicU64::new(0),
-            end: AtomicBool::new(false),
-        };
+        let run = run((&questions, &addressing), &flights, &tallies);
         let echo = questions.get(0).message.to_vec();
         let mut response = echo.clone();
         response[2] |= 0x80;
@@ -432,7 +517,7 @@ mod tests {
         cut[7] = 1;
         let mut tally = Tally::default();
         for message in [&echo, &cut, &response] {
-            let mut frame = answer(&addressing, flights[0].key(0), message);
+            let mut frame = answer(&addressing, flights[0].key(0), 0, message);
             count(&run, &mut tally, &mut frame, 10);
         }
         let wrong = |error| tally.wrong[Fault::Response(error).index()];

@@ -27,16 +27,23 @@ pub struct Measurement {
 /// The generator was the limit when it could not send so much of what was due, in per cent.
 const LIMIT_PERCENT: f64 = 0.1;
 
-/// In words: how the generator itself was the limit, if it was.
-pub fn limits(tally: &Tally, losses: &Losses) -> Vec<String> {
-    let mut limits = Vec::new();
+/// What may help where not everything was sent in time.
+const ADVICE: &str = "a larger batch (-b), more queues, or drop answers (-r)";
+
+/// In words: that the generator itself was the limit, for it could not send in time, if it was. `advice`: what to try.
+pub fn not_sent(tally: &Tally, advice: &str) -> Option<String> {
     let skipped = percent(tally.skipped, tally.sent + tally.skipped);
-    if skipped > LIMIT_PERCENT {
-        limits.push(format!(
-            "The generator itself was the limit: it could not send {skipped:.1}% of the queries in time. Try a larger batch (-b), \
-             more queues, or drop answers (-r); latencies hold its own delay, up to --patience."
-        ));
-    }
+    (skipped > LIMIT_PERCENT).then(|| {
+        format!(
+            "The generator itself was the limit: it could not send {skipped:.1}% of the queries in time. Try {advice}; \
+             latencies hold its own delay, up to --patience."
+        )
+    })
+}
+
+/// In words: how the generator itself was the limit, if it was.
+fn limits(tally: &Tally, losses: &Losses) -> Vec<String> {
+    let mut limits: Vec<String> = not_sent(tally, ADVICE).into_iter().collect();
     if losses.answers() > tally.sent / 1000 {
         limits.push(
             "The generator itself was the limit: answers were lost on its side, after the server had given them."

@@ -10,7 +10,7 @@ pub mod addressing;
 mod lane;
 mod measurement;
 
-pub use measurement::{LaneCounts, Losses, Measurement, limits};
+pub use measurement::{LaneCounts, Losses, Measurement, not_sent};
 
 use crate::failure::{During, Failure, Outcome};
 use crate::flights::Flights;

@@ -87,7 +87,7 @@ pub fn say_remarks(spec: &Spec) {
                 log::warn!("Nobody listens at this path of an acl"; place = remark.place, path = remark.subject);
             }
             RemarkKind::NoEffectYet if spec.purpose == Purpose::Serve => {
-                log::info!("Accepted, no effect yet"; place = remark.place, name = remark.subject);
+                log::info!("accepted, no effect yet"; place = remark.place, name = remark.subject);
             }
             RemarkKind::NoEffectYet => {}
         }

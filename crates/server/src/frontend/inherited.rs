@@ -77,6 +77,13 @@ impl Inherited {
         listeners.next()
     }
 
+    /// Closes what is bound to this address, which would keep others from it; whether there was something.
+    pub fn close(&mut self, address: SocketAddr) -> bool {
+        let udp = self.udp.remove(&address);
+        let tcp = self.tcp.remove(&address);
+        udp.is_some() || tcp.is_some()
+    }
+
     /// The addresses of what nobody has taken.
     pub fn left(&self) -> Vec<SocketAddr> {
         let mut left: Vec<_> = self.udp.keys().chain(self.tcp.keys()).copied().collect();
@@ -112,6 +119,7 @@ mod tests {
     use super::*;
     use std::net::TcpStream;
     use std::os::unix::net::{UnixDatagram, UnixStream};
+    use testnet::loopback::own_port;
 
     #[test]
     fn sockets_at_paths_are_found_by_their_paths() {
@@ -156,5 +164,17 @@ mod tests {
         assert!(inherited.take_tcp(datagrams).is_none());
         assert!(inherited.take_tcp(streams).is_some());
         assert!(inherited.left().is_empty());
+    }
+
+    #[test]
+    fn what_is_closed_keeps_nobody_from_its_address() {
+        let address = SocketAddr::from(([127, 0, 0, 1], own_port()));
+        let udp = UdpSocket::bind(address).unwrap();
+        let mut inherited = Inherited::default();
+        assert!(inherited.add(udp.into()).is_none());
+        assert!(inherited.has_udp(address, None) && !inherited.has_udp(address, Some("lo")));
+        assert!(inherited.close(address) && !inherited.close(address));
+        assert!(inherited.left().is_empty());
+        UdpSocket::bind(address).unwrap();
     }
 }

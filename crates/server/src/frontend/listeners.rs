@@ -248,6 +248,20 @@ impl Sockets {
 /// How often to wait for what a former process has left to be gone: each time the kernel ends what it had begun.
 const UNTIL_GONE: u32 = 50;
 
+/// Whether [`Sockets::bind`] would find its address free. Of a shared address only that of TCP is tried: to a UDP socket that is
+/// gone at once the kernel would give queries of those who share it.
+///
+/// # Errors
+/// The kernel's: the address is in use, or not ours.
+pub fn probe(listener: &Listener, bind: Bind<'_>) -> io::Result<()> {
+    let share = listener.reuse_port;
+    if !share {
+        drop(bound(listener, SockType::Datagram, share, bind)?);
+    }
+    drop(bound(listener, SockType::Stream, share, bind)?);
+    Ok(())
+}
+
 fn tcp(listener: &Listener, bind: Bind<'_>) -> io::Result<TcpListener> {
     let tcp = bound(listener, SockType::Stream, listener.reuse_port, bind)?;
     let backlog = i32::try_from(listener.tcp_listen_queue_size).unwrap_or(i32::MAX);
@@ -401,6 +415,14 @@ mod tests {
         assert_eq!(first.udp.len(), 2);
         let error = Sockets::bind(0, &one, 2, &directly).err().unwrap();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let probed = probe(&one, &directly).unwrap_err();
+        assert_eq!(probed.kind(), io::ErrorKind::AddrInUse);
+        drop(first);
+        probe(&one, &directly).unwrap();
+        let only_tcp = std::net::TcpListener::bind(one.address).unwrap();
+        let probed = probe(&one, &directly).unwrap_err();
+        assert_eq!(probed.kind(), io::ErrorKind::AddrInUse);
+        drop(only_tcp);
     }
 
     #[test]

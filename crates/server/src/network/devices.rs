@@ -64,6 +64,16 @@ impl Devices {
         }
     }
 
+    /// These are all links that there are: interfaces that are not among them have gone, even if nobody has told of it.
+    pub fn retire_all_but(&mut self, links: &[Link], now: Instant) {
+        let is_there = |known: &Known| links.iter().any(|link| link.index == known.interface);
+        for known in &mut self.interfaces {
+            if known.gone.is_none() && !is_there(known) {
+                known.gone = Some(now);
+            }
+        }
+    }
+
     fn number(&mut self, interface: u32) -> Option<u8> {
         let mut all = self.interfaces.iter();
         let rested = |known: &Known| known.gone.is_some_and(|gone| gone.elapsed() >= REST);
@@ -130,6 +140,30 @@ mod tests {
         devices.retire(7, long_ago);
         assert_eq!(number(&mut devices, 9), Some(0));
         assert_eq!(number(&mut devices, 10), Some(2));
+    }
+
+    #[test]
+    fn an_interface_that_goes_without_a_word_leaves_its_number_too() {
+        let mut devices = Devices::default();
+        let links = [7, 8].map(|index| link(index, "x", LinkKind::Veth));
+        for link in &links {
+            assert!(devices.device(link).is_some());
+        }
+        // Clocks of machines that have just started do not go back so far.
+        let Some(long_ago) = Instant::now().checked_sub(REST) else {
+            return;
+        };
+        devices.retire_all_but(&links[..1], long_ago);
+        // Since then, not since now.
+        devices.retire_all_but(&links[..1], Instant::now());
+        let mut number = |index| {
+            let device = devices.device(&link(index, "x", LinkKind::Veth));
+            device.map(|device| device.number)
+        };
+        assert_eq!(
+            [number(9), number(7), number(10)],
+            [Some(1), Some(0), Some(2)]
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!  once a second ───▶ look ───┴▶ steer ─▶ each device: attach or change, close what is not planned,
 //!                                         open what is missing, apply; then clear the rest, watch
 //!  gone, taken off ─▶ lose ─────────────▶ detach, watch
+//!  reload ──────────▶ detach_unplanned ─▶ detach
 //! ```
 
 use super::changes::Change;
@@ -20,6 +21,18 @@ pub struct Keeping {
     pub plan: Plan,
     /// The numbers that devices have, in this plan and the next ones.
     pub devices: Devices,
+    /// A plan was due and could not be had: it is asked for again, for nobody may tell of anything more.
+    pub is_overdue: bool,
+}
+
+impl Keeping {
+    pub fn new(plan: Plan, devices: Devices) -> Keeping {
+        Keeping {
+            plan,
+            devices,
+            is_overdue: false,
+        }
+    }
 }
 
 /// Something that a plan names.
@@ -82,10 +95,10 @@ pub trait Hands {
     /// What is known of the device with this number; only if it has a program.
     fn device(&self, number: u8) -> Option<Device>;
 
-    /// What is known of the device on the interface with this index; only if it has a program.
-    fn device_on(&self, interface: u32) -> Option<Device>;
+    /// What is known of the devices that have a program.
+    fn devices(&self) -> Vec<Device>;
 
-    /// The queues of the device with this number that have a socket.
+    /// The queues of the device with this number that have a socket, or are about to.
     fn bound(&self, device: u8) -> Vec<u32>;
 
     /// How many queues the device's interface has now, where that can be known.
@@ -119,7 +132,7 @@ pub trait Hands {
     /// is believed that says to come from the plan's impossible sources.
     fn clear_all_but(&mut self, plan: &Plan);
 
-    /// A device has gone, or its program was taken off it: closes its queues and forgets it.
+    /// A device has gone, its program was taken off it, or is not needed there any more: closes its queues and forgets it.
     fn detach(&mut self, device: &Device, why: Change);
 
     /// Has the ways to servers followed, as planned, over the devices that have a program.
@@ -134,7 +147,9 @@ pub trait Hands {
 /// # Errors
 /// Those of a step; the old plan is kept.
 pub fn replan<H: Hands>(hands: &mut H) -> Result<(), H::Error> {
-    match hands.plan() {
+    let plan = hands.plan();
+    hands.keeping_mut().is_overdue = plan.is_none();
+    match plan {
         Some(plan) if plan != hands.keeping().plan || !hands.is_watching() => steer(hands, plan),
         _ => Ok(()),
     }
@@ -164,6 +179,11 @@ fn steer<H: Hands>(hands: &mut H, plan: Plan) -> Result<(), H::Error> {
 
 fn attach_or_change<H: Hands>(hands: &mut H, planned: &PlannedDevice) {
     let device = &planned.device;
+    let known = hands.device(device.number);
+    // Nobody has told of the end of the interface that had this number before.
+    if let Some(gone) = known.filter(|known| known.interface != device.interface) {
+        hands.detach(&gone, Change::InterfaceGone);
+    }
     match hands.device(device.number) {
         None if hands.is_due(Need::Program(device.number)) => hands.attach(planned),
         Some(known) if known != *device => hands.change(&known, device),
@@ -201,14 +221,25 @@ fn missing<H: Hands>(hands: &H, planned: &PlannedDevice) -> Vec<u32> {
         .collect()
 }
 
-/// Looks at what nobody tells of: interfaces with another number of queues than planned, and what may be had by now.
+/// Takes programs off devices that the plan does not name. [`Hands::watch`] is due after that.
+pub fn detach_unplanned<H: Hands>(hands: &mut H) {
+    for device in hands.devices() {
+        if !Need::Program(device.number).is_in(&hands.keeping().plan) {
+            hands.detach(&device, Change::Detached);
+        }
+    }
+}
+
+/// Looks at what nobody tells of: a plan that could not be had, interfaces with another number of queues than planned, and
+/// what may be had by now.
 pub fn look<H: Hands>(hands: &H) -> Look {
-    let devices = &hands.keeping().plan.devices;
+    let keeping = hands.keeping();
+    let devices = &keeping.plan.devices;
     let has_other_queues = |planned: &PlannedDevice| {
         let queues = hands.queues_of(&planned.device);
         queues.is_some_and(|queues| queues != planned.device.queues)
     };
-    if devices.iter().any(has_other_queues) {
+    if keeping.is_overdue || devices.iter().any(has_other_queues) {
         return Look::Changed;
     }
     match devices.iter().any(|planned| is_lacking(hands, planned)) {
@@ -237,23 +268,25 @@ pub fn lose_taken_off<H: Hands>(hands: &mut H) -> Result<(), H::Error> {
     Ok(())
 }
 
-/// The interface with this index was deleted, or its program was taken off it: nothing comes by its sockets any more.
+/// The interface with this index was deleted, or its program was taken off it: nothing comes by its sockets any more. Both may
+/// be noticed, one after the other.
 ///
 /// # Errors
 /// Those of a step.
 pub fn lose<H: Hands>(hands: &mut H, interface: u32, why: Change) -> Result<(), H::Error> {
-    let Some(device) = hands.device_on(interface) else {
-        return Ok(());
-    };
-    hands.detach(&device, why);
+    let is_it = |device: &Device| device.interface == interface;
+    let device = hands.devices().into_iter().find(is_it);
+    if let Some(device) = &device {
+        hands.detach(device, why);
+    }
     if why != Change::ProgramGone {
         // The next plan must be another one, even if the interface comes back at once.
-        let Keeping { plan, devices } = hands.keeping_mut();
+        let Keeping { plan, devices, .. } = hands.keeping_mut();
         devices.retire(interface, Instant::now());
-        plan.devices
-            .retain(|planned| planned.device.number != device.number);
+        plan.devices.retain(|planned| !is_it(&planned.device));
     }
-    hands.watch()
+    // One without a program was not watched.
+    device.map_or(Ok(()), |_| hands.watch())
 }
 
 #[cfg(test)]

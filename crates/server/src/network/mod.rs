@@ -20,6 +20,7 @@ pub mod events;
 mod fixtures;
 pub mod follow;
 pub mod helper;
+pub mod holders;
 pub mod interfaces;
 pub mod interrupts;
 pub mod keeping;

@@ -12,6 +12,7 @@ use crate::config::{Listener, Xdp};
 use crate::log;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Devices, queues and destinations that a configuration needs. Two plans of one process compare by device number.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,6 +129,7 @@ pub fn plan(
     view: &NetworkView,
     devices: &mut Devices,
 ) -> Plan {
+    devices.retire_all_but(&view.links, Instant::now());
     let mut planning = Planning {
         view,
         devices,

@@ -320,8 +320,15 @@ fn missing_memlock(umem: u64) -> Option<String> {
 /// Whether bpf(2) on maps that we hold takes CAP_BPF: before Linux 5.19, unless the sysctl is 0.
 fn maps_need_a_capability() -> bool {
     let text = |path| fs::read_to_string(path).unwrap_or_default();
-    let disabled = text("/proc/sys/kernel/unprivileged_bpf_disabled").trim() != "0";
-    disabled && version(&text("/proc/sys/kernel/osrelease")) < Some((5, 19))
+    need_a_capability(
+        &text("/proc/sys/kernel/unprivileged_bpf_disabled"),
+        &text("/proc/sys/kernel/osrelease"),
+    )
+}
+
+/// The same by what the two files say.
+fn need_a_capability(disabled: &str, release: &str) -> bool {
+    disabled.trim() != "0" && version(release) < Some((5, 19))
 }
 
 /// `5.10.0-28-amd64` → (5, 10).
@@ -355,6 +362,23 @@ mod tests {
                 .zip(["CAP_NET_RAW", "CAP_NET_ADMIN", "CAP_BPF", "RLIMIT_MEMLOCK"])
         {
             assert!(line.starts_with(word), "{fatal:?}");
+        }
+    }
+
+    #[test]
+    fn f27_maps_take_a_capability_before_linux_5_19_unless_the_sysctl_is_0() {
+        for (disabled, release, expected) in [
+            ("2\n", "5.10.0-28-amd64\n", true),
+            ("1\n", "5.18.3\n", true),
+            ("0\n", "5.10.0-28-amd64\n", false),
+            ("2\n", "5.19.0\n", false),
+            ("2\n", "6.18.44\n", false),
+        ] {
+            assert_eq!(
+                need_a_capability(disabled, release),
+                expected,
+                "{disabled:?} {release:?}"
+            );
         }
     }
 

@@ -137,8 +137,8 @@ impl Steering {
         steered.planned = planned.queues.iter().map(|wish| wish.number).collect();
         steered.wanted = planned.destinations.iter().copied().collect();
         let changed = steered.settle_destinations()?;
-        steered.set_backends(planned.backends.iter().copied().collect())?;
-        steered.settle_ports(&self.ports)?;
+        let backends = planned.backends.iter().copied().collect();
+        steered.set_backends(backends, &self.ports)?;
         Ok(changed)
     }
 
@@ -160,8 +160,7 @@ impl Steering {
                 steered.wanted.clear();
                 // The device may be gone, and its maps with it.
                 let _ = steered.settle_destinations();
-                let _ = steered.set_backends(HashSet::new());
-                let _ = steered.settle_ports(&self.ports);
+                let _ = steered.set_backends(HashSet::new(), &self.ports);
             }
         }
         cleared
@@ -353,14 +352,34 @@ impl Steered {
         Ok(changed)
     }
 
-    fn set_backends(&mut self, wanted: HashSet<BackendPair>) -> xsk::Result<()> {
-        for gone in self.backends.difference(&wanted) {
-            self.attached.remove_backend(gone)?;
+    /// Has the program take answers from these and no others, to those of `ports` that they are for. Where there is no room for
+    /// all, the others are taken.
+    fn set_backends(
+        &mut self,
+        wanted: HashSet<BackendPair>,
+        ports: &HashSet<(IpAddr, u16)>,
+    ) -> xsk::Result<()> {
+        let gone: Vec<_> = self.backends.difference(&wanted).copied().collect();
+        for gone in gone {
+            self.attached.remove_backend(&gone)?;
+            self.backends.remove(&gone);
         }
-        for new in wanted.difference(&self.backends) {
-            self.attached.add_backend(new)?;
+        // Addresses that are asked from no more make room before others need it.
+        self.settle_ports(ports)?;
+        let mut outcome = Ok(());
+        for new in wanted {
+            outcome = outcome.and(self.add_backend(new));
         }
-        self.backends = wanted;
+        self.settle_ports(ports)?;
+        outcome
+    }
+
+    /// Each is noted when it is there, so that it goes again.
+    fn add_backend(&mut self, pair: BackendPair) -> xsk::Result<()> {
+        if !self.backends.contains(&pair) {
+            self.attached.add_backend(&pair)?;
+            self.backends.insert(pair);
+        }
         Ok(())
     }
 }
@@ -457,5 +476,41 @@ mod tests {
         assert_eq!(steering.ports.len(), 40 * ports.len());
         let nothing = Plan::default();
         assert_eq!(steering.clear_all_but(&nothing), [device]);
+    }
+
+    #[test]
+    fn all_addresses_may_move_at_once_and_too_many_go_again() {
+        let Some((device, mut steering)) = with_program() else {
+            return;
+        };
+        let source = |number: u8| IpAddr::from([198, 51, 100, number]);
+        for number in 1..100 {
+            let opened = steering.open_port(source(number), 20_000);
+            opened.expect("nobody is asked yet");
+        }
+        let pair = |number: u8| BackendPair {
+            source: source(number),
+            backend: SocketAddr::new(ip("192.0.2.2"), 53),
+        };
+        let planned = |numbers: std::ops::Range<u8>| PlannedDevice {
+            device: device.clone(),
+            queues: Vec::new(),
+            destinations: Vec::new(),
+            backends: numbers.map(pair).collect(),
+        };
+        let taken = |steering: &Steering| {
+            let status = steering.status(|_| Vec::new());
+            status.devices[0].backends.len()
+        };
+        for numbers in [1..17, 21..37] {
+            steering.apply(&planned(numbers)).expect("room");
+            assert_eq!(taken(&steering), 16);
+        }
+        let error = steering.apply(&planned(41..58));
+        let reason = error.expect_err("no room for all").to_string();
+        assert!(reason.contains("one source address too many"), "{reason}");
+        assert_eq!(taken(&steering), 16);
+        steering.apply(&planned(61..77)).expect("room");
+        assert_eq!(taken(&steering), 16);
     }
 }

@@ -251,10 +251,18 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
     let room = query.message.len();
     let asked = Header::read(query.message).expect("a parsed query has a header");
     let zones = config.local.zones();
-    let limit_of_records = limit.min(room) - reserved;
+    let aside = match limit > room {
+        true => put_aside(query),
+        false => 0,
+    };
+    // A signature of a long key's may leave less than the options take.
+    let limit_of_records = limit.min(room - aside).saturating_sub(reserved);
     let (message, parts) = (&mut *query.message, &query.parts);
     let answered = match zone::answer::answer(zones, message, parts, limit_of_records) {
-        Outcome::NotServed => return Found::Elsewhere,
+        Outcome::NotServed => {
+            take_back(query, aside);
+            return Found::Elsewhere;
+        }
         Outcome::NotLoaded { zone } => {
             // RFC 8914 §4.25: "The authoritative server cannot answer with data for a zone it is otherwise configured to
             // support."
@@ -267,9 +275,10 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
         }
         Outcome::Answered(answered) => answered,
     };
-    if answered.truncated && limit > room {
-        // Whoever has more room asks again: he needs the header and the question, and has the rest in `parts`.
+    if limit > room && (answered.truncated || answered.left_out) {
+        // Whoever has more room asks again: he needs all of the query, whose options are read once more.
         asked.write(query.message).expect("it was read from there");
+        take_back(query, aside);
         return Found::Roomless;
     }
     Found::Reply(Reply {
@@ -283,6 +292,26 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
         has_opt: false,
         error: None,
     })
+}
+
+/// Copies what is behind the question to the end of the buffer, where no record gets: who makes the answer elsewhere, for it
+/// has no room here, makes it of the query as it was. So many octets.
+#[cold]
+fn put_aside(query: &mut Query<'_>) -> usize {
+    let behind = usize::from(query.parts.question_end)..query.length;
+    let (octets, room) = (behind.len(), query.message.len());
+    query.message.copy_within(behind, room - octets);
+    octets
+}
+
+/// Puts so many octets back behind the question.
+#[inline]
+fn take_back(query: &mut Query<'_>, octets: usize) {
+    if octets > 0 {
+        let question_end = usize::from(query.parts.question_end);
+        let start = query.message.len() - octets;
+        query.message.copy_within(start.., question_end);
+    }
 }
 
 /// Gives the client a reply, or a shorter one, or none, as the rate limit says.

@@ -46,9 +46,12 @@ impl Hands for Daemon {
         let plan = match planned(&config, &mut self.keeping.devices) {
             Ok(plan) => plan,
             Err(error) => {
-                self.lines.push(format!(
-                    "the network is not followed: the kernel does not say what interfaces there are: {error}"
-                ));
+                // It is asked again every second, and this is said once.
+                if !self.keeping.is_overdue {
+                    self.lines.push(format!(
+                        "the network is not followed: the kernel does not say what interfaces there are: {error}"
+                    ));
+                }
                 return None;
             }
         };
@@ -65,12 +68,14 @@ impl Hands for Daemon {
         lock(&self.steering).device(number).cloned()
     }
 
-    fn device_on(&self, interface: u32) -> Option<Device> {
-        lock(&self.steering).device_on(interface).cloned()
+    fn devices(&self) -> Vec<Device> {
+        open_devices(&lock(&self.steering))
     }
 
     fn bound(&self, device: u8) -> Vec<u32> {
-        self.overview.bound(device)
+        let mut bound = self.overview.bound(device);
+        bound.extend(self.needs.opening_of(device));
+        bound
     }
 
     /// `ethtool -L` tells those only who ask for its own kind of netlink messages.
@@ -92,15 +97,17 @@ impl Hands for Daemon {
         let device = &planned.device;
         // Loading a program in vain, every other second, is spared where another one sits.
         let other = xsk::attached_program(device.interface).ok().flatten();
-        let attached = match other {
-            Some(id) if planned.map_path().is_none() => Err(format!(
-                "another XDP program is there (id {id}); it is left alone"
-            )),
-            _ => {
-                let keep = self.instance.config.load().tuning.keep_xdp;
+        let keep = self.instance.config.load().tuning.keep_xdp;
+        let attached = match other.filter(|_| planned.map_path().is_none()) {
+            Some(id) if !keep => Err(left_alone(id)),
+            other => {
                 let (interface, path) = (device.interface, planned.map_path());
                 let attached = Attached::attach(&self.helper, interface, path, keep);
-                attached.map_err(|error| error.to_string())
+                attached.map_err(|error| match other {
+                    // It might have been one of ours that was kept.
+                    Some(id) => format!("{}: {error}", left_alone(id)),
+                    None => error.to_string(),
+                })
             }
         };
         match attached {
@@ -190,15 +197,20 @@ impl Hands for Daemon {
         let is_ours = lock(&self.steering).is_ours(device.number);
         self.take_off(device);
         self.overview.changes.count(why);
-        let what = if why == Change::ProgramGone {
-            self.needs
-                .refuse(Need::Program(device.number), COURTESY, "");
-            match is_ours {
-                true => "our program was taken off it",
-                false => "the program whose maps are used is there no more",
+        let what = match why {
+            Change::Detached => {
+                let line = format!("{}: AF_XDP is not needed there any more", device.name);
+                return self.lines.push(line);
             }
-        } else {
-            "the interface is gone"
+            Change::ProgramGone => {
+                self.needs
+                    .refuse(Need::Program(device.number), COURTESY, "");
+                match is_ours {
+                    true => "our program was taken off it",
+                    false => "the program whose maps are used is there no more",
+                }
+            }
+            _ => "the interface is gone",
         };
         log::warn!("{}: {what}: kernel sockets serve", device.name);
     }
@@ -307,6 +319,10 @@ pub(super) fn arrival(
         "{interface}: queries to {} come over AF_XDP",
         addresses.join(", ")
     )
+}
+
+fn left_alone(program: u32) -> String {
+    format!("another XDP program is there (id {program}); it is left alone")
 }
 
 /// Whose new queues run no program by themselves.

@@ -2,7 +2,7 @@
 //! workers only borrow: the Lua state, the kernel programs, the workers' reins.
 //!
 //! Start, in this order:
-//! 1. the privileged helper process is forked, while there is nothing else in memory;
+//! 1. the privileged helper process is forked, while there is nothing else in memory; from then on SIGHUP is heard;
 //! 2. the configuration is read and derived: nothing is touched before it is good;
 //! 3. sockets of listeners and backend ports are bound, programs attached, rings bound;
 //! 4. capabilities go, before the first thread starts;
@@ -16,8 +16,10 @@
 
 mod edit;
 mod hands;
+mod hangup;
 mod memory;
 mod needs;
+mod occupied;
 mod overview;
 mod paths;
 mod polling;
@@ -103,9 +105,16 @@ pub(super) type ReloadOutcome = Result<Vec<String>, String>;
 /// Serves until it is told to stop; the exit status of the program.
 pub fn serve(arguments: &ServeArguments) -> ExitCode {
     log::set(arguments.log_settings(log::Settings::DEFAULT));
-    let helper = start::helper();
-    // After the helper, which is to have none of it.
-    let mut legacy = match Legacy::receive(arguments.succeed) {
+    // What is inherited comes after the helper, which is to have none of it.
+    let begun = hangup::heard_after(|| (start::helper(), Legacy::receive(arguments.succeed)));
+    let ((helper, legacy), hangups) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            log::error!("SIGHUP cannot be listened to: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut legacy = match legacy {
         Ok(legacy) => legacy,
         Err(error) => {
             log::error!(
@@ -117,7 +126,7 @@ pub fn serve(arguments: &ServeArguments) -> ExitCode {
     if legacy.predecessor.is_some() {
         notify::await_turn();
     }
-    match Daemon::start(arguments.clone(), helper, &mut legacy) {
+    match Daemon::start(arguments.clone(), (helper, hangups), &mut legacy) {
         Ok(daemon) => daemon.run(),
         Err(error) => {
             if let Some(predecessor) = &legacy.predecessor {

@@ -75,6 +75,13 @@ impl Needs {
         self.opening.keys().map(|(_, number)| *number)
     }
 
+    /// The queues of a device that are being bound.
+    pub(super) fn opening_of(&self, device: u8) -> impl Iterator<Item = u32> {
+        let keys = self.opening.keys();
+        let mine = keys.filter(move |(number, _)| *number == device);
+        mine.map(|(_, queue)| *queue)
+    }
+
     /// Whether this is what is waited for.
     pub(super) fn takes(&mut self, opened: &OpenedQueue) -> bool {
         let key = (opened.device, opened.queue);
@@ -138,5 +145,16 @@ mod tests {
         assert!(!needs.takes(&opened(first)));
         assert!(needs.takes(&opened(second)));
         assert!(needs.is_due(Need::Queue(1, 0)));
+    }
+
+    #[test]
+    fn a_queue_that_is_being_bound_can_be_closed_like_one_that_is() {
+        let mut needs = Needs::default();
+        needs.open(1, 3);
+        needs.open(2, 0);
+        let opening = |needs: &Needs| needs.opening_of(1).collect::<Vec<u32>>();
+        assert_eq!(opening(&needs), [3]);
+        assert!(needs.forget_queue(1, 3));
+        assert!(opening(&needs).is_empty());
     }
 }

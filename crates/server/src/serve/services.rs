@@ -61,8 +61,12 @@ pub(super) struct Doors {
 }
 
 impl Services {
-    /// Starts the threads; they serve nobody yet.
-    pub(super) fn new(instance: &Instance, events: &Sender<Event>) -> io::Result<Services> {
+    /// Starts the threads; they serve nobody yet. From now on each of `hangups` is an event.
+    pub(super) fn new(
+        instance: &Instance,
+        hangups: Signal,
+        events: &Sender<Event>,
+    ) -> io::Result<Services> {
         let shard = instance.shards.last().map(Arc::clone);
         let shard = shard.ok_or_else(|| io::Error::other("the runtime has no counters"))?;
         let shared = Arc::new(Shared::new(Arc::clone(&instance.config), shard));
@@ -73,8 +77,10 @@ impl Services {
             on_change,
         );
         let threads = instance.config.load().tuning.tcp.threads;
+        let runtime = runtime::build(threads)?;
+        runtime.spawn(forward_reload(hangups, events.clone()));
         Ok(Services {
-            runtime: runtime::build(threads)?,
+            runtime,
             stopper: Stopper::default(),
             is_stopping: Arc::default(),
             herald: Herald::default(),
@@ -105,7 +111,7 @@ impl Services {
         })
     }
 
-    /// From now on signals are events, and the doors are open.
+    /// From now on what asks for the end is an event too, and the doors are open.
     pub(super) fn open(
         &self,
         doors: Doors,
@@ -120,8 +126,6 @@ impl Services {
             self.runtime
                 .spawn(forward_stop(signal(kind)?, events.clone(), has_begun));
         }
-        let hangup = signal(SignalKind::hangup())?;
-        self.runtime.spawn(forward_reload(hangup, events.clone()));
         let instance = &overview.instance;
         let (shared, outlet) = (
             Arc::clone(&self.frontend.shared),

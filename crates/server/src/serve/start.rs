@@ -8,7 +8,7 @@ use super::polling::{self, Polling};
 use super::services::{Doors, Services};
 use super::succession::Legacy;
 use super::workers::{self, BoundQueue, RunningWorker};
-use super::{Daemon, Event, watchdog};
+use super::{Daemon, Event, occupied, watchdog};
 use crate::backend::exchange::Exchanges;
 use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
 use crate::backend::server::Server;
@@ -43,11 +43,13 @@ use arc_swap::ArcSwap;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::signal::unix::Signal;
 use xsk::{BusyPoll, Pulses};
 
 /// Why the daemon does not start.
@@ -119,22 +121,24 @@ impl Daemon {
     /// warning says why, and kernel sockets serve.
     pub(super) fn start(
         arguments: ServeArguments,
-        helper: Helper,
+        (helper, hangups): (Helper, Signal),
         legacy: &mut Legacy,
     ) -> Result<Daemon, StartError> {
-        let (lua, config) = load(&arguments, legacy.predecessor.is_some())?;
+        let succeeds = legacy.predecessor.is_some();
+        let (lua, config) = load(&arguments, succeeds)?;
+        occupied::await_free(&config, &mut legacy.sockets, succeeds).map_err(StartError::System)?;
         let ground = ground(&arguments, config, legacy)?;
         if !uses_others_maps(&ground.instance.config.load()) {
             helper.forgo();
         }
-        Daemon::on(ground, arguments, Arc::new(helper), lua, legacy)
+        Daemon::on(ground, arguments, (Arc::new(helper), hangups), lua, legacy)
     }
 
     /// Threads on what is prepared; from here on there are no privileges.
     fn on(
         ground: Ground,
         arguments: ServeArguments,
-        helper: Arc<Helper>,
+        (helper, hangups): (Arc<Helper>, Signal),
         lua: Arc<LuaState>,
         legacy: &mut Legacy,
     ) -> Result<Daemon, StartError> {
@@ -146,7 +150,7 @@ impl Daemon {
             ..
         } = ground;
         let (sender, events) = channel();
-        let services = Services::new(&instance, &sender)
+        let services = Services::new(&instance, hangups, &sender)
             .map_err(system("starting the asynchronous runtime"))?;
         let attached = open_devices(&lock(&steering));
         let follower = follow(&instance.config.load(), &plan, attached, &sender);
@@ -154,11 +158,11 @@ impl Daemon {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
             queues: Mutex::new(ground.queues),
-            changes: Changes::default(),
             helper: Arc::clone(&helper.counts),
+            events: sender.clone(),
+            changes: Changes::default(),
             reins: OnceLock::new(),
             listening: Listening::default(),
-            events: sender.clone(),
             turn: Mutex::default(),
         });
         let metrics = Arc::new(Metrics::new(Arc::clone(&overview) as Arc<_>));
@@ -176,7 +180,7 @@ impl Daemon {
             lines: Vec::new(),
             arguments,
             instance,
-            keeping: Keeping { plan, devices },
+            keeping: Keeping::new(plan, devices),
             steering,
             workers,
             overview,
@@ -572,6 +576,11 @@ fn instance(
         shards,
         config: Arc::new(ArcSwap::from_pointee(config)),
     })
+}
+
+/// While this process has its privileges no helper is needed.
+pub(super) fn bind_directly(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
+    Helper::none().bind(socket, address)
 }
 
 /// Needed where AF_XDP is, now or after a reload.

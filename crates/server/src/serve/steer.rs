@@ -165,17 +165,8 @@ impl Daemon {
 
     /// Takes our program off devices that the configuration needs no more.
     pub(super) fn detach_unplanned(&mut self) -> Vec<String> {
-        let steering = lock(&self.steering);
-        let devices = steering.devices().map(|steered| steered.device.clone());
-        let is_planned = |device: &Device| Need::Program(device.number).is_in(&self.keeping.plan);
-        let unplanned: Vec<Device> = devices.filter(|device| !is_planned(device)).collect();
-        drop(steering);
-        let lines = unplanned.iter().map(|device| {
-            self.take_off(device);
-            self.overview.changes.count(Change::Detached);
-            format!("{}: AF_XDP is not needed there any more", device.name)
-        });
-        lines.collect()
+        keeping::detach_unplanned(self);
+        std::mem::take(&mut self.lines)
     }
 
     /// Nothing comes by this device's sockets any more: its queues are closed, their frames are ours again.

@@ -11,10 +11,11 @@
 //! [`Paths`](crate::network::paths::Paths), [`plan`](crate::network::plan())), which steps that takes
 //! ([`keeping`](crate::network::keeping)). Simulated: the kernel's end of the rings ([`xsk::simulated`]), the clock, the
 //! clients, the backends, interfaces, addresses, routes and neighbours, what netlink tells of them, the tables of the kernel
-//! program. A seed gives the same run every time: a failure names it.
+//! program, somebody who takes it off, programs and queues that are refused. A seed gives the same run every time: a failure
+//! names it.
 //!
 //! Not here: TCP itself (queries of streams enter the pipeline, and a backend answers them; races over TCP need sockets), what
-//! goes by kernel sockets, the helper, and programs that are refused or taken off.
+//! goes by kernel sockets, and the helper.
 //!
 //! Checked by name: I1, I2, I3, I4 (what the tables claim; the verdicts themselves are the kernel program's, as I5 is:
 //! crates/xsk/tests/verdicts), I6, I7, I8, I9. Faults that were planted ([`Fault`]) must be found: they show that the checks see.
@@ -77,6 +78,10 @@ enum Fault {
     DeafToNeighbours,
     /// A route that moves to another interface is no reason to tell the programs.
     NoPlanForRoutes,
+    /// Nobody looks whether programs are still there.
+    BlindToPrograms,
+    /// What was refused is not tried again.
+    NoSecondTry,
 }
 
 /// Things that happen in a run, before it comes to rest.
@@ -171,6 +176,16 @@ fn a_removed_address_that_is_still_claimed_is_found() {
 #[test]
 fn a_next_hop_that_is_not_followed_is_found() {
     assert!(matches!(found(Fault::DeafToNeighbours), None | Some("I9")));
+}
+
+#[test]
+fn a_program_that_is_taken_off_and_not_missed_is_found() {
+    assert!(matches!(found(Fault::BlindToPrograms), None | Some("I9")));
+}
+
+#[test]
+fn what_was_refused_and_is_not_tried_again_is_found() {
+    assert!(matches!(found(Fault::NoSecondTry), None | Some("I9")));
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    const ALL: [Side; 2] = [Side::Clients, Side::Backends];
+    pub(super) const ALL: [Side; 2] = [Side::Clients, Side::Backends];
 }
 
 /// An interface and the router behind it.
@@ -88,7 +88,7 @@ pub(super) struct Network {
     has_address: [bool; 2],
     /// By which interface packets to backends leave, by IP version.
     routes: [Option<Side>; 2],
-    /// An interface was made since the network was last known to be served.
+    /// An interface was made, or something of one was lost or refused, since the network was last known to be served.
     is_new: bool,
 }
 
@@ -190,9 +190,20 @@ impl Network {
             && self.routes == [Some(Side::Backends); 2]
     }
 
-    /// Whether an interface has been made since this was asked last.
+    /// Whether an interface was made, or something of one was lost or refused, since the network was last known to be served.
     pub(super) fn is_new(&self) -> bool {
         self.is_new
+    }
+
+    /// Something of an interface is lost, or refused: as after a reset it may take longer to be served.
+    pub(super) fn is_reset(&mut self) {
+        self.is_new = true;
+    }
+
+    /// The index of the interface on this side, if there is one.
+    pub(super) fn index(&self, side: Side) -> Option<u32> {
+        let interface = self.interface(side);
+        interface.exists.then_some(interface.index)
     }
 
     /// It is known to be served.

@@ -9,6 +9,8 @@ use wire::frame::Packet;
 /// The program on one device.
 struct Program {
     device: Device,
+    /// Somebody has taken it off: the kernel gets everything.
+    is_off: bool,
     /// Queues whose frames go to a socket of ours.
     entered: BTreeSet<u32>,
     destinations: HashSet<SocketAddr>,
@@ -35,6 +37,7 @@ impl Programs {
     pub(super) fn attach(&mut self, device: &Device) {
         self.all.entry(device.number).or_insert_with(|| Program {
             device: device.clone(),
+            is_off: false,
             entered: BTreeSet::new(),
             destinations: HashSet::new(),
             backends: HashSet::new(),
@@ -43,6 +46,19 @@ impl Programs {
 
     pub(super) fn detach(&mut self, device: u8) {
         self.all.remove(&device);
+    }
+
+    /// Somebody takes off the program of the interface with this index; whether it had one.
+    pub(super) fn take_off(&mut self, interface: u32) -> bool {
+        let mut all = self.all.values_mut();
+        let program = all.find(|program| program.device.interface == interface);
+        program.is_some_and(|program| !std::mem::replace(&mut program.is_off, true))
+    }
+
+    /// Whether somebody has taken off the program of the device with this number.
+    pub(super) fn is_off(&self, device: u8) -> bool {
+        let program = self.all.get(&device);
+        program.is_some_and(|program| program.is_off)
     }
 
     /// What is known of a device has changed.
@@ -125,7 +141,7 @@ impl Programs {
 
     /// The device whose socket gets a packet that comes in by this interface and queue; `None`: the kernel gets it.
     pub(super) fn claims(&self, interface: u32, queue: u32, packet: &Packet) -> Option<u8> {
-        let program = self.on(interface)?;
+        let program = self.on(interface).filter(|program| !program.is_off)?;
         let pair = BackendPair {
             source: packet.destination.ip(),
             backend: packet.source,
@@ -138,7 +154,8 @@ impl Programs {
     /// Whether queries to this address come to a socket, by this queue of the interface.
     pub(super) fn serves(&self, interface: u32, queue: u32, destination: SocketAddr) -> bool {
         self.on(interface).is_some_and(|program| {
-            program.entered.contains(&queue) && program.destinations.contains(&destination)
+            let takes = program.destinations.contains(&destination);
+            !program.is_off && program.entered.contains(&queue) && takes
         })
     }
 
@@ -146,7 +163,7 @@ impl Programs {
     pub(super) fn expects(&self, interface: u32, queues: u32, pair: &BackendPair) -> bool {
         self.on(interface).is_some_and(|program| {
             let has_all = (0..queues).all(|queue| program.entered.contains(&queue));
-            has_all && program.backends.contains(pair)
+            !program.is_off && has_all && program.backends.contains(pair)
         })
     }
 }

@@ -165,6 +165,7 @@ impl World<'_> {
         match keeping::look(self) {
             Look::AsPlanned => Ok(()),
             Look::Changed => keeping::replan(self),
+            Look::Lacking if self.fault == Fault::NoSecondTry => Ok(()),
             Look::Lacking => keeping::steer_again(self),
         }
     }
@@ -196,8 +197,8 @@ impl Hands for World<'_> {
         self.programs.device(number).cloned()
     }
 
-    fn device_on(&self, interface: u32) -> Option<Device> {
-        self.device(self.programs.device_on(interface)?)
+    fn devices(&self) -> Vec<Device> {
+        self.programs.devices()
     }
 
     fn bound(&self, device: u8) -> Vec<u32> {
@@ -209,20 +210,24 @@ impl Hands for World<'_> {
     }
 
     fn taken_off(&self) -> Vec<u32> {
+        if self.fault == Fault::BlindToPrograms {
+            return Vec::new();
+        }
+        let is_off = |device: &Device| {
+            self.programs.is_off(device.number) || !self.network.has(device.interface)
+        };
         let devices = self.programs.devices().into_iter();
-        let interfaces = devices.map(|device| device.interface);
-        interfaces
-            .filter(|interface| !self.network.has(*interface))
-            .collect()
+        let taken_off = devices.filter(is_off);
+        taken_off.map(|device| device.interface).collect()
     }
 
-    /// Nothing is refused here but what has gone.
+    /// What is refused is tried again at every look.
     fn is_due(&self, _: Need) -> bool {
         true
     }
 
     fn attach(&mut self, planned: &PlannedDevice) {
-        if self.network.has(planned.device.interface) {
+        if self.network.has(planned.device.interface) && !self.is_refused() {
             self.programs.attach(&planned.device);
         }
     }
@@ -240,6 +245,9 @@ impl Hands for World<'_> {
     }
 
     fn open(&mut self, device: &Device, queue: u32) -> Checked {
+        if self.is_refused() {
+            return Ok(());
+        }
         let worker = worker_of(queue);
         self.obey(worker)?;
         self.parties[worker].open(device, queue);

@@ -19,7 +19,8 @@ use crate::frontend::listeners::Listeners;
 use crate::frontend::named::NamedSockets;
 use crate::handover;
 use crate::instance::Instance;
-use crate::network::keeping::Hands;
+use crate::network::events::NetworkEvent;
+use crate::network::keeping::{self, Hands};
 use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;
@@ -32,6 +33,9 @@ const OLDEST: Duration = Duration::from_secs(5);
 
 /// Frames of a queue that was closed are ours again after so long.
 const QUARANTINE: Duration = Duration::from_millis(200);
+
+/// So long after the last fault of the network is over programs and queues may be refused.
+const RELUCTANCE: Duration = Duration::from_secs(2);
 
 /// setMaxUDPOutstanding would be more: few, so that they run out.
 const OUTSTANDING: u32 = 16;
@@ -52,15 +56,18 @@ pub(super) struct Mix {
     network: bool,
     /// Queries by streams.
     streams: bool,
+    /// With changes of the network: programs are taken off, and programs and queues refused.
+    programs: bool,
 }
 
 impl Mix {
     fn random(random: &mut Random) -> Mix {
-        let bits = random.below(8);
+        let bits = random.below(16);
         Mix {
             several: bits & 1 != 0,
             network: bits & 2 != 0,
             streams: bits & 4 != 0,
+            programs: bits & 8 != 0,
         }
     }
 }
@@ -359,11 +366,36 @@ impl<'g> World<'g> {
         Ok(())
     }
 
-    /// Something happens to the network.
+    /// Something happens to the network, or somebody takes a program of ours off.
     fn change_network(&mut self) -> Checked {
-        let told = self.network.happen(&mut self.random);
+        let told = match self.random.below(8) {
+            0 if self.mix.programs => self.take_program_off(),
+            _ => self.network.happen(&mut self.random),
+        };
         self.normal_since = self.network.is_normal().then_some(self.now);
         told.into_iter().try_for_each(|event| self.hear(event))
+    }
+
+    /// Netlink tells nothing of that.
+    fn take_program_off(&mut self) -> Vec<NetworkEvent> {
+        let side = Side::ALL[self.random.below(2) as usize];
+        let index = self.network.index(side);
+        if index.is_some_and(|index| self.programs.take_off(index)) {
+            self.network.is_reset();
+        }
+        Vec::new()
+    }
+
+    /// Whether a program or a queue is not to be had now.
+    pub(super) fn is_refused(&mut self) -> bool {
+        let is_over = |since| self.now.since(since) >= RELUCTANCE;
+        let may_be = self.mix.network && self.mix.programs;
+        let is_late = self.normal_since.is_some_and(is_over);
+        let refused = may_be && !is_late && self.random.below(8) == 0;
+        if refused {
+            self.network.is_reset();
+        }
+        refused
     }
 
     /// The last fault of the network is over.
@@ -381,6 +413,9 @@ impl<'g> World<'g> {
         let config = self.ground.configuration(self.configuration, Some(&old));
         self.instance.config.store(Arc::new(config));
         prepare(&self.instance);
+        keeping::replan(self)?;
+        keeping::detach_unplanned(self);
+        // Servers may be other ones where the plan is the same.
         self.watch()?;
         self.catch_up(self.now)
     }

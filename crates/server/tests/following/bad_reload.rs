@@ -72,7 +72,6 @@ fn f36_a_reload_that_does_not_end_does_not_keep_the_daemon_from_its_end() {
     let pipe = folder.path().join("pipe");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
     let waits = format!("io.open(\"{}\"):read()\n", pipe.display());
-    // Before that nobody listens to SIGHUP, and its default action is the end.
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.write(&configuration(&waits));
     rig.server.signal(Signal::SIGHUP).expect("to signal");

@@ -97,6 +97,35 @@ fn a_program_loaded_by_hand_is_taken_over_and_let_go() {
     assert!(done, "{said}");
 }
 
+#[test]
+fn a_kept_program_is_taken_over_on_an_interface_that_comes_up_later() {
+    let Some(lab) = Rig::lab("kept-late", Topology::TwoInterfaces) else {
+        return;
+    };
+    let (done, said) = xdp(&lab, &["load"]);
+    assert!(done, "{said}");
+    lab.server().ip("link set enp1s0 down\n").expect("ip");
+    let rig = Rig::start_in(lab, &configuration());
+    rig.ip("link set enp1s0 up\n");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn a_kept_program_goes_along_with_an_interface_that_is_renamed() {
+    let Some(rig) = Rig::start("kept-name", &configuration()) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let lab = rig.stop();
+    assert!(program(&lab).is_some());
+    let rename = "link set enp1s0 down\nlink set enp1s0 name wan0\nlink set wan0 up\n";
+    lab.server().ip(rename).expect("ip");
+    let rig = Rig::start_in(lab, &configuration());
+    rig.is_served_over_xdp(ADDRESS, "wan0");
+    rig.server.stop().expect("a good end");
+}
+
 /// dnsdist's maps as its reference has them, attached and pinned; the lab that they are in. `None`: this needs root.
 fn loaded_for_dnsdist(name: &str) -> Option<Lab> {
     let lab = Rig::lab(name, Topology::TwoInterfaces)?;

@@ -288,7 +288,6 @@ fn hold_reload(rig: &Rig, pipe: &Path) -> File {
         pipe.display()
     );
     rig.write(&configuration(&zone));
-    // Before that nobody listens to SIGHUP, and its default action is the end.
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.signal(Signal::SIGHUP).expect("to signal");
     let mut options = File::options();

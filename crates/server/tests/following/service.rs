@@ -4,6 +4,9 @@
 use crate::rig::{PATIENCE, REFUSED, Rig, ask};
 use crate::stalled::Held;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{setsockopt, sockopt};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -162,6 +165,58 @@ fn f38_systemd_is_told_what_happens() {
     manager.awaits("STOPPING=1");
 }
 
+/// SIGHUP ends a process that does not listen to it. The file itself sends it, in the first of its runs, before anything serves.
+#[test]
+fn a_reload_that_is_asked_for_during_the_start_comes_once_after_it() {
+    let Some(lab) = lab("early") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = folder.path().join("first");
+    fs::write(&first, "").expect("a file");
+    let hangs_up = format!(
+        "if os.remove(\"{}\") then os.execute('kill -HUP $PPID; kill -HUP $PPID') end\n",
+        first.display()
+    );
+    let mut manager = Manager::start();
+    let rig = Rig::start_by(lab, &(hangs_up + &configuration()), &manager.starts(&[]));
+    assert!(manager.awaits("READY=1").contains("configuration 1"));
+    manager.awaits("RELOADING=1");
+    assert!(manager.awaits("READY=1").contains("configuration 2"));
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    // Programs that the daemon starts have nothing blocked.
+    let status = fs::read_to_string(format!("/proc/{}/status", rig.daemon())).expect("its status");
+    assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+    assert!(!manager.is_told("RELOADING=1", Duration::from_secs(1)));
+    rig.server.stop().expect("a good end");
+}
+
+/// The status tells who has the address; as soon as that one lets go the service starts.
+#[test]
+fn an_address_in_use_is_told_of_and_waited_for() {
+    let Some(lab) = lab("occupied") else { return };
+    let taken = lab.server().run(|| UdpSocket::bind(ADDRESS));
+    let taken = taken.expect("the namespace").expect("a socket");
+    let mut manager = Manager::start();
+    let by = manager.starts(&[]);
+    let letting_go = std::thread::spawn(move || {
+        let told = manager.awaits("STATUS=");
+        drop(taken);
+        (manager, told)
+    });
+    let mut rig = Rig::start_by(lab, &configuration(), &by);
+    let (mut manager, told) = letting_go.join().expect("the service manager");
+    let holder = format!("STATUS={ADDRESS} is in use, by UDP {ADDRESS} of process ");
+    assert!(told.starts_with(&holder), "{told}");
+    assert!(told.contains("it is tried for 10 s"), "{told}");
+    rig.says("is free: the start goes on");
+    assert!(manager.awaits("READY=1").contains("configuration 1"));
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    // Nothing was attached before, to be detached when the start had failed.
+    let log = rig.log();
+    let [free, attached] = ["is free", "program attached in"].map(|text| log.find(text));
+    assert!(free < attached, "{log}");
+    rig.server.stop().expect("a good end");
+}
+
 #[test]
 fn f38_a_held_worker_feeds_no_watchdog() {
     let Some(lab) = lab("watched") else { return };
@@ -312,6 +367,27 @@ fn f38_what_came_to_a_socket_unit_before_the_start_is_answered() {
     daemon.wait().expect("its end");
 }
 
+/// `interface=` was changed, and then `systemctl restart`: what the store has would keep the listener from its own address.
+#[test]
+fn f38_kept_sockets_of_another_interface_give_way() {
+    let Some(lab) = lab("elsewhere") else { return };
+    let mut manager = Manager::start();
+    let opened = lab.server().run(|| {
+        let (udp, tcp) = (UdpSocket::bind(ADDRESS)?, TcpListener::bind(ADDRESS)?);
+        setsockopt(&udp, sockopt::BindToDevice, &OsString::from("enp1s0"))?;
+        Ok::<_, io::Error>([OwnedFd::from(udp), OwnedFd::from(tcp)])
+    });
+    let sockets = opened.expect("the namespace").expect("kept sockets");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = format!("setACL(\"0.0.0.0/0\")\naddLocal(\"{ADDRESS}\")\n{REFUSED}");
+    fs::write(folder.path().join("again.lua"), file).expect("a configuration");
+    let mut daemon = start_with(&lab, sockets, folder.path(), &manager.path);
+    manager.awaits("READY=1");
+    assert!(ask(&lab.client(), ADDRESS, PATIENCE));
+    daemon.kill().expect("to end it");
+    daemon.wait().expect("its end");
+}
+
 #[test]
 fn a_restart_by_hand_over_tells_which_process_is_the_main_one() {
     let Some(lab) = lab("mainpid") else { return };
@@ -329,6 +405,10 @@ fn a_restart_by_hand_over_tells_which_process_is_the_main_one() {
     // The new one is watched from now on, and the end of the old one is not the service's.
     manager.awaits("WATCHDOG=1");
     assert!(!manager.is_told("STOPPING=1", Duration::from_secs(1)));
+    // The helper that started it blocks signals.
+    kill(process, Signal::SIGHUP).expect("to signal");
+    manager.awaits("RELOADING=1");
+    assert!(manager.awaits("READY=1").contains("configuration 2"));
     crate::restart::end(process);
     manager.awaits("STOPPING=1");
 }

@@ -73,6 +73,11 @@ impl Daemon {
         self.folder.path().join("control")
     }
 
+    /// Replaces a file beside its configuration.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.folder.path().join(name), text).expect("a file");
+    }
+
     /// What `millrace` says of these words to the running instance.
     pub(crate) fn say(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));

@@ -2,6 +2,7 @@
 //! packaging/grafana/millrace-zones.json, against a daemon on loopback.
 
 use crate::daemon::Daemon;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -62,7 +63,6 @@ fn scripts_and_graphs_read_what_the_daemon_counts() {
     ] {
         assert!(metrics.lines().any(|line| line == row), "{row}\n{metrics}");
     }
-    grafana(&metrics);
 }
 
 fn knotc(daemon: &Daemon) {
@@ -194,37 +194,129 @@ fn munin(daemon: &Daemon) {
     );
 }
 
-/// The dashboard is JSON, every metric that it names is there, and has the label that it is summed by.
+/// Of a daemon that has something for every panel of the dashboard: counters of all groups, and a zone from a primary.
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let primary = Daemon::start(
+        "millrace.setStateDirectory('state')\n\
+         millrace.addZone{name='example.net.', file='zone', acl={{action='transfer', address='127.0.0.0/8'}}}\n",
+    );
+    primary.ask("ns.example.net.", qtype::A);
+    let secondary = Daemon::start(&format!(
+        "millrace.setResponseRateLimit{{rate=1000}}\nmillrace.setStateDirectory('state')\n\
+         millrace.addZone{{name='example.net.', primaries='{}'}}\n",
+        primary.dns
+    ));
+    for name in ["ns.example.com.", "ns.example.org."] {
+        secondary.ask(name, qtype::A);
+    }
+    let said = secondary.say(&["zone", "retransfer", "example.net."]);
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut metrics = secondary.metrics();
+    // What a worker counts it shows after its batch, which is after its answer.
+    while !shows_all(&metrics) {
+        assert!(Instant::now() < until, "{said}\n{metrics}");
+        metrics = secondary.metrics();
+    }
+    grafana(&metrics);
+}
+
+/// Whether there are rows of what has none at first.
+fn shows_all(metrics: &str) -> bool {
+    let last = [
+        "zone_expire_seconds",
+        "zone_request_protocol",
+        "zones_reply_size",
+    ];
+    last.iter()
+        .all(|name| metrics.contains(&format!("\nmillrace_{name}{{")))
+}
+
+/// Labels that Prometheus puts to every row.
+const OF_PROMETHEUS: [&str; 2] = ["job", "instance"];
+
+/// The dashboard is JSON; every metric that it names is there, and has each label that it is chosen, summed or called by. How
+/// zones are it shows whole.
 fn grafana(metrics: &str) {
     let text = fs::read_to_string(packaging("grafana/millrace-zones.json")).expect("a dashboard");
     let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let panels = dashboard["panels"].as_array().expect("panels");
-    let targets = panels
-        .iter()
-        .flat_map(|panel| panel["targets"].as_array().expect("targets"));
-    let mut seen = 0;
-    for target in targets {
+    let mut shown = BTreeSet::new();
+    for target in of_lists(&dashboard["panels"], "targets") {
         let expression = target["expr"].as_str().expect("an expression");
-        let names =
-            expression.split(|character: char| !(character.is_alphanumeric() || character == '_'));
-        for name in names.filter(|name| name.starts_with("millrace_")) {
-            seen += 1;
-            let kind = format!("# TYPE {name} ");
-            assert!(metrics.contains(&kind), "{name} is not in /metrics");
-            let Some(label) = summed_by(expression) else {
-                continue;
-            };
-            let label = format!("{label}=\"");
-            let has_it = |line: &str| line.starts_with(name) && line.contains(&label);
-            assert!(metrics.lines().any(has_it), "{name} has no {label}");
+        let legend = target["legendFormat"].as_str().expect("a legend");
+        let labels = summed_by(expression);
+        for label in between(legend, "{{", "}}") {
+            assert!(labels.contains(&label), "{expression} has no {label}");
+        }
+        let chosen = between(expression, "{", "}").into_iter();
+        let chosen = chosen.flat_map(|labels| labels.split(','));
+        let chosen = chosen.filter_map(|label| Some(label.split_once('=')?.0));
+        let labels: Vec<&str> = labels.into_iter().chain(chosen).collect();
+        let names = names(expression);
+        assert!(!names.is_empty(), "{expression} asks for nothing");
+        for name in names {
+            has_labels(metrics, name, &labels);
+            shown.insert(name.to_owned());
         }
     }
-    assert!(seen >= panels.len(), "each panel asks for something");
+    let variables = &dashboard["templating"]["list"];
+    for variable in variables.as_array().expect("a list") {
+        let definition = variable["definition"].as_str().unwrap_or_default();
+        for name in names(definition) {
+            has_labels(metrics, name, &OF_PROMETHEUS);
+        }
+    }
+    let types = metrics.lines();
+    let types = types.filter_map(|line| line.strip_prefix("# TYPE "));
+    let gauges = types.filter_map(|line| line.strip_suffix(" gauge"));
+    for gauge in gauges.filter(|name| name.starts_with("millrace_zone_")) {
+        assert!(shown.contains(gauge), "{gauge} is in no panel");
+    }
 }
 
-/// The label of `sum by (label) (…)`.
-fn summed_by(expression: &str) -> Option<&str> {
-    let (_, behind) = expression.split_once(" by (")?;
-    let (label, _) = behind.split_once(')')?;
-    Some(label)
+/// The entries of the list `name` of each of these.
+fn of_lists<'d>(
+    all: &'d serde_json::Value,
+    name: &'d str,
+) -> impl Iterator<Item = &'d serde_json::Value> {
+    let all = all.as_array().expect("a list").iter();
+    all.flat_map(move |one| one[name].as_array().expect("a list"))
+}
+
+/// The metrics that an expression names.
+fn names(expression: &str) -> Vec<&str> {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    let words = expression.split(|character: char| !is_word(character));
+    words.filter(|word| word.starts_with("millrace_")).collect()
+}
+
+/// A row of this name has all of these labels, but for Prometheus' own.
+fn has_labels(metrics: &str, name: &str, labels: &[&str]) {
+    let kind = format!("# TYPE {name} ");
+    assert!(metrics.contains(&kind), "{name} is not in /metrics");
+    let mut rows = metrics.lines().filter_map(|line| {
+        let behind = line.strip_prefix(name)?;
+        behind.starts_with(['{', ' ']).then_some(behind)
+    });
+    let row = rows.next().unwrap_or_else(|| panic!("{name} has no row"));
+    for label in labels.iter().filter(|label| !OF_PROMETHEUS.contains(label)) {
+        let has_it = ["{", ","].map(|before| row.contains(&format!("{before}{label}=\"")));
+        assert!(has_it.contains(&true), "{name}{row} has no {label}");
+    }
+}
+
+/// The labels of each `by (label, …)`.
+fn summed_by(expression: &str) -> Vec<&str> {
+    let lists = between(expression, " by (", ")").into_iter();
+    lists
+        .flat_map(|list| list.split(',').map(str::trim))
+        .collect()
+}
+
+/// What stands between each `open` and the `close` behind it.
+fn between<'t>(text: &'t str, open: &str, close: &str) -> Vec<&'t str> {
+    let pieces = text.split(open).skip(1);
+    pieces
+        .filter_map(|piece| Some(piece.split_once(close)?.0))
+        .collect()
 }

@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::cpu::descendants;
+use super::figure::{AT_TENTH, disturbance, figure, point, started};
 use super::generator::{Generator, Load, Manner, Shot};
 use super::plan::{Contender, Library, Measure, Scenario, ZonePlan};
-use super::record::{Missing, Record, field};
+use super::record::{Missing, Record};
+use super::report::{median, peak};
 use super::stage::{Cpus, Places, Running, Stage, named};
-use super::witness::{Seen, Witness};
+use super::witness::{FirstAnswer, Seen, Witness};
 use super::zones::{self, Expected};
 use crate::signals::Signals;
 use crate::{Failure, Outcome};
@@ -50,14 +52,6 @@ const CHECK: Load = Load {
 };
 /// A negative answer is shorter where one NSEC3 record proves two things.
 const LENGTH_TOLERANCE: f64 = 0.01;
-
-/// A run is disturbed when others used more than this part of one core.
-const OTHERS: f64 = 0.03;
-/// Or the hypervisor gave this part of a core away.
-const STEAL: f64 = 0.02;
-/// Seconds of a core that must be seen for it: the kernel counts in steps of 0.01, and one or two of them in a run of a tenth
-/// of a second tell nothing.
-const SEEN: f64 = 0.025;
 
 /// A rate that rises goes so far beyond the best R99.
 const BEYOND: f64 = 1.2;
@@ -97,6 +91,8 @@ pub(super) struct Contest<'c> {
     expected: Option<Expected>,
     /// By contender: the R99 that was found last; the next search starts near by.
     last: BTreeMap<String, f64>,
+    /// By contender: every R99 that was found. Parts of an R99 are parts of their median, which is the one that reports tell.
+    found: BTreeMap<String, Vec<f64>>,
     /// By contender: its peak, the most that it answered right a second at any rate that its searches offered.
     peaks: BTreeMap<String, f64>,
     /// By contender: where its first search starts, if it was measured before.
@@ -142,6 +138,7 @@ impl<'c> Contest<'c> {
             queries,
             expected,
             last: BTreeMap::new(),
+            found: BTreeMap::new(),
             peaks: BTreeMap::new(),
             near: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -167,10 +164,10 @@ impl<'c> Contest<'c> {
             .insert((name.clone(), record.measure, record.repeat));
         if record.measure == Measure::R99 {
             self.last.insert(name.clone(), record.figure);
-            // A generator that tells no peak answered that many at least.
-            let peak = record.details["peak"].as_f64().unwrap_or(record.figure);
+            let found = self.found.entry(name.clone()).or_default();
+            found.push(record.figure);
             let highest = self.peaks.entry(name.clone()).or_default();
-            *highest = f64::max(*highest, peak);
+            *highest = f64::max(*highest, peak(record));
         }
     }
 
@@ -237,10 +234,12 @@ impl<'c> Contest<'c> {
         let stage = self.stage.as_ref();
         let began = Instant::now();
         let mut running = stage.map(|stage| stage.start(contender)).transpose()?;
+        let first = FirstAnswer::start(&self.client, WITNESS_NAME)?;
         let expected = self.expected.as_ref().filter(|_| !contender.yardstick);
         let generator = self.generator(contender, expected.map(|files| &files.rcode));
         self.await_answers(running.as_mut())?;
-        let start = began.elapsed();
+        let first = first.stop().unwrap_or_else(Instant::now);
+        let start = first.saturating_duration_since(began);
         for server in [&running, &backend].into_iter().flatten() {
             server.write_down_children()?;
         }
@@ -261,6 +260,9 @@ impl<'c> Contest<'c> {
         let mut shot = shot?;
         if matches!(measure, Measure::Start | Measure::Memory) {
             shot.details["server"] = started(start, &watched)?;
+        }
+        if measure == Measure::ServerCost {
+            shot.details["server"] = self.core_of_server(&shot)?;
         }
         let mut record = self.record(contender, measure, repeat, (shot, seen, watched))?;
         record.generator = generator.version();
@@ -362,7 +364,7 @@ impl<'c> Contest<'c> {
                 let load = load(start, seconds(self.settings.search_seconds));
                 generator.search(&self.client, load, watched)
             }
-            Measure::Cost | Measure::Evenness => {
+            Measure::Cost | Measure::ServerCost | Measure::Evenness => {
                 let load = load(self.scenario.cost_rate.into(), time);
                 generator.shoot(&self.client, load, Manner::Unwoken, watched)
             }
@@ -381,7 +383,8 @@ impl<'c> Contest<'c> {
             }
             Measure::OverTime => {
                 // The same for all contenders, so that their curves compare: up to a fifth beyond the best R99.
-                let best = self.last.values().copied().reduce(f64::max);
+                let medians = self.found.values().map(|found| median(found));
+                let best = medians.reduce(f64::max);
                 let known = best.map(|rate| rate / self.settings.scale);
                 let rate = known.unwrap_or(self.scenario.start_rate.into());
                 let load = load(rate * BEYOND / 2.0, time);
@@ -415,13 +418,24 @@ impl<'c> Contest<'c> {
 
     /// Queries a second of which parts are offered while latency is measured.
     fn latency_rate(&self, contender: &str) -> Outcome<f64> {
-        if self.last.contains_key(contender) && self.known_rate(contender).is_none() {
-            return Err(Failure::new(
+        match self.found.get(contender).map(|found| median(found)) {
+            Some(rate) if rate > 0.0 => Ok(rate),
+            Some(_) => Err(Failure::new(
                 "its R99 is 0, so there is no load of which 10 % and the like could be offered",
-            ));
+            )),
+            None => Ok(f64::from(self.scenario.cost_rate) * self.settings.scale),
         }
-        let otherwise = f64::from(self.scenario.cost_rate) * self.settings.scale;
-        Ok(self.known_rate(contender).unwrap_or(otherwise))
+    }
+
+    /// What the server's CPU did; that of another machine cannot be seen.
+    fn core_of_server(&self, shot: &Shot) -> Outcome<Value> {
+        let core = shot.used.cores.get(self.settings.cpus.server);
+        match (core, self.settings.remote) {
+            (Some(seconds), None) => Ok(json!({ "core_seconds": seconds })),
+            _ => Err(Failure::new(
+                "the time of the server's CPU is not told: it is on another machine, or none of /proc/stat",
+            )),
+        }
     }
 
     /// Queries a second, before they are scaled, that are more than a contender can answer: what the scenario says, or twice
@@ -433,7 +447,8 @@ impl<'c> Contest<'c> {
         said.or(twice).unwrap_or(2e6)
     }
 
-    /// Latencies at parts of a rate; the first is as good as idle.
+    /// Latencies at parts of a rate; the first is as good as idle. Counts and CPU time are those of the run that the figure is
+    /// of: loss at 110 % says nothing of it.
     fn latencies(
         &self,
         generator: &Generator,
@@ -442,17 +457,19 @@ impl<'c> Contest<'c> {
         watched: &[u32],
     ) -> Outcome<Shot> {
         let time = Duration::from_secs(self.settings.search_seconds.into());
-        let mut sum = Shot::default();
+        let mut of_figure = Shot::default();
         let mut points = Vec::new();
-        for (name, part) in loads {
+        for (place, (name, part)) in loads.iter().enumerate() {
             let rate = part.map_or(IDLE, |part| (rate * part).max(IDLE)) as u32;
             let shot =
                 generator.shoot(&self.client, Load { rate, time }, Manner::Plain, watched)?;
             points.push(point(name, rate, &shot));
-            sum.add(shot);
+            if place == AT_TENTH {
+                of_figure = shot;
+            }
         }
-        sum.details = json!({ "points": points });
-        Ok(sum)
+        of_figure.details = json!({ "points": points });
+        Ok(of_figure)
     }
 
     fn record(
@@ -538,135 +555,6 @@ fn check(running: Option<&mut Running<'_>>) -> Outcome<()> {
     running.map_or(Ok(()), Running::check)
 }
 
-/// The number that a measure is about, with its unit.
-///
-/// # Errors
-/// A search that has found no rate. One that has found 0 did measure: not even the lowest rate was answered. No answers where
-/// less is better.
-fn figure(measure: Measure, shot: &Shot) -> Outcome<(f64, &'static str)> {
-    let per = |count: f64, whole: f64| if whole > 0.0 { count / whole } else { 0.0 };
-    Ok(match measure {
-        Measure::R99 => (found(&shot.details["r99"])?, "queries/s"),
-        Measure::Cost => {
-            answered(shot.right)?;
-            (per(shot.used.busy() * 1e6, shot.right), "core-us/answer")
-        }
-        Measure::Overload => (per(shot.unwanted, shot.seconds), "answers/s"),
-        Measure::Send => (per(shot.sent, shot.seconds), "queries/s"),
-        Measure::ClosedLoop | Measure::OnceThrough | Measure::OverTime => {
-            (per(shot.right, shot.seconds), "answers/s")
-        }
-        Measure::Latency => {
-            let at_tenth = &shot.details["points"][1];
-            answered(at_tenth["right"].as_f64().unwrap_or(0.0))?;
-            let p99 = at_tenth["p99"].as_f64().unwrap_or(0.0);
-            (p99 / 1e3, "us (p99 at 10 %)")
-        }
-        Measure::Evenness => (evenness(&shot.details), "% of an even share"),
-        Measure::Start => {
-            let seconds = &shot.details["server"]["start_seconds"];
-            (seconds.as_f64().unwrap_or(0.0), "s to the first answer")
-        }
-        Measure::Memory => {
-            let resident = &shot.details["server"]["resident_mib"];
-            (resident.as_f64().unwrap_or(0.0), "MiB resident")
-        }
-    })
-}
-
-/// Fails where nothing was answered right: what answers took would be 0, the best figure of all.
-fn answered(right: f64) -> Outcome<()> {
-    match right > 0.0 {
-        true => Ok(()),
-        false => Err(Failure::new(
-            "nothing was answered right, so there is nothing to say of what an answer took",
-        )),
-    }
-}
-
-/// The rate that a search tells; null is none.
-fn found(rate: &Value) -> Outcome<f64> {
-    rate.as_f64().ok_or_else(|| {
-        Failure::new(
-            "the search for R99 has found no rate: the generator was stopped before it had one, or is none that searches \
-             (`generator`: floodgate does)",
-        )
-    })
-}
-
-/// What is told of a server that took so long to start: also the memory that its processes have, and had at the most.
-fn started(start: Duration, processes: &[u32]) -> Outcome<Value> {
-    if processes.is_empty() {
-        let why = "no process was started here whose start and memory could be told";
-        return Err(Failure::new(why));
-    }
-    let of_all = |name: &str| -> f64 {
-        let kibibytes = processes.iter().map(|process| {
-            let status = std::fs::read_to_string(format!("/proc/{process}/status"));
-            let status = status.unwrap_or_default();
-            let value = field(&status, name).trim_end_matches(" kB");
-            value.parse::<f64>().unwrap_or(0.0)
-        });
-        kibibytes.sum::<f64>() / 1024.0
-    };
-    Ok(json!({
-        "start_seconds": start.as_secs_f64(),
-        "resident_mib": of_all("VmRSS"),
-        "resident_peak_mib": of_all("VmHWM"),
-    }))
-}
-
-/// What the queue with the fewest answers gave, in per cent of its even share.
-fn evenness(details: &Value) -> f64 {
-    let queues = details["floodgate"]["threads"].as_array();
-    let received: Vec<f64> = queues
-        .into_iter()
-        .flatten()
-        .filter_map(|queue| queue["received"].as_f64())
-        .collect();
-    let all: f64 = received.iter().sum();
-    let least = received.iter().copied().reduce(f64::min).unwrap_or(0.0);
-    if all > 0.0 {
-        least * received.len() as f64 / all * 100.0
-    } else {
-        0.0
-    }
-}
-
-/// A point of the curve of latencies, which are in nanoseconds.
-fn point(load: &str, rate: u32, shot: &Shot) -> Value {
-    let latency = &shot.details["floodgate"]["latency_from_intended_time"];
-    json!({
-        "load": load,
-        "rate": rate,
-        "offered": shot.offered,
-        "sent": shot.sent,
-        "right": shot.right,
-        "p50": latency["p50"],
-        "p90": latency["p90"],
-        "p99": latency["p99"],
-        "p99.9": latency["p99.9"],
-        "max": latency["max"],
-    })
-}
-
-/// Why a run is not to be trusted, if it is not.
-fn disturbance(shot: &Shot) -> Option<String> {
-    let wall = shot.used.wall.max(0.001);
-    let part = |seconds: f64| match seconds < SEEN {
-        true => 0.0,
-        false => seconds / wall,
-    };
-    let (others, steal) = (part(shot.used.others), part(shot.used.steal));
-    if others > OTHERS {
-        return Some(format!(
-            "other programs used {:.0}% of a core",
-            others * 100.0
-        ));
-    }
-    (steal > STEAL).then(|| format!("the hypervisor took {:.0}% of a core", steal * 100.0))
-}
-
 /// Makes the scenario's zone for its servers; what answers must say.
 fn give_zone(
     stage: &mut Stage,
@@ -744,6 +632,7 @@ mod tests {
             queries: PathBuf::new(),
             expected: None,
             last: BTreeMap::new(),
+            found: BTreeMap::new(),
             peaks: BTreeMap::new(),
             near: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -779,25 +668,6 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_disturbed_by_what_other_programs_used_whatever_ours_did() {
-        let told = |wall: f64, others: f64, steal: f64| {
-            let mut shot = Shot::default();
-            shot.used.wall = wall;
-            // Time of a process holds softirqs, that of user and system does not: ours alone is more than both.
-            shot.used.processes = BTreeMap::from([(7, 1.9 * wall)]);
-            (shot.used.user, shot.used.others, shot.used.steal) = (wall, others, steal);
-            disturbance(&shot)
-        };
-        let others = "other programs used 20% of a core";
-        assert_eq!(told(10.0, 2.0, 0.0).as_deref(), Some(others));
-        let steal = "the hypervisor took 5% of a core";
-        assert_eq!(told(10.0, 0.2, 0.5).as_deref(), Some(steal));
-        assert_eq!(told(10.0, 0.2, 0.1), None);
-        // Two steps of /proc in a run of a tenth of a second.
-        assert_eq!(told(0.1, 0.02, 0.02), None);
-    }
-
-    #[test]
     fn one_that_had_no_rate_has_no_parts_of_it() {
         let (library, settings) = (Library::ours(), settings());
         let scenario = library.scenarios().unwrap().remove(0);
@@ -808,8 +678,35 @@ mod tests {
         let failure = contest.latency_rate("none").unwrap_err().to_string();
         assert!(failure.contains("its R99 is 0"), "{failure}");
         assert_eq!(contest.latency_rate("some").unwrap(), 700.0);
+        assert!(contest.core_of_server(&Shot::default()).is_err());
         // Never searched: what the scenario says, at the scale of this run.
         assert_eq!(contest.latency_rate("never").unwrap(), 10_000.0);
+    }
+
+    #[test]
+    fn a_tenth_of_an_r99_is_of_the_median_and_not_of_the_last() {
+        let (library, settings) = (Library::ours(), settings());
+        let scenario = library.scenarios().unwrap().remove(0);
+        let records = [800.0, 700.0, 100.0].map(|figure| record("a", 1, figure));
+        let contest = contest(&scenario, &library, &settings);
+        let contest = contest.behind(&records, BTreeMap::new());
+        assert_eq!(contest.latency_rate("a").unwrap(), 700.0);
+        // The next search goes on from the last all the same.
+        assert_eq!(contest.known_rate("a"), Some(100.0));
+    }
+
+    #[test]
+    fn the_time_of_the_servers_cpu_is_told_of_this_machine_alone() {
+        let (library, mut settings) = (Library::ours(), settings());
+        settings.remote = None;
+        let scenario = library.scenarios().unwrap().remove(0);
+        let contest = contest(&scenario, &library, &settings);
+        let mut shot = Shot::default();
+        shot.used.cores = vec![0.25, 0.75];
+        let told = contest.core_of_server(&shot).unwrap();
+        assert_eq!(told["core_seconds"], 0.75);
+        shot.used.cores.truncate(1);
+        assert!(contest.core_of_server(&shot).is_err());
     }
 
     #[test]
@@ -850,27 +747,6 @@ mod tests {
     }
 
     #[test]
-    fn one_that_answers_nothing_has_no_figure_of_which_less_is_better() {
-        let mut shot = Shot::default();
-        shot.used.cores = vec![0.25, 0.75];
-        shot.details = json!({"points": [{}, {"right": 0, "p99": 0}]});
-        for measure in [Measure::Cost, Measure::Latency] {
-            let failure = figure(measure, &shot).unwrap_err().to_string();
-            assert!(failure.contains("nothing was answered right"), "{failure}");
-        }
-        shot.right = 2.0;
-        shot.details = json!({"points": [{}, {"right": 9, "p99": 4_000}]});
-        assert_eq!(
-            figure(Measure::Cost, &shot).unwrap(),
-            (500_000.0, "core-us/answer")
-        );
-        assert_eq!(
-            figure(Measure::Latency, &shot).unwrap(),
-            (4.0, "us (p99 at 10 %)")
-        );
-    }
-
-    #[test]
     fn a_server_that_the_environment_may_name_is_no_contender_without_it() {
         let library = Library::ours();
         let scenario = library.scenarios().unwrap().remove(0);
@@ -899,29 +775,5 @@ mod tests {
         assert_eq!(near(&records, "cache")["a"], 5.0);
         // One that had none starts like one that was never measured.
         assert!(near(&[record("a", 1, 0.0)], "refused").is_empty());
-    }
-
-    #[test]
-    fn a_start_tells_its_time_and_the_memory_of_all_processes() {
-        let own = std::process::id();
-        let once = started(Duration::from_millis(2_500), &[own]).unwrap();
-        let twice = started(Duration::ZERO, &[own, own]).unwrap();
-        let mut shot = Shot::default();
-        shot.details["server"] = once;
-        assert_eq!(
-            figure(Measure::Start, &shot).unwrap(),
-            (2.5, "s to the first answer")
-        );
-        let (one, unit) = figure(Measure::Memory, &shot).unwrap();
-        assert!(one > 1.0 && unit == "MiB resident", "{one} {unit}");
-        assert!(twice["resident_mib"].as_f64().unwrap() > 1.5 * one);
-        assert!(started(Duration::ZERO, &[]).is_err());
-    }
-
-    #[test]
-    fn the_queue_with_the_fewest_answers_decides_evenness() {
-        let details = json!({"floodgate": {"threads": [{"received": 90}, {"received": 110}]}});
-        assert_eq!(evenness(&details), 90.0);
-        assert_eq!(evenness(&Value::Null), 0.0);
     }
 }

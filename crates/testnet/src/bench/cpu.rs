@@ -104,24 +104,6 @@ impl Used {
     pub(super) fn busy(&self) -> f64 {
         self.cores.iter().sum()
     }
-
-    /// Adds what was used in another time.
-    pub(super) fn add(&mut self, other: &Used) {
-        self.wall += other.wall;
-        self.user += other.user;
-        self.system += other.system;
-        self.softirq += other.softirq;
-        self.steal += other.steal;
-        self.others += other.others;
-        self.cores
-            .resize(self.cores.len().max(other.cores.len()), 0.0);
-        for (sum, busy) in self.cores.iter_mut().zip(&other.cores) {
-            *sum += busy;
-        }
-        for (process, seconds) in &other.processes {
-            *self.processes.entry(*process).or_default() += seconds;
-        }
-    }
 }
 
 /// The lines `cpuN user nice system idle iowait irq softirq steal …`.

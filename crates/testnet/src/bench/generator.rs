@@ -66,20 +66,6 @@ pub(super) enum Manner {
     Unwoken,
 }
 
-impl Shot {
-    /// Adds the counts and times of another run.
-    pub(super) fn add(&mut self, other: Shot) {
-        self.mode = other.mode;
-        self.offered += other.offered;
-        self.sent += other.sent;
-        self.right += other.right;
-        self.unwanted += other.unwanted;
-        self.seconds += other.seconds;
-        self.threads = other.threads;
-        self.used.add(&other.used);
-    }
-}
-
 impl Generator {
     /// `KXDPGUN` and `DNSPERF` name other programs than the packaged ones.
     pub(super) fn new(

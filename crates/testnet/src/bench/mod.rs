@@ -12,6 +12,7 @@ mod client;
 mod contest;
 mod course;
 mod cpu;
+mod figure;
 mod generator;
 mod plan;
 mod record;

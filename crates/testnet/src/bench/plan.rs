@@ -96,6 +96,8 @@ pub(super) enum Measure {
     R99,
     /// CPU time of both cores for an answer, at a fixed rate.
     Cost,
+    /// The same, of the server's core alone: what the server does beyond another one is not lost in what the generator does.
+    ServerCost,
     /// Answers when twice the contender's peak, or the scenario's own rate, is really sent; answers are dropped unread.
     Overload,
     /// What the generator itself can send; contenders differ in their generators.
@@ -131,6 +133,7 @@ impl Measure {
         match self {
             Measure::R99 => "r99",
             Measure::Cost => "cost",
+            Measure::ServerCost => "server-cost",
             Measure::Overload => "overload",
             Measure::Send => "send",
             Measure::ClosedLoop => "closed-loop",
@@ -168,6 +171,8 @@ pub(super) struct Contender {
     /// More arguments of the server.
     #[serde(default)]
     pub arguments: Vec<String>,
+    /// The contender that this one is compared with, where it is not the scenario's yardstick.
+    pub beside: Option<String>,
     /// Which of the scenario's measures are made of it, where not all are.
     pub measures: Option<Vec<Measure>>,
     /// Whether its server says that it is no DNS server but a limit.
@@ -327,7 +332,10 @@ impl Library {
             .map(|stem| stem.to_string_lossy().into_owned())
             .unwrap_or_default();
         let known = |name: &String| scenario.contenders.iter().any(|one| one.name == *name);
-        if let Some(yardstick) = scenario.yardstick.as_ref().filter(|name| !known(name)) {
+        let own = scenario.contenders.iter();
+        let own = own.filter_map(|contender| contender.beside.as_ref());
+        let mut yardsticks = scenario.yardstick.iter().chain(own);
+        if let Some(yardstick) = yardsticks.find(|name| !known(name)) {
             return Err(Failure::new(format!(
                 "{}: the yardstick \"{yardstick}\" is none of its contenders",
                 path.display()
@@ -450,6 +458,28 @@ mod tests {
                 assert_eq!(one.configuration, contenders[0].configuration, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn rules_are_measured_by_the_servers_core_and_by_what_they_take_at_the_start() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let mut scenarios = scenarios.iter();
+        let rules = scenarios.find(|one| one.name == "million-rules").unwrap();
+        for measure in [Measure::ServerCost, Measure::Start, Measure::Memory] {
+            assert!(rules.measures.contains(&measure), "{}", measure.word());
+        }
+    }
+
+    #[test]
+    fn a_yardstick_that_takes_no_part_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("scenarios")).unwrap();
+        let text = "title = \"x\"\nqueries = []\nmeasures = []\n[[contenders]]\nname = \"a\"\nserver = \"b\"\n\
+            beside = \"nobody\"\n";
+        fs::write(folder.path().join("scenarios/x.toml"), text).unwrap();
+        let library = Library::at(folder.path()).unwrap();
+        let failure = library.scenarios().unwrap_err().to_string();
+        assert!(failure.contains("\"nobody\" is none of"), "{failure}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::{During, Outcome, again_if_interrupted};
 const EVERY: Duration = Duration::from_millis(50);
 /// How long it waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Time between queries to a server that does not answer yet, and how long each answer is waited for.
+const OFTEN: Duration = Duration::from_millis(10);
 
 /// What the witness saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,19 +39,7 @@ pub(super) struct Witness {
 impl Witness {
     /// Starts one; it asks `name` with type A.
     pub(super) fn start(client: &Client, name: &str) -> Outcome<Witness> {
-        let server = client.target();
-        let any = if server.is_ipv4() {
-            "0.0.0.0:0"
-        } else {
-            "[::]:0"
-        };
-        let opened = client.run(|| {
-            let socket = UdpSocket::bind(any)?;
-            socket.connect(server)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
-            Ok::<UdpSocket, std::io::Error>(socket)
-        });
-        let socket = opened?.during("opening the witness's socket")?;
+        let socket = open(client, PATIENCE)?;
         let message = Query::new(name, "A")?.octets();
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || ask_until(&stopped, &socket, &message));
@@ -62,6 +52,65 @@ impl Witness {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
+}
+
+/// Asks often, from the start of a server on, until something is answered without an error.
+pub(super) struct FirstAnswer {
+    stop: Sender<()>,
+    thread: JoinHandle<Option<Instant>>,
+}
+
+impl FirstAnswer {
+    /// Starts asking `name` with type A.
+    pub(super) fn start(client: &Client, name: &str) -> Outcome<FirstAnswer> {
+        let socket = open(client, OFTEN)?;
+        let message = Query::new(name, "A")?.octets();
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || first_answer(&stopped, &socket, &message));
+        Ok(FirstAnswer { stop, thread })
+    }
+
+    /// Stops asking. When the answer came; nothing if none did.
+    pub(super) fn stop(self) -> Option<Instant> {
+        // Fails only where the thread has ended already.
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+fn first_answer(stopped: &Receiver<()>, socket: &UdpSocket, message: &[u8]) -> Option<Instant> {
+    let mut answer = [0; 4096];
+    while stopped.recv_timeout(OFTEN) == Err(RecvTimeoutError::Timeout) {
+        // Fails where nobody listens yet.
+        if socket.send(message).is_err() {
+            continue;
+        }
+        while let Ok(length) = again_if_interrupted(|| socket.recv(&mut answer)) {
+            let answer = &answer[..length];
+            let is_error = answer.get(3).is_none_or(|flags| flags & 0x0f != 0);
+            if is_answer(answer, message) && !is_error {
+                return Some(Instant::now());
+            }
+        }
+    }
+    None
+}
+
+/// A socket of the client's that is connected with the server.
+fn open(client: &Client, patience: Duration) -> Outcome<UdpSocket> {
+    let server = client.target();
+    let any = if server.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
+    let opened = client.run(|| {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(server)?;
+        socket.set_read_timeout(Some(patience))?;
+        Ok::<UdpSocket, std::io::Error>(socket)
+    });
+    opened?.during("opening the witness's socket")
 }
 
 fn ask_until(stopped: &Receiver<()>, socket: &UdpSocket, message: &[u8]) -> Seen {
@@ -120,5 +169,27 @@ mod tests {
         assert!(is_answer(&answer, &query));
         answer[13] ^= 1;
         assert!(!is_answer(&answer, &query));
+    }
+
+    #[test]
+    fn the_first_answer_that_is_no_error_counts() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = Client::before(server.local_addr().unwrap());
+        let began = Instant::now();
+        let first = FirstAnswer::start(&client, "example.com.").unwrap();
+        let mut errors_sent = began;
+        for rcode in [2, 5, 0] {
+            errors_sent = Instant::now();
+            let mut query = [0; 512];
+            let (length, asker) = server.recv_from(&mut query).unwrap();
+            (query[2], query[3]) = (0x80, rcode);
+            server.send_to(&query[..length], asker).unwrap();
+        }
+        // It ends by itself; whoever stops it before has none.
+        let at = first.thread.join().unwrap().unwrap();
+        assert!(at >= errors_sent, "{:?}", at - began);
+        let nobody = Client::before(server.local_addr().unwrap());
+        let none = FirstAnswer::start(&nobody, "example.com.").unwrap();
+        assert_eq!(none.stop(), None);
     }
 }

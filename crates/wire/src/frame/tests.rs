@@ -440,6 +440,17 @@ fn an_answer_goes_back_where_its_query_came_from() {
 }
 
 #[test]
+fn an_answer_has_a_hop_limit_of_our_own() {
+    for (headers, hop_limit) in both().into_iter().zip([22, 21]) {
+        let mut chunk = with(frame(&headers, &[7; 33]), hop_limit, &[1]);
+        let packet = Packet::parse(&chunk, false).unwrap();
+        let (reply, start) = (packet.reply_headers(), packet.payload_start.into());
+        assert_eq!(write_headers(&mut chunk, start, 33, &reply), Some(0));
+        assert_eq!(chunk[hop_limit], 64);
+    }
+}
+
+#[test]
 fn what_has_no_room_is_not_written() {
     let mixed = Headers {
         source: headers_v6().source,

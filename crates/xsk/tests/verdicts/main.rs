@@ -150,98 +150,9 @@ fn answer(version: usize, port: u16) -> Vec<u8> {
 fn cases() -> Vec<(&'static str, Vec<u8>, Reason)> {
     use Reason::*;
     let mut cases = ours();
+    cases.extend(short_or_for_others());
+    cases.extend(odd());
     cases.extend([
-        (
-            "a frame that ends inside the IPv4 header",
-            good(0)[..33].to_vec(),
-            PassShort,
-        ),
-        (
-            "a frame that ends inside the IPv6 header",
-            good(1)[..53].to_vec(),
-            PassShort,
-        ),
-        (
-            "a frame that ends inside the UDP header",
-            good(0)[..41].to_vec(),
-            PassShort,
-        ),
-        (
-            "a query to another station's MAC address",
-            good_with(0, &[(0, &THEIR_MAC)]),
-            PassMac,
-        ),
-        (
-            "a query to the broadcast MAC address",
-            good_with(0, &[(0, &[0xff; 6])]),
-            PassMac,
-        ),
-        (
-            "a query to a multicast MAC address",
-            good_with(1, &[(0, &[0x33, 0x33, 0, 0, 0, 1])]),
-            PassMac,
-        ),
-        (
-            "ARP",
-            ethernet(OUR_MAC, THEIR_MAC, 0x0806, &[0; 28]),
-            PassProtocol,
-        ),
-        ("a query behind a VLAN tag", tagged(0x8100), PassProtocol),
-        (
-            "a query behind a provider's VLAN tag",
-            tagged(0x88a8),
-            PassProtocol,
-        ),
-        (
-            "F3: an IPv4 query with options",
-            with_ipv4_options(),
-            PassOptions,
-        ),
-        (
-            "IPv4's EtherType before an IPv6 packet",
-            good_with(1, &[(12, &[8, 0])]),
-            PassOptions,
-        ),
-        (
-            "IPv6's EtherType before an IPv4 packet",
-            good_with(0, &[(12, &[0x86, 0xdd])]),
-            PassOptions,
-        ),
-        (
-            "an IPv4 header length below five words",
-            good_with(0, &[(14, &[0x44])]),
-            PassOptions,
-        ),
-        (
-            "F2: the first IPv4 fragment of a query",
-            good_with(0, &[(20, &[0x20, 0])]),
-            PassFragment,
-        ),
-        (
-            "F2: a later IPv4 fragment of a query",
-            good_with(0, &[(20, &[0, 3])]),
-            PassFragment,
-        ),
-        (
-            "TCP to our address and port",
-            good_with(0, &[(23, &[6])]),
-            PassTransport,
-        ),
-        (
-            "ESP to our address",
-            good_with(0, &[(23, &[50])]),
-            PassTransport,
-        ),
-        (
-            "ICMPv6 to our address",
-            good_with(1, &[(20, &[58])]),
-            PassTransport,
-        ),
-        (
-            "F2: an IPv6 fragment header",
-            behind_extension_headers(1, 44),
-            PassTransport,
-        ),
         (
             "a query to an address that is not ours (transit)",
             to_other("203.0.113.1:53"),
@@ -305,6 +216,121 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Reason)> {
         ),
     ]);
     cases
+}
+
+/// What ends too early, or is somebody else's.
+fn short_or_for_others() -> Vec<(&'static str, Vec<u8>, Reason)> {
+    use Reason::*;
+    vec![
+        (
+            "a frame that ends inside the IPv4 header",
+            good(0)[..33].to_vec(),
+            PassShort,
+        ),
+        (
+            "a frame that ends inside the IPv6 header",
+            good(1)[..53].to_vec(),
+            PassShort,
+        ),
+        (
+            "a frame that ends inside the UDP header",
+            good(0)[..41].to_vec(),
+            PassShort,
+        ),
+        (
+            "another station's frame that ends inside the IPv4 header",
+            good_with(0, &[(0, &THEIR_MAC)])[..33].to_vec(),
+            PassMac,
+        ),
+        (
+            "a query to another station's MAC address",
+            good_with(0, &[(0, &THEIR_MAC)]),
+            PassMac,
+        ),
+        (
+            "a query to the broadcast MAC address",
+            good_with(0, &[(0, &[0xff; 6])]),
+            PassMac,
+        ),
+        (
+            "a query to a multicast MAC address",
+            good_with(1, &[(0, &[0x33, 0x33, 0, 0, 0, 1])]),
+            PassMac,
+        ),
+        (
+            "ARP",
+            ethernet(OUR_MAC, THEIR_MAC, 0x0806, &[0; 28]),
+            PassProtocol,
+        ),
+    ]
+}
+
+/// What is no plain UDP over IPv4 or IPv6.
+fn odd() -> Vec<(&'static str, Vec<u8>, Reason)> {
+    use Reason::*;
+    vec![
+        ("a query behind a VLAN tag", tagged(0x8100), PassProtocol),
+        (
+            "a query behind a provider's VLAN tag",
+            tagged(0x88a8),
+            PassProtocol,
+        ),
+        (
+            "F3: an IPv4 query with options",
+            with_ipv4_options(),
+            PassOptions,
+        ),
+        (
+            "IPv4's EtherType before an IPv6 packet",
+            good_with(1, &[(12, &[8, 0])]),
+            PassOptions,
+        ),
+        (
+            "IPv6's EtherType before an IPv4 packet",
+            good_with(0, &[(12, &[0x86, 0xdd])]),
+            PassOptions,
+        ),
+        (
+            "an IPv4 header length below five words",
+            good_with(0, &[(14, &[0x44])]),
+            PassOptions,
+        ),
+        (
+            "F2: the first IPv4 fragment of a query",
+            good_with(0, &[(20, &[0x20, 0])]),
+            PassFragment,
+        ),
+        (
+            "F2: a later IPv4 fragment of a query",
+            good_with(0, &[(20, &[0, 3])]),
+            PassFragment,
+        ),
+        (
+            "F2: a fragment that ends inside the UDP header",
+            good_with(0, &[(20, &[0x20, 0])])[..41].to_vec(),
+            PassFragment,
+        ),
+        (
+            "TCP to our address and port",
+            good_with(0, &[(23, &[6])]),
+            PassTransport,
+        ),
+        (
+            "ESP to our address",
+            good_with(0, &[(23, &[50])]),
+            PassTransport,
+        ),
+        (
+            "ICMPv6 to our address",
+            good_with(1, &[(20, &[58])]),
+            PassTransport,
+        ),
+        (
+            "F2: an IPv6 fragment header",
+            behind_extension_headers(1, 44),
+            PassTransport,
+        ),
+    ]
 }
 
 /// What we take.

@@ -1,14 +1,10 @@
-//! No function grows past seventy lines. Those that did before the rule are listed, and may only shrink.
-
-use std::collections::BTreeMap;
+//! No function grows past seventy lines.
 
 use super::rust::{self, Line};
 use super::{Complaint, File};
 
 /// Lines of a function, its signature and closing brace included.
 const LINES_AT_MOST: usize = 70;
-/// The list: `PATH NAME LINES` a line.
-const LIST: &str = "crates/xtask/long-functions.txt";
 
 struct Function {
     name: String,
@@ -16,51 +12,20 @@ struct Function {
     lines: usize,
 }
 
-/// Checks all Rust files against the limit and the list.
+/// Checks all Rust files against the limit.
 pub(super) fn check(files: &[File]) -> Vec<Complaint> {
-    let list_file = files.iter().find(|file| file.path == LIST);
-    let mut listed = list_file
-        .map(|file| read_list(&file.text))
-        .unwrap_or_default();
-    let mut complaints = Vec::new();
-    for file in files.iter().filter(|file| file.is("rs")) {
-        for function in functions(&file.text)
-            .iter()
-            .filter(|function| function.lines > LINES_AT_MOST)
-        {
-            let key = (file.path.clone(), function.name.clone());
-            let allowed = listed
-                .remove(&key)
-                .map_or(LINES_AT_MOST, |(_, lines)| lines);
-            if function.lines > allowed {
-                let text = format!(
-                    "`{}` has {} lines; {allowed} are allowed: split it",
-                    function.name, function.lines
-                );
-                complaints.push(Complaint::new(file, function.line, text));
-            }
-        }
-    }
-    let gone = listed.into_iter().map(|((path, name), (line, _))| {
-        let text = format!("`{name}` in {path} is short now, or gone: remove this line");
-        Complaint::new(list_file.expect("something was listed"), line, text)
-    });
-    complaints.extend(gone);
-    complaints
+    let sources = files.iter().filter(|file| file.is("rs"));
+    sources.flat_map(check_file).collect()
 }
 
-/// Key: path and name. Value: the list's line, and how long the function may be.
-fn read_list(text: &str) -> BTreeMap<(String, String), (usize, usize)> {
-    let entry = |(place, line): (usize, &str)| {
-        let mut words = line.split_whitespace();
-        let key = (words.next()?.to_owned(), words.next()?.to_owned());
-        Some((key, (place + 1, words.next()?.parse().ok()?)))
-    };
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| !line.starts_with('#'))
-        .filter_map(entry)
-        .collect()
+fn check_file(file: &File) -> Vec<Complaint> {
+    let all = functions(&file.text).into_iter();
+    let long = all.filter(|function| function.lines > LINES_AT_MOST);
+    long.map(|Function { name, line, lines }| {
+        let text = format!("`{name}` has {lines} lines; {LINES_AT_MOST} are allowed: split it");
+        Complaint::new(file, line, text)
+    })
+    .collect()
 }
 
 /// Every function with a body, from its `fn` to its closing brace.
@@ -123,13 +88,6 @@ mod tests {
         }
     }
 
-    fn list(text: &str) -> File {
-        File {
-            path: LIST.to_owned(),
-            text: text.to_owned(),
-        }
-    }
-
     #[test]
     fn the_seventy_first_line_is_one_too_many() {
         assert_eq!(check(&[source(70)]), vec![]);
@@ -137,23 +95,6 @@ mod tests {
             check(&[source(71)])[0]
                 .to_string()
                 .contains("`c` has 71 lines")
-        );
-    }
-
-    #[test]
-    fn listed_functions_may_only_shrink() {
-        assert_eq!(
-            check(&[source(80), list("# old\ncrates/a/src/b.rs c 80\n")]),
-            vec![]
-        );
-        assert_eq!(
-            check(&[source(81), list("crates/a/src/b.rs c 80\n")]).len(),
-            1
-        );
-        assert!(
-            check(&[source(60), list("crates/a/src/b.rs c 80\n")])[0]
-                .to_string()
-                .contains("remove this line")
         );
     }
 

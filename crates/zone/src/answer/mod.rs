@@ -50,6 +50,8 @@ pub struct Answered {
     pub rcode: u8,
     /// TC is set: it did not fit.
     pub truncated: bool,
+    /// Addresses that are useful and no more did not fit: nothing tells the client so (RFC 2181 §9).
+    pub left_out: bool,
     /// The number of the zone of the name that was asked for.
     pub zone: usize,
     /// NOERROR, but nothing in the answer section, and no referral.
@@ -90,6 +92,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
             length,
             rcode: 0,
             truncated: false,
+            left_out: false,
             zone: number,
             no_data: false,
             origin: found.node.at,
@@ -112,6 +115,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
         rcode: rcode::NOERROR,
         authoritative: true,
         referral: false,
+        left_out: false,
         extra: None,
         trail: None,
     };
@@ -179,6 +183,8 @@ struct Response<'z, 'm> {
     rcode: u16,
     authoritative: bool,
     referral: bool,
+    /// See [`Answered::left_out`].
+    left_out: bool,
     /// The RRset whose targets' addresses go into the additional section.
     extra: Option<Extra<'z>>,
     /// `None` until there is something to remember: most answers have nothing.
@@ -268,6 +274,7 @@ impl<'z> Response<'z, '_> {
             length,
             rcode,
             truncated,
+            left_out: self.left_out,
             zone,
             no_data,
             origin: self.origin,
@@ -625,7 +632,7 @@ impl<'z> Response<'z, '_> {
             for (place, node) in extra.rrset.targets() {
                 // Nothing below a delegation is ours to say, but where servers are; nothing below a DNAME is there.
                 if node.cut().is_none() || is_ns && !node.is_redirected() {
-                    let _ = self.add_addresses_of(extra, place, node);
+                    self.left_out |= self.add_addresses_of(extra, place, node).is_err();
                 }
             }
             return Ok(());
@@ -638,7 +645,7 @@ impl<'z> Response<'z, '_> {
         }
         let is_other = |node: &Node<'_>| !is_required(node) && !node.is_redirected();
         for (place, node) in extra.rrset.targets().filter(|(_, node)| is_other(node)) {
-            let _ = self.add_addresses_of(extra, place, node);
+            self.left_out |= self.add_addresses_of(extra, place, node).is_err();
         }
         Ok(())
     }

@@ -380,12 +380,16 @@ mod tests {
 
     const APEX: &str = "example.com.";
 
-    fn built(text: &str) -> (Zone, Vec<Warning>) {
+    fn tried(text: &str) -> Result<(Zone, Vec<Warning>), ZoneError> {
         let apex: NameBuf = APEX.parse().unwrap();
         let open: Opener<'_> = Box::new(|_| Err(ErrorKind::NotFound.into()));
         let reader = Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()));
         let records = reader.map(|record| record.unwrap());
-        Zone::build(apex.as_name(), records).unwrap()
+        Zone::build(apex.as_name(), records)
+    }
+
+    fn built(text: &str) -> (Zone, Vec<Warning>) {
+        tried(text).unwrap()
     }
 
     #[test]
@@ -401,6 +405,29 @@ mod tests {
             }]
         );
         assert_eq!(zone.records().count(), 3);
+    }
+
+    /// RFC 9276 §3.1: "an iterations count of 0 MUST be used".
+    #[test]
+    fn nsec3_iterations_are_warned_of_and_limited() {
+        let with = |parameters: &str| {
+            let zone = "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n";
+            tried(&format!("{zone}@ 60 NSEC3PARAM {parameters}\n"))
+        };
+        let warnings = |parameters: &str| with(parameters).unwrap().1;
+        let apex: NameBuf = APEX.parse().unwrap();
+        let told = |count: u16| {
+            let apex = apex.clone();
+            [Warning::Iterations { apex, count }]
+        };
+        assert_eq!(warnings("1 0 0 -"), []);
+        assert_eq!(warnings("1 0 1 -"), told(1));
+        assert_eq!(warnings("1 0 150 ab"), told(ITERATIONS_MAX));
+        // RFC 5155 §4.1.2: flags other than zero have it ignored.
+        assert_eq!(warnings("1 1 151 -"), []);
+        let error = with("1 0 151 -").unwrap_err();
+        let count = ITERATIONS_MAX + 1;
+        assert_eq!(error, ZoneError::Iterations { apex, count });
     }
 
     /// RFC 6672 §2.4: what lies below a DNAME record is not there.

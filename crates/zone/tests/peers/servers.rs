@@ -106,6 +106,27 @@ impl Peer {
         answer
     }
 
+    /// The same over TCP.
+    pub(crate) fn ask_stream(&self, question: &Question) -> Vec<u8> {
+        let answer = self.ask_stream_once(question);
+        let mut answer = answer.unwrap_or_else(|error| panic!("{} over TCP: {error}", self.name));
+        cut_opt(&mut answer);
+        answer
+    }
+
+    fn ask_stream_once(&self, question: &Question) -> io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let message = question.message();
+        let length = (message.len() as u16).to_be_bytes();
+        stream.write_all(&[&length[..], &message].concat())?;
+        let mut length = [0; 2];
+        stream.read_exact(&mut length)?;
+        let mut answer = vec![0; u16::from_be_bytes(length).into()];
+        stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+
     /// `None` when nothing comes: it may not be there yet, in which case the kernel says so at once.
     fn ask_once(&self, question: &Question) -> Option<Vec<u8>> {
         let socket = UdpSocket::bind("127.0.0.1:0").ok()?;

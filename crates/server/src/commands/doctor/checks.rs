@@ -183,13 +183,7 @@ fn jit(facts: &Facts) -> Finding {
 
 /// Frames of all queues are locked in memory.
 fn memlock(facts: &Facts) -> Finding {
-    let queues = facts
-        .interfaces
-        .iter()
-        .map(|interface| interface.queues)
-        .max();
-    let frames = u64::from(RingSizes::default().frames());
-    let needed = u64::from(queues.unwrap_or(1).max(1)) * frames * CHUNK as u64;
+    let needed = all_queues(facts) * frames_of_a_queue();
     match facts.memlock {
         None => finding("memlock", "not told", Judgement::Unknown),
         Some(u64::MAX) => finding("memlock", "unlimited", Judgement::Good),
@@ -253,10 +247,8 @@ fn transparent_huge_pages(facts: &Facts) -> Finding {
 /// Reserved ones are taken where enough are free when a queue is opened; a few that are left over serve nobody.
 fn huge_pages(facts: &Facts) -> Finding {
     let (all, free) = (facts.huge_pages.all, facts.huge_pages.free);
-    let of_a_queue = u64::from(RingSizes::default().frames()) * CHUNK as u64;
-    let queues = facts.interfaces.iter().map(|interface| interface.queues);
-    let queues = u64::from(queues.sum::<u32>().max(1));
-    let needed = queues * of_a_queue.div_ceil(HUGE_PAGE);
+    let queues = all_queues(facts);
+    let needed = queues * frames_of_a_queue().div_ceil(HUGE_PAGE);
     let (ours, is_good) = match facts.has_frames_in_huge_pages {
         true => ("; frames of the running instance lie in some", true),
         false => ("", all == 0 || free >= needed),
@@ -273,6 +265,17 @@ fn huge_pages(facts: &Facts) -> Finding {
         format!("{free} of {all} free{ours}"),
         good_or(is_good, right, command),
     )
+}
+
+/// Of all interfaces together: each queue has frames of its own.
+fn all_queues(facts: &Facts) -> u64 {
+    let queues = facts.interfaces.iter().map(|interface| interface.queues);
+    u64::from(queues.sum::<u32>().max(1))
+}
+
+/// In bytes.
+fn frames_of_a_queue() -> u64 {
+    u64::from(RingSizes::default().frames()) * CHUNK as u64
 }
 
 /// Octets of a reserved page that is used.

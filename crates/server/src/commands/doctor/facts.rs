@@ -269,14 +269,14 @@ impl Root<'_> {
         event.is_some_and(|event| event.lines().any(|line| line == wanted))
     }
 
-    /// Of the interrupts whose name holds the interface's: `ens3f0-TxRx-0`, `virtio0-input.0` has none.
+    /// Of the interrupts whose name holds the interface's: `ens3f0-TxRx-0`, or with the driver before it `i40e-ens3f0-TxRx-0`;
+    /// `virtio0-input.0` has none.
     fn affinities(&self, name: &str) -> Vec<String> {
         let table = self.text("proc/interrupts").unwrap_or_default();
+        let part = format!("-{name}-");
         let of_interface = table.lines().filter(|line| {
             let device = line.split_whitespace().last().unwrap_or_default();
-            device
-                .strip_prefix(name)
-                .is_some_and(|rest| rest.starts_with('-'))
+            format!("-{device}").contains(&part)
         });
         let numbers = of_interface.filter_map(|line| line.trim_start().split_once(':'));
         let path = |number: &str| PathBuf::from(format!("proc/irq/{number}"));

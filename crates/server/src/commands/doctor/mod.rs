@@ -9,6 +9,7 @@ mod facts;
 use checks::{Finding, Judgement};
 use clap::Parser;
 use facts::Facts;
+use nix::net::if_::if_nametoindex;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,8 +37,13 @@ impl DoctorArguments {
         DoctorArguments::try_parse_from(words)
     }
 
-    /// Prints all findings; fails when something is wrong.
+    /// Prints all findings; fails when something is wrong, or an interface is not there.
     pub(super) fn run(&self) -> ExitCode {
+        let is_missing = |name: &&String| if_nametoindex(name.as_str()).is_err();
+        if let Some(name) = self.interfaces.iter().find(is_missing) {
+            eprintln!("there is no interface {name}: `ip link` lists those of this host");
+            return ExitCode::FAILURE;
+        }
         let facts = Facts::gather(Path::new("/"), &self.interfaces, &self.control);
         let findings = checks::all(&facts);
         findings.iter().for_each(super::put);

@@ -80,7 +80,7 @@ type Planted<T> = (&'static str, fn(&mut T));
 
 #[test]
 fn a_wrong_value_of_the_machine_is_found() {
-    let planted: [Planted<Facts>; 11] = [
+    let planted: [Planted<Facts>; 12] = [
         ("kernel", |facts| {
             facts.kernel = "5.4.0-42-generic".to_owned()
         }),
@@ -88,6 +88,8 @@ fn a_wrong_value_of_the_machine_is_found() {
         ("bpffs", |facts| facts.has_bpffs = false),
         ("BPF compiler", |facts| facts.jit = Some(0)),
         ("memlock", |facts| facts.memlock = Some(8 << 20)),
+        // Enough for the four queues of one interface, and there are two.
+        ("memlock", |facts| facts.memlock = Some(128 << 20)),
         ("CPU governor", |facts| {
             facts.governors[3] = "powersave".to_owned()
         }),
@@ -261,8 +263,12 @@ const FILES: &[(&str, &str)] = &[
     ("proc/sys/net/ipv4/conf/ens3f0/rp_filter", "1\n"),
     (
         "proc/interrupts",
-        " 24:  1 2  PCI-MSI ens3f0-TxRx-0\n 25:  1 2  PCI-MSI ens3f0-TxRx-1\n 26: 1 2 PCI-MSI ens3f01-TxRx-0\n",
+        " 24:  1 2  PCI-MSI ens3f0-TxRx-0\n 25:  1 2  PCI-MSI ens3f0-TxRx-1\n 26: 1 2 PCI-MSI ens3f01-TxRx-0\n \
+         27:  1 2  PCI-MSI i40e-ens4-TxRx-0\n 28:  1 2  PCI-MSI i40e-ens4-TxRx-1\n 29:  1 2  PCI-MSI i40e-ens41-TxRx-0\n",
     ),
+    ("proc/irq/27/effective_affinity_list", "0\n"),
+    ("proc/irq/28/effective_affinity_list", "3\n"),
+    ("proc/irq/29/effective_affinity_list", "2\n"),
     ("proc/irq/24/smp_affinity_list", "0-1\n"),
     ("proc/irq/24/effective_affinity_list", "1\n"),
     ("proc/irq/25/smp_affinity_list", "0-1\n"),
@@ -325,6 +331,8 @@ fn facts_are_read_from_files() {
     let interface = Root(root).interface("ens3f0", &[]);
     assert_eq!(interface.rp_filter, Some(1), "the stricter one");
     assert_eq!(interface.affinities, ["1", "0-1"]);
+    let of_its_driver = Root(root).interface("ens4", &[]);
+    assert_eq!(of_its_driver.affinities, ["0", "3"]);
     assert_eq!(interface.node, Some(1));
     assert_eq!(interface.defer_hard_irqs, Some(2));
     assert_eq!(interface.gro_flush_timeout, Some(200_000));

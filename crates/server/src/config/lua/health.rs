@@ -95,8 +95,11 @@ pub(super) fn read_check_limits(
     if let Some(interval) = options.seconds("checkInterval")? {
         health.interval = interval.max(Duration::from_secs(1));
     }
-    if let Some(milliseconds) = options.number("checkTimeout", "milliseconds")? {
-        health.timeout = Duration::from_millis(u32::into(milliseconds));
+    if let Some(milliseconds) = options.number::<u32>("checkTimeout", "milliseconds")? {
+        if milliseconds == 0 {
+            return Err(wrong("checkTimeout: 1 or more expected, got 0"));
+        }
+        health.timeout = Duration::from_millis(milliseconds.into());
     }
     health.maximum_failures = options
         .number("maxCheckFailures", "a number")?
@@ -181,6 +184,7 @@ mod tests {
                 "lazyHealthCheckSampleSize: 1 or more expected, got 0",
             ),
             ("checkFunction=1", "checkFunction: "),
+            ("checkTimeout=0", "checkTimeout: 1 or more expected, got 0"),
         ] {
             let error = read(options).unwrap_err();
             assert!(error.contains(expected), "{options}: {error}");

@@ -201,7 +201,9 @@ pub(super) fn pool_names(lua: &Lua, value: Value) -> mlua::Result<Vec<String>> {
 }
 
 fn read_transport(options: &mut Options<'_>, server: &mut ServerOptions) -> mlua::Result<()> {
-    server.udp_timeout = options.seconds("udpTimeout")?;
+    // 0 says nothing of its own: a query that waits for no answer is lost.
+    let udp_timeout = options.seconds("udpTimeout")?;
+    server.udp_timeout = udp_timeout.filter(|timeout| !timeout.is_zero());
     if let Some(timeout) = tcp_timeout(options, "tcpConnectTimeout")? {
         server.tcp_connect_timeout = timeout;
     }

@@ -4,7 +4,7 @@ use super::chores::MAINTENANCE;
 use super::later::{changing, observing};
 use super::state::LuaState;
 use crate::config::pools::PoolNames;
-use crate::config::spec::{Purpose, Spec};
+use crate::config::spec::{Purpose, RemarkKind, Spec};
 use std::collections::BTreeSet;
 
 /// The names in dialect.txt.
@@ -30,6 +30,37 @@ fn every_function_of_the_dialect_is_there_or_named_as_later() {
         })
         .collect();
     assert_eq!(unknown, Vec::<&str>::new());
+}
+
+fn new_state() -> LuaState {
+    LuaState::new(Spec::new(Purpose::Check, PoolNames::default())).unwrap()
+}
+
+#[test]
+fn what_would_change_an_answer_is_an_error_that_names_it_with_file_and_line() {
+    for name in changing() {
+        let text = format!("\n{name}()");
+        let error = new_state().run("test", text.as_bytes()).unwrap_err();
+        let beginning = format!("test:2: {name} is not in millrace yet");
+        assert!(error.to_string().starts_with(&beginning), "{error}");
+    }
+}
+
+#[test]
+fn what_only_observes_loads_with_a_remark_that_names_it() {
+    for name in observing() {
+        let state = new_state();
+        let text = format!("\n{name}()");
+        state.run("test", text.as_bytes()).unwrap();
+        state.edit(|spec| {
+            let [remark] = spec.remarks.as_slice() else {
+                panic!("{name}: {:?}", spec.remarks);
+            };
+            assert_eq!(remark.place.to_string(), "test:2");
+            assert_eq!(remark.kind, RemarkKind::NoEffectYet);
+            assert_eq!(remark.subject, name);
+        });
+    }
 }
 
 /// docs/dialect.md is made from what is registered. `MILLRACE_GOLDEN=write` writes it anew.

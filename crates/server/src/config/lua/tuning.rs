@@ -161,8 +161,12 @@ fn thousandths(factor: f64) -> mlua::Result<u32> {
 }
 
 fn udp(lua: &Lua) -> mlua::Result<()> {
-    seconds(lua, "setUDPTimeout", |tuning, timeout| {
-        tuning.udp_timeout = timeout
+    define(lua, "setUDPTimeout", |lua, seconds: u32| {
+        if seconds == 0 {
+            return Err(wrong("0: no answer would be in time; 1 or more expected"));
+        }
+        spec(lua)?.tuning.udp_timeout = Duration::from_secs(seconds.into());
+        Ok(())
     })?;
     define(
         lua,

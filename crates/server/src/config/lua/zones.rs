@@ -51,9 +51,7 @@ fn add_zone(lua: &Lua, table: Table) -> mlua::Result<()> {
     let name =
         name.ok_or_else(|| wrong("name: the zone's name is missing, as in name=\"example.com.\""))?;
     let apex = name_of(&name)?;
-    let pools = options.get::<Value>("pool")?;
-    let pools = pools.map(|names| pool_names(lua, names)).transpose()?;
-    let statistics = options.flag("statistics")?.unwrap_or(false);
+    let (pools, statistics) = serving(lua, &mut options)?;
     let place = place::caller(lua);
     if spec(lua)?.zones.has(&apex) {
         return Err(wrong(format!(
@@ -70,7 +68,7 @@ fn add_zone(lua: &Lua, table: Table) -> mlua::Result<()> {
     spec(lua)?.zones.list.push(ZoneSpec {
         place,
         settings: Arc::new(settings),
-        pools: pools.unwrap_or_default(),
+        pools,
         statistics,
     });
     Ok(())
@@ -81,7 +79,15 @@ fn name_of(text: &str) -> mlua::Result<NameBuf> {
         .map_err(|error| wrong(format!("name: '{text}': {error}")))
 }
 
-/// All of a zone's options but its name and its template.
+/// The pools that a zone serves, and whether it has counters of its own.
+fn serving(lua: &Lua, options: &mut Options<'_>) -> mlua::Result<(Vec<String>, bool)> {
+    let pools = options.get::<Value>("pool")?;
+    let pools = pools.map(|names| pool_names(lua, names)).transpose()?;
+    let statistics = options.flag("statistics")?.unwrap_or(false);
+    Ok((pools.unwrap_or_default(), statistics))
+}
+
+/// All of a zone's options but its name, its template, and what [`serving`] reads.
 fn settings(lua: &Lua, apex: NameBuf, options: &mut Options<'_>) -> mlua::Result<ZoneSettings> {
     options.skip("template");
     let mut settings = ZoneSettings::new(apex);
@@ -151,6 +157,7 @@ fn add_template(lua: &Lua, table: Table) -> mlua::Result<()> {
     let copy = copied(lua, [&table])?;
     let mut options = Options::new(lua, "millrace.addZoneTemplate", Some(copy));
     options.skip("name");
+    serving(lua, &mut options)?;
     settings(lua, Name::ROOT.to_owned(), &mut options)?;
     options.finish()?;
     let template = copied(lua, [&table])?;

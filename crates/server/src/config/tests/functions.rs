@@ -458,6 +458,20 @@ fn a_listeners_interface_and_its_fast_open() {
     assert_eq!(keyed.listeners[0].tcp_fast_open.key, Some(key));
 }
 
+/// newServer in the manual: checkName, checkType, checkClass, checkInterval, checkTimeout, maxCheckFailures, rise, mustResolve,
+/// setCD, checkTCP and healthCheckMode where the file does not say.
+#[test]
+fn health_checks_have_dnsdists_defaults() {
+    let config = config("newServer('192.0.2.1')");
+    let health = &config.servers[0].options.health;
+    assert_eq!(health.name, "a.root-servers.net.");
+    assert_eq!((health.qtype, health.qclass), (1, 1));
+    let times = (health.interval, health.timeout);
+    assert_eq!(times, (Duration::from_secs(1), Duration::from_secs(1)));
+    assert_eq!((health.maximum_failures, health.rise), (1, 1));
+    assert!(!health.must_resolve && !health.set_cd && !health.over_tcp && !health.is_lazy);
+}
+
 #[test]
 fn a_servers_word_and_its_methods() {
     each(
@@ -514,7 +528,7 @@ fn pools() {
            newServer{address="192.0.2.2", order=1, pool="a"}
            s:addPool("c") s:rmPool("b")
            setPoolServerPolicy(firstAvailable, "a") setServerPolicy(roundrobin)
-           assert(#getPoolServers("a") == 2) assert(table.concat(getPoolNames(), ",") == ",a,b,c")
+           assert(#getPoolServers("a") == 2 and #getPoolServers("b") == 0 and getPoolServers("nosuch") == nil) assert(table.concat(getPoolNames(), ",") == ",a,b,c")
            assert(getPoolServers("a")[1]:toString() == "192.0.2.2:53" and tostring(getPoolServers("a")[2]) == "192.0.2.1:53")
            assert(getServer(0):getName() == "192.0.2.2:53" and getServer(1).name == "192.0.2.1:53")"#,
     );

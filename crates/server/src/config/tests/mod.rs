@@ -1,12 +1,14 @@
 //! Configurations from text to what workers read.
 
 mod errors;
+mod everyday;
 mod examples;
 mod functions;
 mod named;
 mod pinning;
 mod polling;
 mod reload;
+mod zones;
 
 use super::error::ConfigError;
 use super::lua::state::LuaState;

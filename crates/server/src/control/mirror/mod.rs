@@ -108,7 +108,12 @@ async fn stream(
             pcapng.statistics(missing, Now::read());
             told = missing;
         }
-        writer.write_all(&pcapng.take()).await?;
+        let bytes = pcapng.take();
+        tokio::select! {
+            written = writer.write_all(&bytes) => written?,
+            // A client that does not read holds up no end.
+            () = stop.requested() => return Ok(()),
+        }
     }
 }
 
@@ -163,6 +168,38 @@ mod tests {
         drop(client);
         serving.await.unwrap();
         assert!(tap.is_closed() && standing.tap.lock().unwrap().is_none());
+    }
+
+    /// Longer than anything here takes on a busy machine.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_client_that_does_not_read_holds_up_no_stop() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let standing = Arc::new(Standing::with(crate::config::Config::default()));
+        let (commands, stopper) = (Arc::clone(&standing), Stopper::default());
+        let mut stop = stopper.watch();
+        let serving = tokio::spawn(async move {
+            let connection = server.into_split();
+            serve(
+                asked("veth0", "", RATE_MAX),
+                connection,
+                &*commands,
+                &mut stop,
+            )
+            .await;
+        });
+        client.readable().await.unwrap();
+        let tap = standing.tap.lock().unwrap().clone().unwrap();
+        // 6 MB: more than the socket takes.
+        (0..4_000).for_each(|_| tap.copy(&[7; 1_500], 0, Mark::Sent, Now::read()));
+        for _ in 0..1_000 {
+            tokio::task::yield_now().await;
+        }
+        stopper.stop();
+        timeout(PATIENCE, serving).await.unwrap().unwrap();
+        assert!(tap.is_closed());
+        drop(client);
     }
 
     #[tokio::test]

@@ -75,10 +75,8 @@ impl Hands for Script {
         programs.find(|device| device.number == number).cloned()
     }
 
-    fn device_on(&self, interface: u32) -> Option<Device> {
-        let mut programs = self.programs.iter();
-        let on_it = programs.find(|device| device.interface == interface);
-        on_it.cloned()
+    fn devices(&self) -> Vec<Device> {
+        self.programs.clone()
     }
 
     fn bound(&self, device: u8) -> Vec<u32> {
@@ -294,6 +292,53 @@ fn a_program_that_was_taken_off_is_planned_still() {
     assert_eq!(script.steps, ["detach 0: program-gone", "watch 1"]);
     assert_eq!(look(&script), Look::Lacking);
     script.refused = vec![Need::Program(0)];
+    assert_eq!(look(&script), Look::AsPlanned);
+}
+
+#[test]
+fn an_interface_that_goes_after_its_program_is_planned_no_more_either() {
+    let mut script = Script::with(&[device(0, &[0]), device(1, &[0])]);
+    assert_eq!(lose(&mut script, 10, Change::ProgramGone), Ok(()));
+    let steps = script.take_steps();
+    assert_eq!(steps, ["detach 0: program-gone", "watch 2"]);
+    assert_eq!(lose(&mut script, 10, Change::InterfaceGone), Ok(()));
+    assert!(script.steps.is_empty());
+    assert_eq!(script.keeping.plan, plan(&[device(1, &[0])]));
+    // Nothing is tried where there is nothing, and what comes back is planned for at once.
+    assert_eq!(look(&script), Look::AsPlanned);
+    let steps = script.replan(&[device(0, &[0]), device(1, &[0])]);
+    assert_eq!(steps[..2], ["attach 0", "open 0/0"]);
+}
+
+#[test]
+fn the_number_of_an_interface_that_went_without_a_word_is_of_use_to_another_one() {
+    let mut script = Script::with(&[device(0, &[0])]);
+    let mut other = device(0, &[0]);
+    other.device.interface = 20;
+    let steps = script.replan(&[other]);
+    let expected = ["detach 0: interface-gone", "attach 0", "open 0/0"];
+    assert_eq!(steps[..3], expected);
+}
+
+#[test]
+fn what_no_plan_names_is_taken_off_when_that_is_asked_for() {
+    let mut script = Script::with(&[device(0, &[0]), device(1, &[0])]);
+    detach_unplanned(&mut script);
+    assert!(script.steps.is_empty());
+    let steps = script.replan(&[device(1, &[0])]);
+    assert_eq!(steps, ["apply 1", "clear all but 1", "watch 1"]);
+    detach_unplanned(&mut script);
+    assert_eq!(script.steps, ["detach 0: detached"]);
+}
+
+#[test]
+fn a_plan_that_could_not_be_had_is_asked_for_again() {
+    let mut script = Script::with(&[device(0, &[0])]);
+    script.next = None;
+    assert_eq!(replan(&mut script), Ok(()));
+    assert_eq!(look(&script), Look::Changed);
+    let steps = script.replan(&[device(0, &[0, 1])]);
+    assert_eq!(steps[0], "open 0/1");
     assert_eq!(look(&script), Look::AsPlanned);
 }
 

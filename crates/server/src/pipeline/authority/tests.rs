@@ -13,6 +13,7 @@ use crate::pipeline::rules::actions::pass::SetNoRecurseAction;
 use crate::pipeline::rules::actions::remember::SetEDNSOptionAction;
 use crate::pipeline::rules::limiter::Prefixes;
 use crate::pipeline::rules::selectors::logic::AllRule;
+use crate::pipeline::run;
 use crate::pipeline::scene::{Reply, Scene, query, query_with_edns};
 use wire::codes::{edns_option, qtype};
 use wire::cookie::Secret;
@@ -465,6 +466,87 @@ fn f8_records_and_options_fit_together() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// I10: whoever has more room than a frame reads the options once more.
+#[test]
+fn what_a_frame_has_no_room_for_is_handed_over_as_it_was_asked() {
+    let many: String = (0..10)
+        .map(|number| format!("many TXT {number} (\"{}\")\n", "x".repeat(60)))
+        .collect();
+    let mut scene = named(&format!("{ZONE}alias CNAME many\n{many}"));
+    let wishes: [(u16, &[u8]); 3] = [
+        (edns_option::NSID, b""),
+        (edns_option::COOKIE, b"01234567"),
+        (edns_option::ZONEVERSION, b""),
+    ];
+    // The alias has room, and is written where the options are.
+    let asked = with_options("alias.example.com.", qtype::TXT, &wishes);
+    for frame in [asked.len(), 300, 600] {
+        scene.frame = frame;
+        let left = scene.with_arrival(&asked, |arrival, env| {
+            let verdict = run(arrival, env);
+            let is_handed_over = matches!(
+                &verdict,
+                Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Oversized
+            );
+            assert!(is_handed_over, "{frame}");
+            arrival.message[..asked.len()].to_vec()
+        });
+        assert_eq!(left, asked, "{frame}");
+    }
+    let elsewhere = with_options("www.example.org.", qtype::TXT, &wishes);
+    for frame in [elsewhere.len(), elsewhere.len() + 3, 600] {
+        scene.frame = frame;
+        let left = scene.examine(&elsewhere, |query, env| {
+            assert!(answer_is_none(query, env), "{frame}");
+            query.bytes().to_vec()
+        });
+        assert_eq!(left, elsewhere, "{frame}");
+    }
+    scene.frame = usize::MAX;
+    let answer = answered(&mut scene, &asked);
+    assert_eq!(
+        (shape(&answer), options(&answer).len()),
+        ((0x8500, [11, 0, 1]), 3)
+    );
+}
+
+/// I10: a client that takes them gets as many addresses by AF_XDP as by a kernel socket.
+#[test]
+fn an_answer_whose_addresses_have_no_room_in_a_frame_is_made_elsewhere() {
+    let many: String = (0..10)
+        .map(|number| format!("mail MX 1 m{number}\nm{number} AAAA 2001:db8::{number}\n"))
+        .collect();
+    let mut scene = scene(&format!("{ZONE}{many}"));
+    let asked = query_with_edns("mail.example.com.", qtype::MX, Some(1_232));
+    let whole = answered(&mut scene, &asked);
+    assert_eq!(shape(&whole), (0x8500, [10, 0, 11]));
+    for frame in [300, whole.len() - 1] {
+        scene.frame = frame;
+        let reply = scene.ask(&asked);
+        assert_eq!(reply, Reply::HandOver(HandOverReason::Oversized));
+    }
+}
+
+/// The signature of an answer may take what its options need (RFC 8945 §5.3: the answer is cut, not the signature).
+#[test]
+fn options_that_have_no_room_leave_a_truncated_answer() {
+    let mut scene = named(ZONE);
+    let asked = with_options(
+        "www.example.com.",
+        qtype::A,
+        &[(edns_option::COOKIE, b"01234567")],
+    );
+    let short = scene.examine(&asked, |query, env| {
+        query.limit = 30;
+        let Some(Verdict::Answer(length)) = answer(query, env) else {
+            panic!("no answer")
+        };
+        (length, query.header().tc())
+    });
+    // Header and question, the OPT record and the whole cookie.
+    assert_eq!(short, (33 + 11 + 28, true));
 }
 
 #[test]

@@ -166,14 +166,23 @@ fn what_makes_queries_different() {
     let trailing = [&plain[..], b"x"].concat();
     let larger = query_with_edns("a.", qtype::A, Some(4_096));
     let other_type = query("a.", qtype::AAAA);
-    for other in [&edns, &dnssec, &trailing, &larger, &other_type] {
+    let mut other_class = plain.clone();
+    other_class[plain.len() - 1] = 3;
+    for other in [
+        &edns,
+        &dnssec,
+        &trailing,
+        &larger,
+        &other_type,
+        &other_class,
+    ] {
         assert!(hit(&mut scene, other).is_none());
         keep(&cache, &scene, other, &answer_to(other, 0, &[300]));
         assert!(hit(&mut scene, other).is_some());
     }
     scene.protocol = Protocol::Tcp;
     assert!(hit(&mut scene, &plain).is_none());
-    assert_eq!(cache.len(), 6);
+    assert_eq!(cache.len(), 7);
 }
 
 fn with_option(code: u16, value: &[u8]) -> Vec<u8> {

@@ -18,6 +18,8 @@ pub struct NameSet {
     /// Where in the arena each name starts.
     starts: HashTable<u32>,
     hashing: RandomState,
+    /// Words of the arena that are no name of the set any more.
+    removed: usize,
 }
 
 impl NameSet {
@@ -34,6 +36,7 @@ impl NameSet {
             arena,
             starts,
             hashing,
+            ..
         } = self;
         starts.insert_unique(hashing.hash_one(name), start, |&start| {
             hashing.hash_one(name_at(arena, start).as_name())
@@ -41,14 +44,26 @@ impl NameSet {
         true
     }
 
-    /// Removes a name; whether it was there. Its bytes stay in the arena.
+    /// Removes a name; whether it was there. When more than half of the arena is no name any more it is made anew: names that
+    /// come and go do not fill the memory.
     pub fn remove(&mut self, name: &Name<'_>) -> bool {
         let hash = self.hashing.hash_one(name);
         let arena = &self.arena;
         let entry = self
             .starts
             .find_entry(hash, |&start| is_at(arena, start, name));
-        entry.map(|entry| entry.remove()).is_ok()
+        let is_removed = entry.map(|entry| entry.remove()).is_ok();
+        if is_removed {
+            self.removed += words_of(name);
+        }
+        if self.removed > self.arena.len() / 2 {
+            let mut left = NameSet::default();
+            for name in self.iter() {
+                left.insert(&name.as_name());
+            }
+            *self = left;
+        }
+        is_removed
     }
 
     #[inline]
@@ -76,8 +91,13 @@ impl NameSet {
 #[inline]
 fn is_at(arena: &[u64], start: u32, name: &Name<'_>) -> bool {
     let there = arena[start as usize..].iter().copied();
-    let count = name.len().div_ceil(8);
-    name.lowercase_words().eq(there.take(count))
+    name.lowercase_words().eq(there.take(words_of(name)))
+}
+
+/// How many words of the arena a name takes.
+#[inline]
+fn words_of(name: &Name<'_>) -> usize {
+    name.len().div_ceil(8)
 }
 
 fn name_at(arena: &[u64], start: u32) -> NameBuf {
@@ -193,6 +213,17 @@ mod tests {
         assert!(!matches(&set, "a."));
         assert!(matches(&set, "c.b.a."));
         assert_eq!(set.names().len(), 1);
+    }
+
+    #[test]
+    fn names_that_come_and_go_take_no_room() {
+        let mut set = suffixes(&["stays."]);
+        for number in 0..1_000 {
+            let name: NameBuf = format!("name-{number}.example.").parse().unwrap();
+            assert!(set.insert(&name.as_name()) && set.remove(&name.as_name()));
+        }
+        assert!(matches(&set, "a.stays.") && !matches(&set, "name-7.example."));
+        assert_eq!((set.names.len(), set.names.arena.len()), (1, 1));
     }
 
     #[test]

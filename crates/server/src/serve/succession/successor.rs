@@ -13,7 +13,7 @@ use crate::notify;
 use crate::pipeline::cache::FORM;
 use crate::serve::start::{lock, spread};
 use crate::serve::{Daemon, Event};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use std::collections::HashMap;
@@ -55,8 +55,10 @@ impl Legacy {
             .into_iter()
             .for_each(|socket| legacy.add(socket));
         if succeed {
-            // The helper that started this process blocks signals, and its mask has come along.
-            SigSet::all().thread_unblock()?;
+            // The helper that started this process blocks signals, and its mask has come along. SIGHUP waits until it is heard.
+            let mut blocked = SigSet::all();
+            blocked.remove(Signal::SIGHUP);
+            blocked.thread_unblock()?;
             let end = io::stdin().as_fd().try_clone_to_owned()?;
             nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
             setsockopt(

@@ -45,7 +45,8 @@ pub(super) fn chart(panels: &[Panel], columns: usize, what: &str) -> String {
     for (number, panel) in panels.iter().enumerate() {
         let x = (number % columns) as f64 * width;
         let y = legend_height + (number / columns) as f64 * HEIGHT;
-        draw_panel(&mut svg, panel, &names, (x, y), width);
+        let up = axis_up(panel, panels);
+        draw_panel(&mut svg, panel, &names, &up, (x, y), width);
     }
     svg.finish(what)
 }
@@ -94,10 +95,29 @@ fn draw_legend(svg: &mut Svg, names: &[String], rows: &[Vec<usize>]) {
     }
 }
 
-fn draw_panel(svg: &mut Svg, panel: &Panel, names: &[String], (x, y): (f64, f64), width: f64) {
-    let points = || panel.curves.iter().flat_map(|curve| &curve.points);
-    let across = Axis::over(panel.across.1, points().map(|point| point.0));
-    let up = Axis::over(panel.up.1, points().map(|point| point.1));
+/// From 0, panels of one unit go equally high: they are there to be compared.
+fn axis_up(panel: &Panel, panels: &[Panel]) -> Axis {
+    let panels = match panel.up.1 {
+        Scale::Linear => panels,
+        _ => std::slice::from_ref(panel),
+    };
+    let alike = panels.iter().filter(|one| one.up == panel.up);
+    let points = alike
+        .flat_map(|one| &one.curves)
+        .flat_map(|curve| &curve.points);
+    Axis::over(panel.up.1, points.map(|point| point.1))
+}
+
+fn draw_panel(
+    svg: &mut Svg,
+    panel: &Panel,
+    names: &[String],
+    up: &Axis,
+    (x, y): (f64, f64),
+    width: f64,
+) {
+    let points = panel.curves.iter().flat_map(|curve| &curve.points);
+    let across = Axis::over(panel.across.1, points.map(|point| point.0));
     let (left, right) = (x + LEFT, x + width - RIGHT);
     let (top, bottom) = (y + TOP, y + HEIGHT - BOTTOM);
     let place = |(a, b): (f64, f64)| {
@@ -164,6 +184,27 @@ mod tests {
         let text = chart(&panels, 2, "what");
         // Of `b`: in the legend, and in both panels.
         assert_eq!(text.matches("stroke-dasharray=\"8 4\"").count(), 3);
+    }
+
+    #[test]
+    fn panels_of_one_unit_go_equally_high() {
+        let of = |unit: &str, scale: Scale, highest: f64| {
+            let mut panel = panel(&["a"]);
+            panel.up = (unit.to_owned(), scale);
+            panel.curves[0].points = vec![(0.0, 1.0), (5.0, highest)];
+            panel
+        };
+        let panels = [
+            of("cores", Scale::Linear, 1.0),
+            of("cores", Scale::Linear, 2.0),
+            of("a second", Scale::Linear, 9_000.0),
+            of("microseconds", Scale::Logarithmic, 10.0),
+            of("microseconds", Scale::Logarithmic, 90.0),
+        ];
+        let axes = panels.each_ref().map(|panel| axis_up(panel, &panels));
+        assert_eq!(axes[0], axes[1]);
+        assert_eq!(axes[0].place(2.0), 1.0);
+        assert_ne!(axes[3], axes[4]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::bars::{Bar, Group, chart, sheets};
 use super::svg::Style;
-use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, middle, numbered, style_of};
+use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, mark, middle, numbered, style_of};
 use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::Record;
 
@@ -50,14 +50,15 @@ fn charts(measured: Measured) -> Vec<Chart> {
 fn groups_of(contender: &Contender, record: &Record) -> Vec<Group> {
     let bars = bars(record, style_of(contender));
     let is_whole = bars.len() <= QUEUES_MAX;
+    let name = format!("{}{}", contender.name, mark(&[record]));
     let group = |(number, bars): (usize, &[Bar])| {
         let first = number * QUEUES_MAX;
         Group {
             title: match is_whole {
-                true => contender.name.clone(),
+                true => name.clone(),
                 false => {
                     let last = first + bars.len() - 1;
-                    format!("{}, queues {first} to {last}", contender.name)
+                    format!("{name}, queues {first} to {last}")
                 }
             },
             bars: bars.to_vec(),
@@ -123,5 +124,9 @@ mod tests {
         let names: Vec<String> = charts(measured).into_iter().map(|one| one.name).collect();
         assert_eq!(names.len(), 4, "{names:?}");
         assert!(names[1].ends_with("-2"), "{names:?}");
+        let mut disturbed = record("one", 2, 100.0);
+        disturbed.details = serde_json::json!({ "floodgate": { "threads": [{ "received": 5 }] } });
+        let groups = groups_of(&scenario.contenders[0], &disturbed);
+        assert_eq!(groups[0].title, "one *");
     }
 }

@@ -25,7 +25,8 @@ pub(super) fn part(all: &[Measured]) -> Part {
         title: "Latency".to_owned(),
         text: "From the time at which a query was meant to be sent, so that a stall is not hidden, to its right answer. Each \
                contender at parts of its own R99, 110 % the highest; rings: idle (200 queries a second) and 10 %, medians of \
-               all repeats, the rest of one. Idle cores sleep, and waking them takes longer than an answer."
+               all repeats, the rest of one. *: a run of the curve, or of the row, was disturbed. Idle cores sleep, and waking \
+               them takes longer than an answer."
             .to_owned(),
         charts: charts.collect(),
         tables: measured().map(|measured| table(*measured)).collect(),
@@ -87,8 +88,9 @@ fn panel(measured: Measured, title: &str, quantile: &str) -> Panel {
             let latency = of_all(records, load, quantile) / 1e3;
             (latency > 0.0).then(|| (of_all(records, load, "rate"), latency))
         };
+        let is_disturbed = loads.iter().any(|load| is_disturbed(records, load));
         let curve = Curve {
-            name: contender.name.clone(),
+            name: format!("{}{}", contender.name, mark_if(is_disturbed)),
             points: loads.iter().filter_map(place).collect(),
             rings: loads.iter().take(2).filter_map(place).collect(),
         };
@@ -118,6 +120,24 @@ fn of_all(records: &[&Record], load: &str, name: &str) -> f64 {
     median(&numbers)
 }
 
+/// Whether a run at a load was disturbed. Records of earlier versions do not tell it by load: all were if the record was.
+fn is_disturbed(records: &[&Record], load: &str) -> bool {
+    records.iter().any(|record| {
+        let mut at_load = points(record).iter().filter(|point| point["load"] == load);
+        at_load.any(|point| match point.get("disturbed") {
+            Some(why) => why.is_string(),
+            None => record.disturbed.is_some(),
+        })
+    })
+}
+
+fn mark_if(is_disturbed: bool) -> &'static str {
+    match is_disturbed {
+        true => " *",
+        false => "",
+    }
+}
+
 /// Idle and at 10 %, in numbers: each the median of all repeats.
 fn table(measured: Measured) -> Table {
     let mut rows = Vec::new();
@@ -131,8 +151,9 @@ fn table(measured: Measured) -> Table {
                 }
             };
             let count = |name: &str| format!("{:.0}", of_all(&records, load, name));
+            let mark = mark_if(is_disturbed(&records, load));
             rows.push(vec![
-                contender.name.clone(),
+                format!("{}{mark}", contender.name),
                 load.to_owned(),
                 count("rate"),
                 count("sent"),
@@ -225,6 +246,35 @@ mod tests {
         for row in &table.rows {
             assert_eq!(row[2..], ["200", "1000", "600", "0.6", "2", "", ""]);
         }
+    }
+
+    #[test]
+    fn what_was_disturbed_is_told_by_load() {
+        let latency = |repeat: u32, points: Value| {
+            let mut record = record("millrace, AF_XDP", repeat, 5.0);
+            record.measure = Measure::Latency;
+            record.details = serde_json::json!({ "points": points });
+            record
+        };
+        let point = |load: &str, disturbed: Value| serde_json::json!({"load": load, "rate": 200, "p50": 5, "p99": 9, "disturbed": disturbed});
+        let whole = vec![point("idle", Value::Null), point("10 %", "load".into())];
+        let told = latency(1, Value::Array(whole));
+        let told: &[&Record] = &[&told];
+        assert!(!is_disturbed(told, "idle") && is_disturbed(told, "10 %"));
+        // The second run of all is disturbed; an earlier version told no more.
+        let earlier = latency(2, serde_json::json!([{"load": "idle"}]));
+        assert!(is_disturbed(&[&earlier], "idle"));
+        let results = results(vec![told[0].clone()]);
+        let scenarios = Library::ours().scenarios().unwrap();
+        let measured = Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        };
+        let table = table(measured);
+        let names: Vec<&str> = table.rows.iter().map(|row| &*row[0]).collect();
+        assert_eq!(names, ["millrace, AF_XDP", "millrace, AF_XDP *"]);
+        let panel = panel(measured, "Median", "p50");
+        assert_eq!(panel.curves[0].name, "millrace, AF_XDP *");
     }
 
     #[test]

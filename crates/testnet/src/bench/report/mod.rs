@@ -5,16 +5,19 @@
 //!  Results ─▶ Report: head, parts ( text, charts, tables ) ─▶ report.html, README.md, charts/NAME.svg
 //! ```
 //!
-//! A theme of charts is a file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`].
+//! A theme of charts is a file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`]; so are the
+//! tables that set figures against each other: [`overload`], [`beside`].
 
 mod axis;
 mod bars;
+mod beside;
 mod curves;
 mod evenness;
 pub(super) mod latency;
 mod limits;
 mod once_through;
 mod over_time;
+mod overload;
 mod page;
 mod ratios;
 mod svg;
@@ -86,6 +89,8 @@ impl Report {
             latency::part(&all),
             evenness::part(&all),
             ratios::part(&all),
+            overload::part(&all),
+            beside::part(&all),
             tables::all(&all),
         ];
         let something = |part: &Part| !part.charts.is_empty() || !part.tables.is_empty();
@@ -129,6 +134,23 @@ impl<'r> Measured<'r> {
             .map(|contender| (contender, self.records_of(&contender.name, measure)))
             .filter(|(_, records)| !records.is_empty())
             .collect()
+    }
+
+    /// The same with the doors of each server beside each other, servers in the order of their first.
+    fn contenders_by_server(self, measure: Measure) -> Vec<(&'r Contender, Vec<&'r Record>)> {
+        let all = &self.scenario.contenders;
+        let mut contenders = self.contenders(measure);
+        contenders.sort_by_key(|(contender, _)| {
+            let mut servers = all.iter().map(|one| &one.server);
+            servers.position(|server| *server == contender.server)
+        });
+        contenders
+    }
+
+    /// The name of the contender that one is compared with: its own, or the scenario's.
+    fn yardstick_of(self, contender: &'r Contender) -> Option<&'r str> {
+        let own = contender.beside.as_deref();
+        own.or(self.scenario.yardstick.as_deref())
     }
 
     fn machine(self) -> &'r Machine {
@@ -336,21 +358,30 @@ fn figures(records: &[&Record]) -> Vec<f64> {
     records.iter().map(|record| record.figure).collect()
 }
 
-/// The middle one, or the lower of the two in the middle; 0 of none.
-fn median(numbers: &[f64]) -> f64 {
+/// The middle one, or the mean of the two in the middle; 0 of none. The lower of two would flatter what is better when less.
+pub(in crate::bench) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len().saturating_sub(1) / 2;
-    sorted.get(middle).copied().unwrap_or(0.0)
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => sorted[half],
+        _ => f64::midpoint(sorted[half - 1], sorted[half]),
+    }
 }
 
-/// The record whose figure is the median.
+/// The record whose figure is the middle one, or the lower of the two in the middle.
 fn middle<'r>(records: &[&'r Record]) -> Option<&'r Record> {
-    let figure = median(&figures(records));
-    records
-        .iter()
-        .copied()
-        .find(|record| record.figure == figure)
+    let mut sorted = records.to_vec();
+    sorted.sort_by(|one, other| one.figure.total_cmp(&other.figure));
+    let middle = sorted.len().saturating_sub(1) / 2;
+    sorted.get(middle).copied()
+}
+
+/// The most that was answered right a second at any rate that a search offered. A search that tells none had its R99 at least.
+pub(in crate::bench) fn peak(search: &Record) -> f64 {
+    let told = search.details["peak"].as_f64();
+    told.unwrap_or(search.figure)
 }
 
 #[cfg(test)]
@@ -522,8 +553,14 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_median_is_one_of_the_figures() {
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.0);
+    fn the_median_of_an_even_number_is_between_the_two_in_the_middle() {
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), 2.5);
+        assert_eq!(median(&[4.0, 1.0, 3.0]), 3.0);
         assert_eq!(median(&[]), 0.0);
+        // What is drawn is one run all the same.
+        let records = [4.0, 1.0, 3.0, 2.0].map(|figure| record("a", 1, figure));
+        let records: Vec<&Record> = records.iter().collect();
+        assert_eq!(middle(&records).map(|one| one.figure), Some(2.0));
+        assert!(middle(&[]).is_none());
     }
 }

@@ -12,7 +12,7 @@ const PANELS_MAX: usize = 4;
 pub(super) fn part(all: &[Measured]) -> Part {
     let charts = all.iter().flat_map(|measured| {
         let panels: Vec<Panel> = measured
-            .contenders(Measure::OverTime)
+            .contenders_by_server(Measure::OverTime)
             .iter()
             .filter_map(|(contender, records)| Some((contender, middle(records)?)))
             .flat_map(|(contender, record)| {
@@ -131,6 +131,29 @@ mod tests {
                 cpu("kernel's threads", 0.6),
             ]
         );
+    }
+
+    #[test]
+    fn sockets_and_af_xdp_of_a_server_come_into_one_chart() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        for name in ["zone-positive-10k", "zone-nxdomain3-1m"] {
+            let scenario = scenarios.iter().find(|one| one.name == name).unwrap();
+            let records = scenario.contenders.iter().map(|contender| {
+                let mut record = record(&contender.name, 1, 1.0);
+                (record.scenario, record.measure) = (name.to_owned(), Measure::OverTime);
+                record.course = course();
+                record
+            });
+            let results = results(records.collect());
+            let part = part(&[Measured {
+                scenario,
+                results: &results,
+            }]);
+            let svg = &part.charts[0].svg;
+            for door in ["millrace, AF_XDP", "millrace, sockets"] {
+                assert!(svg.contains(&format!(">{door}: CPU time<")), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Table {
 
 /// Numbers stand at the right.
 fn alignment(cell: &str) -> &'static str {
-    let number = cell.trim_start_matches(['≥', '≤', '?', ' ']);
+    let number = cell.trim_start_matches(['≥', '≤', '?', '+', '-', ' ']);
     let is_number = number.starts_with(|first: char| first.is_ascii_digit());
     if is_number { " class=\"number\"" } else { "" }
 }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn numbers_stand_at_the_right_whatever_is_before_them() {
-        for cell in ["5", "≥ 5", "≤ 87.8 %", "? 1"] {
+        for cell in ["5", "≥ 5", "≤ 87.8 %", "? 1", "+0.2", "-3"] {
             assert_eq!(alignment(cell), " class=\"number\"", "{cell}");
         }
         assert_eq!(alignment("no"), "");

@@ -5,7 +5,7 @@ use super::{
     Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, is_generators_limit, mark,
     median, numbered, sign_of_ratio, style_of,
 };
-use crate::bench::plan::Measure;
+use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::Record;
 
 /// Measures of which more is better: ratios of others mean something else.
@@ -42,9 +42,9 @@ pub(super) fn part(all: &[Measured]) -> Part {
     };
     Part {
         title: title.clone(),
-        text: "Medians as parts of the yardstick's median; the yardstick is named in each headline. \"≤\": the generator, not \
-               the yardstick, was its limit, so the part is less in truth; \"≥\": that of the server, so it is more; \"?\": \
-               of both."
+        text: "Medians as parts of the yardstick's median; the yardstick is named in each headline, or behind a name. \
+               \"≤\": the generator, not the yardstick, was its limit, so the part is less in truth; \"≥\": that of the \
+               server, so it is more; \"?\": of both."
             .to_owned(),
         charts: sheets(groups).into_iter().enumerate().map(sheet).collect(),
         ..Part::default()
@@ -53,31 +53,14 @@ pub(super) fn part(all: &[Measured]) -> Part {
 
 fn group(measured: Measured, measure: Measure) -> Option<Group> {
     let yardstick = measured.scenario.yardstick.as_deref()?;
-    let of_yardstick = measured.records_of(yardstick, measure);
-    let basis = median(&figures(&of_yardstick));
-    let (is_limited, is_marked) = (is_generators_limit(&of_yardstick), mark(&of_yardstick));
+    let is_basis = |name: &str| {
+        let mut contenders = measured.scenario.contenders.iter();
+        contenders.any(|one| measured.yardstick_of(one) == Some(name))
+    };
     let others = measured.contenders(measure).into_iter();
     let bars: Vec<Bar> = others
-        .filter(|(contender, _)| contender.name != yardstick && basis > 0.0)
-        .map(|(contender, records)| {
-            let all: Vec<f64> = figures(&records)
-                .iter()
-                .map(|figure| figure / basis * 100.0)
-                .collect();
-            let sign = sign_of_ratio(is_generators_limit(&records), is_limited);
-            let mark = if is_marked.is_empty() {
-                mark(&records)
-            } else {
-                is_marked
-            };
-            Bar {
-                name: contender.name.clone(),
-                style: style_of(contender),
-                value: median(&all),
-                text: format!("{sign}{:.1} %{mark}", median(&all)),
-                all,
-            }
-        })
+        .filter(|(contender, _)| !is_basis(&contender.name))
+        .filter_map(|(contender, records)| bar(measured, measure, contender, &records))
         .collect();
     (!bars.is_empty()).then(|| Group {
         title: format!(
@@ -86,6 +69,39 @@ fn group(measured: Measured, measure: Measure) -> Option<Group> {
             measure.word()
         ),
         bars,
+    })
+}
+
+/// Nothing where what it is compared with had nothing.
+fn bar(
+    measured: Measured,
+    measure: Measure,
+    contender: &Contender,
+    records: &[&Record],
+) -> Option<Bar> {
+    let own = contender.beside.as_deref();
+    let yardstick = own.or(measured.scenario.yardstick.as_deref())?;
+    let of_yardstick = measured.records_of(yardstick, measure);
+    let basis = median(&figures(&of_yardstick));
+    if basis <= 0.0 {
+        return None;
+    }
+    let all: Vec<f64> = figures(records)
+        .iter()
+        .map(|figure| figure / basis * 100.0)
+        .collect();
+    let sign = sign_of_ratio(
+        is_generators_limit(records),
+        is_generators_limit(&of_yardstick),
+    );
+    let mark = mark(&[records, of_yardstick.as_slice()].concat());
+    let of = own.map_or_else(String::new, |own| format!(" (of {own})"));
+    Some(Bar {
+        name: format!("{}{of}", contender.name),
+        style: style_of(contender),
+        value: median(&all),
+        text: format!("{sign}{:.1} %{mark}", median(&all)),
+        all,
     })
 }
 
@@ -122,5 +138,32 @@ mod tests {
         // The second run of all is disturbed.
         assert_eq!(texts(contenders(1, true)), ["≤ 100.0 %", "? 100.0 %"]);
         assert_eq!(texts(contenders(2, false)), ["100.0 % *", "≥ 100.0 %"]);
+    }
+
+    #[test]
+    fn a_contender_with_a_yardstick_of_its_own_is_a_part_of_that() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let mut scenarios = scenarios.iter();
+        let scenario = scenarios.find(|one| one.name == "generators-sockets");
+        let of = |contender: &str, figure: f64| {
+            let mut run = record(contender, 1, figure);
+            (run.scenario, run.measure) = ("generators-sockets".to_owned(), Measure::ClosedLoop);
+            run
+        };
+        let results = results(vec![
+            of("floodgate sockets", 300.0),
+            of("dnsperf", 200.0),
+            of("floodgate sockets, -c 10", 480.0),
+            of("dnsperf, -c 10", 400.0),
+        ]);
+        let measured = Measured {
+            scenario: scenario.unwrap(),
+            results: &results,
+        };
+        let bars = group(measured, Measure::ClosedLoop).unwrap().bars;
+        let told: Vec<(&str, &str)> = bars.iter().map(|bar| (&*bar.name, &*bar.text)).collect();
+        assert_eq!(told[0], ("floodgate sockets", "150.0 %"));
+        let second = "floodgate sockets, -c 10 (of dnsperf, -c 10)";
+        assert_eq!(told[1], (second, "120.0 %"));
     }
 }

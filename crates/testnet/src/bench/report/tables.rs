@@ -30,11 +30,11 @@ pub(super) fn all(all: &[Measured]) -> Part {
     Part {
         title: "All figures".to_owned(),
         text: "Offered, sent, answered and the witness's counts are those of all repeats together. R99: the highest offered \
-               rate of which 99 % was answered right; its counts are those of the run at that rate. Loss: what was sent and \
-               not answered right; where answers were dropped unread, what did not come back. Witness: an ordinary client \
-               over kernel sockets beside the load. Lost here: what of all repeats together the generator's machine lost, by \
-               cause. \"≥\", \"≤\", \"?\": the generator was the limit of the server, of the \
-               yardstick, of both."
+               rate of which 99 % was answered right; its counts are those of the run at that rate, those of a latency of \
+               the runs at 10 %. Loss: what was sent and not answered right; where answers were dropped unread, what did \
+               not come back. Witness: an ordinary client over kernel sockets beside the load. Lost here: what of all \
+               repeats together the generator's machine lost, by cause. \"≥\", \"≤\", \"?\": the generator was the limit of \
+               the server, of the yardstick, of both."
             .to_owned(),
         tables: tables.collect(),
         ..Part::default()
@@ -79,18 +79,20 @@ fn one_line(why: &str) -> String {
 fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Table> {
     let contenders = measured.contenders(measure);
     let (_, first) = contenders.first()?;
-    let yardstick = measured.scenario.yardstick.as_deref();
-    let basis = contenders
-        .iter()
-        .find(|(contender, _)| Some(contender.name.as_str()) == yardstick)
-        .map(|(_, records)| Basis {
+    let basis = |contender| {
+        let yardstick = measured.yardstick_of(contender)?;
+        let mut all = contenders.iter();
+        let (_, records) = all.find(|(contender, _)| contender.name == yardstick)?;
+        Some(Basis {
             figure: median(&figures(records)),
             is_limited: is_generators_limit(records),
-        });
+        })
+    };
     let of_several_commits = commits(&measured.results.records).len() > 1;
-    let rows = contenders
-        .iter()
-        .map(|(contender, records)| row(&contender.name, records, basis, of_several_commits));
+    let rows = contenders.iter().map(|(contender, records)| {
+        let basis = basis(contender);
+        row(&contender.name, records, basis, of_several_commits)
+    });
     Some(Table {
         title: format!(
             "{}: {}, {}, {} queue(s)",
@@ -226,7 +228,7 @@ fn words(words: &[&String]) -> String {
 }
 
 /// Rates without, small numbers with a fraction.
-fn number(figure: f64) -> String {
+pub(super) fn number(figure: f64) -> String {
     if figure.abs() < 1000.0 {
         format!("{figure:.3}")
     } else {

@@ -14,12 +14,12 @@ pub(in super::super) fn register(lua: &Lua) -> mlua::Result<()> {
         make(lua, &name)?;
         Ok(PoolObject(name))
     })?;
+    // "a list of Servers or nil": there is no such pool.
     define(lua, "getPoolServers", |lua, name: String| {
         let spec = spec(lua)?;
         let members = spec.members(&name).into_iter();
-        Ok(members
-            .map(|server| ServerObject(server.key))
-            .collect::<Vec<_>>())
+        let objects: Vec<_> = members.map(|server| ServerObject(server.key)).collect();
+        Ok(spec.pools.contains_key(&name).then_some(objects))
     })?;
     define(lua, "getPoolNames", |lua, ()| {
         let spec = spec(lua)?;

@@ -6,6 +6,7 @@ use super::super::selectors::{self, SelectorObject};
 use super::super::{actions, define, objects, response_actions, spec, wrong};
 use super::policy::{self, LuaPolicy};
 use super::verdicts::{LuaAction, LuaResponseAction, LuaRule};
+use crate::backend::policy::Policy;
 use crate::pipeline::route::Chooser;
 use mlua::{Function, Lua, Value};
 use std::sync::Arc;
@@ -43,7 +44,10 @@ fn policies(lua: &Lua) -> mlua::Result<()> {
         "setServerPolicyLua",
         |lua, (name, function): (String, Value)| {
             let policy = policy(lua, "setServerPolicyLua", name, &function)?;
-            spec(lua)?.chooser = Some(policy as Arc<dyn Chooser>);
+            let mut spec = spec(lua)?;
+            // One that asked several servers would go on to.
+            spec.policy = Policy::default();
+            spec.chooser = Some(policy as Arc<dyn Chooser>);
             Ok(())
         },
     )?;
@@ -53,7 +57,10 @@ fn policies(lua: &Lua) -> mlua::Result<()> {
         |lua, (name, function, pool): (String, Value, String)| {
             let policy = policy(lua, "setPoolServerPolicyLua", name, &function)?;
             objects::pool::make(lua, &pool)?;
-            spec(lua)?.pool(&pool).chooser = Some(policy as Arc<dyn Chooser>);
+            let mut spec = spec(lua)?;
+            let pool = spec.pool(&pool);
+            pool.policy = None;
+            pool.chooser = Some(policy as Arc<dyn Chooser>);
             Ok(())
         },
     )

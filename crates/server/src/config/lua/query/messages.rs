@@ -320,9 +320,11 @@ fn doors<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
         let listeners = listeners.map(|one| (one.address, one.interface.as_deref()));
         Ok(interface_to(destination, listeners).to_owned())
     });
-    // No query is traced.
+    // No query is traced. The manual's examples put what is not nil into an option of the query.
     for name in ["getTraceID", "getSpanID"] {
-        methods.add_method(name, |lua, object, ()| with(lua, object, |_| Ok("")));
+        methods.add_method(name, |lua, object, ()| {
+            with(lua, object, |_| Ok(Value::Nil))
+        });
     }
     // For SNMP and protobuf messages, which are not there yet.
     for name in ["sendTrap", "setMetaKey"] {

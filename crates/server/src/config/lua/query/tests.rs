@@ -110,6 +110,9 @@ fn attributes_are_those_of_the_query() {
              assert(dq.deviceID == "" and dq.deviceName == "" and dq.requestorID == "")
              dq.deviceID = "d\255\0" assert(dq.deviceID == "d\255\0")
              dq:setTagArray({["\255"]="\0\254"}) assert(dq:getTag("\255") == "\0\254")
+             dq:unsetTag("\255") assert(dq:getTag("\255") == "" and next(dq:getTagArray()) == nil)
+             assert(dq:getTraceID() == nil and dq:getSpanID() == nil)
+             dq:setMetaKey("key", {"value", 5}) dq:setHTTPResponse(200, "body", "text/plain")
              assert(dq.useECS and not dq.ecsOverride and dq.ecsPrefixLength == 24)
              assert(dq:getTrailingData() == "tail")
              assert(dq:getElapsedUs() >= 0 and dq:getQueryTime().tv_sec > 1e9)
@@ -237,6 +240,17 @@ fn answers_are_spoofed() {
         assert_eq!(answer[2] & 0x80, 0x80, "{body}");
         assert_eq!(records(&answer), expected, "{body}");
     }
+}
+
+/// No record is of type ANY.
+#[test]
+fn raw_data_for_any_have_a_type_of_their_own() {
+    let mut scene = scene(
+        r"addAction(AllRule(), LuaAction(function(dq) dq:spoof('\7rfc8482\0', DNSQType.HINFO) return DNSAction.Allow end))",
+    );
+    let answer = answer(&mut scene, &query("www.example.", qtype::ANY));
+    let data = b"\x07rfc8482\x00".to_vec();
+    assert_eq!(records(&answer), [(qtype::HINFO, 60, data)]);
 }
 
 /// The manual's form, a table, and the one before, by position.
@@ -723,6 +737,7 @@ fn a_response_has_what_a_query_has() {
              dr.tempFailureTTL = 7 assert(dr.tempFailureTTL == 7)
              assert(dr:getHTTPPath() == "" and next(dr:getHTTPHeaders()) == nil)
              assert(dr:getServerNameIndication() == "" and dr:setRestartable() == false)
+             assert(dr:getTraceID() == nil and dr:getSpanID() == nil)
              dr:spoof(newCA("192.0.2.1"))
              return DNSResponseAction.Allow
            end))"#,
