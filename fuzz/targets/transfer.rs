@@ -7,7 +7,7 @@ use fuzz::input::Input;
 use libfuzzer_sys::fuzz_target;
 use std::sync::Arc;
 use wire::message::Header;
-use wire::name::NameBuf;
+use wire::name::{Name, NameBuf};
 use zone::record::Record;
 use zone::transfer::incoming::{Bounds, Incoming, Item, Outcome, Progress};
 use zone::transfer::outgoing::{Messages, axfr};
@@ -25,6 +25,7 @@ const NOW: u64 = 1_800_000_000;
 fuzz_target!(|octets: &[u8]| {
     let zone: NameBuf = "a".parse().expect("a name");
     signatures(octets, &zone);
+    changed_signatures(octets, &zone);
     let _ = journal::read(octets, zone.as_name());
     let (mut entries, _) = journal::header(zone.as_name());
     entries.extend_from_slice(octets);
@@ -118,4 +119,34 @@ fn signatures(octets: &[u8], name: &NameBuf) {
     let mut request = query::axfr(ID, name.as_name());
     let mut client = sign_request(&mut request, &key, NOW);
     assert!(client.verify(octets, NOW).is_err(), "a forgery");
+}
+
+/// A request that was signed, and changed at places that the input names: it is believed where but its ID or the case of names
+/// in its signature is another (RFC 8945 §4.3.2, §4.3.3).
+fn changed_signatures(octets: &[u8], name: &NameBuf) {
+    let key = Arc::new(Key::new(name.as_name(), Algorithm::Sha256, b"secret"));
+    let mut signed = query::axfr(ID, name.as_name());
+    let start = signed.len();
+    let _ = sign_request(&mut signed, &key, NOW);
+    let mut changed = signed.clone();
+    for [place, flipped] in octets.as_chunks::<2>().0 {
+        let at = usize::from(*place) % changed.len();
+        changed[at] ^= flipped;
+    }
+    // The ID left out, and names in lower case: that of the key 3, type, class, TTL and length 10, that of the algorithm.
+    let meant = |message: &[u8]| {
+        let mut message = message.to_vec();
+        let names_end = start + 13 + Algorithm::Sha256.wire_name().len();
+        message[..2].fill(0);
+        message[start..start + 3].make_ascii_lowercase();
+        message[start + 13..names_end].make_ascii_lowercase();
+        message
+    };
+    let key_of = |asked: Name<'_>| (asked == key.name()).then(|| key.clone());
+    let is_believed = matches!(verify_request(&changed, key_of, NOW), Ok(Some(_)));
+    assert_eq!(
+        is_believed,
+        meant(&changed) == meant(&signed),
+        "{changed:?}"
+    );
 }

@@ -1,7 +1,8 @@
-//! Time as the pipeline sees it: read once per batch by whoever owns the loop, and passed in.
+//! Time as the pipeline sees it: read once per batch by whoever owns the loop, and passed in. And the time of
+//! day, for what leaves the process.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment, in nanoseconds since the process first asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -23,4 +24,11 @@ impl Now {
     pub fn since(self, earlier: Now) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
+}
+
+/// Seconds since 1970, as the machine's clock has it; 0 where that is before.
+pub fn unix() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

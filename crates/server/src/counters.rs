@@ -317,6 +317,7 @@ impl Sharded {
 mod tests {
     use super::*;
 
+    /// I11: a drop is counted under its own name.
     #[test]
     fn names_stand_in_the_order_of_their_numbers() {
         for (number, (counter, _)) in Counter::ALL.iter().enumerate() {

@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, spawn_blocking};
 
 /// Queries and answers that may wait in the queue. It is emptied in microseconds unless the backends are slow; a second's
 /// worth of 1,000 queries a second is then enough, and with messages of 4,096 bytes at most they take 4 MiB.
@@ -30,6 +30,10 @@ const QUEUE: usize = 1_024;
 
 /// Queries that may be with backends at a time: as many as may have a connection.
 const IN_FLIGHT: usize = 1_024;
+
+/// The same with those that wait for a place among them; what comes beyond is dropped. They wait beside the queue, so that a
+/// backend that hangs holds up none but its own clients.
+const BEGUN: usize = IN_FLIGHT + QUEUE;
 
 /// Answers that may wait for their time (DelayAction): with answers of 1,232 bytes 80 MB.
 const DELAYED: usize = 65_536;
@@ -201,7 +205,7 @@ impl Receiver {
     /// Takes what workers hand over until the stop is asked for, and finishes what has come until then. Workers should
     /// have stopped before.
     pub async fn serve(mut self, shared: Arc<Shared>, outlet: Arc<dyn SendAnswer>, mut stop: Stop) {
-        let places = Arc::new(Semaphore::new(IN_FLIGHT));
+        let (zones, backends) = (Places::new(), Places::new());
         let mut asking = JoinSet::new();
         let late = Late::new(&shared, &outlet, &stop);
         loop {
@@ -224,35 +228,68 @@ impl Receiver {
                     shared.shard.count_drop(DropReason::OutOfMemory);
                 }
                 Some(Handed::Zone(asked)) => {
-                    // The semaphore is never closed.
-                    let place = Arc::clone(&places).acquire_owned().await;
-                    let late = late.clone();
-                    // A journal may have to be read.
-                    asking.spawn_blocking(move || {
-                        if let Some(Reply::Message(message)) = asked.reply(&late.shared) {
-                            late.send_now(&Parcel {
-                                destination: asked.destination,
-                                client: asked.client,
-                                message,
-                                delay: Duration::ZERO,
-                            });
-                        }
-                        drop(place);
-                    });
+                    let answering = answer_from_zone(asked, late.clone());
+                    zones.begin(answering, &shared.shard, &mut asking);
                 }
                 Some(Handed::Query(asked)) => {
-                    // The semaphore is never closed.
-                    let place = Arc::clone(&places).acquire_owned().await;
-                    let late = late.clone();
-                    asking.spawn(async move {
-                        answer(&asked, &late).await;
-                        drop(place);
-                    });
+                    let answering = answer(asked, late.clone());
+                    backends.begin(answering, &shared.shard, &mut asking);
                 }
             }
         }
         while asking.join_next().await.is_some() {}
     }
+}
+
+/// Places for answers that take a while.
+struct Places {
+    in_flight: Arc<Semaphore>,
+    begun: Arc<Semaphore>,
+}
+
+impl Places {
+    fn new() -> Places {
+        Places {
+            in_flight: Arc::new(Semaphore::new(IN_FLIGHT)),
+            begun: Arc::new(Semaphore::new(BEGUN)),
+        }
+    }
+
+    /// Does it on a task of its own, as soon as there is a place. Where too many wait for one it is dropped, counted.
+    fn begin(
+        &self,
+        answering: impl Future<Output = ()> + Send + 'static,
+        shard: &Shard,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let Ok(begun) = Arc::clone(&self.begun).try_acquire_owned() else {
+            return shard.count_drop(DropReason::HandOverFull);
+        };
+        let in_flight = Arc::clone(&self.in_flight);
+        tasks.spawn(async move {
+            // The semaphore is never closed.
+            let place = in_flight.acquire_owned().await;
+            answering.await;
+            drop((place, begun));
+        });
+    }
+}
+
+/// The answer of a zone of our own.
+async fn answer_from_zone(asked: Box<answer::Asked>, late: Late) {
+    // A journal may have to be read.
+    let answering = spawn_blocking(move || {
+        if let Some(Reply::Message(message)) = asked.reply(&late.shared) {
+            late.send_now(&Parcel {
+                destination: asked.destination,
+                client: asked.client,
+                message,
+                delay: Duration::ZERO,
+            });
+        }
+    });
+    // A fault of ours ends this answer alone.
+    let _ = answering.await;
 }
 
 /// The answer to a query whose frame had no room for it.
@@ -277,9 +314,9 @@ fn answer_from_cache(roomless: Roomless, shared: &Shared) -> Option<Parcel> {
 }
 
 /// Asks the backend and sends the answer; without one the client hears nothing, as over UDP.
-async fn answer(asked: &Asked, late: &Late) {
+async fn answer(asked: Box<Asked>, late: Late) {
     let mut hold = late.shared.memory.hold();
-    if let Ok(answer) = backend::ask(&late.shared, asked, &mut hold).await {
+    if let Ok(answer) = backend::ask(&late.shared, &asked, &mut hold).await {
         let parcel = Parcel {
             destination: asked.destination,
             client: asked.client,
@@ -369,7 +406,7 @@ mod tests {
     use crate::pipeline::proxy::InFront;
     use crate::pipeline::query::Way;
     use crate::pipeline::scene::{Scene, query_with_edns};
-    use crate::runtime::fixture::{answering, config, server, shared};
+    use crate::runtime::fixture::{PATIENCE, answering, config, server, shared, until};
     use crate::stop::Stopper;
     use wire::codes::qtype;
 
@@ -482,6 +519,39 @@ mod tests {
         assert_eq!(seen.recv().await.unwrap().2, [7; 3_000]);
         assert_eq!(shared.shard.hand_overs(HandOverReason::Delayed), 2);
         assert_eq!(shared.shard.drops(DropReason::SendFailed), 1);
+    }
+
+    /// A backend that hangs costs its own clients their answers, and nobody else.
+    #[tokio::test]
+    async fn what_waits_for_a_place_lets_others_pass() {
+        let options = ServerOptions {
+            tcp_only: true,
+            tcp_connect_timeout: Duration::from_secs(3_600),
+            ..server("127.0.0.1:9".parse().unwrap())
+        };
+        let shared = shared(config(vec![options]));
+        // So nothing comes of any connection.
+        let all = shared.backend_connections.available_permits() as u32;
+        let _all = shared.backend_connections.acquire_many(all).await.unwrap();
+        let (sender, receiver) = queue();
+        let (sent, mut seen) = mpsc::unbounded_channel();
+        let stopper = Stopper::default();
+        let outlet = Arc::new(Outlet(sent));
+        let serving = receiver.serve(Arc::clone(&shared), outlet, stopper.watch());
+        let serving = tokio::spawn(serving);
+        for _ in 0..=BEGUN {
+            let pushed = || push(&sender, &shared, None).is_ok();
+            until("there is room in the queue", pushed).await;
+        }
+        let addresses = (DESTINATION.parse().unwrap(), CLIENT.parse().unwrap());
+        let delay = Duration::ZERO;
+        let pushed = || sender.push_answer(addresses, &[7; 3_000], delay, &shared.shard);
+        until("the others have left the queue", || pushed().is_ok()).await;
+        let answer = tokio::time::timeout(PATIENCE, seen.recv()).await;
+        assert_eq!(answer.expect("not held up").unwrap().2, [7; 3_000]);
+        let drops = shared.shard.drops(DropReason::HandOverFull);
+        assert_eq!(drops, 1, "one more than may wait");
+        serving.abort();
     }
 
     #[tokio::test]

@@ -99,8 +99,9 @@ impl Settings {
 
 static SETTINGS: RwLock<Settings> = RwLock::new(Settings::DEFAULT);
 
-/// From now on lines look so.
+/// From now on lines look so; a file that they go to is opened anew, for it may have been moved away.
 pub fn set(settings: Settings) {
+    sinks::reopen(&settings);
     *SETTINGS.write().unwrap_or_else(PoisonError::into_inner) = settings;
 }
 

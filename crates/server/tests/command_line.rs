@@ -4,6 +4,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use testnet::again_if_interrupted;
@@ -241,6 +244,16 @@ fn await_tcp(address: SocketAddr) {
     }
 }
 
+/// The same of a path.
+fn await_path(path: &Path) {
+    let began = Instant::now();
+    while UnixStream::connect(path).is_err() {
+        let place = path.display();
+        assert!(began.elapsed() < PATIENCE, "nobody serves {place}");
+        std::thread::yield_now();
+    }
+}
+
 /// An instance that serves; killed when the test is over.
 struct Served {
     child: Child,
@@ -328,6 +341,8 @@ fn what_only_observes_is_said_in_one_line_each_when_serving() {
     let text = format!("snmpAgent() snmpAgent() setMaxTCPQueuedConnections(9)\n{REFUSES}");
     let words = ["--disable-syslog", "-l", &address.to_string()];
     let served = Served::start_with_log(&text, &words, address, file.into());
+    // Before it serves SIGTERM just ends it.
+    assert!(is_answered(address, PATIENCE));
     assert_eq!(served.end().0, Some(0));
     let said = std::fs::read_to_string(log.path()).expect("it is there");
     let lines: Vec<&str> = said
@@ -412,5 +427,50 @@ fn commands_run_in_the_instance_whose_file_is_named() {
     }
     let output = millrace(&["-C", &file, "-e", "nosuch()"]);
     assert!(crate::text(&output.stdout).starts_with("Error: "));
+    assert_eq!(served.end().0, Some(0));
+}
+
+/// I12: a check, the console's client and a second start touch nothing of the instance that runs.
+#[test]
+fn i12_who_comes_second_leaves_the_first_as_it_is() {
+    let (address, console, other) = (own_address(), own_address(), own_address());
+    let folder = tempfile::tempdir().expect("there is room for a folder");
+    let path = folder.path().join("dns.sock");
+    let at_path = format!("addLocal('{}')", path.display());
+    let text = format!(
+        "setKey('MXNeLFWHUe4363BBKrY06cAsH8NWNb+Se2eXU5+Bb74=') controlSocket('{console}') counted = 7 \
+         addLocal('{address}') {at_path} {REFUSES}"
+    );
+    let served = Served::start(&text, &[], address);
+    await_tcp(console);
+    let control = served.file.path().with_extension("control");
+    let paths = [control.as_path(), path.as_path()];
+    paths.into_iter().for_each(await_path);
+    let inode = |path: &Path| std::fs::metadata(path).map(|file| file.ino()).ok();
+    let before = paths.map(inode);
+
+    let elsewhere = folder.path().join("elsewhere.conf");
+    std::fs::write(&elsewhere, format!("addLocal('{other}') {at_path}")).expect("it is ours");
+    let file = served.file.path().display().to_string();
+    let control = control.display().to_string();
+    let elsewhere = elsewhere.display().to_string();
+    let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    for (words, is_well) in [
+        (&["--check-config", "-C", &file][..], true),
+        (&["-C", &file, "-e", "counted = counted + 1"], true),
+        (&["-C", &file, "-k", key, "-e", "shutdown()"], false),
+        (&["--control", &control, "-C", &file], false),
+        (&["--control", &control, "-C", &elsewhere], false),
+    ] {
+        let output = millrace(words);
+        let said = crate::text(&output.stderr);
+        assert_eq!(output.status.success(), is_well, "{words:?} {said}");
+        assert_eq!(paths.map(inode), before, "{words:?}");
+        assert!(is_answered(address, PATIENCE), "{words:?}");
+    }
+    assert!(TcpStream::connect(other).is_err());
+    let output = millrace(&["-C", &file, "-e", "return counted"]);
+    assert_eq!(crate::text(&output.stdout), "8\n");
+    assert!(millrace(&["stats", "--control", &control]).status.success());
     assert_eq!(served.end().0, Some(0));
 }

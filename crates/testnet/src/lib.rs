@@ -25,6 +25,7 @@ pub mod kernel_counters;
 pub mod lab;
 pub mod ledger;
 pub mod loopback;
+pub mod manual;
 pub mod metrics;
 pub mod namespace;
 pub mod process;

@@ -243,6 +243,19 @@ mod tests {
     }
 
     #[test]
+    fn the_table_of_the_kernel_half_has_every_verdict_once() {
+        let page = include_str!("../../../bpf/README.md");
+        let rows = page.lines().filter(|line| line.starts_with("| "));
+        let counters = rows.filter_map(|row| row.rsplit('`').nth(1));
+        let is_verdict = |name: &&str| name.starts_with("take-") || name.starts_with("pass-");
+        let mut printed: Vec<&str> = counters.filter(is_verdict).collect();
+        let mut known = Reason::ALL.map(Reason::name);
+        printed.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(printed, known);
+    }
+
+    #[test]
     fn an_ipv4_key_has_address_port_and_version() {
         let key = destination("192.0.2.1:53".parse().unwrap());
         assert_eq!(key[..6], [192, 0, 2, 1, 0, 0]);

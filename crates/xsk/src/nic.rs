@@ -39,6 +39,16 @@ impl Nic {
         Nic::read(index, name)
     }
 
+    /// The name that the interface with this index has now, and nothing else.
+    ///
+    /// # Errors
+    /// There is no such interface.
+    pub fn name_of(index: u32) -> Result<String> {
+        let name = interface::name(index)
+            .ok_or_else(|| Error::NoInterface(format!("of index {index}")))?;
+        Ok(name.to_string_lossy().into_owned())
+    }
+
     /// RX queues in use now of the interface of this name, and nothing else: for whoever asks again and again. [`Nic::by_name`]
     /// asks the driver for its name too, which may take the card's firmware.
     ///
@@ -94,8 +104,12 @@ pub fn node(name: &str) -> Option<u32> {
     let file = Path::new("/sys/class/net")
         .join(name)
         .join("device/numa_node");
-    // -1: the firmware does not tell.
-    fs::read_to_string(file).ok()?.trim().parse().ok()
+    node_in(&fs::read_to_string(file).ok()?)
+}
+
+/// What the file says. -1: the firmware does not tell.
+fn node_in(text: &str) -> Option<u32> {
+    text.trim().parse().ok()
 }
 
 /// What an operator may have set on an interface, and AF_XDP feels. `None`: its driver does not say.
@@ -162,7 +176,17 @@ mod tests {
     fn the_loopback_interface_has_an_index_and_a_queue() {
         let lo = Nic::by_name("lo").unwrap();
         assert_eq!(Nic::by_index(lo.index).unwrap(), lo);
+        assert_eq!(Nic::name_of(lo.index).unwrap(), "lo");
+        assert!(Nic::name_of(i32::MAX as u32).is_err());
         assert!(lo.queues >= 1 && lo.mtu >= 1280 && !lo.may_have_partial_checksums());
+    }
+
+    #[test]
+    fn a_card_is_on_a_node_unless_the_firmware_does_not_tell() {
+        assert_eq!(["0\n", "1\n"].map(node_in), [Some(0), Some(1)]);
+        assert_eq!(["-1\n", ""].map(node_in), [None, None]);
+        // No card is behind it.
+        assert_eq!(node("lo"), None);
     }
 
     #[test]

@@ -145,6 +145,7 @@ fn missing(name: &str, error: &clap::Error, arguments: &[OsString]) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testnet::manual::Page;
 
     #[test]
     fn options_of_neither_or_both_are_one_line_that_shows_both_commands() {
@@ -160,5 +161,23 @@ mod tests {
             }
             assert_eq!(said.lines().count(), 1, "{said}");
         }
+    }
+
+    #[test]
+    fn the_options_that_the_manual_prints_are_there() {
+        let commands = [
+            xdp::Command::command(),
+            sockets::Command::command(),
+            queries::Command::command(),
+        ];
+        let options = commands.iter().flat_map(|command| command.get_arguments());
+        let options = options.filter_map(|option| option.get_long());
+        let known: Vec<&str> = options.chain(["help"]).collect();
+        let code = Page::read("docs/floodgate.md").code();
+        let words = code.iter().flat_map(|line| line.split_whitespace());
+        let printed: Vec<&str> = words.filter_map(|word| word.strip_prefix("--")).collect();
+        assert!(printed.contains(&"ramp"), "{printed:?}");
+        let gone = printed.into_iter().find(|option| !known.contains(option));
+        assert_eq!(gone, None);
     }
 }

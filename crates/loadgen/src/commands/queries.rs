@@ -17,7 +17,7 @@ use wire::codes::parse_qtype;
 #[derive(Debug, Parser)]
 #[command(name = "floodgate queries", version)]
 #[command(group(ArgGroup::new("what").required(true).args(["random", "zipf", "from_zone", "from_pcap"])))]
-struct Command {
+pub(super) struct Command {
     /// So many queries, for names that all differ
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     random: Option<u64>,

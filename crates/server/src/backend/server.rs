@@ -225,13 +225,7 @@ impl Server {
     /// check decides anew.
     pub fn succeeding(old: &Server, number: ServerId, options: ServerOptions) -> Server {
         let new = Server::new(number, options);
-        if old.options.address == new.options.address {
-            new.state.set_checked(old.state.is_checked_up());
-            new.latency.store(old.latency.load(Relaxed), Relaxed);
-            new.latency_tcp
-                .store(old.latency_tcp.load(Relaxed), Relaxed);
-        }
-        Server {
+        let new = Server {
             is_judged: old.speaks_for(&new.options),
             queries: old.queries.clone(),
             extra_queries: old.extra_queries.clone(),
@@ -243,6 +237,19 @@ impl Server {
             health: Arc::clone(&old.health),
             tcp: Arc::clone(&old.tcp),
             ..new
+        };
+        new.catch_up_with(old);
+        new
+    }
+
+    /// Is as well and as fast as `old` is by now, if it succeeds that one at its address: what was found of `old` since this
+    /// one was made counts, too.
+    pub fn catch_up_with(&self, old: &Server) {
+        if Arc::ptr_eq(&self.health, &old.health) && self.options.address == old.options.address {
+            self.state.set_checked(old.state.is_checked_up());
+            self.latency.store(old.latency.load(Relaxed), Relaxed);
+            self.latency_tcp
+                .store(old.latency_tcp.load(Relaxed), Relaxed);
         }
     }
 

@@ -10,33 +10,42 @@ use std::sync::Arc;
 /// older one opened, and the counts of queries in flight must be exact all the same.
 #[derive(Default)]
 pub struct Servers {
+    table: ArcSwap<Table>,
+}
+
+#[derive(Default)]
+struct Table {
     /// By [`ServerId`].
-    table: ArcSwap<Vec<Option<Arc<Server>>>>,
+    by_number: Vec<Option<Arc<Server>>>,
+    /// Those of the newest configuration.
+    newest: Vec<Arc<Server>>,
 }
 
 impl Servers {
-    /// To be called before a configuration with these servers is swapped in. Servers that are gone from it stay known
-    /// while they have queries in flight.
+    /// To be called before a configuration with these servers is swapped in, and again when nobody reads the one before it any
+    /// more. Servers that are gone stay known while they have queries in flight; and until the second call whether or
+    /// not: first checks of new servers lie between this and the swap, and whoever has not seen it sends them more.
     pub fn publish(&self, servers: &[Arc<Server>]) {
         let old = self.table.load();
-        let busy = old
-            .iter()
-            .flatten()
-            .filter(|server| server.outstanding.get() > 0);
-        let mut table = Vec::new();
-        for server in busy.chain(servers) {
+        let known = old.by_number.iter().flatten();
+        let busy = known.filter(|server| server.outstanding.get() > 0);
+        let mut by_number = Vec::new();
+        for server in busy.chain(&old.newest).chain(servers) {
             let index = server.number.0 as usize;
-            if table.len() <= index {
-                table.resize(index + 1, None);
+            if by_number.len() <= index {
+                by_number.resize(index + 1, None);
             }
-            table[index] = Some(Arc::clone(server));
+            by_number[index] = Some(Arc::clone(server));
         }
-        self.table.store(Arc::new(table));
+        let newest = servers.to_vec();
+        self.table.store(Arc::new(Table { by_number, newest }));
     }
 
     /// What `look` makes of the server; `None` when it is gone.
     pub fn with<T>(&self, number: ServerId, look: impl FnOnce(&Arc<Server>) -> T) -> Option<T> {
-        self.table.load().get(number.0 as usize)?.as_ref().map(look)
+        let table = self.table.load();
+        let server = table.by_number.get(number.0 as usize)?.as_ref();
+        server.map(look)
     }
 }
 
@@ -57,5 +66,22 @@ mod tests {
         first.outstanding.leave();
         servers.publish(std::slice::from_ref(&second));
         assert_eq!([knows(0), knows(1)], [None, Some(1)]);
+    }
+
+    /// A worker has the old configuration in hand when the new one is swapped in, and opens an exchange.
+    #[test]
+    fn a_server_that_goes_is_known_to_whoever_still_asks_it() {
+        let servers = Servers::default();
+        let [first, second] = [0, 1].map(|number| Arc::new(server(number, "192.0.2.7:53")));
+        let knows_first = || servers.with(ServerId(0), |_| ()).is_some();
+        servers.publish(std::slice::from_ref(&first));
+        servers.publish(std::slice::from_ref(&second));
+        assert!(knows_first());
+        assert!(first.outstanding.enter(1));
+        servers.publish(std::slice::from_ref(&second));
+        assert!(knows_first(), "it has a query in flight");
+        first.outstanding.leave();
+        servers.publish(std::slice::from_ref(&second));
+        assert!(!knows_first());
     }
 }

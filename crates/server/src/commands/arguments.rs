@@ -1,4 +1,5 @@
-//! The command line: dnsdist's seventeen options.
+//! The command line: dnsdist's seventeen options and `--control`; commands to the running instance, and which words are another
+//! file's.
 
 use super::doctor::DoctorArguments;
 use super::kept::LoadArguments;
@@ -417,6 +418,7 @@ const DEFAULT_FILES: [&str; 3] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testnet::manual::Page;
 
     fn read(words: &[&str]) -> Result<Arguments, clap::Error> {
         let words = ["millrace"].iter().chain(words);
@@ -547,5 +549,61 @@ mod tests {
         assert!(matches!(read(&["192.0.2.2"]), Ok(Arguments::Serve(_))));
         assert!(read(&["restart-now"]).is_err());
         assert!(read(&["192.0.2.2", "reload"]).is_err());
+    }
+
+    /// The first word of a command line that no help text has: a command or an option.
+    fn unknown(line: &str) -> Option<String> {
+        let line = line.split([';', '|']).next().unwrap_or_default();
+        let words = line.split_whitespace().skip(1);
+        let words: Vec<&str> = words
+            .map(|word| word.trim_matches(['[', ']', '…']))
+            .filter(|word| !word.is_empty())
+            .collect();
+        let (root, words) = match words.first() {
+            Some(&"zone") => (ZoneArguments::command(), &words[1..]),
+            Some(&"doctor") => (DoctorArguments::command(), &words[1..]),
+            Some(word) if COMMANDS.contains(word) => (AskArguments::command(), &words[..]),
+            Some(word) if word.starts_with(|first: char| first.is_ascii_lowercase()) => {
+                return Some((*word).to_owned());
+            }
+            _ => (ServeArguments::command(), &words[..]),
+        };
+        let mut command = &root;
+        let mut options: Vec<&clap::Arg> = root.get_arguments().collect();
+        let found = words.iter().find(|word| {
+            if let Some(long) = word.strip_prefix("--") {
+                return !options.iter().any(|option| option.get_long() == Some(long));
+            }
+            if let Some(short) = word.strip_prefix('-') {
+                let short = short.chars().next();
+                return short.is_some()
+                    && !options.iter().any(|option| option.get_short() == short);
+            }
+            match command.find_subcommand(word) {
+                Some(inner) => {
+                    command = inner;
+                    options.extend(inner.get_arguments());
+                    false
+                }
+                None => command.has_subcommands(),
+            }
+        });
+        found.map(|word| (*word).to_owned())
+    }
+
+    #[test]
+    fn the_commands_that_the_manual_prints_are_there() {
+        assert_eq!(unknown("millrace xdp load --interface IF --dnsdist"), None);
+        assert_eq!(unknown("millrace zone status [NAME…]; --no | x"), None);
+        assert_eq!(unknown("millrace zone statu").as_deref(), Some("statu"));
+        assert_eq!(unknown("millrace status").as_deref(), Some("status"));
+        assert_eq!(unknown("millrace -C FILE -x").as_deref(), Some("-x"));
+        assert_eq!(unknown("millrace stats --no").as_deref(), Some("--no"));
+        for page in Page::all() {
+            let code = page.code();
+            for line in code.iter().filter(|line| line.starts_with("millrace ")) {
+                assert_eq!(unknown(line), None, "{}: {line}", page.path);
+            }
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Commands that ask the running instance: `millrace reload`, `millrace stats`, `millrace xdp status`.
+//! Commands that ask the running instance and print its reply: `millrace reload`, `restart`, `stats`, `explain`, `xdp
+//! status`. The words of `millrace zone` and `millrace mirror` are beside this.
 
 use super::{kept, put, xdp};
 use crate::control::client::{self, ClientError};

@@ -5,7 +5,7 @@ mod ask;
 mod backup;
 mod bar;
 
-use crate::config::authority::unix;
+use crate::clock::unix;
 use crate::control::protocol::{DEFAULT_PATH, ReadRequest, Request};
 use crate::local::{self, Progress};
 use clap::{Parser, Subcommand};

@@ -3,7 +3,7 @@
 
 use super::Config;
 use super::spec::Spec;
-use crate::clock::Now;
+use crate::clock::{Now, unix};
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::authority::Authority;
 use crate::pipeline::authority::cookies::{Cookies, Secrets};
@@ -12,7 +12,6 @@ use crate::pipeline::authority::pools::ZonePools;
 use crate::pipeline::authority::statistics::Statistics;
 use crate::random::Random;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use wire::cookie::Secret;
 
 /// What the file says.
@@ -107,13 +106,6 @@ fn new_secret() -> Option<Secret> {
         part.copy_from_slice(&random.next_u32().to_le_bytes());
     }
     Some(Secret(secret))
-}
-
-/// Seconds since 1970.
-pub fn unix() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 impl Config {

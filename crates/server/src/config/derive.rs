@@ -35,9 +35,6 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         return Err(ConfigError::Faults(faults));
     }
     let next_server = identity::keep(spec, previous);
-    if let Some(previous) = previous {
-        spec.custom_metrics.count_on(&previous.custom_metrics);
-    }
     let servers: Vec<Arc<Server>> = spec
         .servers
         .iter()

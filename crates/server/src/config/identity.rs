@@ -25,6 +25,9 @@ pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
     // Rules of a Spec that was edited have what they had; a new one that reads as an old one is another rule.
     if let Some(previous) = previous.filter(|_| !spec.is_derived) {
         keep_chains(&mut spec.chains, previous);
+        if let Some(counters) = &previous.query_counters {
+            spec.query_count.counters = Arc::clone(counters);
+        }
     }
     spec.is_derived = true;
     next_server
@@ -153,7 +156,11 @@ fn cache_of(config: &Config, pool: &str) -> Option<Arc<PacketCache>> {
 }
 
 fn keep_chains(specs: &mut ChainSpecs, previous: &Config) {
-    keep_rules(&mut specs.query, &previous.rules, <dyn Action>::describe);
+    keep_rules(
+        &mut specs.query,
+        previous.listed_rules(),
+        <dyn Action>::describe,
+    );
     keep_rules(
         &mut specs.cache_miss,
         &previous.chains.cache_miss,
@@ -181,8 +188,13 @@ fn keep_rules<A: ?Sized>(
     old_rules: &[RuleOf<A>],
     describe: fn(&A) -> String,
 ) {
-    // Names need not be different: each rule of a name goes on with another one of that name.
-    let mut is_taken = vec![false; old_rules.len()];
+    // Names need not be different: each rule of a name goes on with another one of that name. What the file names by its
+    // UUID is nobody else's, though it reads the same.
+    let is_given = |old: &RuleOf<A>| {
+        let mut given = specs.iter().filter(|spec| spec.uuid_given);
+        given.any(|spec| spec.rule.uuid == old.uuid)
+    };
+    let mut is_taken: Vec<bool> = old_rules.iter().map(is_given).collect();
     for (place, spec) in specs.iter_mut().enumerate() {
         let candidates = (old_rules, is_taken.as_slice());
         let Some(at) = same_rule(spec, place, candidates, describe) else {
@@ -214,7 +226,8 @@ fn same_rule<A: ?Sized>(
         return old_rules.position(|(old, is_taken)| !is_taken && old.name == rule.name);
     }
     let old = old_rules.get(place)?;
-    let is_same = old.name.is_empty()
+    let is_same = !is_taken[place]
+        && old.name.is_empty()
         && old.selector.describe() == rule.selector.describe()
         && describe(&old.action) == describe(&rule.action);
     is_same.then_some(place)

@@ -47,6 +47,7 @@ use crate::pipeline::proxy::Proxies;
 #[cfg(doc)]
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rings::RingOptions;
+use crate::pipeline::rules::actions::count::COUNTING;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
 use crate::querycount::QueryCounters;
@@ -134,6 +135,24 @@ impl Config {
         }
     }
 
+    /// To be called before this configuration serves, where it was derived a while ago: servers that succeed others of
+    /// `previous` are as well as those are by now.
+    pub fn catch_up_with(&self, previous: &Config) {
+        for server in &self.servers {
+            let others = previous.servers.iter();
+            let others = others.filter(|old| !Arc::ptr_eq(old, server));
+            others.for_each(|old| server.catch_up_with(old));
+        }
+    }
+
+    /// The rules of addAction: `rules` without the one that setQueryCount has before them.
+    pub fn listed_rules(&self) -> &[Rule] {
+        match self.rules.split_first() {
+            Some((first, rest)) if first.uuid == COUNTING => rest,
+            _ => &self.rules,
+        }
+    }
+
     /// To be called before this configuration serves: opens what actions of its rules need.
     pub fn open_actions(&self) {
         for rule in self.rules.iter().chain(&self.chains.cache_miss) {
@@ -141,9 +160,12 @@ impl Config {
         }
     }
 
-    /// Gets every listener and zone counters for so many shards: those that `previous` had for it, or new ones. The zones
-    /// must be there.
+    /// Gets every listener and zone counters for so many shards: those that `previous` had for it, or new ones; and metrics
+    /// of the operator's own count on from here. The zones must be there.
     pub fn count_traffic(&mut self, shards: usize, previous: Option<&Config>) {
+        if let Some(previous) = previous {
+            self.custom_metrics.count_on(&previous.custom_metrics);
+        }
         let traffic = |address: LocalAddress| {
             let previous = previous.and_then(|previous| {
                 let place = previous.local_addresses().position(|old| old == address)?;

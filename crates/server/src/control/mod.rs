@@ -1,4 +1,5 @@
-//! What operators see and say: `/metrics`, the control socket. Never called from the packet path.
+//! What operators see and say: the console, the web server with its API and `/metrics`, Carbon, the socket of our own commands
+//! and the mirror behind it. Never called from the packet path.
 
 pub mod carbon;
 pub mod client;

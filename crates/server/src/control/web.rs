@@ -34,13 +34,16 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 /// How long a connection may take for its request and the answer, however slowly it speaks.
 const LIFETIME: Duration = Duration::from_secs(30);
 
 /// How long accepting rests when the process is out of descriptors or memory.
 const REST: Duration = Duration::from_millis(100);
+
+/// How often those who wait for a place look whether a reload has made more.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Listens on `address`; to be called before privileges are dropped.
 ///
@@ -133,12 +136,17 @@ struct Door {
 impl Door {
     /// A place for one more connection, as soon as there is one.
     async fn place(&mut self) -> OwnedSemaphorePermit {
-        let config = self.metrics.config();
-        let webserver = config.webserver.as_ref();
-        let wanted = webserver.map_or(0, |webserver| webserver.options.maximum_connections);
-        self.places.resize(wanted);
-        let place = Arc::clone(&self.places.free).acquire_owned().await;
-        place.expect("the semaphore is never closed")
+        loop {
+            let config = self.metrics.config();
+            let webserver = config.webserver.as_ref();
+            let wanted = webserver.map_or(0, |webserver| webserver.options.maximum_connections);
+            self.places.resize(wanted);
+            let place = Arc::clone(&self.places.free).acquire_owned();
+            // All may be taken while a reload makes more of them.
+            if let Ok(place) = timeout(LOOK_AGAIN, place).await {
+                return place.expect("the semaphore is never closed");
+            }
+        }
     }
 
     fn lets_in(&self, client: IpAddr) -> bool {

@@ -1,4 +1,4 @@
-//! recvmmsg and sendmmsg with everything allocated once: the socket door's system calls.
+//! recvmmsg and sendmmsg with everything allocated once, the socket door's system calls; and TCP Fast Open's options.
 //!
 //! The one place of the frontends with `unsafe`: the kernel is given pointers into boxes that live as long as [`Inbox`] and
 //! [`Outbox`] and never move.

@@ -183,6 +183,21 @@ impl Acl {
         matching().next().map(|_| !is_denied)
     }
 
+    /// Whether a message from this address over TCP may do this, signed with the right key where it takes one.
+    pub fn may_let(&self, action: Action, client: IpAddr) -> bool {
+        let keys = self.0.iter().filter_map(|entry| entry.key.as_ref());
+        let mut ways = std::iter::once(None).chain(keys.map(|key| Some(key.as_name())));
+        ways.any(|key| {
+            let asking = Asking {
+                client,
+                path: None,
+                key,
+                protocol: Protocol::Tcp,
+            };
+            self.says(action, asking) == Some(true)
+        })
+    }
+
     /// Whether anybody may do this.
     pub fn has(&self, action: Action) -> bool {
         self.0
@@ -358,6 +373,25 @@ mod tests {
         .into_iter()
         .collect();
         assert!(acl.has(Action::Transfer) && !nobody.has(Action::Transfer));
+    }
+
+    #[test]
+    fn whoever_may_with_some_key_may() {
+        let acl = acl(&[
+            ("192.0.2.0/24", None),
+            ("198.51.100.0/24", Some("k.")),
+            ("/run/open.sock", None),
+        ]);
+        for (client, expected) in [
+            ("192.0.2.1", true),
+            ("198.51.100.1", true),
+            ("203.0.113.1", false),
+            ("2001:db8::1", false),
+        ] {
+            let may = acl.may_let(Action::Transfer, client.parse().unwrap());
+            assert_eq!(may, expected, "{client}");
+        }
+        assert!(!acl.may_let(Action::Notify, "192.0.2.1".parse().unwrap()));
     }
 
     #[test]

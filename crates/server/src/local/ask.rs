@@ -5,6 +5,7 @@
 use super::live::seconds_now;
 use super::progress::Progress;
 use super::settings::{Peer, TransferBounds};
+use crate::log;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -431,6 +432,13 @@ async fn receive(
             // RFC 8945 §5.3.1: the last message is signed.
             if session.is_some_and(|session| !session.is_verified()) {
                 return Err(TsigError::Unsigned.into());
+            }
+            if let Some((owner, count)) = incoming.left_out() {
+                log::warn!(
+                    "zone {apex}: {count} records that {} sent are out of zone, and left out, the first at {owner}: \
+                     owners are {apex} or end with it",
+                    peer.address
+                );
             }
             return Ok((gathered.received(outcome), expires_in));
         }

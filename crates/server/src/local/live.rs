@@ -144,6 +144,14 @@ impl Live {
         lock(&self.state).clone()
     }
 
+    /// The same by a clock that says `now`, seconds since 1970: from now on, see [`Timers::by_clock`].
+    pub(super) fn state_by_clock(&self, now: u64) -> State {
+        self.change_state(|state| {
+            state.timers = state.timers.map(|timers| timers.by_clock(now));
+            state.clone()
+        })
+    }
+
     pub(super) fn change_state<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         change(&mut lock(&self.state))
     }

@@ -113,6 +113,7 @@ impl Local {
             state,
         };
         let mut lines = load::all(&local, room);
+        lines.extend(told_in_vain(&local, previous));
         lines.sort_by_key(|line| !line.is_error);
         local.zones = local.current();
         (local, lines)
@@ -184,6 +185,28 @@ impl Local {
     fn live(&self, apex: Name<'_>) -> Option<&Arc<Live>> {
         self.find(apex).map(|(live, _)| live)
     }
+}
+
+/// What is said of servers that are told of changes and may not fetch them, where `previous` had not the same to say.
+fn told_in_vain(local: &Local, previous: &Local) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for Entry { settings, .. } in &local.entries {
+        let before = previous.find(settings.apex.as_name());
+        let is_as_before = before
+            .is_some_and(|(_, old)| (&old.notify, &old.acl) == (&settings.notify, &settings.acl));
+        if is_as_before {
+            continue;
+        }
+        lines.extend(settings.told_in_vain().map(|peer| {
+            let ip = peer.address.ip();
+            Line::info(format!(
+                "zone {}: {ip} is told of changes (notify) and may not transfer them: unless it asks from another address, \
+                 acl needs {{action=\"transfer\", address=\"{ip}\"}}",
+                settings.apex
+            ))
+        }));
+    }
+    lines
 }
 
 /// A line for the operator.

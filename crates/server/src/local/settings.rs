@@ -1,6 +1,6 @@
 //! What the configuration says of one zone: a line of `millrace.addZone`, everything in it resolved.
 
-use super::acl::Acl;
+use super::acl::{Acl, Action};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +74,14 @@ impl ZoneSettings {
     /// Whether versions of the zone are kept on disk: a secondary has to outlive its primary, and a primary has to know
     /// what has changed when somebody may ask for it.
     pub fn is_kept(&self) -> bool {
-        self.is_secondary() || self.journal_octets > 0 && self.acl.has(super::acl::Action::Transfer)
+        self.is_secondary() || self.journal_octets > 0 && self.acl.has(Action::Transfer)
+    }
+
+    /// Those of `notify` that no entry of the acl lets transfer the zone from the address that they are told at.
+    pub fn told_in_vain(&self) -> impl Iterator<Item = &Peer> {
+        let acl = &self.acl;
+        let peers = self.notify.iter();
+        peers.filter(move |peer| !acl.may_let(Action::Transfer, peer.address.ip()))
     }
 }
 

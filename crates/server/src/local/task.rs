@@ -30,6 +30,9 @@ use zone::zone::ZoneBuilder;
 /// thousand zones wait, not take a thousand descriptors, and no other server's.
 const EXCHANGES: usize = 64;
 
+/// How long a task sleeps before it looks at the system's clock again.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
 /// What a zone's task is told.
 #[derive(Debug, Clone)]
 pub enum Order {
@@ -315,16 +318,16 @@ impl Follower {
         self.tell();
     }
 
-    /// When the zone's times want something.
-    fn wake(&self) -> Option<Instant> {
-        let state = self.live.state();
+    /// When the zone's times want something, in seconds since 1970.
+    fn wake(&self) -> Option<u64> {
+        // An order may have come since a clock went back: what is waited for is not when that is again where it was.
+        let state = self.live.state_by_clock(seconds_now());
         let timers = state.timers?;
         let soa = self.live.held().map(|zone| zone.soa());
         let due = timers.due(soa, &self.settings.times);
         // A frozen zone is not asked for; it expires all the same.
         let due = (!state.is_frozen).then_some(due);
-        let next = due.into_iter().chain(self.expires()).min()?;
-        Some(instant_of(next))
+        due.into_iter().chain(self.expires()).min()
     }
 
     /// When the zone expires, in seconds since 1970; `None`: it has, or cannot.
@@ -337,12 +340,11 @@ impl Follower {
 
     async fn tick(&mut self) {
         let now = seconds_now();
-        let state = self.live.change_state(|state| {
-            state.timers = state.timers.map(|timers| timers.by_clock(now));
-            state.clone()
-        });
+        let state = self.live.state_by_clock(now);
         let Some(timers) = state.timers else { return };
         self.expire_in_time();
+        // A clock that was set, or stood still in a suspended host, has moved it.
+        self.live.note_expiry(&self.settings);
         let soa = self.live.held().map(|zone| zone.soa());
         if !state.is_frozen && timers.due(soa, &self.settings.times) <= now {
             self.refresh(None, false).await;
@@ -366,7 +368,7 @@ impl Follower {
     async fn minding_expiry<T>(&mut self, asking: impl Future<Output = T>) -> T {
         let mut asking = pin!(asking);
         loop {
-            let expires = self.expires().map(instant_of);
+            let expires = self.expires();
             tokio::select! {
                 biased;
                 said = &mut asking => return said,
@@ -803,15 +805,53 @@ fn compared(peer: &Peer, has: Has, own: u32) -> Result<Word, AskError> {
     Ok(Word::Same(said, has.expires_in))
 }
 
-/// A time in seconds since 1970 by the clock that tasks wait by.
-fn instant_of(seconds: u64) -> Instant {
-    Instant::now() + Duration::from_secs(seconds.saturating_sub(seconds_now()))
+/// Waits for a moment, in seconds since 1970, that may never be.
+async fn moment(seconds: Option<u64>) {
+    match seconds {
+        Some(seconds) => moment_by(seconds_now, seconds).await,
+        None => std::future::pending().await,
+    }
 }
 
-/// Waits for a moment that may never be.
-async fn moment(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
+/// The same by this clock. Tasks sleep by another one, which nobody sets and which stands still while the host is suspended: so
+/// the moment has come when either says so.
+async fn moment_by(clock: impl Fn() -> u64, seconds: u64) {
+    let left = || Duration::from_secs(seconds.saturating_sub(clock()));
+    let latest = Instant::now() + left();
+    loop {
+        let (left, now) = (left(), Instant::now());
+        if left.is_zero() || now >= latest {
+            return;
+        }
+        sleep_until(latest.min(now + left.min(LOOK_AGAIN))).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// The system's clock says the first of these, and the second from the second look on; how long a moment is waited for.
+    async fn waited(clock: [u64; 2], seconds: u64) -> Duration {
+        let looks = Cell::new(0);
+        let clock = || {
+            let look = looks.get();
+            looks.set(look + 1);
+            clock[usize::from(look > 1)]
+        };
+        let began = Instant::now();
+        moment_by(clock, seconds).await;
+        began.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_zones_moment_comes_by_either_clock() {
+        const WEEK: u64 = 604_800;
+        let set_on = waited([1_000, 2_000 + WEEK], 1_000 + WEEK);
+        assert!(set_on.await <= LOOK_AGAIN + Duration::from_secs(1));
+        let set_back = waited([2 * WEEK, 0], 2 * WEEK + 600).await;
+        assert!((600..=601).contains(&set_back.as_secs()), "{set_back:?}");
+        assert_eq!(waited([WEEK, WEEK], WEEK).await, Duration::ZERO);
     }
 }

@@ -41,6 +41,63 @@ fn a_reload_keeps_what_did_not_change_and_what_is_broken() {
     assert_eq!(serial(&third), Some(7));
 }
 
+/// Whatever wakes a zone's task behind that: else it would be asked for when the clock is again where it was.
+#[test]
+fn times_by_a_clock_that_has_gone_back_are_mended_for_good() {
+    let live = Live::new(&fixture::apex());
+    live.change_state(|state| state.timers = Some(timers::Timers::new(5_000)));
+    let refreshed = |state: live::State| state.timers.map(|timers| timers.refreshed);
+    assert_eq!(refreshed(live.state_by_clock(6_000)), Some(5_000));
+    assert_eq!(refreshed(live.state_by_clock(1_000)), Some(1_000));
+    assert_eq!(refreshed(live.state_by_clock(9_000)), Some(1_000));
+}
+
+/// RFC 1996 §3.11: whoever is told asks for the zone then.
+#[test]
+fn servers_that_are_told_in_vain_are_named_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    fs::write(&file, text(7, "")).unwrap();
+    let with_acl = |networks: &[&str]| {
+        let mut specs = ZoneSpecs::of_file("example.com.", &file);
+        let settings = Arc::make_mut(&mut specs.list[0].settings);
+        settings.journal_octets = 0;
+        settings.notify = ["192.0.2.1:53", "[2001:db8::1]:53"]
+            .map(|address| Peer {
+                address: address.parse().unwrap(),
+                source: None,
+                key: None,
+            })
+            .to_vec();
+        let entry = |network: &&str| AclEntry {
+            action: Action::Transfer,
+            scope: Scope::Addresses(network.parse::<ipnet::IpNet>().unwrap().into()),
+            key: None,
+            protocol: None,
+            denies: false,
+        };
+        settings.acl = networks.iter().map(entry).collect();
+        specs
+    };
+    let said = |lines: Vec<Line>| {
+        let lines = lines.into_iter().map(|line| line.text);
+        let told = lines.filter(|line| line.contains("is told of changes"));
+        told.collect::<Vec<_>>()
+    };
+    let specs = with_acl(&["192.0.2.0/24"]);
+    let (first, lines) = Local::load(&specs, &Local::default());
+    let lines = said(lines);
+    let ends = "acl needs {action=\"transfer\", address=\"2001:db8::1\"}";
+    assert!(lines.len() == 1 && lines[0].ends_with(ends), "{lines:?}");
+    let (again, lines) = Local::load(&specs, &first);
+    assert_eq!(said(lines), Vec::<String>::new());
+    let (_, lines) = Local::load(&with_acl(&[]), &again);
+    assert_eq!(said(lines).len(), 2);
+    let all = with_acl(&["192.0.2.0/24", "2001:db8::/32"]);
+    let (_, lines) = Local::load(&all, &Local::default());
+    assert_eq!(said(lines), Vec::<String>::new());
+}
+
 #[test]
 fn many_zones_are_loaded_at_a_time_and_one_that_is_none_is_not_loaded() {
     let folder = tempfile::tempdir().unwrap();

@@ -76,6 +76,20 @@ pub(super) fn to_verbose_file(settings: &Settings, line: &str) -> bool {
     file.write_all(line.as_bytes()).is_ok()
 }
 
+/// Opens the file of verbose lines anew where it stays the same. The open one goes on where that fails: it may have been
+/// opened with more privileges than there are now.
+pub(super) fn reopen(settings: &Settings) {
+    let mut sinks = sinks();
+    let Some((path, file)) = &mut sinks.verbose else {
+        return;
+    };
+    if settings.outlets.verbose_file.as_ref() == Some(&*path)
+        && let Ok(anew) = open_verbose(path)
+    {
+        *file = anew;
+    }
+}
+
 /// Opens the file of setVerboseLogDestination: lines are added to what is there.
 fn open_verbose(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().append(true).create(true).open(path)
@@ -277,9 +291,14 @@ mod tests {
         };
         assert!(to_verbose_file(&settings, "a\n") && to_verbose_file(&settings, "b\n"));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a\nb\n");
+        // As logrotate does, and then a reload.
+        std::fs::rename(&path, directory.path().join("verbose.log.1")).unwrap();
+        reopen(&settings);
+        assert!(to_verbose_file(&settings, "c\n"));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "c\n");
         settings.outlets.verbose_file = Some(directory.path().join("none/verbose.log"));
         assert!(
-            !to_verbose_file(&settings, "c\n"),
+            !to_verbose_file(&settings, "d\n"),
             "standard output has it then"
         );
     }

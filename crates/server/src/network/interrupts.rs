@@ -9,13 +9,12 @@
 //! | stopped, or killed | the helper process, which outlives it for that (process.rs) |
 //! | killed with its helper | the next start, or `millrace xdp unload`: the note is there, and nobody has it locked |
 
-use nix::net::if_::if_indextoname;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Error, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use xsk::nic::Nic;
 
 /// Where interfaces have their settings, a folder each.
 const CLASS: &str = "/sys/class/net";
@@ -48,9 +47,7 @@ pub struct Held {
 impl Interrupts {
     /// Of the interface of this index in this process's network namespace.
     pub fn of(interface: u32) -> Interrupts {
-        // Indexes are the same in many namespaces.
-        let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino());
-        let note = format!("{namespace}-{interface}");
+        let note = format!("{}-{interface}", namespace());
         Interrupts {
             class: PathBuf::from(CLASS),
             interface,
@@ -58,10 +55,22 @@ impl Interrupts {
         }
     }
 
+    /// The indexes of all interfaces in this process's network namespace that there is a note of.
+    pub fn noted() -> Vec<u32> {
+        noted_in(Path::new(NOTES), namespace())
+    }
+
+    /// The name that the interface has now.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn name(&self) -> io::Result<String> {
+        Nic::name_of(self.interface).map_err(Error::other)
+    }
+
     /// The two files of sysfs, where they are now.
     fn settings(&self) -> io::Result<[PathBuf; 2]> {
-        let name = if_indextoname(self.interface)?;
-        let folder = self.class.join(OsStr::from_bytes(name.to_bytes()));
+        let folder = self.class.join(self.name()?);
         Ok(["napi_defer_hard_irqs", "gro_flush_timeout"].map(|file| folder.join(file)))
     }
 
@@ -97,7 +106,8 @@ impl Interrupts {
         Ok(held)
     }
 
-    /// Sets them as they were, if a process that is gone has left a note; whether it had.
+    /// Sets them as they were, if a process that is gone has left a note; whether it had. An interface that is gone has
+    /// nothing to be set.
     ///
     /// # Errors
     /// Another process that runs holds them back (`ErrorKind::WouldBlock`), or the kernel does not let this one.
@@ -108,7 +118,7 @@ impl Interrupts {
         let mut note = self.claim()?;
         let mut text = String::new();
         note.read_to_string(&mut text)?;
-        if let Some(before) = numbers(&text) {
+        if let Some(before) = numbers(&text).filter(|_| self.name().is_ok()) {
             self.write(before)?;
         }
         fs::remove_file(&self.note)?;
@@ -169,6 +179,21 @@ impl Drop for Held {
         }
         let _ = self.note.unlock();
     }
+}
+
+/// The number of this process's network namespace: indexes are the same in many.
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/net").map_or(0, |found| found.ino())
+}
+
+fn noted_in(folder: &Path, namespace: u64) -> Vec<u32> {
+    let beginning = format!("{namespace}-");
+    let index = |note: &OsStr| -> Option<u32> {
+        let index = note.to_str()?.strip_prefix(&beginning)?;
+        index.parse().ok()
+    };
+    let notes = fs::read_dir(folder).into_iter().flatten().flatten();
+    notes.filter_map(|note| index(&note.file_name())).collect()
 }
 
 fn at(path: &Path, error: &Error) -> Error {
@@ -233,6 +258,24 @@ mod tests {
         // The next one that holds them back must not take these for what was before.
         drop(of(&folder).hold().unwrap());
         assert_eq!(of(&folder).read().unwrap(), [1, 700]);
+    }
+
+    #[test]
+    fn notes_of_this_namespace_are_found_and_those_of_interfaces_that_are_gone_go() {
+        let folder = TempDir::new().unwrap();
+        assert!(noted_in(&folder.path().join("notes"), 7).is_empty());
+        let gone = Interrupts {
+            interface: 999_999,
+            ..interface(&folder, [1, 700])
+        };
+        fs::create_dir_all(folder.path().join("notes")).unwrap();
+        for name in ["7-1", "77-2", "7-x", "note"] {
+            fs::write(folder.path().join("notes").join(name), "1 700\n").unwrap();
+        }
+        assert_eq!(noted_in(&folder.path().join("notes"), 7), [1]);
+        assert!(gone.name().is_err());
+        assert!(gone.restore().unwrap());
+        assert!(noted_in(&folder.path().join("notes"), 7).is_empty());
     }
 
     #[test]

@@ -32,9 +32,9 @@ use std::sync::Arc;
 use wire::answer::EdnsPolicy;
 use wire::codes::{extended_error, opcode, qtype, rcode};
 use wire::message::Header;
-use zone::answer::Outcome;
 use zone::answer::ahead;
 pub use zone::answer::ahead::Foreseen;
+use zone::answer::{Outcome, answer_among};
 
 /// What a configuration says of answers from zones. The default one says as little as it can.
 #[derive(Clone, Default)]
@@ -257,8 +257,10 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
     };
     // A signature of a long key's may leave less than the options take.
     let limit_of_records = limit.min(room - aside).saturating_sub(reserved);
+    let (pools, pool) = (&config.authority.pools, query.pool);
+    let serves = |zone: usize| pools.serves(zone, pool);
     let (message, parts) = (&mut *query.message, &query.parts);
-    let answered = match zone::answer::answer(zones, message, parts, limit_of_records) {
+    let answered = match answer_among(zones, &serves, message, parts, limit_of_records) {
         Outcome::NotServed => {
             take_back(query, aside);
             return Found::Elsewhere;
@@ -323,6 +325,7 @@ fn send<'c>(
 ) -> Verdict<'c> {
     let config: &'c Config = env.config;
     let authority = &config.authority;
+    wishes.count_cookie(env);
     if let Some(limit) = &authority.limit {
         match limit.judge(query, &reply, wishes.is_known, env) {
             Fate::Sent => {}

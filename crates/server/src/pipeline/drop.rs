@@ -1,4 +1,5 @@
-//! Every drop has a name (invariant I11): one enum feeds the counter, the trace point, the log and the test.
+//! Every drop has a name (invariant I11): one enum feeds the counters (`/metrics`, `millrace stats`), the mirror,
+//! `millrace explain` and the tests.
 
 /// Why a frame, a query or a response went no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +94,7 @@ impl DropReason {
         DropReason::ResponseRate,
     ];
 
-    /// The label of the counter, the trace point and the log.
+    /// The label of the counter, and what the mirror and `explain` say.
     pub fn name(self) -> &'static str {
         match self {
             DropReason::FrameMalformed => "frame-malformed",

@@ -221,9 +221,19 @@ impl Daemon {
         self.metrics.sample();
         self.lua.maintain();
         self.apply_edits_of_callbacks();
-        self.retired.retain(|config| Arc::strong_count(config) > 1);
+        self.let_go();
         notify::again();
         self.next_look = Instant::now() + LOOK_AFTER;
+    }
+
+    /// Lets go of configurations that nobody reads any more, and with the last of them of servers that only they had.
+    fn let_go(&mut self) {
+        let had_some = !self.retired.is_empty();
+        self.retired.retain(|config| Arc::strong_count(config) > 1);
+        if had_some && self.retired.is_empty() {
+            let config = self.instance.config.load();
+            self.instance.exchanges.servers().publish(&config.servers);
+        }
     }
 
     fn clean_caches(&mut self) {

@@ -7,6 +7,7 @@ use crate::log;
 use crate::network::interrupts::Interrupts;
 use crate::network::{Device, Plan};
 use std::collections::HashMap;
+use std::io::ErrorKind;
 
 /// Of which interfaces (index) the interrupts are held back for us; `false`: that was refused, and is not asked again.
 #[derive(Debug, Default)]
@@ -81,15 +82,27 @@ impl Daemon {
     }
 }
 
-/// Sets interfaces as they were that a process before this one could not: it was killed with its helper.
-pub(super) fn let_leftovers(plan: &Plan) {
-    for planned in &plan.devices {
-        let name = &planned.device.name;
-        match Interrupts::of(planned.device.interface).restore() {
+/// Sets interfaces as they were that a process before this one could not: it was killed with its helper. Not those of `plan`
+/// where this one `polls`: it holds them back itself, and takes what is written down for what was before.
+pub(super) fn let_leftovers(plan: &Plan, polls: bool) {
+    let is_planned = |index: u32| {
+        let mut planned = plan.devices.iter();
+        planned.any(|planned| planned.device.interface == index)
+    };
+    for index in Interrupts::noted() {
+        if polls && is_planned(index) {
+            continue;
+        }
+        let interrupts = Interrupts::of(index);
+        let name = interrupts.name();
+        let name = name.unwrap_or_else(|_| format!("interface {index}, which is gone"));
+        match interrupts.restore() {
             Ok(false) => {}
             Ok(true) => {
                 log::notice!("{name}: interrupts come as before a millrace that was killed")
             }
+            // Of one that runs: the process before this one, for instance, which lets them when it ends.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => log::warn!("{name}: its interrupts are held back still: {error}"),
         }
     }

@@ -33,7 +33,7 @@ impl Daemon {
     /// serves on. Zones are loaded on other threads, and everything is swapped when they are there.
     pub(super) fn reload(&mut self, reply: Option<Sender<ReloadOutcome>>) {
         if self.reloading.is_some() {
-            return self.asked_again.push(reply);
+            return ask_again(&mut self.asked_again, reply);
         }
         match self.prepare_reload() {
             Ok((mut reloading, specs)) => {
@@ -104,6 +104,7 @@ impl Daemon {
         config.local = Arc::new(local.anew());
         let old = self.instance.config.load_full();
         config.count_traffic(self.instance.shards.len(), Some(&old));
+        config.catch_up_with(&old);
         log::set(self.arguments.log_settings(logging));
         lua.edit(|spec| say_remarks(spec));
         let mut lines: Vec<String> = of_zones.iter().map(|line| line.text.clone()).collect();
@@ -250,8 +251,38 @@ impl Daemon {
     }
 }
 
+/// Notes that another reload is wanted when this one has ended. One that waits already will read the file later than now:
+/// whoever wants no reply needs no reload more, or signals that come faster than zones load would never be done with.
+fn ask_again(
+    waiting: &mut Vec<Option<Sender<ReloadOutcome>>>,
+    reply: Option<Sender<ReloadOutcome>>,
+) {
+    if reply.is_some() || waiting.is_empty() {
+        waiting.push(reply);
+    }
+}
+
 /// What was changed at run time and is not in the file is gone: the operator should know.
 fn dropped(edits: &[String]) -> Vec<String> {
     let lines = edits.iter().map(|command| format!("dropped: {command}"));
     lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn signals_that_come_during_a_reload_lead_to_one_more() {
+        let mut waiting = Vec::new();
+        for _ in 0..3 {
+            ask_again(&mut waiting, None);
+        }
+        assert_eq!(waiting.len(), 1);
+        let (sender, _outcome) = channel();
+        ask_again(&mut waiting, Some(sender));
+        ask_again(&mut waiting, None);
+        assert_eq!(waiting.len(), 2, "everybody who waits gets a reply");
+    }
 }

@@ -252,9 +252,7 @@ fn ground(
     privileges::raise_memlock();
     let mut devices = network::Devices::default();
     let plan = first_plan(&config, &mut devices);
-    if config.tuning.busy_poll.is_none() {
-        polling::let_leftovers(&plan);
-    }
+    polling::let_leftovers(&plan, config.tuning.busy_poll.is_some());
     let steering = match &mut legacy.predecessor {
         None => attached(&plan, config.tuning.keep_xdp),
         Some(predecessor) => {

@@ -16,6 +16,7 @@ fn configuration(more: &str) -> String {
     format!("addLocal(\"{ADDRESS}\", {{xdp=true}})\n{more}{REFUSED}")
 }
 
+/// I8: no reload loses what serves.
 #[test]
 fn f36_a_bad_reload_changes_nothing_and_says_why() {
     let Some(mut rig) = Rig::start("badreload", &configuration("")) else {

@@ -4,6 +4,7 @@
 
 mod addresses;
 mod bad_reload;
+mod bonds;
 mod connections;
 #[path = "../../../zone/tests/peers/corpus.rs"]
 mod corpus;

@@ -148,6 +148,24 @@ fn what_a_daemon_left_that_was_killed_with_its_helper_is_set_back_by_hand_or_by_
     become_so(&rig.stop(), BEFORE);
 }
 
+/// The next one serves by kernel sockets alone, or polls another interface.
+#[test]
+fn what_a_killed_daemon_left_is_set_back_by_one_that_does_not_use_the_interface() {
+    let Some(lab) = Rig::lab("pollleft", Topology::TwoInterfaces) else {
+        return;
+    };
+    set_interrupts(&lab, 1, 777);
+    let lab = killed_with_its_helper(lab);
+    let sockets = "addLocal(\"192.0.2.1:53\")\n".to_owned() + REFUSED;
+    let rig = Rig::start_in(lab, &sockets);
+    become_so(&rig.lab, BEFORE);
+    let lab = killed_with_its_helper(rig.stop());
+    let elsewhere = configuration().replace("192.0.2.1", "198.51.100.1");
+    let rig = Rig::start_in(lab, &elsewhere);
+    become_so(&rig.lab, BEFORE);
+    rig.stop();
+}
+
 fn killed_with_its_helper(lab: Lab) -> Lab {
     let mut rig = Rig::start_in(lab, &configuration());
     become_so(&rig.lab, HELD);

@@ -216,6 +216,7 @@ impl Drop for Second {
     }
 }
 
+/// I4 of a daemon that is stalled.
 #[test]
 fn a_stopped_process_leaves_its_queries_to_the_one_started_after_it() {
     let listen = "addLocal(\"192.0.2.1:53\", {xdp=true, reusePort=true})\n".to_owned() + REFUSED;
@@ -270,6 +271,7 @@ fn killed(name: &str, first: &str) {
     println!("{} lost by the kill", unanswered.len());
 }
 
+/// I4 of a daemon that is dead.
 #[test]
 fn a_killed_process_leaves_its_queries_to_the_second_one_at_once() {
     killed("killed", "");

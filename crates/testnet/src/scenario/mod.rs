@@ -6,6 +6,7 @@ mod backend;
 pub(crate) mod checks;
 mod client;
 mod expect;
+mod footing;
 mod model;
 mod parse;
 mod parse_backend;

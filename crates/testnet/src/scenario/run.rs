@@ -11,6 +11,7 @@ use super::backend::Backend;
 use super::checks;
 use super::client::Clients;
 use super::expect;
+use super::footing::Footing;
 use super::model::{Action, Comparison, Counter, Flood, Restart, Scenario, Step};
 use crate::exceptions::Exceptions;
 use crate::kernel_counters::KernelCounters;
@@ -31,6 +32,8 @@ const START: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a flood waits for its counter before it is sent once more.
 const ROUND: Duration = Duration::from_millis(500);
+/// From so many kills on it is looked whether they have left something.
+const MANY_KILLS: u16 = 10;
 /// Between the moments at which a start is interrupted.
 const EARLY_STEP: Duration = Duration::from_millis(5);
 
@@ -223,12 +226,27 @@ impl<'a> Run<'a> {
             Action::Mtu { end, octets } => self.ground.lab.set_mtu(*end, *octets),
             Action::Flap { end, times } => self.flap(*end, *times),
             Action::Inject { end, frame } => self.ground.lab.inject(*end, frame),
-            Action::Restart { how, times } => {
-                (0..*times).try_for_each(|round| self.restart(*how, round))
-            }
+            Action::Restart { how, times } => self.restart_times(*how, *times),
             Action::Flood(flood) => self.flood(flood),
             Action::Signal(signal) => self.server.signal(*signal),
         }
+    }
+
+    /// Restarts so often; many kills leave nothing that adds up (F21).
+    fn restart_times(&mut self, how: Restart, times: u16) -> Outcome<()> {
+        let server = self.ground.lab.server();
+        let is_looked_at = matches!(how, Restart::Killed) && times >= MANY_KILLS;
+        let before = is_looked_at.then(|| Footing::of(&server)).transpose()?;
+        (0..times).try_for_each(|round| self.restart(how, round))?;
+        let Some(before) = before else { return Ok(()) };
+        let mut now = before;
+        let what = "processes, descriptors and locked memory to be as before";
+        // What was killed last the kernel gives back a little later.
+        let flat = self.until(PATIENCE, what, || {
+            now = Footing::of(&server)?;
+            Ok(now.is_flat_since(&before, times))
+        });
+        flat.map_err(|failure| Failure::new(format!("{before:?}, now {now:?}: {failure}")))
     }
 
     fn restart(&mut self, how: Restart, round: u16) -> Outcome<()> {

@@ -282,9 +282,7 @@ impl Hash for Name<'_> {
     #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
         // No end mark is needed: a name ends where its root is, so none is the beginning of another.
-        for word in self.lowercase_words() {
-            state.write_u64(word);
-        }
+        self.for_each_lowercase_word(|word| state.write_u64(word));
     }
 }
 

@@ -408,3 +408,58 @@ pub(crate) fn synchronize() -> io::Result<()> {
         _ => Err(io::Error::last_os_error()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MPOL_DEFAULT and MPOL_PREFERRED of <linux/mempolicy.h>.
+    const DEFAULT: i32 = 0;
+    const PREFERRED: i32 = 1;
+
+    /// What the kernel was asked for of a mapping's pages, and on which nodes (get_mempolicy(2)). `None`: it knows of none.
+    fn policy(mapping: &Mapping) -> Option<(i32, u64)> {
+        const MPOL_F_ADDR: u64 = 2;
+        let (mut policy, mut nodes) = (-1_i32, [0_u64; 16]);
+        // SAFETY: the kernel writes one integer, and at most the 1,024 bits of `nodes`; the address is only looked up.
+        let asked = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &raw mut policy,
+                nodes.as_mut_ptr(),
+                1_024_u64,
+                mapping.start.as_ptr(),
+                MPOL_F_ADDR,
+            )
+        };
+        (asked == 0).then_some((policy, nodes[0]))
+    }
+
+    fn private(huge_pages: bool, node: Option<u32>) -> Option<(i32, u64)> {
+        policy(&Mapping::anonymous(2 * HUGE_PAGE, huge_pages, node).unwrap())
+    }
+
+    fn shared(node: Option<u32>) -> Option<(i32, u64)> {
+        let memory = nameless(2 * HUGE_PAGE, node).unwrap();
+        let length = nameless_length(&memory).unwrap();
+        let mapping = Mapping::map(length, libc::MAP_SHARED, memory.as_raw_fd(), 0);
+        policy(&mapping.unwrap())
+    }
+
+    #[test]
+    fn pages_of_any_size_are_wished_for_on_the_cards_node() {
+        if private(false, None).is_none() {
+            println!("this kernel knows of no nodes: nothing is proved");
+            return;
+        }
+        for huge_pages in [false, true] {
+            assert_eq!(private(huge_pages, Some(0)), Some((PREFERRED, 1)));
+            // No card, a firmware that does not tell, a node that there is not: whatever is nearest.
+            for node in [None, Some(63), Some(64)] {
+                assert_eq!(private(huge_pages, node), Some((DEFAULT, 0)), "{node:?}");
+            }
+        }
+        assert_eq!(shared(Some(0)), Some((PREFERRED, 1)));
+        assert_eq!(shared(None), Some((DEFAULT, 0)));
+    }
+}

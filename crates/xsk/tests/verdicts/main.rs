@@ -436,6 +436,7 @@ fn from_port_54() -> Vec<u8> {
     )
 }
 
+/// I4 and I5: what is not ours is passed, and no other verdict but redirect is ever given ([`Bench::judge`]).
 #[test]
 fn every_row_of_the_table_has_its_verdict() {
     let Some(bench) = Bench::new() else { return };

@@ -192,6 +192,7 @@ mod tests {
         check(&file).iter().map(ToString::to_string).collect()
     }
 
+    /// I13 (no clock, no socket) and I14 (no `unsafe`) among them.
     #[test]
     fn each_rule_holds_in_its_place() {
         let cases = [

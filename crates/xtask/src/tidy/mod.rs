@@ -2,6 +2,7 @@
 
 mod banned;
 mod functions;
+mod invariants;
 mod links;
 mod rust;
 mod skips;
@@ -47,6 +48,7 @@ pub(crate) fn check(top: &Path) -> io::Result<Report> {
         complaints.extend(links::check(file, top));
     }
     complaints.extend(functions::check(&files));
+    complaints.extend(invariants::check(&files));
     complaints.extend(skips::check(&files));
     Ok(Report {
         files: files.len(),

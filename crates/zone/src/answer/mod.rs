@@ -71,8 +71,22 @@ pub struct Answered {
 /// # Panics
 /// Where `message` is shorter than the one that `parts` come from.
 pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usize) -> Outcome {
+    answer_among(zones, &|_| true, message, parts, limit)
+}
+
+/// The same, where aliases lead only into zones whose number `serves` the query: what others have is not for whoever asks.
+///
+/// # Panics
+/// Where `message` is shorter than the one that `parts` come from.
+pub fn answer_among(
+    zones: &Zones,
+    serves: &dyn Fn(usize) -> bool,
+    message: &mut [u8],
+    parts: &QueryParts,
+    limit: usize,
+) -> Outcome {
     if parts.qclass != class::IN {
-        return answer_of_other_class(zones, message, parts, limit);
+        return answer_of_other_class(zones, serves, message, parts, limit);
     }
     let mut name = [0; NAME_LENGTH_MAX];
     let asked = parts.qname(message).to_lowercase(&mut name).as_bytes();
@@ -101,6 +115,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
     }
     let mut response = Response {
         zones,
+        serves,
         writer,
         qtype: parts.qtype,
         signed,
@@ -127,6 +142,7 @@ pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usiz
 #[cold]
 fn answer_of_other_class(
     zones: &Zones,
+    serves: &dyn Fn(usize) -> bool,
     message: &mut [u8],
     parts: &QueryParts,
     limit: usize,
@@ -136,7 +152,7 @@ fn answer_of_other_class(
     }
     let mut parts = *parts;
     parts.qclass = class::IN;
-    let outcome = answer(zones, message, &parts, limit);
+    let outcome = answer_among(zones, serves, message, &parts, limit);
     if matches!(outcome, Outcome::Answered(_))
         && let Some(mut header) = Header::read(message)
     {
@@ -166,6 +182,8 @@ fn at_once(writer: &mut Writer<'_>, found: &Found<'_>, kind: u16, signed: bool) 
 /// An answer in the making.
 struct Response<'z, 'm> {
     zones: &'z Zones,
+    /// See [`answer_among`].
+    serves: &'z dyn Fn(usize) -> bool,
     writer: Writer<'m>,
     qtype: u16,
     /// Signatures and proofs are wanted.
@@ -296,11 +314,11 @@ impl<'z> Response<'z, '_> {
             }
             let name = &self.name[..self.placed.length];
             let home = self.zones.find(name, self.labels, self.qtype == qtype::DS);
-            // An alias to what is not served here, or not yet: the client goes on from there.
+            // An alias to what is not served here, or not yet, or not to this client: it goes on from there.
             let Some(Home {
                 number: next,
                 zone: Some(home),
-            }) = home
+            }) = home.filter(|home| (self.serves)(home.number as usize))
             else {
                 break;
             };

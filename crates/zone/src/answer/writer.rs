@@ -94,16 +94,123 @@ impl<'m> Writer<'m> {
         let body = rrset.body(signed);
         let at = self.reserve(body.len())?;
         self.message[at..at + body.len()].copy_from_slice(body);
+        if self.lead_names(rrset, (at, body.len()), owner).is_err() {
+            return self.put_written_out(section, rrset, owner, signed);
+        }
+        self.at = at + body.len();
+        self.counts[section as usize] += rrset.count(signed);
+        Ok(at)
+    }
+
+    /// Has the pointers of an RRset whose body is at a place, so long, lead where they should.
+    #[inline]
+    fn lead_names(
+        &mut self,
+        rrset: &Rrset<'_>,
+        (at, length): (usize, usize),
+        owner: Placed,
+    ) -> Result<(), Full> {
         if owner.at != HEADER_LENGTH {
-            self.set_owners(at, body.len(), owner.at)?;
+            self.set_owners(at, length, owner.at)?;
         }
         let direct = owner.at == HEADER_LENGTH && owner.length == rrset.owner_length;
         if !(direct && at == rrset.body_base()) {
             self.move_pointers(rrset, at, owner)?;
         }
-        self.at = at + body.len();
+        Ok(())
+    }
+
+    /// The same where a pointer would have to lead further than 16 KiB into the answer: that name is written out. Where that is
+    /// so, the places of names in the body are others from there on.
+    #[cold]
+    fn put_written_out(
+        &mut self,
+        section: Section,
+        rrset: &Rrset<'_>,
+        owner: Placed,
+        signed: bool,
+    ) -> Result<usize, Full> {
+        // Addresses are of use, but not owed; nor is it known where their owner's name has come to lie.
+        if owner.at > POINTER_MAX {
+            return Err(Full);
+        }
+        let start = self.at;
+        let written = self.write_out(rrset, owner, signed);
+        if written.is_err() {
+            self.at = start;
+            return Err(Full);
+        }
         self.counts[section as usize] += rrset.count(signed);
-        Ok(at)
+        Ok(start)
+    }
+
+    /// Writes the records of an RRset out, one by one.
+    fn write_out(&mut self, rrset: &Rrset<'_>, owner: Placed, signed: bool) -> Result<(), Full> {
+        let (body, start) = (rrset.body(signed), self.at);
+        let mut pointers = rrset.pointers().peekable();
+        let mut read = 0;
+        while read < body.len() {
+            let at = self.at;
+            let data = read + RECORD_HEADER_LENGTH;
+            let end = data + usize::from(wire_u16(body, data - 2));
+            self.push(&body[read..data])?;
+            self.set_pointer(at, owner.at)?;
+            read = data;
+            while let Some(place) = pointers.next_if(|place| *place < end) {
+                self.push(&body[read..place])?;
+                self.push_rest(rrset, (start, place), owner)?;
+                read = place + 2;
+            }
+            self.push(&body[read..end])?;
+            let length = (self.at - at - RECORD_HEADER_LENGTH) as u16;
+            let length_at = at + RECORD_HEADER_LENGTH - 2;
+            self.message[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+            read = end;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest of a name that is a pointer at `place` of an RRset's body: as a pointer as soon as that reaches. What of
+    /// a body that begins at `start` a pointer reaches lies before the first name that none does, so where it would lie anyway.
+    fn push_rest(
+        &mut self,
+        rrset: &Rrset<'_>,
+        (start, place): (usize, usize),
+        owner: Placed,
+    ) -> Result<(), Full> {
+        let (body, base) = (rrset.body(false), rrset.body_base());
+        let mut stored = usize::from(wire_u16(body, place)) & POINTER_MAX;
+        loop {
+            let Some(within) = stored.checked_sub(base) else {
+                let rest = rrset.owner_length - (stored - HEADER_LENGTH);
+                return self.push_pointer(self.rest_of(owner, rest).at);
+            };
+            if start + within <= POINTER_MAX {
+                return self.push_pointer(start + within);
+            }
+            let mut end = within;
+            while !matches!(body[end], 0 | 0xc0..=0xff) {
+                end += 1 + usize::from(body[end]);
+            }
+            self.push(&body[within..end])?;
+            if body[end] == 0 {
+                return self.push(&[0]);
+            }
+            stored = usize::from(wire_u16(body, end)) & POINTER_MAX;
+        }
+    }
+
+    fn push_pointer(&mut self, target: usize) -> Result<(), Full> {
+        let at = self.at;
+        self.push(&[0; 2])?;
+        self.set_pointer(at, target)
+    }
+
+    fn push(&mut self, octets: &[u8]) -> Result<(), Full> {
+        let at = self.reserve(octets.len())?;
+        self.at = at + octets.len();
+        self.message[at..self.at].copy_from_slice(octets);
+        Ok(())
     }
 
     /// Puts an RRset of the question's own name right behind the question: as it is stored. `None`: it does not fit whole.
@@ -226,8 +333,7 @@ impl<'m> Writer<'m> {
         Ok(())
     }
 
-    /// Where a pointer cannot reach, the record cannot be said: 16 KiB into an answer over TCP, and only behind RRsets of
-    /// such a length.
+    /// Where a pointer does not reach: 16 KiB into an answer over TCP, and only behind RRsets of such a length.
     #[inline]
     fn set_pointer(&mut self, at: usize, target: usize) -> Result<(), Full> {
         if target > POINTER_MAX {
@@ -278,5 +384,79 @@ impl<'m> Writer<'m> {
                 skip -= 1 + length;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::answer::{Outcome, Zones, answer};
+    use crate::file::{Opener, Reader, Settings};
+    use crate::rdata;
+    use crate::zone::Zone;
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+    use wire::codes::{class, qtype};
+    use wire::message::{Header, QueryFlags, Records, parse_query, write_query};
+    use wire::name::NameBuf;
+
+    /// A zone with so many short MX records of one name, and then some whose names lead to each other.
+    fn zones(short: usize) -> Zones {
+        let short = (0..short).map(|number| format!("many 60 MX {number} x\n"));
+        let others = (0..9).map(|number| {
+            format!("many 60 MX 6000{number} h{number}.far.example.net.\n")
+                + &format!("many 60 MX 6001{number} y.h{number}.far.example.net.\n")
+        });
+        let text = format!(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\nx 60 A 192.0.2.2\n\
+             alias 60 CNAME many\n{}",
+            short.chain(others).collect::<String>()
+        );
+        let apex: NameBuf = "example.".parse().unwrap();
+        let open: Opener<'_> = Box::new(|_| Err(ErrorKind::NotFound.into()));
+        let reader = Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()));
+        let records = reader.map(|record| record.unwrap());
+        let (zone, _) = Zone::build(apex.as_name(), records).unwrap();
+        Zones::new([(apex, Some(Arc::new(zone)))])
+    }
+
+    /// The data of the MX records that a query over TCP is answered with, uncompressed, and the octets of the answer.
+    fn asked(zones: &Zones, name: &str) -> (Vec<Vec<u8>>, usize) {
+        let name: NameBuf = name.parse().unwrap();
+        let mut message = vec![0; 65_535];
+        let question = (name.as_name(), qtype::MX, class::IN);
+        let length = write_query(&mut message, 1, question, QueryFlags::default()).unwrap();
+        let parts = parse_query(&message[..length]).unwrap();
+        let Outcome::Answered(answered) = answer(zones, &mut message, &parts, 65_535) else {
+            panic!("no answer")
+        };
+        assert!(!answered.truncated);
+        let message = &message[..answered.length];
+        let header = Header::read(message).unwrap();
+        let records = Records::new(message, parts.question_end, &header).map(Result::unwrap);
+        let records = records.filter(|record| record.rtype == qtype::MX);
+        let data = records.map(|record| {
+            let place = usize::from(record.rdata_start)..usize::from(record.rdata_end);
+            let mut data = Vec::new();
+            rdata::expand(qtype::MX, message, place, &mut data).unwrap();
+            data
+        });
+        (data.collect(), answered.length)
+    }
+
+    /// RFC 1035 §4.1.4: a pointer reaches 16 KiB, and nobody needs one; RFC 2181 §9: TC is for what does not fit.
+    #[test]
+    fn names_that_no_pointer_reaches_behind_an_alias_are_written_out() {
+        let mut grown = Vec::new();
+        for short in 1_000..1_030 {
+            let zones = zones(short);
+            let (whole, length) = asked(&zones, "many.example.");
+            assert_eq!(whole.len(), short + 18);
+            let (behind, longer) = asked(&zones, "alias.example.");
+            assert!(behind == whole, "{short}");
+            grown.push(longer - length);
+        }
+        // The alias alone, and with names.
+        let (least, most) = (grown.iter().min(), grown.iter().max());
+        assert!(least == Some(&20) && most > least, "{grown:?}");
     }
 }

@@ -212,8 +212,11 @@ impl Default for Zones {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::{Outcome, answer_among};
     use crate::file::{Opener, Reader, Settings};
     use std::io::ErrorKind;
+    use wire::codes::{class, qtype};
+    use wire::message::{Header, QueryFlags, parse_query, write_query};
 
     fn zone(apex: &str, lines: &str) -> (NameBuf, Option<Arc<Zone>>) {
         let apex: NameBuf = apex.parse().unwrap();
@@ -223,6 +226,28 @@ mod tests {
         let records = reader.map(|record| record.unwrap());
         let (zone, _) = Zone::build(apex.as_name(), records).unwrap();
         (apex, Some(zone.into()))
+    }
+
+    /// RFC 1034 §4.3.2: the client goes on from where it is not served.
+    #[test]
+    fn an_alias_leads_only_into_zones_that_serve_the_query() {
+        let zones = Zones::new([
+            zone("example.", "alias 60 CNAME www.inner.test.\n"),
+            zone("inner.test.", "www 60 A 192.0.2.7\n"),
+        ]);
+        let name: NameBuf = "alias.example.".parse().unwrap();
+        let mut asked = [0; 512];
+        let question = (name.as_name(), qtype::A, class::IN);
+        let length = write_query(&mut asked, 1, question, QueryFlags::default()).unwrap();
+        let parts = parse_query(&asked[..length]).unwrap();
+        let counted = |serves: &dyn Fn(usize) -> bool| {
+            let mut message = asked;
+            let outcome = answer_among(&zones, serves, &mut message, &parts, 512);
+            assert!(matches!(outcome, Outcome::Answered(_)));
+            Header::read(&message).unwrap().answer_count()
+        };
+        assert_eq!(counted(&|_| true), 2);
+        assert_eq!(counted(&|zone| zone == 0), 1, "the CNAME record alone");
     }
 
     /// RFC 4035 §3.1.4.1: whoever serves the child, and above it not the parent but an ancestor of that, answers for the

@@ -138,6 +138,8 @@ pub struct Incoming {
     bounds: Bounds,
     records: u64,
     octets: u64,
+    /// See [`Incoming::left_out`].
+    left_out: Option<(NameBuf, u64)>,
     is_first: bool,
     state: State,
     /// The SOA that came first, and ends all.
@@ -157,6 +159,7 @@ impl Incoming {
             bounds,
             records: 0,
             octets: 0,
+            left_out: None,
             is_first: true,
             state: State::Start,
             soa: None,
@@ -195,8 +198,9 @@ impl Incoming {
         for record in Records::new(message, start as u16, &header) {
             let record =
                 record.map_err(|_| TransferError::Malformed("records are cut or malformed"))?;
-            let record = self.record(message, &record)?;
-            self.take(record, &mut each)?;
+            if let Some(record) = self.record(message, &record)? {
+                self.take(record, &mut each)?;
+            }
         }
         if header.answer_count() == 0 {
             return Err(TransferError::Malformed(
@@ -219,6 +223,14 @@ impl Incoming {
             }
             _ => Ok(Progress::More),
         }
+    }
+
+    /// The owner of the first record that is out of the zone, and how many are: none of them was handed on. A whole zone, or a
+    /// change, is the same without them, and what a primary sends by mistake keeps no secondary without the zone.
+    #[must_use]
+    pub fn left_out(&self) -> Option<(Name<'_>, u64)> {
+        let (owner, count) = self.left_out.as_ref()?;
+        Some((owner.as_name(), *count))
     }
 
     fn outcome(&self) -> Outcome {
@@ -267,12 +279,12 @@ impl Incoming {
         Ok((header, end))
     }
 
-    /// A record of the message, checked by itself.
+    /// A record of the message, checked by itself. `None`: it is out of the zone.
     fn record(
         &mut self,
         message: &[u8],
         record: &wire::message::Record,
-    ) -> Result<Record, TransferError> {
+    ) -> Result<Option<Record>, TransferError> {
         self.records += 1;
         if self.records > self.bounds.records {
             return Err(TransferError::TooMuch("records", self.bounds.records));
@@ -291,7 +303,13 @@ impl Incoming {
             )));
         }
         if !owner.is_within(&self.zone.as_name()) {
-            return Err(wrong(&format_args!("not within zone {}", self.zone)));
+            // What a transfer begins with, what is behind its end, and what may begin or end something belongs to the zone.
+            if record.rtype == qtype::SOA || matches!(self.state, State::Start | State::Done) {
+                return Err(wrong(&format_args!("not within zone {}", self.zone)));
+            }
+            let (_, count) = self.left_out.get_or_insert_with(|| (owner.to_owned(), 0));
+            *count += 1;
+            return Ok(None);
         }
         if rdata::table::is_meta(record.rtype) {
             return Err(wrong(&"no type of a zone's record"));
@@ -300,7 +318,7 @@ impl Incoming {
         let place = usize::from(record.rdata_start)..usize::from(record.rdata_end);
         rdata::expand(record.rtype, message, place, &mut expanded)
             .map_err(|error| wrong(&error))?;
-        Ok(Record {
+        Ok(Some(Record {
             owner: owner.as_bytes().into(),
             kind: record.rtype,
             class: record.class,
@@ -308,7 +326,7 @@ impl Incoming {
             // entire value received was zero".
             ttl: wire::ttl::effective(record.ttl),
             rdata: expanded.into(),
-        })
+        }))
     }
 
     /// What the record means, where it stands.

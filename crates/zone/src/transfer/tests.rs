@@ -232,11 +232,14 @@ fn message_of(records: &[Record], kind: u16) -> Vec<u8> {
 #[test]
 fn f34_zones_that_do_not_hold_together() {
     let outside = record("example.net", qtype::A, "192.0.2.1");
+    let other_soa = record("example.net", qtype::SOA, ". . 9 1 1 1 1");
     let low_soa = record("a.example.com", qtype::SOA, ". . 9 1 1 1 1");
     for records in [
         &[address(1), soa(9)][..],
         &[soa(9), address(1), soa(8)],
-        &[soa(9), outside, soa(9)],
+        &[outside.clone(), soa(9), soa(9)],
+        &[soa(9), soa(9), outside],
+        &[soa(9), other_soa, soa(9)],
         &[soa(9), low_soa, soa(9)],
         &[soa(9), soa(9), address(1)],
         &[soa(9), address(1), soa(9), address(2)],
@@ -258,6 +261,65 @@ fn f34_zones_that_do_not_hold_together() {
         )
         .0,
         Ok(Progress::More)
+    );
+}
+
+/// In a zone file they are left out with a warning: a secondary has what its primary would have.
+#[test]
+fn f34_records_out_of_the_zone_are_left_out_and_counted() {
+    let outside = |owner: &str| record(owner, qtype::A, "192.0.2.1");
+    let (one, other) = (outside("example.net"), outside("notexample.com"));
+    let whole = [
+        soa(9),
+        one.clone(),
+        address(1),
+        other.clone(),
+        address(2),
+        soa(9),
+    ];
+    let change = [
+        soa(9),
+        one.clone(),
+        soa(1),
+        address(1),
+        one.clone(),
+        soa(9),
+        other.clone(),
+        address(2),
+        soa(9),
+    ];
+    let changed = vec![
+        Item::From(soa(1)),
+        Item::Removed(address(1)),
+        Item::To(soa(9)),
+        Item::Added(address(2)),
+    ];
+    let zone = || [soa(9), address(1), address(2)].map(Item::Whole).to_vec();
+    let came = |mut incoming: Incoming, records: &[Record], kind: u16| {
+        let mut items = Vec::new();
+        let message = message_of(records, kind);
+        let progress = incoming.message(&message, |item| items.push(item));
+        let left_out = incoming.left_out();
+        let left_out = left_out.map(|(owner, count)| (owner.to_string(), count));
+        (progress.unwrap(), items, left_out)
+    };
+    let left_out = |count: u64| Some(("example.net.".to_owned(), count));
+    assert_eq!(
+        came(incoming_axfr(), &whole, qtype::AXFR),
+        (Progress::Done(Outcome::Whole), zone(), left_out(2))
+    );
+    assert_eq!(
+        came(incoming_ixfr(1), &whole, qtype::IXFR),
+        (Progress::Done(Outcome::Whole), zone(), left_out(2))
+    );
+    assert_eq!(
+        came(incoming_ixfr(1), &change, qtype::IXFR),
+        (Progress::Done(Outcome::Changes), changed, left_out(3))
+    );
+    let inside = [soa(9), address(1), address(2), soa(9)];
+    assert_eq!(
+        came(incoming_axfr(), &inside, qtype::AXFR),
+        (Progress::Done(Outcome::Whole), zone(), None)
     );
 }
 

@@ -261,4 +261,39 @@ proptest! {
         let is_signed = verify_request(&octets, |_| Some(key.clone()), NOW);
         prop_assert!(!matches!(is_signed, Ok(Some(_))));
     }
+
+    /// RFC 8945 §4.3.2, §4.3.3: the first ID is in the record, and names are in the MAC in lower case. §5.3.1: of the second
+    /// answer on the MAC has the timers alone, and the record is the peer's all the same.
+    #[test]
+    fn only_the_id_and_the_case_of_names_may_change_on_the_way(
+        answers in 0..3_usize,
+        place in any::<prop::sample::Index>(),
+        flipped in prop_oneof![Just(0x20), any::<u8>()],
+    ) {
+        let key = key(Algorithm::Sha256);
+        let mut message = request();
+        let mut client = sign_request(&mut message, &key, NOW);
+        let mut server = verified(&message, &key, NOW);
+        let mut start = server.request_length();
+        for number in 0..answers {
+            prop_assert!(number == 0 || client.verify(&message, NOW).is_ok());
+            message = answer(0x1234);
+            start = message.len();
+            server.sign(&mut message, NOW);
+        }
+        let at = place.index(message.len());
+        let before = message[at];
+        message[at] ^= flipped;
+        let key_of = |name: Name<'_>| (name == key.name()).then(|| key.clone());
+        let is_believed = match answers {
+            0 => matches!(verify_request(&message, key_of, NOW), Ok(Some(_))),
+            _ => client.verify(&message, NOW).is_ok() && client.is_verified(),
+        };
+        let key_name = start..start + key.name().len();
+        let algorithm = key_name.end + 10;
+        let algorithm = algorithm..algorithm + key.algorithm().wire_name().len();
+        let is_case = (key_name.contains(&at) || algorithm.contains(&at))
+            && before.eq_ignore_ascii_case(&message[at]);
+        prop_assert_eq!(is_believed, flipped == 0 || at < 2 || is_case, "octet {}", at);
+    }
 }

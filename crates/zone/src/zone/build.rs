@@ -3,11 +3,12 @@
 mod amend;
 mod assemble;
 
+use super::check::next_hash;
 use super::fault::{Warning, ZoneError};
 use super::nsec3::{ITERATIONS_MAX, Parameters};
 use super::parts::NONE;
 use super::table::Keys;
-use super::{Zone, encode::Sorted, names, rdata};
+use super::{Zone, encode::Sorted, list, names, rdata};
 use crate::record::RecordRef;
 pub(crate) use amend::Changed;
 use assemble::Assembly;
@@ -18,6 +19,9 @@ use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
 /// Warnings that are kept: a million of them help nobody.
 const WARNINGS_MAX: usize = 1_000;
+
+/// Chains of NSEC3 records that are followed to see which is whole: a signer needs two, and each costs a look at all records.
+const CHAINS_MAX: usize = 4;
 
 /// Takes records one by one, in any order, and makes a [`Zone`] of them. A record takes 16 octets and its data until then.
 pub struct ZoneBuilder {
@@ -234,18 +238,29 @@ impl ZoneBuilder {
         }
     }
 
-    /// How the zone's names are hashed, if they are.
-    fn parameters(&self, warnings: &mut Vec<Warning>) -> Result<Option<Parameters>, ZoneError> {
+    /// The ways of hashing names that the apex tells of.
+    fn hashings(&self) -> Vec<Parameters> {
         let Some(apex) = self.owner(&self.apex) else {
-            return Ok(None);
+            return Vec::new();
         };
         let mut records = Vec::new();
         self.records_of(apex, &mut records);
-        let mut wanted = records.iter().filter(|record| {
+        let wanted = records.iter().filter(|record| {
             // RFC 5155 §4.1.2: "NSEC3PARAM RRs with a Flags field value other than zero MUST be ignored."
             (record.kind, record.is_signature) == (qtype::NSEC3PARAM, false) && record.data[1] == 0
         });
-        let parameters = wanted.find_map(|record| Parameters::read(record.data));
+        wanted
+            .filter_map(|record| Parameters::read(record.data))
+            .collect()
+    }
+
+    /// How the zone's names are hashed, if they are.
+    fn parameters(&self, warnings: &mut Vec<Warning>) -> Result<Option<Parameters>, ZoneError> {
+        let mut listed = self.hashings();
+        let parameters = match listed.len() {
+            0 | 1 => listed.pop(),
+            _ => Some(self.most_whole(listed)),
+        };
         let Some(count) = parameters.as_ref().map(|parameters| parameters.iterations) else {
             return Ok(None);
         };
@@ -257,6 +272,43 @@ impl ZoneBuilder {
             warnings.push(Warning::Iterations { apex, count });
         }
         Ok(parameters)
+    }
+
+    /// The one of several ways of hashing that a zone is answered by, while its signer goes from one to another. RFC 5155 §7.3:
+    /// a server may take any whose chain is whole; RFC 9276 §3.1 has iterations cost much and give nothing, so the one with the
+    /// fewest. Where no chain is whole, the fewest iterations decide alone.
+    #[cold]
+    fn most_whole(&self, mut listed: Vec<Parameters>) -> Parameters {
+        listed.sort_by_key(|parameters| parameters.iterations);
+        let is_good = |parameters: &Parameters| {
+            parameters.iterations <= ITERATIONS_MAX && self.has_whole_chain(parameters)
+        };
+        let mut looked_at = listed.iter().take(CHAINS_MAX);
+        let number = looked_at.position(is_good).unwrap_or(0);
+        listed.swap_remove(number)
+    }
+
+    /// Whether NSEC3 records with these parameters lead from that of the apex through all of them and back to it.
+    fn has_whole_chain(&self, parameters: &Parameters) -> bool {
+        let mut links = Vec::new();
+        let mut records = Vec::new();
+        for owner in &self.hashes.list {
+            self.records_of(*owner, &mut records);
+            let record = records.first().filter(|record| !record.is_signature);
+            let data = record.map_or(&[][..], |record| record.data);
+            if Parameters::read(data).as_ref() == Some(parameters) {
+                let hash = list::hash_of(self.name(*owner), &self.apex);
+                links.push((hash, next_hash(data).map(|(next, _)| *next)));
+            }
+        }
+        links.sort_unstable();
+        let behind = links.iter().cycle().skip(1);
+        let is_circle = links
+            .iter()
+            .zip(behind)
+            .all(|((_, next), (behind, _))| next.is_some() && next == behind);
+        let apex = Some(parameters.hash(&self.apex));
+        is_circle && links.binary_search_by_key(&apex, |(hash, _)| *hash).is_ok()
     }
 }
 
@@ -375,6 +427,7 @@ fn name_of(name: &[u8]) -> NameBuf {
 mod tests {
     use super::*;
     use crate::file::{Opener, Reader, Settings};
+    use crate::zone::encode::encode_hash;
     use crate::zone::parts::Rrset;
     use std::io::ErrorKind;
 
@@ -428,6 +481,52 @@ mod tests {
         let error = with("1 0 151 -").unwrap_err();
         let count = ITERATIONS_MAX + 1;
         assert_eq!(error, ZoneError::Iterations { apex, count });
+    }
+
+    /// NSEC3 records of these hashes, which lead to each other in a circle.
+    fn circle(salt: &str, mut hashes: Vec<[u8; 20]>) -> Vec<String> {
+        hashes.sort_unstable();
+        let label = |hash| String::from_utf8(encode_hash(hash)[1..].to_vec()).unwrap();
+        let behind = hashes.iter().cycle().skip(1);
+        let links = hashes.iter().zip(behind);
+        let line = |(hash, next)| {
+            let (hash, next) = (label(hash), label(next));
+            format!("{hash} 60 NSEC3 1 0 0 {salt} {next} A\n")
+        };
+        links.map(line).collect()
+    }
+
+    /// RFC 5155 §4, §7.3: a zone may have several chains, and some may be on their way in or out.
+    #[test]
+    fn of_several_chains_the_whole_one_proves() {
+        let salted = |salt: &[u8]| Parameters {
+            iterations: 0,
+            salt: salt.into(),
+        };
+        let server = &b"\x02ns\x07example\x03com\x00"[..];
+        let names = [&server[3..], server];
+        let chain = |salt: &[u8], text: &str| {
+            let parameters = salted(salt);
+            circle(text, names.map(|name| parameters.hash(name)).to_vec())
+        };
+        let (plain, other) = (chain(&[], "-"), chain(&[0xab], "ab"));
+        let salt_of = |plain: &[String], other: &[String]| {
+            let (zone, _) = built(&format!(
+                "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n\
+                 @ 60 NSEC3PARAM 1 0 0 -\n@ 60 NSEC3PARAM 1 0 0 ab\n{}{}",
+                plain.concat(),
+                other.concat()
+            ));
+            let chain = zone.proving().map(|proving| proving.chain);
+            chain.map(|chain| chain.parameters.salt.to_vec())
+        };
+        assert_eq!(salt_of(&plain, &other), Some(vec![]));
+        assert_eq!(salt_of(&[], &other), Some(vec![0xab]));
+        // One is missing, be it that of the apex or the other.
+        assert_eq!(salt_of(&plain[..1], &other), Some(vec![0xab]));
+        assert_eq!(salt_of(&plain[1..], &other), Some(vec![0xab]));
+        assert_eq!(salt_of(&plain, &other[1..]), Some(vec![]));
+        assert_eq!(salt_of(&[], &[]), None);
     }
 
     /// RFC 6672 §2.4: what lies below a DNAME record is not there.

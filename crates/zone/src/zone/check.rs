@@ -415,7 +415,7 @@ fn data_of(body: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The next hash in the data of an NSEC3 record (RFC 5155 §3.2), and its bit map.
-fn next_hash(data: &[u8]) -> Option<(&[u8; HASH_LENGTH], &[u8])> {
+pub(super) fn next_hash(data: &[u8]) -> Option<(&[u8; HASH_LENGTH], &[u8])> {
     let salt_length = usize::from(*data.get(4)?);
     let (length, rest) = data.get(5 + salt_length..)?.split_first()?;
     rest.split_first_chunk()

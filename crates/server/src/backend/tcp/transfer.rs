@@ -17,7 +17,7 @@ use crate::runtime::{Asked, Shared};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::codes::qtype;
 use wire::message::{Header, parse_response, question_matches};
 use zone::transfer::incoming::{Bounds, Incoming, Progress, TransferError};
@@ -74,21 +74,15 @@ async fn pass_all(
     send(&mut stream, server, begin, (id, &asked.query)).await?;
     let mut progress = Following::new(asked, id);
     let mut is_first = true;
+    // The time is for a message of the transfer: what is none buys no more of it.
+    let mut due = Instant::now() + server.options.tcp_receive_timeout;
     loop {
-        let receiving = receive(&mut stream, shared);
-        let (mut message, hold) = match timeout(server.options.tcp_receive_timeout, receiving).await
-        {
-            Ok(Ok(received)) => received,
+        let received = timeout_at(due, receive(&mut stream, shared)).await;
+        let (mut message, hold) = match received.unwrap_or(Err(Failure::Timeout)) {
+            Ok(received) => received,
             // Only the client knows whether it has all.
-            Ok(Err(Failure::Connection)) | Err(_) if progress.is_lost => return Ok(()),
-            Ok(Err(failure)) => {
-                count(&server.tcp.died_reading_response);
-                return Err(failure);
-            }
-            Err(_) => {
-                count(&server.tcp.read_timeouts);
-                return Err(Failure::Timeout);
-            }
+            Err(Failure::Connection | Failure::Timeout) if progress.is_lost => return Ok(()),
+            Err(failure) => return Err(not_received(failure, server)),
         };
         if let Err(reason) = progress.check(&message, asked) {
             // Junk ends nothing (I7).
@@ -115,7 +109,18 @@ async fn pass_all(
         if !sink.take(message, hold).await || is_last {
             return Ok(());
         }
+        due = Instant::now() + server.options.tcp_receive_timeout;
     }
+}
+
+/// Counts why a message did not come, where that is the server's.
+fn not_received(failure: Failure, server: &Server) -> Failure {
+    match failure {
+        Failure::Connection => count(&server.tcp.died_reading_response),
+        Failure::Timeout => count(&server.tcp.read_timeouts),
+        Failure::Dropped(_) => {}
+    }
+    failure
 }
 
 async fn send(
@@ -259,7 +264,8 @@ mod tests {
                 }
                 _ => (1, vec![192, 0, 2, 1]),
             };
-            message.extend_from_slice(&[0, kind, 0, 1, 0, 0, 0, 60, 0, data.len() as u8]);
+            let class = if *record == "OUT" { 3 } else { 1 };
+            message.extend_from_slice(&[0, kind, 0, class, 0, 0, 0, 60, 0, data.len() as u8]);
             message.extend_from_slice(&data);
         }
         message
@@ -355,7 +361,7 @@ mod tests {
         assert_eq!(transfer_by(script, vec![ends]).await, (vec![2], false));
     }
 
-    /// Out of the zone, where a secondary of ours would end it.
+    /// Of another class, where a secondary of ours would end it.
     #[tokio::test]
     async fn records_that_we_would_not_take_are_passed_until_the_backend_closes() {
         let script: Script = &[

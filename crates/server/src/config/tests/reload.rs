@@ -179,6 +179,27 @@ fn servers_over_a_reload() {
     assert!(again.servers[0].number.0 > new.servers[0].number.0);
 }
 
+/// The zones of the new configuration are loaded between the two, and no first check follows.
+#[test]
+fn a_changed_server_is_as_well_as_it_was_found_last() {
+    let unchanged = "newServer('192.0.2.2')";
+    let named = "newServer{address='192.0.2.1', name='n'}";
+    let old = config(&[named, unchanged].join(" "));
+    for server in &old.servers {
+        server.state.set_checked(true);
+    }
+    let changed = "newServer{address='192.0.2.1', name='n', weight=5}";
+    let new = reload(&[changed, unchanged].join(" "), Some(&old)).unwrap();
+    let up = || -> Vec<bool> {
+        let servers = new.servers.iter();
+        servers.map(|server| server.state.is_checked_up()).collect()
+    };
+    assert_eq!(up(), [true, true]);
+    old.servers[0].state.set_checked(false);
+    new.catch_up_with(&old);
+    assert_eq!(up(), [false, true]);
+}
+
 #[test]
 fn what_an_operator_forced_is_dropped_by_a_reload() {
     let old = config("newServer('192.0.2.1')");
@@ -226,8 +247,28 @@ fn rules_over_a_reload() {
     let given = "addAction('a', DropAction(), {uuid='00000000-0000-4000-8000-00000000000a'}) ";
     let again = "addAction('c', AllowAction(), {uuid='00000000-0000-4000-8000-00000000000a'})";
     assert_eq!(kept(given, &[b, again].concat()), [None, Some(0)]);
+    // Nor does one that reads the same take it away, or share it.
+    assert_eq!(kept(given, &[a, given].concat()), [None, Some(0)]);
     let other = "addAction('a', DropAction(), {uuid='00000000-0000-4000-8000-00000000000b'})";
     assert_eq!(kept(given, other), [None]);
+}
+
+/// Each rule was held against the one before it, since that which counts stands in front.
+#[test]
+fn rules_and_query_counters_live_on_where_queries_are_counted() {
+    let text = "setQueryCount(true) addAction('a', DropAction()) addAction('b', DropAction())";
+    let old = config(text);
+    old.query_counters.as_ref().unwrap().count("a.example");
+    let kept = |new: &Config| {
+        let pairs = new.listed_rules().iter().zip(old.listed_rules());
+        let kept = pairs.filter(|(new, old)| Arc::ptr_eq(&new.matches, &old.matches));
+        kept.count()
+    };
+    let new = reload(text, Some(&old)).unwrap();
+    assert_eq!(kept(&new), 2);
+    assert_eq!(new.query_counters.as_ref().unwrap().look(9).names, 1);
+    let uncounted = reload(&text.replace("true", "false"), Some(&old)).unwrap();
+    assert_eq!((kept(&uncounted), uncounted.rules.len()), (2, 2));
 }
 
 #[test]

@@ -44,10 +44,14 @@ pub(super) fn lines(export: &Export, metrics: &Metrics, counted: &[(Box<str>, u6
     // "For querycount statistics these two variables are currently ignored": namespace and instance.
     lines.head = "dnsdist.querycount".to_owned();
     for (name, count) in counted {
-        let name = name.replace(|letter: char| letter == '.' || letter.is_whitespace(), "_");
-        lines.add(&format!("{name}.queries"), (*count).into());
+        lines.add(&format!("{}.queries", one_word(name)), (*count).into());
     }
     lines.text
+}
+
+/// A name as one step of a path: dots part those, and white space the path from its number.
+fn one_word(name: &str) -> String {
+    name.replace(|letter: char| letter == '.' || letter.is_whitespace(), "_")
 }
 
 /// The rows of the sockets of one listener as one.
@@ -87,7 +91,7 @@ impl Lines {
             "" => options.address.to_string(),
             name => name.to_owned(),
         };
-        let place = format!("servers.{}", name.replace(['.', ' '], "_"));
+        let place = format!("servers.{}", one_word(&name));
         for (what, value) in SERVER {
             self.add(&format!("{place}.{what}"), value(server));
         }
@@ -117,7 +121,7 @@ impl Lines {
             "" => "_default_",
             name => name,
         };
-        let place = format!("pools.{}", name.replace('.', "_"));
+        let place = format!("pools.{}", one_word(name));
         let up = pool.servers.iter().filter(|server| server.state.is_up());
         self.add(&format!("{place}.servers"), whole(pool.servers.len()));
         self.add(&format!("{place}.servers-up"), whole(up.count()));
@@ -241,6 +245,7 @@ const CACHE: [(&str, CountOf); 7] = [
 mod tests {
     use super::*;
     use crate::backend::fixture::{options, pool, server};
+    use crate::backend::server::ServerOptions;
     use crate::config::cache::CacheOptions;
     use crate::config::{Config, LocalAddress};
     use crate::control::fixture::Standing;
@@ -249,12 +254,20 @@ mod tests {
     use std::time::Duration;
 
     fn standing() -> Standing {
-        let server = Arc::new(server(0, options("192.0.2.2:53")));
-        let mut pool = Arc::into_inner(pool("", &[Arc::clone(&server)])).unwrap();
+        let named = ServerOptions {
+            name: "a\tb c.d".to_owned(),
+            ..options("192.0.2.3:53")
+        };
+        let spaced = pool("a b\n.c", &[]);
+        let servers = vec![
+            Arc::new(server(0, options("192.0.2.2:53"))),
+            Arc::new(server(1, named)),
+        ];
+        let mut pool = Arc::into_inner(pool("", &servers[..1])).unwrap();
         pool.cache = Some(Arc::new(PacketCache::new(CacheOptions::new(100))));
         let mut standing = Standing::with(Config {
-            servers: vec![server],
-            pools: vec![Some(Arc::new(pool))],
+            servers,
+            pools: vec![Some(Arc::new(pool)), Some(spaced)],
             ..Config::default()
         });
         let row = |protocol, thread, queries, connections| FrontendRow {
@@ -305,6 +318,8 @@ mod tests {
             "n.ns1.example.i.pools._default_.servers-up 1 ",
             "n.ns1.example.i.pools._default_.cache-size 100 ",
             "n.ns1.example.i.pools._default_.cache-ttl-too-shorts 0 ",
+            "n.ns1.example.i.servers.a_b_c_d.queries 0 ",
+            "n.ns1.example.i.pools.a_b__c.servers 0 ",
         ] {
             let found = text.lines().filter(|found| found.starts_with(line));
             assert_eq!(found.count(), 1, "{line}\n{text}");

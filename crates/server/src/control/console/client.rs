@@ -9,6 +9,9 @@ use std::{error, fmt};
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);
 
+/// How long the other end may take for its nonce: who sends none is stopped, or no console.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum ClientError {
@@ -66,7 +69,8 @@ impl Connection {
     pub fn open(address: SocketAddr, key: &Key, maximum: u32) -> Result<Connection, ClientError> {
         let mut stream = TcpStream::connect_timeout(&address, CONNECT)
             .map_err(|error| ClientError::NotReached(address, error))?;
-        let cipher = greet(&mut stream, key).map_err(|error| ended(error, Some(address)))?;
+        let cipher = greet(&mut stream, key, SILENCE);
+        let cipher = cipher.map_err(|error| ended(error, Some(address)))?;
         Ok(Connection {
             address,
             stream,
@@ -112,22 +116,52 @@ impl Connection {
     }
 }
 
-fn greet(stream: &mut TcpStream, key: &Key) -> io::Result<Cipher> {
+/// Exchanges nonces; the other end's must come within `patience`.
+fn greet(stream: &mut TcpStream, key: &Key, patience: Duration) -> io::Result<Cipher> {
     stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
     let own = wire::nonce()?;
     stream.write_all(&own)?;
     let mut theirs = [0; NONCE_LENGTH];
     stream.read_exact(&mut theirs)?;
+    // An answer comes when its command has ended, and those before it.
+    stream.set_read_timeout(None)?;
     Ok(Cipher::new(key, &own, &theirs))
 }
 
-/// Who is closed before the first answer was not let in.
+/// Who is closed before the first answer was not let in; where no nonce came there is no console.
 fn ended(error: io::Error, first: Option<SocketAddr>) -> ClientError {
     match (error.kind(), first) {
+        (ErrorKind::WouldBlock, Some(address)) => {
+            let text = format!("nothing came within {} s", SILENCE.as_secs());
+            let error = io::Error::new(ErrorKind::TimedOut, text);
+            ClientError::NotReached(address, error)
+        }
         (
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe,
             Some(address),
         ) => ClientError::Refused(address),
         _ => ClientError::Broken(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// The kernel makes the connection for a process that was stopped, and for any other server.
+    #[test]
+    fn who_sends_no_nonce_is_no_console() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let key = Key::random().unwrap();
+        let Err(error) = greet(&mut stream, &key, Duration::from_millis(10)) else {
+            panic!("nobody has greeted");
+        };
+        let text = ended(error, Some(address)).to_string();
+        let expected = format!("no console at {address}: nothing came within 30 s");
+        assert_eq!(text, expected);
     }
 }

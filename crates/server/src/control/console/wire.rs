@@ -17,7 +17,7 @@
 
 use crypto_secretbox::aead::{Aead, KeyInit};
 use crypto_secretbox::{Nonce as BoxNonce, XSalsa20Poly1305};
-use data_encoding::BASE64;
+use data_encoding::{BASE64, BASE64_NOPAD};
 use std::fmt;
 use std::str::FromStr;
 
@@ -84,7 +84,9 @@ impl FromStr for Key {
     type Err = BadKey;
 
     fn from_str(text: &str) -> Result<Key, BadKey> {
-        let bytes = BASE64.decode(text.trim().as_bytes());
+        // Files have keys without the padding, too.
+        let digits = text.trim().trim_end_matches('=');
+        let bytes = BASE64_NOPAD.decode(digits.as_bytes());
         let bytes = bytes.map_err(|_| BadKey(None))?;
         let length = bytes.len();
         let key = bytes.try_into().map_err(|_| BadKey(Some(length)))?;
@@ -268,6 +270,8 @@ mod tests {
     fn keys_are_read_as_they_are_written() {
         let key = Key::random().unwrap();
         assert_eq!(key.base64().parse(), Ok(key.clone()));
+        let text = key.base64();
+        assert_eq!(text.trim_end_matches('=').parse(), Ok(key.clone()));
         assert_eq!(format!("{key:?}"), "Key(…)");
         assert_eq!("AAAA".parse::<Key>(), Err(BadKey(Some(3))));
         assert_eq!("not base64".parse::<Key>(), Err(BadKey(None)));

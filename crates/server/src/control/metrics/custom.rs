@@ -73,7 +73,7 @@ impl fmt::Display for MetricError {
             }
             MetricError::BadLabel(name) => write!(
                 f,
-                "'{name}' is no name of a label: letters, digits and underscores expected, a digit not first"
+                "'{name}' is no name of a label: letters, digits, underscores expected, no digit and not two underscores first"
             ),
             MetricError::Taken(name) => write!(f, "{name} is a statistic already"),
             MetricError::Unknown(name) => {
@@ -196,18 +196,26 @@ impl CustomMetrics {
         Ok(metric.values.get(labels).copied().unwrap_or_default())
     }
 
-    /// Takes over the numbers of those that `previous` has under the same name and of the same kind.
+    /// Takes over the numbers of those that `previous` has under the same name and of the same kind: counters add to them what
+    /// the file counted while it was read, gauges keep what it set.
     pub fn count_on(&self, previous: &CustomMetrics) {
         if std::ptr::eq(self, previous) {
             return;
         }
         let mut metrics = self.lock();
         for (name, old) in previous.lock().iter() {
-            if let Some(new) = metrics.get_mut(name)
-                && new.kind == old.kind
-                && new.values.is_empty()
-            {
-                new.values.clone_from(&old.values);
+            let new = metrics.get_mut(name);
+            let Some(new) = new.filter(|new| new.kind == old.kind) else {
+                continue;
+            };
+            for (labels, value) in &old.values {
+                let known = new.values.entry(labels.clone());
+                match old.kind {
+                    Kind::Counter => *known.or_default() += value,
+                    _ => {
+                        known.or_insert(*value);
+                    }
+                }
             }
         }
     }
@@ -255,11 +263,13 @@ fn shown(kind: Kind, value: f64) -> Value {
     }
 }
 
-/// prometheus.io, "Metric labels": `[a-zA-Z_][a-zA-Z0-9_]*`. Another one makes Prometheus refuse the whole text.
+/// prometheus.io, "Metric labels": `[a-zA-Z_][a-zA-Z0-9_]*`, and two underscores begin what is Prometheus' own (`__name__`).
+/// Another one makes Prometheus refuse the whole text.
 fn is_label(name: &str) -> bool {
     let usual = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'_';
     let starts = name.bytes().next();
-    starts.is_some_and(|first| !first.is_ascii_digit()) && name.bytes().all(usual)
+    let is_free = starts.is_some_and(|first| !first.is_ascii_digit()) && !name.starts_with("__");
+    is_free && name.bytes().all(usual)
 }
 
 /// prometheus.io, "Metric names": `[a-zA-Z_:][a-zA-Z0-9_:]*`. Ours begin with other words.
@@ -340,7 +350,7 @@ mod tests {
     fn labels_have_names_that_prometheus_takes() {
         let metrics = declared();
         let label = |name: &str| vec![(name.to_owned(), "a".to_owned())];
-        for name in ["", "1", "a-b", "a b", "\u{e4}"] {
+        for name in ["", "1", "a-b", "a b", "\u{e4}", "__name__", "__"] {
             let error = MetricError::BadLabel(name.to_owned());
             let (added, set) = (label(name), label(name));
             assert_eq!(metrics.add("seen", added, 1.0), Err(error.clone()));
@@ -408,5 +418,24 @@ mod tests {
         new.count_on(&old);
         assert_eq!(new.get("seen", &vec![]), Ok(7.0));
         new.count_on(&new);
+        assert_eq!(new.get("seen", &vec![]), Ok(7.0));
+    }
+
+    /// A file may count its own loading: a counter that fell would look like a restart.
+    #[test]
+    fn what_a_file_counts_while_it_is_read_comes_on_top() {
+        let (old, new) = (declared(), declared());
+        let label = |value: &str| vec![("kind".to_owned(), value.to_owned())];
+        old.add("seen", vec![], 7.0).unwrap();
+        old.add("seen", label("a"), 3.0).unwrap();
+        old.set("heat", vec![], 20.0).unwrap();
+        old.set("heat", label("a"), 30.0).unwrap();
+        new.add("seen", vec![], 1.0).unwrap();
+        new.set("heat", vec![], 21.0).unwrap();
+        new.count_on(&old);
+        assert_eq!(new.get("seen", &vec![]), Ok(8.0));
+        assert_eq!(new.get("seen", &label("a")), Ok(3.0));
+        assert_eq!(new.get("heat", &vec![]), Ok(21.0));
+        assert_eq!(new.get("heat", &label("a")), Ok(30.0));
     }
 }

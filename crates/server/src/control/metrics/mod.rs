@@ -94,6 +94,7 @@ impl Metrics {
         rows::pools(&mut text, &look.config);
         rows::rules(&mut text, &look.config);
         rows::frontends(&mut text, self.running.frontends());
+        rows::without_rows(&mut text);
         rows::xsk(&mut text, &self.running.xsk());
         rows::frames(&mut text, &self.running.frames());
         rows::steer(&mut text, &self.running.steer_verdicts());

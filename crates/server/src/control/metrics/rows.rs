@@ -12,6 +12,7 @@ use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::RuleOf;
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -195,7 +196,10 @@ const OWN_SERVER: &[Family<ServerRow>] = columns! {
 
 /// The columns dnsdist_server_*: one row per server.
 pub fn servers(text: &mut Text, config: &Config) {
-    let labels = distinct(config.servers.iter().map(|server| server_label(server)));
+    // A name that stands again at another address stays as it is: the address is a label too.
+    let names = config.servers.iter();
+    let names = names.map(|server| (server_label(server), server.options.address));
+    let labels = distinct(names);
     let rows = labels.into_iter().zip(config.servers.iter().cloned());
     let rows: Vec<_> = rows
         .map(|(label, server)| ServerRow { label, server })
@@ -211,13 +215,13 @@ fn server_labels(row: &ServerRow) -> [(&'static str, String); 2] {
     ]
 }
 
-/// The same names, but `#2` and so on behind those that stand again: a row that stands twice makes Prometheus refuse the
-/// whole text, while dnsdist lets names stand twice.
-fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen: HashMap<String, usize> = HashMap::new();
+/// The same names, but `#2` and so on behind those that stand again beside the same other labels: a row that stands twice makes
+/// Prometheus refuse the whole text, while dnsdist lets names stand twice.
+fn distinct<L: Clone + Eq + Hash>(names: impl Iterator<Item = (String, L)>) -> Vec<String> {
+    let mut seen: HashMap<(String, L), usize> = HashMap::new();
     let mut given = HashSet::new();
-    let names = names.map(|name| {
-        let times = seen.entry(name.clone()).or_default();
+    let names = names.map(|(name, others)| {
+        let times = seen.entry((name.clone(), others.clone())).or_default();
         loop {
             *times += 1;
             let label = match *times {
@@ -225,7 +229,7 @@ fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
                 times => format!("{name}#{times}"),
             };
             // One may be called so itself.
-            if given.insert(label.clone()) {
+            if given.insert((label.clone(), others.clone())) {
                 return label;
             }
         }
@@ -285,7 +289,7 @@ struct CachedPool {
 /// The columns dnsdist_pool_*: one row per pool, and those of its cache, where it has one.
 pub fn pools(text: &mut Text, config: &Config) {
     let pools: Vec<_> = config.pools.iter().flatten().cloned().collect();
-    let labels = distinct(pools.iter().map(|pool| pool_label(pool)));
+    let labels = distinct(pools.iter().map(|pool| (pool_label(pool), ())));
     let rows = labels.into_iter().zip(pools);
     let rows: Vec<_> = rows.map(|(label, pool)| PoolRow { label, pool }).collect();
     text.table("dnsdist_pool_", POOL, &rows, |row| {
@@ -325,11 +329,12 @@ pub fn rules(text: &mut Text, config: &Config) {
         &chains.timeout,
         &chains.xfr,
     ];
-    let queries = config.rules.iter().chain(&chains.cache_miss).map(hits);
+    let queries = config.listed_rules().iter();
+    let queries = queries.chain(&chains.cache_miss).map(hits);
     let all: Vec<_> = queries
         .chain(responses.into_iter().flatten().map(hits))
         .collect();
-    let names = distinct(all.iter().map(|(id, _)| id.clone()));
+    let names = distinct(all.iter().map(|(id, _)| (id.clone(), ())));
     let help = "Queries or responses that this rule matched.";
     let mut rows = text.family("dnsdist_rule_hits", Kind::Counter, help);
     for (id, (_, hits)) in names.iter().zip(all) {
@@ -371,6 +376,87 @@ const CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
 const OWN_CONNECTIONS: &[Family<(FrontendRow, Figures)>] = columns! {
     Counter "tcp_refused_connections" |(_, tcp)| tcp.refused.into(), "Connections of clients that there was no place for.";
 };
+
+/// Families of dnsdist's that have rows for encrypted listeners and dynamic blocks only, of which there are none.
+const WITHOUT_ROWS: [(&str, Kind, &str); 14] = [
+    (
+        "dnsdist_dynblocks_nmg_top_offenders_hits_per_second",
+        Kind::Gauge,
+        "Queries per second of the netmasks that are blocked most.",
+    ),
+    (
+        "dnsdist_dynblocks_smt_top_offenders_hits_per_second",
+        Kind::Gauge,
+        "Queries per second for the suffixes that are blocked most.",
+    ),
+    (
+        "dnsdist_frontend_doh_bad_requests",
+        Kind::Counter,
+        "Requests that held no DNS query.",
+    ),
+    (
+        "dnsdist_frontend_doh_http_method_queries",
+        Kind::Counter,
+        "DoH queries by HTTP method.",
+    ),
+    (
+        "dnsdist_frontend_doh_http_version_queries",
+        Kind::Counter,
+        "DoH queries by HTTP version.",
+    ),
+    (
+        "dnsdist_frontend_doh_responses",
+        Kind::Counter,
+        "DoH responses by type.",
+    ),
+    (
+        "dnsdist_frontend_doh_version_status_responses",
+        Kind::Counter,
+        "DoH responses by HTTP version and status.",
+    ),
+    (
+        "dnsdist_frontend_http_connects",
+        Kind::Counter,
+        "Connections made for DoH.",
+    ),
+    (
+        "dnsdist_frontend_tlshandshakefailures",
+        Kind::Counter,
+        "TLS handshakes that failed, by reason.",
+    ),
+    (
+        "dnsdist_frontend_tlsinactiveticketkeys",
+        Kind::Counter,
+        "TLS sessions resumed by a key that is no longer the active one.",
+    ),
+    (
+        "dnsdist_frontend_tlsnewsessions",
+        Kind::Counter,
+        "New TLS sessions.",
+    ),
+    (
+        "dnsdist_frontend_tlsqueries",
+        Kind::Counter,
+        "Queries over TLS by its version.",
+    ),
+    (
+        "dnsdist_frontend_tlsresumptions",
+        Kind::Counter,
+        "TLS sessions resumed.",
+    ),
+    (
+        "dnsdist_frontend_tlsunknownticketkeys",
+        Kind::Counter,
+        "TLS sessions not resumed because their key is unknown.",
+    ),
+];
+
+/// What dnsdist's text names though there is nothing to count yet: HELP and TYPE, and no row.
+pub fn without_rows(text: &mut Text) {
+    for (name, kind, help) in WITHOUT_ROWS {
+        text.family(name, kind, help);
+    }
+}
 
 /// The columns dnsdist_frontend_*: one row per listening socket.
 pub fn frontends(text: &mut Text, rows: Vec<FrontendRow>) {

@@ -6,16 +6,24 @@ use super::*;
 use crate::backend::fixture;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, ServerOptions};
-use crate::config::LocalAddress;
 use crate::config::cache::CacheOptions;
+use crate::config::pools::PoolNames;
+use crate::config::spec::{Purpose, Spec};
+use crate::config::zones::ZoneSpecs;
+use crate::config::{LocalAddress, LuaState};
 use crate::control::fixture::{Standing, webserver};
 use crate::frontend::tcp::Figures;
+use crate::local::Local;
+use crate::pipeline::authority::statistics::Statistics;
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::query::Protocol;
 use crate::pipeline::rules::Rule;
 use crate::pipeline::rules::actions::answer::RCodeAction;
+use crate::pipeline::rules::actions::count::counting;
 use crate::pipeline::rules::selectors::logic::AllRule;
 use std::collections::HashSet;
+use testnet::manual::Page;
+use wire::name::NameBuf;
 
 /// Two servers, two pools, a rule; every table has rows.
 fn standing() -> Standing {
@@ -44,7 +52,8 @@ fn standing() -> Standing {
         name: "say \"no\"".to_owned(),
         ..Rule::new(AllRule, RCodeAction::new(5))
     };
-    config.rules = vec![rule.clone()];
+    // No row tells of the first one.
+    config.rules = vec![counting(&Arc::default(), None), rule.clone()];
     config.chains.cache_miss = vec![rule];
     let mut standing = Standing::with(config);
     standing.frontends = frontends();
@@ -278,6 +287,30 @@ fn whatever_the_operator_calls_things_the_text_can_be_read() {
     assert_eq!(count("dnsdist_pool_servers"), 4);
 }
 
+/// As dnsdist has it: a name serves at several addresses, and graphs ask for it by that.
+#[test]
+fn servers_of_one_name_are_told_apart_by_their_addresses() {
+    let mut config = Config::default();
+    let addresses = ["192.0.2.2:53", "[2001:db8::2]:53", "192.0.2.2:53"];
+    for (number, address) in (0..).zip(addresses) {
+        let options = ServerOptions {
+            name: "ns1".to_owned(),
+            ..fixture::options(address)
+        };
+        let server = fixture::server(number, options);
+        config.servers.push(Arc::new(server));
+    }
+    let text = Metrics::new(Arc::new(Standing::with(config))).text();
+    let rows = parse(&text);
+    for labels in [
+        "server=\"ns1\",address=\"192.0.2.2:53\"",
+        "server=\"ns1\",address=\"[2001:db8::2]:53\"",
+        "server=\"ns1#2\",address=\"192.0.2.2:53\"",
+    ] {
+        assert_eq!(find(&rows, "dnsdist_server_queries", labels), 0.0);
+    }
+}
+
 /// What depends on this machine, moment and release, or is listed elsewhere.
 fn is_steady(line: &str) -> bool {
     const CHANGING: [&str; 11] = [
@@ -329,4 +362,94 @@ fn statistics_have_dnsdists_names() {
     assert_eq!(value("queries").as_deref(), Some("7"));
     assert_eq!(value("drop-rule").as_deref(), Some("1"));
     assert_eq!(value("hand-over-tcp-only-backend").as_deref(), Some("1"));
+}
+
+/// The families of [`standing`], and those that only zones, their rate limit and functions of the configuration bring.
+fn families() -> HashSet<String> {
+    let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+    let text = "millrace.setResponseRateLimit{rate=50}";
+    state.run("test.conf", text.as_bytes()).unwrap();
+    let mut config = Arc::new(state).derive(None).unwrap();
+    let apexes = ["example.org.".parse::<NameBuf>().unwrap()];
+    let specs = ZoneSpecs::nowhere(&apexes);
+    config.local = Arc::new(Local::load(&specs, &Local::default()).0);
+    config.authority.statistics = Statistics::new(&apexes, config.local.zones(), 1, None);
+    let texts = [standing(), Standing::with(config)];
+    let texts = texts.map(|standing| Metrics::new(Arc::new(standing)).text());
+    let lines = texts.iter().flat_map(|text| text.lines());
+    let heads = lines.filter_map(|line| line.strip_prefix("# HELP "));
+    heads
+        .filter_map(|head| Some(head.split_once(' ')?.0.to_owned()))
+        .collect()
+}
+
+/// The rows that a line names: in full, or (`_sent`) by what follows the first two words of the one before.
+fn rows_of(line: &str) -> Vec<String> {
+    let mut rows: Vec<String> = Vec::new();
+    let is_between = |letter: char| !(letter.is_ascii_alphanumeric() || "_.".contains(letter));
+    for word in line.split(is_between) {
+        let word = word.trim_end_matches('.');
+        let begins = |start: &&str| word.starts_with(*start);
+        let is_short = word
+            .strip_prefix('_')
+            .is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_lowercase()));
+        if ["dnsdist_", "millrace_"].iter().any(begins) {
+            // With a dot it is a file: millrace_VERSION.deb.
+            rows.extend((!word.contains('.')).then(|| word.to_owned()));
+        } else if let (true, Some(last)) = (is_short, rows.last()) {
+            let stem = last.match_indices('_').nth(1);
+            let stem = stem.map_or(last.as_str(), |(place, _)| &last[..place]);
+            let row = format!("{stem}{word}");
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// The reasons of `reason="…"` and `reason=~"…\|…"` in a line.
+fn reasons_of(line: &str) -> impl Iterator<Item = &str> {
+    let labels = line.split("reason=").skip(1);
+    let values = labels.filter_map(|label| label.trim_start_matches('~').strip_prefix('"'));
+    let values = values.filter_map(|value| value.split_once('"'));
+    values.flat_map(|(reasons, _)| reasons.split("\\|"))
+}
+
+#[test]
+fn rows_and_reasons_of_a_line_are_found() {
+    let line = "`millrace_xsk_received`, `_tx_ring_full` `{queue}`, `millrace_zone_…` of x_y, _a.";
+    let rows = [
+        "millrace_xsk_received",
+        "millrace_xsk_tx_ring_full",
+        "millrace_zone_",
+        "millrace_zone_a",
+    ];
+    assert_eq!(rows_of(line), rows);
+    let files = "`.millrace_history` `millrace_NEW.deb` `_dnsdist`";
+    assert_eq!(rows_of(files), Vec::<String>::new());
+    let line = "`millrace_drops{reason=~\"acl\\|rule\"}` `{reason=\"no\"}` `{reason=}`";
+    let reasons: Vec<&str> = reasons_of(line).collect();
+    assert_eq!(reasons, ["acl", "rule", "no"]);
+}
+
+/// Nobody hears of an alarm on a row that is not there.
+#[test]
+fn the_rows_that_the_manual_names_are_there() {
+    let families = families();
+    let is_family = |row: &String| match row.ends_with('_') {
+        true => families.iter().any(|family| family.starts_with(row)),
+        false => families.contains(row),
+    };
+    let is_reason = |reason: &&str| DropReason::ALL.iter().any(|known| known.name() == *reason);
+    let mut wrong = Vec::new();
+    let mut pages = Page::all();
+    pages.push(Page::read("packaging/grafana/millrace-zones.json"));
+    for Page { path, text } in pages {
+        for line in text.lines() {
+            let rows = rows_of(line).into_iter().filter(|row| !is_family(row));
+            let reasons = reasons_of(line).filter(|reason| !is_reason(reason));
+            let names = rows.chain(reasons.map(str::to_owned));
+            wrong.extend(names.map(|name| format!("{path}: {name}")));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
 }

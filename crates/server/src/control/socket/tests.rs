@@ -92,6 +92,7 @@ async fn a_client_that_says_nothing_is_told_so() {
     assert!(reply.contains("within 5 s"), "{reply}");
 }
 
+/// I12.
 #[tokio::test]
 async fn a_second_start_is_refused_and_touches_nothing() {
     let scene = start();

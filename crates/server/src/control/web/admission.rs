@@ -88,6 +88,10 @@ pub(super) async fn with_headers(
 
 /// What no page takes.
 fn refusal(request: &Request) -> Option<StatusCode> {
+    // One connection of HTTP/2 carries many requests at a time, each of which may cost a hash.
+    if request.version() > Version::HTTP_11 {
+        return Some(StatusCode::HTTP_VERSION_NOT_SUPPORTED);
+    }
     // RFC 9112 section 3.2: 400 for HTTP/1.1 without a Host field, and for any request with two.
     let hosts = request.headers().get_all(HOST).iter().count();
     if hosts > 1 || (hosts == 0 && request.version() == Version::HTTP_11) {

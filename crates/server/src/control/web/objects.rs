@@ -43,7 +43,7 @@ pub(super) fn overview(metrics: &Metrics) -> Value {
         "local": local.join(", "),
         "pools": pools.map(|(id, pool)| numbered(pool_object(pool), id)).collect::<Vec<_>>(),
         "response-rules": response_rules(&chains.response),
-        "rules": rules(&config.rules),
+        "rules": rules(config.listed_rules()),
         "self-answered-response-rules": response_rules(&chains.self_answered),
         "servers": servers(metrics, &config.servers),
         "statistics": statistics,

@@ -13,6 +13,7 @@ use crate::control::news::Herald;
 use crate::pipeline::acl::{Netmask, Netmasks};
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::Rule;
+use crate::pipeline::rules::actions::count::counting;
 use crate::pipeline::rules::actions::limit::DropAction;
 use crate::pipeline::rules::selectors::logic::AllRule;
 use crate::stop::Stopper;
@@ -239,6 +240,25 @@ async fn a_connection_carries_one_request() {
     server.stop().await;
 }
 
+/// RFC 9113 section 3.3: a client may begin with HTTP/2 unasked. Many requests would share one place.
+#[tokio::test(start_paused = true)]
+async fn http_2_is_refused() {
+    let server = start(webserver()).await;
+    let mut asked = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    // SETTINGS without any; then HEADERS that end stream 1: GET, http, the path, the authority (RFC 7541 appendix A).
+    asked.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    let fields = [&b"\x82\x86\x04\x08/metrics"[..], b"\x01\x09localhost"].concat();
+    asked.extend([0, 0, fields.len() as u8, 1, 5, 0, 0, 0, 1]);
+    asked.extend(fields);
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    stream.write_all(&asked).await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let text = String::from_utf8_lossy(&answer);
+    assert!(!text.contains("dnsdist_queries"), "{text}");
+    server.stop().await;
+}
+
 /// RFC 9110 sections 15.5.14 and 15.5.15, RFC 6585 section 5.
 #[tokio::test]
 async fn what_is_too_long_is_refused_by_name() {
@@ -340,7 +360,11 @@ fn furnished() -> Config {
         servers: vec![server],
         pools: vec![Some(Arc::new(pool))],
         pool_names: PoolNames::default(),
-        rules: vec![Rule::new(AllRule, DropAction)],
+        // Nobody is told of the first one.
+        rules: vec![
+            counting(&Arc::default(), None),
+            Rule::new(AllRule, DropAction),
+        ],
         acl: Netmasks::from_iter(["192.0.2.0/24".parse::<Netmask>().unwrap()]),
         ..config(guarded())
     }
@@ -553,6 +577,35 @@ async fn there_are_as_many_connections_as_configured() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     second.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("dnsdist_queries"), "{answer}");
+    server.stop().await;
+}
+
+/// Who waits need not wait for the end of another connection, which may be far.
+#[tokio::test]
+async fn a_reload_that_makes_more_places_is_heard_while_all_are_taken() {
+    let with = |maximum_connections| {
+        with_options(WebOptions {
+            maximum_connections,
+            ..WebOptions::default()
+        })
+    };
+    let server = start(with(1)).await;
+    let mut first = TcpStream::connect(server.address).await.unwrap();
+    first.write_all(&REQUEST.as_bytes()[..8]).await.unwrap();
+    let mut second = TcpStream::connect(server.address).await.unwrap();
+    second.write_all(REQUEST.as_bytes()).await.unwrap();
+    let mut buffer = [0; 1];
+    let early = timeout(Duration::from_millis(100), second.read(&mut buffer));
+    assert!(early.await.is_err(), "there is one place");
+    server.standing.config.store(Arc::new(config(with(2))));
+    let mut answer = String::new();
+    second.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains("dnsdist_queries"), "{answer}");
+    // It has not ended meanwhile.
+    first.write_all(&REQUEST.as_bytes()[8..]).await.unwrap();
+    answer.clear();
+    first.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     server.stop().await;
 }
 

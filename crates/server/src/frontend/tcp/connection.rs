@@ -20,8 +20,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep_until, timeout};
-use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use wire::message::MESSAGE_LENGTH_MAX;
 use wire::proxy;
 
 /// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1:
@@ -156,7 +156,7 @@ impl Connection {
         let places = Arc::new(Semaphore::new(self.in_flight));
         let mut stop = self.stop.clone();
         let last = ready.last;
-        let header = match self.proxy_header(reader, &mut stop).await {
+        let header = match self.proxy_header(reader, &mut stop, last).await {
             Ok(header) => header,
             Err(end) => return end,
         };
@@ -174,7 +174,11 @@ impl Connection {
                 Ok(place) => place,
                 Err(end) => return end,
             };
-            let message = timeout(self.tuning.receive_timeout, self.message(reader)).await;
+            let reading = timeout(self.tuning.receive_timeout, self.message(reader));
+            let message = tokio::select! {
+                message = reading => message,
+                () = moment(last) => return End::Enough,
+            };
             let (message, hold) = match message {
                 Ok(Ok(message)) => message,
                 Ok(Err(end)) => return end,
@@ -201,7 +205,8 @@ impl Connection {
         (!duration.is_zero()).then(|| Instant::now() + duration)
     }
 
-    /// Waits for a place and then for the first octet of a message. A client whose answers are under way may be silent.
+    /// Waits for a place and then for the first octet of a message. A client whose answers are under way may be silent: its
+    /// time begins when the last of them is written.
     async fn wait_for_query<R: AsyncRead + Unpin>(
         &self,
         reader: &mut BufReader<R>,
@@ -209,14 +214,18 @@ impl Connection {
     ) -> Result<OwnedSemaphorePermit, End> {
         let place = Arc::clone(places).acquire_owned().await;
         let place = place.map_err(|_| End::Broken)?;
-        loop {
-            match timeout(self.tuning.receive_timeout, reader.fill_buf()).await {
-                Ok(Ok([])) => return Err(End::Closed),
-                Ok(Ok(_)) => return Ok(place),
-                Ok(Err(_)) => return Err(End::Broken),
-                Err(_) if places.available_permits() + 1 < self.in_flight => {}
-                Err(_) => return Err(End::ClientTimeout),
-            }
+        let silence = async {
+            let _others = places.acquire_many(self.in_flight as u32 - 1).await;
+            sleep(self.tuning.receive_timeout).await;
+        };
+        tokio::select! {
+            biased;
+            first = reader.fill_buf() => match first {
+                Ok([]) => Err(End::Closed),
+                Ok(_) => Ok(place),
+                Err(_) => Err(End::Broken),
+            },
+            () = silence => Err(End::ClientTimeout),
         }
     }
 
@@ -227,9 +236,6 @@ impl Connection {
     ) -> Result<(Vec<u8>, Hold), End> {
         let length = reader.read_u16().await.map_err(|error| self.died(&error))?;
         let length = usize::from(length);
-        if length < HEADER_LENGTH {
-            return Err(End::Broken);
-        }
         let mut message = Vec::new();
         let mut hold = self.shared.memory.hold();
         // Room grows with what has come, not with what the client says will come.
@@ -267,6 +273,7 @@ impl Connection {
         &self,
         reader: &mut BufReader<R>,
         stop: &mut Stop,
+        last: Option<Instant>,
     ) -> Result<Vec<u8>, End> {
         let Some(maximum) = self.proxy_header_maximum else {
             return Ok(Vec::new());
@@ -275,6 +282,7 @@ impl Connection {
         let header = tokio::select! {
             header = reading => header.map_err(|_| End::ClientTimeout)?,
             () = stop.requested() => return Err(End::Enough),
+            () = moment(last) => return Err(End::Enough),
         };
         let header = header.map_err(|error| self.died(&error))?;
         if header.is_empty() {
@@ -388,7 +396,10 @@ impl Connection {
             let passed = transfer::pass(&shared, &asked, &mut messages).await;
             if let Err(failure) = passed {
                 fail(failure, &counters, &messages.ready);
+                // Where a rule has ended it, too: the client has a part, and waits for the rest.
+                messages.ready.failed.notify_one();
             }
+            messages.written().await;
             drop((hold, place));
         }
     }
@@ -403,7 +414,7 @@ impl Connection {
         let shared = Arc::clone(&self.shared);
         async move {
             // A transfer waits for its turn with all others. The semaphore is never closed.
-            let _turn = shared.transfers.acquire().await;
+            let turn = shared.transfers.acquire().await;
             if heap::is_short() {
                 shared.shard.count_drop(DropReason::OutOfMemory);
                 return ready.failed.notify_one();
@@ -428,6 +439,8 @@ impl Connection {
                     return;
                 }
             }
+            drop(turn);
+            messages.written().await;
             drop(place);
         }
     }
@@ -527,6 +540,12 @@ impl Messages {
             ready,
         }
     }
+
+    /// Waits until none is left to be written: until then the transfer is under way, and its client may be silent.
+    async fn written(&self) {
+        // The semaphore is never closed.
+        let _ = self.places.acquire_many(MESSAGES_AHEAD as u32).await;
+    }
 }
 
 impl transfer::Sink for Messages {
@@ -562,12 +581,36 @@ async fn until(last: Option<Instant>, passing: impl Future<Output = ()>) {
 
 /// Tells the reading half that a query will not be answered. Responses that rules drop are silence.
 fn fail(failure: Failure, counters: &Counters, ready: &Ready) {
-    use DropReason::{BackendConnections, OutOfMemory, TcpMemoryFull};
     match failure {
         Failure::Connection => Counters::count(&counters.gave_up),
         Failure::Timeout => Counters::count(&counters.backend_timeouts),
-        Failure::Dropped(BackendConnections | OutOfMemory | TcpMemoryFull) => {}
-        Failure::Dropped(_) => return,
+        Failure::Dropped(DropReason::ResponseRule) => return,
+        Failure::Dropped(_) => {}
     }
     ready.failed.notify_one();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_rule_on_responses_leaves_a_client_in_silence() {
+        for (reason, is_told) in [
+            (DropReason::ResponseRule, false),
+            (DropReason::ResponseMalformed, true),
+            (DropReason::NoServer, true),
+            (DropReason::TcpMemoryFull, true),
+        ] {
+            let (answers, _outgoing) = mpsc::channel(1);
+            let ready = Ready {
+                answers,
+                failed: Arc::default(),
+                last: None,
+            };
+            fail(Failure::Dropped(reason), &Counters::default(), &ready);
+            let told = timeout(Duration::ZERO, ready.failed.notified()).await;
+            assert_eq!(told.is_ok(), is_told, "{reason:?}");
+        }
+    }
 }

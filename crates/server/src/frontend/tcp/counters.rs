@@ -29,7 +29,7 @@ pub struct Counters {
 /// The counters at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Figures {
-    /// The client went away, or broke the framing, within a message.
+    /// The client went away within a message.
     pub died_reading_query: u64,
     /// The client went away, or did not read, before its response was sent.
     pub died_sending_response: u64,

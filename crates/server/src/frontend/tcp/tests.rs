@@ -154,6 +154,9 @@ async fn what_is_not_dns_over_tcp_closes_the_connection() {
         client.write_all(&bytes).await.unwrap();
         assert_eq!(read(&mut client).await, None, "{bytes:?}");
     }
+    // Each has a name (I11).
+    let drops = [DropReason::TooShort, DropReason::NotQuery].map(|reason| scene.drops(reason));
+    assert_eq!(drops, [2, 1]);
     scene.stop().await;
 }
 
@@ -284,6 +287,29 @@ async fn a_client_whose_answer_is_under_way_may_be_silent() {
     jump(9 * MINUTE).await;
     go.notify_one();
     assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(7));
+    scene.stop().await;
+}
+
+/// RFC 7766 section 6.2.3: who waits for an answer is not idle.
+#[tokio::test]
+async fn the_time_for_the_next_query_begins_with_the_last_answer() {
+    let (address, mut seen, go) = told().await;
+    let mut config = config(vec![ServerOptions {
+        tcp_receive_timeout: 30 * MINUTE,
+        ..server(address)
+    }]);
+    config.tuning.tcp.receive_timeout = 4 * MINUTE;
+    let scene = start_with(config).await;
+    let mut client = scene.connect().await;
+    write(&mut client, &asking("www.example.", 7)).await;
+    seen.recv().await.unwrap();
+    jump(3 * MINUTE).await;
+    go.notify_one();
+    assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(7));
+    jump(3 * MINUTE).await;
+    write(&mut client, &asking("refused.example.", 8)).await;
+    assert_eq!(read(&mut client).await.map(|answer| id(&answer)), Some(8));
+    drop(client);
     scene.stop().await;
 }
 

@@ -1,14 +1,14 @@
 //! The helper: a process that keeps the privileges which the daemon gives away, and does the few things that take them.
 //!
 //! ```text
-//!  millrace ─┬─ control thread ──request──▶ helper (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF, CAP_PERFMON, CAP_NET_BIND_SERVICE)
+//!  millrace ─┬─ control thread ──request──▶ helper (ten capabilities, CAP_SYS_ADMIN for newXsk: process.rs)
 //!            ├─ workers         ◀──reply────   attaches programs, opens AF_XDP sockets, binds kernel sockets
 //!            └─ runtime          descriptors travel by SCM_RIGHTS (unix(7))
 //! ```
 //!
 //! It is forked before anything else is done: one thread, no configuration, nothing of a client in its memory. It ends with
-//! the daemon: the kernel kills it (unless it holds interrupts back, which it has to let first), and a closed socket ends it. When it ends before, the daemon serves on, and what would
-//! have taken privileges is refused with that reason.
+//! the daemon: the kernel kills it (unless it holds interrupts back, which it has to let first), and a closed socket ends it.
+//! When it ends before, the daemon serves on, and what would have taken privileges is refused with that reason.
 //!
 //! At start the daemon has all privileges still and does everything itself.
 

@@ -93,7 +93,6 @@ impl Wishes {
         let Some(cookies) = &env.config.authority.cookies else {
             return;
         };
-        cookies.seen.count(env.shard.lane);
         let Some(cookie) = Cookie::parse(option) else {
             self.has_bad_cookie = true;
             return;
@@ -101,6 +100,17 @@ impl Wishes {
         let (server, is_known) = cookies.answer(&cookie, query.client.ip(), env.now);
         self.cookie = Some(whole(&cookie, &server));
         self.is_known = is_known;
+    }
+
+    /// Counts the query's cookie, good or not: when it is answered, which may be elsewhere than where it was first read.
+    #[inline]
+    pub(super) fn count_cookie(&self, env: &Env<'_>) {
+        if !self.asked.is_empty()
+            && (self.has_cookie() || self.has_bad_cookie)
+            && let Some(cookies) = &env.config.authority.cookies
+        {
+            cookies.seen.count(env.shard.lane);
+        }
     }
 
     /// Whether the client has cookies, though it may have no good one.

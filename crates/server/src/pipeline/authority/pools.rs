@@ -51,6 +51,12 @@ impl ZonePools {
         }
         let for_parent = query.parts.qtype == qtype::DS;
         let zone = zones.enclosing(query.name(), query.parts.labels, for_parent);
-        zone.is_none_or(|zone| self.of_zone[zone].contains(&query.pool))
+        zone.is_none_or(|zone| self.serves(zone, query.pool))
+    }
+
+    /// Whether the zone with this number serves this pool.
+    #[inline]
+    pub(super) fn serves(&self, zone: usize, pool: PoolId) -> bool {
+        self.of_zone.is_empty() || self.of_zone[zone].contains(&pool)
     }
 }

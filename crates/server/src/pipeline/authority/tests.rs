@@ -510,6 +510,9 @@ fn what_a_frame_has_no_room_for_is_handed_over_as_it_was_asked() {
         (shape(&answer), options(&answer).len()),
         ((0x8500, [11, 0, 1]), 3)
     );
+    // Counted where it was answered, once.
+    let cookies = scene.config.authority.cookies.as_ref().unwrap();
+    assert_eq!(cookies.seen.sum(), 1);
 }
 
 /// I10: a client that takes them gets as many addresses by AF_XDP as by a kernel socket.

@@ -80,19 +80,29 @@ impl PacketCache {
         let mut too_many = self.len().saturating_sub(left);
         let mut removed = 0;
         for place in self.table.all(&self.log) {
-            let record = Record::open(&self.log, place).filter(Record::is_whole);
-            match record {
-                None => {
-                    self.table.free(place);
-                }
-                Some(record) if too_many > 0 && gone(&record) && self.table.free(place) => {
-                    too_many -= 1;
-                    removed += 1;
-                }
-                Some(_) => {}
+            if self.clear(place, |record| too_many > 0 && gone(record)) {
+                too_many -= 1;
+                removed += 1;
             }
         }
         removed
+    }
+
+    /// Frees a place whose record is lost, or of which `gone` says so; whether there was one. Where somebody writes there
+    /// meanwhile, what has come is looked at in its turn: an entry that is only written again goes like any other.
+    fn clear(&self, place: Place<'_>, gone: impl Fn(&Record<'_>) -> bool) -> bool {
+        let mut next = Some(place);
+        while let Some(place) = next {
+            let record = Record::open(&self.log, place).filter(Record::is_whole);
+            if record.as_ref().is_some_and(|record| !gone(record)) {
+                return false;
+            }
+            if self.table.free(place) {
+                return record.is_some();
+            }
+            next = place.again(&self.log);
+        }
+        false
     }
 
     pub(super) fn places(&self) -> impl Iterator<Item = (Place<'_>, Record<'_>)> {
@@ -126,4 +136,43 @@ fn entry(record: &Record<'_>, now: u32) -> Option<Entry> {
         left: i64::from(expires) - i64::from(now),
         response,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{keep, scene};
+    use crate::pipeline::scene::{answer_to, query};
+    use std::cell::Cell;
+    use wire::codes::qtype;
+
+    #[test]
+    fn an_entry_that_is_written_again_while_it_is_taken_out_goes_all_the_same() {
+        let (scene, cache) = scene(|_| ());
+        let asked = query("www.example.", qtype::A);
+        let write = || keep(&cache, &scene, &asked, &answer_to(&asked, 0, &[300]));
+        assert!(write());
+        let is_first = Cell::new(true);
+        let removed = cache.remove(0, |_| {
+            assert!(!is_first.replace(false) || write());
+            true
+        });
+        assert_eq!((removed, cache.len()), (1, 0));
+    }
+
+    /// All that was written since the walk began looked lost, and was freed.
+    #[test]
+    fn what_comes_while_others_are_taken_out_stays() {
+        let (scene, cache) = scene(|_| ());
+        let write = |number: u32| {
+            let asked = query(&format!("n{number}.example."), qtype::A);
+            keep(&cache, &scene, &asked, &answer_to(&asked, 0, &[300]))
+        };
+        assert!(write(0));
+        let is_first = Cell::new(true);
+        let removed = cache.remove(0, |_| {
+            assert!(!is_first.replace(false) || (1..=100).all(&write));
+            false
+        });
+        assert_eq!((removed, cache.len()), (0, 101));
+    }
 }

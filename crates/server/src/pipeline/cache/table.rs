@@ -33,7 +33,25 @@ pub(super) struct Place<'t> {
     pub(super) position: u64,
 }
 
-impl Place<'_> {
+impl<'t> Place<'t> {
+    /// What is in a slot now; `None`: it is free. The head is read after the slot: by an older one, what was written since
+    /// would look as if it were lost.
+    fn now(slot: &'t AtomicU64, log: &Log) -> Option<Place<'t>> {
+        match slot.load(Ordering::Acquire) {
+            0 => None,
+            value => Some(Place {
+                slot,
+                value,
+                position: whole(value, log.head()),
+            }),
+        }
+    }
+
+    /// The same place with what is there by now.
+    pub(super) fn again(&self, log: &Log) -> Option<Place<'t>> {
+        Place::now(self.slot, log)
+    }
+
     fn is_used(&self) -> bool {
         self.value != 0
     }
@@ -219,17 +237,8 @@ impl Table {
 
     /// All places that are not free, those with lost records too.
     pub(super) fn all(&self, log: &Log) -> impl Iterator<Item = Place<'_>> {
-        let head = log.head();
-        self.lines.get(0, self.sets).iter().filter_map(move |slot| {
-            match slot.load(Ordering::Acquire) {
-                0 => None,
-                value => Some(Place {
-                    slot,
-                    value,
-                    position: whole(value, head),
-                }),
-            }
-        })
+        let slots = self.lines.get(0, self.sets).iter();
+        slots.filter_map(move |slot| Place::now(slot, log))
     }
 
     #[inline]

@@ -90,8 +90,11 @@ impl NameSet {
 /// Whether `name` is the one that starts there. No name's words are the beginning of another's: they end with its root.
 #[inline]
 fn is_at(arena: &[u64], start: u32, name: &Name<'_>) -> bool {
-    let there = arena[start as usize..].iter().copied();
-    name.lowercase_words().eq(there.take(words_of(name)))
+    let mut there = arena[start as usize..].iter();
+    let mut same = true;
+    // To the end, for the hash was the same: that is one loop, and a comparison of two iterators takes twice the instructions.
+    name.for_each_lowercase_word(|word| same &= there.next() == Some(&word));
+    same
 }
 
 /// How many words of the arena a name takes.
@@ -127,13 +130,23 @@ pub struct SuffixSet {
     /// Bit n: a name of n labels was added (there are at most 127). Suffixes of other lengths need no look-up, which
     /// also bounds what a name of 127 labels costs.
     labels: u128,
+    /// The same of names of n octets: where there are few names, few others are as long.
+    octets: [u64; NAME_LENGTH_MAX.div_ceil(64)],
 }
 
 impl SuffixSet {
     /// Adds a suffix; whether it is new.
     pub fn insert(&mut self, suffix: &Name<'_>) -> bool {
         self.labels |= 1 << suffix.labels_count();
+        self.octets[suffix.len() / 64] |= 1 << (suffix.len() % 64);
         self.names.insert(suffix)
+    }
+
+    /// Whether a name as long as this one was added.
+    #[inline]
+    fn may_have(&self, suffix: &Name<'_>) -> bool {
+        let octets = suffix.len() % 256;
+        self.octets[octets / 64] >> (octets % 64) & 1 == 1
     }
 
     /// Removes a suffix; whether it was there.
@@ -147,7 +160,8 @@ impl SuffixSet {
         let mut left = u32::from(labels);
         for suffix in name.suffixes() {
             // Longest first: the bits above `left` are behind us, none below means that nothing shorter is there.
-            if self.labels >> left & 1 == 1 && self.names.contains(&suffix) {
+            let is_there = || self.may_have(&suffix) && self.names.contains(&suffix);
+            if self.labels >> left & 1 == 1 && is_there() {
                 return true;
             }
             if left == 0 || self.labels & ((1 << left) - 1) == 0 {

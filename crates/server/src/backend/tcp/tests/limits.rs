@@ -1,6 +1,7 @@
 //! retries and maxConcurrentTCPConnections of newServer, and what lazy checks learn over TCP.
 
 use super::*;
+use crate::runtime::memory::Memory;
 
 /// A backend that closes the first `closed` connections when it has read a query.
 async fn closing(closed: usize) -> SocketAddr {
@@ -106,6 +107,64 @@ async fn transfers_count_among_so_many_connections() {
     let server = &asked.server;
     assert_eq!(server.tcp.too_many_connections.load(Relaxed), 1);
     assert_eq!(server.tcp_pool.open(), 0);
+}
+
+/// tcpRecvTimeout is for the next message of a transfer, whatever else comes before it.
+#[tokio::test]
+async fn junk_buys_a_transfer_no_time() {
+    let (asked_for, mut seen) = mpsc::channel(1);
+    let go = Arc::new(Notify::new());
+    let told = Arc::clone(&go);
+    let address = backend(move |mut stream| {
+        let (asked_for, told) = (asked_for.clone(), Arc::clone(&told));
+        async move {
+            let mut junk = response(&read(&mut stream).await.unwrap(), 0);
+            junk[0] ^= 1;
+            asked_for.send(()).await.unwrap();
+            for _ in 0..4 {
+                told.notified().await;
+                write(&mut stream, &junk).await;
+            }
+            let _ = read(&mut stream).await;
+        }
+    });
+    let options = ServerOptions {
+        tcp_receive_timeout: 30 * MINUTE,
+        ..fixture::server(address.await)
+    };
+    let (shared, asked) = ask_for(config(vec![options]), "example.", qtype::AXFR);
+    let server = &asked.server;
+    let has_ended = || server.timeouts.sum() > 0;
+    let telling = async {
+        seen.recv().await.unwrap();
+        for turn in 1..=4 {
+            jump(20 * MINUTE).await;
+            go.notify_one();
+            let is_seen = || server.nonmatching.sum() == turn || has_ended();
+            until("the junk has come, or too late", is_seen).await;
+        }
+        until("its time is over", has_ended).await;
+    };
+    let mut taking = Taking;
+    let (passed, ()) = tokio::join!(transfer::pass(&shared, &asked, &mut taking), telling);
+    assert_eq!(passed, Err(Failure::Timeout));
+    assert_eq!(server.tcp.read_timeouts.load(Relaxed), 1);
+}
+
+/// What is lost for want of room here is no connection that the server broke.
+#[tokio::test]
+async fn a_transfer_without_room_is_no_failure_of_the_server() {
+    let server = fixture::server(fixture::answering(0).await);
+    let (mut shared, asked) = ask_for(config(vec![server]), "example.", qtype::AXFR);
+    let tight = Arc::get_mut(&mut shared).expect("nobody else has it");
+    tight.memory = Memory::new(10);
+    let passed = transfer::pass(&shared, &asked, &mut Taking).await;
+    let dropped = DropReason::TcpMemoryFull;
+    assert_eq!(passed, Err(Failure::Dropped(dropped)));
+    assert_eq!(shared.shard.drops(dropped), 1);
+    let server = &asked.server;
+    let died = server.tcp.died_reading_response.load(Relaxed);
+    assert_eq!((died, server.send_errors.sum()), (0, 0));
 }
 
 /// Connections to all backends together are limited too.

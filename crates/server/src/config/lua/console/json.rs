@@ -14,7 +14,7 @@ fn object(table: &Table, depth: usize) -> mlua::Result<String> {
     let mut members = BTreeMap::new();
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
-        members.insert(key.to_string()?, member(&value, depth)?);
+        members.insert(plain(&key)?, member(&value, depth)?);
     }
     let members = members
         .iter()
@@ -29,8 +29,16 @@ fn member(value: &Value, depth: usize) -> mlua::Result<String> {
         Value::Nil | Value::Number(_) => "null".to_owned(),
         Value::Table(table) if depth > 0 => object(table, depth - 1)?,
         Value::Table(_) => quoted("…"),
-        other => quoted(&other.to_string()?),
+        other => quoted(&plain(other)?),
     })
+}
+
+/// A text of Lua may be of any octets, and what is no UTF-8 is no reason to fail.
+fn plain(value: &Value) -> mlua::Result<String> {
+    match value {
+        Value::String(text) => Ok(text.to_string_lossy()),
+        other => other.to_string(),
+    }
 }
 
 fn quoted(text: &str) -> String {

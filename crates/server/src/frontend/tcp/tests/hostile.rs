@@ -3,6 +3,10 @@
 use super::*;
 use crate::config::zones::ZoneSpecs;
 use crate::local::Local;
+use crate::pipeline::rules::actions::response::DropResponseAction;
+use crate::pipeline::rules::response::ResponseRule;
+use crate::pipeline::rules::selectors::logic::AllRule;
+use tokio::io::{DuplexStream, ReadHalf, WriteHalf};
 
 /// More connections than may be: those there are stay, the others are closed; when they have been idle for long, there is
 /// room again.
@@ -78,14 +82,16 @@ async fn sixty_five_thousand_queries_in_one_go_are_answered() {
     scene.stop().await;
 }
 
+/// A zone's first record, but for its numbers, which are 20 bytes.
+const SOA: &[u8] = b"\x07example\x00\x00\x06\x00\x01\x00\x00\x00\x3c\x00\x1c\x02ns\x00\x02ns\x00";
+
 /// A backend that sends a zone without end.
 async fn endless() -> ServerOptions {
     let address = backend(|mut stream| async move {
         let query = read(&mut stream).await.unwrap();
         let mut first = response(&query, 0);
         first[7] = 1;
-        first.extend_from_slice(b"\x07example\x00\x00\x06\x00\x01\x00\x00\x00\x3c\x00\x1c");
-        first.extend_from_slice(b"\x02ns\x00\x02ns\x00");
+        first.extend_from_slice(SOA);
         first.extend_from_slice(&[0; 20]);
         write(&mut stream, &first).await;
         let mut records = response(&query, 0);
@@ -151,6 +157,111 @@ async fn a_transfer_ends_when_its_connection_has_lasted_long_enough() {
     assert!(messages < 5_000);
     let figures = scene.counters.figures();
     assert_eq!((figures.gave_up, figures.backend_timeouts), (0, 0));
+    drop(client);
+    scene.stop().await;
+}
+
+/// Nor does a query outlast its connection that has begun and does not end, whatever time there is for queries.
+#[tokio::test]
+async fn a_query_without_end_ends_when_its_connection_has_lasted_long_enough() {
+    let scene = start_tuned(|tuning| {
+        tuning.maximum_connection_duration = 5 * MINUTE;
+        tuning.receive_timeout = Duration::ZERO;
+    })
+    .await;
+    let mut client = scene.connect().await;
+    client.write_all(&[0, 50, 1]).await.unwrap();
+    let held = || scene.frontend.shared.memory.used();
+    until("the query has begun", || held() > 0).await;
+    jump(6 * MINUTE).await;
+    let ended = tokio::time::timeout(PATIENCE, read(&mut client)).await;
+    assert_eq!(ended, Ok(None));
+    assert_eq!(scene.counters.client_timeouts.load(Relaxed), 0);
+    drop(client);
+    scene.stop().await;
+}
+
+/// A part of a zone is of no use: whoever waits for the rest is told, and not taken for a silent client.
+#[tokio::test]
+async fn a_transfer_that_a_rule_ends_closes_its_connection() {
+    let mut config = config(vec![endless().await]);
+    config.chains.xfr = vec![ResponseRule::new(AllRule, DropResponseAction)];
+    let scene = start_with(config).await;
+    let mut client = scene.connect().await;
+    write(&mut client, &transfer(1)).await;
+    assert_eq!(read(&mut client).await, None);
+    assert_eq!(scene.drops(DropReason::ResponseRule), 1);
+    assert_eq!(scene.counters.figures().client_timeouts, 0);
+    drop(client);
+    scene.stop().await;
+}
+
+/// A stream that holds little: who does not read is waited for at once.
+struct Narrow(DuplexStream);
+
+impl Stream for Narrow {
+    type Reader = ReadHalf<DuplexStream>;
+    type Writer = WriteHalf<DuplexStream>;
+
+    fn halves(self) -> (Self::Reader, Self::Writer) {
+        tokio::io::split(self.0)
+    }
+}
+
+/// The next message's ID.
+async fn next_id(client: &mut DuplexStream) -> Option<u16> {
+    let length = client.read_u16().await.ok()?;
+    let mut message = vec![0; length.into()];
+    client.read_exact(&mut message).await.ok()?;
+    Some(id(&message))
+}
+
+/// A backend with a zone of three records, in one message.
+async fn small() -> ServerOptions {
+    let address = backend(|mut stream| async move {
+        let query = read(&mut stream).await.unwrap();
+        let mut soa = SOA.to_vec();
+        soa.resize(soa.len() + 20, 0);
+        let mut zone = response(&query, 0);
+        zone[7] = 3;
+        zone.extend_from_slice(&soa);
+        zone.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 1]);
+        zone.extend_from_slice(&soa);
+        write(&mut stream, &zone).await;
+        let _ = read(&mut stream).await;
+    });
+    server(address.await)
+}
+
+/// The backend has sent all, and the client takes its time over it.
+#[tokio::test]
+async fn a_client_that_still_reads_a_transfer_may_be_silent() {
+    let mut config = config(vec![small().await]);
+    config.tuning.tcp.receive_timeout = 2 * MINUTE;
+    config.tuning.tcp.send_timeout = 60 * MINUTE;
+    let scene = start_with(config).await;
+    let (mut client, stream) = tokio::io::duplex(64);
+    let ends = Ends {
+        client: "127.0.0.1:5353".parse().unwrap(),
+        address: scene.address.into(),
+    };
+    let stop = scene.stopper.watch();
+    let (frontend, counters) = (&scene.frontend, &scene.counters);
+    begin(Narrow(stream), ends, frontend, counters, &stop);
+    drop(stop);
+    client.write_all(&framed(&transfer(1))).await.unwrap();
+    let config = frontend.shared.config();
+    let asked = &config.servers[0];
+    let is_passed = || asked.responses.sum() == 1 && asked.outstanding.get() == 0;
+    until("all of it waits for its client", is_passed).await;
+    // The second one is for a time that began with the first.
+    jump(9 * MINUTE).await;
+    jump(9 * MINUTE).await;
+    assert_eq!(next_id(&mut client).await, Some(1));
+    let query = framed(&asking("refused.example.", 2));
+    client.write_all(&query).await.unwrap();
+    assert_eq!(next_id(&mut client).await, Some(2));
+    assert_eq!(counters.figures().client_timeouts, 0);
     drop(client);
     scene.stop().await;
 }
