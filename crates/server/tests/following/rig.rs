@@ -90,11 +90,14 @@ impl Rig {
         server
             .until(PATIENCE, "the control socket", || Ok(control.exists()))
             .expect("the daemon to serve");
-        Rig {
+        let rig = Rig {
             lab,
             server,
             folder,
-        }
+        };
+        // It is there before anybody answers at it; who answers listens to signals too.
+        rig.asks_for("stats");
+        rig
     }
 
     /// Ends the daemon; what is left.
