@@ -220,8 +220,11 @@ fn rdata_of(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
         let (whole, mut buffer) = ((0, octets.len()), [0; PLAIN_MAX]);
         return Ok(plain(rtype, &octets, whole, &mut buffer).to_vec());
     }
-    let in_numbers_and_names = !matches!(rtype, qtype::SIG | qtype::NXT);
-    if let Some(names) = names_in(rtype, &[]).filter(|_| in_numbers_and_names) {
+    let names = match rtype {
+        qtype::SIG | qtype::NXT => None,
+        _ => names_in(rtype, &[]),
+    };
+    if let Some(names) = names {
         let behind = if rtype == qtype::SOA { 5 } else { 0 };
         return with_names(text, names, behind);
     }

@@ -28,7 +28,11 @@ impl Now {
 
 /// Seconds since 1970, as the machine's clock has it; 0 where that is before.
 pub fn unix() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    unix_of(SystemTime::now())
+}
+
+/// A moment of the machine's clock in seconds since 1970; 0 where it is before.
+pub fn unix_of(moment: SystemTime) -> u64 {
+    let since = moment.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }

@@ -7,10 +7,9 @@ mod transfers;
 pub use transfers::{Messages, alone, transfer};
 
 use super::acl::{Action, Asking};
-use super::live::seconds_now;
 use super::settings::{Peer, ZoneSettings};
 use super::{Live, Order};
-use crate::clock::Now;
+use crate::clock::{self, Now};
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::heap;
@@ -112,7 +111,7 @@ impl Asked {
     /// The reply. Reads a journal, which may take a moment: where that is allowed.
     pub fn reply(&self, shared: &Shared) -> Option<Reply> {
         let key_of = |name: wire::name::Name<'_>| self.config.local.key(name);
-        let verified = verify_request(&self.message, key_of, seconds_now());
+        let verified = verify_request(&self.message, key_of, clock::unix());
         let extras = self.extras.as_ref();
         if let Some(answer) = extras.and_then(|extras| extras.answer.as_ref()) {
             return self.ruled(answer, verified, shared);
@@ -144,7 +143,7 @@ impl Asked {
                 if message.len() + session.signature_length() > self.found.limit {
                     message = self.come_by_tcp();
                 }
-                session.sign(&mut message, seconds_now());
+                session.sign(&mut message, clock::unix());
             }
             // The key may be that of a server behind us: what a rule says holds without it.
             Err(refusal) if refusal.error != TsigError::BadKey => {
@@ -209,7 +208,7 @@ impl Asked {
         }
         let mut message = self.come_by_tcp();
         if let Some(mut session) = session {
-            session.sign(&mut message, seconds_now());
+            session.sign(&mut message, clock::unix());
         }
         self.count(&message, rcode::NOERROR, None, shared);
         Some(Reply::Message(message))
@@ -330,7 +329,7 @@ impl Asked {
             message[..HEADER_LENGTH].copy_from_slice(header.as_bytes());
         }
         if let Some(session) = &mut session {
-            session.sign(&mut message, seconds_now());
+            session.sign(&mut message, clock::unix());
         }
         self.count(&message, code, None, shared);
         Some(Reply::Message(message))
@@ -476,7 +475,7 @@ impl Asked {
         let extras = self.extras.clone();
         let (length, _) = shared.resume(&self.config, &mut query, &found, extras)?;
         let mut answer = query.bytes(length).to_vec();
-        session.sign(&mut answer, seconds_now());
+        session.sign(&mut answer, clock::unix());
         Some(answer)
     }
 }

@@ -2,9 +2,9 @@
 //! (RFC 1034 §4.3.5, RFC 1995, RFC 5936), signed where the primary has a key (RFC 8945). What comes back is believed only
 //! where it holds together (F34): crate `zone` checks messages and records, here are the limits of time.
 
-use super::live::seconds_now;
 use super::progress::Progress;
 use super::settings::{Peer, TransferBounds};
+use crate::clock;
 use crate::log;
 use std::fmt;
 use std::io;
@@ -279,7 +279,7 @@ fn believed(message: &[u8], session: Option<&mut Session>) -> Result<Vec<u8>, As
     let Some(session) = session else {
         return Ok(message.to_vec());
     };
-    let length = match session.verify(message, seconds_now()) {
+    let length = match session.verify(message, clock::unix()) {
         Err(TsigError::Unsigned) => return Err(unsigned(message)),
         verified => verified?,
     };
@@ -447,7 +447,7 @@ async fn receive(
 
 /// The length of the message without its signature. What a primary says without one it says to refuse.
 fn verified(session: &mut Session, message: &[u8]) -> Result<usize, AskError> {
-    session.verify(message, seconds_now()).map_err(|error| {
+    session.verify(message, clock::unix()).map_err(|error| {
         let code = Header::read(message).map_or(0, |header| header.rcode());
         match error {
             TsigError::Unsigned if code != 0 => TransferError::Refused(code.into()).into(),
@@ -459,7 +459,7 @@ fn verified(session: &mut Session, message: &[u8]) -> Result<usize, AskError> {
 /// Signs a request, where the primary has a key.
 fn signed(peer: &Peer, request: &mut Vec<u8>) -> Option<Session> {
     let key = peer.key.as_ref()?;
-    Some(sign_request(request, key, seconds_now()))
+    Some(sign_request(request, key, clock::unix()))
 }
 
 /// Sends a request over a connection; what its answer's signature is checked with.

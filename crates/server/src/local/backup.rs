@@ -12,11 +12,12 @@
 //! cannot do that, it is `example.com~old` meanwhile. What is restored was compared with its label as it was read, and built
 //! before anything changes. In folders that others may write to nothing is removed but files of these names.
 
-use super::live::{Live, seconds_now};
+use super::live::Live;
 use super::settings::ZoneSettings;
 use super::store::{self, Facts, StoreError};
 use super::timers::Timers;
 use super::{Progress, StateDirectory};
+use crate::clock;
 use crate::log;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, RenameFlags, open, renameat2};
@@ -480,7 +481,7 @@ fn timers_of(path: &Path, octets: &[u8]) -> Result<Timers, String> {
     let facts: Facts = serde_json::from_slice(octets)
         .map_err(|error| format!("{}: cannot be used: {error}", path.display()))?;
     // A time that is to come would keep the zone from ever being asked for.
-    let refreshed = facts.refreshed.min(seconds_now());
+    let refreshed = facts.refreshed.min(clock::unix());
     Ok(Timers::kept(refreshed, facts.expires))
 }
 

@@ -11,13 +11,12 @@ use super::store::{self, Facts, Store, StoreError};
 use super::task::Letter;
 use super::timers::{Heard, Timers};
 use super::{Line, Stamp, StateDirectory};
-use crate::clock::Now;
+use crate::clock::{self, Now};
 use arc_swap::ArcSwapOption;
 use std::collections::VecDeque;
 use std::path::{Path, absolute};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use wire::name::NameBuf;
 use zone::transfer::{Change, apply, serial};
@@ -128,7 +127,7 @@ impl Live {
         let expires = self.served().zip(timers).map(|(zone, timers)| {
             let left = timers
                 .expires(zone.soa(), &settings.times)
-                .saturating_sub(seconds_now());
+                .saturating_sub(clock::unix());
             (Now::read().seconds() + left).max(1)
         });
         self.expires.store(expires.unwrap_or(0), Relaxed);
@@ -417,7 +416,7 @@ impl Live {
             Err(errors) => return Some(self.unread(errors)),
         };
         let modified = read.stamps.first().and_then(|stamp| stamp.modified);
-        let refreshed = modified.map_or(0, seconds);
+        let refreshed = modified.map_or(0, clock::unix_of);
         Some(vec![self.take_up(
             settings,
             Arc::new(read.zone),
@@ -428,7 +427,7 @@ impl Live {
     /// A secondary's zone of a former life serves, unless it has expired meanwhile.
     fn take_up(&self, settings: &ZoneSettings, zone: Arc<Zone>, timers: Timers) -> Line {
         let soa = zone.soa();
-        let now = seconds_now();
+        let now = clock::unix();
         let timers = timers.by_clock(now);
         let is_expired = now >= timers.expires(soa, &settings.times);
         let records = zone.records_count();
@@ -552,7 +551,7 @@ impl Live {
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> Option<String> {
-        let now = seconds_now();
+        let now = clock::unix();
         let mut work = lock(&self.work);
         self.served.store(self.held());
         let soa = self.held().map(|zone| zone.soa());
@@ -586,7 +585,7 @@ impl Live {
         self.served.store(None);
         self.held.store(None);
         self.change_state(|state| {
-            (state.timers, state.is_expired) = (Some(Timers::purged(seconds_now())), false);
+            (state.timers, state.is_expired) = (Some(Timers::purged(clock::unix())), false);
         });
         self.note_expiry(settings);
         Ok(())
@@ -651,7 +650,7 @@ impl Live {
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> Result<Option<String>, String> {
-        let now = seconds_now();
+        let now = clock::unix();
         let is_good = |timers: &Timers| timers.expires(zone.soa(), &settings.times) > now;
         let own = || self.state().timers.filter(is_good);
         let timers = match back.timers {
@@ -786,17 +785,6 @@ fn keep_file(
 fn is_unchanged(stamps: &[Stamp]) -> bool {
     let is_as_it_was = |stamp: &Stamp| Stamp::of(&stamp.path).as_ref() == Some(stamp);
     !stamps.is_empty() && stamps.iter().all(is_as_it_was)
-}
-
-/// Seconds since 1970.
-pub(super) fn seconds_now() -> u64 {
-    seconds(SystemTime::now())
-}
-
-/// Seconds since 1970, 0 before.
-pub(super) fn seconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

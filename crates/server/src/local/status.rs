@@ -1,9 +1,10 @@
 //! What `millrace zone status` tells of a zone, over the control socket.
 
-use super::live::{Live, State, seconds_now};
+use super::live::{Live, State};
 use super::settings::ZoneSettings;
 use super::task::Letter;
 use super::{Local, Order};
+use crate::clock;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -93,7 +94,7 @@ impl ZoneStatus {
         // One that has expired is asked for by its own times, too.
         let held = live.held().map(|zone| zone.soa());
         let (done, total) = live.progress.read();
-        let now = seconds_now();
+        let now = clock::unix();
         let until = |moment: u64| moment.saturating_sub(now);
         let times = &settings.times;
         let asks = timers.filter(|_| !is_frozen);

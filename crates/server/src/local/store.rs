@@ -12,10 +12,10 @@
 
 mod files;
 
-use super::live::seconds;
 use super::state::NoRight;
 use super::timers::Timers;
 use super::{Stamp, StateDirectory};
+use crate::clock;
 use crate::log;
 use files::{Directory, Fresh};
 use serde::{Deserialize, Serialize};
@@ -519,7 +519,7 @@ impl Store {
     /// When the snapshot was written: seconds since 1970; 0 where nobody knows.
     fn written(&self) -> u64 {
         let modified = fs::metadata(&self.snapshot).and_then(|file| file.modified());
-        modified.map_or(0, seconds)
+        modified.map_or(0, clock::unix_of)
     }
 
     /// # Errors

@@ -1,7 +1,7 @@
 //! One task per zone: it waits for the zone's times (RFC 1034 §4.3.5) and for orders, asks primaries, tells secondaries.
 
 use super::ask::{self, AskError, Has, Received};
-use super::live::{Installed, Live, seconds_now};
+use super::live::{Installed, Live};
 use super::load::SAY_AFTER;
 use super::places::{Doors, Places};
 use super::room::Room;
@@ -9,6 +9,7 @@ use super::settings::{Peer, ZoneSettings};
 use super::tell::{self, Version};
 use super::timers::{Heard, Timers, longer};
 use super::{BackupOrder, Line, Local, StateDirectory, backup, flush};
+use crate::clock;
 use crate::log;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -321,7 +322,7 @@ impl Follower {
     /// When the zone's times want something, in seconds since 1970.
     fn wake(&self) -> Option<u64> {
         // An order may have come since a clock went back: what is waited for is not when that is again where it was.
-        let state = self.live.state_by_clock(seconds_now());
+        let state = self.live.state_by_clock(clock::unix());
         let timers = state.timers?;
         let soa = self.live.held().map(|zone| zone.soa());
         let due = timers.due(soa, &self.settings.times);
@@ -339,7 +340,7 @@ impl Follower {
     }
 
     async fn tick(&mut self) {
-        let now = seconds_now();
+        let now = clock::unix();
         let state = self.live.state_by_clock(now);
         let Some(timers) = state.timers else { return };
         self.expire_in_time();
@@ -353,7 +354,7 @@ impl Follower {
 
     /// Where the zone's time is over, it serves no more.
     fn expire_in_time(&mut self) {
-        let now = seconds_now();
+        let now = clock::unix();
         if self.expires().is_some_and(|expires| expires <= now) {
             self.live.expire();
             self.publish();
@@ -438,7 +439,7 @@ impl Follower {
 
     async fn change(&mut self, settings: Arc<ZoneSettings>, state: Arc<StateDirectory>) {
         // The zone of a primary that becomes a secondary is as good as if it had been confirmed now.
-        let refreshed = self.live.held().map_or(0, |_| seconds_now());
+        let refreshed = self.live.held().map_or(0, |_| clock::unix());
         self.live
             .change_state(|live| match settings.is_secondary() {
                 true => {
@@ -670,7 +671,7 @@ impl Follower {
     fn not_refreshed(&self, said: &str) {
         let failures = self.live.change_state(|state| {
             let timers = state.timers.get_or_insert(Timers::new(0));
-            timers.failed(seconds_now());
+            timers.failed(clock::unix());
             timers.failures()
         });
         self.live.end(true, format!("not refreshed: {said}"));
@@ -808,7 +809,7 @@ fn compared(peer: &Peer, has: Has, own: u32) -> Result<Word, AskError> {
 /// Waits for a moment, in seconds since 1970, that may never be.
 async fn moment(seconds: Option<u64>) {
     match seconds {
-        Some(seconds) => moment_by(seconds_now, seconds).await,
+        Some(seconds) => moment_by(clock::unix, seconds).await,
         None => std::future::pending().await,
     }
 }

@@ -3,6 +3,7 @@
 use super::Export;
 use crate::backend::pool::Pool;
 use crate::backend::server::Server;
+use crate::clock;
 use crate::control::metrics::Metrics;
 use crate::control::metrics::rows::FrontendRow;
 use crate::control::metrics::text::Value;
@@ -13,7 +14,6 @@ use crate::pipeline::cache::CacheCounts;
 use crate::pipeline::query::Protocol;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// All lines of one export; `counted` is what setQueryCount has counted since the last one.
 pub(super) fn lines(export: &Export, metrics: &Metrics, counted: &[(Box<str>, u64)]) -> String {
@@ -23,10 +23,9 @@ pub(super) fn lines(export: &Export, metrics: &Metrics, counted: &[(Box<str>, u6
         // "ourname can be used to override your hostname": as it is written.
         name => name.to_owned(),
     };
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let mut lines = Lines {
         head: format!("{}.{host}.{}", export.namespace, export.instance),
-        seconds: since.map_or(0, |since| since.as_secs()),
+        seconds: clock::unix(),
         text: String::new(),
     };
     for (name, value) in metrics.dialect_statistics() {

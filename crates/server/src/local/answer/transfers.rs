@@ -1,10 +1,10 @@
 //! Transfers out: the messages of one, made as fast as the client takes them, of one version of the zone from the first to
 //! the last.
 
-use super::super::live::seconds_now;
 use super::super::store::Store;
 use super::opt::Opt;
 use super::{Session, Transfer, shown};
+use crate::clock;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::log;
@@ -161,7 +161,7 @@ impl Closing {
             opt.append(message, rcode::NOERROR, None);
         }
         if let Some(session) = &mut self.session {
-            session.sign(message, seconds_now());
+            session.sign(message, clock::unix());
         }
     }
 }

@@ -21,7 +21,7 @@ impl Ground {
         for serial in [6, 7] {
             ground.install(serial);
         }
-        let timers = Timers::new(seconds_now() - HOUR);
+        let timers = Timers::new(clock::unix() - HOUR);
         ground
             .live
             .change_state(|state| state.timers = Some(timers));
@@ -252,7 +252,7 @@ fn f37_a_restore_that_cannot_be_written_leaves_what_is_kept() {
     ground.backup(&order).unwrap();
     ground.install(8);
     let mut kept = store::Store::new(&ground.state, &apex(), ground.settings.journal_octets);
-    let facts = Facts::of(Timers::new(seconds_now()));
+    let facts = Facts::of(Timers::new(clock::unix()));
     kept.write_facts(&facts).unwrap();
     // The names of what would be written beside the files are taken, one after the other.
     for name in ["zone", "journal", "facts"] {
@@ -397,7 +397,7 @@ fn timers_are_restored_alone_or_not_at_all() {
     let ground = Ground::new();
     let mut order = ground.order(Parts::default());
     // Longer ago than the 86,400 seconds of the SOA record.
-    let expired = Timers::new(seconds_now() - 100 * HOUR);
+    let expired = Timers::new(clock::unix() - 100 * HOUR);
     ground
         .live
         .change_state(|state| state.timers = Some(expired));
@@ -407,7 +407,7 @@ fn timers_are_restored_alone_or_not_at_all() {
     assert!(reason.contains("by its timers it has expired"), "{reason}");
     assert_eq!(other.serial(), None);
     order.parts.timers = false;
-    let now = seconds_now();
+    let now = clock::unix();
     other.restore(&order).unwrap();
     assert_eq!(other.serial(), Some(7));
     assert!(other.live.state().timers.unwrap().refreshed >= now);

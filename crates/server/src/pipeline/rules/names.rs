@@ -54,7 +54,7 @@ impl NameSet {
             .find_entry(hash, |&start| is_at(arena, start, name));
         let is_removed = entry.map(|entry| entry.remove()).is_ok();
         if is_removed {
-            self.removed += words_of(name);
+            self.removed += words_for(name.len());
         }
         if self.removed > self.arena.len() / 2 {
             let mut left = NameSet::default();
@@ -95,12 +95,6 @@ fn is_at(arena: &[u64], start: u32, name: &Name<'_>) -> bool {
     // To the end, for the hash was the same: that is one loop, and a comparison of two iterators takes twice the instructions.
     name.for_each_lowercase_word(|word| same &= there.next() == Some(&word));
     same
-}
-
-/// How many words of the arena a name takes.
-#[inline]
-fn words_of(name: &Name<'_>) -> usize {
-    name.len().div_ceil(8)
 }
 
 fn name_at(arena: &[u64], start: u32) -> NameBuf {

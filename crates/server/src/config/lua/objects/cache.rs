@@ -5,7 +5,7 @@ use super::super::{console, spec, wrong};
 use super::address::{AnyAddress, ComboAddress};
 use super::name::{AnyName, DnsName};
 use super::{list_of, object};
-use crate::clock::Now;
+use crate::clock::{self, Now};
 use crate::config::spec::CacheKey;
 use crate::counters::Sharded;
 use crate::pipeline::cache::{CacheCounts, Entry, PacketCache};
@@ -17,7 +17,6 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 use wire::codes::qtype;
 use wire::message::{Header, Record, Records, Section, parse_response};
 
@@ -170,8 +169,7 @@ fn entries(cache: Option<&PacketCache>) -> impl Iterator<Item = Entry> {
 fn dump(cache: Option<&PacketCache>, path: &str, raw: bool) -> std::io::Result<usize> {
     let mut file = BufWriter::new(File::create_new(path)?);
     writeln!(file, "; dnsdist's packet cache dump follows\n;")?;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.unwrap_or_default().as_secs();
+    let now = clock::unix();
     let mut records = 0;
     for entry in entries(cache) {
         writeln!(file, "{}", line(&entry, now, raw))?;
