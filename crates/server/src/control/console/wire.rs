@@ -84,8 +84,9 @@ impl FromStr for Key {
     type Err = BadKey;
 
     fn from_str(text: &str) -> Result<Key, BadKey> {
-        // Files have keys without the padding, too.
-        let digits = text.trim().trim_end_matches('=');
+        // Files have keys without the padding, too: one character, for 32 bytes.
+        let digits = text.trim();
+        let digits = digits.strip_suffix('=').unwrap_or(digits);
         let bytes = BASE64_NOPAD.decode(digits.as_bytes());
         let bytes = bytes.map_err(|_| BadKey(None))?;
         let length = bytes.len();
@@ -275,5 +276,6 @@ mod tests {
         assert_eq!(format!("{key:?}"), "Key(…)");
         assert_eq!("AAAA".parse::<Key>(), Err(BadKey(Some(3))));
         assert_eq!("not base64".parse::<Key>(), Err(BadKey(None)));
+        assert_eq!(format!("{text}=").parse::<Key>(), Err(BadKey(None)));
     }
 }
