@@ -170,10 +170,10 @@ impl Bench {
             let limit = query.limit;
             // As a query of a batch, and as one by itself where no cache wants it.
             let foreseen = cache::foresee(&query, env.config);
-            if let Some(foreseen) = foreseen {
-                cache::foresee_entry(&foreseen, pool, env.config);
+            if let Some(foreseen) = &foreseen {
+                cache::foresee_entry(foreseen, pool, env.config);
             }
-            match cache::answer(&mut query, foreseen, env) {
+            match cache::answer(&mut query, foreseen.as_ref(), env) {
                 Some(Verdict::Answer(length)) => {
                     Some(Some((query.message[..length].to_vec(), limit)))
                 }

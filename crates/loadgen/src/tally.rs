@@ -31,6 +31,8 @@ pub struct Tally {
     pub late: u64,
     /// Right answers to queries that had one already.
     pub duplicate: u64,
+    /// Queries whose time-out was over before their answers came; only `floodgate sockets` gives queries up.
+    pub given_up: u64,
     /// Everything else that came to our ports, by [`Fault::index`].
     pub wrong: [u64; Fault::COUNT],
     /// Right answers whose question came back in other upper and lower case.
@@ -56,6 +58,7 @@ impl Default for Tally {
             right: 0,
             late: 0,
             duplicate: 0,
+            given_up: 0,
             wrong: [0; Fault::COUNT],
             case_changed: 0,
             truncated: 0,
@@ -127,6 +130,7 @@ impl Tally {
         since.right -= before.right;
         since.late -= before.late;
         since.duplicate -= before.duplicate;
+        since.given_up -= before.given_up;
         since.case_changed -= before.case_changed;
         since.truncated -= before.truncated;
         since.answer_octets -= before.answer_octets;
@@ -147,6 +151,7 @@ impl Tally {
         self.right += other.right;
         self.late += other.late;
         self.duplicate += other.duplicate;
+        self.given_up += other.given_up;
         self.case_changed += other.case_changed;
         self.truncated += other.truncated;
         self.answer_octets += other.answer_octets;

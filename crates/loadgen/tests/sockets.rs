@@ -286,7 +286,7 @@ fn a_rate_that_cannot_be_kept_shows_in_latencies_and_is_said() {
     let text = text(&flood(&line).output().unwrap());
     assert!(text.contains("of 1000 asked for: as many waited"), "{text}");
     assert!(
-        text.contains("Latency bucket (s)  : answer count"),
+        text.contains("Latency bucket (s):   answer count"),
         "{text}"
     );
 }

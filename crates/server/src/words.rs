@@ -146,9 +146,18 @@ pub fn load(words: &[AtomicU64], bytes: &mut [u8]) {
     for (chunk, word) in chunks.iter_mut().zip(whole) {
         *chunk = word.load(Relaxed).to_le_bytes();
     }
-    if !rest.is_empty() {
-        let last = behind[0].load(Relaxed).to_le_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
+    let count = rest.len();
+    if count == 0 {
+        return;
+    }
+    let last = behind[0].load(Relaxed);
+    match (whole.last(), bytes.last_chunk_mut::<8>()) {
+        // Eight are written at once: those before, which are there already, once more.
+        (Some(before), Some(eight)) => {
+            let joined = before.load(Relaxed) >> (8 * count) | last << (8 * (8 - count));
+            *eight = joined.to_le_bytes();
+        }
+        _ => bytes.copy_from_slice(&last.to_le_bytes()[..count]),
     }
 }
 

@@ -110,28 +110,34 @@ fn complaint(error: &clap::Error) -> String {
 
 /// What is said of an option that the program has whose place a command takes, and the command has not.
 fn missing(name: &str, error: &clap::Error, arguments: &[OsString]) -> Option<String> {
-    let unknown = error.kind() == ErrorKind::UnknownArgument;
+    let is_unknown = error.kind() == ErrorKind::UnknownArgument;
     let option = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(option)) if unknown => option.as_str(),
+        Some(ContextValue::String(option)) => option.as_str(),
         _ => return None,
     };
-    // `-T1`: clap takes the digit for one more option of a cluster.
-    let joined = format!("T{}", option.trim_start_matches('-'));
+    // `-T1`, `-TR`: clap takes the mode for one more option of a cluster, and -R has a value, which is missing or wrong.
+    let mode = match option.trim_start_matches('-') {
+        reused if reused.starts_with("remote-mac") => "R",
+        digit if is_unknown && digit.ends_with(|end: char| end.is_ascii_digit()) => digit,
+        _ => "",
+    };
+    let joined = format!("T{mode}");
     let is_joined = |word: &OsString| {
         let word = word.to_string_lossy();
         word.starts_with('-') && !word.starts_with("--") && word.contains(&joined)
     };
     let (option, what) = match (name, option) {
+        ("floodgate xdp", _) if !mode.is_empty() && arguments.iter().any(is_joined) => {
+            ("-T", "its test modes are not there; it has no value")
+        }
+        _ if !is_unknown => return None,
+        ("floodgate xdp", "-G" | "--qlog") => {
+            (option, "it is about QUIC, which is not there: leave it out")
+        }
         ("floodgate xdp", "-U" | "--quic") => (
             option,
             "QUIC is not there; queries go over UDP, with -T over TCP",
         ),
-        ("floodgate xdp", digit)
-            if digit.ends_with(|end: char| end.is_ascii_digit())
-                && arguments.iter().any(is_joined) =>
-        {
-            ("-T", "its test modes are not there; it has no value")
-        }
         ("floodgate sockets", "-u") => (
             option,
             "dynamic updates are not there; -B sends messages of any kind",

@@ -52,7 +52,7 @@ pub(super) struct Command {
     /// Threads; no more than clients
     #[arg(short = 'T', value_name = "THREADS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
-    /// Queries that may wait for their answers at once
+    /// Queries that may wait for their answers at once, all threads together; of each thread 65536 at most
     #[arg(short = 'q', value_name = "QUERIES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     outstanding: u32,
     /// Queries a second at most
@@ -171,7 +171,7 @@ impl Command {
         let command_line = format!("{name} {}", words.join(" "));
         let until = dnsperf::stopping(plan.limit, plan.runs);
         say(&dnsperf::status(&command_line, &plan.servers, &until));
-        self.print_in_between(&mut watch, long.verbose_interval_stats);
+        self.print_in_between(&mut watch, long);
         let measurement = measure(&plan, &questions, &mut watch)?;
         say(&dnsperf::measurement(&measurement, long.latency_histogram));
         Ok(ExitCode::SUCCESS)
@@ -306,18 +306,19 @@ impl Command {
         path::check_scope(found).map(|()| found)
     }
 
-    fn print_in_between(&self, watch: &mut Watch, verbose: bool) {
+    fn print_in_between(&self, watch: &mut Watch, long: LongOptions) {
         let print = move |tally: &Tally, part: Part| {
-            say(&dnsperf::interval(tally, part));
-            if verbose {
-                say(&dnsperf::statistics(tally, part.length()));
-            }
+            say(&if long.verbose_interval_stats {
+                dnsperf::statistics(tally, part, long.latency_histogram)
+            } else {
+                dnsperf::interval(tally, part)
+            });
         };
         watch.print_statistics(Box::new(print), self.interval);
     }
 }
 
-/// Messages that dnsperf prints unless told not to (its manual, `suppress`), and we do not.
+/// Messages that dnsperf prints unless told not to (its manual, `suppress`), and we do not. It takes their beginnings, too.
 const MESSAGES: [&str; 5] = [
     "timeouts",
     "congestion",
@@ -350,8 +351,7 @@ impl LongOptions {
                 }
                 ("latency-histogram", "") => read.latency_histogram = true,
                 ("verbose-interval-stats", "") => read.verbose_interval_stats = true,
-                ("suppress", messages)
-                    if messages.split(',').all(|one| MESSAGES.contains(&one)) => {}
+                ("suppress", messages) if messages.split(',').all(is_message) => {}
                 ("qps-threshold-wait", microseconds) if microseconds.parse::<u64>().is_ok() => {}
                 _ => {
                     return Err(Failure::new(format!(
@@ -364,6 +364,11 @@ impl LongOptions {
         }
         Ok(read)
     }
+}
+
+/// Whether it names one of the messages, or begins to.
+fn is_message(word: &str) -> bool {
+    !word.is_empty() && MESSAGES.iter().any(|message| message.starts_with(word))
 }
 
 #[cfg(test)]
@@ -392,6 +397,7 @@ mod tests {
         for line in [
             "-s 192.0.2.1 -d f -l 10 -Q 1000 -t 2 -e -D -S 1 -m tcp -O num-queries-per-conn=5",
             "-s 127.0.0.1 -d f -l 5 -S 1 -O latency-histogram -O verbose-interval-stats -O qps-threshold-wait=0",
+            "-s 192.0.2.1 -d f -c 5 -l 180 -Q 100 -S 1 -O suppress=timeout,unexpected",
             "-s ::1 -d f -n 3 -q 1000 -a ::1 -x 20000 -b 512 -v -W -f inet6 -O suppress=timeouts,congestion",
         ] {
             parsed(line).unwrap().plan().unwrap();
@@ -499,6 +505,7 @@ mod tests {
             ("-u", "-u: dynamic updates are not there"),
             ("-y hmac-sha256:key:c2VjcmV0", "-y: TSIG is not there"),
             ("-O suppress=all", "with any of timeouts,congestion"),
+            ("-O suppress=timeouts,", "with any of timeouts"),
             ("-s fe80::1", "say which one is meant, such as fe80::1%eth0"),
             ("-s 192.0.2.1 here", "unexpected argument 'here'"),
         ] {

@@ -7,6 +7,7 @@ use crate::sockets::{Connections, End, Measurement};
 use crate::tally::Tally;
 use crate::watch::Part;
 use hdrhistogram::Histogram;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +16,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub fn status(command_line: &str, servers: &[SocketAddr], until: &str) -> String {
     let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
     format!(
-        "floodgate {}, in the manner of dnsperf\n\n\
+        "DNS Performance Testing Tool\n\
+         floodgate {}, in the manner of dnsperf\n\n\
          [Status] Command line: {command_line}\n\
          [Status] Sending queries (to {})\n\
          [Status] Started at: {}\n\
@@ -54,12 +56,18 @@ pub fn interval(tally: &Tally, part: Part) -> String {
     )
 }
 
-/// The block of a part of the run (`-O verbose-interval-stats`).
-pub fn statistics(tally: &Tally, length: Duration) -> String {
-    let mut out = String::from("Statistics:\n\n");
-    counts(&mut out, tally, 0);
-    sizes_and_rate(&mut out, tally, length);
-    latency(&mut out, &tally.latency);
+/// The block of a part of the run, instead of its line (`-O verbose-interval-stats`): as that of the whole run, but that its
+/// run time is the time since the start, and that it tells no least and no longest latency. `histogram`: with the counts of
+/// each bucket of latencies.
+pub fn statistics(tally: &Tally, part: Part, histogram: bool) -> String {
+    let mut out = String::from("Interval Statistics:\n\n");
+    counts(&mut out, tally, (tally.given_up, 0));
+    sizes_and_rate(&mut out, tally, (part.until, part.length()));
+    mean_latency(&mut out, &tally.latency);
+    if histogram {
+        buckets(&mut out, &tally.latency, ANSWERS);
+    }
+    let _ = writeln!(out);
     out
 }
 
@@ -73,14 +81,14 @@ pub fn measurement(measurement: &Measurement, histogram: bool) -> String {
     };
     let _ = writeln!(out, "[Status] Testing complete ({end})\n\nStatistics:\n");
     let tally = &measurement.tally;
-    counts(&mut out, tally, measurement.interrupted);
-    sizes_and_rate(&mut out, tally, measurement.duration);
-    latency(&mut out, &tally.latency);
-    if histogram {
-        buckets(&mut out, &tally.latency);
-    }
+    let interrupted = measurement.interrupted;
+    let lost = tally.sent.saturating_sub(tally.right + interrupted);
+    counts(&mut out, tally, (lost, interrupted));
+    let run_time = measurement.duration;
+    sizes_and_rate(&mut out, tally, (run_time, run_time));
+    latency(&mut out, &tally.latency, histogram.then_some(ANSWERS));
     if measurement.connections.attempts > 0 {
-        connections(&mut out, &measurement.connections);
+        connections(&mut out, &measurement.connections, histogram);
     }
     judgement(&mut out, tally);
     let overflowed = measurement.overflowed;
@@ -94,8 +102,7 @@ pub fn measurement(measurement: &Measurement, histogram: bool) -> String {
     out
 }
 
-fn counts(out: &mut String, tally: &Tally, interrupted: u64) {
-    let lost = tally.sent.saturating_sub(tally.right + interrupted);
+fn counts(out: &mut String, tally: &Tally, (lost, interrupted): (u64, u64)) {
     let _ = writeln!(out, "  Queries sent:         {}", tally.sent);
     let mut line = |name: &str, count| {
         let _ = writeln!(
@@ -119,9 +126,10 @@ fn counts(out: &mut String, tally: &Tally, interrupted: u64) {
     let _ = writeln!(out, "\n  Response codes:       {}", rcodes.join(", "));
 }
 
-fn sizes_and_rate(out: &mut String, tally: &Tally, duration: Duration) {
+/// `counted`: the part of the run time in which the tally was counted.
+fn sizes_and_rate(out: &mut String, tally: &Tally, (run_time, counted): (Duration, Duration)) {
     let average = |octets: u64, count: u64| octets.checked_div(count).unwrap_or(0);
-    let seconds = duration.as_secs_f64();
+    let seconds = run_time.as_secs_f64();
     let _ = writeln!(
         out,
         "  Average packet size:  request {}, response {}\n  \
@@ -129,56 +137,76 @@ fn sizes_and_rate(out: &mut String, tally: &Tally, duration: Duration) {
            Queries per second:   {:.6}\n",
         average(tally.sent_octets, tally.sent),
         average(tally.answer_octets, tally.right),
-        tally.right as f64 / seconds
+        tally.right as f64 / counted.as_secs_f64()
     );
 }
 
-fn latency(out: &mut String, latency: &Histogram<u64>) {
-    let seconds = |nanoseconds: f64| nanoseconds / 1e9;
+/// What the buckets of latencies count.
+const ANSWERS: &str = "answer count";
+const CONNECTIONS: &str = "connection count";
+
+/// Latencies of a whole run. `counted`: with the counts of each bucket, which are counts of this.
+fn latency(out: &mut String, latency: &Histogram<u64>, counted: Option<&str>) {
     let least = if latency.is_empty() { 0 } else { latency.min() };
     let _ = writeln!(
         out,
         "  Average Latency (s):  {:.6} (min {:.6}, max {:.6})",
-        seconds(latency.mean()),
-        seconds(least as f64),
-        seconds(latency.max() as f64)
+        latency.mean() / 1e9,
+        least as f64 / 1e9,
+        latency.max() as f64 / 1e9
     );
+    deviation(out, latency);
+    if let Some(counted) = counted {
+        buckets(out, latency, counted);
+    }
+    let _ = writeln!(out);
+}
+
+/// Latencies of a part of a run.
+fn mean_latency(out: &mut String, latency: &Histogram<u64>) {
+    let mean = latency.mean() / 1e9;
+    let _ = writeln!(out, "  Average Latency (s):  {mean:.6}");
+    deviation(out, latency);
+}
+
+fn deviation(out: &mut String, latency: &Histogram<u64>) {
     if latency.len() > 1 {
-        let _ = writeln!(
-            out,
-            "  Latency StdDev (s):   {:.6}",
-            seconds(latency.stdev())
-        );
+        let deviation = latency.stdev() / 1e9;
+        let _ = writeln!(out, "  Latency StdDev (s):   {deviation:.6}");
     }
-    let _ = writeln!(out);
 }
 
-/// Every bucket that has answers, in seconds.
-fn buckets(out: &mut String, latency: &Histogram<u64>) {
-    let _ = writeln!(out, "  Latency bucket (s)  : answer count");
+/// Every bucket that has something, from its first to its last microsecond, in seconds.
+fn buckets(out: &mut String, latency: &Histogram<u64>, counted: &str) {
+    let _ = writeln!(out, "  Latency bucket (s):   {counted}");
+    let mut counts = BTreeMap::<(u64, u64), u64>::new();
     for bucket in latency.iter_recorded() {
-        let (low, high) = (
-            latency.lowest_equivalent(bucket.value_iterated_to()),
-            bucket.value_iterated_to(),
-        );
-        let count = bucket.count_at_value();
-        let _ = writeln!(
-            out,
-            "  {:.9} - {:.9}: {count}",
-            low as f64 / 1e9,
-            high as f64 / 1e9
-        );
+        let ends = bucket_of(bucket.value_iterated_to() / 1_000);
+        *counts.entry(ends).or_insert(0) += bucket.count_at_value();
     }
-    let _ = writeln!(out);
+    for ((first, last), count) in counts {
+        let (first, last) = (first as f64 / 1e6, last as f64 / 1e6);
+        let _ = writeln!(out, "  {first:.6} - {last:.6}:  {count}");
+    }
 }
 
-fn connections(out: &mut String, connections: &Connections) {
+/// The first and the last latency of the bucket that a latency is in, all in microseconds: from each power of two to the next
+/// there are 32, "roughly 3 % resolution" (dnsperf's manual).
+fn bucket_of(latency: u64) -> (u64, u64) {
+    let width_bits = latency.checked_ilog2().unwrap_or(0).saturating_sub(5);
+    let first = (latency >> width_bits) << width_bits;
+    (first, first + (1_u64 << width_bits) - 1)
+}
+
+/// "Latency histograms for DNS answers and connections" (dnsperf's manual, `latency-histogram`).
+fn connections(out: &mut String, connections: &Connections, histogram: bool) {
     let _ = writeln!(
         out,
         "Connection Statistics:\n\n  Reconnections:        {}\n",
         connections.again
     );
-    latency(out, &connections.latency);
+    let counted = histogram.then_some(CONNECTIONS);
+    latency(out, &connections.latency, counted);
 }
 
 /// What dnsperf does not know.
@@ -292,16 +320,90 @@ Statistics:
 
   Average Latency (s):  0.000020 (min 0.000014, max 0.000026)
   Latency StdDev (s):   0.000006
-
-  Latency bucket (s)  : answer count
-  0.000014000 - 0.000014007: 1
-  0.000026000 - 0.000026015: 1
+  Latency bucket (s):   answer count
+  0.000014 - 0.000014:  1
+  0.000026 - 0.000026:  1
 
 Answers:
 ";
         assert!(text.starts_with(expected), "{text}");
         assert!(text.contains("on this side: 3 to full"), "{text}");
         assert!(text.contains("was the limit: 3 answers"), "{text}");
+    }
+
+    #[test]
+    fn a_part_of_a_run_has_a_block_of_its_own() {
+        let mut tally = Tally {
+            sent: 4,
+            sent_octets: 124,
+            given_up: 1,
+            ..Tally::default()
+        };
+        let answer = Answer {
+            rcode: 0,
+            truncated: false,
+            case_changed: false,
+            length: 31,
+        };
+        tally.count_right(&answer, 70_000);
+        tally.count_right(&answer, 71_900);
+        let part = Part {
+            since: Duration::from_secs(1),
+            until: Duration::from_secs(2),
+        };
+        // Lost is what was given up: one more is still on its way.
+        let expected = "\
+Interval Statistics:
+
+  Queries sent:         4
+  Queries completed:    2 (50.00%)
+  Queries lost:         1 (25.00%)
+
+  Response codes:       NOERROR 2 (100.00%)
+  Average packet size:  request 31, response 31
+  Run time (s):         2.000000
+  Queries per second:   2.000000
+
+  Average Latency (s):  0.000071
+  Latency StdDev (s):   0.000001
+  Latency bucket (s):   answer count
+  0.000070 - 0.000071:  2
+
+";
+        assert_eq!(statistics(&tally, part, true), expected);
+        let plain = statistics(&tally, part, false);
+        assert!(!plain.contains("bucket"), "{plain}");
+        let line = interval(&tally, part);
+        assert!(line.ends_with(": 2.000000\n"), "{line}");
+    }
+
+    #[test]
+    fn buckets_are_three_per_cent_wide_at_most() {
+        // As dnsperf 2.14 prints them.
+        for (latency, bucket) in [
+            (0, (0, 0)),
+            (58, (58, 58)),
+            (63, (63, 63)),
+            (64, (64, 65)),
+            (71, (70, 71)),
+            (131, (128, 131)),
+            (1400, (1376, 1407)),
+            (1_000_000_000_000, (996_432_412_672, 1_013_612_281_855)),
+        ] {
+            assert_eq!(bucket_of(latency), bucket);
+        }
+        let connections = Connections {
+            attempts: 1,
+            ..Connections::default()
+        };
+        let told = |histogram| {
+            let mut out = String::new();
+            super::connections(&mut out, &connections, histogram);
+            out
+        };
+        let line = "  Latency bucket (s):   connection count\n";
+        assert!(told(true).contains(line), "{}", told(true));
+        assert!(!told(false).contains("bucket"), "{}", told(false));
     }
 
     #[test]

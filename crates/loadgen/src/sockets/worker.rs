@@ -270,6 +270,7 @@ impl<'r, T: Transport> Worker<'r, T> {
             return;
         };
         while let Some(query) = self.outstanding.give_up(limit) {
+            lock(self.tally).given_up += 1;
             if self.run.plan.verbose {
                 verbose::gave_up(self.run.questions.get(query.question as usize).question);
             }
@@ -502,6 +503,22 @@ mod tests {
             ..QUERY
         };
         assert_eq!(worker.outstanding.find(0), Found::Waiting(sent));
+    }
+
+    #[test]
+    fn what_is_given_up_is_counted() {
+        let plan = plan(None);
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = run(&plan, &questions);
+        let tally = Mutex::new(Tally::default());
+        let mut worker = Worker::new(&run, &tally, (Open, 1), (0, 2));
+        assert!(matches!(worker.send(0), Ok(Idle::Full)));
+        let timeout = plan.timeout.as_nanos() as u64;
+        worker.give_up(timeout);
+        assert_eq!(lock(&tally).sent, 2);
+        assert_eq!(lock(&tally).given_up, 0, "it is not over yet");
+        worker.give_up(timeout + 1);
+        assert_eq!(lock(&tally).given_up, 2);
     }
 
     #[test]

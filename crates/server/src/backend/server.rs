@@ -9,7 +9,7 @@ use crate::clock::Now;
 use crate::config::Xdp;
 use crate::counters::{Lane, Sharded};
 use crate::pipeline::drop::DropReason;
-use crate::pipeline::rules::limiter::{Bucket, Rate};
+use crate::pipeline::rules::limiter::{Bucket, Limit, Rate};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -132,9 +132,8 @@ pub struct Server {
     pub health: Arc<HealthCounters>,
     /// What became of the last queries; `None` but for lazy checks.
     pub sample: Option<Box<Sample>>,
-    /// firstAvailable's limit, and how much of it is used.
-    rate: Option<Rate>,
-    allowance: Bucket,
+    /// firstAvailable's, and how much of it is used.
+    limit: Option<Limit<Bucket>>,
     /// What its TCP connections did.
     pub tcp: Arc<super::tcp::Counters>,
     /// Those that are kept.
@@ -188,7 +187,8 @@ impl ServerOptions {
 
 impl Server {
     pub fn new(number: ServerId, options: ServerOptions) -> Server {
-        let rate = (options.qps > 0).then(|| Rate::new(options.qps, options.qps));
+        let rate = Rate::new(options.qps, options.qps);
+        let limit = (options.qps > 0).then(|| Limit::new(rate, Bucket::default()));
         Server {
             number,
             state: State::new(&options.health),
@@ -208,8 +208,7 @@ impl Server {
             nonmatching: Sharded::default(),
             noncompliant: Sharded::default(),
             health: Arc::default(),
-            rate,
-            allowance: Bucket::default(),
+            limit,
             tcp: Arc::default(),
             tcp_pool: super::tcp::Pool::default(),
             latency: AtomicU64::new(0),
@@ -238,6 +237,9 @@ impl Server {
             tcp: Arc::clone(&old.tcp),
             ..new
         };
+        if let (Some(limit), Some(former)) = (&new.limit, &old.limit) {
+            limit.go_on_from(former);
+        }
         new.catch_up_with(old);
         new
     }
@@ -296,18 +298,18 @@ impl Server {
 
     /// Whether one more query is within `qps`; it is counted then.
     pub fn is_within_rate(&self, now: Now) -> bool {
-        self.rate.is_none_or(|rate| self.allowance.take(rate, now))
+        self.limit.as_ref().is_none_or(|limit| limit.take(now))
     }
 
     /// The same, not counted.
     pub fn would_be_within_rate(&self, now: Now) -> bool {
-        self.rate.is_none_or(|rate| self.allowance.has(rate, now))
+        self.limit.as_ref().is_none_or(|limit| limit.has(now))
     }
 
     /// One query less is counted.
     pub fn give_back_rate(&self) {
-        if let Some(rate) = self.rate {
-            self.allowance.give_back(rate);
+        if let Some(limit) = &self.limit {
+            limit.give_back();
         }
     }
 

@@ -1,6 +1,6 @@
 //! What stays the same object when a configuration follows another (design.md, reload): a server by its id, else its
 //! name, else its address and options; a rule by its UUID if the file gives one, else its name, else its text and place;
-//! a cache by its pool.
+//! a cache by its pool. What the limits of a rule or a server have counted lives on with it.
 
 use super::Config;
 use super::spec::{CacheKey, ChainSpecs, RuleSpec, ServerSpec, Spec};
@@ -156,38 +156,44 @@ fn cache_of(config: &Config, pool: &str) -> Option<Arc<PacketCache>> {
 }
 
 fn keep_chains(specs: &mut ChainSpecs, previous: &Config) {
-    keep_rules(
-        &mut specs.query,
-        previous.listed_rules(),
-        <dyn Action>::describe,
-    );
-    keep_rules(
-        &mut specs.cache_miss,
-        &previous.chains.cache_miss,
-        <dyn Action>::describe,
-    );
-    let describe = <dyn ResponseAction>::describe;
-    keep_rules(&mut specs.response, &previous.chains.response, describe);
-    keep_rules(&mut specs.cache_hit, &previous.chains.cache_hit, describe);
-    keep_rules(
-        &mut specs.cache_inserted,
-        &previous.chains.cache_inserted,
-        describe,
-    );
-    keep_rules(
-        &mut specs.self_answered,
-        &previous.chains.self_answered,
-        describe,
-    );
-    keep_rules(&mut specs.timeout, &previous.chains.timeout, describe);
-    keep_rules(&mut specs.xfr, &previous.chains.xfr, describe);
+    let chains = &previous.chains;
+    keep_rules(&mut specs.query, previous.listed_rules());
+    keep_rules(&mut specs.cache_miss, &chains.cache_miss);
+    keep_rules(&mut specs.response, &chains.response);
+    keep_rules(&mut specs.cache_hit, &chains.cache_hit);
+    keep_rules(&mut specs.cache_inserted, &chains.cache_inserted);
+    keep_rules(&mut specs.self_answered, &chains.self_answered);
+    keep_rules(&mut specs.timeout, &chains.timeout);
+    keep_rules(&mut specs.xfr, &chains.xfr);
 }
 
-fn keep_rules<A: ?Sized>(
-    specs: &mut [RuleSpec<A>],
-    old_rules: &[RuleOf<A>],
-    describe: fn(&A) -> String,
-) {
+/// What the rules of a chain do, as it is known again.
+trait Kept {
+    fn text(&self) -> String;
+    /// Goes on with what the one of the same rule before has counted.
+    fn go_on(&self, former: &Self);
+}
+
+impl Kept for dyn Action {
+    fn text(&self) -> String {
+        self.describe()
+    }
+
+    fn go_on(&self, former: &Self) {
+        self.go_on_from(former);
+    }
+}
+
+impl Kept for dyn ResponseAction {
+    fn text(&self) -> String {
+        self.describe()
+    }
+
+    /// None of them has a limit.
+    fn go_on(&self, _: &Self) {}
+}
+
+fn keep_rules<A: Kept + ?Sized>(specs: &mut [RuleSpec<A>], old_rules: &[RuleOf<A>]) {
     // Names need not be different: each rule of a name goes on with another one of that name. What the file names by its
     // UUID is nobody else's, though it reads the same.
     let is_given = |old: &RuleOf<A>| {
@@ -197,12 +203,14 @@ fn keep_rules<A: ?Sized>(
     let mut is_taken: Vec<bool> = old_rules.iter().map(is_given).collect();
     for (place, spec) in specs.iter_mut().enumerate() {
         let candidates = (old_rules, is_taken.as_slice());
-        let Some(at) = same_rule(spec, place, candidates, describe) else {
+        let Some(at) = same_rule(spec, place, candidates) else {
             continue;
         };
         is_taken[at] = true;
         let old = &old_rules[at];
         spec.rule.matches = Arc::clone(&old.matches);
+        spec.rule.selector.go_on_from(&*old.selector);
+        spec.rule.action.go_on(&old.action);
         if !spec.uuid_given {
             spec.rule.uuid.clone_from(&old.uuid);
         }
@@ -210,11 +218,10 @@ fn keep_rules<A: ?Sized>(
 }
 
 /// Which of the old rules it is.
-fn same_rule<A: ?Sized>(
+fn same_rule<A: Kept + ?Sized>(
     spec: &RuleSpec<A>,
     place: usize,
     (old_rules, is_taken): (&[RuleOf<A>], &[bool]),
-    describe: fn(&A) -> String,
 ) -> Option<usize> {
     let rule = &spec.rule;
     let by_uuid = old_rules.iter().position(|old| old.uuid == rule.uuid);
@@ -229,6 +236,6 @@ fn same_rule<A: ?Sized>(
     let is_same = !is_taken[place]
         && old.name.is_empty()
         && old.selector.describe() == rule.selector.describe()
-        && describe(&old.action) == describe(&rule.action);
+        && old.action.text() == rule.action.text();
     is_same.then_some(place)
 }

@@ -282,7 +282,7 @@ pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
 pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -> Verdict<'c> {
     let door = arrival.door();
     let mut query = Query::resume(arrival, &paused.found, paused.extras);
-    let foreseen = match paused.foreseen {
+    let foreseen = match &paused.foreseen {
         Foreseen::Zone(_) => None,
         Foreseen::Cache(foreseen) => Some(foreseen),
     };
@@ -378,7 +378,7 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
 #[inline(always)]
 fn decide<'c>(
     query: &mut Query<'_>,
-    foreseen: Option<cache::Foreseen>,
+    foreseen: Option<&cache::Foreseen>,
     env: &mut Env<'c>,
     follow: &mut impl Follow,
 ) -> Verdict<'c> {

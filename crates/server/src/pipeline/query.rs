@@ -368,6 +368,7 @@ impl<'m> Query<'m> {
     }
 
     /// The whole query, its trailing bytes included.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.message[..self.length]
     }

@@ -372,6 +372,7 @@ pub(super) fn restore_flags(query: &mut Query<'_>) {
 }
 
 /// Gives an answer the ID of the client's query, and the RD and CD that the client sent.
+#[inline]
 pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
     edit_header(message, |header| {
         header.set_id(id);
@@ -379,6 +380,7 @@ pub(super) fn make_theirs(message: &mut [u8], id: u16, client_flags: u16) {
     });
 }
 
+#[inline]
 pub fn edit_header(message: &mut [u8], edit: impl FnOnce(&mut Header)) {
     if let Some(mut header) = Header::read(message) {
         edit(&mut header);

@@ -1,6 +1,6 @@
 //! Issue 6: the same question to `millrace` and to others gets the same answer. `crates/zone/tests/peers.rs` asks knotd, nsd
-//! and named what crate `zone` answers; here the daemon answers that by its sockets. Scenarios ask it over AF_XDP, too, and
-//! compare octets.
+//! and named what crate `zone` answers; here the daemon answers that by its sockets, without root. Over AF_XDP, octet by octet:
+//! `crates/server/tests/following/doors.rs`.
 
 use crate::corpus::{any_questions, questions};
 use crate::daemon::{Daemon, ask, ask_stream};

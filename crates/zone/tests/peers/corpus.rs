@@ -31,6 +31,7 @@ const CORPUS: &[(&str, &[u16])] = &[
     ("www.", &[A, AAAA, TXT, DS, CNAME, 65_280]),
     ("WwW.", &[A]),
     ("text.", &[TXT, A]),
+    ("large.", &[TXT, A]),
     ("odd.", &[65_280, A]),
     ("_sip._tcp.", &[SRV, A]),
     ("_tcp.", &[A, SRV]),

@@ -4,6 +4,7 @@ mod errors;
 mod everyday;
 mod examples;
 mod functions;
+mod limits;
 mod named;
 mod pinning;
 mod polling;

@@ -178,12 +178,22 @@ pub(super) struct ShortKey {
 }
 
 impl ShortKey {
+    /// Makes the key of a query, once; `None` as of [`walk`].
     #[inline]
-    pub(super) fn add(&mut self, word: u64) {
-        if let Some(place) = self.words.get_mut(self.count) {
-            *place = word;
-        }
-        self.count += 1;
+    pub(super) fn fill(
+        &mut self,
+        query: &[u8],
+        parts: &QueryParts,
+        origin: (Protocol, bool),
+        options: &CacheOptions,
+    ) -> Option<()> {
+        let (mut places, mut beyond) = (self.words.iter_mut(), 0);
+        walk(query, parts, origin, options, |word| match places.next() {
+            Some(place) => *place = word,
+            None => beyond += 1,
+        })?;
+        self.count = SHORT - places.len() + beyond;
+        Some(())
     }
 
     /// All of them; `None`: there are too many.

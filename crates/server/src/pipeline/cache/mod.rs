@@ -151,20 +151,33 @@ impl PacketCache {
     /// What a query is looked up by; `None` for one that is not for a cache.
     #[inline]
     fn foresee(&self, asked: &Asked<'_>) -> Option<Foreseen> {
-        let mut hasher = self.hashing.build_hasher();
         let mut key = ShortKey::default();
-        self.walk(asked, |word| {
-            hasher.write_u64(word);
-            key.add(word);
-        })?;
-        let hash = hasher.finish();
+        key.fill(asked.query, asked.parts, asked.origin(), &self.options)?;
+        let hash = match key.words() {
+            Some(words) => self.hash(words),
+            None => self.hash_long(asked)?,
+        };
         Some(Foreseen { hash, key })
     }
 
-    fn hash(&self, key: &Key) -> u64 {
+    /// The hash of a key that a [`ShortKey`] has no room for.
+    #[cold]
+    fn hash_long(&self, asked: &Asked<'_>) -> Option<u64> {
+        let mut key = Key::default();
+        key.fill(asked.query, asked.parts, asked.origin(), &self.options)?;
+        Some(self.hash(key.words()))
+    }
+
+    /// Two words with each multiplication: one by one takes twice the instructions.
+    #[inline]
+    fn hash(&self, words: &[u64]) -> u64 {
         let mut hasher = self.hashing.build_hasher();
-        for word in key.words() {
-            hasher.write_u64(*word);
+        let (pairs, last) = words.as_chunks::<2>();
+        for [low, high] in pairs {
+            hasher.write_u128(u128::from(*high) << 64 | u128::from(*low));
+        }
+        for word in last {
+            hasher.write_u128(u128::from(*word));
         }
         hasher.finish()
     }
@@ -284,7 +297,7 @@ impl PacketCache {
         let (head, body) = response.split_at(parts.question_end.into());
         let stored = moment(now);
         let kept = self.write(Draft {
-            hash: self.hash(key),
+            hash: self.hash(key.words()),
             key,
             stored,
             expires: stored.saturating_add(seconds),
@@ -329,17 +342,25 @@ impl PacketCache {
     fn serve(
         &self,
         query: &mut Query<'_>,
-        foreseen: Option<Foreseen>,
+        foreseen: Option<&Foreseen>,
         now: Now,
         stale: impl FnOnce() -> u32,
         lane: Lane,
     ) -> Option<Served> {
         let asked = Asked::by(query);
-        let Some(foreseen) = foreseen.or_else(|| self.foresee(&asked)) else {
-            query.skip_cache = true;
-            return None;
+        let own;
+        let foreseen = match foreseen {
+            Some(foreseen) => foreseen,
+            None => {
+                let Some(made) = self.foresee(&asked) else {
+                    query.skip_cache = true;
+                    return None;
+                };
+                own = made;
+                &own
+            }
         };
-        let is_it = |record: &Record<'_>| self.is_for(record, &asked, &foreseen);
+        let is_it = |record: &Record<'_>| self.is_for(record, &asked, foreseen);
         let (place, record) = self.find(foreseen.hash, is_it)?;
         let (expires, stored) = record.times();
         let now = moment(now);
@@ -461,7 +482,7 @@ fn cache_of<'c>(query: &Query<'_>, config: &'c Config) -> Option<&'c PacketCache
 #[inline]
 pub fn answer<'c>(
     query: &mut Query<'_>,
-    foreseen: Option<Foreseen>,
+    foreseen: Option<&Foreseen>,
     env: &mut Env<'c>,
 ) -> Option<Verdict<'c>> {
     if query.skip_cache {
@@ -494,7 +515,7 @@ fn hit<'c>(
     cache: &PacketCache,
     pool: &Pool,
     query: &mut Query<'_>,
-    foreseen: Option<Foreseen>,
+    foreseen: Option<&Foreseen>,
     env: &mut Env<'c>,
 ) -> Option<Verdict<'c>> {
     let config: &'c Config = env.config;

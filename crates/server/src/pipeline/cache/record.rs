@@ -146,8 +146,9 @@ impl<'l> Record<'l> {
     #[inline]
     pub(super) fn has_key(&self, words: &[u64]) -> bool {
         let own = self.key();
-        let same = |(own, word): (&AtomicU64, &u64)| own.load(Relaxed) == *word;
-        own.len() == words.len() && own.iter().zip(words).all(same)
+        // Nearly always the same: to look at each word whether to go on takes twice as long.
+        let differ = |bits, (own, word): (&AtomicU64, &u64)| bits | (own.load(Relaxed) ^ word);
+        own.len() == words.len() && own.iter().zip(words).fold(0, differ) == 0
     }
 
     pub(super) fn key_words(&self) -> Vec<u64> {

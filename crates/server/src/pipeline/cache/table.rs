@@ -130,7 +130,7 @@ impl Table {
         let own = self.set_of(hash);
         for set in [own, self.behind(own)] {
             let mut value = 0;
-            for slot in self.lines.get(set, 1) {
+            for slot in self.lines.array::<LINE>(set) {
                 value = slot.load(Ordering::Acquire);
                 if value >> POSITION_BITS != tag || value == 0 {
                     continue;

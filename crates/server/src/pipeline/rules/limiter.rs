@@ -2,6 +2,8 @@
 //!
 //! A bucket of `burst` tokens that fills at `rate` a second is kept as one moment: when it will be full again. Each query
 //! moves that moment by 1/rate; it may lie at most burst/rate ahead (the generic cell rate algorithm).
+//!
+//! What was counted lives on over a reload: see [`Limit::go_on_from`].
 
 use crate::clock::Now;
 use crate::pipeline::Env;
@@ -10,6 +12,7 @@ use rapidhash::quality::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// How much is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,114 @@ impl Rate {
     pub fn goes_on_from(self, former: Rate) -> bool {
         former.depth <= self.depth.saturating_add(self.interval)
     }
+
+    /// Whether both mean the same by a bucket: what is used up at one rate is so at the other, and for no longer.
+    fn counts_as(self, former: Rate) -> bool {
+        let has_more = self.interval != former.interval && !former.goes_on_from(self);
+        self.goes_on_from(former) && !has_more
+    }
+
+    /// The moment of a bucket that had `moment` at the rate `former`: as many queries are used up, at most a whole burst.
+    fn moment_from(self, former: Rate, moment: u64, now: Now) -> u64 {
+        let Some(ahead) = moment.checked_sub(now.0) else {
+            return moment;
+        };
+        let former_interval = u128::from(former.interval.max(1));
+        let ahead = u128::from(ahead) * u128::from(self.interval) / former_interval;
+        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+        now.0.saturating_add(ahead.min(self.depth))
+    }
+}
+
+/// What a limit counts in: [`Bucket`] or [`Buckets`].
+pub trait Tally {
+    /// A copy with all moments as `change` makes them.
+    fn changed(&self, change: impl Fn(u64) -> u64) -> Self;
+}
+
+/// A rate, and what was used up of it.
+#[derive(Debug)]
+pub struct Limit<T> {
+    rate: Rate,
+    own: Arc<T>,
+    /// What it goes on with in place of its own.
+    adopted: OnceLock<Arc<T>>,
+}
+
+impl<T> Limit<T> {
+    pub fn new(rate: Rate, own: T) -> Limit<T> {
+        Limit {
+            rate,
+            own: Arc::new(own),
+            adopted: OnceLock::new(),
+        }
+    }
+
+    #[inline]
+    fn counted(&self) -> &Arc<T> {
+        self.adopted.get().unwrap_or(&self.own)
+    }
+}
+
+impl<T: Tally> Limit<T> {
+    /// Goes on with what `former` has counted, the limit of the same rule or server before a reload: nobody has a new burst by
+    /// that. To be called before this limit serves; the first call counts, for what stands in several rules.
+    ///
+    /// Both count together from then on, while the former one still serves. Where the rates are such that a bucket would mean
+    /// something else, this one has a copy, in which as many queries are used up, at most a whole burst of its own.
+    pub fn go_on_from(&self, former: &Limit<T>) {
+        self.go_on_at(former, Now::read);
+    }
+
+    fn go_on_at(&self, former: &Limit<T>, now: impl FnOnce() -> Now) {
+        let (rate, before) = (self.rate, former.rate);
+        self.adopted.get_or_init(|| {
+            if rate.counts_as(before) {
+                return Arc::clone(former.counted());
+            }
+            let now = now();
+            let change = |moment| rate.moment_from(before, moment, now);
+            Arc::new(former.counted().changed(change))
+        });
+    }
+}
+
+impl Limit<Bucket> {
+    /// Takes a token; whether there was one.
+    pub fn take(&self, now: Now) -> bool {
+        self.counted().take(self.rate, now)
+    }
+
+    /// Whether there is a token; it stays.
+    pub fn has(&self, now: Now) -> bool {
+        self.counted().has(self.rate, now)
+    }
+
+    /// Takes a token, or only looks where the query is supposed; whether there was one.
+    #[inline]
+    pub fn take_in(&self, env: &Env<'_>) -> bool {
+        if env.is_rehearsal() {
+            return self.has(env.now);
+        }
+        self.take(env.now)
+    }
+
+    /// Puts a token back.
+    pub fn give_back(&self) {
+        self.counted().give_back(self.rate);
+    }
+}
+
+impl Limit<Buckets> {
+    /// Takes a token of the key's bucket, or only looks where the query is supposed; whether there was one.
+    #[inline]
+    pub fn take_in(&self, key: impl Hash, env: &Env<'_>) -> bool {
+        let buckets = self.counted();
+        if env.is_rehearsal() {
+            return buckets.has(key, self.rate, env.now);
+        }
+        buckets.take(key, self.rate, env.now)
+    }
 }
 
 /// One bucket, full when new.
@@ -58,18 +169,15 @@ impl Bucket {
         has(&self.0, rate, now)
     }
 
-    /// Takes a token, or only looks where the query is supposed; whether there was one.
-    #[inline]
-    pub fn take_in(&self, rate: Rate, env: &Env<'_>) -> bool {
-        if env.is_rehearsal() {
-            return self.has(rate, env.now);
-        }
-        self.take(rate, env.now)
-    }
-
     /// Puts a token back.
     pub fn give_back(&self, rate: Rate) {
         self.0.fetch_sub(rate.interval, Relaxed);
+    }
+}
+
+impl Tally for Bucket {
+    fn changed(&self, change: impl Fn(u64) -> u64) -> Bucket {
+        Bucket(AtomicU64::new(change(self.0.load(Relaxed))))
     }
 }
 
@@ -178,15 +286,6 @@ impl Buckets {
         )
     }
 
-    /// Takes a token, or only looks where the query is supposed; whether there was one.
-    #[inline]
-    pub fn take_in(&self, key: impl Hash, rate: Rate, env: &Env<'_>) -> bool {
-        if env.is_rehearsal() {
-            return self.has(key, rate, env.now);
-        }
-        self.take(key, rate, env.now)
-    }
-
     /// Takes a token of the key's bucket; whether there was one.
     pub fn take(&self, key: impl Hash, rate: Rate, now: Now) -> bool {
         let (key, (keys, moments)) = self.set_of(key);
@@ -199,6 +298,24 @@ impl Buckets {
         keys[way].store(key, Relaxed);
         moments[way].store(0, Relaxed);
         take(&moments[way], rate, now)
+    }
+}
+
+impl Tally for Buckets {
+    fn changed(&self, change: impl Fn(u64) -> u64) -> Buckets {
+        let copy = words::zeroed(self.words.len());
+        for (place, (word, new)) in self.words.iter().zip(copy.iter()).enumerate() {
+            let word = word.load(Relaxed);
+            let is_key = place % (WAYS * 2) < WAYS;
+            // What is free stays untouched, and takes no memory.
+            if word != 0 {
+                new.store(if is_key { word } else { change(word) }, Relaxed);
+            }
+        }
+        Buckets {
+            words: copy,
+            hashing: self.hashing,
+        }
     }
 }
 
@@ -237,6 +354,66 @@ mod tests {
         assert!(rate.goes_on_from(Rate::new(100, 10)));
         assert!(!rate.goes_on_from(Rate::new(1, 10)));
         assert!(Rate::new(0, 0).goes_on_from(rate));
+    }
+
+    const THEN: Now = Now(1_000_000_000_000);
+
+    /// How many of 500 queries the second limit lets through when it goes on from the first, of which all was used: at once,
+    /// and after some seconds.
+    fn goes_on(first: (u32, u32), second: (u32, u32), seconds: u64) -> (usize, usize) {
+        let limit = |(rate, burst)| Limit::new(Rate::new(rate, burst), Bucket::default());
+        let (first, second) = (limit(first), limit(second));
+        while first.take(THEN) {}
+        second.go_on_at(&first, || THEN);
+        let later = Now(THEN.0 + seconds * 1_000_000_000);
+        let passed = |now| (0..500).filter(|_| second.take(now)).count();
+        (passed(THEN), passed(later))
+    }
+
+    #[test]
+    fn a_limit_goes_on_and_waits_no_longer_than_its_own_rate_says() {
+        assert_eq!(goes_on((100, 100), (100, 100), 1), (0, 100));
+        assert_eq!(goes_on((100, 100), (10, 10), 1), (0, 10));
+        assert_eq!(goes_on((100, 100), (200, 200), 1), (0, 200));
+        assert_eq!(goes_on((100_000, 100_000), (60_000, 60_000), 0), (0, 0));
+        // 200 s of waiting are 2 s, and a burst is as many queries whatever its time.
+        assert_eq!(goes_on((1, 200), (100, 200), 2), (0, 200));
+        assert_eq!(goes_on((100, 200), (1, 200), 5), (0, 5));
+        assert_eq!(goes_on((10, 200), (10, 100), 10), (0, 100));
+        assert_eq!(goes_on((10, 200), (10, 300), 10), (100, 100));
+        assert_eq!(goes_on((10, 20), (0, 0), 10), (0, 0));
+        assert_eq!(goes_on((0, 0), (10, 20), 0), (20, 0));
+        assert_eq!(goes_on((1, 100), (4_000_000_000, 1), 0).0, 500);
+    }
+
+    #[test]
+    fn both_limits_count_together_where_the_rate_is_the_same() {
+        let limit = || Limit::new(Rate::new(10, 10), Bucket::default());
+        let [first, second, third, other] = [limit(), limit(), limit(), limit()];
+        second.go_on_from(&first);
+        third.go_on_from(&second);
+        // It stands in two rules.
+        third.go_on_from(&other);
+        let all = [&first, &second, &third];
+        let taken = (0..30_usize).filter(|number| all[number % 3].take(THEN));
+        assert_eq!(taken.count(), 10);
+        assert!(other.take(THEN));
+    }
+
+    #[test]
+    fn a_copy_of_many_buckets_knows_each() {
+        let limit = |rate| Limit::new(Rate::new(rate, 200), Buckets::new(64));
+        let (first, second) = (limit(1), limit(100));
+        let taken = |limit: &Limit<Buckets>, key: u8, now| {
+            let is_there = |_: &u32| limit.counted().take(key, limit.rate, now);
+            (0..500).filter(is_there).count()
+        };
+        assert_eq!(taken(&first, 1, THEN), 200);
+        second.go_on_at(&first, || THEN);
+        assert_eq!(taken(&second, 1, THEN), 0);
+        assert_eq!(taken(&second, 2, THEN), 200);
+        let later = Now(THEN.0 + 2_000_000_000);
+        assert_eq!(taken(&second, 1, later), 200);
     }
 
     #[test]

@@ -14,24 +14,31 @@ use super::{Env, HandOverReason, Verdict, respond};
 use crate::config::Config;
 use crate::counters::{Counter, Sharded};
 use response::ResponseRule;
+use std::any::Any;
 use std::sync::Arc;
 
 /// Decides whether a rule's action is taken.
-pub trait Selector: Send + Sync {
+pub trait Selector: Any + Send + Sync {
     /// The functions of `LuaRule` may change the query; no other selector does.
     fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool;
+    /// Goes on with what `former` has counted for its limit, the selector of the same rule before a reload. To be called before
+    /// this one serves.
+    fn go_on_from(&self, _former: &dyn Selector) {}
     /// What `showRules()` prints.
     fn describe(&self) -> String;
 }
 
 /// What a rule does to a query that its selector matched.
-pub trait Action: Send + Sync {
+pub trait Action: Any + Send + Sync {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome;
     /// Opens what the action needs (sockets, threads), if that is not open: before queries come by it, and at every change of the
     /// configuration.
     fn open(&self) {}
     /// What the Lua method `reload` does, for actions that have one.
     fn reload(&self) {}
+    /// Goes on with what `former` has counted for its limit, the action of the same rule before a reload. To be called before
+    /// this one serves.
+    fn go_on_from(&self, _former: &dyn Action) {}
     /// What the Lua method `getStats` returns, for actions that count.
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

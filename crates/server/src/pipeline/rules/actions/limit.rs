@@ -3,8 +3,9 @@
 use crate::pipeline::Env;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Query;
-use crate::pipeline::rules::limiter::{Bucket, Rate};
+use crate::pipeline::rules::limiter::{Bucket, Limit, Rate};
 use crate::pipeline::rules::{Action, Outcome};
+use std::any::Any;
 
 /// `DropAction()`.
 pub struct DropAction;
@@ -22,26 +23,31 @@ impl Action for DropAction {
 /// `QPSAction(maxqps)`: drops what exceeds the limit, lets the rest go on to the next rule.
 pub struct QPSAction {
     qps: u32,
-    rate: Rate,
-    bucket: Bucket,
+    limit: Limit<Bucket>,
 }
 
 impl QPSAction {
     pub fn new(qps: u32) -> QPSAction {
         QPSAction {
             qps,
-            rate: Rate::new(qps, qps),
-            bucket: Bucket::default(),
+            limit: Limit::new(Rate::new(qps, qps), Bucket::default()),
         }
     }
 }
 
 impl Action for QPSAction {
     fn act(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
-        if self.bucket.take_in(self.rate, env) {
+        if self.limit.take_in(env) {
             return Outcome::Continue;
         }
         Outcome::Drop(DropReason::Rule)
+    }
+
+    fn go_on_from(&self, former: &dyn Action) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<QPSAction>() {
+            self.limit.go_on_from(&former.limit);
+        }
     }
 
     fn describe(&self) -> String {

@@ -3,6 +3,7 @@
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::{Action, Outcome};
+use std::any::Any;
 use std::sync::Arc;
 use wire::message::Header;
 
@@ -68,6 +69,13 @@ impl Action for ContinueAction {
 
     fn reload(&self) {
         self.0.reload();
+    }
+
+    fn go_on_from(&self, former: &dyn Action) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<ContinueAction>() {
+            self.0.go_on_from(&*former.0);
+        }
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {

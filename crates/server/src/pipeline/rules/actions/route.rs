@@ -3,8 +3,9 @@
 use crate::config::pools::PoolId;
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
-use crate::pipeline::rules::limiter::{Bucket, Rate};
+use crate::pipeline::rules::limiter::{Bucket, Limit, Rate};
 use crate::pipeline::rules::{Action, Outcome};
+use std::any::Any;
 
 /// `PoolAction(poolname [, stop])`.
 pub struct PoolAction {
@@ -29,8 +30,7 @@ impl Action for PoolAction {
 pub struct QPSPoolAction {
     qps: u32,
     pool: PoolAction,
-    rate: Rate,
-    bucket: Bucket,
+    limit: Limit<Bucket>,
 }
 
 impl QPSPoolAction {
@@ -38,18 +38,24 @@ impl QPSPoolAction {
         QPSPoolAction {
             qps,
             pool,
-            rate: Rate::new(qps, qps),
-            bucket: Bucket::default(),
+            limit: Limit::new(Rate::new(qps, qps), Bucket::default()),
         }
     }
 }
 
 impl Action for QPSPoolAction {
     fn act(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
-        if self.bucket.take_in(self.rate, env) {
+        if self.limit.take_in(env) {
             return choose(query, self.pool.pool, self.pool.stop);
         }
         Outcome::Continue
+    }
+
+    fn go_on_from(&self, former: &dyn Action) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<QPSPoolAction>() {
+            self.limit.go_on_from(&former.limit);
+        }
     }
 
     fn describe(&self) -> String {

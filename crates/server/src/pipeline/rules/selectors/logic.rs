@@ -3,6 +3,7 @@
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::Selector;
+use std::any::Any;
 use std::sync::Arc;
 
 /// `AllRule()`: every query.
@@ -26,6 +27,13 @@ impl Selector for AndRule {
         self.0.iter().all(|selector| selector.matches(query, env))
     }
 
+    fn go_on_from(&self, former: &dyn Selector) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<AndRule>() {
+            parts_go_on(&self.0, &former.0);
+        }
+    }
+
     fn describe(&self) -> String {
         joined(&self.0, " && ")
     }
@@ -39,8 +47,22 @@ impl Selector for OrRule {
         self.0.iter().any(|selector| selector.matches(query, env))
     }
 
+    fn go_on_from(&self, former: &dyn Selector) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<OrRule>() {
+            parts_go_on(&self.0, &former.0);
+        }
+    }
+
     fn describe(&self) -> String {
         joined(&self.0, " || ")
+    }
+}
+
+/// Each goes on from the one that was in its place.
+fn parts_go_on(parts: &[Arc<dyn Selector>], former: &[Arc<dyn Selector>]) {
+    for (part, former) in parts.iter().zip(former) {
+        part.go_on_from(&**former);
     }
 }
 
@@ -58,6 +80,13 @@ pub struct NotRule(pub Arc<dyn Selector>);
 impl Selector for NotRule {
     fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         !self.0.matches(query, env)
+    }
+
+    fn go_on_from(&self, former: &dyn Selector) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<NotRule>() {
+            self.0.go_on_from(&*former.0);
+        }
     }
 
     fn describe(&self) -> String {

@@ -3,13 +3,13 @@
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::Selector;
-use crate::pipeline::rules::limiter::{Bucket, Buckets, Prefixes, Rate};
+use crate::pipeline::rules::limiter::{Bucket, Buckets, Limit, Prefixes, Rate};
+use std::any::Any;
 
 /// `MaxQPSRule(qps [, burst])`: matches traffic that does *not* exceed the limit.
 pub struct MaxQPSRule {
     qps: u32,
-    rate: Rate,
-    bucket: Bucket,
+    limit: Limit<Bucket>,
 }
 
 impl MaxQPSRule {
@@ -17,15 +17,21 @@ impl MaxQPSRule {
     pub fn new(qps: u32, burst: Option<u32>) -> MaxQPSRule {
         MaxQPSRule {
             qps,
-            rate: Rate::new(qps, burst.unwrap_or(qps)),
-            bucket: Bucket::default(),
+            limit: Limit::new(Rate::new(qps, burst.unwrap_or(qps)), Bucket::default()),
         }
     }
 }
 
 impl Selector for MaxQPSRule {
     fn matches(&self, _: &mut Query<'_>, env: &mut Env<'_>) -> bool {
-        self.bucket.take_in(self.rate, env)
+        self.limit.take_in(env)
+    }
+
+    fn go_on_from(&self, former: &dyn Selector) {
+        let former: &dyn Any = former;
+        if let Some(former) = former.downcast_ref::<MaxQPSRule>() {
+            self.limit.go_on_from(&former.limit);
+        }
     }
 
     fn describe(&self) -> String {
@@ -42,8 +48,7 @@ pub struct MaxQPSIPRule {
     qps: u32,
     burst: u32,
     prefixes: Prefixes,
-    rate: Rate,
-    networks: Buckets,
+    limit: Limit<Buckets>,
 }
 
 impl MaxQPSIPRule {
@@ -54,8 +59,7 @@ impl MaxQPSIPRule {
             qps,
             burst,
             prefixes: Prefixes::new(v4_mask, v6_mask),
-            rate: Rate::new(qps, burst),
-            networks: Buckets::new(NETWORKS),
+            limit: Limit::new(Rate::new(qps, burst), Buckets::new(NETWORKS)),
         }
     }
 }
@@ -63,7 +67,17 @@ impl MaxQPSIPRule {
 impl Selector for MaxQPSIPRule {
     fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let network = self.prefixes.network(query.client.ip());
-        !self.networks.take_in(network, self.rate, env)
+        !self.limit.take_in(network, env)
+    }
+
+    fn go_on_from(&self, former: &dyn Selector) {
+        let former: &dyn Any = former;
+        // With other masks its networks are other ones.
+        if let Some(former) = former.downcast_ref::<MaxQPSIPRule>()
+            && former.prefixes == self.prefixes
+        {
+            self.limit.go_on_from(&former.limit);
+        }
     }
 
     fn describe(&self) -> String {
