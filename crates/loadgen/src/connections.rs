@@ -43,6 +43,8 @@ pub struct Plan {
     pub patience: Duration,
     /// How the rate changes.
     pub shape: Shape,
+    /// Leave answers unread: a connection ends when its answer begins to come.
+    pub drop: bool,
 }
 
 /// The longest wait for something to happen: the end must be noticed.
@@ -124,10 +126,11 @@ pub fn measure(
         sender.join().expect("the sender does not panic")
     });
     watch.end();
+    let (sending, unwanted) = sending?;
     let sending = if watch.is_stopped() {
-        sending?
+        sending
     } else {
-        sending?.max(duration)
+        sending.max(duration)
     };
     let tally = tally
         .into_inner()
@@ -141,7 +144,10 @@ pub fn measure(
         limits: not_sent(&tally, ADVICE).into_iter().collect(),
         tally,
         lanes: vec![lane],
-        losses: Losses::default(),
+        losses: Losses {
+            unwanted,
+            ..Losses::default()
+        },
         interrupted: 0,
     })
 }
@@ -180,6 +186,8 @@ struct Sender<'r> {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
     next: u64,
+    /// Answers that were left unread, as asked.
+    unwanted: u64,
 }
 
 impl<'r> Sender<'r> {
@@ -197,12 +205,13 @@ impl<'r> Sender<'r> {
             connections: Vec::new(),
             free: Vec::new(),
             next: 0,
+            unwanted: 0,
         })
     }
 
-    /// Sends by the pace and collects until everything is answered or late; returns how long the sending took. `stops`: how
-    /// often somebody asked to stop.
-    fn run(mut self, mut pace: Pace, stops: &AtomicU32) -> Outcome<Duration> {
+    /// Sends by the pace and collects until everything is answered or late; returns how long the sending took, and how many
+    /// answers were left unread. `stops`: how often somebody asked to stop.
+    fn run(mut self, mut pace: Pace, stops: &AtomicU32) -> Outcome<(Duration, u64)> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
         // When all was sent, and how often somebody had asked to stop by then.
         let mut sent_until = None;
@@ -230,7 +239,7 @@ impl<'r> Sender<'r> {
             };
             let waited = Duration::from_nanos(self.now()).saturating_sub(until);
             if self.free.len() == self.connections.len() || waited > patience {
-                return Ok(until);
+                return Ok((until, self.unwanted));
             }
         }
     }
@@ -317,7 +326,8 @@ impl<'r> Sender<'r> {
             let Some(connection) = &mut self.connections[slot] else {
                 continue;
             };
-            if let Some(ended) = connection.go_on(questions) {
+            if let Some(ended) = connection.go_on(questions, self.plan.drop) {
+                self.unwanted += u64::from(matches!(ended, Ended::Unread));
                 let mut tally = lock(self.tally);
                 count(
                     connection,
@@ -338,13 +348,15 @@ impl<'r> Sender<'r> {
 enum Ended {
     /// With a whole message, behind its length.
     Answered,
+    /// With a message that nobody wants to read.
+    Unread,
     /// Without one.
     Broken,
 }
 
 impl Connection {
-    /// Writes and reads as far as possible. `None`: it goes on.
-    fn go_on(&mut self, questions: &Questions) -> Option<Ended> {
+    /// Writes and reads as far as possible; where answers are to `drop`, only looks whether one comes. `None`: it goes on.
+    fn go_on(&mut self, questions: &Questions, drop: bool) -> Option<Ended> {
         if !self.is_written {
             match self.stream.peer_addr() {
                 Ok(_) => {}
@@ -359,7 +371,16 @@ impl Connection {
                 return None;
             }
         }
-        self.read()
+        if drop { self.look() } else { self.read() }
+    }
+
+    /// Whether an answer begins to come, without reading it.
+    fn look(&self) -> Option<Ended> {
+        match self.stream.peek(&mut [0_u8]) {
+            Ok(1..) => Some(Ended::Unread),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Ok(0) | Err(_) => Some(Ended::Broken),
+        }
     }
 
     /// Writes the query behind its length, as far as the kernel takes it; whether all of it is written. A new connection's
@@ -502,6 +523,7 @@ mod tests {
             late_after: Duration::from_secs(1),
             patience: Duration::from_secs(1),
             shape: Shape::Constant,
+            drop: false,
         };
         plan.check_sources().map_err(|failure| failure.to_string())
     }

@@ -26,7 +26,8 @@ const PLAIN_MAX: usize = 2 * NAME_LENGTH_MAX + 20;
 /// What one answer must say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    rcode: u16,
+    /// None: no line has said it yet.
+    rcode: Option<u16>,
     /// Data of all records of the type that was asked for, names in lower case; none: whatever there is.
     records: Option<Vec<Box<[u8]>>>,
 }
@@ -84,11 +85,7 @@ impl Expectations {
         let rest = rest.trim_start();
         if name == "*" {
             let rcode = rcode_of(rest).ok_or_else(wrong)?;
-            self.others = Some(Expected {
-                rcode,
-                records: None,
-            });
-            return Ok(());
+            return self.others.get_or_insert_default().say(rcode);
         }
         let (rtype, rest) = rest.split_once(char::is_whitespace).ok_or_else(wrong)?;
         let rtype = parse_qtype(rtype)
@@ -102,11 +99,15 @@ impl Expectations {
         let expected = self.by_question.entry(question).or_default();
         let rest = rest.trim_start();
         if let Some(rcode) = rcode_of(rest) {
-            expected.rcode = rcode;
-            return Ok(());
+            return expected.say(rcode);
         }
+        let rdata = rdata_of(rtype, rest)?.into_boxed_slice();
+        expected.say(rcode::NOERROR)?;
         let records = expected.records.get_or_insert_default();
-        records.push(rdata_of(rtype, rest)?.into_boxed_slice());
+        // "There can not be" two that are the same (RFC 2181 §5): a line that comes twice means one record.
+        if !records.contains(&rdata) {
+            records.push(rdata);
+        }
         if records.len() > RECORDS_MAX {
             return Err(format!("more than {RECORDS_MAX} records of one question"));
         }
@@ -115,9 +116,20 @@ impl Expectations {
 }
 
 impl Expected {
+    /// The response code by one more line.
+    fn say(&mut self, rcode: u16) -> Result<(), String> {
+        match self.rcode.replace(rcode) {
+            Some(other) if other != rcode => Err(format!(
+                "response code {rcode}, where a line before has {other} for the same question: one of them must go (records \
+                 mean NOERROR, which is 0)"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a well-formed response says this. `question`: what was asked.
     pub fn is_met(&self, message: &[u8], parts: &ResponseParts, question: &[u8]) -> bool {
-        if parts.rcode != self.rcode {
+        if Some(parts.rcode) != self.rcode {
             return false;
         }
         let Some(records) = &self.records else {
@@ -383,6 +395,21 @@ mod tests {
             assert!(!is_met(file, "a.example A", 0, wrong), "{wrong:?}");
         }
         assert!(!is_met(file, "a.example A", 3, &[one, two]));
+    }
+
+    #[test]
+    fn lines_of_one_question_agree_and_a_record_that_comes_twice_is_one() {
+        let file = "a.example A 192.0.2.1\nA.example A 192.0.2.1\na.example A NOERROR\n* REFUSED\n* REFUSED\n";
+        assert!(is_met(file, "a.example A", 0, &[&[192, 0, 2, 1]]));
+        for wrong in [
+            "a A NXDOMAIN\nA. A NOERROR",
+            "a A NXDOMAIN\na A 192.0.2.1",
+            "a A 192.0.2.1\na A SERVFAIL",
+            "* REFUSED\n* NOERROR",
+        ] {
+            let failure = Expectations::parse(wrong).unwrap_err().to_string();
+            assert!(failure.starts_with("line 2: response code"), "{failure}");
+        }
     }
 
     #[test]

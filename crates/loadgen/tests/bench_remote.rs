@@ -109,7 +109,8 @@ fn a_remote_server_is_measured_by_its_address_alone() {
     if let Ok(words) = std::env::var(WORDS) {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         // What it came to is in its files.
-        let _ = testnet::bench::run("flood-test-bench", &words);
+        let prefix = format!("flood-test-bench-{}", std::process::id());
+        let _ = testnet::bench::run(&prefix, &words);
         return;
     }
     if !nix::unistd::geteuid().is_root() {

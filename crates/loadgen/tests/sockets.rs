@@ -477,6 +477,22 @@ fn a_connection_for_every_query_over_tcp() {
 }
 
 #[test]
+fn answers_over_tcp_are_left_unread_where_nobody_wants_them() {
+    let server = tcp_server();
+    let file = queries(30);
+    let line = format!(
+        "xdp -T -r -j --patience 60 --late 60 -t 0.5 -Q 200 -p {} -i {} 127.0.0.1",
+        server.port(),
+        file.path().display()
+    );
+    let last = summary(&flood(&line).output().unwrap());
+    assert_eq!(last["queries"], 100, "{last:#}");
+    let own = &last["floodgate"];
+    assert_eq!(own["lost_here"]["unwanted"], 100, "{last:#}");
+    assert_eq!(own["right"], 0, "{last:#}");
+}
+
+#[test]
 fn who_asks_again_need_not_wait_for_the_last_answers() {
     // Connections stand, and nobody reads from them.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();

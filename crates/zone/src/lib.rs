@@ -9,7 +9,7 @@
 //! | [`record`] | one resource record, as zone files and transfers give it | 1035 |
 //! | [`transfer`] | zones to and from others, journals | 1982, 1995, 1996, 5936 |
 //! | [`tsig`] | messages signed with shared secrets | 8945 |
-//! | [`zone`] | the compiled zone: records encoded once, names found by hash | 1034, 2181, 4034, 4592, 5155, 6672, 9276 |
+//! | [`zone`] | the compiled zone: records encoded once, names found by hash; signatures verified | 1034, 2181, 4034, 4035, 4592, 5155, 6672, 9276 |
 #![forbid(unsafe_code)]
 
 pub mod answer;

@@ -9,7 +9,7 @@ use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions,
 use crate::report::json::RunId;
 use crate::report::{self, Way, csv, dnsperf, say, say_table, tell, text};
 use crate::shape::Shape;
-use crate::sockets::{Plan, Transport, measure};
+use crate::sockets::{OUTSTANDING_MAX, Plan, Transport, measure};
 use crate::tally::Tally;
 use crate::watch::{Part, Show, Watch};
 use clap::{Parser, ValueEnum};
@@ -227,6 +227,9 @@ impl Command {
             ));
         }
         let outstanding = self.outstanding as usize;
+        // One without a client, or without a query that it may send, has nothing to do.
+        let threads = clients.min(self.threads as usize).min(outstanding);
+        self.check_outstanding(threads)?;
         Ok(Plan {
             servers,
             transport: match self.mode {
@@ -234,8 +237,7 @@ impl Command {
                 ModeWord::Tcp => Transport::Tcp,
             },
             clients,
-            // One without a client, or without a query that it may send, has nothing to do.
-            threads: clients.min(self.threads as usize).min(outstanding),
+            threads,
             outstanding,
             rate: self.rate,
             shape: self.shape,
@@ -248,6 +250,20 @@ impl Command {
             buffer_size: self.buffer.map(|kilobytes| kilobytes as usize * 1024),
             verbose: self.verbose,
         })
+    }
+
+    /// Fails where a thread would need more message IDs than there are.
+    fn check_outstanding(&self, threads: usize) -> Outcome<()> {
+        let needed = (self.outstanding as usize).div_ceil(OUTSTANDING_MAX);
+        if needed <= threads {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "-q {}: of each thread {OUTSTANDING_MAX} queries can wait, as many as there are message IDs: {} at most, or {needed} \
+             threads (-T) with a client each (-c)",
+            self.outstanding,
+            threads * OUTSTANDING_MAX
+        )))
     }
 
     fn question_format(&self, plan: &Plan) -> QuestionFormat {
@@ -486,6 +502,8 @@ mod tests {
     fn threads_without_a_client_are_not_started() {
         assert_eq!(plan("-c 2 -T 16").unwrap().threads, 2);
         assert_eq!(plan("-c 16 -T 16 -q 3").unwrap().threads, 3);
+        let most = plan("-c 2 -T 2 -q 131072").unwrap();
+        assert_eq!((most.threads, most.outstanding), (2, 131_072));
     }
 
     #[test]
@@ -500,6 +518,8 @@ mod tests {
             ("--shape ramp:0", "-Q QUERIES -l SECONDS"),
             ("-a 127.0.0.1/33", "must be 0 to 32"),
             ("-c 0", "1..=65535"),
+            ("-q 65537", "65536 at most, or 2 threads (-T)"),
+            ("-q 200000 -T 4 -c 3", "196608 at most, or 4 threads"),
             ("-B -e", "cannot be used with"),
             ("-t never", "must be a number of seconds"),
             ("-u", "-u: dynamic updates are not there"),

@@ -216,7 +216,6 @@ impl Command {
 
     fn run_tcp(&self, questions: &Questions, watch: &mut Watch) -> Outcome<()> {
         connections::refuse(&[
-            ("-r", self.drop),
             ("-v", self.vlan.is_some()),
             ("-I", self.interface.is_some()),
             ("-L", self.local_mac.is_some()),
@@ -231,6 +230,7 @@ impl Command {
             late_after: self.late,
             patience: self.patience,
             shape: self.shape,
+            drop: self.drop,
         };
         path::check_scope(plan.target)?;
         plan.check_sources()?;

@@ -129,12 +129,17 @@ fn write_query_of(
 
 /// The IP packet in a frame, by the kind of link (tcpdump.org/linktypes.html).
 fn packet_in(frame: &[u8], link: u16) -> Option<&[u8]> {
+    const BSD_LOOPBACK: u16 = 0;
     const ETHERNET: u16 = 1;
     const RAW_IP: u16 = 101;
+    const OPENBSD_LOOPBACK: u16 = 108;
     const LINUX_COOKED: u16 = 113;
+    const RAW_IPV4: u16 = 228;
+    const RAW_IPV6: u16 = 229;
     const LINUX_COOKED_2: u16 = 276;
     match link {
-        RAW_IP => Some(frame),
+        RAW_IP | RAW_IPV4 | RAW_IPV6 => Some(frame),
+        BSD_LOOPBACK | OPENBSD_LOOPBACK => frame.get(4..),
         LINUX_COOKED => frame.get(16..),
         LINUX_COOKED_2 => frame.get(20..),
         ETHERNET => {
@@ -255,10 +260,14 @@ mod tests {
         assert_eq!(lines(&pcap(&frames(), 1, 0)).unwrap(), EXPECTED);
         assert_eq!(lines(&pcapng(&frames())).unwrap(), EXPECTED);
         let untagged = [frames()[0].clone(), frames()[3].clone()];
-        assert_eq!(
-            lines(&pcap(&untagged, 101, 14)).unwrap(),
-            ["a.example. A", "c.example. TXT D"]
-        );
+        // The frames of a link, and how many octets of Ethernet's headers stand for theirs.
+        for (link, skip) in [(101, 14), (228, 14), (0, 10), (108, 10)] {
+            assert_eq!(
+                lines(&pcap(&untagged, link, skip)).unwrap(),
+                ["a.example. A", "c.example. TXT D"],
+                "{link}"
+            );
+        }
     }
 
     #[test]

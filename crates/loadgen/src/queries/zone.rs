@@ -23,6 +23,9 @@ pub fn queries(text: &str, origin: Option<&str>, writer: &mut Writer<impl Write>
     let mut asked = HashSet::new();
     for entry in entries(text) {
         let wrong = |what: String| Failure::new(format!("line {}: {what}", entry.line));
+        if !entry.is_closed {
+            return Err(wrong("a parenthesis that is never closed".to_owned()));
+        }
         let first = entry.words.first().map_or("", String::as_str);
         match first.to_ascii_uppercase().as_str() {
             "$ORIGIN" => {
@@ -48,7 +51,7 @@ pub fn queries(text: &str, origin: Option<&str>, writer: &mut Writer<impl Write>
             .as_ref()
             .ok_or_else(|| wrong("the first record has no owner".to_owned()))?;
         let qtype = type_of(fields).ok_or_else(|| wrong("no type where one belongs".to_owned()))?;
-        if !NOT_ASKED.contains(&qtype) && asked.insert((owner.clone(), qtype)) {
+        if !NOT_ASKED.contains(&qtype) && asked.insert((owner.to_ascii_lowercase(), qtype)) {
             let name: NameBuf = owner
                 .parse()
                 .during(format!("line {}: {owner}", entry.line))?;
@@ -98,6 +101,8 @@ struct Entry {
     /// It starts with a space: its owner is the last one's.
     owner_left_out: bool,
     words: Vec<String>,
+    /// Every parenthesis has its other end.
+    is_closed: bool,
 }
 
 /// Entries of the file: lines, or several lines in parentheses.
@@ -110,13 +115,17 @@ fn entries(text: &str) -> impl Iterator<Item = Entry> {
                 line: number + 1,
                 owner_left_out: line.starts_with([' ', '\t']),
                 words: Vec::new(),
+                is_closed: true,
             };
             let mut depth = words(line, 0, &mut entry.words);
             while depth > 0 {
-                let (_, line) = lines.next()?;
+                let Some((_, line)) = lines.next() else {
+                    entry.is_closed = false;
+                    break;
+                };
                 depth = words(line, depth, &mut entry.words);
             }
-            if !entry.words.is_empty() {
+            if !entry.words.is_empty() || !entry.is_closed {
                 return Some(entry);
             }
         }
@@ -209,6 +218,19 @@ x TYPE65280 \\# 0
             ["www.example. A", "example. NS"]
         );
         assert_eq!(lines("com NS a.", Some(".")).unwrap(), ["com. NS"]);
+    }
+
+    #[test]
+    fn names_in_other_case_are_the_same() {
+        let zone = "a.example. A 192.0.2.1\nA.EXAMPLE. A 192.0.2.2\n";
+        assert_eq!(lines(zone, None).unwrap(), ["a.example. A"]);
+    }
+
+    #[test]
+    fn a_parenthesis_without_its_other_end_swallows_nothing() {
+        let zone = "a. A 192.0.2.1\nb. SOA b. b. (1 2\n3 4 5\nc. A 192.0.2.1\n";
+        let failure = lines(zone, None).unwrap_err().to_string();
+        assert_eq!(failure, "line 2: a parenthesis that is never closed");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod udp;
 mod verbose;
 mod worker;
 
+pub use outstanding::OUTSTANDING_MAX;
 pub use tcp::Connections;
 
 use crate::connections::allow_many_files;
@@ -25,7 +26,7 @@ use crate::xdp::{LaneCounts, Losses};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use worker::{Run, Worker, lock};
 use xsk::Sources;
@@ -46,7 +47,7 @@ pub struct Plan {
     /// Sockets, all threads together.
     pub clients: usize,
     pub threads: usize,
-    /// Queries that may wait for their answers, all threads together.
+    /// Queries that may wait for their answers, all threads together; of each thread [`OUTSTANDING_MAX`] at most.
     pub outstanding: usize,
     /// Queries a second, all threads together; none: as fast as answers come.
     pub rate: Option<f64>,
@@ -119,7 +120,7 @@ impl Plan {
 pub struct Measurement {
     /// From the first query to the last answer or time-out.
     pub duration: Duration,
-    /// The part of it in which queries were sent: see [`Plan::sending`].
+    /// The part of it in which queries were sent: see [`Plan::sending`]. Where all were sent, to the last answer.
     pub sending: Duration,
     pub tally: Tally,
     /// Queries that waited when somebody stopped the run.
@@ -220,19 +221,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     let total = plan
         .runs
         .map_or(u64::MAX, |runs| runs.saturating_mul(questions.len() as u64));
-    let mut run = Run {
-        plan,
-        questions,
-        started: Instant::now(),
-        next: AtomicU64::new(0),
-        total,
-        working: AtomicUsize::new(plan.threads),
-        interrupted: AtomicU64::new(0),
-        overflowed: AtomicU64::new(0),
-        cpu_time: AtomicU64::new(0),
-        ended: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
-    };
+    let mut run = Run::new(plan, questions, total);
     // All sockets before the first query, so that a run does not begin and then fail.
     let clients: Vec<Clients> = (0..plan.threads)
         .map(|thread| Clients::open(plan, thread, &connections))
@@ -260,7 +249,9 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
     results.into_iter().collect::<Outcome<()>>()?;
     let sent_all = run.next.load(Ordering::Relaxed) >= total;
-    let sending = plan.sending(duration);
+    let active = Duration::from_nanos(run.active_until.load(Ordering::Relaxed));
+    // Behind the end of the file somebody may wait for a whole time-out: the threads have no work then.
+    let sending = plan.sending(if sent_all { active } else { duration });
     let whole = sending.as_nanos() as f64 * plan.threads as f64;
     let cpu_time = run.cpu_time.load(Ordering::Relaxed) as f64;
     Ok(Measurement {

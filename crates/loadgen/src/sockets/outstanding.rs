@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 /// Most queries of one thread that can wait at once: there are no more IDs.
-pub(super) const OUTSTANDING_MAX: usize = 1 << 16;
+pub const OUTSTANDING_MAX: usize = 1 << 16;
 
 /// Most entries of the order, 16 octets each. Behind a query that waits for long, those that were answered since stay.
 const ORDER_MAX: usize = 16 * OUTSTANDING_MAX;

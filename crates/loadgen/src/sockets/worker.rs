@@ -33,10 +33,32 @@ pub(super) struct Run<'p> {
     pub(super) overflowed: AtomicU64,
     /// What the threads took of their CPUs, in nanoseconds.
     pub(super) cpu_time: AtomicU64,
+    /// When the last query was sent or answer came, in nanoseconds since the start.
+    pub(super) active_until: AtomicU64,
     /// When the last thread was done, in nanoseconds since the start.
     pub(super) ended: AtomicU64,
     /// Stop at once.
     pub(super) stop: AtomicBool,
+}
+
+impl<'p> Run<'p> {
+    /// One of so many queries that begins now.
+    pub(super) fn new(plan: &'p Plan, questions: &'p Questions, total: u64) -> Run<'p> {
+        Run {
+            plan,
+            questions,
+            started: Instant::now(),
+            next: AtomicU64::new(0),
+            total,
+            working: AtomicUsize::new(plan.threads),
+            interrupted: AtomicU64::new(0),
+            overflowed: AtomicU64::new(0),
+            cpu_time: AtomicU64::new(0),
+            active_until: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Run<'_> {
@@ -65,6 +87,8 @@ pub(super) struct Worker<'r, T> {
     pace: Option<Pace>,
     outstanding: Outstanding,
     next_client: usize,
+    /// When it last sent or got something, in nanoseconds since the start.
+    active_until: u64,
     /// What is sent by one call. Kept: an array of a call's own would be 1.5 KB to clear, often for a single query.
     messages: Vec<(u16, &'r [u8])>,
     /// Questions that are ours but could not be sent yet.
@@ -94,6 +118,7 @@ impl<'r, T: Transport> Worker<'r, T> {
             pace,
             outstanding: Outstanding::new(),
             next_client: 0,
+            active_until: 0,
             messages: Vec::with_capacity(BATCH),
             backlog: VecDeque::with_capacity(BATCH),
             due: VecDeque::with_capacity(BATCH),
@@ -125,6 +150,9 @@ impl<'r, T: Transport> Worker<'r, T> {
             clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Into::into);
         let cpu_time = cpu_time.as_nanos() as u64;
         self.run.cpu_time.fetch_add(cpu_time, Ordering::Relaxed);
+        self.run
+            .active_until
+            .fetch_max(self.active_until, Ordering::Relaxed);
         self.run.ended.fetch_max(self.run.now(), Ordering::Relaxed);
         self.run.working.fetch_sub(1, Ordering::Release);
         result
@@ -235,6 +263,9 @@ impl<'r, T: Transport> Worker<'r, T> {
             self.messages.push((id, message));
         }
         let sent = self.transport.send(client, &self.messages)?;
+        if sent > 0 {
+            self.active_until = now;
+        }
         for (id, _) in &self.messages[sent..] {
             self.outstanding.withdraw(*id);
         }
@@ -260,7 +291,9 @@ impl<'r, T: Transport> Worker<'r, T> {
             locked: None,
             now: 0,
         };
-        self.transport.receive(limit, &mut counting)
+        let received = self.transport.receive(limit, &mut counting);
+        self.active_until = self.active_until.max(counting.now);
+        received
     }
 
     /// Gives up what has waited for too long.
@@ -447,19 +480,7 @@ mod tests {
     }
 
     fn run<'r>(plan: &'r Plan, questions: &'r Questions) -> Run<'r> {
-        Run {
-            plan,
-            questions,
-            started: Instant::now(),
-            next: AtomicU64::new(0),
-            total: u64::MAX,
-            working: AtomicUsize::new(2),
-            interrupted: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
-            cpu_time: AtomicU64::new(0),
-            ended: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-        }
+        Run::new(plan, questions, u64::MAX)
     }
 
     #[test]
@@ -472,6 +493,25 @@ mod tests {
         assert!(worker.work().is_err());
         assert!(run.stop.load(Ordering::Relaxed));
         assert_eq!(run.working.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn the_wait_for_a_lost_answer_is_no_time_of_sending() {
+        let plan = Plan {
+            timeout: Duration::from_millis(5),
+            ..plan(None)
+        };
+        let questions = text::parse(b"www.example A", Style::default()).unwrap();
+        let run = Run {
+            total: 1,
+            ..run(&plan, &questions)
+        };
+        let tally = Mutex::new(Tally::default());
+        let worker = Worker::new(&run, &tally, (Open, 1), (0, 1));
+        assert_eq!(worker.work(), Ok(()));
+        assert_eq!(lock(&tally).given_up, 1);
+        let [active, ended] = [&run.active_until, &run.ended].map(|at| at.load(Ordering::Relaxed));
+        assert!(active + 5_000_000 <= ended, "{active}, {ended}");
     }
 
     #[test]

@@ -173,12 +173,16 @@ fn host_of_v4(network: Ipv4Addr, prefix: u8, number: u64) -> Ipv4Addr {
     Ipv4Addr::from_bits(first | host as u32)
 }
 
-/// The same; of a network of more than 2^64 hosts, the first so many.
+/// The same; of a network of more than 2^64 hosts, the first so many. The first address is its routers' (RFC 4291 §2.6.1), but
+/// on links of two (RFC 6164).
 #[inline]
 fn host_of_v6(network: Ipv6Addr, prefix: u8, number: u64) -> Ipv6Addr {
     let hosts = u128::MAX >> prefix;
-    let host = u128::from(spread(number)) & hosts;
-    Ipv6Addr::from_bits(network.to_bits() & !hosts | host)
+    let host = match u64::try_from(hosts).unwrap_or(u64::MAX) {
+        1 => spread(number) & 1,
+        others => 1 + spread(number) % others,
+    };
+    Ipv6Addr::from_bits(network.to_bits() & !hosts | u128::from(host))
 }
 
 /// The finaliser of SplitMix64: neighbouring numbers come out far from each other.
@@ -309,6 +313,19 @@ mod tests {
             uses.values().all(|uses| (850..1150).contains(uses)),
             "{uses:?}"
         );
+    }
+
+    #[test]
+    fn a_small_prefix_of_ipv6_is_used_without_its_routers_address() {
+        for (prefix, expected) in [(126, &[1, 2, 3][..]), (127, &[0, 1][..])] {
+            let addressing = addressing("[2001:db8::1]:53", "2001:db8::", prefix);
+            let host = |number| match addressing.source(number) {
+                IpAddr::V6(address) => address.octets()[15],
+                IpAddr::V4(address) => panic!("{address}"),
+            };
+            let hosts: std::collections::BTreeSet<u8> = (0..1000).map(host).collect();
+            assert!(hosts.iter().eq(expected), "/{prefix}: {hosts:?}");
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 mod ask;
 mod backup;
 mod bar;
+mod check;
 
-use crate::clock::unix;
 use crate::control::protocol::{DEFAULT_PATH, ReadRequest, Request};
 use crate::local::{self, Progress};
 use clap::{Parser, Subcommand};
@@ -26,7 +26,7 @@ pub(super) struct ZoneArguments {
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 enum Word {
     /// Say what is wrong with a zone file, and what is odd
-    Check(Which),
+    Check(check::Check),
     /// Print a zone's records, one a line, names in canonical order
     Print(Which),
     /// Say how zones are: serial, timers, what was done last; exit status 3 where one is not loaded or has expired
@@ -119,8 +119,12 @@ impl ZoneArguments {
 
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Word::Check(which) => of_file(which, |read| check(which, read)),
-            Word::Print(which) => of_file(which, print),
+            Word::Check(check) => check.run(),
+            Word::Print(which) => of_file(which, |read| {
+                // Whoever closed our standard output does not want to read on.
+                let _ = print(read);
+                ExitCode::SUCCESS
+            }),
             Word::Status(names) => ask::status(&names.control, &names.names),
             Word::Reload(names) => names.begin(|zones| Request::ZoneReload { zones }),
             Word::Refresh(names) => names.begin(|zones| Request::ZoneRefresh { zones }),
@@ -174,41 +178,16 @@ impl Read {
 }
 
 /// Reads the file, with a bar where somebody watches, and does something with it.
-fn of_file(which: &Which, act: impl FnOnce(&local::ReadZone) -> io::Result<()>) -> ExitCode {
+fn of_file(which: &Which, act: impl FnOnce(&local::ReadZone) -> ExitCode) -> ExitCode {
     let progress = Progress::default();
     let reading = || local::read(which.name.as_name(), &which.file, &progress);
     match bar::shown(&progress, reading) {
-        Ok(read) => {
-            // Whoever closed our standard output does not want to read on.
-            let _ = act(&read);
-            ExitCode::SUCCESS
-        }
+        Ok(read) => act(&read),
         Err(errors) => {
             errors.iter().for_each(|error| eprintln!("{error}"));
             ExitCode::FAILURE
         }
     }
-}
-
-fn check(which: &Which, read: &local::ReadZone) -> io::Result<()> {
-    let file = which.file.display();
-    for warning in &read.warnings {
-        eprintln!("{file}: warning: {warning}");
-    }
-    let zone = &read.zone;
-    for oddity in zone.oddities(unix() as u32) {
-        eprintln!("{file}: warning: {oddity}");
-    }
-    let signed = if zone.is_signed() { ", signed" } else { "" };
-    writeln!(
-        io::stdout(),
-        "{file}: zone {}, serial {}, {} names, {} records{signed}, {} octets in memory",
-        zone.apex(),
-        zone.soa().serial,
-        zone.names_count(),
-        zone.records_count(),
-        zone.memory()
-    )
 }
 
 fn print(read: &local::ReadZone) -> io::Result<()> {
@@ -228,11 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn check_and_print_take_a_file_and_a_name() {
-        let read = ZoneArguments::read(&words("zone check example.zone example.com")).unwrap();
+    fn print_takes_a_file_and_a_name() {
+        let read = ZoneArguments::read(&words("zone print example.zone example.com")).unwrap();
         let name = "example.com.".parse().unwrap();
         let file = "example.zone".into();
-        assert_eq!(read.command, Word::Check(Which { file, name }));
+        assert_eq!(read.command, Word::Print(Which { file, name }));
         assert!(ZoneArguments::read(&words("zone print example.zone")).is_err());
         assert!(ZoneArguments::read(&words("zone print example.zone a..b")).is_err());
     }

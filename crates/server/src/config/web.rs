@@ -28,6 +28,8 @@ pub struct Webserver {
 pub struct WebOptions {
     pub password: Option<Secret>,
     pub api_key: Option<Secret>,
+    /// `hashPlaintextCredentials`: neither of them stays readable in memory.
+    pub hash_credentials: bool,
     /// `/metrics` and `/jsonstat`.
     pub stats_require_authentication: bool,
     /// `/api`.
@@ -60,6 +62,7 @@ impl Default for WebOptions {
         WebOptions {
             password: None,
             api_key: None,
+            hash_credentials: false,
             stats_require_authentication: true,
             api_requires_authentication: true,
             dashboard_requires_authentication: true,

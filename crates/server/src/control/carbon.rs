@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep_until, timeout};
 
 /// One `carbonServer` line.
@@ -90,13 +91,17 @@ impl Due {
     }
 }
 
-async fn send(export: &Export, metrics: &Metrics) -> io::Result<()> {
+async fn send(export: &Export, metrics: &Arc<Metrics>) -> io::Result<()> {
     // "the query counters are buffered and flushed each time statistics are sent to the carbon server."
     let counters = metrics.config().query_counters.clone();
     let counted = counters.map(|counters| counters.take()).unwrap_or_default();
-    let text = lines::lines(export, metrics, &counted);
+    // It reads /proc: not where others are served.
+    let (export, metrics) = (export.clone(), Arc::clone(metrics));
+    let server = export.server;
+    let making = spawn_blocking(move || lines::lines(&export, &metrics, &counted));
+    let text = making.await.map_err(io::Error::other)?;
     let sending = async {
-        let mut stream = TcpStream::connect(export.server).await?;
+        let mut stream = TcpStream::connect(server).await?;
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
     };
@@ -125,12 +130,12 @@ mod tests {
             namespace: "dnsdist".to_owned(),
             instance: "main".to_owned(),
         };
-        let standing = Standing::with(Config {
+        let standing = Arc::new(Standing::with(Config {
             carbon: vec![export],
             servers: vec![Arc::new(server(0, options("192.0.2.2:53")))],
             ..Config::default()
-        });
-        let metrics = Arc::new(Metrics::new(Arc::new(standing)));
+        }));
+        let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
         let stopper = Stopper::default();
         let herald = Herald::default();
         let serving = tokio::spawn(serve(metrics, (stopper.watch(), herald.watch())));
@@ -147,6 +152,9 @@ mod tests {
             let words = text.lines().map(|line| line.split(' ').count());
             assert!(words.min() == Some(3) && text.ends_with('\n'));
         }
+        // Beside the one thread of this test's runtime.
+        let asked_by = *standing.asked_by.lock().unwrap();
+        assert!(asked_by.is_some_and(|thread| thread != std::thread::current().id()));
         stopper.stop();
         serving.await.unwrap();
     }

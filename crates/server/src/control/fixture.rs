@@ -12,7 +12,9 @@ use crate::network::Change;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::rings::Rings;
 use arc_swap::ArcSwap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 
 pub(crate) struct Standing {
     pub(crate) config: ArcSwap<Config>,
@@ -23,8 +25,12 @@ pub(crate) struct Standing {
     pub(crate) steer_verdicts: Vec<SteerRow>,
     /// What set_acl was last called with.
     pub(crate) acl_set: Mutex<Vec<Netmask>>,
-    /// What tap was last called with, until untap.
-    pub(crate) tap: Mutex<Option<Tap>>,
+    /// set_acl fails, as during a reload.
+    pub(crate) keeps_acl: AtomicBool,
+    /// Who asked for the counters last.
+    pub(crate) asked_by: Mutex<Option<ThreadId>>,
+    /// What tap was called with; those that are closed until untap.
+    pub(crate) taps: Mutex<Vec<Tap>>,
 }
 
 impl Standing {
@@ -39,7 +45,9 @@ impl Standing {
             frames: Vec::new(),
             steer_verdicts: Vec::new(),
             acl_set: Mutex::default(),
-            tap: Mutex::default(),
+            keeps_acl: AtomicBool::new(false),
+            asked_by: Mutex::default(),
+            taps: Mutex::default(),
         }
     }
 }
@@ -68,6 +76,9 @@ impl Commands for Standing {
     }
 
     fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String> {
+        if self.keeps_acl.load(Relaxed) {
+            return Err("a reload is under way".to_owned());
+        }
         self.acl_set
             .lock()
             .expect("no test panics with it")
@@ -80,12 +91,13 @@ impl Commands for Standing {
         if interface != "veth0" {
             return Err(format!("AF_XDP is not in use on {interface}"));
         }
-        *self.tap.lock().expect("no test panics with it") = Some(tap);
+        self.taps.lock().expect("no test panics with it").push(tap);
         Ok(())
     }
 
     fn untap(&self) {
-        *self.tap.lock().expect("no test panics with it") = None;
+        let mut taps = self.taps.lock().expect("no test panics with it");
+        taps.retain(|tap| !tap.is_closed());
     }
 }
 
@@ -95,6 +107,7 @@ impl Running for Standing {
     }
 
     fn shards(&self) -> Vec<Arc<Shard>> {
+        *self.asked_by.lock().expect("no test panics with it") = Some(thread::current().id());
         self.shards.clone()
     }
 

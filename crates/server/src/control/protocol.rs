@@ -20,8 +20,8 @@ pub const DEFAULT_PATH: &str = "/run/millrace/control";
 /// The longest request, its line feed included, in bytes.
 pub const REQUEST_MAX: usize = 65_536;
 
-/// The longest reply, in bytes: statistics and an interface of 256 queues take less than a hundredth.
-pub const REPLY_MAX: u64 = 16 << 20;
+/// The longest reply, in bytes: what there is to say of a million zones takes less than half.
+pub const REPLY_MAX: u64 = 1 << 30;
 
 /// How long a request may take to come, and a reply to be read.
 pub const TRANSFER: Duration = Duration::from_secs(5);

@@ -28,12 +28,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 use wire::codes::parse_qtype;
 
 /// Requests under way at a time; operators send them by hand.
 const CONNECTIONS: usize = 16;
+
+/// Mirrors at a time. They stay open for as long as somebody looks, and have none of the places of requests that come and go.
+const MIRRORS: usize = 16;
+
+/// Readings of zones at a time, which take as long as their clients do.
+const READINGS: usize = 16;
 
 /// What the instance does when it is asked.
 pub trait Commands: Send + Sync {
@@ -214,6 +220,8 @@ pub fn bind(path: &Path) -> Result<ControlSocket, SocketError> {
 struct Desk {
     commands: Arc<dyn Commands>,
     metrics: Arc<Metrics>,
+    mirrors: Semaphore,
+    readings: Semaphore,
 }
 
 /// Answers requests until the stop is asked for; those under way are finished. Must run within the asynchronous runtime.
@@ -227,39 +235,69 @@ pub async fn serve(
     mut stop: Stop,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(socket.socket.listener.try_clone()?)?;
-    let desk = Arc::new(Desk { commands, metrics });
+    let desk = Arc::new(Desk::new(commands, metrics));
     let places = Arc::new(Semaphore::new(CONNECTIONS));
+    accept(&listener, &desk, &places, &mut stop).await;
+    Ok(())
+}
+
+async fn accept(
+    listener: &UnixListener,
+    desk: &Arc<Desk>,
+    places: &Arc<Semaphore>,
+    stop: &mut Stop,
+) {
     loop {
-        // The semaphore is never closed.
-        let place = Arc::clone(&places).acquire_owned().await;
-        let accepted = tokio::select! {
-            () = stop.requested() => return Ok(()),
-            accepted = listener.accept() => accepted,
+        let (stream, place) = tokio::select! {
+            () = stop.requested() => return,
+            accepted = next(listener, places) => accepted,
         };
-        let Ok((stream, _)) = accepted else {
-            // Out of descriptors or memory: others end meanwhile.
-            tokio::time::sleep(TRANSFER / 50).await;
-            continue;
-        };
-        let (desk, mut stop) = (Arc::clone(&desk), stop.clone());
+        let (desk, mut stop) = (Arc::clone(desk), stop.clone());
         tokio::spawn(async move {
-            answer(stream, &desk, &mut stop).await;
-            drop((place, stop));
+            answer(stream, place, &desk, &mut stop).await;
+            drop(stop);
         });
     }
 }
 
-async fn answer(stream: UnixStream, desk: &Arc<Desk>, stop: &mut Stop) {
+/// The next connection, as soon as there is a place for it.
+async fn next(
+    listener: &UnixListener,
+    places: &Arc<Semaphore>,
+) -> (UnixStream, OwnedSemaphorePermit) {
+    let place = Arc::clone(places).acquire_owned().await;
+    let place = place.expect("the semaphore is never closed");
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, place),
+            // Out of descriptors or memory: others end meanwhile.
+            Err(_) => tokio::time::sleep(TRANSFER / 50).await,
+        }
+    }
+}
+
+/// Answers one request in its `place`, which what is streamed leaves to others. A stream that finds no room is answered like
+/// any other request: by [`Desk::act`].
+async fn answer(
+    stream: UnixStream,
+    place: OwnedSemaphorePermit,
+    desk: &Arc<Desk>,
+    stop: &mut Stop,
+) {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader).take(REQUEST_MAX as u64);
     let mut line = String::new();
     let read = timeout(TRANSFER, reader.read_line(&mut line)).await;
-    match (&read, parse(&line)) {
-        (Ok(Ok(_)), Ok(Request::Mirror(asked))) => {
+    let asked = parse(&line).ok().filter(|_| matches!(read, Ok(Ok(_))));
+    let room = asked.as_ref().and_then(|asked| desk.room_for(asked));
+    match (asked, room) {
+        (Some(Request::Mirror(asked)), Some(_room)) => {
+            drop(place);
             let connection = (reader.into_inner().into_inner(), writer);
             return mirror::serve(asked, connection, &*desk.commands, stop).await;
         }
-        (Ok(Ok(_)), Ok(Request::ZoneRead(asked))) => {
+        (Some(Request::ZoneRead(asked)), Some(_room)) => {
+            drop(place);
             return reading::serve(&asked, writer, &desk.local()).await;
         }
         _ => {}
@@ -286,6 +324,24 @@ async fn answer(stream: UnixStream, desk: &Arc<Desk>, stop: &mut Stop) {
 }
 
 impl Desk {
+    fn new(commands: Arc<dyn Commands>, metrics: Arc<Metrics>) -> Desk {
+        Desk {
+            commands,
+            metrics,
+            mirrors: Semaphore::new(MIRRORS),
+            readings: Semaphore::new(READINGS),
+        }
+    }
+
+    /// Room for what is streamed; `None`: there is none left, or the request is answered at once.
+    fn room_for(&self, asked: &Request) -> Option<SemaphorePermit<'_>> {
+        match asked {
+            Request::Mirror(_) => self.mirrors.try_acquire().ok(),
+            Request::ZoneRead(_) => self.readings.try_acquire().ok(),
+            _ => None,
+        }
+    }
+
     async fn reply(self: &Arc<Desk>, line: &str) -> Reply {
         let request = match parse(line) {
             Ok(request) => request,
@@ -318,10 +374,13 @@ impl Desk {
             Request::ZoneBackup { zones, backup } => self.begin(&zones, &Order::Backup(backup)),
             Request::ZoneRestore { zones, backup } => self.begin(&zones, &Order::Restore(backup)),
             Request::ZonePurge { zone } => self.begin(&[zone], &Order::Purge),
-            // Answered by a stream: see `answer`.
-            Request::Mirror(_) | Request::ZoneRead(_) => {
-                Reply::Error("what is streamed is a connection of its own".to_owned())
-            }
+            // Answered by streams, where there is room: see `answer`.
+            Request::Mirror(_) => Reply::Error(format!(
+                "{MIRRORS} mirrors are open, and no more at a time: end another `millrace mirror` first"
+            )),
+            Request::ZoneRead(_) => Reply::Error(format!(
+                "{READINGS} zones are being read, and no more at a time: try again when another `millrace zone read` has ended"
+            )),
         }
     }
 

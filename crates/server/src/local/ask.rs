@@ -37,11 +37,34 @@ pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 pub(super) const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 const SILENCE: Duration = Duration::from_secs(20);
 
+/// How long a primary is waited for that is asked for its serial.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    tries: &'static [Duration],
+    connect: Duration,
+    silence: Duration,
+}
+
+impl Patience {
+    pub(super) const WHOLE: Patience = Patience {
+        tries: &TRIES,
+        connect: CONNECT_WITHIN,
+        silence: SILENCE,
+    };
+
+    /// For one that said nothing the last time, when another one has answered.
+    pub(super) const SHORT: Patience = Patience {
+        tries: &[Duration::from_secs(1)],
+        connect: CONNECT_AGAIN,
+        silence: Duration::from_secs(1),
+    };
+}
+
 /// Why a primary was of no help.
 #[derive(Debug)]
 pub(super) enum AskError {
-    /// No answer to any try.
-    NoAnswer,
+    /// No answer to any of so many tries.
+    NoAnswer(usize),
     /// What was tried, and the system's reason.
     System(&'static str, io::Error),
     /// It said nothing for too long, or all of it took too long.
@@ -75,7 +98,8 @@ pub(super) enum AskError {
 impl fmt::Display for AskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AskError::NoAnswer => write!(f, "no answer over UDP, asked {} times", TRIES.len()),
+            AskError::NoAnswer(1) => f.write_str("no answer over UDP, asked once"),
+            AskError::NoAnswer(tries) => write!(f, "no answer over UDP, asked {tries} times"),
             AskError::System(what, error) => write!(f, "{what}: {error}"),
             AskError::Slow(what, most) => write!(f, "{what} took more than {} s", most.as_secs()),
             AskError::Signature(error) => write!(f, "signature: {error}"),
@@ -131,7 +155,11 @@ pub(super) struct Has {
 ///
 /// # Errors
 /// Why it does not say.
-pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<Has, AskError> {
+pub(super) async fn serial(
+    peer: &Peer,
+    apex: Name<'_>,
+    patience: Patience,
+) -> Result<Has, AskError> {
     // RFC 7314 §4: a secondary asks for the time by the EXPIRE option.
     let with_expiry = || {
         let mut request = query::soa(random_id(), apex);
@@ -141,11 +169,11 @@ pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<Has, AskError>
     let is_formerr = |answer: &[u8]| {
         Header::read(answer).is_some_and(|header| u16::from(header.rcode()) == rcode::FORMERR)
     };
-    let answer = match soa_answer(peer, with_expiry).await {
+    let answer = match soa_answer(peer, with_expiry, patience).await {
         Ok(answer) if !is_formerr(&answer) => answer,
         Err(error) if !error.is_unsigned_formerr() => return Err(error),
         // RFC 6891 §7: responders that do not know EDNS "MUST respond with a return code (RCODE) of FORMERR".
-        _ => soa_answer(peer, || query::soa(random_id(), apex)).await?,
+        _ => soa_answer(peer, || query::soa(random_id(), apex), patience).await?,
     };
     Ok(Has {
         serial: serial_in(&answer, apex)?,
@@ -154,8 +182,12 @@ pub(super) async fn serial(peer: &Peer, apex: Name<'_>) -> Result<Has, AskError>
 }
 
 /// The answer to such a request, over UDP or where that does not help over TCP.
-async fn soa_answer(peer: &Peer, request: impl Fn() -> Vec<u8>) -> Result<Vec<u8>, AskError> {
-    let over_udp = match exchange(peer, request(), &TRIES).await {
+async fn soa_answer(
+    peer: &Peer,
+    request: impl Fn() -> Vec<u8>,
+    patience: Patience,
+) -> Result<Vec<u8>, AskError> {
+    let over_udp = match exchange(peer, request(), patience.tries).await {
         Ok(answer) if !is_truncated(&answer) => return Ok(answer),
         // RFC 2181 §9: a client that gets TC "should ignore that response, and query again, using a mechanism, such as a TCP
         // connection, that will permit larger replies".
@@ -165,7 +197,7 @@ async fn soa_answer(peer: &Peer, request: impl Fn() -> Vec<u8>) -> Result<Vec<u8
         // RFC 7766 §5: "TCP MAY be used before sending any UDP queries", so also where they are lost.
         Err(error) => error,
     };
-    let over_tcp = exchange_by_stream(peer, request()).await;
+    let over_tcp = exchange_by_stream(peer, request(), patience).await;
     over_tcp.map_err(|error| AskError::Neither(Box::new([over_udp, error])))
 }
 
@@ -191,7 +223,7 @@ pub(super) async fn exchange(
 ) -> Result<Vec<u8>, AskError> {
     let unsigned = request.clone();
     let socket = socket_towards(peer).await?;
-    let mut last = AskError::NoAnswer;
+    let mut last = AskError::NoAnswer(tries.len());
     for wait in tries {
         request.clone_from(&unsigned);
         let session = signed(peer, &mut request);
@@ -416,7 +448,8 @@ async fn receive(
     let mut gathered = Gathered::new(apex);
     let mut message = Vec::new();
     loop {
-        read_message(&mut stream, &mut message, "the transfer was cut").await?;
+        let cut = "the transfer was cut";
+        read_message(&mut stream, &mut message, (cut, SILENCE)).await?;
         progress.add(message.len());
         let length = match &mut session {
             Some(session) => verified(session, &message)?,
@@ -482,33 +515,38 @@ async fn send(
 ///
 /// # Errors
 /// Why there is no answer.
-async fn exchange_by_stream(peer: &Peer, mut request: Vec<u8>) -> Result<Vec<u8>, AskError> {
+async fn exchange_by_stream(
+    peer: &Peer,
+    mut request: Vec<u8>,
+    patience: Patience,
+) -> Result<Vec<u8>, AskError> {
     let unsigned = request.clone();
-    let mut stream = connection(peer, CONNECT_WITHIN).await?;
+    let mut stream = connection(peer, patience.connect).await?;
     let mut session = send(&mut stream, peer, &mut request).await?;
     let mut message = Vec::new();
-    read_message(&mut stream, &mut message, "no answer").await?;
+    let silence = patience.silence;
+    read_message(&mut stream, &mut message, ("no answer", silence)).await?;
     if !is_answer(&message, &unsigned) {
         return Err(AskError::NoSoa("it answers another question".to_owned()));
     }
     believed(&message, session.as_mut())
 }
 
-/// Reads the next message; `cut`: what is said where the connection ends.
+/// Reads the next message; `cut`: what is said where the connection ends; `silence`: how long the message may take.
 async fn read_message(
     stream: &mut TcpStream,
     message: &mut Vec<u8>,
-    cut: &'static str,
+    (cut, silence): (&'static str, Duration),
 ) -> Result<(), AskError> {
     let reading = async {
         let length = usize::from(stream.read_u16().await?);
         message.resize(length, 0);
         stream.read_exact(message).await
     };
-    match timeout(SILENCE, reading).await {
+    match timeout(silence, reading).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(AskError::System(cut, error)),
-        Err(_) => Err(AskError::Slow("the next message", SILENCE)),
+        Err(_) => Err(AskError::Slow("the next message", silence)),
     }
 }
 
@@ -579,6 +617,16 @@ impl AskError {
         }
     }
 
+    /// Whether it is what comes of a server that is down, or cannot be reached: time was lost with it, as it will be the next
+    /// time.
+    pub(super) fn is_silence(&self) -> bool {
+        match self {
+            AskError::NoAnswer(_) | AskError::System(..) | AskError::Slow(..) => true,
+            AskError::Both(errors) | AskError::Neither(errors) => errors[1].is_silence(),
+            _ => false,
+        }
+    }
+
     /// Whether AXFR should be tried where IXFR went wrong.
     pub(super) fn asks_for_axfr(&self) -> bool {
         match self {
@@ -644,7 +692,9 @@ mod tests {
             key: Some(Arc::new(key)),
         };
         tokio::spawn(refuse(socket));
-        let error = serial(&peer, apex.as_name()).await.unwrap_err();
+        let asked = serial(&peer, apex.as_name(), Patience::WHOLE).await;
+        let error = asked.unwrap_err();
+        assert!(!error.is_silence());
         let expected = "it answers REFUSED without a signature";
         assert!(error.to_string().starts_with(expected), "{error}");
     }

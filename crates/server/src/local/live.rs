@@ -14,6 +14,7 @@ use super::{Line, Stamp, StateDirectory};
 use crate::clock::{self, Now};
 use arc_swap::ArcSwapOption;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, absolute};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -241,6 +242,25 @@ impl Live {
     /// yet. A zone that cannot be read stays as it was; one that does not fit in `room` is awaited, see
     /// [`Live::is_awaited`]. Lines for the operator, what went wrong first.
     pub(super) fn load(
+        &self,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+        room: &Room,
+    ) -> Vec<Line> {
+        self.guarded(|| self.load_wanted(settings, state, room))
+    }
+
+    /// What `load` says; where it panics, that it did: whoever waits for the zone, or for all of them, does so no longer.
+    pub(super) fn guarded(&self, load: impl FnOnce() -> Vec<Line>) -> Vec<Line> {
+        catch_unwind(AssertUnwindSafe(load)).unwrap_or_else(|_| {
+            let reason = "loading it ended in a panic, which is a fault of millrace: see stderr";
+            let lines = self.unread(vec![reason.to_owned()]);
+            self.end(true, lines[0].text.clone());
+            lines
+        })
+    }
+
+    fn load_wanted(
         &self,
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,

@@ -49,7 +49,7 @@ pub(super) fn all(local: &Local, room: &Room) -> Vec<Line> {
         let loading: Vec<_> = (0..threads).map(|_| scope.spawn(load)).collect();
         say_progress(&needed, &finished);
         for thread in loading {
-            // A panic has been said by then; its zone is not loaded.
+            // What panics while a zone is loaded does not get here: see Live::guarded.
             let _ = thread.join();
         }
     });

@@ -97,14 +97,15 @@ impl ZoneStatus {
         let now = clock::unix();
         let until = |moment: u64| moment.saturating_sub(now);
         let times = &settings.times;
-        let asks = timers.filter(|_| !is_frozen);
+        let (asks, apex) = (timers.filter(|_| !is_frozen), live.apex.as_name());
+        let turn = asks.map(|timers| timers.turn(apex, held, times));
         ZoneStatus {
             name: live.apex.to_string(),
             secondary: settings.is_secondary(),
             serial: soa.map(|soa| soa.serial),
             records: served.as_ref().map_or(0, |zone| zone.records_count()),
             expired: is_expired,
-            refresh_in: asks.map(|timers| until(timers.due(held, times))),
+            refresh_in: turn.map(until),
             expires_in: timers
                 .zip(soa)
                 .map(|(timers, soa)| until(timers.expires(soa, times))),

@@ -1,6 +1,6 @@
 //! One task per zone: it waits for the zone's times (RFC 1034 §4.3.5) and for orders, asks primaries, tells secondaries.
 
-use super::ask::{self, AskError, Has, Received};
+use super::ask::{self, AskError, Has, Patience, Received};
 use super::live::{Installed, Live};
 use super::load::SAY_AFTER;
 use super::places::{Doors, Places};
@@ -12,7 +12,7 @@ use super::{BackupOrder, Line, Local, StateDirectory, backup, flush};
 use crate::clock;
 use crate::log;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::Ordering::SeqCst;
@@ -37,8 +37,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 /// What a zone's task is told.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// A configuration takes effect.
-    Settings(Arc<ZoneSettings>, Arc<StateDirectory>),
+    /// A configuration takes effect, the one of this number.
+    Settings(Arc<ZoneSettings>, Arc<StateDirectory>, u64),
     /// This process may write to the state directory, which another one has left.
     MayWrite,
     /// A primary says that it has something new.
@@ -90,6 +90,8 @@ pub struct Keeper {
     runtime: Handle,
     shared: Arc<Shared>,
     tasks: Mutex<HashMap<NameBuf, (Arc<Live>, AbortHandle)>>,
+    /// Configurations that were followed.
+    followed: AtomicU64,
 }
 
 struct Shared {
@@ -126,6 +128,7 @@ impl Keeper {
                 loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
             }),
             tasks: Mutex::default(),
+            followed: AtomicU64::new(0),
         }
     }
 
@@ -144,6 +147,7 @@ impl Keeper {
     /// To be called when these zones serve: new ones get their task, those that are gone lose it.
     pub fn follow(&self, local: &Local) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = self.followed.fetch_add(1, SeqCst) + 1;
         tasks.retain(|apex, (live, task)| {
             let is_kept = local
                 .find(apex.as_name())
@@ -160,16 +164,19 @@ impl Keeper {
                     live: Arc::clone(live),
                     settings: Arc::clone(settings),
                     state,
+                    number,
                     shared: Arc::clone(&self.shared),
                     telling: JoinSet::new(),
                     told: None,
                     wanted: 0,
+                    silent: Vec::new(),
                 };
                 let task = self.runtime.spawn(follower.follow(orders));
                 tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
             } else {
-                let order = Order::Settings(Arc::clone(settings), state);
-                // A queue that is full is read soon: the control thread does not wait for a transfer, the task does.
+                let order = Order::Settings(Arc::clone(settings), state, number);
+                // A queue that is full is read soon: the control thread does not wait for a transfer, the task does. Those of
+                // a later configuration may overtake it.
                 if live.orders.try_send(order.clone().into()).is_err() {
                     let orders = live.orders.clone();
                     self.runtime
@@ -239,12 +246,16 @@ struct Follower {
     live: Arc<Live>,
     settings: Arc<ZoneSettings>,
     state: Arc<StateDirectory>,
+    /// Of the configuration that these are of.
+    number: u64,
     shared: Arc<Shared>,
     telling: JoinSet<()>,
     /// The serial that secondaries were told last.
     told: Option<u32>,
     /// What [`Shared::publish`] said last.
     wanted: u64,
+    /// Primaries that said nothing when they were asked last.
+    silent: Vec<SocketAddr>,
 }
 
 impl Follower {
@@ -325,7 +336,7 @@ impl Follower {
         let state = self.live.state_by_clock(clock::unix());
         let timers = state.timers?;
         let soa = self.live.held().map(|zone| zone.soa());
-        let due = timers.due(soa, &self.settings.times);
+        let due = timers.turn(self.live.apex.as_name(), soa, &self.settings.times);
         // A frozen zone is not asked for; it expires all the same.
         let due = (!state.is_frozen).then_some(due);
         due.into_iter().chain(self.expires()).min()
@@ -347,7 +358,8 @@ impl Follower {
         // A clock that was set, or stood still in a suspended host, has moved it.
         self.live.note_expiry(&self.settings);
         let soa = self.live.held().map(|zone| zone.soa());
-        if !state.is_frozen && timers.due(soa, &self.settings.times) <= now {
+        let due = timers.turn(self.live.apex.as_name(), soa, &self.settings.times);
+        if !state.is_frozen && due <= now {
             self.refresh(None, false).await;
         }
     }
@@ -387,7 +399,11 @@ impl Follower {
 
     async fn obey(&mut self, order: Order) {
         match order {
-            Order::Settings(settings, state) => self.change(settings, state).await,
+            Order::Settings(settings, state, number) if number > self.number => {
+                self.number = number;
+                self.change(settings, state).await;
+            }
+            Order::Settings(..) => {}
             Order::MayWrite => self.catch_up().await,
             Order::Notified { from, serial } => {
                 let held = self.live.held().map(|zone| zone.soa().serial);
@@ -455,6 +471,9 @@ impl Follower {
         let is_as_before = self.settings.is_kept() == settings.is_kept()
             && self.settings.is_secondary() == settings.is_secondary()
             && Arc::ptr_eq(&self.state, &state);
+        if has_others {
+            self.silent.clear();
+        }
         (self.settings, self.state) = (settings, state);
         if !is_as_before {
             self.keep_on().await;
@@ -628,16 +647,26 @@ impl Follower {
 
     // ---------------------------------------------------------------------------------------------- primaries
 
-    /// Asks the primaries, `preferred` first, until one has sent a newer version. Where none has one, whoever has the zone as
-    /// it is here confirms it. `forced`: the whole zone, whatever its serial.
+    /// Asks the primaries, `preferred` first and those last that were silent the last time, until one has sent a newer version.
+    /// Where none has one, whoever has the zone as it is here confirms it. `forced`: the whole zone, whatever its serial.
     async fn refresh(&mut self, preferred: Option<IpAddr>, forced: bool) {
         self.live.begin("asking primaries");
         let mut primaries = self.settings.primaries.clone();
-        primaries.sort_by_key(|peer| Some(peer.address.ip().to_canonical()) != preferred);
+        primaries.sort_by_key(|peer| {
+            let is_preferred = Some(peer.address.ip().to_canonical()) == preferred;
+            (!is_preferred, self.silent.contains(&peer.address))
+        });
         let mut reasons = Vec::new();
         let (mut confirmed, mut is_missed) = (None::<(String, Option<u32>)>, false);
         for peer in &primaries {
-            let error = match self.refresh_from(peer, forced).await {
+            // Whoever was silent is not waited for again as long, where another one has confirmed the zone.
+            let patience = match confirmed.is_some() && self.silent.contains(&peer.address) {
+                true => Patience::SHORT,
+                false => Patience::WHOLE,
+            };
+            let word = self.refresh_from(peer, forced, patience).await;
+            self.remember(peer, &word);
+            let error = match word {
                 Ok(Word::Came(said, expires_in)) => {
                     let came = true;
                     return self.refreshed(said, Heard { came, expires_in }).await;
@@ -668,6 +697,16 @@ impl Follower {
         }
     }
 
+    /// Remembers whether this primary has said anything, for the next time.
+    fn remember(&mut self, peer: &Peer, word: &Result<Word, AskError>) {
+        self.silent.retain(|silent| *silent != peer.address);
+        if let Ok(Word::Missed(error)) | Err(error) = word
+            && error.is_silence()
+        {
+            self.silent.push(peer.address);
+        }
+    }
+
     fn not_refreshed(&self, said: &str) {
         let failures = self.live.change_state(|state| {
             let timers = state.timers.get_or_insert(Timers::new(0));
@@ -683,7 +722,12 @@ impl Follower {
     }
 
     /// What a primary has, which is taken where it is newer.
-    async fn refresh_from(&mut self, peer: &Peer, forced: bool) -> Result<Word, AskError> {
+    async fn refresh_from(
+        &mut self,
+        peer: &Peer,
+        forced: bool,
+        patience: Patience,
+    ) -> Result<Word, AskError> {
         let apex = self.live.apex.clone();
         let held = self.live.held().filter(|_| !forced);
         let Some(held) = held else {
@@ -692,7 +736,7 @@ impl Follower {
         let shared = Arc::clone(&self.shared);
         let asking = async {
             let _entered = shared.asking.enter(peer.address).await;
-            ask::serial(peer, apex.as_name()).await
+            ask::serial(peer, apex.as_name(), patience).await
         };
         let has = self.minding_expiry(asking).await?;
         let own = held.soa().serial;
@@ -830,6 +874,7 @@ async fn moment_by(clock: impl Fn() -> u64, seconds: u64) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture::apex;
     use super::*;
     use std::cell::Cell;
 
@@ -844,6 +889,33 @@ mod tests {
         let began = Instant::now();
         moment_by(clock, seconds).await;
         began.elapsed()
+    }
+
+    /// As they may where the queue of orders was full.
+    #[tokio::test]
+    async fn settings_that_were_overtaken_do_not_take_effect() {
+        let settings = |octets: u64| {
+            let mut settings = ZoneSettings::new(apex());
+            settings.journal_octets = octets;
+            Arc::new(settings)
+        };
+        let state = Arc::new(StateDirectory::default());
+        let mut follower = Follower {
+            live: Arc::new(Live::new(&apex())),
+            settings: settings(1),
+            state: Arc::clone(&state),
+            number: 1,
+            shared: Keeper::new(Handle::current(), || {}).shared,
+            telling: JoinSet::new(),
+            told: None,
+            wanted: 0,
+            silent: Vec::new(),
+        };
+        for (number, expected) in [(3, 3), (2, 3), (4, 4)] {
+            let order = Order::Settings(settings(number), Arc::clone(&state), number);
+            follower.obey(order).await;
+            assert_eq!(follower.settings.journal_octets, expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

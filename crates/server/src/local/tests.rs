@@ -41,6 +41,19 @@ fn a_reload_keeps_what_did_not_change_and_what_is_broken() {
     assert_eq!(serial(&third), Some(7));
 }
 
+/// Whoever loads all zones waits for each.
+#[test]
+fn a_panic_while_a_zone_is_loaded_is_an_error_of_that_zone() {
+    let live = Live::new(&fixture::apex());
+    live.begin("loading");
+    let lines = live.guarded(|| panic!("as this test wants it"));
+    let text = &lines[0].text;
+    assert!(lines[0].is_error && text.contains("panic"), "{text}");
+    assert!(text.ends_with("answered with SERVFAIL"), "{text}");
+    let state = live.state();
+    assert!(state.failed && state.work.is_none(), "{}", state.said);
+}
+
 /// Whatever wakes a zone's task behind that: else it would be asked for when the clock is again where it was.
 #[test]
 fn times_by_a_clock_that_has_gone_back_are_mended_for_good() {

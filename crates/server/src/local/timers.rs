@@ -2,6 +2,8 @@
 //! here: every time is passed in, in seconds since 1970, because it outlives the process.
 
 use super::settings::TimeBounds;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use wire::name::Name;
 use zone::zone::SoaTimes;
 
 /// Seconds between the first tries for a zone that was never there; they double.
@@ -15,6 +17,10 @@ const BOOTSTRAP_RETRY_MAX: u64 = 3_600;
 
 /// A purge counts as so many failures: two seconds.
 const PURGED: u32 = 2;
+
+/// By how much of a pause a zone may be asked for before its end: a tenth, of which each takes so many parts.
+const EARLIER: u64 = 10;
+const PARTS: u64 = 1_024;
 
 /// The timers of one secondary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,8 +113,25 @@ impl Timers {
         self.failures
     }
 
-    /// When to ask next. `soa`: that of the zone that is held.
-    pub(super) fn due(&self, soa: Option<SoaTimes>, bounds: &TimeBounds) -> u64 {
+    /// When to ask next for the zone `apex`: when [`Timers::due`] says so, or by up to a tenth of the pause earlier. Zones that
+    /// came together would else be asked for in the same second, for ever: each has a part of that tenth of its own, which is
+    /// another one each time. The least pause that is configured is kept.
+    pub(super) fn turn(&self, apex: Name<'_>, soa: Option<SoaTimes>, bounds: &TimeBounds) -> u64 {
+        let due = self.due(soa, bounds);
+        if soa.is_none() {
+            return due;
+        }
+        let (since, least) = match self.failures {
+            0 => (self.refreshed, bounds.refresh.0),
+            _ => (self.tried, bounds.retry.0),
+        };
+        let pause = due.saturating_sub(since);
+        let early = pause / EARLIER * part(apex, since) / PARTS;
+        due.min(since + (pause - early).max(least.into()))
+    }
+
+    /// When to ask next at the latest. `soa`: that of the zone that is held.
+    fn due(&self, soa: Option<SoaTimes>, bounds: &TimeBounds) -> u64 {
         let Some(soa) = soa else {
             return self.bootstrap();
         };
@@ -156,6 +179,13 @@ fn within(seconds: u32, (least, most): (u32, u32)) -> u64 {
     u64::from(seconds.max(least).min(most).max(1))
 }
 
+/// How many of [`PARTS`] the zone has that waits since then: the same whenever it is asked for.
+fn part(apex: Name<'_>, since: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (apex, since).hash(&mut hasher);
+    hasher.finish() % PARTS
+}
+
 fn doubled(seconds: u64, times: u32) -> u64 {
     seconds << times.min(DOUBLINGS)
 }
@@ -163,6 +193,8 @@ fn doubled(seconds: u64, times: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+    use wire::name::NameBuf;
 
     const SOA: SoaTimes = SoaTimes {
         serial: 1,
@@ -245,6 +277,56 @@ mod tests {
         assert_eq!(timers.due(Some(soa), &bounds), 7 * DAY + 3_600);
         timers.failed(8 * DAY);
         assert_eq!(timers.due(Some(soa), &bounds), 8 * DAY + 3_600);
+    }
+
+    /// The seconds at which a thousand zones with these timers are asked for.
+    fn turns(timers: &Timers, soa: Option<SoaTimes>, bounds: &TimeBounds) -> BTreeSet<u64> {
+        let turn = |number: u32| {
+            let apex: NameBuf = format!("z{number}.example.").parse().unwrap();
+            let turn = timers.turn(apex.as_name(), soa, bounds);
+            assert_eq!(turn, timers.turn(apex.as_name(), soa, bounds));
+            turn
+        };
+        (0..1_000).map(turn).collect()
+    }
+
+    #[test]
+    fn zones_that_came_together_are_asked_for_one_after_the_other() {
+        let bounds = TimeBounds::default();
+        let mut timers = Timers::new(1_000);
+        let spread = turns(&timers, Some(SOA), &bounds);
+        // Of 360 seconds, by chance.
+        assert!(spread.len() > 200, "{}", spread.len());
+        assert!(spread.first() >= Some(&4_240) && spread.last() <= Some(&4_600));
+        let next = turns(&Timers::new(1_001), Some(SOA), &bounds);
+        let moved: BTreeSet<u64> = spread.iter().map(|second| second + 1).collect();
+        assert_ne!(next, moved, "another part each time");
+        timers.failed(10_000);
+        let spread = turns(&timers, Some(SOA), &bounds);
+        assert!(spread.len() > 30, "{}", spread.len());
+        assert!(spread.first() >= Some(&10_540) && spread.last() <= Some(&10_600));
+        // What was never there is waited for.
+        assert_eq!(turns(&timers, None, &bounds), BTreeSet::from([10_001]));
+    }
+
+    #[test]
+    fn no_zone_is_asked_for_before_the_least_pause_or_after_its_expiry() {
+        let bounds = TimeBounds {
+            refresh: (3_600, 86_400),
+            retry: (590, 86_400),
+            ..TimeBounds::default()
+        };
+        let mut timers = Timers::new(1_000);
+        assert_eq!(turns(&timers, Some(SOA), &bounds), BTreeSet::from([4_600]));
+        timers.failed(5_000);
+        let spread = turns(&timers, Some(SOA), &bounds);
+        assert!(spread.first() == Some(&5_590) && spread.last() <= Some(&5_600));
+        let ends = Timers::kept(1_000, Some(1_400));
+        let spread = turns(&ends, Some(SOA), &TimeBounds::default());
+        assert!(spread.first() >= Some(&1_270) && spread.last() <= Some(&1_300));
+        let short = SoaTimes { refresh: 2, ..SOA };
+        let spread = turns(&Timers::new(1_000), Some(short), &TimeBounds::default());
+        assert_eq!(spread, BTreeSet::from([1_002]));
     }
 
     #[test]

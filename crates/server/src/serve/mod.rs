@@ -90,8 +90,8 @@ pub enum Event {
     Server { name: String, up: bool },
     /// A worker has bound a queue, or could not.
     Opened(OpenedQueue),
-    /// The zones of the reload that is under way are loaded.
-    Loaded(Box<(Local, Vec<Line>)>),
+    /// The zones of the reload that is under way are loaded, or why they are not.
+    Loaded(Box<Result<(Local, Vec<Line>), String>>),
     /// Another version of a zone is to serve.
     Zones,
 }

@@ -16,6 +16,7 @@ use crate::local::{Line, Local};
 use crate::log;
 use crate::network::keeping::Hands;
 use crate::worker::Order;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
@@ -42,7 +43,7 @@ impl Daemon {
                 let previous = Arc::clone(&self.instance.config.load().local);
                 let events = self.overview.events.clone();
                 let load = move || {
-                    let loaded = Local::load(&specs, &previous);
+                    let loaded = guarded(|| Local::load(&specs, &previous));
                     // A control thread that has ended needs no zones.
                     let _ = events.send(Event::Loaded(Box::new(loaded)));
                 };
@@ -88,11 +89,22 @@ impl Daemon {
         Ok((reloading, zones))
     }
 
-    /// The zones are there, as far as they can be: from here on nothing fails.
-    pub(super) fn finish_reload(&mut self, (local, of_zones): (Local, Vec<Line>)) {
+    /// The zones are there, as far as they can be, or could not be loaded at all.
+    pub(super) fn finish_reload(&mut self, loaded: Result<(Local, Vec<Line>), String>) {
         let Some(reloading) = self.reloading.take() else {
             return;
         };
+        match loaded {
+            Ok(loaded) => self.take_effect(reloading, loaded),
+            Err(reason) => self.end_reload(reloading.reply, Err(reason)),
+        }
+        for reply in std::mem::take(&mut self.asked_again) {
+            self.reload(reply);
+        }
+    }
+
+    /// Serves by a configuration whose zones are there: from here on nothing fails.
+    fn take_effect(&mut self, reloading: Reloading, (local, of_zones): (Local, Vec<Line>)) {
         let Reloading {
             lua,
             mut config,
@@ -120,9 +132,6 @@ impl Daemon {
         lines.extend(self.swap(config, listeners));
         self.retired.push(old);
         self.end_reload(reply, Ok(lines));
-        for reply in std::mem::take(&mut self.asked_again) {
-            self.reload(reply);
-        }
     }
 
     /// Has the zones serve as they are now.
@@ -251,6 +260,14 @@ impl Daemon {
     }
 }
 
+/// What `load` makes, or that it ended in a panic: a reload that waits for it ends either way.
+fn guarded<T>(load: impl FnOnce() -> T) -> Result<T, String> {
+    let loaded = catch_unwind(AssertUnwindSafe(load));
+    loaded.map_err(|_| {
+        "loading the zones ended in a panic, which is a fault of millrace: see stderr".into()
+    })
+}
+
 /// Notes that another reload is wanted when this one has ended. One that waits already will read the file later than now:
 /// whoever wants no reply needs no reload more, or signals that come faster than zones load would never be done with.
 fn ask_again(
@@ -272,6 +289,13 @@ fn dropped(edits: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_reload_whose_zones_panic_is_ended_with_a_reason() {
+        assert_eq!(guarded(|| 5), Ok(5));
+        let outcome: Result<(), String> = guarded(|| panic!("as this test wants it"));
+        assert!(outcome.is_err_and(|reason| reason.contains("panic")));
+    }
 
     #[test]
     fn signals_that_come_during_a_reload_lead_to_one_more() {

@@ -58,6 +58,31 @@ fn a_primary_that_is_of_no_use_over_udp_is_asked_over_tcp() {
     }
 }
 
+#[test]
+fn a_primary_that_was_silent_is_asked_last_and_once() {
+    let dead = UdpSocket::bind((Ipv4Addr::LOCALHOST, own_port())).unwrap();
+    dead.set_nonblocking(true).unwrap();
+    let queries = || (0..).map_while(|_| dead.recv(&mut [0; 512]).ok()).count();
+    let (first, other) = (dead.local_addr().unwrap(), Primary::start(good(5)));
+    let second = format!("127.0.0.1:{}", other.port);
+    let zone = format!("primaries={{'{first}', '{second}'}}");
+    let ours = Millrace::start(own_port(), &zone);
+    // The first one has refused a connection.
+    ours.until_serial(5);
+    let reload = || ours.command(&["zone", "reload"]);
+    let said = reload();
+    let expected = format!(
+        "serial 5 is confirmed by {second}; {first}: UDP: no answer over UDP, asked once; TCP: "
+    );
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(queries(), 1);
+    other.follow(good(6));
+    let said = reload();
+    let expected = format!("serial 6 came by AXFR from {second}");
+    assert!(said.contains(&expected), "{said}");
+    assert_eq!(queries(), 0, "it was not waited for");
+}
+
 /// Else it would be asked when its zone's times say so, which are an hour.
 #[test]
 fn a_primary_that_a_reload_names_is_asked_at_once() {

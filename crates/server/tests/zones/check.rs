@@ -13,8 +13,13 @@ struct Said {
 }
 
 fn zone(word: &str, file: &Path) -> Said {
+    zone_with(word, file, &[])
+}
+
+fn zone_with(word: &str, file: &Path, options: &[&str]) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
     command.args(["zone", word]).arg(file).arg("example.com");
+    command.args(options);
     let output = command.output().expect("the program starts");
     Said {
         well: output.status.success(),
@@ -59,4 +64,38 @@ fn a_zone_file_that_is_wrong_is_a_failure_with_its_place() {
         assert!(error.contains("zone:4:7: "), "{error}");
         assert!(error.contains("192.0.2.300"), "{error}");
     }
+}
+
+/// Signatures that are none: seen only where they are verified.
+#[test]
+fn signatures_are_verified_where_that_is_asked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("zone");
+    let signature = |kind: &str| {
+        let times = "20361122000000 20261122000000";
+        format!("@ 60 RRSIG {kind} 13 2 60 {times} 44413 example.com. Qm9n\n")
+    };
+    let signatures = ["SOA", "NS", "DNSKEY", "NSEC"].map(signature);
+    let records = "@ 60 SOA ns.example.net. host 1 2 3 4 5\n@ 60 NS ns.example.net.\n\
+                   @ 60 DNSKEY 257 3 13 Qm9n\n@ 60 NSEC @ NS SOA RRSIG NSEC DNSKEY\n";
+    fs::write(&file, format!("{records}{}", signatures.concat())).expect("a file");
+    let within = ["--time", "20300101000000"];
+    let without = zone_with("check", &file, &within);
+    assert!(without.well, "{}", without.error);
+    assert_eq!(without.error.lines().count(), 1, "{}", without.error);
+    assert!(without.error.contains("--dnssec"), "{}", without.error);
+    assert!(without.out.contains(", signed, "), "{}", without.out);
+    let options = [&within[..], &["--dnssec"]].concat();
+    let verified = zone_with("check", &file, &options);
+    assert!(!verified.well, "{}", verified.error);
+    let is_error = |line: &&str| line.contains(": error: RRSIG of ");
+    let errors = verified.error.lines().filter(is_error).count();
+    assert_eq!(errors, 4, "{}", verified.error);
+    // A signature that has expired is an error, too, where signatures are verified.
+    let late = ["--time", "20370101000000"];
+    let warned = zone_with("check", &file, &late);
+    assert!(warned.well && warned.error.contains(": warning: 4 RRSIG "));
+    let options = [&late[..], &["--dnssec"]].concat();
+    let verified = zone_with("check", &file, &options);
+    assert!(verified.error.contains(": error: 4 RRSIG records have "));
 }

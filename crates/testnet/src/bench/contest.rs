@@ -19,6 +19,7 @@ use super::report::{median, peak};
 use super::stage::{Cpus, Places, Running, Stage, named};
 use super::witness::{FirstAnswer, Seen, Witness};
 use super::zones::{self, Expected};
+use crate::ledger::Ledger;
 use crate::signals::Signals;
 use crate::{Failure, Outcome};
 
@@ -85,6 +86,8 @@ pub(super) struct Contest<'c> {
     commit: &'c str,
     /// The lab; none where the server is on another machine.
     stage: Option<Stage>,
+    /// What is owned on this machine where there is no lab that has one.
+    ledger: Option<Ledger>,
     client: Client,
     queries: PathBuf,
     /// What answers must say, if the scenario says it.
@@ -111,18 +114,19 @@ impl<'c> Contest<'c> {
     ) -> Outcome<Contest<'c>> {
         let (places, cpus) = (&settings.places, settings.cpus);
         let build = || Stage::build(&settings.prefix, scenario, library, places, cpus);
-        let (mut stage, client) = match settings.remote {
-            Some(target) => (None, Client::before(target)),
+        let (mut stage, ledger, client, folder) = match settings.remote {
+            Some(target) => {
+                let (client, ledger) = before(&settings.prefix, target)?;
+                let folder = ledger.folder().to_owned();
+                (None, Some(ledger), client, folder)
+            }
             None => {
                 let stage = build()?;
-                let client = stage.client();
-                (Some(stage), client)
+                let (client, folder) = (stage.client(), stage.folder().to_owned());
+                (Some(stage), None, client, folder)
             }
         };
-        let queries = stage.as_ref().map_or_else(
-            || std::env::temp_dir().join(format!("{}-{}.txt", settings.prefix, std::process::id())),
-            |stage| stage.folder().join("queries.txt"),
-        );
+        let queries = folder.join("queries.txt");
         make_queries(&places.built, &scenario.queries, &queries)?;
         let expected = match (&mut stage, &scenario.zone) {
             (Some(stage), Some(plan)) => give_zone(stage, scenario, plan, places)?,
@@ -134,6 +138,7 @@ impl<'c> Contest<'c> {
             settings,
             commit,
             stage,
+            ledger,
             client,
             queries,
             expected,
@@ -226,6 +231,9 @@ impl<'c> Contest<'c> {
     }
 
     fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
+        if let Some(stage) = &self.stage {
+            stage.set_queues(self.scenario.queues_of(contender))?;
+        }
         let backend = self.scenario.backend.as_ref();
         let mut backend = match (&self.stage, backend) {
             (Some(stage), Some(name)) => Some(stage.start_backend(name)?),
@@ -502,7 +510,7 @@ impl<'c> Contest<'c> {
             server_mode: String::new(),
             generator_mode: shot.mode.clone(),
             queues: match self.stage {
-                Some(_) => self.scenario.queues,
+                Some(_) => self.scenario.queues_of(contender),
                 None => shot.threads,
             },
             offered: shot.offered,
@@ -522,11 +530,23 @@ impl<'c> Contest<'c> {
 
 impl Drop for Contest<'_> {
     fn drop(&mut self) {
-        if self.stage.is_none() {
-            // A lab takes its folder away itself.
-            let _ = std::fs::remove_file(&self.queries);
+        // A lab takes its folder away itself.
+        if let Some(ledger) = self.ledger.take() {
+            ledger.remove();
         }
     }
+}
+
+/// Where queries to a server on another machine come from. As in a lab, one bench at a time has this machine, what runs here is
+/// written down, and what an earlier bench that was killed has left running is ended.
+fn before(prefix: &str, target: SocketAddr) -> Outcome<(Client, Ledger)> {
+    let ledger = Ledger::open(&format!("{prefix}-remote"))?;
+    for left in ledger.end_processes() {
+        eprintln!("ended what an earlier run left: {left}");
+    }
+    ledger.empty()?;
+    let client = Client::before(target).written_in(ledger.book());
+    Ok((client, ledger))
 }
 
 /// By contender: the R99 that was found last, in the scenario or else in any other. A search that starts there is over sooner,
@@ -593,6 +613,7 @@ fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {
 mod tests {
     use super::*;
     use crate::bench::report::tests::record;
+    use std::process::Stdio;
 
     /// At a tenth of all rates, before a server on another machine.
     fn settings() -> Settings {
@@ -628,6 +649,7 @@ mod tests {
             settings,
             commit: "c0ffee",
             stage: None,
+            ledger: None,
             client: Client::before("192.0.2.9:53".parse().unwrap()),
             queries: PathBuf::new(),
             expected: None,
@@ -637,6 +659,31 @@ mod tests {
             near: BTreeMap::new(),
             done: BTreeSet::new(),
         }
+    }
+
+    #[test]
+    fn what_a_bench_before_another_machine_left_running_is_ended_by_the_next_one() {
+        let prefix = format!("contest-test-{}", std::process::id());
+        let target = "192.0.2.9:53".parse().unwrap();
+        let (client, ledger) = before(&prefix, target).unwrap();
+        let second = before(&prefix, target).map(drop).unwrap_err();
+        assert!(second.to_string().contains("in use by process"), "{second}");
+        let mut left = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        client.write_down(left.id(), "cat").unwrap();
+        // As when it is killed: its files stay.
+        drop(ledger);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let ledger = loop {
+            match before(&prefix, target) {
+                Ok((_, ledger)) => break ledger,
+                // A process that another test is just starting has a copy of the lock.
+                Err(failure) => assert!(Instant::now() < deadline, "{failure}"),
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        };
+        // It would end well otherwise, for waiting closes its input.
+        assert!(!left.wait().unwrap().success());
+        ledger.remove();
     }
 
     #[test]

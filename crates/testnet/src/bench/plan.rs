@@ -27,7 +27,7 @@ pub(super) struct Scenario {
     /// Measured only when it is named: what it tells is in other scenarios too.
     #[serde(default)]
     pub when_named: bool,
-    /// RX and TX queues of every interface.
+    /// RX and TX queues of every interface, but while a contender is measured that has its own number.
     #[serde(default = "one")]
     pub queues: u32,
     /// Options of `floodgate queries`, which makes the file of queries.
@@ -171,6 +171,8 @@ pub(super) struct Contender {
     /// More arguments of the server.
     #[serde(default)]
     pub arguments: Vec<String>,
+    /// RX and TX queues of every interface while it is measured, where they are not as many as the scenario says.
+    pub queues: Option<u32>,
     /// The contender that this one is compared with, where it is not the scenario's yardstick.
     pub beside: Option<String>,
     /// Which of the scenario's measures are made of it, where not all are.
@@ -240,6 +242,18 @@ pub(super) struct Library {
 }
 
 impl Scenario {
+    /// RX and TX queues of every interface while a contender is measured.
+    pub(super) fn queues_of(&self, contender: &Contender) -> u32 {
+        contender.queues.unwrap_or(self.queues)
+    }
+
+    /// The most of them: what the lab must have.
+    pub(super) fn queues_max(&self) -> u32 {
+        let contenders = self.contenders.iter();
+        let most = contenders.map(|contender| self.queues_of(contender)).max();
+        most.unwrap_or(self.queues)
+    }
+
     /// As many scenarios as its zone has sizes.
     fn of_each_size(self) -> Vec<Scenario> {
         let Some(zone) = &self.zone else {
@@ -468,6 +482,23 @@ mod tests {
         for measure in [Measure::ServerCost, Measure::Start, Measure::Memory] {
             assert!(rules.measures.contains(&measure), "{}", measure.word());
         }
+    }
+
+    #[test]
+    fn one_queue_and_two_take_turns() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let of = |name: &str| scenarios.iter().find(|one| one.name == name).unwrap();
+        let forward = of("forward-queues");
+        let contenders = forward.contenders.iter();
+        let queues: Vec<u32> = contenders.map(|one| forward.queues_of(one)).collect();
+        assert_eq!((queues, forward.queues_max()), (vec![1, 2], 2));
+        // But for that they are the same, and the second is compared with the first.
+        let [first, second] = &forward.contenders[..] else {
+            panic!("two contenders");
+        };
+        assert_eq!(first.configuration, second.configuration);
+        assert_eq!(forward.yardstick.as_ref(), Some(&first.name));
+        assert_eq!(of("evenness-4q").queues_max(), 4);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::client::Client;
 use super::plan::{Contender, Library, Scenario, Server};
@@ -52,7 +52,11 @@ pub(super) struct Places {
     pub zones: PathBuf,
 }
 
-/// A lab with as many queues as a scenario wants.
+/// How long queues that are too many may still be kept after a run: the kernel gives sockets of AF_XDP up a while after their
+/// program has ended.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// A lab with interfaces of as many queues as a scenario's contenders want.
 pub(super) struct Stage {
     lab: Lab,
     library: Library,
@@ -83,21 +87,19 @@ impl Stage {
     ) -> Outcome<Stage> {
         let lab = Lab::up(Plan {
             prefix: prefix.to_owned(),
-            topology: if scenario.queues > 2 {
+            topology: if scenario.queues_max() > 2 {
                 Topology::FourQueues
             } else {
                 Topology::TwoInterfaces
             },
         })?;
-        let stage = Stage {
+        Ok(Stage {
             lab,
             library: library.clone(),
             places: places.clone(),
             cpus,
             zone: None,
-        };
-        stage.set_queues(scenario.queues)?;
-        Ok(stage)
+        })
     }
 
     /// Servers are to have this zone.
@@ -110,31 +112,16 @@ impl Stage {
         Client::of_lab(self.lab.client(), self.cpus.generator).written_in(self.lab.ledger().book())
     }
 
-    fn set_queues(&self, queues: u32) -> Outcome<()> {
-        let count = queues.to_string();
+    /// Gives every interface so many queues to receive, and as many to send. Nothing of a run may be left on them.
+    pub(super) fn set_queues(&self, queues: u32) -> Outcome<()> {
         let ends = [
             (self.lab.client(), TO_SERVER),
             (self.lab.server(), SERVER_CLIENTS),
             (self.lab.server(), SERVER_BACKENDS),
             (self.lab.backend(), TO_SERVER),
         ];
-        for (namespace, interface) in ends {
-            // Where it is so already, ethtool complains: what counts is how many there are then.
-            let _ =
-                namespace.run(|| run("ethtool", &["-L", interface, "rx", &count, "tx", &count]))?;
-            let told = namespace.output("ethtool", &["-l", interface])?;
-            if let Some(has) = queues_in(&told)
-                && has != (queues, queues)
-            {
-                return Err(Failure::new(format!(
-                    "{interface} in {} has {} queues to receive and {} to send, where the scenario wants {queues}",
-                    namespace.name(),
-                    has.0,
-                    has.1
-                )));
-            }
-        }
-        Ok(())
+        ends.into_iter()
+            .try_for_each(|(namespace, interface)| set_queues_of(&namespace, interface, queues))
     }
 
     /// Starts the backend of a scenario, in its namespace.
@@ -305,6 +292,36 @@ impl Stage {
     /// Where configurations and logs go.
     pub(super) fn folder(&self) -> &Path {
         self.lab.ledger().folder()
+    }
+}
+
+/// Gives one interface so many queues; one that has them is left as it is.
+fn set_queues_of(namespace: &Namespace, interface: &str, queues: u32) -> Outcome<()> {
+    let count = queues.to_string();
+    let wanted = (queues, queues);
+    let told = || -> Outcome<Option<(u32, u32)>> {
+        let told = namespace.output("ethtool", &["-l", interface])?;
+        Ok(queues_in(&told))
+    };
+    if told()? == Some(wanted) {
+        return Ok(());
+    }
+    let began = Instant::now();
+    loop {
+        // What ethtool complains of is not told: what counts is how many there are then.
+        let _ = namespace.run(|| run("ethtool", &["-L", interface, "rx", &count, "tx", &count]))?;
+        match told()? {
+            Some(has) if has == wanted => return Ok(()),
+            // Nobody tells: the run will.
+            None => return Ok(()),
+            Some((receive, send)) if began.elapsed() > KEPT => {
+                return Err(Failure::new(format!(
+                    "{interface} in {} has {receive} queues to receive and {send} to send, where the scenario wants {queues}",
+                    namespace.name()
+                )));
+            }
+            Some(_) => std::thread::park_timeout(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -53,6 +53,13 @@ pub fn service_parameter(name: &str) -> Option<u16> {
     params::key(name.as_bytes())
 }
 
+/// A time as RRSIG records have it, in seconds since 1970, which wrap: `YYYYMMDDHHmmSS` or a plain number (RFC 4034 §3.2).
+/// `None`: it is neither.
+#[must_use]
+pub fn time(text: &str) -> Option<u32> {
+    read::time(text.as_bytes())
+}
+
 /// Checks that `rdata` is one of this type: lengths, names, order where order is prescribed. Any octets are right for a
 /// type that is not known.
 ///

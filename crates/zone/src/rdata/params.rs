@@ -87,7 +87,6 @@ pub(super) fn check(rest: &[u8]) -> Result<usize, &'static str> {
     if !params.0.is_empty() {
         return Err("service parameters: the last one is cut");
     }
-    consistent(rest)?;
     Ok(rest.len())
 }
 
@@ -130,7 +129,8 @@ fn whole(value: &[u8], unit: usize) -> bool {
     !value.is_empty() && value.len().is_multiple_of(unit)
 }
 
-/// Whether parameters that name each other are there (RFC 9460 §2.4.3, §7.1.1, §8: "self-consistent").
+/// Whether parameters that name each other are there (RFC 9460 §2.4.3, §7.1.1, §8: "self-consistent"). Who reads zone files
+/// sees to that; on the wire such octets are well-formed (§2.2), and no zone is refused a secondary for them.
 fn consistent(params: &[u8]) -> Result<(), &'static str> {
     let has = |key: u16| Params(params).any(|(other, _)| other == key);
     if has(NO_DEFAULT_ALPN) && !has(ALPN) {
@@ -302,8 +302,9 @@ fn protocols(octets: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Prints the parameters of checked octets.
-pub(super) fn print(rest: &[u8], out: &mut String) {
+/// Prints the parameters of checked octets. `None` where they would not be read back: see [`consistent`].
+pub(super) fn print(rest: &[u8], out: &mut String) -> Option<()> {
+    consistent(rest).ok()?;
     for (key, value) in Params(rest) {
         let known = KEYS.iter().find(|(_, number, _)| *number == key);
         // Nothing can fail when a String is written to.
@@ -316,6 +317,7 @@ pub(super) fn print(rest: &[u8], out: &mut String) {
             print_value(value_form(key), value, out);
         }
     }
+    Some(())
 }
 
 fn print_value(form: Value, value: &[u8], out: &mut String) {

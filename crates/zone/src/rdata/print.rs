@@ -52,10 +52,7 @@ fn print_field(
             return Some(());
         }
         Field::Location => return location::print(octets, out),
-        Field::Params => {
-            params::print(octets, out);
-            return Some(());
-        }
+        Field::Params => return params::print(octets, out),
         Field::Prefixes => return prefixes::print(octets, out),
         Field::Services => return services(octets, out),
         Field::HostIdentity => return host_identity(octets, out),
@@ -204,6 +201,10 @@ pub(super) fn quoted(octets: &[u8], out: &mut String) {
 
 fn services(octets: &[u8], out: &mut String) -> Option<()> {
     let (protocol, map) = octets.split_first()?;
+    // Ports alone do not say how many octets follow the last one.
+    if map.last() == Some(&0) {
+        return None;
+    }
     // Nothing can fail when a String is written to.
     let _ = write!(out, " {protocol}");
     for port in 0..8 * map.len() {

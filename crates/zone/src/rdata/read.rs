@@ -208,17 +208,20 @@ fn parsed<A: std::str::FromStr>(word: &Word<'_>, right: &str) -> Result<A, Wrong
     address.ok_or_else(|| word.wrong(format_args!("{right} belongs here")))
 }
 
-/// Seconds since 1970, written as fourteen digits or as a plain number (RFC 4034 §3.2).
 fn date(word: &Word<'_>) -> Result<u32, Wrong> {
-    let seconds = match word.text.len() {
-        14 => date_of_digits(word.text),
-        _ => decimal(word.text),
-    };
-    seconds.ok_or_else(|| {
+    time(word.text).ok_or_else(|| {
         word.wrong(
             "a time belongs here: YYYYMMDDHHmmSS such as 20261231235959, or seconds since 1970",
         )
     })
+}
+
+/// Seconds since 1970, written as fourteen digits or as a plain number (RFC 4034 §3.2).
+pub(super) fn time(text: &[u8]) -> Option<u32> {
+    match text.len() {
+        14 => date_of_digits(text),
+        _ => decimal(text),
+    }
 }
 
 fn date_of_digits(text: &[u8]) -> Option<u32> {

@@ -442,6 +442,31 @@ fn service_parameters_that_are_wrong() {
     }
 }
 
+/// RFC 9460 §2.4.3 has zone files see to that; a transfer brings what its primary serves.
+#[test]
+fn service_parameters_that_want_others_are_octets_like_any() {
+    // no-default-alpn without alpn; a port that is mandatory, and not there.
+    for octets in ["00010000020000", "000100000000020003"] {
+        let rdata = HEXLOWER.decode(octets.as_bytes()).unwrap();
+        assert_eq!(check(qtype::SVCB, &rdata), Ok(()), "{octets}");
+        let printed = RdataText(qtype::SVCB, &rdata).to_string();
+        assert_eq!(printed, format!("\\# {} {octets}", rdata.len()));
+        let back = parse(qtype::SVCB, &printed, Name::ROOT);
+        assert_eq!(back.as_deref(), Ok(&rdata[..]));
+    }
+}
+
+/// RFC 1035 §3.4.2 has maps of any length, and none is refused for zeroes at its end.
+#[test]
+fn a_map_of_ports_may_be_longer_than_needed() {
+    let rdata = [192, 0, 2, 1, 6, 0x40, 0];
+    assert_eq!(check(qtype::WKS, &rdata), Ok(()));
+    let printed = RdataText(qtype::WKS, &rdata).to_string();
+    assert_eq!(printed, "\\# 7 c0000201064000");
+    let back = parse(qtype::WKS, &printed, Name::ROOT);
+    assert_eq!(back.as_deref(), Ok(&rdata[..]));
+}
+
 // ------------------------------------------------------------------------------------ the wire
 
 #[test]

@@ -207,7 +207,7 @@ fn host_identity(rest: &[u8]) -> Result<usize, &'static str> {
 fn services(rest: &[u8]) -> Result<usize, &'static str> {
     match rest.len() {
         0 => Err(SHORT),
-        1..=8_193 if rest.len() == 1 || rest.last() != Some(&0) => Ok(rest.len()),
-        _ => Err("bit map of ports longer than needed: its last octet has a bit set"),
+        1..=8_193 => Ok(rest.len()),
+        _ => Err("bit map of ports longer than 8192 octets: these hold all ports"),
     }
 }

@@ -1,7 +1,7 @@
 //! What is odd about a zone beyond what is seen while it is made: a second look at all of its records, for whoever asks.
 //!
 //! RFC 2181 §10.3 and 2782 (targets are no aliases), 4034 (§3.1.5: times of signatures, §4.1: NSEC, appendix B: key tags),
-//! 4035 §2 (what is signed), 5155 §7.1 (NSEC3). Signatures are not verified.
+//! 4035 §2 (what is signed), 5155 §7.1 (NSEC3). Signatures are verified by [`super::signatures`].
 
 use super::encode::encode_hash;
 use super::nsec3::Chain;
@@ -16,7 +16,10 @@ use wire::codes::{QtypeText, qtype};
 use wire::name::{Name, NameBuf};
 
 /// Oddities that are told one by one: a million of them help nobody.
-const ODDITIES_MAX: usize = 1_000;
+pub(super) const ODDITIES_MAX: usize = 1_000;
+
+/// The flag of NSEC3 records that may cover delegations (RFC 5155 §3.1.2.1).
+const OPT_OUT: u8 = 1;
 
 /// Something odd about a zone that is served all the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,22 @@ pub enum SignatureFault {
     NotYet,
     /// The apex has no DNSKEY record of its algorithm and key tag.
     NoKey,
+}
+
+impl Oddity {
+    /// Whether resolvers that validate take what it is about, or what it is to prove, for bogus: an error for whoever has a
+    /// signed zone verified.
+    #[must_use]
+    pub const fn is_of_validation(&self) -> bool {
+        match self {
+            Oddity::Unsigned { .. }
+            | Oddity::NoProof { .. }
+            | Oddity::Types { .. }
+            | Oddity::Broken { .. } => true,
+            Oddity::Signatures { fault, .. } => !matches!(fault, SignatureFault::NoKey),
+            Oddity::Alias { .. } | Oddity::NoAddress { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for Oddity {
@@ -128,8 +147,8 @@ impl fmt::Display for SignatureFault {
 }
 
 impl Zone {
-    /// What is odd about its targets, signatures and proofs, at most a thousand things; `now` is in seconds since 1970,
-    /// which wrap.
+    /// What is odd about its targets, signatures and proofs, at most a thousand things that concern validation and a thousand
+    /// others; `now` is in seconds since 1970, which wrap.
     #[must_use]
     pub fn oddities(&self, now: u32) -> Vec<Oddity> {
         let apex = self.node(self.apex_at);
@@ -141,12 +160,23 @@ impl Zone {
             keys: keys.filter_map(key_of).collect(),
             last: None,
             oddities: Vec::new(),
+            told: [0; 2],
         };
         for at in self.places() {
             look.at_name(self.node(at));
         }
         look.at_end();
         look.oddities
+    }
+
+    /// Whether the NSEC3 record of this number says that unsigned delegations between its hash and the next have none of
+    /// their own (RFC 5155 §3.1.2.1).
+    fn opts_out(&self, chain: &Chain, number: u32) -> bool {
+        number != NONE && {
+            let (_, rrset) = self.proof(chain, number);
+            let data = data_of(rrset.body(false)).next();
+            data.is_some_and(|data| data[1] & OPT_OUT != 0)
+        }
     }
 
     /// What a name in lower case, at or below the apex, is to whoever was sent there.
@@ -191,11 +221,15 @@ struct Look<'z> {
     /// The last name with an NSEC record, and where that leads to.
     last: Option<(&'z [u8], &'z [u8])>,
     oddities: Vec<Oddity>,
+    /// How many of them are not, and are, of validation: many of the former hide none of the latter.
+    told: [usize; 2],
 }
 
 impl<'z> Look<'z> {
     fn tell(&mut self, oddity: Oddity) {
-        if self.oddities.len() < ODDITIES_MAX {
+        let told = &mut self.told[usize::from(oddity.is_of_validation())];
+        if *told < ODDITIES_MAX {
+            *told += 1;
             self.oddities.push(oddity);
         }
     }
@@ -329,9 +363,11 @@ impl<'z> Look<'z> {
         let (zone, kind) = (self.zone, qtype::NSEC3);
         let proofs = zone.proofs_of(node);
         if proofs.opted_out || proofs.first == NONE {
-            // RFC 5155 §6: opt-out leaves out delegations that are not signed, and what lies only above those.
-            let may_be_out = node.rrset(qtype::DS).is_none() && node.has(DELEGATION);
-            if node.rrsets_count() > 0 && !may_be_out {
+            // RFC 5155 §6: opt-out leaves out delegations that are not signed, and what lies only above those, where the
+            // record that covers them says so.
+            let is_insecure = node.rrset(qtype::DS).is_none() && node.has(DELEGATION);
+            let may_be_out = is_insecure || node.rrsets_count() == 0;
+            if !may_be_out || !zone.opts_out(chain, proofs.second) {
                 let owner = name_of(node.name());
                 self.tell(Oddity::NoProof { owner, kind });
             }
@@ -378,12 +414,12 @@ impl<'z> Look<'z> {
 }
 
 /// Whether records of this type are the zone's own at a name, which is not below a cut: glue at a delegation is not.
-fn is_ours(node: Node<'_>, kind: u16) -> bool {
+pub(super) fn is_ours(node: Node<'_>, kind: u16) -> bool {
     !node.has(DELEGATION) || matches!(kind, qtype::NS | qtype::DS | qtype::NSEC)
 }
 
 /// RFC 4035 §2.2: NS records at a delegation are not signed.
-fn is_of_child(node: Node<'_>, kind: u16) -> bool {
+pub(super) fn is_of_child(node: Node<'_>, kind: u16) -> bool {
     node.has(DELEGATION) && kind == qtype::NS
 }
 
@@ -401,7 +437,7 @@ fn kinds_of(node: Node<'_>) -> Vec<u16> {
 }
 
 /// The data of records as they lie in a zone: each with a pointer as its owner.
-fn data_of(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn data_of(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = body;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -423,14 +459,14 @@ pub(super) fn next_hash(data: &[u8]) -> Option<(&[u8; HASH_LENGTH], &[u8])> {
 }
 
 /// Algorithm and key tag of a DNSKEY record's data (RFC 4034 §2.1, appendix B).
-fn key_of(data: &[u8]) -> Option<(u8, u16)> {
+pub(super) fn key_of(data: &[u8]) -> Option<(u8, u16)> {
     let algorithm = *data.get(3)?;
     let value = |(place, octet): (usize, &u8)| u32::from(*octet) << (8 * (1 - place % 2));
     let sum: u32 = data.iter().enumerate().map(value).sum();
     Some((algorithm, (sum + (sum >> 16)) as u16))
 }
 
-fn name_of(name: &[u8]) -> NameBuf {
+pub(super) fn name_of(name: &[u8]) -> NameBuf {
     Name::parse(name).expect("names were checked").to_owned()
 }
 
@@ -459,6 +495,18 @@ mod tests {
 
     fn name(text: &str) -> NameBuf {
         text.parse().unwrap()
+    }
+
+    /// What resolvers take for bogus is told, however many aliases there are.
+    #[test]
+    fn a_thousand_targets_hide_no_proof_that_is_missing() {
+        let line = |number: u32| format!("a{number} 60 MX 1 nowhere\n");
+        let targets: String = (0..1_100).map(line).collect();
+        let text = "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns.example.net.\n@ 60 NSEC @ NS SOA NSEC\n";
+        let found = oddities(&format!("{text}{targets}"));
+        assert_eq!(found.len(), 2_000);
+        let (owner, kind) = (name("a0.example.com."), qtype::NSEC);
+        assert!(found.contains(&Oddity::NoProof { owner, kind }));
     }
 
     /// RFC 2181 §10.3, RFC 2782, RFC 7505.
@@ -587,5 +635,37 @@ mod tests {
         let other = format!("- {} NS", "0".repeat(32));
         let elsewhere = zone.replace(&format!("- {label} NS"), &other);
         assert_eq!(oddities(&elsewhere), [broken]);
+    }
+
+    /// RFC 5155 §7.1: the flag is what lets a delegation be without a record.
+    #[test]
+    fn only_opt_out_leaves_out_delegations() {
+        let parameters = Parameters {
+            iterations: 0,
+            salt: Box::default(),
+        };
+        let label = encode_hash(&parameters.hash(b"\x07example\x03com\x00"));
+        let label = std::str::from_utf8(&label[1..]).unwrap();
+        let found = |flags: u8, record: &str| {
+            oddities(&format!(
+                "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns.example.net.\n@ 60 NSEC3PARAM 1 0 0 -\n\
+                 {label} 60 NSEC3 1 {flags} 0 - {label} NS SOA NSEC3PARAM\n{record}\n"
+            ))
+        };
+        let is_left_out = |flags, record, owner: &str| {
+            let owner = name(owner);
+            let kind = qtype::NSEC3;
+            found(flags, record).contains(&Oddity::NoProof { owner, kind })
+        };
+        for (record, owner) in [
+            ("sub 60 NS ns.example.net.", "sub.example.com."),
+            ("a.b 60 NS ns.example.net.", "a.b.example.com."),
+            ("a.b 60 NS ns.example.net.", "b.example.com."),
+        ] {
+            assert!(is_left_out(0, record, owner), "{owner}");
+            assert!(!is_left_out(1, record, owner), "{owner}");
+        }
+        let (record, owner) = ("www 60 A 192.0.2.1", "www.example.com.");
+        assert!(is_left_out(1, record, owner));
     }
 }

@@ -2,13 +2,17 @@
 
 use super::case::Cases;
 use super::encode::decode_hash;
-use super::parts::{HASH_LENGTH, LABEL_LENGTH, Node, OWNER_ITSELF, Rrset, body_base, proof_at};
+use super::parts::{
+    HASH_LENGTH, LABEL_LENGTH, Node, OWNER_ITSELF, RECORD_HEADER_LENGTH, Rrset, body_base,
+    proof_at, wire_u16,
+};
 use super::{Zone, names, rdata};
 use crate::record::Record;
 use std::cmp::Ordering;
+use std::ops::Range;
 use wire::codes::{class, qtype};
-use wire::message::{HEADER_LENGTH, Header, Records};
-use wire::name::compressed::expand;
+use wire::message::HEADER_LENGTH;
+use wire::name::compressed::{expand, skip};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
 
 impl Zone {
@@ -211,34 +215,81 @@ fn message_of(owner: &[u8], body: &[u8]) -> Vec<u8> {
 /// case, are so too. Their owner is written as `owner`.
 pub(super) fn listed(name: &[u8], owner: &[u8], body: &[u8], count: u16) -> Vec<Record> {
     let message = message_of(name, body);
-    let mut header = Header::default();
-    header.set_answer_count(count);
-    let start = body_base(name.len()) as u16;
-    let records = Records::new(&message, start, &header).map_while(Result::ok);
-    records
-        .map(|record| Record {
+    let mut at = body_base(name.len());
+    // Places are not those of a message on the wire: an RRset and its signatures may be longer together than one is.
+    let records = (0..count).map(|_| {
+        let start = at + RECORD_HEADER_LENGTH;
+        let end = start + usize::from(wire_u16(&message, start - 2));
+        let kind = wire_u16(&message, at + 2);
+        let ttl = u32::from_be_bytes([6, 7, 8, 9].map(|place| message[at + place]));
+        at = end;
+        Record {
             owner: owner.into(),
-            kind: record.rtype,
+            kind,
             class: class::IN,
-            ttl: record.ttl,
-            rdata: uncompressed(&message, &record),
-        })
-        .collect()
+            ttl,
+            rdata: uncompressed(&message, kind, start..end),
+        }
+    });
+    records.collect()
 }
 
-fn uncompressed(message: &[u8], record: &wire::message::Record) -> Box<[u8]> {
-    let data = record.rdata(message);
-    let Some((before, count)) = rdata::compressible(record.rtype) else {
+/// The data of this type at a place of a message, their names whole.
+fn uncompressed(message: &[u8], kind: u16, place: Range<usize>) -> Box<[u8]> {
+    let data = &message[place.clone()];
+    let Some((before, count)) = rdata::compressible(kind) else {
         return data.into();
     };
     let mut whole = data[..before].to_vec();
-    let mut at = usize::from(record.rdata_start) + before;
+    let mut at = place.start + before;
     for _ in 0..count {
         let mut buffer = [0; NAME_LENGTH_MAX];
         let name = expand(message, at, &mut buffer).unwrap_or(Name::ROOT);
         whole.extend(name.as_bytes());
-        at = wire::name::compressed::skip(message, at).unwrap_or(message.len());
+        at = skip(message, at).unwrap_or(message.len());
     }
-    whole.extend(&message[at..usize::from(record.rdata_end)]);
+    whole.extend(&message[at..place.end]);
     whole.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn record(owner: &str, kind: u16, data: Box<[u8]>) -> Record {
+        let owner: NameBuf = owner.parse().unwrap();
+        Record {
+            owner: owner.as_name().as_bytes().into(),
+            kind,
+            class: class::IN,
+            ttl: 60,
+            rdata: data,
+        }
+    }
+
+    /// Whatever is not listed is lacking in transfers, in files, and in the zone that changes lead to; and nobody is told.
+    #[test]
+    fn rrsets_that_no_message_has_room_for_are_listed_whole() {
+        let parsed = |kind, text| crate::rdata::parse(kind, text, Name::ROOT).unwrap();
+        let signed = [0_u8, 1, 13, 2, 0, 0, 0, 60];
+        let signature = [&signed[..], &[0; 10], b"\x07example\x00", &[7; 64]].concat();
+        let soa = parsed(qtype::SOA, "ns. host. 1 2 3 4 5");
+        let mut records = vec![
+            record("example", qtype::SOA, soa),
+            record("example", qtype::NS, parsed(qtype::NS, "ns.")),
+            record("long.example", 65_280, vec![7; 65_520].into()),
+            record("many.example", qtype::RRSIG, signature.into()),
+        ];
+        // Alone they fit a message, with the signature they do not.
+        let address = |number: u32| record("many.example", qtype::A, number.to_be_bytes().into());
+        records.extend((0..4_090).map(address));
+        let apex: NameBuf = "example".parse().unwrap();
+        let (zone, _) = Zone::build(apex.as_name(), records.clone()).unwrap();
+        let listed: HashSet<Record> = zone.records().collect();
+        assert_eq!(listed.len(), records.len());
+        assert!(records.iter().all(|record| listed.contains(record)));
+        let many = zone.records_of(b"\x04many\x07example\x00");
+        assert_eq!(many.len(), 4_091);
+    }
 }

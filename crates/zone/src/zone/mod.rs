@@ -21,6 +21,7 @@ mod overlay;
 pub(crate) mod parts;
 mod proofs;
 mod rdata;
+mod signatures;
 mod table;
 
 pub(crate) use build::Changed;
@@ -28,6 +29,7 @@ pub use build::ZoneBuilder;
 pub use check::{Oddity, SignatureFault};
 pub use fault::{Warning, ZoneError};
 pub use nsec3::ITERATIONS_MAX;
+pub use signatures::Flaw;
 
 use crate::record::Record;
 use case::Cases;

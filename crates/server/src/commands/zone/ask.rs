@@ -4,7 +4,7 @@
 use super::super::put;
 use super::bar::{DRAWN_EVERY, bar, draw};
 use crate::control::client;
-use crate::control::protocol::{ReadRequest, Request};
+use crate::control::protocol::{REQUEST_MAX, ReadRequest, Request};
 use crate::local::{Begun, ZoneStatus};
 use serde::de::DeserializeOwned;
 use std::io::{self, IsTerminal, Read, Write};
@@ -72,6 +72,7 @@ fn wait(control: &Path, mut begun: Vec<Begun>) -> Result<bool, String> {
     let count = begun.len();
     let mut all_well = true;
     while !begun.is_empty() {
+        let later = begun.split_off(fitting(&begun));
         let zones = begun.iter().map(|zone| zone.name.clone()).collect();
         let states = ask::<ZoneStatus>(control, Request::ZoneStatus { zones })?;
         let state = |zone: &Begun| states.iter().find(|state| state.name == zone.name);
@@ -90,6 +91,7 @@ fn wait(control: &Path, mut begun: Vec<Begun>) -> Result<bool, String> {
             all_well &= !outcome.failed;
             false
         });
+        begun.extend(later);
         if let Some(first) = begun.first() {
             if is_watched && let Some(state) = state(first) {
                 let work = state.work.as_deref().unwrap_or("waiting");
@@ -105,6 +107,20 @@ fn wait(control: &Path, mut begun: Vec<Begun>) -> Result<bool, String> {
     }
     Ok(all_well)
 }
+
+/// How many of the first zones one request can name: it has [`REQUEST_MAX`] octets, and an instance any number of zones.
+fn fitting(zones: &[Begun]) -> usize {
+    let mut length = AROUND;
+    // JSON makes a name twice as long at most, and puts two quotes and a comma around it.
+    let has_room = |zone: &&Begun| {
+        length += 2 * zone.name.len() + 3;
+        length <= REQUEST_MAX
+    };
+    zones.iter().take_while(has_room).count()
+}
+
+/// Octets of a request without the names in it, at most.
+const AROUND: usize = 100;
 
 fn ask<T: DeserializeOwned>(control: &Path, request: Request) -> Result<Vec<T>, String> {
     let result = client::request(control, &request).map_err(|error| error.to_string())?;
@@ -141,6 +157,24 @@ mod tests {
         let both = [zone(Some(7), false), zone(None, false)];
         assert_eq!(status_of(&both), 3, "not loaded");
         assert_eq!(status_of(&[zone(None, true)]), 3, "expired");
+    }
+
+    #[test]
+    fn a_request_names_no_more_zones_than_it_can() {
+        for name in ["example.com.", "\\\"\\\"\\\"."] {
+            let zone = Begun {
+                name: name.to_owned(),
+                ticket: 1,
+            };
+            let many = vec![zone; 10_000];
+            let count = fitting(&many);
+            assert!((1_000..10_000).contains(&count), "{count}");
+            let zones = many[..count].iter().map(|zone| zone.name.clone());
+            let zones = zones.collect();
+            let line = serde_json::to_string(&Request::ZoneStatus { zones }).unwrap();
+            assert!(line.len() < REQUEST_MAX, "{}", line.len());
+            assert_eq!(fitting(&many[..3]), 3);
+        }
     }
 
     #[test]

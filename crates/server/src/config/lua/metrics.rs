@@ -17,7 +17,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             let declared = metrics(lua)?.declare(&name, &kind, &description, shown_as(shown)?);
             // The manual: "Returns true if declaration was successful".
             if let Err(error) = &declared {
-                log::warn!("declareMetric: {error}");
+                log::error!("declareMetric: {error}");
             }
             Ok(declared.is_ok())
         },

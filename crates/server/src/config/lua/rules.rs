@@ -10,7 +10,7 @@ use crate::config::spec::{RuleSpec, Spec};
 use crate::config::uuid;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
-use mlua::{FromLua, Lua, Table, UserData, Value};
+use mlua::{FromLua, Lua, Table, UserData, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -311,7 +311,17 @@ fn specs(rules: &Table) -> mlua::Result<Vec<RuleSpec<dyn Action>>> {
     Ok(specs)
 }
 
-impl UserData for RuleAction {}
+/// The methods of a DNSDistRuleAction, "a rule composed of a DNSRule selector … and a DNSAction action".
+impl UserData for RuleAction {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("getAction", |_, pair, ()| {
+            Ok(ActionObject(Arc::clone(&pair.0.rule.action)))
+        });
+        methods.add_method("getSelector", |_, pair, ()| {
+            Ok(SelectorObject(Arc::clone(&pair.0.rule.selector)))
+        });
+    }
+}
 
 impl FromLua for RuleAction {
     fn from_lua(value: Value, _: &Lua) -> mlua::Result<RuleAction> {

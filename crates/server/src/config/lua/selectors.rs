@@ -7,7 +7,8 @@ use super::objects::netmask_group::AnyNetmasks;
 use super::objects::suffixes::AnySuffixes;
 use super::objects::{list_of, object, pool};
 use super::options::Flag;
-use super::{define, wrong};
+use super::{define, spec, wrong};
+use crate::config::spec::{ChainSpecs, RuleSpec};
 use crate::counters::Sharded;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::rules::Selector;
@@ -304,7 +305,11 @@ pub(super) struct CountedSelector {
 
 impl UserData for CountedSelector {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("getMatches", |_, rule, ()| Ok(rule.matches.sum()));
+        methods.add_method("getMatches", |lua, rule, ()| {
+            let of_all = matches_of(&spec(lua)?.chains, &rule.selector);
+            // A rule that was removed is in no chain.
+            Ok(of_all.max(rule.matches.sum()))
+        });
         for text in ["toString", "tostring"] {
             methods.add_method(text, |_, rule, ()| Ok(rule.selector.describe()));
         }
@@ -316,11 +321,43 @@ impl UserData for CountedSelector {
 
 impl UserData for SelectorObject {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("getMatches", |lua, selector, ()| {
+            Ok(matches_of(&spec(lua)?.chains, &selector.0))
+        });
         methods.add_method("toString", |_, selector, ()| Ok(selector.0.describe()));
         methods.add_meta_method(MetaMethod::ToString, |_, selector, ()| {
             Ok(selector.0.describe())
         });
     }
+}
+
+/// How often the rules with this selector matched. The manual on getMatches: "if the same selector is reused for different
+/// DNSDistRuleAction objects, the counter will be common to all these objects".
+fn matches_of(chains: &ChainSpecs, selector: &Arc<dyn Selector>) -> u64 {
+    let on_queries = [&chains.query, &chains.cache_miss];
+    let on_responses = [
+        &chains.response,
+        &chains.cache_hit,
+        &chains.cache_inserted,
+        &chains.self_answered,
+        &chains.timeout,
+        &chains.xfr,
+    ];
+    let queries = on_queries
+        .into_iter()
+        .map(|rules| matches_in(rules, selector));
+    let responses = on_responses
+        .into_iter()
+        .map(|rules| matches_in(rules, selector));
+    queries.chain(responses).sum()
+}
+
+fn matches_in<A: ?Sized>(rules: &[RuleSpec<A>], selector: &Arc<dyn Selector>) -> u64 {
+    let rules = rules.iter().map(|entry| &entry.rule);
+    rules
+        .filter(|rule| Arc::ptr_eq(&rule.selector, selector))
+        .map(|rule| rule.matches.sum())
+        .sum()
 }
 
 /// A selector as addAction takes it: one, or names and netmasks (text, objects, or a table of these), which stand for

@@ -5,7 +5,7 @@ use super::options::{Flag, Options};
 use super::{console, define, spec, wrong};
 use crate::config::addresses;
 use crate::config::secret::{DEFAULT_WORK_FACTOR, Hash, Secret};
-use crate::config::web::{ApiWrites, WebSpec};
+use crate::config::web::{ApiWrites, WebOptions, WebSpec};
 use crate::pipeline::acl::{Netmask, NetmaskError};
 use axum::http::{HeaderName, HeaderValue};
 use mlua::{Lua, Table, Value};
@@ -26,8 +26,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             let mut web = spec(lua)?.web.clone();
             web.address = Some(addresses::with_port(&address, DEFAULT_PORT).map_err(wrong)?);
             let options = &mut web.options;
-            options.password = secret(password, false)?.or(options.password.take());
-            options.api_key = secret(key, false)?.or(options.api_key.take());
+            options.password = secret(password)?.or(options.password.take());
+            options.api_key = secret(key)?.or(options.api_key.take());
+            hash_credentials(options)?;
             if let Some(headers) = headers {
                 options.headers = custom_headers(headers)?;
             }
@@ -131,14 +132,13 @@ type Arguments = (
 const DEFAULT_PORT: u16 = 8083;
 
 fn read(lua: &Lua, options: &mut Options<'_>, web: &mut WebSpec) -> mlua::Result<()> {
-    let hashed = options.flag("hashPlaintextCredentials")?.unwrap_or(false);
     let to = &mut web.options;
     if let Some(password) = options.get("password")? {
-        to.password = secret(Some(password), hashed)?;
+        to.password = secret(Some(password))?;
     }
     // "set to an empty string to disable it"
     if let Some(key) = options.get("apiKey")? {
-        to.api_key = secret(Some(key), hashed)?;
+        to.api_key = secret(Some(key))?;
     }
     if let Some(headers) = options.get("customHeaders")? {
         to.headers = custom_headers(headers)?;
@@ -164,9 +164,11 @@ fn read(lua: &Lua, options: &mut Options<'_>, web: &mut WebSpec) -> mlua::Result
             &mut to.allow_cross_origin_requests,
         ),
         ("prometheusAddInstanceLabel", &mut to.add_instance_label),
+        ("hashPlaintextCredentials", &mut to.hash_credentials),
     ] {
         *flag = options.flag(name)?.unwrap_or(*flag);
     }
+    hash_credentials(to)?;
     if let Some(acl) = options.get::<Value>("acl")? {
         web.acl = netmasks(lua, acl)?;
     }
@@ -174,13 +176,24 @@ fn read(lua: &Lua, options: &mut Options<'_>, web: &mut WebSpec) -> mlua::Result
 }
 
 /// `None` for an empty text.
-fn secret(text: Option<String>, hashed: bool) -> mlua::Result<Option<Secret>> {
+fn secret(text: Option<String>) -> mlua::Result<Option<Secret>> {
     let Some(text) = text.filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let secret = Secret::read(&text);
-    let secret = secret.and_then(|secret| if hashed { secret.hashed() } else { Ok(secret) });
     secret.map(Some).map_err(|error| wrong(error.to_string()))
+}
+
+/// By whichever call they came, before or after the one that asks for it.
+fn hash_credentials(options: &mut WebOptions) -> mlua::Result<()> {
+    if !options.hash_credentials {
+        return Ok(());
+    }
+    for secret in [&mut options.password, &mut options.api_key] {
+        let hashed = secret.take().map(Secret::hashed).transpose();
+        *secret = hashed.map_err(|error| wrong(error.to_string()))?;
+    }
+    Ok(())
 }
 
 /// In the order of the alphabet: a Lua table has none.
@@ -211,4 +224,33 @@ fn netmasks(lua: &Lua, value: Value) -> mlua::Result<Vec<Netmask>> {
                 .map_err(|error: NetmaskError| wrong(error.to_string()))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LuaState;
+    use crate::config::pools::PoolNames;
+    use crate::config::spec::{Purpose, Spec};
+    use std::sync::Arc;
+
+    #[test]
+    fn credentials_are_hashed_whichever_call_asks_for_it() {
+        const HASH: &str = "setWebserverConfig({hashPlaintextCredentials=true})";
+        const SECRETS: &str = "setWebserverConfig({password='p', apiKey='k'})";
+        const SERVER: &str = "webserver('127.0.0.1:8083')";
+        for text in [
+            format!("{SERVER} {HASH} {SECRETS}"),
+            format!("{SERVER} {SECRETS} {HASH}"),
+            format!("{HASH} webserver('127.0.0.1:8083', 'p', 'k')"),
+        ] {
+            let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+            state.run("test.conf", text.as_bytes()).unwrap();
+            let config = Arc::new(state).derive(None).unwrap();
+            let options = config.webserver.unwrap().options;
+            let secrets = [options.password, options.api_key].map(Option::unwrap);
+            assert!(secrets.iter().all(Secret::is_slow), "{text}");
+            assert!(secrets[0].is(b"p") && secrets[1].is(b"k"), "{text}");
+        }
+    }
 }

@@ -150,6 +150,10 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:3: isPartOf: argument 1: a name expected, got nil",
     ),
     (
+        "newServer('192.0.2.1'):setAuto('down')",
+        "test.conf:1: setAuto: argument 1: true or false expected, got down",
+    ),
+    (
         "newNetmask('!192.0.2.0/24')",
         "test.conf:1: newNetmask: '!192.0.2.0/24': a netmask of its own excludes nothing: addMask of a NetmaskGroup takes this text",
     ),

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::backend::policy::PolicyTuning;
+use crate::counters::Lane;
 
 /// How the first rule's selector and action are shown.
 fn shown(text: &str) -> (String, String) {
@@ -56,6 +57,45 @@ fn selectors_with_all_their_parameters() {
     ] {
         let (found, _) = shown(&format!("addAction({selector}, DropAction())"));
         assert_eq!(found, expected, "{selector}");
+    }
+}
+
+/// The manual on getMatches: "if the same selector is reused for different DNSDistRuleAction objects, the counter will be
+/// common to all these objects".
+#[test]
+fn a_selector_tells_how_often_its_rules_matched() {
+    let state = state(
+        "asked, other = QNameRule('a'), QNameRule('a')
+         addAction(asked, NoneAction())
+         addAction(AndRule({asked, other}), NoneAction())
+         addResponseAction(asked, AllowResponseAction())",
+        None,
+    )
+    .unwrap();
+    let config = state.derive(None).unwrap();
+    config.rules[0].matches.count(Lane::SHARED);
+    config.rules[1].matches.count(Lane::SHARED);
+    config.chains.response[0].matches.count(Lane::SHARED);
+    for (text, expected) in [
+        ("asked:getMatches()", "2\n"),
+        ("getRule(0):getSelector():getMatches()", "2\n"),
+        ("other:getMatches()", "0\n"),
+        ("getRule(1):getSelector():getMatches()", "1\n"),
+    ] {
+        assert_eq!(state.command(text).text, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_pair_for_set_rules_tells_its_parts() {
+    let text = "pair = newRuleAction(QNameRule('a'), DropAction()) setRules({pair})";
+    let state = state(text, None).unwrap();
+    for (text, expected) in [
+        ("pair:getSelector():toString()", "qname==a.\n"),
+        ("pair:getSelector():getMatches()", "0\n"),
+        ("pair:getAction():toString()", "drop\n"),
+    ] {
+        assert_eq!(state.command(text).text, expected, "{text}");
     }
 }
 

@@ -773,6 +773,7 @@ fn metrics_of_the_operators_own() {
     assert!(error("incMetric('none')").contains("was not declared"));
     config(
         "assert(declareMetric('queries', 'counter', '') == false)
+        assert(declareMetric('server-status', 'gauge', '') == false and declareMetric('latency', 'gauge', '') == false)
         assert(declareMetric('a', 'counter', '') and declareMetric('a', 'gauge', '') == false)
         assert(declareMetric('b', 'counter', '', {name='room_b', withLabels=true}))",
     );

@@ -51,6 +51,10 @@ pub enum MetricError {
     /// The name of a label.
     BadLabel(String),
     /// A statistic of ours has that name.
+    BuiltIn(String),
+    /// Ours are rows of that name in /metrics.
+    BuiltInRow(String),
+    /// Another metric of the configuration has that name, in /metrics or as one of another type.
     Taken(String),
     Unknown(String),
     NotACounter(String),
@@ -75,7 +79,18 @@ impl fmt::Display for MetricError {
                 f,
                 "'{name}' is no name of a label: letters, digits, underscores expected, no digit and not two underscores first"
             ),
-            MetricError::Taken(name) => write!(f, "{name} is a statistic already"),
+            MetricError::BuiltIn(name) => write!(
+                f,
+                "'{name}' is a built-in statistic, whose name no metric can take: another name expected"
+            ),
+            MetricError::BuiltInRow(name) => write!(
+                f,
+                "{name} is a built-in row of /metrics: another name expected, or one for /metrics as the fourth argument"
+            ),
+            MetricError::Taken(name) => write!(
+                f,
+                "{name} was declared already, for another metric or as another type: another name expected"
+            ),
             MetricError::Unknown(name) => {
                 write!(f, "{name} was not declared: declareMetric comes first")
             }
@@ -111,13 +126,16 @@ impl CustomMetrics {
         if name.is_empty() || !name.bytes().all(|octet| usual(octet) || octet == b'-') {
             return Err(MetricError::BadName(name.to_owned()));
         }
-        if super::statistics::find(name).is_some() {
-            return Err(MetricError::Taken(name.to_owned()));
+        if super::statistics::is_built_in(name) {
+            return Err(MetricError::BuiltIn(name.to_owned()));
         }
         shown.name = match &*shown.name {
             "" => format!("dnsdist_{}", name.replace('-', "_")),
             other => checked(other)?,
         };
+        if super::is_family(&shown.name) {
+            return Err(MetricError::BuiltInRow(shown.name));
+        }
         let metric = CustomMetric {
             kind: match kind {
                 "counter" => Kind::Counter,
@@ -272,7 +290,7 @@ fn is_label(name: &str) -> bool {
     is_free && name.bytes().all(usual)
 }
 
-/// prometheus.io, "Metric names": `[a-zA-Z_:][a-zA-Z0-9_:]*`. Ours begin with other words.
+/// prometheus.io, "Metric names": `[a-zA-Z_:][a-zA-Z0-9_:]*`.
 fn checked(name: &str) -> Result<String, MetricError> {
     let usual = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'_' | b':');
     let starts = name
@@ -281,14 +299,6 @@ fn checked(name: &str) -> Result<String, MetricError> {
         .is_some_and(|first| !first.is_ascii_digit());
     if !starts || !name.bytes().all(usual) {
         return Err(MetricError::BadPrometheusName(name.to_owned()));
-    }
-    let statistic = name
-        .strip_prefix("dnsdist_")
-        .map(|rest| rest.replace('_', "-"));
-    if name.starts_with("millrace_")
-        || statistic.is_some_and(|rest| super::statistics::find(&rest).is_some())
-    {
-        return Err(MetricError::Taken(name.to_owned()));
     }
     Ok(name.to_owned())
 }

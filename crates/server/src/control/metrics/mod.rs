@@ -156,6 +156,20 @@ impl Metrics {
     }
 }
 
+/// Families that are in no table.
+const INFO: &str = "dnsdist_info";
+const HISTOGRAM: &str = "dnsdist_latency";
+
+/// Whether the family is ours in `/metrics`, whatever the configuration declares.
+fn is_family(name: &str) -> bool {
+    let statistic = name.strip_prefix("dnsdist_");
+    let statistic = statistic.map(|rest| rest.replace('_', "-"));
+    statistic.is_some_and(|name| statistics::is_dialects(&name))
+        || name.starts_with("millrace_")
+        || [INFO, HISTOGRAM].contains(&name)
+        || rows::is_built_in(name)
+}
+
 /// What `prometheusAddInstanceLabel` asks for: the name of setServerID, else the machine's.
 fn instance(config: &Config) -> Option<String> {
     let webserver = config.webserver.as_ref()?;
@@ -209,12 +223,9 @@ impl Look {
             let value = statistic.source.value(self);
             text.single(&name, statistic.kind, statistic.help, value);
         }
-        text.family(
-            "dnsdist_info",
-            Kind::Gauge,
-            "The version that answers; always 1.",
-        )
-        .row("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let help = "The version that answers; always 1.";
+        let mut rows = text.family(INFO, Kind::Gauge, help);
+        rows.row("", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 
     /// dnsdist_latency: cumulative buckets in milliseconds, as its name says le = less or equal.
@@ -228,7 +239,7 @@ impl Look {
             (Counter::LatencySlow, "+Inf"),
         ];
         let help = "Answers by latency, in milliseconds.";
-        let mut rows = text.family("dnsdist_latency", Kind::Histogram, help);
+        let mut rows = text.family(HISTOGRAM, Kind::Histogram, help);
         let mut below = 0;
         for (counter, limit) in BUCKETS {
             below += self.sum(counter);

@@ -318,6 +318,8 @@ fn active(pool: &Pool) -> u64 {
     servers.filter(|server| server.state.is_up()).count() as u64
 }
 
+const RULE_HITS: &str = "dnsdist_rule_hits";
+
 /// dnsdist_rule_hits, of all chains, by name or, without one, by UUID.
 pub fn rules(text: &mut Text, config: &Config) {
     let chains = &config.chains;
@@ -336,7 +338,7 @@ pub fn rules(text: &mut Text, config: &Config) {
         .collect();
     let names = distinct(all.iter().map(|(id, _)| (id.clone(), ())));
     let help = "Queries or responses that this rule matched.";
-    let mut rows = text.family("dnsdist_rule_hits", Kind::Counter, help);
+    let mut rows = text.family(RULE_HITS, Kind::Counter, help);
     for (id, (_, hits)) in names.iter().zip(all) {
         rows.row("", &[("id", id)], hits);
     }
@@ -352,6 +354,22 @@ fn hits<A: ?Sized>(rule: &RuleOf<A>) -> (String, u64) {
 }
 
 // ---------------------------------------------------------------------------------------------- frontends
+
+/// Whether a table here has a family of that name, whatever the configuration; those of millrace_ are not looked for.
+pub fn is_built_in(name: &str) -> bool {
+    is_in("dnsdist_server_", SERVER, name)
+        || is_in("dnsdist_pool_", POOL, name)
+        || is_in("dnsdist_pool_cache_", CACHE, name)
+        || is_in("dnsdist_frontend_", FRONTEND, name)
+        || is_in("dnsdist_frontend_", CONNECTIONS, name)
+        || WITHOUT_ROWS.iter().any(|(other, ..)| *other == name)
+        || name == RULE_HITS
+}
+
+fn is_in<T>(prefix: &str, columns: &[Family<T>], name: &str) -> bool {
+    let column = name.strip_prefix(prefix);
+    column.is_some_and(|column| columns.iter().any(|family| family.name == column))
+}
 
 const FRONTEND: &[Family<FrontendRow>] = columns! {
     Counter "queries" |row| row.queries.into(), "Queries that this frontend received.";

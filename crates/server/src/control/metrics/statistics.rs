@@ -6,6 +6,8 @@ use super::Look;
 use super::text::{Kind, Value};
 use crate::control::process::Process;
 use crate::counters::Counter;
+use crate::pipeline::HandOverReason;
+use crate::pipeline::drop::DropReason;
 
 /// A statistic by dnsdist's name; in `/metrics` it is `dnsdist_` and the name with `_` for `-`.
 pub struct Statistic {
@@ -50,12 +52,36 @@ macro_rules! statistics {
     };
 }
 
-/// The statistic of that name; those of the histogram have no entry of their own.
-pub fn find(name: &str) -> Option<&'static str> {
+/// Whether a statistic of dnsdist's has that name; those of the histogram have no entry in the list.
+pub fn is_dialects(name: &str) -> bool {
     let names = STATISTICS.iter().map(|statistic| statistic.name);
     let mut all = names.chain(OF_HISTOGRAM).chain([BUCKETS]);
-    all.find(|other| *other == name)
+    all.any(|other| other == name)
 }
+
+/// Whether `/jsonstat` has that name, whatever the configuration declares. Knot's names have dots.
+pub fn is_built_in(name: &str) -> bool {
+    let mut drops = DropReason::ALL.iter().map(|reason| reason.name());
+    let mut hand_overs = HandOverReason::ALL.iter().map(|reason| reason.name());
+    let dropped = name.strip_prefix("drop-");
+    let handed_over = name.strip_prefix("hand-over-");
+    is_dialects(name)
+        || NO_LONGER_COUNTED.contains(&name)
+        || name == POLICY
+        || dropped.is_some_and(|rest| drops.any(|reason| reason == rest))
+        || handed_over.is_some_and(|rest| hand_overs.any(|reason| reason == rest))
+}
+
+/// What dnsdist counted once, and the manual's example of `/jsonstat` shows: 0.
+pub const NO_LONGER_COUNTED: [&str; 4] = [
+    "over-capacity-drops",
+    "packetcache-hits",
+    "packetcache-misses",
+    "too-old-drops",
+];
+
+/// The one field of `/jsonstat` that is a text: the default pool's policy.
+pub const POLICY: &str = "server-policy";
 
 /// What only `/metrics` has of the histogram.
 const BUCKETS: &str = "latency-bucket";

@@ -257,10 +257,8 @@ fn whatever_the_operator_calls_things_the_text_can_be_read() {
     let pool = |name| Some(fixture::pool(name, &servers));
     let pools = vec![pool(""), pool("_default_"), pool("{\"\\\n"), pool("é")];
     let custom = CustomMetrics::default();
-    for name in ["seen", "latency"] {
-        let declared = custom.declare(name, "gauge", "What\n\\ever.", Shown::default());
-        assert_eq!(declared, Ok(()));
-    }
+    let declared = custom.declare("seen", "gauge", "What\n\\ever.", Shown::default());
+    assert_eq!(declared, Ok(()));
     for instance in ["ns1", "ns2\n"] {
         let label = ("instance".to_owned(), instance.to_owned());
         let set = custom.set("seen", vec![label], f64::INFINITY);
@@ -381,6 +379,42 @@ fn families() -> HashSet<String> {
     heads
         .filter_map(|head| Some(head.split_once(' ')?.0.to_owned()))
         .collect()
+}
+
+/// It would not be shown, and nobody would hear of that.
+#[test]
+fn no_metric_of_the_operators_takes_a_name_of_ours() {
+    let metrics = CustomMetrics::default();
+    for family in families() {
+        let shown = Shown {
+            name: family.clone(),
+            with_labels: false,
+        };
+        let as_row = metrics.declare("own", "counter", "", shown);
+        assert!(as_row.is_err(), "{family}");
+        if let Some(name) = family.strip_prefix("dnsdist_") {
+            let name = name.replace('_', "-");
+            let usual = metrics.declare(&name, "counter", "", Shown::default());
+            assert!(usual.is_err(), "{family}");
+        }
+    }
+    let statistics = Metrics::new(Arc::new(standing())).statistics();
+    for (name, _) in statistics {
+        let declared = metrics.declare(&name, "counter", "", Shown::default());
+        assert!(declared.is_err(), "{name}");
+    }
+    for (name, wanted) in [
+        ("too-old-drops", "'too-old-drops' is a built-in statistic"),
+        ("server-policy", "'server-policy' is a built-in statistic"),
+        ("latency", "dnsdist_latency is a built-in row of /metrics"),
+    ] {
+        let declared = metrics.declare(name, "counter", "", Shown::default());
+        let error = declared.unwrap_err().to_string();
+        assert!(error.starts_with(wanted), "{error}");
+        assert!(error.contains(": another name expected"), "{error}");
+    }
+    let own = metrics.declare("own-queries", "counter", "", Shown::default());
+    assert_eq!(own, Ok(()));
 }
 
 /// The rows that a line names: in full, or (`_sent`) by what follows the first two words of the one before.

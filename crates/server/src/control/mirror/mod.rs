@@ -152,7 +152,7 @@ mod tests {
         while !begun(&bytes) {
             assert!(client.read_buf(&mut bytes).await.unwrap() > 0);
         }
-        let tap = standing.tap.lock().unwrap().clone().unwrap();
+        let tap = standing.taps.lock().unwrap()[0].clone();
         (0..12).for_each(|_| tap.copy(&[7; 60], 2, Mark::Sent, Now::read()));
         let text = |bytes: &[u8]| {
             String::from_utf8_lossy(bytes)
@@ -167,7 +167,7 @@ mod tests {
         }
         drop(client);
         serving.await.unwrap();
-        assert!(tap.is_closed() && standing.tap.lock().unwrap().is_none());
+        assert!(tap.is_closed() && standing.taps.lock().unwrap().is_empty());
     }
 
     /// Longer than anything here takes on a busy machine.
@@ -190,7 +190,7 @@ mod tests {
             .await;
         });
         client.readable().await.unwrap();
-        let tap = standing.tap.lock().unwrap().clone().unwrap();
+        let tap = standing.taps.lock().unwrap()[0].clone();
         // 6 MB: more than the socket takes.
         (0..4_000).for_each(|_| tap.copy(&[7; 1_500], 0, Mark::Sent, Now::read()));
         for _ in 0..1_000 {

@@ -7,6 +7,7 @@ use crate::control::client::{self, ClientError};
 use crate::control::fixture::Standing;
 use crate::stop::Stopper;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
 use tempfile::TempDir;
 
 struct Scene {
@@ -90,6 +91,58 @@ async fn a_client_that_says_nothing_is_told_so() {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).await.unwrap();
     assert!(reply.contains("within 5 s"), "{reply}");
+}
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A connection that has asked for a mirror, and the first letters of its reply.
+async fn ask_for_mirror(scene: &Scene) -> (UnixStream, String) {
+    let mut stream = UnixStream::connect(&scene.path).await.unwrap();
+    let request = b"{\"command\":\"mirror\",\"interface\":\"veth0\",\"rate\":10}\n";
+    stream.write_all(request).await.unwrap();
+    let mut reply = [0; 16];
+    stream.read_exact(&mut reply).await.unwrap();
+    (stream, String::from_utf8(reply.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn mirrors_have_none_of_the_places_of_requests_that_come_and_go() {
+    let scene = start();
+    let mut mirrors = Vec::new();
+    for _ in 0..MIRRORS {
+        let (stream, reply) = ask_for_mirror(&scene).await;
+        assert_eq!(reply, "{\"result\":\"mirro");
+        mirrors.push(stream);
+    }
+    for _ in 0..CONNECTIONS {
+        assert!(scene.request(Request::Version).await.is_ok());
+    }
+    let (_, refused) = ask_for_mirror(&scene).await;
+    assert_eq!(refused, "{\"error\":\"16 mir");
+    // Room that is left is given again.
+    drop(mirrors.pop());
+    let begun = async {
+        let mut reply = refused.clone();
+        while reply == refused {
+            (_, reply) = ask_for_mirror(&scene).await;
+        }
+    };
+    timeout(PATIENCE, begun).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_nobodys_place() {
+    let directory = TempDir::new().unwrap();
+    let listener = UnixListener::bind(directory.path().join("control")).unwrap();
+    let standing = Arc::new(Standing::with(Config::default()));
+    let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
+    let desk = Arc::new(Desk::new(standing, metrics));
+    let (no_place, stopper) = (Arc::new(Semaphore::new(0)), Stopper::default());
+    let mut stop = stopper.watch();
+    stopper.stop();
+    let accepting = accept(&listener, &desk, &no_place, &mut stop);
+    timeout(PATIENCE, accepting).await.unwrap();
 }
 
 /// I12.

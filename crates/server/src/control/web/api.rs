@@ -1,7 +1,7 @@
 //! `/api/v1`: what dnsdist's manual calls its API ("Built-in webserver", URL endpoints). Statistics here are exactly
 //! dnsdist's: rows of our own are in `/metrics` and `/jsonstat` only.
 
-use super::json::Json;
+use super::json::{Json, made_aside};
 use super::objects;
 use super::pages::{Allow, READ, Site, only_read};
 use crate::config::Config;
@@ -18,9 +18,12 @@ use axum::routing::{delete, get};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use wire::codes::parse_qtype;
+use wire::codes::qtype::ANY;
 use wire::name::NameBuf;
 
 pub(super) fn router() -> Router<Site> {
@@ -40,17 +43,21 @@ pub(super) fn router() -> Router<Site> {
         .route("/api/v1/cache", delete(expunge).options(cache_methods))
 }
 
-async fn overview(State(site): State<Site>) -> Json<Value> {
-    Json(objects::overview(&site.metrics))
+async fn overview(State(site): State<Site>) -> Response {
+    made_aside(move || objects::overview(&site.metrics)).await
 }
 
-async fn statistics(State(site): State<Site>) -> Json<Vec<Value>> {
+async fn statistics(State(site): State<Site>) -> Response {
+    made_aside(move || items(&site)).await
+}
+
+fn items(site: &Site) -> Vec<Value> {
     let statistics = site.metrics.dialect_statistics().into_iter();
     let items = statistics.map(|(name, value)| {
         let value = Value::from(value);
         json!({"name": name, "type": "StatisticItem", "value": value})
     });
-    Json(items.collect())
+    items.collect()
 }
 
 async fn settings(State(site): State<Site>) -> Json<Vec<Value>> {
@@ -118,19 +125,44 @@ static CHANGE: Mutex<()> = Mutex::new(());
 async fn change_acl(site: Site, masks: Vec<Netmask>, writes: ApiWrites) -> Result<(), String> {
     let change = move || {
         let _alone = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(directory) = &writes.directory {
-            let file = directory.join("acl.conf");
-            let written = write_acl(&file, &masks);
-            written.map_err(|error| format!("{}: {error}", file.display()))?;
+        match &writes.directory {
+            Some(directory) => change_with_file(&site, masks, &directory.join("acl.conf")),
+            None => site.commands.set_acl(masks),
         }
-        site.commands.set_acl(masks)
     };
     let done = tokio::task::spawn_blocking(change).await;
     done.unwrap_or_else(|_| Err("the change has failed: see the log".to_owned()))
 }
 
-/// A file for includeDirectory(), replaced as a whole.
-fn write_acl(file: &std::path::Path, masks: &[Netmask]) -> io::Result<()> {
+/// All or nothing. What may fail comes first, the file with a full disk, the ACL during a reload; should the file then not take
+/// its name, the former ACL serves again.
+fn change_with_file(site: &Site, masks: Vec<Netmask>, file: &Path) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{}: {error}", file.display());
+    let new = file.with_extension("conf.new");
+    let former: Vec<Netmask> = site.config().acl.iter().collect();
+    let changed = write_acl(&new, &masks)
+        .map_err(failed)
+        .and_then(|()| site.commands.set_acl(masks));
+    if let Err(reason) = changed {
+        // It may not be there.
+        let _ = fs::remove_file(new);
+        return Err(reason);
+    }
+    let Err(error) = fs::rename(&new, file) else {
+        return Ok(());
+    };
+    let _ = fs::remove_file(new);
+    match site.commands.set_acl(former) {
+        Ok(()) => Err(failed(error)),
+        Err(reason) => Err(format!(
+            "{}; the new ACL serves until the next reload all the same: {reason}",
+            failed(error)
+        )),
+    }
+}
+
+/// A line for includeDirectory().
+fn write_acl(file: &Path, masks: &[Netmask]) -> io::Result<()> {
     let mut text = String::from("-- Written by the API (PUT config/allow-from).\nsetACL({");
     for (number, mask) in masks.iter().enumerate() {
         let comma = if number == 0 { "" } else { ", " };
@@ -138,9 +170,10 @@ fn write_acl(file: &std::path::Path, masks: &[Netmask]) -> io::Result<()> {
         let _ = write!(text, "{comma}\"{mask}\"");
     }
     text.push_str("})\n");
-    let new = file.with_extension("conf.new");
-    std::fs::write(&new, text)?;
-    std::fs::rename(new, file)
+    let mut file = File::create(file)?;
+    file.write_all(text.as_bytes())?;
+    // Else a machine that loses power may keep the name and not the text.
+    file.sync_all()
 }
 
 // ---------------------------------------------------------------------------------------------------- pool and rings
@@ -178,12 +211,7 @@ async fn rings(State(site): State<Site>, Query(asked): Query<RingsAsked>) -> Res
     let limit = |number: Option<usize>| number.unwrap_or(usize::MAX);
     let (queries, responses) = (limit(asked.queries), limit(asked.responses));
     // Tens of thousands of entries are copied and sorted.
-    let shown =
-        tokio::task::spawn_blocking(move || objects::rings(&site.metrics, queries, responses));
-    match shown.await {
-        Ok(shown) => Json(shown).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
+    made_aside(move || objects::rings(&site.metrics, queries, responses)).await
 }
 
 // ---------------------------------------------------------------------------------------------------- cache
@@ -209,10 +237,9 @@ async fn expunge(State(site): State<Site>, Query(asked): Query<ExpungeAsked>) ->
     let Ok(name) = name.parse::<NameBuf>() else {
         return bad("name is no domain name");
     };
-    let qtype = match asked.qtype.as_deref().map(qtype) {
-        None => None,
-        Some(Some(qtype)) => Some(qtype),
-        Some(None) => return bad("type: a name (AAAA) or a number (#28, TYPE28) expected"),
+    let qtype = match only(asked.qtype.as_deref()) {
+        Ok(qtype) => qtype,
+        Err(reason) => return bad(reason),
     };
     let config = site.config();
     let Some(pool) = find_pool(&config, &pool) else {
@@ -234,10 +261,36 @@ fn bad(reason: &str) -> Response {
     (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response()
 }
 
-/// `AAAA`, `TYPE28` or `#28`.
-fn qtype(text: &str) -> Option<u16> {
-    match text.strip_prefix('#') {
+/// The one type that is asked for, `AAAA`, `TYPE28` or `#28`; `None`: all of them, as `ANY` is to expungeByName.
+fn only(text: Option<&str>) -> Result<Option<u16>, &'static str> {
+    let Some(text) = text else { return Ok(None) };
+    let qtype = match text.strip_prefix('#') {
         Some(number) => number.parse().ok(),
         None => parse_qtype(text),
+    };
+    match qtype {
+        Some(ANY) => Ok(None),
+        Some(qtype) => Ok(Some(qtype)),
+        None => Err("type: a name (AAAA) or a number (#28, TYPE28) expected"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_is_all_types() {
+        for (text, expected) in [
+            (None, Ok(None)),
+            (Some("ANY"), Ok(None)),
+            (Some("#255"), Ok(None)),
+            (Some("aaaa"), Ok(Some(28))),
+            (Some("TYPE28"), Ok(Some(28))),
+            (Some("#28"), Ok(Some(28))),
+        ] {
+            assert_eq!(only(text), expected, "{text:?}");
+        }
+        assert!(only(Some("#x")).is_err());
     }
 }

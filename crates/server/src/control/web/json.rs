@@ -21,6 +21,14 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
+/// The page that `make` makes, which reads files, waits or takes its time: not where others are served.
+pub(super) async fn made_aside<T: Serialize + 'static>(
+    make: impl FnOnce() -> T + Send + 'static,
+) -> Response {
+    let made = tokio::task::spawn_blocking(move || Json(make()).into_response()).await;
+    made.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
 /// One line, with a space behind each comma and colon.
 struct Spaced;
 

@@ -405,11 +405,12 @@ fn ring_entry(
         ("size", entry.size.into()),
     ]);
     if let Some(answered) = entry.answered {
-        let backend = servers.get(&answered.server);
+        // One that was removed meanwhile has no name any more.
+        let backend = servers.get(&answered.server).map(ToString::to_string);
         fields.extend(object([
             ("aa", flag(0x0400)),
             ("answers", entry.answers.into()),
-            ("backend", backend.map(ToString::to_string).into()),
+            ("backend", backend.unwrap_or_default().into()),
             ("latency", answered.latency_microseconds.into()),
             ("rcode", (entry.flags & 15).into()),
             ("tc", flag(0x0200)),
@@ -445,5 +446,7 @@ mod tests {
         assert_eq!(shown["id"], 4_711);
         assert_eq!(shown["answers"], 2);
         assert_eq!(shown["backend"], "192.0.2.53:53");
+        let shown = Value::Object(ring_entry(&entry, Now(1_000), &HashMap::new()));
+        assert_eq!(shown["backend"], "", "the manual: a string");
     }
 }

@@ -3,10 +3,11 @@
 use super::admission::{admit, with_headers};
 use super::api;
 use super::custom::{self, BODY_MAXIMUM};
-use super::json::Json;
+use super::json::{Json, made_aside};
 use crate::config::Config;
 use crate::config::web::WebOptions;
 use crate::control::metrics::Metrics;
+use crate::control::metrics::statistics::{NO_LONGER_COUNTED, POLICY};
 use crate::control::socket::Commands;
 use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::header::{ALLOW, CONTENT_TYPE};
@@ -86,7 +87,7 @@ struct JsonStat {
 
 async fn jsonstat(State(site): State<Site>, Query(asked): Query<JsonStat>) -> Response {
     match asked.command.as_str() {
-        "stats" => Json(stats(&site)).into_response(),
+        "stats" => made_aside(move || stats(&site)).await,
         // There are no dynamic blocks yet.
         "dynblocklist" | "ebpfblocklist" => Json(Map::new()).into_response(),
         _ => StatusCode::NOT_FOUND.into_response(),
@@ -95,12 +96,6 @@ async fn jsonstat(State(site): State<Site>, Query(asked): Query<JsonStat>) -> Re
 
 /// All statistics as one object, rows of ours among them, and what only this page of dnsdist's has.
 fn stats(site: &Site) -> Map<String, Value> {
-    const NO_LONGER_COUNTED: [&str; 4] = [
-        "over-capacity-drops",
-        "packetcache-hits",
-        "packetcache-misses",
-        "too-old-drops",
-    ];
     let zeros = NO_LONGER_COUNTED.map(|name| (name.to_owned(), 0.into()));
     let config = site.config();
     let policy = super::objects::policy(&config);
@@ -108,6 +103,6 @@ fn stats(site: &Site) -> Map<String, Value> {
     statistics
         .map(|(name, value)| (name, value.into()))
         .chain(zeros)
-        .chain([("server-policy".to_owned(), policy.into())])
+        .chain([(POLICY.to_owned(), policy.into())])
         .collect()
 }

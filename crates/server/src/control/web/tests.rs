@@ -17,6 +17,7 @@ use crate::pipeline::rules::actions::count::counting;
 use crate::pipeline::rules::actions::limit::DropAction;
 use crate::pipeline::rules::selectors::logic::AllRule;
 use crate::stop::Stopper;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 pub(super) struct Server {
@@ -475,6 +476,68 @@ async fn the_acl_is_changed_where_the_api_may_write() {
     let written = std::fs::read_to_string(directory.path().join("acl.conf")).unwrap();
     let line = written.lines().nth(1);
     assert_eq!(line, Some(r#"setACL({"192.0.2.0/24", "!192.0.2.1/32"})"#));
+    server.stop().await;
+}
+
+/// Neither the file nor the ACL, whichever of them cannot be changed.
+#[tokio::test]
+async fn an_acl_is_changed_as_a_whole_or_not() {
+    const LINE: &str = "PUT /api/v1/servers/localhost/config/allow-from";
+    const BODY: &str = r#"{"value": ["203.0.113.0/24"]}"#;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("acl.conf");
+    let mut writable = furnished();
+    writable.webserver.as_mut().unwrap().options.api = ApiWrites {
+        allowed: true,
+        directory: Some(directory.path().to_owned()),
+    };
+    let former: Vec<Netmask> = writable.acl.iter().collect();
+    let server = start_with(writable).await;
+    // The ACL is not taken: there is no file, and then the former one.
+    server.standing.keeps_acl.store(true, Relaxed);
+    let (status, body) = server.request(LINE, WITH_KEY, BODY).await;
+    assert_eq!((status, body.as_str()), (500, "a reload is under way\n"));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+    std::fs::write(&file, "-- former").unwrap();
+    assert_eq!(server.request(LINE, WITH_KEY, BODY).await.0, 500);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "-- former");
+    // The file cannot be: the former ACL serves.
+    server.standing.keeps_acl.store(false, Relaxed);
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let (status, body) = server.request(LINE, WITH_KEY, BODY).await;
+    let path = file.display().to_string();
+    assert!(status == 500 && body.starts_with(&path), "{body}");
+    assert_eq!(*server.standing.acl_set.lock().unwrap(), former);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    std::fs::remove_dir(&file).unwrap();
+    assert_eq!(server.request(LINE, WITH_KEY, BODY).await.0, 200);
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert!(written.ends_with("setACL({\"203.0.113.0/24\"})\n"));
+    server.stop().await;
+}
+
+/// They read /proc: the runtime of this test has one thread, and others wait for it.
+#[tokio::test]
+async fn statistics_are_read_beside_the_threads_that_serve() {
+    const HOST: &str = "/api/v1/servers/localhost";
+    let server = start(guarded()).await;
+    let serving = std::thread::current().id();
+    let statistics = format!("{HOST}/statistics");
+    let rings = format!("{HOST}/rings");
+    for path in [
+        "/metrics",
+        "/jsonstat?command=stats",
+        HOST,
+        statistics.as_str(),
+        rings.as_str(),
+    ] {
+        *server.standing.asked_by.lock().unwrap() = None;
+        let line = format!("GET {path}");
+        assert_eq!(server.request(&line, WITH_KEY, "").await.0, 200, "{path}");
+        let asked_by = *server.standing.asked_by.lock().unwrap();
+        assert!(asked_by.is_some_and(|thread| thread != serving), "{path}");
+    }
     server.stop().await;
 }
 

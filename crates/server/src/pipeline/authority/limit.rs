@@ -16,9 +16,8 @@ use crate::counters::Sharded;
 use crate::pipeline::Env;
 use crate::pipeline::acl::Netmasks;
 use crate::pipeline::query::{Protocol, Query};
-use crate::pipeline::rules::limiter::{Buckets, Prefixes, Rate};
+use crate::pipeline::rules::limiter::{Buckets, Limit, Prefixes, Rate};
 use std::net::IpAddr;
-use std::sync::Arc;
 use wire::codes::rcode;
 
 /// What is said of it in the configuration, resolved.
@@ -33,7 +32,7 @@ pub struct LimitOptions {
     /// Of so many answers above the limit one is sent with TC, on average; 0: none, 1: all.
     pub slip: u32,
     pub prefixes: Prefixes,
-    /// Buckets of the table, of 16 bytes each.
+    /// Buckets of each table, of 16 bytes each: there is one more for totals.
     pub buckets: usize,
     /// Nothing is dropped, only counted.
     pub dry_run: bool,
@@ -44,10 +43,10 @@ pub struct ResponseRateLimit {
     pub options: LimitOptions,
     /// Who is not limited.
     pub allowed: Netmasks,
-    rate: Rate,
-    total: Rate,
-    /// These live on over a reload, see [`ResponseRateLimit::new`].
-    buckets: Arc<Buckets>,
+    /// Of one kind. What these have counted lives on over a reload, see [`ResponseRateLimit::new`].
+    rate: Limit<Buckets>,
+    /// Of all kinds. In a table of its own: a moment of it means something else when only the other rate changes.
+    total: Option<Limit<Buckets>>,
     pub counts: Counts,
 }
 
@@ -83,26 +82,38 @@ struct Kind {
 }
 
 impl ResponseRateLimit {
-    /// A limit that goes on with the counts of `previous`, and with its buckets where the table is as large, unless a client
-    /// that was above the former limit would wait longer than this one has it wait: a rate is raised to end that.
+    /// A limit that goes on with the counts of `previous`, and where networks and tables are as large, with what its buckets
+    /// have counted: see [`Limit::go_on_from`].
     pub fn new(
         options: LimitOptions,
         allowed: Netmasks,
         previous: Option<&ResponseRateLimit>,
     ) -> ResponseRateLimit {
-        let rate = Rate::new(options.rate, options.burst);
-        let same = previous.filter(|previous| {
-            previous.options.buckets == options.buckets && rate.goes_on_from(previous.rate)
-        });
+        ResponseRateLimit::new_at(options, allowed, previous, Now::read)
+    }
+
+    fn new_at(
+        options: LimitOptions,
+        allowed: Netmasks,
+        previous: Option<&ResponseRateLimit>,
+        now: impl Fn() -> Now,
+    ) -> ResponseRateLimit {
+        let shape = |options: &LimitOptions| (options.buckets, options.prefixes);
+        let same = previous.filter(|previous| shape(&previous.options) == shape(&options));
+        let limit = |rate: Rate, former: Option<&Limit<Buckets>>| match former {
+            Some(former) => Limit::succeeding(rate, former, &now),
+            None => Limit::new(rate, Buckets::new(options.buckets)),
+        };
+        let total = (options.total > 0).then(|| Rate::new(options.total, options.total));
+        let former_total = same.and_then(|same| same.total.as_ref());
         ResponseRateLimit {
             options,
             allowed,
-            rate,
-            total: Rate::new(options.total, options.total),
-            buckets: same.map_or_else(
-                || Arc::new(Buckets::new(options.buckets)),
-                |previous| Arc::clone(&previous.buckets),
+            rate: limit(
+                Rate::new(options.rate, options.burst),
+                same.map(|same| &same.rate),
             ),
+            total: total.map(|rate| limit(rate, former_total)),
             counts: previous.map_or_else(Counts::default, |previous| previous.counts.clone()),
         }
     }
@@ -167,15 +178,16 @@ impl ResponseRateLimit {
             return self.is_within(client, kind, env.now);
         }
         let network = self.options.prefixes.network(client);
-        let has = self.buckets.has((network, kind), self.rate, env.now);
-        has && (self.options.total == 0 || self.buckets.has(network, self.total, env.now))
+        let has_total = |total: &Limit<Buckets>| total.has(network, env.now);
+        self.rate.has((network, kind), env.now) && self.total.as_ref().is_none_or(has_total)
     }
 
     fn is_within(&self, client: IpAddr, kind: Kind, now: Now) -> bool {
         let network = self.options.prefixes.network(client);
-        let is_within = self.buckets.take((network, kind), self.rate, now);
+        let is_within = self.rate.take((network, kind), now);
         // What is not sent does not count towards the total.
-        is_within && (self.options.total == 0 || self.buckets.take(network, self.total, now))
+        let takes_total = |total: &Limit<Buckets>| total.take(network, now);
+        is_within && self.total.as_ref().is_none_or(takes_total)
     }
 }
 
@@ -295,25 +307,64 @@ mod tests {
         assert!(third.is_within(client, KIND, Now(1)));
     }
 
+    fn seconds(seconds: u64) -> Now {
+        Now(1 + seconds * 1_000_000_000)
+    }
+
     /// 200 at once and one a second: who has had them is above a limit of that depth for up to 200 s.
     #[test]
-    fn a_rate_that_is_raised_is_so_at_once() {
-        let options = |rate| LimitOptions {
+    fn another_rate_or_burst_goes_on_and_has_nobody_wait_longer_than_it_says() {
+        let client = "192.0.2.1".parse().unwrap();
+        let sent = |limit: &ResponseRateLimit, at: u64| {
+            let is_within = |_: &u32| limit.is_within(client, KIND, seconds(at));
+            (0..300).filter(is_within).count()
+        };
+        let then = |former: &ResponseRateLimit, (rate, burst): (u32, u32), at: u64| {
+            let options = LimitOptions {
+                rate,
+                burst,
+                ..OPTIONS
+            };
+            let allowed = Netmasks::default();
+            ResponseRateLimit::new_at(options, allowed, Some(former), || seconds(at))
+        };
+        let first = then(&limit(OPTIONS), (1, 200), 0);
+        assert_eq!(sent(&first, 0), 200);
+        let faster = then(&first, (100, 200), 0);
+        assert_eq!([sent(&faster, 0), sent(&faster, 1)], [0, 100]);
+        let flatter = then(&faster, (100, 20), 1);
+        assert_eq!([sent(&flatter, 1), sent(&flatter, 2)], [0, 20]);
+        let deeper = then(&flatter, (100, 200), 2);
+        assert_eq!(sent(&deeper, 2), 180);
+        let slower = then(&deeper, (50, 200), 2);
+        assert_eq!([sent(&slower, 2), sent(&slower, 3)], [0, 50]);
+    }
+
+    #[test]
+    fn a_total_goes_on_whatever_becomes_of_the_rate() {
+        let options = |rate, total| LimitOptions {
             rate,
             burst: 200,
+            total,
             ..OPTIONS
         };
         let client = "192.0.2.1".parse().unwrap();
-        let slow = limit(options(1));
-        let sent = |limit: &ResponseRateLimit| {
-            let is_within = |_: &u32| limit.is_within(client, KIND, Now(1));
-            (0..300).filter(is_within).count()
+        let sent = |limit: &ResponseRateLimit, at: u64| {
+            let kind = |origin| Kind { origin, ..KIND };
+            let is_within = |origin: &u32| limit.is_within(client, kind(*origin), seconds(at));
+            (0..100).filter(is_within).count()
         };
-        assert_eq!(sent(&slow), 200);
-        let fast = ResponseRateLimit::new(options(100), Netmasks::default(), Some(&slow));
-        assert_eq!(sent(&fast), 200);
-        let slower = ResponseRateLimit::new(options(50), Netmasks::default(), Some(&fast));
-        assert!(sent(&slower) < 200, "what was given counts");
+        let first = limit(options(100, 12));
+        assert_eq!(sent(&first, 0), 12);
+        // By what the rate has become a second would be a hundred.
+        let next = |total: u32, former: &ResponseRateLimit| {
+            let allowed = Netmasks::default();
+            ResponseRateLimit::new_at(options(1, total), allowed, Some(former), || seconds(0))
+        };
+        let second = next(12, &first);
+        assert_eq!([sent(&second, 0), sent(&second, 1)], [0, 12]);
+        let without = next(0, &second);
+        assert_eq!(sent(&without, 1), 100);
     }
 
     proptest! {

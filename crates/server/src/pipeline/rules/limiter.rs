@@ -104,15 +104,27 @@ impl<T: Tally> Limit<T> {
     }
 
     fn go_on_at(&self, former: &Limit<T>, now: impl FnOnce() -> Now) {
-        let (rate, before) = (self.rate, former.rate);
-        self.adopted.get_or_init(|| {
-            if rate.counts_as(before) {
-                return Arc::clone(former.counted());
-            }
-            let now = now();
-            let change = |moment| rate.moment_from(before, moment, now);
-            Arc::new(former.counted().changed(change))
-        });
+        self.adopted
+            .get_or_init(|| former.counted_at(self.rate, now));
+    }
+
+    /// A limit of this rate that goes on with what `former` has counted, as [`Limit::go_on_from`] says.
+    pub fn succeeding(rate: Rate, former: &Limit<T>, now: impl FnOnce() -> Now) -> Limit<T> {
+        Limit {
+            rate,
+            own: former.counted_at(rate, now),
+            adopted: OnceLock::new(),
+        }
+    }
+
+    /// What was counted, as a limit of this rate goes on with it.
+    fn counted_at(&self, rate: Rate, now: impl FnOnce() -> Now) -> Arc<T> {
+        if rate.counts_as(self.rate) {
+            return Arc::clone(self.counted());
+        }
+        let now = now();
+        let change = |moment| rate.moment_from(self.rate, moment, now);
+        Arc::new(self.counted().changed(change))
     }
 }
 
@@ -146,11 +158,21 @@ impl Limit<Buckets> {
     /// Takes a token of the key's bucket, or only looks where the query is supposed; whether there was one.
     #[inline]
     pub fn take_in(&self, key: impl Hash, env: &Env<'_>) -> bool {
-        let buckets = self.counted();
         if env.is_rehearsal() {
-            return buckets.has(key, self.rate, env.now);
+            return self.has(key, env.now);
         }
-        buckets.take(key, self.rate, env.now)
+        self.take(key, env.now)
+    }
+
+    /// Whether the key's bucket has a token; it stays.
+    pub fn has(&self, key: impl Hash, now: Now) -> bool {
+        self.counted().has(key, self.rate, now)
+    }
+
+    /// Takes a token of the key's bucket; whether there was one.
+    #[inline]
+    pub fn take(&self, key: impl Hash, now: Now) -> bool {
+        self.counted().take(key, self.rate, now)
     }
 }
 
@@ -414,6 +436,22 @@ mod tests {
         assert_eq!(taken(&second, 2, THEN), 200);
         let later = Now(THEN.0 + 2_000_000_000);
         assert_eq!(taken(&second, 1, later), 200);
+    }
+
+    #[test]
+    fn a_limit_that_succeeds_another_one_goes_on_with_its_count() {
+        let first = Limit::new(Rate::new(10, 200), Bucket::default());
+        while first.take(THEN) {}
+        let later = Now(THEN.0 + 2_000_000_000);
+        let passed = |limit: &Limit<Bucket>| (0..500).filter(|_| limit.take(later)).count();
+        let faster = Limit::succeeding(Rate::new(100, 200), &first, || THEN);
+        assert_eq!(passed(&faster), 200);
+        let same = Limit::succeeding(Rate::new(10, 200), &first, || THEN);
+        assert_eq!(
+            (passed(&first), passed(&same)),
+            (20, 0),
+            "both count together"
+        );
     }
 
     #[test]

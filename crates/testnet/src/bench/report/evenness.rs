@@ -2,7 +2,9 @@
 
 use super::bars::{Bar, Group, chart, sheets};
 use super::svg::Style;
-use super::{Chart, LIMIT, Measured, Part, SOCKETS, XDP, mark, middle, numbered, style_of};
+use super::{
+    Chart, LIMIT, Measured, Part, SOCKETS, XDP, mark, middle, numbered, queues_of, style_of,
+};
 use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::Record;
 
@@ -26,7 +28,8 @@ pub(super) fn part(all: &[Measured]) -> Part {
 fn charts(measured: Measured) -> Vec<Chart> {
     let title = format!(
         "{}: answers by queue, {} queues",
-        measured.scenario.title, measured.scenario.queues
+        measured.scenario.title,
+        queues_of(measured.records(Measure::Evenness))
     );
     let contenders = measured.contenders(Measure::Evenness);
     let groups = contenders

@@ -264,6 +264,14 @@ fn commits<'r>(records: impl IntoIterator<Item = &'r Record>) -> BTreeSet<&'r st
     commits.collect()
 }
 
+/// How many queues the interfaces had while records were made: `2`, of several runs `1 and 2`.
+fn queues_of<'r>(records: impl IntoIterator<Item = &'r Record>) -> String {
+    let queues = records.into_iter().map(|record| record.queues);
+    let queues: BTreeSet<u32> = queues.collect();
+    let words: Vec<String> = queues.iter().map(u32::to_string).collect();
+    words.join(" and ")
+}
+
 /// Under what conditions some records came about, in one line.
 fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
     let distinct = |word: fn(&Record) -> String| {
@@ -506,6 +514,14 @@ pub(super) mod tests {
         (lied_to.witness.asked, lied_to.witness.wrong) = (9, 3);
         let text = conditions_of(&Machine::here("Here."), &[&lied_to]);
         assert!(text.contains("witness 0 of 9 (3 wrong), "), "{text}");
+    }
+
+    #[test]
+    fn queues_of_several_runs_are_all_told() {
+        let mut records = [1, 2, 3].map(|repeat| record("a", repeat, 5.0));
+        assert_eq!(queues_of(&records), "1");
+        records[1].queues = 2;
+        assert_eq!(queues_of(&records), "1 and 2");
     }
 
     #[test]

@@ -52,7 +52,8 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
         points: at.iter().copied().zip(values.iter().copied()).collect(),
         rings: Vec::new(),
     };
-    let told = |name, values| curve(name, &course.told_at, values);
+    let whole = whole_intervals(&course.offered);
+    let told = |name, values: &[f64]| curve(name, &course.told_at[..whole], &values[..whole]);
     let seen = |name, values| curve(name, &course.at, values);
     let across = || ("seconds".to_owned(), Scale::Linear);
     [
@@ -79,6 +80,14 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
             ],
         },
     ]
+}
+
+/// How many intervals the load lasted for whole: it rises until it ends, and ends within the last.
+fn whole_intervals(offered: &[f64]) -> usize {
+    match offered {
+        [.., before, last] if last < before => offered.len() - 1,
+        _ => offered.len(),
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +140,21 @@ mod tests {
                 cpu("kernel's threads", 0.6),
             ]
         );
+    }
+
+    #[test]
+    fn the_interval_in_which_the_load_ends_is_not_drawn() {
+        let course = Course {
+            told_at: vec![0.25, 0.5, 0.75],
+            offered: vec![100.0, 200.0, 8.0],
+            sent: vec![100.0, 190.0, 7.0],
+            right: vec![90.0, 180.0, 17.0],
+            ..course()
+        };
+        let [queries, _] = panels("x", &course);
+        assert!(queries.curves.iter().all(|curve| curve.points.len() == 2));
+        assert_eq!(whole_intervals(&[100.0, 200.0]), 2);
+        assert_eq!(whole_intervals(&[]), 0);
     }
 
     #[test]

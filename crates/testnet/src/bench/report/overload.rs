@@ -15,6 +15,9 @@ const COLUMNS: [&str; 7] = [
     "of the peak",
 ];
 
+/// Columns of scenarios in which nobody is overloaded.
+const NAME_R99_PEAK: usize = 3;
+
 pub(super) fn part(all: &[Measured]) -> Part {
     let tables = all.iter().filter_map(|measured| table(*measured));
     Part {
@@ -31,13 +34,19 @@ pub(super) fn part(all: &[Measured]) -> Part {
 
 fn table(measured: Measured) -> Option<Table> {
     let contenders = measured.contenders(Measure::R99);
-    let rows: Vec<Vec<String>> = contenders
+    let mut rows: Vec<Vec<String>> = contenders
         .iter()
         .map(|(contender, searches)| row(measured, contender, searches))
         .collect();
+    let is_overloaded = rows.iter().any(|row| !row[NAME_R99_PEAK].is_empty());
+    let columns = match is_overloaded {
+        true => &COLUMNS[..],
+        false => &COLUMNS[..NAME_R99_PEAK],
+    };
+    rows.iter_mut().for_each(|row| row.truncate(columns.len()));
     (!rows.is_empty()).then(|| Table {
         title: format!("{}: queries and answers a second", measured.scenario.title),
-        columns: COLUMNS.to_vec(),
+        columns: columns.to_vec(),
         rows,
     })
 }
@@ -122,5 +131,18 @@ mod tests {
         );
         // Not overloaded: its peak is told all the same.
         assert_eq!(rows[1], ["echo", "250000", "300000", "", "", "", ""]);
+    }
+
+    #[test]
+    fn where_nobody_was_overloaded_the_table_ends_with_the_peak() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let results = results(vec![record("echo", 1, 250_000.0)]);
+        let table = table(Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        });
+        let table = table.unwrap();
+        assert_eq!(table.columns, ["contender", "R99", "peak"]);
+        assert_eq!(table.rows[0].len(), 3);
     }
 }

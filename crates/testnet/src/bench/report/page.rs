@@ -86,10 +86,13 @@ impl Part {
 
 impl Table {
     fn html(&self, text: &mut String) {
+        let alignments: Vec<&str> = (0..self.columns.len())
+            .map(|at| self.alignment(at))
+            .collect();
         let cells = |word: &str, scope: &str, cells: &mut dyn Iterator<Item = &str>| {
+            let cells = cells.zip(&alignments);
             cells
-                .map(|cell| {
-                    let alignment = alignment(cell);
+                .map(|(cell, alignment)| {
                     format!("<{word}{scope}{alignment}>{}</{word}>", escaped(cell))
                 })
                 .collect::<String>()
@@ -105,6 +108,14 @@ impl Table {
             let _ = writeln!(text, "<tr>{row}</tr>");
         }
         *text += "</tbody></table></div>\n";
+    }
+
+    /// Columns of numbers, and their headlines, stand at the right.
+    fn alignment(&self, column: usize) -> &'static str {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let mut cells = cells.filter(|cell| !cell.is_empty()).peekable();
+        let is_number = cells.peek().is_some() && cells.all(|cell| is_number(cell));
+        if is_number { " class=\"number\"" } else { "" }
     }
 
     fn markdown(&self, text: &mut String) {
@@ -124,11 +135,9 @@ impl Table {
     }
 }
 
-/// Numbers stand at the right.
-fn alignment(cell: &str) -> &'static str {
+fn is_number(cell: &str) -> bool {
     let number = cell.trim_start_matches(['≥', '≤', '?', '+', '-', ' ']);
-    let is_number = number.starts_with(|first: char| first.is_ascii_digit());
-    if is_number { " class=\"number\"" } else { "" }
+    number.starts_with(|first: char| first.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -150,11 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_at_the_right_whatever_is_before_them() {
+    fn columns_of_numbers_stand_at_the_right_whatever_is_before_them() {
         for cell in ["5", "≥ 5", "≤ 87.8 %", "? 1", "+0.2", "-3"] {
-            assert_eq!(alignment(cell), " class=\"number\"", "{cell}");
+            assert!(is_number(cell), "{cell}");
         }
-        assert_eq!(alignment("no"), "");
+        let rows = [["idle", "200", "", "no"], ["10 %", "≥ 5", "", ""]];
+        let table = Table {
+            title: "t".to_owned(),
+            columns: vec!["load", "offered", "nothing", "words"],
+            rows: rows.map(|row| row.map(str::to_owned).to_vec()).to_vec(),
+        };
+        let aligned = (0..4).map(|column| table.alignment(column));
+        let number = " class=\"number\"";
+        assert_eq!(aligned.collect::<Vec<&str>>(), ["", number, "", ""]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Measured, Part, Table, commits, figures, is_generators_limit, median, sign_of_ratio};
+use super::{
+    Measured, Part, Table, commits, figures, is_generators_limit, median, queues_of, sign_of_ratio,
+};
 use crate::bench::record::Record;
 use crate::bench::results::Results;
 
@@ -99,7 +101,7 @@ fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Tab
             measured.scenario.title,
             measure.word(),
             first[0].unit,
-            first[0].queues
+            queues_of(measured.records(measure))
         ),
         columns: COLUMNS.to_vec(),
         rows: rows.collect(),

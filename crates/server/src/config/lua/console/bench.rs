@@ -25,6 +25,9 @@ const TRIES: u64 = 100_000;
 /// Functions of the configuration wait while it runs.
 const TRIES_MAX: u64 = 10_000_000;
 
+/// After this time it tells of the tries that it had, as no command takes longer.
+const TIME_MAX: Duration = Duration::from_secs(10);
+
 /// What is asked for, under random labels.
 const SUFFIX: &str = "powerdns.com.";
 
@@ -50,7 +53,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             let Some(metrics) = serving(lua) else {
                 return Ok(());
             };
-            let (matches, took) = bench(&*selector.0, tries, &suffix, &metrics.config())?;
+            let config = metrics.config();
+            let limits = (tries, TIME_MAX);
+            let (matches, tries, took) = bench(&*selector.0, limits, &suffix, &config)?;
             let (seconds, microseconds) = (took.as_secs_f64(), took.as_secs_f64() * 1e6);
             let rate = tries as f64 / seconds.max(1e-9);
             say(
@@ -64,13 +69,13 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     )
 }
 
-/// How many queries the selector matched, and the time that this took.
+/// How many queries the selector matched, out of how many, and the time that this took.
 fn bench(
     selector: &dyn Selector,
-    tries: u64,
+    (tries, most): (u64, Duration),
     suffix: &NameBuf,
     config: &Config,
-) -> mlua::Result<(u64, Duration)> {
+) -> mlua::Result<(u64, u64, Duration)> {
     // Without its functions: they would wait for the lock of the state, which this command has. LuaRule matches nothing.
     let config = Arc::new(Config {
         lua: None,
@@ -86,7 +91,7 @@ fn bench(
         forwarder: None,
     };
     let (mut matches, mut took, mut left) = (0, Duration::ZERO, tries);
-    while left > 0 {
+    while left > 0 && took < most {
         let label = format!("{:x}.", names.next_u32());
         let name: NameBuf = format!("{label}{suffix}")
             .parse()
@@ -109,7 +114,7 @@ fn bench(
         took += began.elapsed();
         left -= round;
     }
-    Ok((matches, took))
+    Ok((matches, tries - left, took))
 }
 
 fn arrival<'m>(message: &'m mut [u8], length: usize, outgrown: &'m mut Vec<u8>) -> Arrival<'m> {
@@ -139,8 +144,18 @@ mod tests {
         let config = Scene::default().config;
         let suffix: NameBuf = SUFFIX.parse().unwrap();
         for tries in [0, 1, 999, 2_500] {
-            let (matches, _) = bench(&AllRule, tries, &suffix, &config).unwrap();
-            assert_eq!(matches, tries);
+            let limits = (tries, Duration::MAX);
+            let (matches, tried, _) = bench(&AllRule, limits, &suffix, &config).unwrap();
+            assert_eq!((matches, tried), (tries, tries));
         }
+    }
+
+    #[test]
+    fn it_ends_when_its_time_is_over() {
+        let config = Scene::default().config;
+        let suffix: NameBuf = SUFFIX.parse().unwrap();
+        let limits = (TRIES_MAX, Duration::from_nanos(1));
+        let (matches, tried, took) = bench(&AllRule, limits, &suffix, &config).unwrap();
+        assert!(matches == tried && tried < TRIES_MAX, "{tried} in {took:?}");
     }
 }

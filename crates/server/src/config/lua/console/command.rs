@@ -91,20 +91,21 @@ fn as_text(lua: &Lua, value: &Value) -> mlua::Result<String> {
 }
 
 fn run(lua: &Lua, text: &str) -> Answer {
-    lua.set_app_data(Output::default());
+    let most = spec(lua).map_or(0, |spec| spec.console.maximum_message_size as usize);
+    lua.set_app_data(Output::new(most));
     let before = edits(lua);
     let results = compile(lua, text).and_then(|command| command.call::<MultiValue>(()));
     let edited = edits(lua) != before;
     if edited && results.is_ok() {
         remember(lua, text);
     }
-    let Output(mut output) = lua.remove_app_data().unwrap_or_default();
-    match results.and_then(|results| shown(lua, results.into_iter().next())) {
-        Ok(result) => output.push_str(&result),
-        Err(error) => output.push_str(&failed(&error)),
-    }
+    let output = lua.remove_app_data::<Output>();
+    let mut output = output.unwrap_or_else(|| Output::new(most));
+    let room = output.room();
+    let shown = results.and_then(|results| shown(lua, results.into_iter().next(), room));
+    output.push(&shown.unwrap_or_else(|error| failed(&error)));
     Answer {
-        text: output,
+        text: output.text(),
         edited,
     }
 }
@@ -122,12 +123,12 @@ fn compile(lua: &Lua, text: &str) -> mlua::Result<Function> {
     load(format!("return {text}")).or_else(|_| load(text.to_owned()))
 }
 
-/// The first result, as dnsdist shows it: text and numbers bare, tables as JSON, nothing for nil.
-fn shown(lua: &Lua, result: Option<Value>) -> mlua::Result<String> {
+/// The first result, as dnsdist shows it: text and numbers bare, tables as JSON that has `room`, nothing for nil.
+fn shown(lua: &Lua, result: Option<Value>, room: usize) -> mlua::Result<String> {
     let text = match result {
         None | Some(Value::Nil) => return Ok(String::new()),
         Some(Value::String(text)) => text.to_string_lossy(),
-        Some(Value::Table(table)) => json::text(&table)?,
+        Some(Value::Table(table)) => json::text(&table, room)?,
         Some(Value::Integer(number)) => number.to_string(),
         Some(value) => as_text(lua, &value)?,
     };
@@ -259,6 +260,22 @@ mod tests {
     fn what_contains_itself_is_cut() {
         let text = &ask("t = {} t.t = t", &["t"])[0];
         assert!(text.ends_with("}}}\n") && text.contains('…'), "{text}");
+    }
+
+    /// What cannot be sent takes neither memory nor time: functions of the configuration wait for the end of a command.
+    #[test]
+    fn answers_without_end_are_cut() {
+        let answers = ask(
+            "setConsoleOutputMaxMsgSize(1000)
+             t = {} for n = 1, 16 do local u = {} for k = 1, 9 do u[k] = t end t = u end",
+            &["for n = 1, 1000 do print(n) end", "t", "1 + 1"],
+        );
+        let expected = [
+            "Error: the answer takes 3893 bytes, more than the 1000 of setConsoleOutputMaxMsgSize\n",
+            "Error: the table takes more than 1000 bytes: see setConsoleOutputMaxMsgSize\n",
+            "2\n",
+        ];
+        assert_eq!(answers, expected);
     }
 
     #[test]

@@ -20,7 +20,6 @@ mod top;
 use super::state::LuaState;
 use crate::control::metrics::Metrics;
 use mlua::Lua;
-use std::fmt::Write as _;
 use std::sync::{Arc, Weak};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -47,14 +46,50 @@ pub(super) fn serving(lua: &Lua) -> Option<Arc<Metrics>> {
 }
 
 /// What a command has printed so far; there while one runs.
-#[derive(Default)]
-struct Output(String);
+struct Output {
+    text: String,
+    /// In octets: what is longer cannot be sent, and is counted only.
+    most: usize,
+    length: usize,
+}
+
+impl Output {
+    fn new(most: usize) -> Output {
+        Output {
+            text: String::new(),
+            most,
+            length: 0,
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        self.length = self.length.saturating_add(text.len());
+        match self.length <= self.most {
+            true => self.text.push_str(text),
+            false => self.text = String::new(),
+        }
+    }
+
+    /// Octets that have room still.
+    fn room(&self) -> usize {
+        self.most.saturating_sub(self.length)
+    }
+
+    fn text(self) -> String {
+        let Output { text, most, length } = self;
+        match length <= most {
+            true => text,
+            false => format!(
+                "Error: the answer takes {length} bytes, more than the {most} of setConsoleOutputMaxMsgSize\n"
+            ),
+        }
+    }
+}
 
 /// Prints `line` and a line feed to whoever gave the command.
 pub(super) fn say(lua: &Lua, line: impl std::fmt::Display) {
     if let Some(mut output) = lua.app_data_mut::<Output>() {
-        // A String takes everything.
-        let _ = writeln!(output.0, "{line}");
+        output.push(&format!("{line}\n"));
     }
 }
 

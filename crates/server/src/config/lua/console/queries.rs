@@ -103,7 +103,9 @@ impl Selectors {
         let text = if text.is_empty() { "." } else { text };
         let milliseconds = text.strip_suffix("ms").map(str::trim);
         if let Some(Ok(milliseconds)) = milliseconds.map(str::parse::<u32>) {
-            self.slower_than = Some(milliseconds.saturating_mul(1_000));
+            // All must match: of several times the longest counts.
+            let limit = Some(milliseconds.saturating_mul(1_000));
+            self.slower_than = self.slower_than.max(limit);
         } else if let Ok(netmask) = text.parse::<Netmask>() {
             self.clients.push([netmask].into_iter().collect());
         } else {
@@ -278,6 +280,7 @@ mod tests {
             (&[""], [true, true]),
             (&["100ms"], [false, true]),
             (&["150ms"], [false, false]),
+            (&["150ms", "100ms"], [false, false]),
             (&["example.com", "192.0.2.7", "100ms"], [false, true]),
             (&["example.com", "example.net"], [false, false]),
         ] {

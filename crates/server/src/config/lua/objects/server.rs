@@ -1,6 +1,6 @@
 //! Server.
 
-use super::super::options::Options;
+use super::super::options::{Flag, Options};
 use super::super::{health, servers, spec, wrong};
 use super::object;
 use crate::backend::server::{HealthMode, Server};
@@ -164,12 +164,12 @@ fn set_mode(
     server: ServerObject,
     lua: &Lua,
     mode: HealthMode,
-    up: Option<bool>,
+    up: Option<Flag>,
 ) -> mlua::Result<()> {
     server.written(lua, |server| server.options.health.mode = mode)?;
     server.live(lua, (), |server| {
         server.state.set_mode(mode);
-        if let Some(up) = up {
+        if let Some(Flag(up)) = up {
             server.state.set_checked(up);
         }
     })
