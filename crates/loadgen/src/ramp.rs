@@ -105,6 +105,7 @@ pub fn run(
             offered: measurement.offered(),
             sent: measurement.tally.sent,
             right: measurement.tally.right,
+            lost_here: measurement.losses.answers(),
             seconds: measurement.sending.as_secs_f64(),
         };
         show(&probe, &measurement);
@@ -169,6 +170,7 @@ mod tests {
             offered: rate as u64,
             sent: rate as u64,
             right: rate.min(limit) as u64,
+            lost_here: 0,
             seconds: 1.0,
         }
     }

@@ -27,6 +27,8 @@ pub struct Probe {
     pub offered: u64,
     pub sent: u64,
     pub right: u64,
+    /// Answers that came to this machine and not to us: [`crate::xdp::Losses::answers`].
+    pub lost_here: u64,
     /// Seconds that it took.
     pub seconds: f64,
 }
@@ -37,9 +39,10 @@ impl Probe {
         self.right as f64 >= goal * self.offered as f64
     }
 
-    /// Whether not even so much was sent.
+    /// Whether the generator alone misses it: by what it did not send, and what it lost of the answers.
     pub fn generator_failed(&self, goal: f64) -> bool {
-        (self.sent as f64) < goal * self.offered as f64
+        let kept = self.sent.saturating_sub(self.lost_here);
+        (kept as f64) < goal * self.offered as f64
     }
 
     /// Right answers a second.
@@ -53,8 +56,8 @@ impl Probe {
 pub struct Found {
     /// The highest rate that reached the goal, in queries a second; 0: not even the lowest did.
     pub rate: f64,
-    /// The limit was the generator: at the lowest rate that failed it did not send what was due, or there was no higher
-    /// rate to try.
+    /// The limit was the generator: at the lowest rate that failed it did not send what was due or lost the answers, or there
+    /// was no higher rate to try.
     pub generator_was_the_limit: bool,
 }
 
@@ -124,6 +127,7 @@ mod tests {
             offered: (rate * 5.0) as u64,
             sent: (rate.min(sender) * 5.0) as u64,
             right: (rate.min(sender).min(limit) * 5.0) as u64,
+            lost_here: 0,
             seconds: 5.0,
         }
     }
@@ -161,6 +165,21 @@ mod tests {
             limit_of(1e9, 1e9).0.generator_was_the_limit,
             "no higher rate to try"
         );
+    }
+
+    /// A server that gives every answer, to a generator that reads 300,000 of them a second.
+    #[test]
+    fn answers_that_the_generator_loses_are_its_limit() {
+        let read = |lost_here: u64| {
+            search(0.99, 10_000.0, 1e7, |rate| {
+                let probe = probe(rate, 300_000.0, 1e9);
+                let lost_here = lost_here * (probe.sent - probe.right);
+                Ok(Some(Probe { lost_here, ..probe }))
+            })
+        };
+        let [servers, generators] = [0, 1].map(|lost_here| read(lost_here).unwrap().unwrap());
+        assert_eq!(servers.rate, generators.rate);
+        assert!(!servers.generator_was_the_limit && generators.generator_was_the_limit);
     }
 
     #[test]

@@ -28,3 +28,8 @@ pub mod stop;
 pub mod tee;
 pub mod words;
 pub mod worker;
+
+/// What `--version` and the API say; it begins with the name that scripts look for.
+pub fn version() -> String {
+    format!("dnsdist (millrace {})", env!("CARGO_PKG_VERSION"))
+}

@@ -225,6 +225,7 @@ mod tests {
                 offered: 3_000,
                 sent: 3_000,
                 right: 2_500,
+                lost_here: 0,
                 seconds: 1.0,
             }),
             ..Ramp::default()

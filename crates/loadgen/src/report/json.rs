@@ -269,6 +269,7 @@ mod tests {
             offered: 3_000,
             sent: 3_000,
             right: 2_500,
+            lost_here: 0,
             seconds: 1.0,
         };
         let found = |rate| Found {

@@ -380,6 +380,7 @@ duration: 0.5 s
                 offered: 6_000,
                 sent: 6_000,
                 right: 5_000,
+                lost_here: 0,
                 seconds: 2.0,
             }),
         };

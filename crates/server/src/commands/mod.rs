@@ -8,14 +8,13 @@ mod doctor;
 mod kept;
 mod mirror;
 pub mod running;
-pub mod xdp;
 mod zone;
 
 pub use arguments::ServeArguments;
 
 use crate::config::ConfigError;
 use crate::config::spec::{Purpose, RemarkKind, Spec};
-use crate::log;
+use crate::{log, version};
 use arguments::Arguments;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -58,11 +57,6 @@ pub fn run(
 /// Prints `text` to standard output. Whoever closed that does not want to read it: `millrace stats | head -1` is no error.
 fn put(text: impl Display) {
     let _ = write!(io::stdout().lock(), "{text}");
-}
-
-/// What `--version` prints; it begins with the name that scripts look for.
-pub fn version() -> String {
-    format!("dnsdist (millrace {})", env!("CARGO_PKG_VERSION"))
 }
 
 /// Logs why there is no configuration, one line per reason.

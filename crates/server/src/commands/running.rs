@@ -1,9 +1,10 @@
 //! Commands that ask the running instance and print its reply: `millrace reload`, `restart`, `stats`, `explain`, `xdp
 //! status`. The words of `millrace zone` and `millrace mirror` are beside this.
 
-use super::{kept, put, xdp};
+use super::{kept, put};
 use crate::control::client::{self, ClientError};
 use crate::control::protocol::Request;
+use crate::network::status::Status;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
         answered => answered.map_err(|error| error.to_string()),
     };
     let status = answered.and_then(|status| {
-        serde_json::from_value::<xdp::Status>(status).map_err(|error| error.to_string())
+        serde_json::from_value::<Status>(status).map_err(|error| error.to_string())
     });
     let device = status.and_then(|status| {
         let mut devices = status.devices.into_iter();
@@ -55,8 +56,7 @@ fn text(request: &Request, result: &Value) -> String {
             let lines = statistics.iter();
             lines.map(|(name, value)| statistic(name, value)).collect()
         }
-        (Request::XdpStatus, status) => match serde_json::from_value::<xdp::Status>(status.clone())
-        {
+        (Request::XdpStatus, status) => match serde_json::from_value::<Status>(status.clone()) {
             Ok(status) => status.to_string(),
             // A newer instance knows more than this program: better its words than none.
             Err(_) => format!("{status}\n"),
@@ -98,10 +98,10 @@ mod tests {
             text(&Request::Version, &json!("dnsdist (millrace 1)")),
             "dnsdist (millrace 1)\n"
         );
-        let status = serde_json::to_value(xdp::Status::default()).unwrap();
+        let status = serde_json::to_value(Status::default()).unwrap();
         assert_eq!(
             text(&Request::XdpStatus, &status),
-            xdp::Status::default().to_string()
+            Status::default().to_string()
         );
         assert_eq!(
             text(&Request::XdpStatus, &json!({"new": 1})),

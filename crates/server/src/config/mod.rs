@@ -4,6 +4,7 @@
 
 pub mod addresses;
 pub mod authority;
+pub mod by_address;
 pub mod cache;
 pub mod console;
 pub mod defaults;
@@ -15,7 +16,6 @@ pub mod lua;
 pub mod named;
 mod pinning;
 pub mod place;
-pub mod places;
 pub mod pools;
 pub mod secret;
 pub mod spec;
@@ -51,8 +51,8 @@ use crate::pipeline::rules::actions::count::COUNTING;
 use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
 use crate::querycount::QueryCounters;
+use by_address::ByAddress;
 use console::Console;
-use places::Places;
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -83,7 +83,7 @@ pub struct Config {
     /// See [`Config::listen`].
     pub listeners: Vec<Listener>,
     /// The same by address.
-    pub places: Places,
+    pub by_address: ByAddress,
     /// Paths that are served; their places are behind those of all `listeners`.
     pub named: Vec<NamedListener>,
     /// ClientState.muted: listeners that answer nobody over UDP.
@@ -179,14 +179,14 @@ impl Config {
 
     /// Gives it these listeners.
     pub fn listen(&mut self, listeners: Vec<Listener>) {
-        self.places = Places::of(&listeners);
+        self.by_address = ByAddress::of(&listeners);
         self.listeners = listeners;
     }
 
     /// The place of the listener that serves `destination`.
     #[inline]
     pub fn listener_of(&self, destination: SocketAddr) -> Option<u16> {
-        self.places.find(destination)
+        self.by_address.find(destination)
     }
 
     /// What is served, each in the place of its listener.

@@ -2,13 +2,13 @@
 
 use super::Running;
 use super::metrics::rows::{FrameRow, FrontendRow, HelperRow, SpreadRow, SteerRow, XskRow};
-use crate::commands::xdp;
 use crate::config::web::WebOptions;
 use crate::config::{Config, Webserver};
 use crate::control::socket::Commands;
 use crate::counters::{Shard, Writers};
 use crate::frontend::tap::Tap;
 use crate::network::Change;
+use crate::network::status::Status;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::rings::Rings;
 use arc_swap::ArcSwap;
@@ -71,8 +71,8 @@ impl Commands for Standing {
         Err("no process: no".to_owned())
     }
 
-    fn xdp_status(&self) -> xdp::Status {
-        xdp::Status::default()
+    fn xdp_status(&self) -> Status {
+        Status::default()
     }
 
     fn set_acl(&self, acl: Vec<Netmask>) -> Result<(), String> {

@@ -57,7 +57,7 @@ pub enum Request {
     /// A new process of the program on the disk takes over; the lines to print.
     #[serde(rename = "restart")]
     Restart,
-    /// [`crate::commands::xdp::Status`].
+    /// [`crate::network::status::Status`].
     #[serde(rename = "xdp status")]
     XdpStatus,
     /// What would happen to a query; the lines to print.

@@ -9,9 +9,9 @@ use super::protocol::{ExplainRequest, REQUEST_MAX, Reply, Request, TRANSFER, nam
 use super::reading;
 use crate::at_path::{PathError, PathSocket};
 use crate::clock::Now;
-use crate::commands::{self, xdp};
 use crate::frontend::tap::Tap;
 use crate::local::{Local, Order};
+use crate::network::status::Status;
 use crate::pipeline::acl::Netmask;
 use crate::pipeline::explain::{Supposed, explain};
 use crate::random::Random;
@@ -55,7 +55,7 @@ pub trait Commands: Send + Sync {
     /// Why this one serves on.
     fn restart(&self) -> Result<Vec<String>, String>;
 
-    fn xdp_status(&self) -> xdp::Status;
+    fn xdp_status(&self) -> Status;
 
     /// From now on these may ask, until the next reload.
     ///
@@ -355,7 +355,7 @@ impl Desk {
 
     fn act(&self, request: Request) -> Reply {
         match request {
-            Request::Version => Reply::of(commands::version()),
+            Request::Version => Reply::of(crate::version()),
             Request::Stats => Reply::of(self.statistics()),
             Request::XdpStatus => Reply::of(self.commands.xdp_status()),
             Request::Reload => lines(self.commands.reload()),

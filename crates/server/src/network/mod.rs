@@ -32,6 +32,7 @@ pub mod paths;
 pub mod plan;
 pub mod privileges;
 pub mod routes;
+pub mod status;
 pub mod steering;
 pub mod view;
 

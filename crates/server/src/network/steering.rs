@@ -6,7 +6,7 @@
 use super::attached::Attached;
 use super::devices::Device;
 use super::plan::{BackendPair, Plan, PlannedDevice};
-use crate::commands::xdp::{DeviceStatus, ProgramStatus, QueueStatus, Status};
+use super::status::{DeviceStatus, ProgramStatus, QueueStatus, Status};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};

@@ -3,7 +3,6 @@
 use super::Event;
 use super::start::lock;
 use super::workers::BoundQueue;
-use crate::commands::xdp::{QueueStatus, Status};
 use crate::config::spec::Spec;
 use crate::config::{Config, LocalAddress};
 use crate::control::Running;
@@ -16,6 +15,7 @@ use crate::counters::Shard;
 use crate::frontend::tap::Tap;
 use crate::instance::Instance;
 use crate::network::helper::HelperCounts;
+use crate::network::status::{QueueStatus, Status};
 use crate::network::steering::{Steered, Steering};
 use crate::network::{Change, Changes, Device};
 use crate::pipeline::acl::Netmask;

@@ -1,9 +1,9 @@
 //! What is found: files under /proc and /sys, and what drivers answer. The folder that stands for `/` is an argument, so that
 //! tests can plant files.
 
-use crate::commands::xdp::{DeviceStatus, Status};
 use crate::control::client;
 use crate::control::protocol::Request;
+use crate::network::status::{DeviceStatus, Status};
 use std::fs;
 use std::path::{Path, PathBuf};
 use xsk::nic::{Nic, Tuning};

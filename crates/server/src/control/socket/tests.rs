@@ -54,15 +54,12 @@ impl Scene {
 async fn requests_are_answered() {
     let scene = start();
     let version = scene.request(Request::Version).await.unwrap();
-    assert_eq!(version, commands::version());
+    assert_eq!(version, crate::version());
     let statistics = scene.request(Request::Stats).await.unwrap();
     assert_eq!(statistics["queries"], 0);
     assert_eq!(statistics["drop-rule"], 0);
     let status = scene.request(Request::XdpStatus).await.unwrap();
-    assert_eq!(
-        status,
-        serde_json::to_value(xdp::Status::default()).unwrap()
-    );
+    assert_eq!(status, serde_json::to_value(Status::default()).unwrap());
     let error = scene.request(Request::Reload).await.unwrap_err();
     assert_eq!(error.to_string(), "test.conf:3: no");
 }

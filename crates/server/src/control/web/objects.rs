@@ -47,7 +47,7 @@ pub(super) fn overview(metrics: &Metrics) -> Value {
         "self-answered-response-rules": response_rules(&chains.self_answered),
         "servers": servers(metrics, &config.servers),
         "statistics": statistics,
-        "version": crate::commands::version(),
+        "version": crate::version(),
     })
 }
 

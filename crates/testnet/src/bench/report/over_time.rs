@@ -52,9 +52,16 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
         points: at.iter().copied().zip(values.iter().copied()).collect(),
         rings: Vec::new(),
     };
-    let whole = whole_intervals(&course.offered);
-    let told = |name, values: &[f64]| curve(name, &course.told_at[..whole], &values[..whole]);
-    let seen = |name, values| curve(name, &course.at, values);
+    let whole = whole_intervals(&course.offered).min(course.told_at.len());
+    let told = |name, values| curve(name, &course.told_at[..whole], values);
+    // Samples of the CPUs go on until the last answers are in: both panels have the same axis.
+    let until = course.told_at[..whole].last().copied();
+    let sampled = course
+        .at
+        .iter()
+        .take_while(|at| until.is_none_or(|until| **at <= until));
+    let sampled = sampled.count();
+    let seen = |name, values| curve(name, &course.at[..sampled], values);
     let across = || ("seconds".to_owned(), Scale::Linear);
     [
         Panel {
@@ -86,7 +93,7 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
 fn whole_intervals(offered: &[f64]) -> usize {
     match offered {
         [.., before, last] if last < before => offered.len() - 1,
-        _ => offered.len(),
+        all => all.len(),
     }
 }
 
@@ -151,8 +158,18 @@ mod tests {
             right: vec![90.0, 180.0, 17.0],
             ..course()
         };
-        let [queries, _] = panels("x", &course);
-        assert!(queries.curves.iter().all(|curve| curve.points.len() == 2));
+        let course = Course {
+            at: vec![0.2, 0.4, 0.6],
+            user: vec![0.1; 3],
+            system: vec![0.1; 3],
+            softirq: vec![0.1; 3],
+            server: vec![0.1; 3],
+            kernel_threads: vec![0.1; 3],
+            ..course
+        };
+        for panel in panels("x", &course) {
+            assert!(panel.curves.iter().all(|curve| curve.points.len() == 2));
+        }
         assert_eq!(whole_intervals(&[100.0, 200.0]), 2);
         assert_eq!(whole_intervals(&[]), 0);
     }

@@ -5,10 +5,10 @@ use super::super::objects::netmask_group;
 use super::super::options::Flag;
 use super::super::{define, spec, wrong};
 use super::{say, serving};
-use crate::commands;
 use crate::config::addresses;
 use crate::config::console::DEFAULT_PORT;
 use crate::control::console::wire::{Cipher, Key, nonce};
+use crate::version;
 use mlua::{Lua, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -40,7 +40,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     key(lua)?;
     acl(lua)?;
     define(lua, "showVersion", |lua, ()| {
-        say(lua, commands::version());
+        say(lua, version());
         Ok(())
     })?;
     define(lua, "showSecurityStatus", |lua, ()| {

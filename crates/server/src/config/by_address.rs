@@ -12,15 +12,15 @@ const FEW: usize = 8;
 
 /// Listeners by port and address, with their places in the configuration.
 #[derive(Debug, Clone, Default)]
-pub struct Places {
+pub struct ByAddress {
     /// All of them, ascending.
     exact: Vec<(End, u16)>,
     /// Those of all addresses.
     wildcards: Vec<(End, u16)>,
 }
 
-impl Places {
-    pub fn of(listeners: &[Listener]) -> Places {
+impl ByAddress {
+    pub fn of(listeners: &[Listener]) -> ByAddress {
         let ends = listeners.iter().map(|listener| end(listener.address));
         let mut exact: Vec<_> = ends.zip(0..).collect();
         let is_wildcard = |((_, address), _): &(End, u16)| address.is_unspecified();
@@ -28,7 +28,7 @@ impl Places {
         exact.sort_unstable();
         // Of those that differ in their scope only, the first.
         exact.dedup_by_key(|(end, _)| *end);
-        Places { exact, wildcards }
+        ByAddress { exact, wildcards }
     }
 
     /// The place of the listener that serves `destination`: as with the kernel's sockets the one with this very address, or
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
     use crate::config::{FastOpen, Xdp};
 
-    fn places(addresses: &[&str]) -> Places {
+    fn listeners(addresses: &[&str]) -> ByAddress {
         let listener = |address: &&str| Listener {
             address: address.parse().unwrap(),
             sockets: 1,
@@ -86,16 +86,16 @@ mod tests {
             proxy_protocol: false,
         };
         let listeners: Vec<Listener> = addresses.iter().map(listener).collect();
-        Places::of(&listeners)
+        ByAddress::of(&listeners)
     }
 
-    fn find(places: &Places, destination: &str) -> Option<u16> {
-        places.find(destination.parse().unwrap())
+    fn find(listeners: &ByAddress, destination: &str) -> Option<u16> {
+        listeners.find(destination.parse().unwrap())
     }
 
     #[test]
     fn the_very_address_wins_over_all_addresses_and_a_family_over_the_other() {
-        let places = places(&[
+        let listeners = listeners(&[
             "0.0.0.0:53",
             "192.0.2.1:53",
             "[::]:53",
@@ -111,15 +111,15 @@ mod tests {
             ("192.0.2.2:54", None),
             ("192.0.2.2:55", Some(4)),
         ] {
-            assert_eq!(find(&places, destination), place, "{destination}");
+            assert_eq!(find(&listeners, destination), place, "{destination}");
         }
-        assert_eq!(find(&Places::default(), "192.0.2.1:53"), None);
+        assert_eq!(find(&ByAddress::default(), "192.0.2.1:53"), None);
     }
 
     #[test]
     fn scopes_tell_no_listeners_apart() {
-        let places = places(&["[fe80::1%3]:53", "[fe80::1%2]:53"]);
-        assert_eq!(find(&places, "[fe80::1]:53"), Some(0));
+        let listeners = listeners(&["[fe80::1%3]:53", "[fe80::1%2]:53"]);
+        assert_eq!(find(&listeners, "[fe80::1]:53"), Some(0));
     }
 
     #[test]
@@ -127,9 +127,9 @@ mod tests {
         let address = |number: usize| format!("192.0.2.{}:{}", number % 250, 53 + number / 250);
         let addresses: Vec<String> = (0..1_000).rev().map(address).collect();
         let texts: Vec<&str> = addresses.iter().map(String::as_str).collect();
-        let places = places(&texts);
+        let listeners = listeners(&texts);
         for (place, text) in texts.iter().enumerate() {
-            assert_eq!(find(&places, text), Some(place as u16));
+            assert_eq!(find(&listeners, text), Some(place as u16));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `millrace xdp status`: programs, maps, sockets and heartbeats of the running instance, as text.
+//! What is up of AF_XDP: programs, maps, sockets and heartbeats of the running instance.
 //!
-//! The instance answers with a [`Status`]; what is printed is its `Display`:
+//! It is what the instance answers to `millrace xdp status`; what that prints is its `Display`:
 //!
 //! ```text
 //! enp1s0 (index 4, 02:00:00:00:00:01, MTU 1500)
@@ -12,7 +12,7 @@
 //!       0  zero-copy  no      yes               600      1200      1200  24 MiB in reserved huge pages, node 0
 //! ```
 
-use crate::network::links::MacText;
+use super::links::MacText;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, SocketAddr};
