@@ -335,11 +335,15 @@ impl Follower {
         // An order may have come since a clock went back: what is waited for is not when that is again where it was.
         let state = self.live.state_by_clock(clock::unix());
         let timers = state.timers?;
-        let soa = self.live.held().map(|zone| zone.soa());
-        let due = timers.turn(self.live.apex.as_name(), soa, &self.settings.times);
         // A frozen zone is not asked for; it expires all the same.
-        let due = (!state.is_frozen).then_some(due);
+        let due = (!state.is_frozen).then(|| self.turn(timers));
         due.into_iter().chain(self.expires()).min()
+    }
+
+    /// When to ask next for the zone, in seconds since 1970.
+    fn turn(&self, timers: Timers) -> u64 {
+        let soa = self.live.held().map(|zone| zone.soa());
+        timers.turn(self.live.apex.as_name(), soa, &self.settings.times)
     }
 
     /// When the zone expires, in seconds since 1970; `None`: it has, or cannot.
@@ -357,9 +361,7 @@ impl Follower {
         self.expire_in_time();
         // A clock that was set, or stood still in a suspended host, has moved it.
         self.live.note_expiry(&self.settings);
-        let soa = self.live.held().map(|zone| zone.soa());
-        let due = timers.turn(self.live.apex.as_name(), soa, &self.settings.times);
-        if !state.is_frozen && due <= now {
+        if !state.is_frozen && self.turn(timers) <= now {
             self.refresh(None, false).await;
         }
     }

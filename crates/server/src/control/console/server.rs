@@ -263,7 +263,8 @@ impl<C: Commands> Talk<C> {
     }
 }
 
-fn too_long(length: usize, maximum: usize) -> String {
+/// What is answered in place of an answer of so many bytes, which is too long.
+pub fn too_long(length: usize, maximum: usize) -> String {
     format!(
         "Error: the answer takes {length} bytes, more than the {maximum} of setConsoleOutputMaxMsgSize\n"
     )

@@ -100,9 +100,13 @@ impl ResponseRateLimit {
     ) -> ResponseRateLimit {
         let shape = |options: &LimitOptions| (options.buckets, options.prefixes);
         let same = previous.filter(|previous| shape(&previous.options) == shape(&options));
-        let limit = |rate: Rate, former: Option<&Limit<Buckets>>| match former {
-            Some(former) => Limit::succeeding(rate, former, &now),
-            None => Limit::new(rate, Buckets::new(options.buckets)),
+        let limit = |rate: Rate, former: Option<&Limit<Buckets>>| {
+            // Memory of a table that is not used is not taken.
+            let limit = Limit::new(rate, Buckets::new(options.buckets));
+            if let Some(former) = former {
+                limit.go_on_at(former, &now);
+            }
+            limit
         };
         let total = (options.total > 0).then(|| Rate::new(options.total, options.total));
         let former_total = same.and_then(|same| same.total.as_ref());

@@ -103,28 +103,17 @@ impl<T: Tally> Limit<T> {
         self.go_on_at(former, Now::read);
     }
 
-    fn go_on_at(&self, former: &Limit<T>, now: impl FnOnce() -> Now) {
-        self.adopted
-            .get_or_init(|| former.counted_at(self.rate, now));
-    }
-
-    /// A limit of this rate that goes on with what `former` has counted, as [`Limit::go_on_from`] says.
-    pub fn succeeding(rate: Rate, former: &Limit<T>, now: impl FnOnce() -> Now) -> Limit<T> {
-        Limit {
-            rate,
-            own: former.counted_at(rate, now),
-            adopted: OnceLock::new(),
-        }
-    }
-
-    /// What was counted, as a limit of this rate goes on with it.
-    fn counted_at(&self, rate: Rate, now: impl FnOnce() -> Now) -> Arc<T> {
-        if rate.counts_as(self.rate) {
-            return Arc::clone(self.counted());
-        }
-        let now = now();
-        let change = |moment| rate.moment_from(self.rate, moment, now);
-        Arc::new(self.counted().changed(change))
+    /// The same by a clock that a test may have.
+    pub fn go_on_at(&self, former: &Limit<T>, now: impl FnOnce() -> Now) {
+        let (rate, before) = (self.rate, former.rate);
+        self.adopted.get_or_init(|| {
+            if rate.counts_as(before) {
+                return Arc::clone(former.counted());
+            }
+            let now = now();
+            let change = |moment| rate.moment_from(before, moment, now);
+            Arc::new(former.counted().changed(change))
+        });
     }
 }
 
@@ -439,14 +428,19 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_succeeds_another_one_goes_on_with_its_count() {
+    fn limits_go_on_together_or_by_a_copy() {
         let first = Limit::new(Rate::new(10, 200), Bucket::default());
         while first.take(THEN) {}
         let later = Now(THEN.0 + 2_000_000_000);
         let passed = |limit: &Limit<Bucket>| (0..500).filter(|_| limit.take(later)).count();
-        let faster = Limit::succeeding(Rate::new(100, 200), &first, || THEN);
+        let after = |rate: u32| {
+            let limit = Limit::new(Rate::new(rate, 200), Bucket::default());
+            limit.go_on_at(&first, || THEN);
+            limit
+        };
+        let faster = after(100);
         assert_eq!(passed(&faster), 200);
-        let same = Limit::succeeding(Rate::new(10, 200), &first, || THEN);
+        let same = after(10);
         assert_eq!(
             (passed(&first), passed(&same)),
             (20, 0),

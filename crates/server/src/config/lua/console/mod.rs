@@ -18,6 +18,7 @@ mod statistics;
 mod top;
 
 use super::state::LuaState;
+use crate::control::console::too_long;
 use crate::control::metrics::Metrics;
 use mlua::Lua;
 use std::sync::{Arc, Weak};
@@ -79,9 +80,7 @@ impl Output {
         let Output { text, most, length } = self;
         match length <= most {
             true => text,
-            false => format!(
-                "Error: the answer takes {length} bytes, more than the {most} of setConsoleOutputMaxMsgSize\n"
-            ),
+            false => too_long(length, most),
         }
     }
 }
