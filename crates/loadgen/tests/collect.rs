@@ -49,11 +49,11 @@ fn answer(from: &str, to: &str, vlan: Option<u16>, length: usize) -> Vec<u8> {
         targets: vec![Target {
             server: to,
             mac: OUR_MAC,
+            sources: Sources {
+                address: from.parse::<SocketAddr>().unwrap().ip(),
+                prefix: if to.is_ipv4() { 32 } else { 128 },
+            },
         }],
-        sources: Sources {
-            address: from.parse::<SocketAddr>().unwrap().ip(),
-            prefix: if to.is_ipv4() { 32 } else { 128 },
-        },
         first_port: from.parse::<SocketAddr>().unwrap().port(),
         port_bits: 0,
         local_mac: THEIR_MAC,

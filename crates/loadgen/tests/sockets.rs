@@ -292,6 +292,29 @@ fn a_rate_that_cannot_be_kept_shows_in_latencies_and_is_said() {
 }
 
 #[test]
+fn who_keeps_a_rate_sleeps_in_between_and_one_lost_query_keeps_nobody_at_work() {
+    let (answers, never) = (udp_server(&[Deed::Answer]), udp_server(&[Deed::Ignore]));
+    let file = queries(10);
+    for (server, load) in [
+        (answers, "-l 1 -Q 3000"),
+        (answers, "-l 1 -Q 3000 -c 4"),
+        (never, "-n 1 -t 0.5"),
+    ] {
+        let line = format!(
+            "-s 127.0.0.1 -p {} -d {} {load} --json",
+            server.port(),
+            file.path().display()
+        );
+        let result = summary(&flood(&line).output().unwrap());
+        assert_eq!(
+            result["floodgate"]["limits"],
+            serde_json::json!([]),
+            "{load}: {result:#}"
+        );
+    }
+}
+
+#[test]
 fn a_rate_and_a_time_limit_are_kept() {
     let server = udp_server(&[Deed::Answer]);
     let file = queries(10);

@@ -430,7 +430,7 @@ fn several_targets_are_asked_evenly_and_contents_are_compared() {
     let mut expected = tempfile::NamedTempFile::new().unwrap();
     writeln!(expected, "* NOERROR").unwrap();
     let line = format!(
-        "xdp -j -q -t 0.5 -Q 2000 --patience 60 --late 60 --expect {} -i {} {SERVER} {second}",
+        "xdp -j -q -t 0.5 -Q 2000 --patience 60 --late 10 --expect {} -i {} {SERVER} {second}",
         expected.path().display(),
         file.path().display()
     );
@@ -439,6 +439,21 @@ fn several_targets_are_asked_evenly_and_contents_are_compared() {
     let own = &result["floodgate"];
     assert_eq!(own["right"], 500, "{result:#}");
     assert_eq!(own["wrong"], json!({"other-contents": 500}));
+}
+
+#[test]
+fn targets_of_both_versions_of_ip_are_asked_in_one_run() {
+    let Some(lab) = lab() else { return };
+    let _ports = [SERVER, SERVER_V6].map(|address| quiet_port(&lab, address));
+    let responder = Responder::start(&lab, None, |_| Deed::Answer);
+    let file = queries(700);
+    let line = format!(
+        "xdp -j -q -t 0.5 -Q 2000 {PATIENT} -i {} {SERVER} {SERVER_V6}",
+        file.path().display()
+    );
+    let result = summary(&end(start(&lab.client(), &line)));
+    assert_eq!(responder.stop(), 1000);
+    assert_eq!(result["floodgate"]["right"], 1000, "{result:#}");
 }
 
 #[test]

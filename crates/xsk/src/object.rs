@@ -114,7 +114,8 @@ fn complaints() -> String {
     let lines: Vec<&str> = said
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty())
+        // It guesses at what the error says already.
+        .filter(|line| !line.is_empty() && !line.contains("bpf_object__probe_loading"))
         .collect();
     lines[lines.len().saturating_sub(COMPLAINTS_SHOWN)..]
         .iter()

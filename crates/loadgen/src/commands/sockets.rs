@@ -4,6 +4,7 @@ use super::parse;
 use super::values::{rate, seconds, sources};
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
+use crate::pace::sleep_precisely;
 use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::report::json::RunId;
@@ -161,6 +162,7 @@ impl Command {
         // Behind what may wait for standard input, which Ctrl-C ends as it ends any program; before the first thread.
         let show = Show::of(self.quiet || self.verbose, self.live);
         let mut watch = Watch::new(show)?;
+        sleep_precisely()?;
         if self.json || self.csv {
             return self.run_for_programs(&plan, &questions, &mut watch);
         }

@@ -5,6 +5,7 @@ use super::values::{affinity, mac, ports, rate, seconds, sources};
 use crate::connections;
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
+use crate::pace::sleep_precisely;
 use crate::path;
 use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions, Style};
 use crate::ramp::{self, RampPlan};
@@ -13,7 +14,7 @@ use crate::report::{Format, Transport, Way, csv, say, say_table, tell, text};
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::{Part, Show, Watch};
-use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, Wake, sleep_precisely};
+use crate::xdp::{Affinity, Generator, Measurement, Mode, Plan, Wake};
 use clap::{Parser, ValueEnum};
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -210,7 +211,7 @@ impl Command {
     ) -> Outcome<()> {
         self.print_in_between(watch, id);
         let measurement = generator.measure(self.qps, self.duration, watch)?;
-        self.say_result((id, way), &measurement, generator.headers_length());
+        self.say_result((id, way), &measurement, generator.mean_headers_length());
         Ok(())
     }
 

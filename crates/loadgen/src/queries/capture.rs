@@ -191,11 +191,11 @@ mod tests {
             targets: vec![crate::xdp::addressing::Target {
                 server: target,
                 mac: [4; 6],
+                sources: Sources {
+                    address: source.parse().unwrap(),
+                    prefix: if target.is_ipv4() { 32 } else { 128 },
+                },
             }],
-            sources: Sources {
-                address: source.parse().unwrap(),
-                prefix: if target.is_ipv4() { 32 } else { 128 },
-            },
             first_port: 4000,
             port_bits: 0,
             local_mac: [2; 6],

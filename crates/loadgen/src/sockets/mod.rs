@@ -127,7 +127,7 @@ pub struct Measurement {
     pub interrupted: u64,
     /// Answers that found the buffer of their socket full.
     pub overflowed: u64,
-    /// The part of the time of sending that the threads had work for, from 0 to 1.
+    /// The part of the time of sending that the threads had work for, from 0 to 1; 0 of a run that is too short to tell.
     pub busy: f64,
     /// The rate that was asked for, in queries a second.
     pub rate: Option<f64>,
@@ -138,6 +138,9 @@ pub struct Measurement {
 
 /// Threads that have so little time left that more answers would not have let them send more.
 const BUSY: f64 = 0.95;
+
+/// A run that sends for less than this spends most of it on its first query and on starting its threads.
+const SHORTEST_JUDGED: Duration = Duration::from_millis(10);
 
 /// The part of a rate that may be missing, since a run does not end with the last query's due time.
 const RATE_KEPT: f64 = 0.99;
@@ -258,8 +261,10 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         duration,
         sending,
         overflowed: run.overflowed.load(Ordering::Relaxed),
-        // What the threads do behind the time limit, waiting for answers, is next to nothing.
-        busy: (cpu_time / whole.max(1.0)).min(1.0),
+        busy: match sending >= SHORTEST_JUDGED {
+            true => (cpu_time / whole).min(1.0),
+            false => 0.0,
+        },
         rate: plan.rate,
         tally: Tally::sum(&each(&tallies)),
         interrupted: run.interrupted.load(Ordering::Relaxed),

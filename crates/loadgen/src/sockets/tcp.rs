@@ -2,13 +2,13 @@
 
 use super::Plan;
 use super::sys::id_length;
-use super::transport::{Taker, Transport};
+use super::transport::{Taker, Transport, wait_for_events};
 use super::udp::local_address;
 use crate::failure::{During, Failure, Outcome};
 use crate::tally::latencies;
 use hdrhistogram::Histogram;
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
@@ -215,11 +215,7 @@ impl Transport for TcpClients<'_> {
     }
 
     fn receive(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()> {
-        let timeout = EpollTimeout::try_from(limit).unwrap_or(EpollTimeout::MAX);
-        let ready = match self.epoll.wait(&mut self.events, timeout) {
-            Err(Errno::EINTR) => 0,
-            other => other.during("waiting for answers")?,
-        };
+        let ready = wait_for_events(&self.epoll, &mut self.events, limit)?;
         for at in 0..ready {
             let client = self.events[at].data() as usize;
             self.serve(client, taker);

@@ -1,10 +1,50 @@
 //! What a worker sends through and receives from: UDP or TCP, many clients each.
 
-use crate::failure::Outcome;
+use crate::failure::{During, Outcome};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::epoll::{Epoll, EpollEvent, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// How long to wait for answers before looking whether to stop.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(20);
+
+/// Waits until a descriptor has something to read, for at most so long, to the nanosecond: poll(2) and epoll_wait(2) know whole
+/// milliseconds, and a pace of more than a thousand queries a second would have them spin.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn wait_for(descriptor: BorrowedFd<'_>, limit: Duration) -> Outcome<bool> {
+    let watched = &mut [PollFd::new(descriptor, PollFlags::POLLIN)];
+    match ppoll(watched, Some(TimeSpec::from_duration(limit)), None) {
+        Err(Errno::EINTR) => Ok(false),
+        ready => Ok(ready.during("waiting for answers")? > 0),
+    }
+}
+
+/// The same for those of an epoll; returns how many of `events` it filled in.
+///
+/// # Errors
+/// The kernel refuses.
+pub(super) fn wait_for_events(
+    epoll: &Epoll,
+    events: &mut [EpollEvent],
+    limit: Duration,
+) -> Outcome<usize> {
+    // Waiting for answers alone takes one call.
+    let whole = limit >= LONGEST_WAIT;
+    if !whole && !wait_for(epoll.0.as_fd(), limit)? {
+        return Ok(0);
+    }
+    let rest = if whole { LONGEST_WAIT } else { Duration::ZERO };
+    let timeout = EpollTimeout::try_from(rest).unwrap_or(EpollTimeout::MAX);
+    match epoll.wait(events, timeout) {
+        Err(Errno::EINTR) => Ok(0),
+        ready => ready.during("waiting for answers"),
+    }
+}
 
 /// Who takes what has come.
 pub(super) trait Taker {

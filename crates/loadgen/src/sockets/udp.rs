@@ -12,11 +12,10 @@
 
 use super::Plan;
 use super::sys::{BATCH, Incoming, Outgoing, overflowed};
-use super::transport::{LONGEST_WAIT, Taker, Transport};
+use super::transport::{LONGEST_WAIT, Taker, Transport, wait_for, wait_for_events};
 use crate::failure::{During, Failure, Outcome};
 use crate::path;
-use nix::poll::{PollFd, PollFlags, poll};
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -98,18 +97,12 @@ impl UdpClients {
 
     /// Hands out what comes to the one socket.
     fn receive_from_one(&mut self, limit: Duration, taker: &mut dyn Taker) -> Outcome<()> {
-        // The socket's own time-out is the longest wait; a shorter one is for poll to keep.
+        // The socket's own time-out is the longest wait; a shorter one is for ppoll to keep.
         let whole = limit >= LONGEST_WAIT;
         if self.drain(0, whole, taker)? || whole {
             return Ok(());
         }
-        let timeout = EpollTimeout::try_from(limit).unwrap_or(EpollTimeout::MAX);
-        let watched = PollFd::new(self.sockets[0].as_fd(), PollFlags::POLLIN);
-        let ready = match poll(&mut [watched], timeout) {
-            Err(nix::errno::Errno::EINTR) => 0,
-            other => other.during("waiting for answers")?,
-        };
-        if ready > 0 {
+        if wait_for(self.sockets[0].as_fd(), limit)? {
             self.drain(0, false, taker)?;
         }
         Ok(())
@@ -141,11 +134,7 @@ impl Transport for UdpClients {
         if let [_] = self.sockets[..] {
             return self.receive_from_one(limit, taker);
         }
-        let timeout = EpollTimeout::try_from(limit).unwrap_or(EpollTimeout::MAX);
-        let ready = match self.epoll.wait(&mut self.events, timeout) {
-            Err(nix::errno::Errno::EINTR) => 0,
-            other => other.during("waiting for answers")?,
-        };
+        let ready = wait_for_events(&self.epoll, &mut self.events, limit)?;
         for at in 0..ready {
             let client = self.events[at].data() as usize;
             self.drain(client, false, taker)?;

@@ -89,6 +89,8 @@ pub(super) struct Worker<'r, T> {
     next_client: usize,
     /// When it last sent or got something, in nanoseconds since the start.
     active_until: u64,
+    /// CPU time of this thread until there was nothing more to send, in nanoseconds. `None`: there still is.
+    cpu_time: Option<u64>,
     /// What is sent by one call. Kept: an array of a call's own would be 1.5 KB to clear, often for a single query.
     messages: Vec<(u16, &'r [u8])>,
     /// Questions that are ours but could not be sent yet.
@@ -119,6 +121,7 @@ impl<'r, T: Transport> Worker<'r, T> {
             outstanding: Outstanding::new(),
             next_client: 0,
             active_until: 0,
+            cpu_time: None,
             messages: Vec::with_capacity(BATCH),
             backlog: VecDeque::with_capacity(BATCH),
             due: VecDeque::with_capacity(BATCH),
@@ -146,9 +149,7 @@ impl<'r, T: Transport> Worker<'r, T> {
         }
         let overflowed = self.transport.overflowed();
         self.run.overflowed.fetch_add(overflowed, Ordering::Relaxed);
-        let cpu_time =
-            clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Into::into);
-        let cpu_time = cpu_time.as_nanos() as u64;
+        let cpu_time = self.cpu_time.unwrap_or_else(cpu_time);
         self.run.cpu_time.fetch_add(cpu_time, Ordering::Relaxed);
         self.run
             .active_until
@@ -167,6 +168,9 @@ impl<'r, T: Transport> Worker<'r, T> {
             } else {
                 self.send(now)?
             };
+            if let Idle::Done = idle {
+                self.cpu_time.get_or_insert_with(cpu_time);
+            }
             let wait = match idle {
                 Idle::Done if self.outstanding.len() == 0 => return Ok(()),
                 Idle::Done | Idle::Full => LONGEST_WAIT,
@@ -323,6 +327,12 @@ fn pace_of(plan: &Plan, rate: f64, thread: usize) -> Pace {
         .shaped(plan.shape)
         .of_thread(thread, plan.threads)
         .later(thread as f64 / plan.threads as f64)
+}
+
+/// What this thread has used of its CPU, in nanoseconds.
+fn cpu_time() -> u64 {
+    let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    used.map_or(Duration::ZERO, Into::into).as_nanos() as u64
 }
 
 /// Why nothing more is sent.

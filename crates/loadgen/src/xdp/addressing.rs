@@ -24,15 +24,15 @@ pub struct Target {
     pub server: SocketAddr,
     /// The next hop's address on the link.
     pub mac: Mac,
+    /// The addresses that queries to it come from, of its version of IP.
+    pub sources: Sources,
 }
 
 /// Who asks, and who is asked.
 #[derive(Clone, Debug)]
 pub struct Addressing {
-    /// The servers, one at least, all of one version of IP. They are asked evenly.
+    /// The servers, one at least. They are asked evenly.
     pub targets: Vec<Target>,
-    /// The addresses that queries come from, of the same version of IP.
-    pub sources: Sources,
     /// The first source port; lanes have `2^port_bits` each, one lane's behind the other's.
     pub first_port: u16,
     /// Number of ports of a lane, as a power of two.
@@ -59,11 +59,11 @@ pub fn port_bits(ports: &RangeInclusive<u16>, lanes: usize) -> Outcome<u32> {
 }
 
 impl Addressing {
-    /// Octets in front of a message: Ethernet, the tag where there is one, IP, UDP.
-    #[inline]
-    pub fn headers_length(&self) -> usize {
+    /// Octets in front of a message, the mean of all targets: Ethernet, the tag where there is one, IP, UDP.
+    pub fn mean_headers_length(&self) -> usize {
         let tag = self.vlan.map_or(0, |_| VLAN_LENGTH);
-        tag + Family::of(&self.targets[0].server).headers_length()
+        let lengths = self.targets.iter().map(Target::headers_length);
+        tag + lengths.sum::<usize>() / self.targets.len()
     }
 
     /// Writes the frame of a query into a chunk, from its start; returns the frame's length. The message's sum is that of
@@ -81,7 +81,8 @@ impl Addressing {
         number: u64,
     ) -> u32 {
         let target = self.target(number);
-        let start = self.headers_length();
+        let tag = self.vlan.map_or(0, |_| VLAN_LENGTH);
+        let start = tag + target.headers_length();
         let end = start + message.len();
         chunk[start..end].copy_from_slice(message);
         if message.len() >= 2 {
@@ -92,12 +93,12 @@ impl Addressing {
         let headers = Headers {
             source_mac: self.local_mac,
             destination_mac: target.mac,
-            source: SocketAddr::new(self.source(number), port),
+            source: SocketAddr::new(source_of(target.sources, number), port),
             destination: target.server,
             code_point: 0,
         };
         write_headers_summed(chunk, start, message.len(), &headers, sum)
-            .expect("chunks have room, and both ends are of one version of IP");
+            .expect("chunks have room, and sources are of their target's version of IP");
         if let Some(vlan) = self.vlan {
             insert_tag(chunk, vlan);
         }
@@ -147,7 +148,15 @@ impl Addressing {
     /// The source address of the query of this number (of which only the bits of port and ID count).
     #[inline]
     pub fn source(&self, number: u64) -> IpAddr {
-        source_of(self.sources, number)
+        source_of(self.target(number).sources, number)
+    }
+}
+
+impl Target {
+    /// Octets of Ethernet, IP and UDP in front of a message.
+    #[inline]
+    fn headers_length(&self) -> usize {
+        Family::of(&self.server).headers_length()
     }
 }
 
@@ -213,11 +222,11 @@ mod tests {
             targets: vec![Target {
                 server: target.parse().unwrap(),
                 mac: [2, 0, 0, 0, 0, 2],
+                sources: Sources {
+                    address: source.parse().unwrap(),
+                    prefix,
+                },
             }],
-            sources: Sources {
-                address: source.parse().unwrap(),
-                prefix,
-            },
             first_port: 16384,
             port_bits: 4,
             local_mac: [2, 0, 0, 0, 0, 1],
@@ -252,6 +261,24 @@ mod tests {
     }
 
     #[test]
+    fn targets_of_both_versions_of_ip_are_asked_each_from_an_address_of_its_own() {
+        let mut both = addressing("192.0.2.1:53", "192.0.2.9", 32);
+        let second = addressing("[2001:db8::1]:53", "2001:db8::9", 128);
+        both.targets.extend(second.targets);
+        assert_eq!(both.mean_headers_length(), (42 + 62) / 2);
+        let mut asked = [0; 2];
+        for number in 0..100 {
+            let mut chunk = [0; 2048];
+            let length = both.write(&mut chunk, summed(b"\0\0query"), (0, 0, 1), number) as usize;
+            let (packet, _) = both.read(&mut chunk[..length], false).unwrap();
+            assert_eq!(packet.destination, both.target(number).server);
+            assert_eq!(packet.source.ip(), both.source(number));
+            asked[usize::from(packet.source.is_ipv6())] += 1;
+        }
+        assert!(asked.iter().all(|asked| *asked > 30), "{asked:?}");
+    }
+
+    #[test]
     fn a_tag_goes_in_and_comes_out() {
         let mut addressing = addressing("192.0.2.1:53", "192.0.2.9", 32);
         let mut plain = [0; 2048];
@@ -260,7 +287,10 @@ mod tests {
         let mut chunk = [0; 2048];
         let length = addressing.write(&mut chunk, summed(b"\0\0query"), (0, 0, 1), 0) as usize;
         assert_eq!(length, untagged + 4);
-        assert_eq!(length, addressing.headers_length() + b"\0\0query".len());
+        assert_eq!(
+            length,
+            addressing.mean_headers_length() + b"\0\0query".len()
+        );
         assert_eq!(chunk[12..16], [0x81, 0, 0, 7]);
         assert_eq!(
             [&chunk[..12], &chunk[16..length]].concat(),
@@ -335,6 +365,7 @@ mod tests {
             addressing.targets.push(Target {
                 server: SocketAddr::from(([192, 0, 2, last], 53)),
                 mac: [2, 0, 0, 0, 0, last],
+                sources: addressing.targets[0].sources,
             });
         }
         let mut uses = std::collections::HashMap::new();

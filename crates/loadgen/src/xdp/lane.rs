@@ -387,11 +387,11 @@ mod tests {
             targets: vec![Target {
                 server: "192.0.2.1:53".parse().unwrap(),
                 mac: [2, 0, 0, 0, 0, 2],
+                sources: Sources {
+                    address: "192.0.2.9".parse().unwrap(),
+                    prefix: 32,
+                },
             }],
-            sources: Sources {
-                address: "192.0.2.9".parse().unwrap(),
-                prefix: 32,
-            },
             first_port: 16384,
             port_bits: 2,
             local_mac: [2, 0, 0, 0, 0, 1],
@@ -410,7 +410,7 @@ mod tests {
         let mut chunk = [0; CHUNK];
         let length = addressing.write(&mut chunk, summed(message), (0, port, id), number) as usize;
         let query = Packet::parse(&chunk[..length], false).unwrap();
-        let start = addressing.headers_length();
+        let start = addressing.mean_headers_length();
         let headers = query.reply_headers();
         write_headers(&mut chunk, start, message.len(), &headers).unwrap();
         chunk[..length].to_vec()
@@ -464,14 +464,16 @@ mod tests {
     #[test]
     fn an_answer_of_another_server_or_to_another_of_our_addresses_is_wrong() {
         let mut addressing = addressing();
-        addressing.targets.push(Target {
-            server: "192.0.2.2:53".parse().unwrap(),
-            mac: [2, 0, 0, 0, 0, 3],
-        });
-        addressing.sources = Sources {
+        let sources = Sources {
             address: "198.51.100.0".parse().unwrap(),
             prefix: 28,
         };
+        addressing.targets[0].sources = sources;
+        addressing.targets.push(Target {
+            server: "192.0.2.2:53".parse().unwrap(),
+            mac: [2, 0, 0, 0, 0, 3],
+            sources,
+        });
         let ends = |number: u64| (addressing.target(number).server, addressing.source(number));
         let (server, client) = ends(0);
         let first = |differ: (bool, bool)| {

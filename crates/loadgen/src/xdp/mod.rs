@@ -12,7 +12,7 @@ mod measurement;
 
 pub use measurement::{LaneCounts, Losses, Measurement, not_sent};
 
-use crate::failure::{During, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::flights::Flights;
 use crate::pace::Pace;
 use crate::path;
@@ -217,9 +217,9 @@ impl Generator {
         format!("{} over AF_XDP on {}", targets.join(", "), self.nic.name)
     }
 
-    /// Octets of headers in front of a query's message.
-    pub fn headers_length(&self) -> usize {
-        self.addressing.headers_length()
+    /// Octets of headers in front of a query's message, the mean of all targets.
+    pub fn mean_headers_length(&self) -> usize {
+        self.addressing.mean_headers_length()
     }
 
     /// Sends at this rate for so long, waits for the last answers, and says what was counted. Ends early when the watch
@@ -359,8 +359,8 @@ fn remembered(shape: Shape, rate: f64, late_after: Duration, batch: u32) -> u64 
 /// Interface and addresses: what the kernel says where nothing is given by hand.
 fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
     let given = plan.interface.as_deref().map(Nic::by_name).transpose()?;
-    let mut targets = Vec::new();
-    let mut found: Option<(Nic, Sources)> = None;
+    let mut targets: Vec<Target> = Vec::new();
+    let mut found: Option<Nic> = None;
     for &server in &plan.targets {
         let (nic, sources, mac) = way_to(plan, given.as_ref(), server)?;
         if sources.address.is_ipv4() != server.is_ipv4() {
@@ -370,10 +370,16 @@ fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
                 server.ip()
             )));
         }
-        // Without its scope, which is no part of frames.
-        let server = SocketAddr::new(server.ip(), server.port());
-        targets.push(Target { server, mac });
-        let (first, _) = found.get_or_insert((nic.clone(), sources));
+        // The program takes answers to one network of each version of IP.
+        let same_version = |target: &&Target| target.server.is_ipv4() == server.is_ipv4();
+        let first = targets.iter().find(same_version);
+        targets.push(Target {
+            // Without its scope, which is no part of frames.
+            server: SocketAddr::new(server.ip(), server.port()),
+            mac,
+            sources: first.map_or(sources, |first| first.sources),
+        });
+        let first = found.get_or_insert_with(|| nic.clone());
         if first.index != nic.index {
             return Err(Failure::new(format!(
                 "{} is reached through {}, {} through {}: all targets must be reached through one interface",
@@ -384,10 +390,9 @@ fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
             )));
         }
     }
-    let (nic, sources) = found.ok_or_else(|| Failure::new("no target to send to"))?;
+    let nic = found.ok_or_else(|| Failure::new("no target to send to"))?;
     let addressing = Addressing {
         targets,
-        sources,
         first_port: *plan.ports.start(),
         port_bits: 0,
         local_mac: plan.local_mac.unwrap_or(nic.mac),
@@ -437,7 +442,11 @@ fn interface_to(given: Option<&Nic>, server: SocketAddr) -> Outcome<Option<u32>>
 fn collection(plan: &Plan, addressing: &Addressing) -> Collection {
     Collection {
         mac: addressing.local_mac,
-        sources: vec![addressing.sources],
+        sources: addressing
+            .targets
+            .iter()
+            .map(|target| target.sources)
+            .collect(),
         ports: plan.ports.clone(),
         vlan: plan.vlan,
         drop: plan.drop,
@@ -450,14 +459,6 @@ fn pin(affinity: Affinity, lane: usize) {
     if cpus.set(affinity.start + lane * affinity.step).is_ok() {
         let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
     }
-}
-
-/// Sleeps end when they should, not up to 50 µs later as the kernel's default has it. Inherited by threads started after.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn sleep_precisely() -> Outcome<()> {
-    nix::sys::prctl::set_timerslack(1).during("setting the precision of sleeps")
 }
 
 #[cfg(test)]
