@@ -33,6 +33,8 @@ pub struct Pace {
     offset: f64,
     /// Queries that are sent or given up.
     gone: u64,
+    /// Those given up that nobody was told of yet: when they were, nothing else was due.
+    skipped: u64,
 }
 
 /// What is due.
@@ -64,6 +66,7 @@ impl Pace {
             patience: patience.as_nanos() as u64,
             offset: 0.0,
             gone: 0,
+            skipped: 0,
         }
     }
 
@@ -106,9 +109,11 @@ impl Pace {
     /// What is due at `now`, in nanoseconds since the start; a batch counts as sent from then on.
     #[inline]
     pub fn due(&mut self, now: u64) -> Due {
-        let skipped = self.skip(now);
+        self.skipped += self.skip(now);
         if self.gone >= self.total {
-            return Due::Finished { skipped };
+            return Due::Finished {
+                skipped: std::mem::take(&mut self.skipped),
+            };
         }
         let intended = self.intended(self.gone);
         if intended > now {
@@ -121,7 +126,7 @@ impl Pace {
         Due::Batch {
             queries,
             intended,
-            skipped,
+            skipped: std::mem::take(&mut self.skipped),
         }
     }
 
@@ -189,6 +194,19 @@ mod tests {
             }
         );
         assert_eq!(pace.due(10 * SECOND), Due::Finished { skipped: 599 });
+    }
+
+    #[test]
+    fn what_is_given_up_before_anything_else_is_due_is_told_with_the_next_batch() {
+        let mut pace = Pace::new(20.0, Duration::from_secs(1), 10, PATIENCE);
+        assert_eq!(pace.due(SECOND / 4), Due::At(SECOND / 2));
+        let due = Due::Batch {
+            queries: 10,
+            intended: SECOND / 2,
+            skipped: 10,
+        };
+        assert_eq!(pace.due(SECOND / 2), due);
+        assert_eq!(pace.due(SECOND), Due::Finished { skipped: 0 });
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use crate::failure::{During, Failure, Outcome};
 use crate::live::{ENTER, LEAVE, Live};
+use crate::report::tell;
 use crate::tally::Tally;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -117,7 +118,7 @@ impl Watch {
     pub fn start(&mut self, (what, lane): (&str, &'static str), duration: Duration) {
         let now = Instant::now();
         if self.show == Show::Live {
-            eprint!("{ENTER}");
+            tell(ENTER);
         }
         self.run = Some(Run {
             started: now,
@@ -133,8 +134,8 @@ impl Watch {
     /// It has ended: takes away what was shown.
     pub fn end(&mut self) {
         match self.run.take().map(|_| self.show) {
-            Some(Show::Progress) => eprint!("\r\x1b[K"),
-            Some(Show::Live) => eprint!("{LEAVE}"),
+            Some(Show::Progress) => tell("\r\x1b[K"),
+            Some(Show::Live) => tell(LEAVE),
             _ => {}
         }
     }
@@ -221,8 +222,7 @@ impl Run {
         let elapsed = now - self.started;
         let times = (elapsed, self.duration.saturating_sub(elapsed));
         if let Some(live) = &mut self.live {
-            eprint!("{}", live.screen(tallies, now - self.shown, times));
-            let _ = std::io::stderr().flush();
+            tell(&live.screen(tallies, now - self.shown, times));
         }
         self.shown = now;
     }
@@ -235,8 +235,8 @@ impl Run {
             per_second(tally.right - self.last.right),
         );
         let times = (now - self.started, self.duration);
-        eprint!("\r\x1b[K{}", progress(&tally, rates, times, unread));
-        let _ = std::io::stderr().flush();
+        let line = progress(&tally, rates, times, unread);
+        tell(&format!("\r\x1b[K{line}"));
         self.shown = now;
         self.last = tally;
     }

@@ -264,6 +264,8 @@ fn an_address_of_every_link_is_reached_by_its_scope() {
     for target in [
         format!("{server}%{TO_SERVER}"),
         format!("-I {TO_SERVER} {server}"),
+        // Each from an address of its own, though both are of IPv6.
+        format!("{SERVER_V6} {server}%{TO_SERVER}"),
     ] {
         let line = format!("xdp -j {PATIENT} -t 0.2 -Q 1000 -i {path} {target}");
         let result = summary(&end(start(&lab.client(), &line)));

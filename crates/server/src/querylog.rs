@@ -8,7 +8,7 @@
 //!
 //! Numbers of the binary form are little-endian where nothing else is said; the time is there if `includeTimestamp` is.
 
-use crate::log;
+use crate::log::{self, Priority};
 use crate::pipeline::query::Query;
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -282,10 +282,19 @@ impl Writer {
 
     fn to_log(&self, line: &[u8]) {
         if self.options.file.as_os_str().is_empty() {
-            log::info!("{}", String::from_utf8_lossy(line));
+            let text = String::from_utf8_lossy(line);
+            log::write(self.priority(), log::subsystem(module_path!()), &text, &[]);
         } else {
             // That it could not be opened was said then.
             LOST.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// What only `-v` says goes where setVerboseLogDestination wants it.
+    fn priority(&self) -> Priority {
+        match self.options.verbose_only {
+            true => Priority::Debug,
+            false => Priority::Info,
         }
     }
 
@@ -358,6 +367,14 @@ mod tests {
         assert!(!writer.is_news(failed));
         assert!(!writer.is_news(false));
         assert!(writer.is_news(failed));
+    }
+
+    #[test]
+    fn what_only_verbose_servers_log_is_a_verbose_line() {
+        let mut options = options(PathBuf::new());
+        assert_eq!(writer(options.clone()).priority(), Priority::Debug);
+        options.verbose_only = false;
+        assert_eq!(writer(options).priority(), Priority::Info);
     }
 
     /// What the file holds when the log has ended.

@@ -35,6 +35,51 @@ fn text(bytes: &[u8]) -> String {
 
 const GOOD: &str = "addLocal('127.0.0.1:5399')";
 
+/// A disk without room.
+fn full() -> Stdio {
+    let file = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    file.expect("Linux has it").into()
+}
+
+#[test]
+fn what_cannot_be_written_is_an_exit_status_and_what_cannot_be_complained_of_no_panic() {
+    let mut zone = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
+    writeln!(zone, "@ 60 SOA ns. x. 1 2 3 4 5\n@ 60 NS ns.").expect("it was opened for writing");
+    let file = zone.path().to_str().expect("ASCII");
+    let run = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+        command.args(words);
+        command
+    };
+    for words in [&["--version"][..], &["zone", "print", file, "example.com"]] {
+        let output = run(words).stdout(full()).output().expect("it runs");
+        let line = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {line}");
+        assert!(line.contains("standard output: No space left"), "{line}");
+    }
+    for words in [
+        &["stats", "--control", "/nonexistent/control"][..],
+        &["zone", "check", "/nonexistent/zone", "example.com"],
+        &["doctor", "--interface", "nonexistent"],
+    ] {
+        let output = run(words).stderr(full()).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(1), "{words:?}");
+    }
+}
+
+#[test]
+fn the_usage_begins_with_the_programs_name() {
+    for words in [
+        &["zone", "--help"][..],
+        &["zone", "check", "--help"],
+        &["doctor", "--help"],
+    ] {
+        let help = text(&millrace(words).stdout);
+        let begin = format!("Usage: millrace {}", words[..words.len() - 1].join(" "));
+        assert!(help.contains(&begin), "{help}");
+    }
+}
+
 #[test]
 fn a_good_file_is_said_in_dnsdists_words() {
     let (output, path) = check(GOOD, &[]);
@@ -185,9 +230,9 @@ fn the_version_begins_with_dnsdists_name() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// `millrace … | head -1` and a terminal that is gone are as this device: every write fails.
-#[test]
-fn a_standard_output_that_takes_nothing_is_no_reason_to_fail() {
+/// What `--check-config` and `--version` say to standard error, and with which status they end, where this is their standard
+/// output.
+fn said_where_output_goes_to(output: impl Fn() -> Stdio) -> Vec<(String, Option<i32>)> {
     let mut file = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
     file.write_all(format!("print('read') {GOOD}").as_bytes())
         .expect("it was opened for writing");
@@ -198,20 +243,37 @@ fn a_standard_output_that_takes_nothing_is_no_reason_to_fail() {
         "-C",
         path.as_str(),
     ];
-    for words in [&check[..], &["--version"]] {
-        let full = std::fs::File::options().write(true).open("/dev/full");
+    let run = |words: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_millrace"))
             .args(words)
-            .stdout(full.expect("every Linux has it"))
+            .stdout(output())
             .output()
             .expect("the program was built with this test");
-        let said = text(&output.stderr);
-        assert_eq!(
-            (said.as_str(), output.status.code()),
-            ("", Some(0)),
-            "{words:?}"
-        );
-    }
+        (text(&output.stderr), output.status.code())
+    };
+    vec![run(&check), run(&["--version"])]
+}
+
+#[test]
+fn nobody_who_reads_standard_output_is_no_reason_to_fail() {
+    let closed = || {
+        let (reader, writer) = std::io::pipe().expect("there are descriptors left");
+        drop(reader);
+        writer.into()
+    };
+    let said = said_where_output_goes_to(closed);
+    assert_eq!(said, vec![(String::new(), Some(0)); 2]);
+}
+
+#[test]
+fn a_full_disk_below_standard_output_is_told() {
+    let full = || {
+        let file = std::fs::File::options().write(true).open("/dev/full");
+        file.expect("every Linux has it").into()
+    };
+    let line = "writing to standard output: No space left on device (os error 28)\n";
+    let said = said_where_output_goes_to(full);
+    assert_eq!(said, vec![(line.to_owned(), Some(1)); 2]);
 }
 
 #[test]

@@ -176,14 +176,30 @@ fn take_up(program: &OwnedFd, interface: u32, pin: &Path) -> Result<Option<Owned
     Ok(Some(link))
 }
 
-/// Takes a kept link off the interface of this name, and the pins of [`load_dnsdist`](crate::load_dnsdist); whether there was one.
+/// Where the link is kept of the interface that has this name now and had another one then.
+fn former_folder(name: &str) -> Option<PathBuf> {
+    let interface = Nic::by_name(name).ok()?.index;
+    let program = bpf::attached_program(interface).ok()??;
+    let folders = fs::read_dir(FOLDER).ok()?.flatten();
+    let is_it = |folder: &PathBuf| {
+        let mut pins = LINKS.iter().map(|link| folder.join(link));
+        pins.any(|pin| keeps(&pin, interface, program))
+    };
+    folders.map(|entry| entry.path()).find(is_it)
+}
+
+/// Takes a kept link off the interface of this name, whatever its name was when it was kept, and the pins of
+/// [`load_dnsdist`](crate::load_dnsdist); whether there was one.
 ///
 /// # Errors
 /// It belongs to a process that runs, or may not be removed.
 pub fn unload(name: &str) -> Result<bool> {
-    let folder = folder_of(name);
+    let mut folder = folder_of(name);
     if !folder.exists() {
-        return Ok(false);
+        let Some(former) = former_folder(name) else {
+            return Ok(false);
+        };
+        folder = former;
     }
     let kept = Kept::claim(folder)?;
     let pin = kept.folder.join(LINK);

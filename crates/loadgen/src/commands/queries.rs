@@ -5,11 +5,12 @@ use super::values::exponent;
 use crate::failure::{During, Outcome};
 use crate::queries::made_up::{Shape, random, zipf};
 use crate::queries::{Edns, Writer, capture, zone};
+use crate::report::tell;
 use clap::{ArgGroup, Parser};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::codes::parse_qtype;
 
@@ -34,28 +35,28 @@ pub(super) struct Command {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["random", "from_zone", "from_pcap"])]
     count: Option<u64>,
     /// With --zipf: how unevenly names are asked
-    #[arg(long, value_name = "NUMBER", default_value_t = 1.0, value_parser = exponent)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1.0, value_parser = exponent, conflicts_with_all = ["random", "from_zone", "from_pcap"])]
     exponent: f64,
     /// With --random and --zipf: the domain of the names
-    #[arg(long, value_name = "NAME", default_value = "example.com")]
+    #[arg(long, value_name = "NAME", default_value = "example.com", conflicts_with_all = ["from_zone", "from_pcap"])]
     suffix: String,
     /// With --random and --zipf: what the first label of each name begins with
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with_all = ["from_zone", "from_pcap"])]
     prefix: String,
     /// With --random and --zipf: with EDNS and the flag DO
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["from_zone", "from_pcap"])]
     dnssec_ok: bool,
     /// With --random and --zipf: types, each as often as any other
-    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "A", value_parser = qtype)]
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', default_value = "A", value_parser = qtype, conflicts_with_all = ["from_zone", "from_pcap"])]
     qtypes: Vec<u16>,
     /// With --random and --zipf: the same seed makes the same queries
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with_all = ["from_zone", "from_pcap"])]
     seed: u64,
     /// With --from-zone: what relative names are in
     #[arg(long, value_name = "NAME", conflicts_with_all = ["random", "zipf", "from_pcap"])]
     origin: Option<String>,
     /// With --from-pcap: the servers' port
-    #[arg(long, value_name = "PORT", default_value_t = 53)]
+    #[arg(long, value_name = "PORT", default_value_t = 53, conflicts_with_all = ["random", "zipf", "from_zone"])]
     port: u16,
     /// Write messages in wire format, each behind its length in two octets
     #[arg(short = 'B', long)]
@@ -74,9 +75,8 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     match &command.output {
         None => command.write(&source, BufWriter::new(std::io::stdout().lock())),
         Some(path) => {
-            let file = File::create(path).during(format!("writing {}", path.display()))?;
-            let count = command.write(&source, BufWriter::new(file))?;
-            eprintln!("{count} queries in {}", path.display());
+            let count = command.write_file(&source, path)?;
+            tell(&format!("{count} queries in {}\n", path.display()));
             Ok(count)
         }
     }?;
@@ -90,6 +90,18 @@ impl Command {
             Some(path) => std::fs::read(path).during(path.display()),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The same into a file. Where the zone or the capture turns out to be none, the file that was there stays.
+    fn write_file(&self, source: &[u8], path: &Path) -> Outcome<u64> {
+        let create = || File::create(path).during(format!("writing {}", path.display()));
+        if self.random.is_some() || self.zipf.is_some() {
+            return self.write(source, BufWriter::new(create()?));
+        }
+        let mut octets = Vec::new();
+        let count = self.write(source, &mut octets)?;
+        create()?.write_all(&octets).during("writing queries")?;
+        Ok(count)
     }
 
     /// Writes what was asked for, of a zone or a capture with these octets; returns how many queries.
@@ -116,9 +128,11 @@ impl Command {
         if let Some(path) = &self.from_zone {
             let text = std::str::from_utf8(source).during(path.display())?;
             zone::queries(text, self.origin.as_deref(), &mut writer).during(path.display())?;
+            return writer.finish().during(path.display());
         }
         if let Some(path) = &self.from_pcap {
             capture::queries(source, self.port, &mut writer).during(path.display())?;
+            return writer.finish().during(path.display());
         }
         writer.finish()
     }
@@ -164,8 +178,16 @@ mod tests {
             let words = ["--from-zone", source, "-o", path].map(OsString::from);
             run(&words).map(|_| ())
         };
-        assert!(write_from("/nonexistent/zone").is_err());
-        assert_eq!(std::fs::read_to_string(path).unwrap(), zone);
+        let broken = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(broken.path(), format!("{zone}b..example. 60 A x\n")).unwrap();
+        for source in [
+            "/nonexistent/zone",
+            "/dev/null",
+            broken.path().to_str().unwrap(),
+        ] {
+            assert!(write_from(source).is_err(), "{source}");
+            assert_eq!(std::fs::read_to_string(path).unwrap(), zone, "{source}");
+        }
         assert_eq!(write_from(path), Ok(()));
         assert_eq!(std::fs::read_to_string(path).unwrap(), "www.example. A\n");
     }
@@ -178,6 +200,13 @@ mod tests {
         for (line, part) in [
             ("--random 5 --count 9", "--count"),
             ("--random 5 --origin example.", "--origin"),
+            ("--random 5 --exponent 2", "--exponent"),
+            ("--zipf 5 --port 54", "--port"),
+            ("--from-zone f --type AAAA", "--type"),
+            ("--from-zone f --suffix example.", "--suffix"),
+            ("--from-pcap f --seed 1", "--seed"),
+            ("--from-pcap f --prefix www", "--prefix"),
+            ("--from-pcap f --dnssec-ok", "--dnssec-ok"),
         ] {
             let failure = lines(line).unwrap_err().to_string();
             assert!(failure.contains(part), "{line}: {failure}");

@@ -15,7 +15,7 @@ use wire::message::parse_query;
 /// Writes the queries that went to this UDP port.
 ///
 /// # Errors
-/// It is no capture file, or the file cannot be written.
+/// It is no capture file, it is one of links that are not known and nothing else, or the file cannot be written.
 pub fn queries(capture: &[u8], port: u16, writer: &mut Writer<impl Write>) -> Outcome<()> {
     let order = match capture.first_chunk() {
         Some([0xd4, 0xc3, 0xb2, 0xa1] | [0x4d, 0x3c, 0xb2, 0xa1]) => Order::Little,
@@ -28,6 +28,7 @@ pub fn queries(capture: &[u8], port: u16, writer: &mut Writer<impl Write>) -> Ou
         }
     };
     let link = order.u32(capture, 20).unwrap_or(0) as u16;
+    check_link(link)?;
     let mut rest = capture.get(24..).unwrap_or_default();
     while let Some(kept) = order.u32(rest, 8) {
         let Some(frame) = rest.get(16..16 + kept as usize) else {
@@ -127,10 +128,22 @@ fn write_query_of(
     })
 }
 
+/// Whether [`packet_in`] knows this kind of link.
+fn check_link(link: u16) -> Outcome<()> {
+    // Longer than the headers of any kind.
+    if packet_in(&[0; 64], link).is_some() {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "frames of link type {link}: expected those of Ethernet (1), of IP alone (101), of loopback or of Linux's `any`"
+    )))
+}
+
 /// The IP packet in a frame, by the kind of link (tcpdump.org/linktypes.html).
 fn packet_in(frame: &[u8], link: u16) -> Option<&[u8]> {
     const BSD_LOOPBACK: u16 = 0;
     const ETHERNET: u16 = 1;
+    const RAW_IP_OF_LINUX: u16 = 12; // the number in memory, which some programs write
     const RAW_IP: u16 = 101;
     const OPENBSD_LOOPBACK: u16 = 108;
     const LINUX_COOKED: u16 = 113;
@@ -138,7 +151,7 @@ fn packet_in(frame: &[u8], link: u16) -> Option<&[u8]> {
     const RAW_IPV6: u16 = 229;
     const LINUX_COOKED_2: u16 = 276;
     match link {
-        RAW_IP | RAW_IPV4 | RAW_IPV6 => Some(frame),
+        RAW_IP_OF_LINUX | RAW_IP | RAW_IPV4 | RAW_IPV6 => Some(frame),
         BSD_LOOPBACK | OPENBSD_LOOPBACK => frame.get(4..),
         LINUX_COOKED => frame.get(16..),
         LINUX_COOKED_2 => frame.get(20..),
@@ -261,7 +274,7 @@ mod tests {
         assert_eq!(lines(&pcapng(&frames())).unwrap(), EXPECTED);
         let untagged = [frames()[0].clone(), frames()[3].clone()];
         // The frames of a link, and how many octets of Ethernet's headers stand for theirs.
-        for (link, skip) in [(101, 14), (228, 14), (0, 10), (108, 10)] {
+        for (link, skip) in [(101, 14), (12, 14), (228, 14), (0, 10), (108, 10)] {
             assert_eq!(
                 lines(&pcap(&untagged, link, skip)).unwrap(),
                 ["a.example. A", "c.example. TXT D"],
@@ -274,6 +287,9 @@ mod tests {
     fn what_is_no_capture_is_refused() {
         assert!(lines(b"example.com A\n").is_err());
         assert!(lines(b"").is_err());
+        // Wi-Fi: nothing of it can be read.
+        let failure = lines(&pcap(&frames(), 105, 0)).unwrap_err().to_string();
+        assert!(failure.contains("link type 105"), "{failure}");
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl<W: Write> Writer<W> {
     pub fn finish(mut self) -> Outcome<u64> {
         self.out.flush().during("writing queries")?;
         if self.written == 0 {
-            return Err(Failure::new("no queries were found: the file is empty"));
+            return Err(Failure::new("no queries were found"));
         }
         Ok(self.written)
     }

@@ -428,6 +428,16 @@ Interval Statistics:
                 "2 queries a second were sent of 4 asked for: as many waited for their answers as may (-q)."
             ]
         );
+        let cut_off = Measurement {
+            connections: Connections {
+                again: 3,
+                ..Connections::default()
+            },
+            ..measured.clone()
+        };
+        let said = cut_off.limits().concat();
+        let or = "as may (-q), or had no connection (3 were asked for again).";
+        assert!(said.ends_with(or), "{said}");
         // A query was lost, and waited for until its time-out: all were sent in time.
         let waited = Measurement {
             duration: Duration::from_secs(7),

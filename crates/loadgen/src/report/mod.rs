@@ -5,10 +5,12 @@ pub mod dnsperf;
 pub mod json;
 pub mod text;
 
+use crate::failure::{Failure, Outcome};
 use crate::tally::Tally;
 use crate::xdp::Description;
 use std::fmt;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::sync::OnceLock;
 use xsk::{AttachMode, BindMode};
 
 /// How results are printed.
@@ -68,13 +70,35 @@ impl Way {
     }
 }
 
-/// Writes to standard output at once. Where nobody reads it any more (`| head -1`), the run goes on in silence.
+/// Why something did not get to standard output: what came first.
+static UNSAID: OnceLock<String> = OnceLock::new();
+
+/// Writes to standard output at once. Where nobody reads it any more (`| head -1`), the run goes on in silence; of what could
+/// not be written [`all_is_said`] tells at the end.
 pub fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let said = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = said
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        let _ = UNSAID.set(error.to_string());
+    }
 }
 
-/// Writes to standard error at once, whether somebody reads it or not.
+/// Whether standard output has all that was said.
+///
+/// # Errors
+/// It has not, because the disk is full for example: results are not there.
+pub fn all_is_said() -> Outcome<()> {
+    match UNSAID.get() {
+        None => Ok(()),
+        Some(error) => Err(Failure::new(format!(
+            "writing to standard output: {error}: results are missing there"
+        ))),
+    }
+}
+
+/// Writes to standard error at once, whether somebody reads it or not: the terminal may be gone, the disk full.
 pub fn tell(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

@@ -176,8 +176,13 @@ impl Measurement {
             && reached < rate * RATE_KEPT
             && limits.is_empty()
         {
+            // Over TCP a server that went away keeps the rate down as well.
+            let or = match self.connections.again {
+                0 => String::new(),
+                again => format!(", or had no connection ({again} were asked for again)"),
+            };
             limits.push(format!(
-                "{reached:.0} queries a second were sent of {rate:.0} asked for: as many waited for their answers as may (-q)."
+                "{reached:.0} queries a second were sent of {rate:.0} asked for: as many waited for their answers as may (-q){or}."
             ));
         }
         limits

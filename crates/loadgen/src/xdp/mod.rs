@@ -26,7 +26,7 @@ use lane::{Lane, Run};
 use measurement::Baseline;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -370,14 +370,11 @@ fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
                 server.ip()
             )));
         }
-        // The program takes answers to one network of each version of IP.
-        let same_version = |target: &&Target| target.server.is_ipv4() == server.is_ipv4();
-        let first = targets.iter().find(same_version);
         targets.push(Target {
             // Without its scope, which is no part of frames.
             server: SocketAddr::new(server.ip(), server.port()),
             mac,
-            sources: first.map_or(sources, |first| first.sources),
+            sources,
         });
         let first = found.get_or_insert_with(|| nic.clone());
         if first.index != nic.index {
@@ -442,14 +439,34 @@ fn interface_to(given: Option<&Nic>, server: SocketAddr) -> Outcome<Option<u32>>
 fn collection(plan: &Plan, addressing: &Addressing) -> Collection {
     Collection {
         mac: addressing.local_mac,
-        sources: addressing
-            .targets
-            .iter()
-            .map(|target| target.sources)
-            .collect(),
+        sources: covering(&addressing.targets),
         ports: plan.ports.clone(),
         vlan: plan.vlan,
         drop: plan.drop,
+    }
+}
+
+/// What the program takes answers to: of each version of IP the smallest network that has the sources of all targets, which may
+/// differ (that of `fe80::1%eth0` is no other one's). Who else is in it gets nothing from a target at one of our ports.
+fn covering(targets: &[Target]) -> Vec<Sources> {
+    let of_version = |is_ipv4: bool| {
+        let sources = targets.iter().map(|target| target.sources);
+        let of_it = sources.filter(|sources| sources.address.is_ipv4() == is_ipv4);
+        of_it.reduce(network_of_both)
+    };
+    [true, false].into_iter().filter_map(of_version).collect()
+}
+
+/// The smallest network that has both, of one version of IP.
+fn network_of_both(one: Sources, other: Sources) -> Sources {
+    let equal = match (one.address, other.address) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
+        _ => 0,
+    };
+    Sources {
+        address: one.address,
+        prefix: one.prefix.min(other.prefix).min(equal as u8),
     }
 }
 
@@ -464,6 +481,42 @@ fn pin(affinity: Affinity, lane: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_program_takes_answers_to_the_sources_of_all_targets() {
+        let sources = |text: &str| {
+            let (address, prefix) = text.split_once('/').unwrap();
+            Sources {
+                address: address.parse().unwrap(),
+                prefix: prefix.parse().unwrap(),
+            }
+        };
+        let target = |text: &&str| Target {
+            server: SocketAddr::new(sources(text).address, 53),
+            mac: Mac::default(),
+            sources: sources(text),
+        };
+        for (of_targets, expected) in [
+            (&["192.0.2.9/32"][..], &["192.0.2.9/32"][..]),
+            (&["192.0.2.9/32", "192.0.2.9/32"][..], &["192.0.2.9/32"][..]),
+            (
+                &["192.0.2.9/32", "192.0.2.11/32"][..],
+                &["192.0.2.9/30"][..],
+            ),
+            (
+                &["2001:db8::9/128", "fe80::9/128"][..],
+                &["2001:db8::9/0"][..],
+            ),
+            (
+                &["fe80::9/128", "10.0.0.1/32", "fe80::8/128", "10.0.0.0/24"][..],
+                &["10.0.0.1/24", "fe80::9/127"][..],
+            ),
+        ] {
+            let targets: Vec<Target> = of_targets.iter().map(target).collect();
+            let expected: Vec<Sources> = expected.iter().map(|text| sources(text)).collect();
+            assert_eq!(covering(&targets), expected, "{of_targets:?}");
+        }
+    }
 
     #[test]
     fn a_table_holds_what_leaves_before_an_answer_is_late_and_no_more_than_there_is_memory_for() {

@@ -110,6 +110,7 @@ enum XdpCommand {
     Load(LoadArguments),
     /// Take a program that was kept off an interface
     Unload {
+        /// The interface to take it off
         #[arg(long)]
         interface: String,
     },
@@ -271,9 +272,14 @@ struct Backend {
 }
 
 fn backend(text: &str) -> Result<Backend, String> {
+    let is_command = COMMANDS.contains(&text) || ["zone", "doctor"].contains(&text);
+    let address = listener(text).map_err(|error| match is_command {
+        true => format!("{error}; the command comes first: millrace {text} …"),
+        false => error,
+    })?;
     Ok(Backend {
         text: text.to_owned(),
-        address: listener(text)?,
+        address,
     })
 }
 
@@ -548,7 +554,11 @@ mod tests {
     fn other_words_are_backends() {
         assert!(matches!(read(&["192.0.2.2"]), Ok(Arguments::Serve(_))));
         assert!(read(&["restart-now"]).is_err());
-        assert!(read(&["192.0.2.2", "reload"]).is_err());
+        let Err(error) = read(&["--control", "path", "reload"]) else {
+            panic!("taken as a backend");
+        };
+        let error = error.to_string();
+        assert!(error.contains("comes first: millrace reload"), "{error}");
     }
 
     /// The first word of a command line that no help text has: a command or an option.

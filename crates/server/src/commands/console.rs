@@ -46,7 +46,7 @@ fn exit(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            super::complain(failure);
             ExitCode::FAILURE
         }
     }

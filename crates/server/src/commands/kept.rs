@@ -13,6 +13,7 @@ use xsk::{AttachMode, DNSDIST_PINS, Found, Owner, Program};
 /// What `millrace xdp load` takes.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub(super) struct LoadArguments {
+    /// The interface to attach it to
     #[arg(long)]
     interface: String,
 
@@ -127,7 +128,7 @@ pub(super) fn unload(interface: &str) -> ExitCode {
             unloaded
         }
         Err(error) => {
-            eprintln!("{interface}: {error}");
+            super::complain(format_args!("{interface}: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -140,7 +141,7 @@ fn say(outcome: xsk::Result<String>) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{error}");
+            super::complain(error);
             ExitCode::FAILURE
         }
     }

@@ -60,7 +60,7 @@ impl MirrorArguments {
         match copied {
             Ok(()) => ExitCode::SUCCESS,
             Err(reason) => {
-                eprintln!("{reason}");
+                super::complain(reason);
                 ExitCode::FAILURE
             }
         }

@@ -20,9 +20,24 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Reads the command line and does what it says; `serve` is the daemon.
 pub fn run(
+    words: impl IntoIterator<Item = OsString>,
+    serve: impl FnOnce(&ServeArguments) -> ExitCode,
+) -> ExitCode {
+    let status = act(words, serve);
+    match UNSAID.get() {
+        None => status,
+        Some(error) => {
+            complain(format_args!("writing to standard output: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn act(
     words: impl IntoIterator<Item = OsString>,
     serve: impl FnOnce(&ServeArguments) -> ExitCode,
 ) -> ExitCode {
@@ -54,9 +69,28 @@ pub fn run(
     }
 }
 
-/// Prints `text` to standard output. Whoever closed that does not want to read it: `millrace stats | head -1` is no error.
+/// Why something did not get to standard output: what came first.
+static UNSAID: OnceLock<io::Error> = OnceLock::new();
+
+/// Prints `text` to standard output. Whoever closed that does not want to read it: `millrace stats | head -1` is no error. A
+/// full disk is one.
 fn put(text: impl Display) {
-    let _ = write!(io::stdout().lock(), "{text}");
+    let mut out = io::stdout().lock();
+    written(write!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// Keeps in mind what came of writing to standard output.
+fn written(outcome: io::Result<()>) {
+    if let Err(error) = outcome
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = UNSAID.set(error);
+    }
+}
+
+/// Prints a line to standard error, whether somebody reads it or not: the terminal may be gone, the disk full.
+fn complain(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Logs why there is no configuration, one line per reason.

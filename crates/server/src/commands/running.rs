@@ -1,7 +1,7 @@
 //! Commands that ask the running instance and print its reply: `millrace reload`, `restart`, `stats`, `explain`, `xdp
 //! status`. The words of `millrace zone` and `millrace mirror` are beside this.
 
-use super::{kept, put};
+use super::{complain, kept, put};
 use crate::control::client::{self, ClientError};
 use crate::control::protocol::Request;
 use crate::network::status::Status;
@@ -17,7 +17,7 @@ pub fn ask(path: &Path, request: &Request) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{error}");
+            complain(error);
             ExitCode::FAILURE
         }
     }
@@ -43,7 +43,7 @@ pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(reason) => {
-            eprintln!("{reason}");
+            complain(reason);
             ExitCode::FAILURE
         }
     }

@@ -6,6 +6,7 @@ mod backup;
 mod bar;
 mod check;
 
+use super::{complain, written};
 use crate::control::protocol::{DEFAULT_PATH, ReadRequest, Request};
 use crate::local::{self, Progress};
 use clap::{Parser, Subcommand};
@@ -17,7 +18,7 @@ use wire::name::NameBuf;
 
 /// Zone files, and zones of the running instance
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "millrace zone")]
+#[command(name = "millrace zone", bin_name = "millrace zone")]
 pub(super) struct ZoneArguments {
     #[command(subcommand)]
     command: Word,
@@ -121,8 +122,7 @@ impl ZoneArguments {
         match &self.command {
             Word::Check(check) => check.run(),
             Word::Print(which) => of_file(which, |read| {
-                // Whoever closed our standard output does not want to read on.
-                let _ = print(read);
+                written(print(read));
                 ExitCode::SUCCESS
             }),
             Word::Status(names) => ask::status(&names.control, &names.names),
@@ -159,7 +159,7 @@ impl Flush {
         match self.to.as_ref().map(absolute).transpose() {
             Ok(to) => self.names.begin(|zones| Request::ZoneFlush { zones, to }),
             Err(error) => {
-                eprintln!("--to: {error}");
+                complain(format_args!("--to: {error}"));
                 ExitCode::FAILURE
             }
         }
@@ -184,7 +184,7 @@ fn of_file(which: &Which, act: impl FnOnce(&local::ReadZone) -> ExitCode) -> Exi
     match bar::shown(&progress, reading) {
         Ok(read) => act(&read),
         Err(errors) => {
-            errors.iter().for_each(|error| eprintln!("{error}"));
+            errors.iter().for_each(complain);
             ExitCode::FAILURE
         }
     }

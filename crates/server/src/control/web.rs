@@ -68,6 +68,8 @@ pub async fn serve(
 ) {
     let site = Site { metrics, commands };
     let metrics = &site.metrics;
+    // Why there is no listener: said once.
+    let mut said: Option<String> = None;
     while !stop.is_requested() {
         let address = wanted(metrics);
         let bound = match (listener.take(), address) {
@@ -76,19 +78,21 @@ pub async fn serve(
             (None, None) => Ok(None),
         };
         listening.set("web", bound.as_ref().ok().and_then(Option::as_ref));
+        let failure = bound.as_ref().err().map(ToString::to_string);
+        if let Some(error) = failure.as_ref().filter(|_| failure != said) {
+            log::error!("{error}");
+        }
+        said = failure;
         let serving = async {
             match bound {
                 Ok(Some(listener)) => serve_at(listener, &site, stop.clone()).await,
-                Ok(None) => stop.clone().requested().await,
-                Err(error) => {
-                    log::error!("{error}");
-                    stop.clone().requested().await;
-                }
+                Ok(None) | Err(_) => stop.clone().requested().await,
             }
         };
+        let unchanged = said.is_none().then_some(address);
         tokio::select! {
             () = serving => {}
-            () = another(address, metrics, &mut news) => {}
+            () = another(unchanged, metrics, &mut news) => {}
         }
     }
 }
@@ -117,8 +121,12 @@ async fn serve_at(listener: std::net::TcpListener, site: &Site, mut stop: Stop) 
         .await;
 }
 
-/// Waits until the configuration wants another address than `address`.
-async fn another(address: Option<SocketAddr>, metrics: &Metrics, news: &mut News) {
+/// Waits until the configuration wants another address than `unchanged`; where that could not be had (`None`), until there is
+/// any other configuration: it is tried again then.
+async fn another(unchanged: Option<Option<SocketAddr>>, metrics: &Metrics, news: &mut News) {
+    let Some(address) = unchanged else {
+        return news.heard().await;
+    };
     while wanted(metrics) == address {
         news.heard().await;
     }

@@ -93,6 +93,8 @@ pub(super) enum AskError {
     Both(Box<[AskError; 2]>),
     /// UDP was of no use, and then TCP.
     Neither(Box<[AskError; 2]>),
+    /// An order came that makes its answer useless.
+    Overtaken,
 }
 
 impl fmt::Display for AskError {
@@ -121,6 +123,7 @@ impl fmt::Display for AskError {
             ),
             AskError::Both(errors) => write!(f, "IXFR: {}; AXFR: {}", errors[0], errors[1]),
             AskError::Neither(errors) => write!(f, "UDP: {}; TCP: {}", errors[0], errors[1]),
+            AskError::Overtaken => f.write_str("an order that came meanwhile has ended it"),
         }
     }
 }
@@ -623,6 +626,14 @@ impl AskError {
         match self {
             AskError::NoAnswer(_) | AskError::System(..) | AskError::Slow(..) => true,
             AskError::Both(errors) | AskError::Neither(errors) => errors[1].is_silence(),
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_overtaken(&self) -> bool {
+        match self {
+            AskError::Overtaken => true,
+            AskError::Both(errors) => errors[1].is_overtaken(),
             _ => false,
         }
     }

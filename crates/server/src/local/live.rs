@@ -29,6 +29,9 @@ const ORDERS: usize = 32;
 /// Outcomes that are remembered: more than are in the queue, for who asks a moment later.
 const OUTCOMES: usize = 64;
 
+/// What a zone's task does, in the status.
+const LOADING: &str = "loading";
+
 /// Warnings of one zone that are said; `millrace zone check` says all.
 const WARNINGS_SAID: usize = 10;
 
@@ -270,7 +273,8 @@ impl Live {
         if !self.wants_load(&work, settings) {
             return Vec::new();
         }
-        self.begin("loading");
+        let former = self.state().work;
+        self.begin(LOADING);
         let lines = match (settings.is_secondary(), &settings.file) {
             (true, _) => self.load_kept(&mut work, settings, state, room),
             (false, Some(file)) => self.load_file(&mut work, file, settings, (state, room)),
@@ -282,11 +286,22 @@ impl Live {
             self.change_state(|state| (state.is_awaited, state.work) = (true, None));
             return Vec::new();
         };
-        let first = lines.first();
-        self.end(
-            first.is_some_and(|line| line.is_error),
-            first.map(|line| line.text.clone()).unwrap_or_default(),
-        );
+        let Some(first) = lines.first() else {
+            // Nothing was there to be read: what its task does, or has done last, is said on.
+            self.change_state(|state| {
+                if state.work == Some(LOADING) {
+                    state.work = former;
+                }
+            });
+            return lines;
+        };
+        // What went wrong beside it, too: secondaries may not see the new version.
+        let is_beside = |line: &&Line| line.is_error && !first.is_error;
+        let beside = lines.iter().filter(is_beside);
+        let said = beside.fold(first.text.clone(), |said, line| {
+            format!("{said}; {}", line.text)
+        });
+        self.end(first.is_error, said);
         lines
     }
 
@@ -797,8 +812,12 @@ fn keep_file(
         return Some(Line::error(text));
     }
     let before = serial_before.filter(|before| !is_same && !serial::is_newer(new, *before))?;
+    let went = match before == new {
+        true => format!("is {new} as before"),
+        false => format!("went from {before} to {new}"),
+    };
     Some(Line::error(format!(
-        "zone {apex}: the file has changed and its serial went from {before} to {new}: secondaries do not see it until the serial is greater than {before}"
+        "zone {apex}: the file has changed and its serial {went}: secondaries do not see it until the serial is greater than {before}"
     )))
 }
 

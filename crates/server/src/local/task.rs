@@ -11,7 +11,7 @@ use super::timers::{Heard, Timers, longer};
 use super::{BackupOrder, Line, Local, StateDirectory, backup, flush};
 use crate::clock;
 use crate::log;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -33,6 +33,9 @@ const EXCHANGES: usize = 64;
 
 /// How long a task sleeps before it looks at the system's clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Orders that are looked at while primaries are asked, and obeyed behind that; more wait in the queue.
+const PUT_OFF: usize = 16;
 
 /// What a zone's task is told.
 #[derive(Debug, Clone)]
@@ -162,6 +165,8 @@ impl Keeper {
             if let Some(orders) = live.take_orders() {
                 let follower = Follower {
                     live: Arc::clone(live),
+                    orders,
+                    put_off: VecDeque::new(),
                     settings: Arc::clone(settings),
                     state,
                     number,
@@ -171,7 +176,7 @@ impl Keeper {
                     wanted: 0,
                     silent: Vec::new(),
                 };
-                let task = self.runtime.spawn(follower.follow(orders));
+                let task = self.runtime.spawn(follower.follow());
                 tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
             } else {
                 let order = Order::Settings(Arc::clone(settings), state, number);
@@ -244,6 +249,9 @@ enum Word {
 /// What the task of one zone knows.
 struct Follower {
     live: Arc<Live>,
+    orders: mpsc::Receiver<Letter>,
+    /// Those that came while primaries were asked, the oldest first.
+    put_off: VecDeque<Letter>,
     settings: Arc<ZoneSettings>,
     state: Arc<StateDirectory>,
     /// Of the configuration that these are of.
@@ -259,7 +267,7 @@ struct Follower {
 }
 
 impl Follower {
-    async fn follow(mut self, mut orders: mpsc::Receiver<Letter>) {
+    async fn follow(mut self) {
         if self.settings.is_secondary() {
             let known = Timers::new(0);
             self.live
@@ -271,12 +279,19 @@ impl Follower {
         loop {
             let wake = self.wake();
             tokio::select! {
-                letter = orders.recv() => match letter {
+                letter = self.next_letter() => match letter {
                     Some(letter) => self.fulfil(letter).await,
                     None => return,
                 },
                 () = moment(wake) => self.tick().await,
             }
+        }
+    }
+
+    async fn next_letter(&mut self) -> Option<Letter> {
+        match self.put_off.pop_front() {
+            Some(letter) => Some(letter),
+            None => self.orders.recv().await,
         }
     }
 
@@ -379,17 +394,47 @@ impl Follower {
         }
     }
 
-    /// Waits for what a primary says, which may take an hour: the zone expires meanwhile, where its time comes.
-    async fn minding_expiry<T>(&mut self, asking: impl Future<Output = T>) -> T {
+    /// Waits for what a primary says, which may take an hour: the zone expires meanwhile, where its time comes, and an order
+    /// that makes it useless ends the waiting.
+    async fn minding<T>(
+        &mut self,
+        asking: impl Future<Output = Result<T, AskError>>,
+    ) -> Result<T, AskError> {
         let mut asking = pin!(asking);
         loop {
-            let expires = self.expires();
+            let (expires, has_room) = (self.expires(), self.put_off.len() < PUT_OFF);
             tokio::select! {
                 biased;
                 said = &mut asking => return said,
                 () = moment(expires) => self.expire_in_time(),
+                Some(letter) = self.orders.recv(), if has_room => {
+                    let is_useless = self.makes_useless(&letter.order);
+                    self.obey_later(letter);
+                    if is_useless {
+                        return Err(AskError::Overtaken);
+                    }
+                }
             }
         }
+    }
+
+    /// Whether what primaries say now is not wanted any more when this has been obeyed.
+    fn makes_useless(&self, order: &Order) -> bool {
+        match order {
+            Order::Settings(settings, _, number) => {
+                *number > self.number && settings.primaries != self.settings.primaries
+            }
+            order => matches!(order, Order::Purge),
+        }
+    }
+
+    fn obey_later(&mut self, letter: Letter) {
+        // A primary is asked once for all that it has told.
+        if let Order::Notified { from, .. } = letter.order {
+            let is_its_own = |other: &Letter| matches!(other.order, Order::Notified { from: other, .. } if other == from);
+            self.put_off.retain(|other| !is_its_own(other));
+        }
+        self.put_off.push_back(letter);
     }
 
     async fn fulfil(&mut self, letter: Letter) {
@@ -667,6 +712,12 @@ impl Follower {
                 false => Patience::WHOLE,
             };
             let word = self.refresh_from(peer, forced, patience).await;
+            if let Ok(Word::Missed(error)) | Err(error) = &word
+                && error.is_overtaken()
+            {
+                // No failure of theirs.
+                return self.live.end(true, format!("not refreshed: {error}"));
+            }
             self.remember(peer, &word);
             let error = match word {
                 Ok(Word::Came(said, expires_in)) => {
@@ -740,7 +791,7 @@ impl Follower {
             let _entered = shared.asking.enter(peer.address).await;
             ask::serial(peer, apex.as_name(), patience).await
         };
-        let has = self.minding_expiry(asking).await?;
+        let has = self.minding(asking).await?;
         let own = held.soa().serial;
         if !zone::transfer::serial::is_newer(has.serial, own) {
             return compared(peer, has, own);
@@ -777,7 +828,8 @@ impl Follower {
             let transfer = ask::transfer(by, apex.as_name(), held, bounds, &live.progress);
             Ok::<_, AskError>((place, transfer.await?))
         };
-        let (_place, (received, expires_in)) = self.minding_expiry(asking).await?;
+        let (_place, (received, expires_in)) = self.minding(asking).await?;
+        let is_changes = matches!(received, Received::Changes(_));
         let (installed, lost) = match received {
             Received::UpToDate(serial) => {
                 let own = self.live.held().map_or(serial, |held| held.soa().serial);
@@ -800,9 +852,13 @@ impl Follower {
             Installed::Newer(zone) => zone,
         };
         let said = format!(
-            "serial {} came by {} from {}",
+            "serial {} came by {}{} from {}",
             zone.soa().serial,
             ask::kind_of(held),
+            match held.is_some() && !is_changes {
+                true => " as a whole zone",
+                false => "",
+            },
             peer.address
         );
         log::info!("zone {apex}: {said}");
@@ -902,8 +958,11 @@ mod tests {
             Arc::new(settings)
         };
         let state = Arc::new(StateDirectory::default());
+        let live = Arc::new(Live::new(&apex()));
         let mut follower = Follower {
-            live: Arc::new(Live::new(&apex())),
+            orders: live.take_orders().unwrap(),
+            live,
+            put_off: VecDeque::new(),
             settings: settings(1),
             state: Arc::clone(&state),
             number: 1,
@@ -918,6 +977,12 @@ mod tests {
             follower.obey(order).await;
             assert_eq!(follower.settings.journal_octets, expected);
         }
+        for (last, serial) in [(1, 1), (2, 2), (1, 2)] {
+            let from = IpAddr::from([192, 0, 2, last]);
+            let serial = Some(serial);
+            follower.obey_later(Order::Notified { from, serial }.into());
+        }
+        assert_eq!(follower.put_off.len(), 2, "each primary is asked once");
     }
 
     #[tokio::test(start_paused = true)]

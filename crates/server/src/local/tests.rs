@@ -2,7 +2,10 @@ use super::*;
 use crate::config::zones::ZoneSpecs;
 use fixture::text;
 use std::fs;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 use store::{Facts, Store};
 use testnet::again_if_interrupted;
@@ -39,6 +42,38 @@ fn a_reload_keeps_what_did_not_change_and_what_is_broken() {
     assert_eq!(serial(&fourth), Some(8));
     // What was a snapshot of then is one still (I8).
     assert_eq!(serial(&third), Some(7));
+}
+
+/// As secondaries see none of it, and as whoever has ordered the reload would not know.
+#[test]
+fn a_changed_file_without_a_greater_serial_is_said_to_whom_reloads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    let mut specs = ZoneSpecs::of_file("example.com.", &file);
+    specs.state_directory = Some(folder.path().join("state"));
+    Arc::make_mut(&mut specs.list[0].settings).acl = to_everybody();
+    fs::write(&file, text(7, "")).unwrap();
+    let (mut local, _) = Local::load(&specs, &Local::default());
+    let cases = [
+        (7, "www A 192.0.2.80", "its serial is 7 as before"),
+        (6, "www A 192.0.2.1", "its serial went from 7 to 6"),
+        (8, "www A 192.0.2.100", "serial 8, 4 records loaded"),
+    ];
+    for (serial, line, expected) in cases {
+        fs::write(&file, text(serial, line)).unwrap();
+        (local, _) = Local::load(&specs, &local);
+        let status = local.status(&[]).unwrap().remove(0);
+        let is_said = status
+            .said
+            .contains(&format!("serial {serial}, 4 records loaded"));
+        assert!(is_said && status.said.contains(expected), "{status}");
+        assert!(!status.failed, "{status}");
+        assert_eq!(
+            status.said.contains("do not see it"),
+            serial < 8,
+            "{status}"
+        );
+    }
 }
 
 /// Whoever loads all zones waits for each.
@@ -326,6 +361,17 @@ fn an_expired_secondary_that_becomes_a_primary_without_a_file_does_not_serve_on(
     assert!(said.ends_with("answered with SERVFAIL"), "{said}");
 }
 
+fn to_everybody() -> Acl {
+    let everybody = AclEntry {
+        action: Action::Transfer,
+        scope: Scope::Everywhere,
+        key: None,
+        protocol: None,
+        denies: false,
+    };
+    Acl::from_iter([everybody])
+}
+
 /// What is known on the disk of a zone whose settings a reload has changed, which found its file as it was.
 fn kept_after_a_reload(change: impl FnOnce(&mut ZoneSettings)) -> Facts {
     let folder = tempfile::tempdir().unwrap();
@@ -353,16 +399,7 @@ fn kept_after_a_reload(change: impl FnOnce(&mut ZoneSettings)) -> Facts {
 
 #[test]
 fn a_journal_can_begin_where_a_reload_allows_transfers() {
-    let facts = kept_after_a_reload(|settings| {
-        let everybody = AclEntry {
-            action: Action::Transfer,
-            scope: Scope::Everywhere,
-            key: None,
-            protocol: None,
-            denies: false,
-        };
-        settings.acl = Acl::from_iter([everybody]);
-    });
+    let facts = kept_after_a_reload(|settings| settings.acl = to_everybody());
     assert_eq!(facts.stamps.len(), 1);
 }
 
@@ -372,4 +409,80 @@ fn a_zone_is_on_the_disk_where_a_reload_makes_a_primary_a_secondary() {
         settings.primaries = fixture::secondary().primaries;
     });
     assert!(facts.refreshed > 0);
+}
+
+/// A primary that begins a transfer, and then sends the same record ten times a second for ever. It tells when it has begun,
+/// and when nobody takes it any more.
+fn drip(listener: &TcpListener, tell: &Sender<()>) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length)?;
+    let mut query = vec![0; u16::from_be_bytes(length).into()];
+    stream.read_exact(&mut query)?;
+    // Header and question: example.com., its type and class.
+    let mut head = query[..12 + 13 + 4].to_vec();
+    head[2..12].copy_from_slice(&[0x84, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
+    let address = [0xc0u8, 12, 0, 1, 0, 1, 0, 0, 1, 44, 0, 4, 192, 0, 2, 1];
+    let names = [
+        0xc0u8, 12, 0, 6, 0, 1, 0, 0, 1, 44, 0, 24, 0xc0, 12, 0xc0, 12,
+    ];
+    let soa = [&names[..], &[1u8; 20]].concat();
+    let message = |record: &[u8]| {
+        let length = (head.len() + record.len()) as u16;
+        [&length.to_be_bytes()[..], &head, record].concat()
+    };
+    stream.write_all(&message(&soa))?;
+    tell.send(()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let waits = [
+        ErrorKind::WouldBlock,
+        ErrorKind::TimedOut,
+        ErrorKind::Interrupted,
+    ];
+    while let Err(error) = stream.read(&mut [0]) {
+        if !waits.contains(&error.kind()) || stream.write_all(&message(&address)).is_err() {
+            break;
+        }
+    }
+    tell.send(()).unwrap();
+    Ok(())
+}
+
+fn ask_of(specs: &mut ZoneSpecs, address: SocketAddr) {
+    let peer = Peer {
+        address,
+        source: None,
+        key: None,
+    };
+    Arc::make_mut(&mut specs.list[0].settings).primaries = vec![peer];
+}
+
+/// Those before may go on for as long as `transferTimeout` allows.
+#[test]
+fn other_primaries_are_asked_at_once_while_a_transfer_is_under_way() {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (before, next) = (listen(), listen());
+    let addresses = [&before, &next].map(|listener| listener.local_addr().unwrap());
+    let (tell, told) = channel();
+    thread::spawn(move || drip(&before, &tell));
+    let folder = tempfile::tempdir().unwrap();
+    let mut specs = ZoneSpecs::of_file("example.com.", &folder.path().join("zone"));
+    specs.state_directory = Some(folder.path().join("state"));
+    ask_of(&mut specs, addresses[0]);
+    let (first, _) = Local::load(&specs, &Local::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let keeper = Keeper::new(runtime.handle().clone(), || {});
+    keeper.follow(&first);
+    told.recv_timeout(PATIENCE).expect("a transfer");
+    let (again, _) = Local::load(&specs, &first);
+    let status = again.status(&[]).unwrap().remove(0);
+    assert_eq!(status.work.as_deref(), Some("transferring"), "{status}");
+    ask_of(&mut specs, addresses[1]);
+    let (second, _) = Local::load(&specs, &again);
+    keeper.follow(&second);
+    told.recv_timeout(PATIENCE).expect("its end");
+    let (tell, told) = channel();
+    thread::spawn(move || tell.send(next.accept().is_ok()));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true));
 }

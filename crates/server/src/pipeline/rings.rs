@@ -94,7 +94,8 @@ impl Answered {
 }
 
 impl Entry {
-    fn is_timeout(&self) -> bool {
+    /// Whether this is a query that no backend answered in time, and no response.
+    pub fn is_timeout(&self) -> bool {
         let latency = self.answered.map(|answered| answered.latency_microseconds);
         latency == Some(Answered::NEVER)
     }

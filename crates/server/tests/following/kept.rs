@@ -26,11 +26,17 @@ fn program(lab: &Lab) -> Option<u32> {
 
 /// `millrace xdp WORDS --interface enp1s0`, with no instance to ask: whether it went well, and what it said.
 fn xdp(lab: &Lab, words: &[&str]) -> (bool, String) {
+    xdp_of(lab, words, "enp1s0")
+}
+
+/// The same of another interface.
+fn xdp_of(lab: &Lab, words: &[&str], interface: &str) -> (bool, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
     command
         .arg("xdp")
         .args(words)
-        .args(["--interface", "enp1s0", "--control", "/nonexistent/control"])
+        .args(["--interface", interface])
+        .args(["--control", "/nonexistent/control"])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let child = lab.server().spawn(&mut command, Some(&lab.bpffs()));
@@ -124,6 +130,25 @@ fn a_kept_program_goes_along_with_an_interface_that_is_renamed() {
     let rig = Rig::start_in(lab, &configuration());
     rig.is_served_over_xdp(ADDRESS, "wan0");
     rig.server.stop().expect("a good end");
+}
+
+#[test]
+fn a_kept_program_is_taken_off_by_the_new_name_of_its_interface() {
+    let Some(lab) = Rig::lab("kept-off", Topology::TwoInterfaces) else {
+        return;
+    };
+    let (done, said) = xdp(&lab, &["load"]);
+    assert!(done, "{said}");
+    let rename = "link set enp1s0 down\nlink set enp1s0 name wan0\n";
+    lab.server().ip(rename).expect("ip");
+    let (done, said) = xdp_of(&lab, &["unload"], "wan0");
+    assert!(done && said.contains("taken off"), "{said}");
+    let renamed = lab.server().run(|| {
+        let nic = Nic::by_name("wan0")?;
+        xsk::attached_program(nic.index)
+    });
+    let renamed = renamed.expect("the namespace").expect("netlink");
+    assert_eq!(renamed, None);
 }
 
 /// dnsdist's maps as its reference has them, attached and pinned; the lab that they are in. `None`: this needs root.

@@ -87,9 +87,17 @@ pub(crate) struct Primary {
 
 impl Primary {
     pub(crate) fn start(script: Script) -> Primary {
-        let address = (Ipv4Addr::LOCALHOST, own_port());
-        let (listener, socket) = (TcpListener::bind(address), UdpSocket::bind(address));
-        let (listener, socket, port) = (listener.unwrap(), socket.unwrap(), address.1);
+        // A query of another test may have come to be sent from a port that was free.
+        let both = |port: u16| {
+            let address = (Ipv4Addr::LOCALHOST, port);
+            Some((
+                port,
+                TcpListener::bind(address).ok()?,
+                UdpSocket::bind(address).ok()?,
+            ))
+        };
+        let bound = (0..100).find_map(|_| both(own_port()));
+        let (port, listener, socket) = bound.expect("a port of both");
         let script = Arc::new(Mutex::new(script));
         let asked = Arc::new(Mutex::new(Vec::new()));
         let of_datagrams = Arc::clone(&script);

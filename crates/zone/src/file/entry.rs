@@ -179,13 +179,12 @@ fn ttl(words: &mut Words<'_>) -> Result<u32, Wrong> {
 }
 
 fn ttl_of(word: &super::words::Word<'_>) -> Result<u32, Wrong> {
-    let seconds = word.seconds()?;
-    if seconds > TTL_MAX {
-        return Err(word.wrong(format_args!(
-            "a TTL is at most {TTL_MAX} seconds (RFC 2181 §8)"
-        )));
-    }
-    Ok(seconds)
+    let seconds = word.seconds().ok().filter(|seconds| *seconds <= TTL_MAX);
+    seconds.ok_or_else(|| {
+        word.wrong(format_args!(
+            "a TTL from 0 to {TTL_MAX} seconds (RFC 2181 §8), or with units such as 1w2d3h4m5s, belongs here"
+        ))
+    })
 }
 
 /// A file within the zone's folder.

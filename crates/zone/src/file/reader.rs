@@ -78,6 +78,8 @@ pub struct Reader<'a> {
     origin: Vec<u8>,
     draft: Draft,
     generate: Option<Generate>,
+    /// The owner before `$GENERATE`: as in BIND, a line behind it that begins with a blank has this one.
+    owner_before: Vec<u8>,
     /// The line that `$GENERATE` made.
     line: Vec<u8>,
     tokens: Vec<Token>,
@@ -121,6 +123,7 @@ impl<'a> Reader<'a> {
             origin: settings.origin.as_bytes().to_vec(),
             draft,
             generate: None,
+            owner_before: Vec::new(),
             line: Vec::new(),
             tokens: Vec::new(),
             last_line: 0,
@@ -235,7 +238,10 @@ impl<'a> Reader<'a> {
             Entry::Record => return self.counted(first),
             Entry::Done => {}
             Entry::Origin(origin) => self.origin = origin,
-            Entry::Generate(generate) => self.generate = Some(generate),
+            Entry::Generate(generate) => {
+                self.owner_before.clone_from(&self.draft.owner);
+                self.generate = Some(generate);
+            }
             Entry::Include { path, origin } => self.include(&path, origin, first)?,
         }
         Ok(Step::Nothing)
@@ -303,7 +309,7 @@ impl<'a> Reader<'a> {
             .and_then(|generate| generate.next_line(&mut self.line));
         let read = match line {
             None => {
-                self.generate = None;
+                self.end_generate();
                 return Ok(Step::Nothing);
             }
             Some(Err(what)) => Err(what),
@@ -312,12 +318,17 @@ impl<'a> Reader<'a> {
         match read {
             Ok(()) => self.counted(place),
             Err(what) => {
-                self.generate = None;
+                self.end_generate();
                 let line = self.line.escape_ascii();
                 let what = format!("$GENERATE made '{line}': {what}");
                 Err(FileError { what, ..place })
             }
         }
+    }
+
+    fn end_generate(&mut self) {
+        self.generate = None;
+        self.draft.owner.clone_from(&self.owner_before);
     }
 
     fn generated_record(&mut self) -> Result<(), String> {

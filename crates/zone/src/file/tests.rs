@@ -156,6 +156,29 @@ fn generate_makes_records() {
     );
 }
 
+/// named-compilezone reads it so.
+#[test]
+fn a_blank_owner_behind_generate_is_the_one_before_it() {
+    assert_eq!(
+        records(
+            "$TTL 5\n\
+             a A 192.0.2.9\n\
+             $GENERATE 1-2 b$ A 192.0.2.$\n\
+             \tTXT \"of a\"\n"
+        ),
+        [
+            "a.example.com. 5 IN A 192.0.2.9",
+            "b1.example.com. 5 IN A 192.0.2.1",
+            "b2.example.com. 5 IN A 192.0.2.2",
+            r#"a.example.com. 5 IN TXT "of a""#,
+        ]
+    );
+    let found = errors("$TTL 5\n$GENERATE 1-2 b$ A 192.0.2.$\n\tTXT \"of nobody\"\n");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].0, 3);
+    assert!(found[0].2.starts_with("no owner"), "{}", found[0].2);
+}
+
 // --------------------------------------------------------------------------------------------- errors
 
 #[test]
@@ -205,6 +228,21 @@ fn errors_say_where_and_reading_goes_on() {
         found[0].2,
         "'192.0.2.256': an IPv4 address such as 192.0.2.1 belongs here; the form is: A IPv4-address"
     );
+}
+
+#[test]
+fn a_ttl_that_is_none_says_what_one_is() {
+    for wrong in ["4294967296", "2147483648", "3551w", "1h30", "1y"] {
+        let found = errors(&format!("$TTL {wrong}\na {wrong} A 192.0.2.1\n"));
+        let right =
+            format!("'{wrong}': a TTL from 0 to 2147483647 seconds (RFC 2181 §8), or with units");
+        let places: Vec<(u32, u32)> = found.iter().map(|error| (error.0, error.1)).collect();
+        assert_eq!(places, [(1, 6), (2, 3)], "{found:?}");
+        assert!(
+            found.iter().all(|error| error.2.starts_with(&right)),
+            "{found:?}"
+        );
+    }
 }
 
 #[test]

@@ -101,11 +101,17 @@ impl fmt::Display for TransferError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TransferError::Malformed(what) => f.write_str(what),
-            TransferError::Refused(code) => write!(
-                f,
-                "the primary answers {}: it must allow this server to transfer the zone",
-                rcode::name(*code).unwrap_or("an unknown error")
-            ),
+            TransferError::Refused(code) => {
+                let name = rcode::name(*code).unwrap_or("an unknown error");
+                let hint = match *code {
+                    rcode::REFUSED | rcode::NOTAUTH => {
+                        ": it must serve the zone, and allow this server to transfer it"
+                    }
+                    rcode::SERVFAIL => ": it has not loaded the zone, or it has expired there",
+                    _ => "",
+                };
+                write!(f, "the primary answers {name}{hint}")
+            }
             TransferError::Record(what) => f.write_str(what),
             TransferError::TooMuch(what, most) => {
                 write!(f, "more than {most} {what}: this is all that is allowed")

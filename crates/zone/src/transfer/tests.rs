@@ -395,6 +395,20 @@ fn f34_messages_that_answer_something_else() {
     );
 }
 
+/// A server without the zone needs no acl.
+#[test]
+fn what_a_primary_answers_is_said_with_what_would_help() {
+    for (code, said) in [
+        (5, "REFUSED: it must serve the zone, and allow"),
+        (2, "SERVFAIL: it has not loaded the zone"),
+        (4, "NOTIMP"),
+    ] {
+        let error = TransferError::Refused(code).to_string();
+        assert!(error.contains(&format!("answers {said}")), "{error}");
+        assert_eq!(error.contains("allow"), code == 5, "{error}");
+    }
+}
+
 #[test]
 fn f34_endless_and_too_large_transfers_end() {
     let bounds = Bounds {

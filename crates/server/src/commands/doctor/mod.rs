@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// What of this machine AF_XDP would want otherwise
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "millrace doctor")]
+#[command(name = "millrace doctor", bin_name = "millrace doctor")]
 #[command(about = "Check what AF_XDP needs of this machine; exit status 1 when something is wrong")]
 pub(super) struct DoctorArguments {
     /// Look at this interface only; may be repeated [default: all Ethernet interfaces that are up]
@@ -41,7 +41,9 @@ impl DoctorArguments {
     pub(super) fn run(&self) -> ExitCode {
         let is_missing = |name: &&String| if_nametoindex(name.as_str()).is_err();
         if let Some(name) = self.interfaces.iter().find(is_missing) {
-            eprintln!("there is no interface {name}: `ip link` lists those of this host");
+            super::complain(format_args!(
+                "there is no interface {name}: `ip link` lists those of this host"
+            ));
             return ExitCode::FAILURE;
         }
         let facts = Facts::gather(Path::new("/"), &self.interfaces, &self.control);

@@ -1,13 +1,13 @@
 //! Zones of the running instance, asked about and told over its control socket. What takes long is begun, and its state
 //! asked for until it is done.
 
-use super::super::put;
+use super::super::{complain, put};
 use super::bar::{DRAWN_EVERY, bar, draw};
 use crate::control::client;
 use crate::control::protocol::{REQUEST_MAX, ReadRequest, Request};
 use crate::local::{Begun, ZoneStatus};
 use serde::de::DeserializeOwned;
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -46,8 +46,7 @@ pub(super) fn read(control: &Path, asked: ReadRequest) -> ExitCode {
         .map_err(|error| error.to_string())
         .and_then(|(_, mut stream)| all_of(&mut stream));
     exit(read.map(|text| {
-        // Whoever closed our standard output does not want to read on.
-        let _ = io::stdout().lock().write_all(text.as_bytes());
+        put(text);
         true
     }))
 }
@@ -134,7 +133,7 @@ fn exit(outcome: Result<bool, String>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(reason) => {
-            eprintln!("{reason}");
+            complain(reason);
             ExitCode::FAILURE
         }
     }

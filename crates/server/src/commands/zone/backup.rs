@@ -1,7 +1,7 @@
 //! `millrace zone backup` and `millrace zone restore`: zones of the running instance copied, and put back. What is meant of a
 //! zone is said with the words of Knot's zone-backup.
 
-use super::ask;
+use super::{ask, complain};
 use crate::control::protocol::{DEFAULT_PATH, Request};
 use crate::local::{BackupOrder, Parts};
 use std::path::{Path, PathBuf, absolute};
@@ -64,7 +64,7 @@ impl Restore {
 }
 
 fn failure(reason: &str) -> ExitCode {
-    eprintln!("{reason}");
+    complain(reason);
     ExitCode::FAILURE
 }
 
@@ -99,16 +99,20 @@ fn apply(filter: &str, order: &mut BackupOrder, command: Command) -> Result<(), 
     };
     match part {
         "force" if is_wanted && command == Command::Restore => {
-            eprintln!("+force: no effect: restore always replaces what is here");
+            complain("+force: no effect: restore always replaces what is here");
         }
         "force" if is_wanted => order.is_forced = true,
         "zonefile" => order.parts.zonefile = is_wanted,
         "journal" => order.parts.journal = is_wanted,
         "timers" => order.parts.timers = is_wanted,
         "kaspdb" | "keysonly" | "quic" => {
-            eprintln!("+{filter}: no effect: millrace does not sign, there are no keys");
+            complain(format_args!(
+                "+{filter}: no effect: millrace does not sign, there are no keys"
+            ));
         }
-        "catalog" => eprintln!("+{filter}: no effect: there are no catalog zones"),
+        "catalog" => complain(format_args!(
+            "+{filter}: no effect: there are no catalog zones"
+        )),
         _ => {
             return Err(format!(
                 "+{filter}: no such filter: one of {FILTERS} expected"

@@ -1,11 +1,11 @@
 //! `millrace zone check`: what is wrong with a zone file and what is odd, and, where that is wanted, whether its signatures are
 //! right.
 
+use super::super::{complain, put};
 use super::{Which, of_file};
 use crate::clock::unix;
 use crate::local::ReadZone;
 use std::fmt::Display;
-use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
@@ -39,7 +39,7 @@ impl Check {
         let mut tell = |is_error: bool, what: &dyn Display| {
             errors += usize::from(is_error);
             let word = if is_error { "error" } else { "warning" };
-            eprintln!("{file}: {word}: {what}");
+            complain(format_args!("{file}: {word}: {what}"));
         };
         for warning in &read.warnings {
             let is_of_validation = matches!(warning, Warning::NoChain { .. });
@@ -58,18 +58,18 @@ impl Check {
             (true, true) if errors == 0 && flaws.iter().all(is_verified) => ", signed and verified",
             (true, _) => ", signed",
         };
-        // Whoever closed our standard output does not want to read it.
-        let _ = writeln!(
-            io::stdout(),
-            "{file}: zone {}, serial {}, {} names, {} records{signed}, {} octets in memory",
+        put(format_args!(
+            "{file}: zone {}, serial {}, {} names, {} records{signed}, {} octets in memory\n",
             zone.apex(),
             zone.soa().serial,
             zone.names_count(),
             zone.records_count(),
             zone.memory()
-        );
+        ));
         if zone.is_signed() && !self.dnssec {
-            eprintln!("{file}: its signatures are not verified: --dnssec does that");
+            complain(format_args!(
+                "{file}: its signatures are not verified: --dnssec does that"
+            ));
         }
         match errors {
             0 => ExitCode::SUCCESS,

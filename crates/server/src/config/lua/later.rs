@@ -14,6 +14,7 @@ use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome
 use crate::pipeline::rules::{Action, Outcome};
 use mlua::{Lua, MultiValue, UserData};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -99,6 +100,23 @@ fn no_effect(lua: &Lua, name: &str) -> mlua::Result<()> {
     };
     spec(lua)?.remark(remark);
     Ok(())
+}
+
+/// dnsdist listens at the address of every line with `function`, we at the last one's: the operator is told which are not
+/// served. Who says it to a running instance means to move it.
+pub(super) fn replaced(
+    lua: &Lua,
+    function: &str,
+    former: Option<SocketAddr>,
+    address: SocketAddr,
+) -> mlua::Result<()> {
+    match former {
+        Some(former) if former != address && console::serving(lua).is_none() => {
+            let subject = format!("{function}: {former}, as {address} takes its place");
+            no_effect(lua, &subject)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An action that looks at queries or responses and lets them go on.

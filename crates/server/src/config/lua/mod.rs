@@ -6,6 +6,7 @@ mod actions;
 mod authority;
 mod cache;
 mod callback;
+mod caught;
 mod chores;
 pub mod console;
 mod constants;
@@ -50,6 +51,7 @@ use std::ops::{Deref, DerefMut};
 
 /// Gives a new state all functions, objects and constants of the language.
 fn register(lua: &Lua) -> mlua::Result<()> {
+    caught::register(lua)?;
     objects::register(lua)?;
     constants::register(lua)?;
     acl::register(lua)?;

@@ -16,14 +16,20 @@ const MAXIMUM_DEPTH: usize = 10;
 
 fn line_of(frame: &mlua::debug::Debug<'_>) -> Option<Place> {
     let line = frame.current_line()?;
-    let source = frame.source().source?.into_owned();
-    Some(Place::line_of(file_name(&source), Some(line)))
+    let source = frame.source();
+    let marked = source.source?;
+    // Lua marks the name of a file with `@`; `=` marks a name that is none, such as the console's.
+    let name = match marked.strip_prefix(['@', '=']) {
+        Some(AROUND_CALLS) => return None,
+        Some(name) => name,
+        // The text that `loadstring` was given: its beginning is enough.
+        None => source.short_src.as_deref()?,
+    };
+    Some(Place::line_of(name, Some(line)))
 }
 
-/// Lua marks the name of a file with `@`; `=` marks a name that is none, such as the console's.
-fn file_name(source: &str) -> &str {
-    source.trim_start_matches(['@', '='])
-}
+/// The name of what [`super::caught`] puts around Lua's own functions: nobody's file.
+pub(super) const AROUND_CALLS: &str = "[millrace]";
 
 /// `error` of our function `name` as one that tells where it was called.
 pub(super) fn located(lua: &Lua, name: &str, error: &Error) -> Error {
@@ -77,7 +83,19 @@ pub(super) fn text_of(error: &Error) -> String {
         other => other.to_string(),
     };
     let end = text.find("\nstack traceback:").unwrap_or(text.len());
-    text[..end].to_owned()
+    let (text, traceback) = text.split_at(end);
+    not_set(text, traceback).unwrap_or_else(|| text.to_owned())
+}
+
+/// What mlua says, without a line, where an attribute is set that is not there or can only be read.
+fn not_set(text: &str, traceback: &str) -> Option<String> {
+    let name = text.strip_prefix("attempt to set an unknown field '")?;
+    let name = name.strip_suffix('\'')?;
+    // The function that says so is mlua's, and was called by the line that sets the attribute.
+    let (_, callers) = traceback.split_once("'__newindex'")?;
+    let text =
+        format!("'{name}' cannot be set: there is no such attribute, or it can only be read");
+    Some(called(text, callers))
 }
 
 /// `text` of an error that Lua got from code of ours: the functions of the dialect say where they were called ([`located`]), of
@@ -93,12 +111,16 @@ fn called(text: String, traceback: &str) -> String {
             method = method.or_else(|| ours.split('\'').nth(1));
             continue;
         }
+        // Nobody's file either: what mlua puts around attributes.
+        if line.starts_with(AROUND_CALLS) || line.starts_with("__mlua_") {
+            continue;
+        }
         // Lua's: `test.conf:3: in main chunk`.
         let Some((place, _)) = line.split_once(": in ") else {
             continue;
         };
-        // Attributes have names of Lua's: `__newindex`.
-        let method = method.filter(|name| !name.starts_with("__"));
+        // Attributes have names of Lua's and mlua's: `__newindex`, `field_setter`.
+        let method = method.filter(|name| !name.starts_with("__") && *name != "field_setter");
         return match method.filter(|name| !text.starts_with(&format!("{name}: "))) {
             Some(method) => format!("{place}: {method}: {text}"),
             None => format!("{place}: {text}"),
@@ -202,6 +224,16 @@ mod tests {
             ("test.conf:1: f: no", of("f"), "test.conf:1: f: no"),
             ("no", of("__newindex"), "test.conf:3: no"),
             ("no", "stack traceback:\n\t[C]: at 0x5".to_owned(), "no"),
+            (
+                "no",
+                "[C]: in function 'pcall'\n\t[millrace]:9: in function 'pcall'\n\ttest.conf:3: in main chunk".to_owned(),
+                "test.conf:3: pcall: no",
+            ),
+            (
+                "skipCache: no",
+                "[C]: in function 'field_setter'\n\t__mlua_newindex:8: in function '__newindex'\n\ttest.conf:3: in main chunk".to_owned(),
+                "test.conf:3: skipCache: no",
+            ),
         ] {
             assert_eq!(called(text.to_owned(), &trace), expected);
         }

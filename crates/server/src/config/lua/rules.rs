@@ -145,11 +145,7 @@ impl<A: InChain + ?Sized> Chain<A> {
             },
         )?;
         define(lua, remove, move |lua, which: Value| {
-            let mut spec = spec(lua)?;
-            let rules = rules(&mut spec);
-            let at = position(rules, &which)?;
-            rules.remove(at);
-            Ok(())
+            remove_rules(rules(&mut *spec(lua)?), &which)
         })?;
         if let Some(clear) = clear {
             define(lua, clear, move |lua, ()| {
@@ -186,6 +182,10 @@ trait InChain: Send + Sync + 'static {
 
 impl InChain for dyn Action {
     fn from_value(value: &Value) -> mlua::Result<Arc<dyn Action>> {
+        if object::<ResponseActionObject>(value, "").is_ok() {
+            let text = "an action expected, got one on responses, which addResponseAction and its sisters take";
+            return Err(wrong(text));
+        }
         Ok(object::<ActionObject>(value, "an action")?.0)
     }
 }
@@ -209,17 +209,30 @@ fn move_rule<A: ?Sized>(rules: &mut Vec<RuleSpec<A>>, from: usize, to: usize) ->
     Ok(())
 }
 
+/// Removes the rule of a number or a UUID, or all rules of a name: several may have it.
+fn remove_rules<A: ?Sized>(rules: &mut Vec<RuleSpec<A>>, which: &Value) -> mlua::Result<()> {
+    let first = position(rules, which)?;
+    if let Value::String(text) = which {
+        let text = text.to_string_lossy();
+        rules.retain(|spec| !is_meant(spec, &text));
+    } else {
+        rules.remove(first);
+    }
+    Ok(())
+}
+
+/// Whether a rule has this UUID or name. RFC 9562 section 4: letters of a UUID may be of either case.
+fn is_meant<A: ?Sized>(spec: &RuleSpec<A>, text: &str) -> bool {
+    spec.rule.uuid.eq_ignore_ascii_case(text) || spec.rule.name == text
+}
+
 /// A rule by its number, its UUID or its name. Nothing is no name: a rule without one is not meant by it.
 pub(super) fn position<A: ?Sized>(rules: &[RuleSpec<A>], which: &Value) -> mlua::Result<usize> {
     let found = match which {
         Value::Integer(number) => usize::try_from(*number).ok(),
         Value::String(text) if !text.as_bytes().is_empty() => {
             let text = text.to_string_lossy();
-            // RFC 9562 section 4: letters of a UUID may be of either case.
-            let is_meant = |spec: &RuleSpec<A>| {
-                spec.rule.uuid.eq_ignore_ascii_case(&text) || spec.rule.name == text
-            };
-            rules.iter().position(is_meant)
+            rules.iter().position(|spec| is_meant(spec, &text))
         }
         _ => None,
     };

@@ -64,10 +64,10 @@ fn include_directory(lua: &Lua, directory: &str) -> mlua::Result<()> {
         .try_for_each(|file| run(lua, file))
 }
 
-/// dnsdist leaves out hidden files.
+/// dnsdist leaves out hidden files, and folders.
 fn is_included(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(".conf") && !name.starts_with('.')
+    name.ends_with(".conf") && !name.starts_with('.') && !file.is_dir()
 }
 
 fn run(lua: &Lua, file: &Path) -> mlua::Result<()> {

@@ -61,12 +61,12 @@ fn check(bits: u8, maximum: u8) -> mlua::Result<()> {
     Ok(())
 }
 
-/// A network, or an address, which is one of its own.
+/// A network, without the bits of a host, or an address, which is one of its own.
 fn network(text: &str) -> mlua::Result<IpNet> {
     let network = text
         .parse()
         .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    network.map_err(|_| {
+    network.map(|network| network.trunc()).map_err(|_| {
         wrong(format!(
             "'{text}' is no network: 192.0.2.0/24 or 2001:db8::/56 expected"
         ))

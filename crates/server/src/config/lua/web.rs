@@ -2,7 +2,7 @@
 
 use super::objects::netmask_group;
 use super::options::{Flag, Options};
-use super::{console, define, spec, wrong};
+use super::{console, define, later, spec, wrong};
 use crate::config::addresses;
 use crate::config::secret::{DEFAULT_WORK_FACTOR, Hash, Secret};
 use crate::config::web::{ApiWrites, WebOptions, WebSpec};
@@ -24,7 +24,9 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         "webserver",
         |lua, (address, password, key, headers, acl): Arguments| {
             let mut web = spec(lua)?.web.clone();
-            web.address = Some(addresses::with_port(&address, DEFAULT_PORT).map_err(wrong)?);
+            let address = addresses::with_port(&address, DEFAULT_PORT).map_err(wrong)?;
+            later::replaced(lua, "webserver", web.address, address)?;
+            web.address = Some(address);
             let options = &mut web.options;
             options.password = secret(password)?.or(options.password.take());
             options.api_key = secret(key)?.or(options.api_key.take());
@@ -79,7 +81,7 @@ fn shown(web: &WebSpec) -> String {
     let headers = options
         .headers
         .iter()
-        .map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes())));
+        .map(|(name, value)| format!("\n - {name}: {}", String::from_utf8_lossy(value.as_bytes())));
     let headers: Vec<String> = headers.collect();
     let directory = options.api.directory.as_ref();
     [
@@ -90,7 +92,7 @@ fn shown(web: &WebSpec) -> String {
             if headers.is_empty() {
                 "None".to_owned()
             } else {
-                headers.join(", ")
+                headers.concat()
             }
         ),
         format!(
@@ -233,6 +235,17 @@ mod tests {
     use crate::config::pools::PoolNames;
     use crate::config::spec::{Purpose, Spec};
     use std::sync::Arc;
+
+    #[test]
+    fn custom_headers_are_shown_a_line_each() {
+        let state = LuaState::new(Spec::new(Purpose::Serve, PoolNames::default())).unwrap();
+        let text = "setWebserverConfig({customHeaders={['X-One']='1'}}) showWebserverConfig()";
+        let shown = state.command(text).text;
+        assert!(
+            shown.contains("\nCustom headers: \n - x-one: 1\nAPI requires"),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn credentials_are_hashed_whichever_call_asks_for_it() {

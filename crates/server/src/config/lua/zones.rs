@@ -13,7 +13,7 @@ use super::options::Options;
 use super::servers::pool_names;
 use super::{place, placed, spec, wrong};
 use crate::config::zones::ZoneSpec;
-use crate::local::ZoneSettings;
+use crate::local::{TransferBounds, ZoneSettings};
 use mlua::{Lua, Table, Value};
 use std::sync::Arc;
 use wire::name::{Name, NameBuf};
@@ -113,7 +113,17 @@ fn settings(lua: &Lua, apex: NameBuf, options: &mut Options<'_>) -> mlua::Result
     if let Some(duration) = options.seconds("transferTimeout")? {
         settings.transfer.duration = duration;
     }
-    Ok(settings)
+    let TransferBounds { octets, duration } = settings.transfer;
+    let zeros = [
+        ("maxSize", octets == 0),
+        ("transferTimeout", duration.is_zero()),
+    ];
+    match zeros.into_iter().find(|(_, is_zero)| *is_zero) {
+        Some((option, _)) => Err(wrong(format!(
+            "{option}: 0: more expected, nothing could be transferred in; without it, the default holds"
+        ))),
+        None => Ok(settings),
+    }
 }
 
 /// What `%s` in a template's file stands for: the zone's name without the dot at its end.

@@ -54,6 +54,26 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: millrace.addZone: primaries[1]: source: an address of this host without a port expected, of the family of 192.0.2.1, got '::1'",
     ),
     (
+        "millrace.addZone{name='a.', primaries={'192.0.2.1', key='k.'}}",
+        "test.conf:1: millrace.addZone: primaries: 'key' is of none of its 1 entries: what belongs to one stands in braces with it, and none is nil",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', notify={'192.0.2.1', nil, '192.0.2.2'}}",
+        "test.conf:1: millrace.addZone: notify: '3' is of none of its 1 entries: what belongs to one stands in braces with it, and none is nil",
+    ),
+    (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address={'192.0.2.1', deny=true}}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: 'deny' is of none of its 1 entries: what belongs to one stands in braces with it, and none is nil",
+    ),
+    (
+        "millrace.addZone{name='a.', primaries={'192.0.2.1:0'}}",
+        "test.conf:1: millrace.addZone: primaries[1]: address: '192.0.2.1:0': a port from 1 to 65535 expected, or none, which means 53",
+    ),
+    (
+        "millrace.addZone{name='a.', primaries={'192.0.2.1'}, transferTimeout=0}",
+        "test.conf:1: millrace.addZone: transferTimeout: 0: more expected, nothing could be transferred in; without it, the default holds",
+    ),
+    (
         "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='192.0.2.20-192.0.2.10'}}}",
         "test.conf:1: millrace.addZone: acl[1]: address: '192.0.2.20-192.0.2.10' is no range: two addresses of one family, the lower one first, as in \"192.0.2.10-192.0.2.20\"",
     ),
@@ -187,7 +207,7 @@ const ERRORS: &[(&str, &str)] = &[
     ),
     (
         "addAction(AllRule(), AllowResponseAction())",
-        "test.conf:1: addAction: an action expected, got a userdata",
+        "test.conf:1: addAction: an action expected, got one on responses, which addResponseAction and its sisters take",
     ),
     (
         "QTypeRule('NOSUCH')",
@@ -306,6 +326,14 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
     ),
     ("error('mine')", "test.conf:1: mine"),
+    (
+        "newServer('192.0.2.1').name = 'x'",
+        "test.conf:1: 'name' cannot be set: there is no such attribute, or it can only be read",
+    ),
+    (
+        "loadstring('newNMG()\\nnewCA(1)')()",
+        "[string \"newNMG()...\"]:2: newCA: argument 1: an address expected, got 1",
+    ),
     ("os.exit(3)", "os.exit(3) was called"),
     ("pcall(os.exit, 3)", "os.exit(3) was called"),
     (
@@ -378,6 +406,26 @@ fn what_only_observes_loads_and_is_remarked_once() {
                 RemarkKind::UnknownOption,
                 "newServer: nosuch".to_owned()
             ),
+        ]
+    );
+}
+
+#[test]
+fn of_several_web_servers_and_consoles_the_last_is_served_and_the_others_are_remarked() {
+    let text = "webserver('192.0.2.1:8083') webserver('192.0.2.1:8083')\nwebserver('192.0.2.2:8083')\n\
+                controlSocket('192.0.2.1') controlSocket('[2001:db8::1]:5199')";
+    let state = state(text, None).unwrap();
+    let said: Vec<String> = state.edit(|spec| {
+        let remarks = spec.remarks.iter();
+        remarks
+            .map(|remark| format!("{} {}", remark.place, remark.subject))
+            .collect()
+    });
+    assert_eq!(
+        said,
+        [
+            "test.conf:2 webserver: 192.0.2.1:8083, as 192.0.2.2:8083 takes its place",
+            "test.conf:3 controlSocket: 192.0.2.1:5199, as [2001:db8::1]:5199 takes its place",
         ]
     );
 }

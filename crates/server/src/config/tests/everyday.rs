@@ -377,10 +377,20 @@ fn actions_are_got_by_number_and_name() {
         &[
             ("getAction(0)", "drop\n"),
             ("getAction('n'):toString()", "drop\n"),
+            ("getAction(1) == nil", "true\n"),
+            ("getAction('m') == nil", "true\n"),
             ("getCacheMissAction(0)", "to pool p\n"),
             ("getRule(0):getAction()", "drop\n"),
             ("getRule(0)", "qname in a. => drop\n"),
         ],
+    );
+}
+
+#[test]
+fn functions_of_the_file_show_lines_on_the_console() {
+    asked(
+        "function hello(name) show('hello ' .. name) end hello('nobody')",
+        &[("hello('a')", "hello a\n"), ("show(5) return 6", "5\n6\n")],
     );
 }
 

@@ -143,6 +143,7 @@ fn the_chain_is_edited() {
         ("rmRule('00000000-0000-4000-8000-00000000000a')", "bc"),
         ("rmRule('00000000-0000-4000-8000-00000000000A')", "bc"),
         ("rmRule('c')", "ab"),
+        ("addAction('x', DropAction(), {name='b'}) rmRule('b')", "ac"),
         ("mvRuleToTop()", "cab"),
         ("mvRule(0, 3)", "bca"),
         ("mvRule(2, 0)", "cab"),

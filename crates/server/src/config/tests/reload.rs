@@ -48,6 +48,7 @@ fn files_of_a_directory_are_included_by_name() {
     ] {
         std::fs::write(directory.path().join(name), text).unwrap();
     }
+    std::fs::create_dir(directory.path().join("folder.conf")).unwrap();
     config(&format!(
         "includeDirectory('{}') assert(x == 'ab')",
         directory.path().display()

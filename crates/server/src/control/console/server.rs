@@ -75,6 +75,8 @@ pub async fn serve<C: Commands>(
     commands: Arc<C>,
     (stop, mut news): (Stop, News),
 ) {
+    // Why there is no listener: said once.
+    let mut said: Option<String> = None;
     while !stop.is_requested() {
         let address = commands.config().console.address;
         let bound = match (listener.take(), address) {
@@ -83,25 +85,31 @@ pub async fn serve<C: Commands>(
             (None, None) => Ok(None),
         };
         listening.set("console", bound.as_ref().ok().and_then(Option::as_ref));
+        let failure = bound.as_ref().err().map(ToString::to_string);
+        if let Some(error) = failure.as_ref().filter(|_| failure != said) {
+            log::error!("{error}");
+        }
+        said = failure;
         let serving = async {
             match bound {
                 Ok(Some(listener)) => accept(listener, &commands, stop.clone()).await,
-                Ok(None) => stop.clone().requested().await,
-                Err(error) => {
-                    log::error!("{error}");
-                    stop.clone().requested().await;
-                }
+                Ok(None) | Err(_) => stop.clone().requested().await,
             }
         };
+        let unchanged = said.is_none().then_some(address);
         tokio::select! {
             () = serving => {}
-            () = another(address, &*commands, &mut news) => {}
+            () = another(unchanged, &*commands, &mut news) => {}
         }
     }
 }
 
-/// Waits until the configuration wants another address than `address`.
-async fn another(address: Option<SocketAddr>, commands: &impl Commands, news: &mut News) {
+/// Waits until the configuration wants another address than `unchanged`; where that could not be had (`None`), until there is
+/// any other configuration: it is tried again then.
+async fn another(unchanged: Option<Option<SocketAddr>>, commands: &impl Commands, news: &mut News) {
+    let Some(address) = unchanged else {
+        return news.heard().await;
+    };
     while commands.config().console.address == address {
         news.heard().await;
     }

@@ -734,3 +734,28 @@ async fn the_server_follows_its_configuration() {
     }
     server.stop().await;
 }
+
+#[tokio::test]
+async fn an_address_that_was_in_use_is_tried_again_by_a_reload() {
+    let server = start(webserver()).await;
+    assert!(server.ask(REQUEST).await.starts_with("HTTP/1.1 200 OK"));
+    let taken = std::net::TcpListener::bind("127.0.0.78:0").unwrap();
+    let (address, former) = (taken.local_addr().unwrap(), server.address);
+    let moved = Webserver {
+        address,
+        ..webserver()
+    };
+    let moved = Arc::new(config(moved));
+    server.standing.config.store(Arc::clone(&moved));
+    server.herald.tell();
+    while TcpStream::connect(former).await.is_ok() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    drop(taken);
+    server.standing.config.store(moved);
+    server.herald.tell();
+    while TcpStream::connect(address).await.is_err() {
+        sleep(Duration::from_millis(20)).await;
+    }
+    server.stop().await;
+}

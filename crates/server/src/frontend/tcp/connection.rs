@@ -50,6 +50,13 @@ pub(super) struct Connection {
 /// does not make the kernel reset the connection and with it the last answers.
 const LINGER: (Duration, u64) = (Duration::from_millis(500), 65_536);
 
+/// How long a client must have been silent after a stop for its connection to be closed: what it had sent before, or was
+/// sending, is answered.
+const SILENCE: Duration = Duration::from_millis(20);
+
+/// How long after a stop a client is heard that is never silent.
+const HEARD: Duration = Duration::from_millis(300);
+
 /// An answer on its way to the writing half, with what it occupies until it is written.
 struct Answer {
     message: Vec<u8>,
@@ -160,15 +167,20 @@ impl Connection {
             Ok(header) => header,
             Err(end) => return end,
         };
+        let mut heard_until = None;
         loop {
             while asking.try_join_next().is_some() {}
-            // In this order: a query that failed gives its place back, and no other one begins then.
+            if is_past(&stop, &mut heard_until) {
+                return End::Enough;
+            }
+            // In this order: a query that failed gives its place back, and no other one begins then; one that has come before a
+            // stop is not lost with it.
             let first = tokio::select! {
                 biased;
-                () = stop.requested() => Err(End::Enough),
                 () = ready.failed.notified() => Err(End::Enough),
                 () = moment(last) => Err(End::Enough),
                 first = self.wait_for_query(reader, &places) => first,
+                () = silence_after(&mut stop) => Err(End::Enough),
             };
             let place = match first {
                 Ok(place) => place,
@@ -185,7 +197,6 @@ impl Connection {
                 Err(_) => return End::ClientTimeout,
             };
             *queries += 1;
-            Counters::count(&self.counters.queries);
             let Some(query) = self.query(&header, &message) else {
                 return self.out_of_memory();
             };
@@ -281,7 +292,7 @@ impl Connection {
         let reading = timeout(self.tuning.receive_timeout, read_header(reader, maximum));
         let header = tokio::select! {
             header = reading => header.map_err(|_| End::ClientTimeout)?,
-            () = stop.requested() => return Err(End::Enough),
+            () = silence_after(stop) => return Err(End::Enough),
             () = moment(last) => return Err(End::Enough),
         };
         let header = header.map_err(|error| self.died(&error))?;
@@ -325,7 +336,12 @@ impl Connection {
         ready: &Ready,
         asking: &mut JoinSet<()>,
     ) -> Result<(), End> {
-        match self.shared.decide(&mut query, &self.ends.address) {
+        let decision = self.shared.decide(&mut query, &self.ends.address);
+        // Whom a proxy names and the ACL keeps out has asked nothing, here as over UDP.
+        if !matches!(decision, Decision::Drop(DropReason::Acl)) {
+            Counters::count(&self.counters.queries);
+        }
+        match decision {
             Decision::Answer(length) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
                 let message = heap::copy(query.bytes(length));
@@ -568,6 +584,21 @@ async fn moment(moment: Option<Instant>) {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
     }
+}
+
+/// Whether a stop was so long ago that nothing more is heard; `until` is when that is, from the first look after the stop on.
+fn is_past(stop: &Stop, until: &mut Option<Instant>) -> bool {
+    if !stop.is_requested() {
+        return false;
+    }
+    let now = Instant::now();
+    *until.get_or_insert(now + HEARD) <= now
+}
+
+/// Waits for a stop, and then as long as a client has to be silent.
+async fn silence_after(stop: &mut Stop) {
+    stop.requested().await;
+    sleep(SILENCE).await;
 }
 
 /// Passes a transfer, as far as it comes until its connection has lasted as long as it may: other queries are bounded by the

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// The counters of one listener, shared by its connections.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Messages read.
+    /// Messages read, but not those of clients that a proxy names and the ACL keeps out.
     pub queries: AtomicU64,
     /// Messages written.
     pub responses: AtomicU64,

@@ -55,6 +55,11 @@ impl LuaState {
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     lua.globals()
         .raw_set("print", lua.create_function(print)?)?;
+    super::super::define(lua, "show", |lua, value: Value| {
+        let line = as_text(lua, &value)?;
+        super::say(lua, line);
+        Ok(())
+    })?;
     super::super::define(lua, "delta", |lua, ()| {
         let lines = delta(lua);
         lines.iter().for_each(|line| super::say(lua, line));

@@ -7,7 +7,7 @@ use super::{rings, say, serving, top};
 use crate::clock::Now;
 use crate::pipeline::acl::{Netmask, Netmasks};
 use crate::pipeline::query::Protocol;
-use crate::pipeline::rings::{Answered, Entry};
+use crate::pipeline::rings::Entry;
 use mlua::{FromLua, Lua, Table, Value};
 use std::collections::HashMap;
 use std::fs::File;
@@ -137,10 +137,10 @@ impl Selectors {
     }
 }
 
-/// dnsdist's columns; queries and responses by their time.
+/// dnsdist's columns; queries, responses and timeouts by their time.
 fn grep(lua: &Lua, selectors: &Selectors, most: usize) -> Vec<String> {
     let mut entries = selectors.last(rings::queries(lua), most);
-    entries.extend(selectors.last(rings::responses(lua), most));
+    entries.extend(selectors.last(rings::outcomes(lua), most));
     entries.sort_by_key(|entry| entry.time);
     let servers = server_names(lua);
     let now = Now::read();
@@ -169,18 +169,18 @@ fn line(entry: &Entry, now: Now, servers: &HashMap<u32, String>) -> String {
     };
     let server = entry.answered.map(|answered| answered.server.0);
     let server = server.and_then(|server| servers.get(&server));
-    let latency = entry.answered.map(
-        |Answered {
-             latency_microseconds,
-             ..
-         }| { format!("{:.1}", f64::from(latency_microseconds) / 1_000.0) },
-    );
+    let latency = match entry.answered {
+        None => String::new(),
+        Some(_) if entry.is_timeout() => "T.O".to_owned(),
+        Some(answered) => format!("{:.1}", f64::from(answered.latency_microseconds) / 1_000.0),
+    };
     let flag = |mask: u16, word: &'static str| match entry.flags & mask {
         0 => "  ",
         _ => word,
     };
     let outcome = match entry.answered {
         None => "Question".to_owned(),
+        Some(_) if entry.is_timeout() => String::new(),
         Some(_) => outcome(entry),
     };
     // RFC 1035 section 4.1.1: AA, TC and RD in the header's second word.
@@ -196,7 +196,7 @@ fn line(entry: &Entry, now: Now, servers: &HashMap<u32, String>) -> String {
         [
             &entry.name.to_string(),
             &type_name(entry.qtype),
-            &latency.unwrap_or_default(),
+            &latency,
             &format!("{tc} {rd} {aa} {outcome}"),
         ],
     )
@@ -249,6 +249,7 @@ fn write(path: &str, lines: &[String]) -> mlua::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipeline::rings::Answered;
 
     fn entry(client: &str, name: &str, latency_milliseconds: Option<u32>) -> Entry {
         Entry {
@@ -290,6 +291,24 @@ mod tests {
             assert_eq!(found, matches, "{texts:?}");
         }
         assert!(Selectors::default().add("no name at all: ..").is_err());
+    }
+
+    /// dnsdist 1.7 shows them among the responses, with these letters for the time.
+    #[test]
+    fn what_nobody_answered_in_time_is_shown_and_is_slow() {
+        let mut late = entry("192.0.2.7:4242", "www.example.com.", Some(0));
+        late.answered = late.answered.map(|answered| Answered {
+            latency_microseconds: u32::MAX,
+            ..answered
+        });
+        let servers = HashMap::from([(3, "192.0.2.53:53".to_owned())]);
+        assert_eq!(
+            line(&late, Now(6_500_000_000), &servers),
+            "-1.5    192.0.2.7:4242                                  DoUDP        192.0.2.53:53 4711  www.example.com.          A     T.O       RD"
+        );
+        let mut selectors = Selectors::default();
+        selectors.add("5000ms").unwrap();
+        assert!(selectors.match_entry(&late));
     }
 
     #[test]

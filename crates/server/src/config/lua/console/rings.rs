@@ -19,6 +19,14 @@ pub(super) fn timeouts(lua: &Lua) -> Vec<Entry> {
     read(lua, Rings::timeouts)
 }
 
+/// Responses and timeouts together, the oldest first.
+pub(super) fn outcomes(lua: &Lua) -> Vec<Entry> {
+    let mut entries = responses(lua);
+    entries.extend(timeouts(lua));
+    entries.sort_by_key(|entry| entry.time);
+    entries
+}
+
 fn read(lua: &Lua, ring: fn(&Rings) -> Vec<Entry>) -> Vec<Entry> {
     let shards = serving(lua).map(|metrics| metrics.running().shards());
     let shards = shards.unwrap_or_default();

@@ -154,9 +154,10 @@ impl<A: Shown + ?Sized> Looked<A> {
         define(lua, name, move |lua, which: Value| {
             let spec = spec(lua)?;
             let rules = rules(&spec);
-            let action = position(rules, &which).map(|at| Arc::clone(&rules[at].rule.action))?;
+            let found = position(rules, &which).ok();
+            let action = found.map(|at| Arc::clone(&rules[at].rule.action));
             drop(spec);
-            A::object(action, lua)
+            action.map(|action| A::object(action, lua)).transpose()
         })
     }
 }

@@ -3,7 +3,7 @@
 use super::super::objects::netmask::AnyNetmask;
 use super::super::objects::netmask_group;
 use super::super::options::Flag;
-use super::super::{define, spec, wrong};
+use super::super::{define, later, spec, wrong};
 use super::{say, serving};
 use crate::config::addresses;
 use crate::config::console::DEFAULT_PORT;
@@ -14,6 +14,8 @@ use mlua::{Lua, Value};
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "controlSocket", |lua, address: String| {
         let address = addresses::with_port(&address, DEFAULT_PORT).map_err(wrong)?;
+        let former = spec(lua)?.console.address;
+        later::replaced(lua, "controlSocket", former, address)?;
         spec(lua)?.console.address = Some(address);
         Ok(())
     })?;

@@ -6,6 +6,7 @@ use crate::config::addresses;
 use ipnet::IpNet;
 use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value};
 use std::net::{IpAddr, SocketAddr};
+use xsk::nic::Nic;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "newCA", |_, address: AnyAddress| {
@@ -73,9 +74,24 @@ impl ComboAddress {
         Ok(ComboAddress(SocketAddr::new(address, self.0.port())))
     }
 
-    /// Without the port.
+    /// Without the port; of an address on a link, with the name of the interface: `fe80::1%eth0`.
     fn text(self) -> String {
-        self.0.ip().to_string()
+        let address = self.0.ip();
+        match self.0 {
+            SocketAddr::V6(socket) if socket.scope_id() != 0 => {
+                let interface = Nic::name_of(socket.scope_id());
+                let interface = interface.unwrap_or_else(|_| socket.scope_id().to_string());
+                format!("{address}%{interface}")
+            }
+            _ => address.to_string(),
+        }
+    }
+
+    fn text_with_port(self) -> String {
+        match self.0 {
+            SocketAddr::V4(address) => address.to_string(),
+            SocketAddr::V6(address) => format!("[{}]:{}", self.text(), address.port()),
+        }
     }
 
     fn truncated(self, bits: u8) -> ComboAddress {
@@ -118,11 +134,35 @@ impl UserData for ComboAddress {
             methods.add_method(text, |_, address, ()| Ok(address.text()));
         }
         for text in ["toStringWithPort", "tostringWithPort"] {
-            methods.add_method(text, |_, address, ()| Ok(address.0.to_string()));
+            methods.add_method(text, |_, address, ()| Ok(address.text_with_port()));
         }
         methods.add_meta_method(MetaMethod::ToString, |_, address, ()| Ok(address.text()));
         methods.add_meta_method(MetaMethod::Eq, |_, address, other: AnyAddress| {
             Ok(address.0 == other.0)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_of_an_address_on_a_link_is_shown_by_its_name() {
+        for (address, text, with_port) in [
+            ("[fe80::1%1]:53", "fe80::1%lo", "[fe80::1%lo]:53"),
+            // There is none of this index.
+            (
+                "[fe80::1%2147483647]:0",
+                "fe80::1%2147483647",
+                "[fe80::1%2147483647]:0",
+            ),
+            ("[2001:db8::1]:53", "2001:db8::1", "[2001:db8::1]:53"),
+            ("192.0.2.1:53", "192.0.2.1", "192.0.2.1:53"),
+        ] {
+            let address = ComboAddress(address.parse().unwrap());
+            assert_eq!(address.text(), text);
+            assert_eq!(address.text_with_port(), with_port);
+        }
     }
 }

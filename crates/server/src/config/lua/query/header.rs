@@ -1,6 +1,7 @@
 //! DNSHeader: `dq.dh`.
 
 use super::super::objects::object;
+use super::super::options::Flag;
 use super::subject::{Live, Shared, with};
 use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -54,7 +55,7 @@ impl UserData for DnsHeader {
             });
         }
         for (name, set) in SETTERS {
-            methods.add_method(name, move |lua, header, on: bool| {
+            methods.add_method(name, move |lua, header, Flag(on): Flag| {
                 with(lua, header, |subject| {
                     subject.edit_header(|header| set(header, on));
                     Ok(())
@@ -97,7 +98,7 @@ impl UserData for OwnHeader {
             methods.add_method(name, move |_, header, ()| Ok(get(&header.get())));
         }
         for (name, set) in SETTERS {
-            methods.add_method(name, move |_, header, on: bool| {
+            methods.add_method(name, move |_, header, Flag(on): Flag| {
                 set(&mut header.lock(), on);
                 Ok(())
             });

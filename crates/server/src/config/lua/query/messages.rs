@@ -2,6 +2,7 @@
 
 use super::super::objects::address::ComboAddress;
 use super::super::objects::name::{AnyName, DnsName};
+use super::super::options::Flag;
 use super::super::runtime::timespec;
 use super::super::{spec, wrong};
 use super::header::OwnHeader;
@@ -87,7 +88,7 @@ fn facts<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
 
 fn decisions<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     get(fields, "skipCache", |subject| subject.skip_cache);
-    set(fields, "skipCache", |subject, skip: bool| {
+    set(fields, "skipCache", |subject, Flag(skip): Flag| {
         subject.skip_cache = skip;
     });
     fields.add_field_method_get("pool", |lua, object| {
@@ -227,7 +228,7 @@ fn edns<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     });
     methods.add_method(
         "setExtendedDNSError",
-        |lua, object, (code, text, clear): (u16, Option<LuaString>, Option<bool>)| {
+        |lua, object, (code, text, clear): (u16, Option<LuaString>, Option<Flag>)| {
             with(lua, object, |subject| {
                 let text = text
                     .map(|text| text.as_bytes().to_vec())
@@ -236,7 +237,7 @@ fn edns<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
                     code,
                     text: text.into(),
                 };
-                subject.extras().add_error(error, clear.unwrap_or(true));
+                subject.extras().add_error(error, Flag::or(clear, true));
                 Ok(())
             })
         },

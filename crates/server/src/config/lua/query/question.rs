@@ -3,6 +3,7 @@
 use super::super::objects::address::ComboAddress;
 use super::super::objects::list_of;
 use super::super::objects::name::AnyName;
+use super::super::options::Flag;
 use super::super::wrong;
 use super::answers::{self, Soa};
 use super::messages::{self, get, set};
@@ -75,14 +76,14 @@ fn client_subnet<T: Live + 'static, F: UserDataFields<T>>(fields: &mut F) {
     get(fields, "useECS", |subject| {
         !subject.subnet_wishes().disabled
     });
-    set(fields, "useECS", |subject, send: bool| {
+    set(fields, "useECS", |subject, Flag(send): Flag| {
         subject.extras().subnet.disabled = !send;
     });
     get(fields, "ecsOverride", |subject| {
         let said = subject.subnet_wishes().override_existing;
         said.unwrap_or(subject.subnets.override_existing)
     });
-    set(fields, "ecsOverride", |subject, flag: bool| {
+    set(fields, "ecsOverride", |subject, Flag(flag): Flag| {
         subject.extras().subnet.override_existing = Some(flag);
     });
     get(fields, "ecsPrefixLength", |subject| {

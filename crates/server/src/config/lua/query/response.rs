@@ -93,13 +93,15 @@ struct Ttl {
     ttl: u32,
 }
 
-/// "Setting this TTL to 0 leaves it unchanged." The function may look at the response meanwhile, and not change it.
+/// "Setting this TTL to 0 leaves it unchanged", and so does nil. The function may look at the response meanwhile, and not
+/// change it.
 fn edit_ttls(lua: &Lua, object: &DnsResponse, edit: &Function) -> mlua::Result<()> {
     let before = with(lua, object, |subject| Ok(ttls(subject)))?;
     let mut edited = Vec::with_capacity(before.len());
     for found in &before {
         let told = (found.section, found.class, found.rtype, found.ttl);
-        let ttl: u32 = edit.call(told)?;
+        let ttl: Option<u32> = edit.call(told)?;
+        let ttl = ttl.unwrap_or(0);
         if ttl != 0 && ttl != found.ttl {
             edited.push((found.place, ttl));
         }

@@ -517,12 +517,56 @@ fn what_fails_is_servfail_and_no_match() {
     ] {
         let mut scene = scene(&format!(
             "addAction(LuaRule(function(dq) {body} end), DropAction()) addAction(AllRule(), LuaAction(function(dq) {body} end))"
-        ).replace("LuaRule(function(dq) return 'Drop'", "LuaRule(function(dq) error()").replace("LuaRule(function(dq) return 99", "LuaRule(function(dq) error()").replace("LuaRule(function(dq) return DNSAction.Spoof", "LuaRule(function(dq) error()"));
+        ));
         let answer = answer(&mut scene, &query("a.", qtype::A));
         assert_eq!(answer[3] & 15, 2, "{body}");
         assert!(errors(&scene) >= 1, "{body}");
         assert_eq!(scene.counted(Counter::RuleServfail), 1);
     }
+}
+
+/// As in dnsdist: what Lua takes for true may be a slip of the pen.
+#[test]
+fn what_is_true_or_false_is_nothing_else() {
+    for body in [
+        "dq.dh:setRD()",
+        "dq.dh:setCD(nil)",
+        "dq.dh:setTC(1)",
+        "dq:getHeader():setAA('x')",
+        "dq.skipCache = 1",
+        "dq.useECS = nil",
+        "dq.ecsOverride = 'x'",
+        "dq:setExtendedDNSError(15, '', 1)",
+    ] {
+        let mut scene = scene(&format!(
+            "addAction(AllRule(), LuaAction(function(dq) {body} return DNSAction.Refused end))"
+        ));
+        let answer = answer(&mut scene, &query("a.", qtype::A));
+        assert_eq!((answer[3] & 15, errors(&scene)), (2, 1), "{body}");
+    }
+}
+
+#[test]
+fn a_function_goes_on_after_an_error_that_it_caught() {
+    let answer = answer_by(
+        "local ok, why = pcall(newDNSName, 'a..b') errlog('no name: ' .. why) return DNSAction.Refused",
+    );
+    assert_eq!(answer[3] & 15, 5);
+}
+
+#[test]
+fn a_ttl_of_which_nothing_is_said_stays() {
+    let mut scene = scene(
+        r"addAction(AllRule(), LuaAction(function(dq) dq:spoof({'\192\0\2\1', '\192\0\2\2'}) return DNSAction.Allow end))
+          addSelfAnsweredResponseAction(AllRule(), LuaResponseAction(function(dr)
+            local calls = 0
+            dr:editTTLs(function() calls = calls + 1 if calls == 2 then return 7 end end)
+            return DNSResponseAction.None
+          end))",
+    );
+    let answer = answer(&mut scene, &query("www.example.", qtype::A));
+    let ttls: Vec<u32> = records(&answer).iter().map(|record| record.1).collect();
+    assert_eq!((ttls, errors(&scene)), (vec![60, 7], 0));
 }
 
 /// SpoofPacketAction sends what it was given: its question may be another one than the client's, or none.

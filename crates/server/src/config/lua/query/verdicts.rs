@@ -2,6 +2,7 @@
 
 use super::super::callback::{Callback, Limit};
 use super::super::objects::pool;
+use super::super::options::shown;
 use super::super::wrong;
 use super::answers;
 use super::object;
@@ -123,7 +124,7 @@ fn number(value: &Value, table: &str) -> mlua::Result<i64> {
     match value {
         Value::Integer(number) => Ok(*number),
         other => {
-            let shown = super::super::options::shown(other);
+            let shown = shown(other);
             Err(wrong(format!(
                 "it must return a {table}, but returned {shown}"
             )))
@@ -208,8 +209,8 @@ impl Selector for LuaRule {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.query)?;
                 Subject::lend(&object.subject, query, Origin::query(env), env, || {
-                    let matches: Value = function.call(&object.value)?;
-                    Ok(!matches!(matches, Value::Nil | Value::Boolean(false)))
+                    let returned: Value = function.call(&object.value)?;
+                    is_match(&returned)
                 })
             })
         });
@@ -218,6 +219,19 @@ impl Selector for LuaRule {
 
     fn describe(&self) -> String {
         "Lua script".to_owned()
+    }
+}
+
+/// Whether a rule matches whose function has returned this. Numbers and texts are errors, as in dnsdist: Lua would take all of
+/// them for true.
+fn is_match(returned: &Value) -> mlua::Result<bool> {
+    match returned {
+        Value::Boolean(matches) => Ok(*matches),
+        Value::Nil => Ok(false),
+        other => Err(wrong(format!(
+            "it must return true or false, but returned {}",
+            shown(other)
+        ))),
     }
 }
 

@@ -55,7 +55,14 @@ fn peer(lua: &Lua, place: &str, table: &Table) -> mlua::Result<Peer> {
 }
 
 fn address_of(place: &str, text: &str) -> mlua::Result<SocketAddr> {
-    with_port(text, DNS_PORT).map_err(|error| wrong(format!("{place}: address: {error}")))
+    let address =
+        with_port(text, DNS_PORT).map_err(|error| wrong(format!("{place}: address: {error}")))?;
+    match address.port() {
+        0 => Err(wrong(format!(
+            "{place}: address: '{text}': a port from 1 to 65535 expected, or none, which means {DNS_PORT}"
+        ))),
+        _ => Ok(address),
+    }
 }
 
 /// An address of ours, of the same family as the peer's.
@@ -261,7 +268,22 @@ fn each(option: &str, value: Option<Value>, mark: &str) -> mlua::Result<Vec<(Str
             "{option}: a list in braces expected, as in {option}={{{{{mark}=…}}}}"
         )));
     }
+    only_numbered(option, &table, entries.len())?;
     Ok(entries)
+}
+
+/// No field but those of a list of this length: one with a name, or what stands behind a nil, would be passed over.
+fn only_numbered(place: &str, list: &Table, length: usize) -> mlua::Result<()> {
+    for pair in list.pairs::<Value, Value>() {
+        let name = shown(&pair?.0);
+        let is_entry = |at: usize| (1..=length).contains(&at);
+        if !name.parse().is_ok_and(is_entry) {
+            return Err(wrong(format!(
+                "{place}: '{name}' is of none of its {length} entries: what belongs to one stands in braces with it, and none is nil"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// The text in this field.
@@ -274,12 +296,14 @@ fn text(place: &str, table: &Table, field: &str) -> mlua::Result<Option<String>>
 /// The texts in this field, which may be one or a list.
 fn texts(place: &str, table: &Table, field: &str) -> mlua::Result<Vec<String>> {
     match table.raw_get(field)? {
-        Value::Table(list) => list
-            .sequence_values::<String>()
-            .map(|text| {
+        Value::Table(list) => {
+            let texts = list.sequence_values::<String>().map(|text| {
                 text.map_err(|error| wrong(format!("{place}: {field}: {}", place::text_of(&error))))
-            })
-            .collect(),
+            });
+            let texts: Vec<_> = texts.collect::<mlua::Result<_>>()?;
+            only_numbered(&format!("{place}: {field}"), &list, texts.len())?;
+            Ok(texts)
+        }
         _ => Ok(text(place, table, field)?.into_iter().collect()),
     }
 }

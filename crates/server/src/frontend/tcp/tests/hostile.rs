@@ -425,3 +425,56 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
     drop(clients);
     scene.stop().await;
 }
+
+// ---------------------------------------------------------------------------------------------- stop
+
+/// A client whose octets are there as soon as it has written them, with room for many queries.
+fn at_hand(scene: &Scene) -> DuplexStream {
+    let (client, stream) = tokio::io::duplex(4_096);
+    let ends = Ends {
+        client: "127.0.0.1:5353".parse().unwrap(),
+        address: scene.address.into(),
+    };
+    let (frontend, counters) = (&scene.frontend, &scene.counters);
+    let stop = scene.stopper.watch();
+    begin(Narrow(stream), ends, frontend, counters, &stop);
+    client
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_come_before_a_stop_is_answered() {
+    let scene = start().await;
+    let mut client = at_hand(&scene);
+    for id in 1..=3 {
+        let query = framed(&asking("refused.example.", id));
+        client.write_all(&query).await.unwrap();
+    }
+    scene.stopper.stop();
+    for expected in 1..=3 {
+        assert_eq!(next_id(&mut client).await, Some(expected));
+    }
+    let answered = Instant::now();
+    assert_eq!(next_id(&mut client).await, None);
+    assert!(answered.elapsed() < Duration::from_millis(100));
+    drop(client);
+    scene.stop().await;
+}
+
+/// Whoever always has another query does not keep the process from its end.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_never_silent_is_not_heard_for_long_after_a_stop() {
+    let scene = start().await;
+    let mut client = at_hand(&scene);
+    scene.stopper.stop();
+    let stopped = Instant::now();
+    let query = framed(&asking("refused.example.", 7));
+    let mut answered = 0;
+    while client.write_all(&query).await.is_ok() && next_id(&mut client).await == Some(7) {
+        answered += 1;
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    assert!(answered > 10, "{answered}");
+    assert!(stopped.elapsed() < Duration::from_millis(500));
+    drop(client);
+    scene.stop().await;
+}
