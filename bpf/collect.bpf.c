@@ -39,12 +39,9 @@ struct {
 
 static __always_inline int is_own_mac(const struct ethhdr *ethernet)
 {
-	int i;
+	const __u16 *mac = (const void *)ethernet->h_dest;
 
-	for (i = 0; i < ETH_ALEN; i++)
-		if (ethernet->h_dest[i] != collection.mac[i])
-			return 0;
-	return 1;
+	return mac[0] == collection.mac[0] && mac[1] == collection.mac[1] && mac[2] == collection.mac[2];
 }
 
 /*
@@ -66,12 +63,27 @@ static __always_inline const struct ethhdr *untagged(const struct ethhdr *ethern
 static __always_inline int is_own_address(const struct datagram *in)
 {
 	const volatile struct sources *own = in->version == 6 ? &collection.ipv6 : &collection.ipv4;
-	__u8 address[16] = { 0 };
+	__u32 address[4] = { 0 };
 	int i;
 
 	copy_address(address, in->destination, in->version);
-	for (i = 0; i < 16; i++)
+	for (i = 0; i < 4; i++)
 		if ((address[i] ^ own->address[i]) & own->mask[i])
+			return 0;
+	return 1;
+}
+
+/* One server is the rule, and to compare with it takes a third of the time that to look it up takes. */
+static __always_inline int is_target(const struct destination *key)
+{
+	const volatile __u32 *only = (const void *)&collection.only;
+	const __u32 *words = (const void *)key;
+	int i;
+
+	if (!collection.only.version)
+		return bpf_map_lookup_elem(&targets, key) != 0;
+	for (i = 0; i < (int)(sizeof *key / sizeof *words); i++)
+		if (words[i] != only[i])
 			return 0;
 	return 1;
 }
@@ -84,7 +96,7 @@ static __always_inline int is_answer(const struct datagram *in)
 	if (port < collection.first_port || port > collection.last_port)
 		return 0;
 	copy_address(key.address, in->source, in->version);
-	return bpf_map_lookup_elem(&targets, &key) && is_own_address(in);
+	return is_target(&key) && is_own_address(in);
 }
 
 static __always_inline int judge(struct xdp_md *ctx)

@@ -8,22 +8,25 @@
 
 #include <linux/types.h>
 
+#include "shared.h"
+
 #define TARGETS 64	/* servers under test: addresses and ports */
 #define NO_VLAN 0xffff
 
-/* Source addresses of one version of IP: those that equal `address` where `mask` is set. */
+/* Source addresses of one version of IP: those that equal `address` where `mask` is set. Both as in the frame; in words. */
 struct sources {
-	__u8 address[16];
-	__u8 mask[16];
+	__u32 address[4];
+	__u32 mask[4];
 };
 
 /* Constants that the loader sets before the program is verified. */
 struct collection {
-	__u8 mac[6];			/* where answers are sent to on the link */
+	__u16 mac[3];			/* where answers are sent to on the link; as in the frame */
 	__u16 vlan;			/* the tag they carry, or NO_VLAN */
 	__u16 first_port, last_port;	/* our source ports; host order */
 	__u32 drop;			/* count answers and throw them away */
 	struct sources ipv4, ipv6;
+	struct destination only; /* the server under test; of several, none is here (version 0): they are in a map */
 };
 
 /* What became of a frame: one counter per CPU each. */

@@ -80,8 +80,8 @@ static __always_inline int parse(const struct ethhdr *ethernet, const void *end,
 	return PASS_PROTOCOL;
 }
 
-/* IPv4's four octets go first; the rest stays as it is. */
-static __always_inline void copy_address(__u8 to[16], const void *from, __u16 version)
+/* Into sixteen octets: IPv4's four go first; the rest stays as it is. */
+static __always_inline void copy_address(void *to, const void *from, __u16 version)
 {
 	if (version == 6)
 		__builtin_memcpy(to, from, 16);

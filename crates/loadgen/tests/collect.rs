@@ -10,6 +10,7 @@ const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
 const XDP_REDIRECT: u32 = 4;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const TARGETS: [&str; 2] = ["198.51.100.1:53", "[2001:db8:1::1]:53"];
 const THEIR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// The program with a target of each version of IP; `None` and a line without the privileges.
@@ -20,26 +21,16 @@ fn collector(change: impl FnOnce(&mut Collection)) -> Option<Collector> {
     };
     let mut collection = Collection {
         mac: OUR_MAC,
+        targets: TARGETS.map(|target| target.parse().unwrap()).to_vec(),
         sources: vec![sources("192.0.2.96", 28), sources("2001:db8::9", 128)],
         ports: 16384..=16399,
         vlan: None,
         drop: false,
     };
     change(&mut collection);
-    let collector = match Collector::load(&collection) {
-        Ok(collector) => collector,
-        Err(error) => {
-            println!("SKIP: {error}");
-            return None;
-        }
-    };
-    collector
-        .add_target("198.51.100.1:53".parse().unwrap())
-        .unwrap();
-    collector
-        .add_target("[2001:db8:1::1]:53".parse().unwrap())
-        .unwrap();
-    Some(collector)
+    Collector::load(&collection)
+        .inspect_err(|error| println!("SKIP: {error}"))
+        .ok()
 }
 
 /// The frame of an answer.
@@ -150,6 +141,32 @@ fn everything_else_is_passed() {
     );
     let tagged = answer("198.51.100.1:53", "192.0.2.96:16384", Some(7), 40);
     assert_eq!(judge(&collector, &tagged), (XDP_PASS, Collected::NoAnswer));
+}
+
+#[test]
+fn of_one_server_alone_only_its_answers_are_taken() {
+    let (to_v4, to_v6) = ("192.0.2.96:16384", "[2001:db8::9]:16384");
+    for only in TARGETS {
+        let alone = |collection: &mut Collection| collection.targets = vec![only.parse().unwrap()];
+        let Some(collector) = collector(alone) else {
+            return;
+        };
+        for (from, to) in [
+            ("198.51.100.1:53", to_v4),
+            ("198.51.100.1:54", to_v4),
+            ("198.51.100.2:53", to_v4),
+            ("[2001:db8:1::1]:53", to_v6),
+            ("[2001:db8:1::1]:54", to_v6),
+            ("[2001:db8:1::1:1]:53", to_v6),
+        ] {
+            let judged = judge(&collector, &answer(from, to, None, 40)).1;
+            let expected = match from == only {
+                true => Collected::AnswerSocket,
+                false => Collected::NoAnswer,
+            };
+            assert_eq!(judged, expected, "{from} to {to}, of {only}");
+        }
+    }
 }
 
 #[test]

@@ -17,7 +17,9 @@ static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/collect.bpf.o")
 const NO_VLAN: u16 = 0xffff;
 
 /// Octets of `struct collection`.
-const COLLECTION_LENGTH: usize = 80;
+const COLLECTION_LENGTH: usize = 100;
+/// Where the only server lies in it.
+const ONLY: usize = 80;
 
 /// Addresses with a common beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +29,13 @@ pub struct Sources {
     pub prefix: u8,
 }
 
-/// What the program takes: answers from the targets that are added later, to these.
+/// What the program takes: answers from these servers to these addresses and ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
     /// The generator's MAC address.
     pub mac: [u8; 6],
+    /// The servers, addresses and ports.
+    pub targets: Vec<SocketAddr>,
     /// Its source addresses; the last one of each version of IP counts.
     pub sources: Vec<Sources>,
     /// Its source ports.
@@ -64,7 +68,6 @@ pub enum Collected {
 /// The collecting program of one interface. Its attachment ends with the value, or with the process however that ends.
 pub struct Collector {
     program: OwnedFd,
-    targets: Map,
     sockets: Map,
     counters: Map,
     attached: Option<Attached>,
@@ -74,9 +77,12 @@ impl Collector {
     /// Loads the program. Needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN.
     pub fn load(collection: &Collection) -> Result<Collector> {
         let object = object::load(OBJECT, &constants(collection)?, object::has_buffers(), &[])?;
+        let targets = object::map_of(&object, "targets", 20, 1)?;
+        for target in &collection.targets {
+            add_target(&targets, *target)?;
+        }
         Ok(Collector {
             program: object::program_of(&object, "collect")?,
-            targets: object::map_of(&object, "targets", 20, 1)?,
             sockets: object::map_of(&object, "sockets", 4, 4)?,
             counters: object::map_of(&object, "counters", 4, 8)?,
             attached: None,
@@ -93,14 +99,6 @@ impl Collector {
     /// Whether the program is still on its interface.
     pub fn is_attached(&self) -> bool {
         self.attached.as_ref().is_some_and(Attached::is_alive)
-    }
-
-    /// Takes answers from this server from now on.
-    pub fn add_target(&self, target: SocketAddr) -> Result<()> {
-        check_served(target)?;
-        self.targets
-            .update(&layout::destination(target), &[1])
-            .map_err(|error| Error::system(format!("entering target {target}"), error))
     }
 
     /// Puts a socket into the map: from now on it gets the queue's answers.
@@ -131,7 +129,15 @@ impl Collector {
     }
 }
 
-/// `struct collection`: MAC address, tag, first and last port, drop, sources of IPv4 and of IPv6.
+/// Takes answers from this server.
+fn add_target(targets: &Map, target: SocketAddr) -> Result<()> {
+    check_served(target)?;
+    targets
+        .update(&layout::destination(target), &[1])
+        .map_err(|error| Error::system(format!("entering target {target}"), error))
+}
+
+/// `struct collection`: MAC address, tag, first and last port, drop, sources of IPv4 and of IPv6, the only server.
 fn constants(collection: &Collection) -> Result<[u8; COLLECTION_LENGTH]> {
     let (first, last) = (*collection.ports.start(), *collection.ports.end());
     if first == 0 || first > last {
@@ -146,11 +152,14 @@ fn constants(collection: &Collection) -> Result<[u8; COLLECTION_LENGTH]> {
     octets[10..12].copy_from_slice(&last.to_ne_bytes());
     octets[12..16].copy_from_slice(&u32::from(collection.drop).to_ne_bytes());
     // Where a version has no sources, nothing must match: all ones are nobody's address.
-    octets[16..].fill(0xff);
+    octets[16..ONLY].fill(0xff);
     for sources in &collection.sources {
         let at = if sources.address.is_ipv4() { 16 } else { 48 };
         octets[at..at + 16].copy_from_slice(&layout::address(sources.address));
         octets[at + 16..at + 32].copy_from_slice(&mask(sources)?);
+    }
+    if let [only] = collection.targets.as_slice() {
+        octets[ONLY..].copy_from_slice(&layout::destination(*only));
     }
     Ok(octets)
 }
@@ -177,6 +186,7 @@ mod tests {
     fn collection() -> Collection {
         Collection {
             mac: [2, 0, 0, 0, 0, 1],
+            targets: vec!["198.51.100.1:53".parse().unwrap()],
             sources: vec![Sources {
                 address: "192.0.2.96".parse().unwrap(),
                 prefix: 28,
@@ -212,7 +222,20 @@ mod tests {
         assert_eq!(octets[16..20], [192, 0, 2, 96]);
         assert_eq!(octets[32..36], [0xff, 0xff, 0xff, 0xf0]);
         assert_eq!(octets[36..48], [0; 12]);
-        assert_eq!(octets[48..], [0xff; 32]);
+        assert_eq!(octets[48..80], [0xff; 32]);
+        assert_eq!(octets[80..84], [198, 51, 100, 1]);
+        assert_eq!(octets[96..], [0, 53, 4, 0], "port, version");
+        let two = Collection {
+            targets: ["198.51.100.1:53", "[2001:db8::1]:53"]
+                .map(|one| one.parse().unwrap())
+                .to_vec(),
+            ..collection()
+        };
+        assert_eq!(
+            constants(&two).unwrap()[80..],
+            [0; 20],
+            "they are in the map"
+        );
     }
 
     #[test]

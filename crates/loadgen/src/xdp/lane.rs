@@ -99,9 +99,11 @@ impl Lane {
         std::thread::sleep(Duration::from_nanos(run.start.saturating_sub(run.now())));
         let mut sending = true;
         let ended = loop {
-            self.socket.complete(&mut self.umem);
-            self.socket.refill(&mut self.umem);
+            // In this order the last chunk freed is the first one taken: answers come where answers lay, queries go from where
+            // queries lay, and what is written there is still in the cache.
             let received = self.collect(run);
+            self.socket.refill(&mut self.umem);
+            self.socket.complete(&mut self.umem);
             let next = match self.flush() {
                 Ok(drained) if sending => self.send(run, &mut pace, drained),
                 other => other.map(|drained| Next::idle(drained, LONGEST_WAIT)),

@@ -144,9 +144,6 @@ impl Generator {
         let lanes = nic.queues as usize;
         addressing.port_bits = port_bits(&plan.ports, lanes)?;
         let collector = Collector::load(&collection(&plan, &addressing))?;
-        for target in &plan.targets {
-            collector.add_target(*target)?;
-        }
         let of_lane = rate / lanes as f64;
         let remembered = remembered(plan.shape, of_lane, plan.late_after, plan.batch);
         let flights = || Flights::new(remembered, addressing.port_bits);
@@ -439,6 +436,7 @@ fn interface_to(given: Option<&Nic>, server: SocketAddr) -> Outcome<Option<u32>>
 fn collection(plan: &Plan, addressing: &Addressing) -> Collection {
     Collection {
         mac: addressing.local_mac,
+        targets: plan.targets.clone(),
         sources: covering(&addressing.targets),
         ports: plan.ports.clone(),
         vlan: plan.vlan,
