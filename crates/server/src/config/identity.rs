@@ -8,9 +8,11 @@ use crate::backend::server::{Server, ServerId, ServerOptions};
 use crate::pipeline::cache::PacketCache;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::vec::IntoIter;
 
 /// Puts the live objects of `previous` where `spec` means the same, and new ones elsewhere. Returns the number of the
 /// next new server.
@@ -18,8 +20,14 @@ pub(super) fn keep(spec: &mut Spec, previous: Option<&Config>) -> u32 {
     keep_caches(spec, previous);
     let mut old_servers = OldServers::new(previous.map_or(&[], |previous| &previous.servers));
     let mut next_server = previous.map_or(0, |previous| previous.next_server);
-    for server in &mut spec.servers {
-        let old = old_servers.take(server);
+    // Several may have one name: none goes on with what another one still is, unchanged.
+    let same: Vec<_> = spec
+        .servers
+        .iter()
+        .map(|server| old_servers.take_same(server))
+        .collect();
+    for (server, same) in spec.servers.iter_mut().zip(same) {
+        let old = same.or_else(|| old_servers.take_namesake(server));
         keep_server(server, old, &mut next_server);
     }
     // Rules of a Spec that was edited have what they had; a new one that reads as an old one is another rule.
@@ -58,52 +66,49 @@ fn keep_server(server: &mut ServerSpec, old: Option<Arc<Server>>, next_server: &
 struct OldServers<'o> {
     servers: Vec<Option<&'o Arc<Server>>>,
     by_id: HashMap<&'o str, usize>,
-    by_name: HashMap<&'o str, usize>,
-    /// Several may have one address.
+    /// Several may have one name,
+    by_name: HashMap<&'o str, Vec<usize>>,
+    /// and several one address.
     by_address: HashMap<SocketAddr, Vec<usize>>,
 }
 
 impl<'o> OldServers<'o> {
     fn new(servers: &'o [Arc<Server>]) -> OldServers<'o> {
-        let mut by_address: HashMap<SocketAddr, Vec<usize>> = HashMap::new();
-        for (at, server) in servers.iter().enumerate() {
-            by_address
-                .entry(server.options.address)
-                .or_default()
-                .push(at);
-        }
-        let by = |key: fn(&Server) -> &str| {
-            servers
-                .iter()
-                .enumerate()
-                .rev()
-                .map(|(at, server)| (key(server), at))
-                .collect()
-        };
+        let ids = servers.iter().map(|server| server.options.id.as_str());
         OldServers {
-            by_id: by(|server| &server.options.id),
-            by_name: by(|server| &server.options.name),
-            by_address,
+            by_id: ids.enumerate().map(|(at, id)| (id, at)).collect(),
+            by_name: places_by(servers, |server| server.options.name.as_str()),
+            by_address: places_by(servers, |server| server.options.address),
             servers: servers.iter().map(Some).collect(),
         }
     }
 
-    /// The one that `server` goes on with.
-    fn take(&mut self, server: &ServerSpec) -> Option<Arc<Server>> {
-        let at = self.find(server)?;
+    /// The one that `server` is, unchanged but for what was edited at run time.
+    fn take_same(&mut self, server: &ServerSpec) -> Option<Arc<Server>> {
+        let options = &server.options;
+        // An edit at run time finds the server that it edits by its id, whoever gave that.
+        let at = if server.id_given || server.live.is_some() {
+            *self.by_id.get(options.id.as_str())?
+        } else if options.name.is_empty() {
+            self.with_options(self.by_address.get(&options.address)?, options)?
+        } else {
+            self.with_options(self.by_name.get(options.name.as_str())?, options)?
+        };
         self.servers[at].take().map(Arc::clone)
     }
 
-    fn find(&self, server: &ServerSpec) -> Option<usize> {
-        let options = &server.options;
-        // An edit at run time finds the server that it edits by its id, whoever gave that.
-        if server.id_given || server.live.is_some() {
-            return self.by_id.get(options.id.as_str()).copied();
+    /// The one whose name `server` has, with other options.
+    fn take_namesake(&mut self, server: &ServerSpec) -> Option<Arc<Server>> {
+        if server.id_given || server.live.is_some() || server.options.name.is_empty() {
+            return None;
         }
-        if !options.name.is_empty() {
-            return self.by_name.get(options.name.as_str()).copied();
-        }
-        let candidates = self.by_address.get(&options.address)?;
+        let places = self.by_name.get(server.options.name.as_str())?;
+        let old = places.iter().find_map(|at| self.servers[*at].take());
+        old.map(Arc::clone)
+    }
+
+    /// The first of `candidates` that has these options and goes on as nobody else yet.
+    fn with_options(&self, candidates: &[usize], options: &ServerOptions) -> Option<usize> {
         candidates.iter().copied().find(|at| {
             self.servers[*at].is_some_and(|old| {
                 let with_old_id = ServerOptions {
@@ -114,6 +119,18 @@ impl<'o> OldServers<'o> {
             })
         })
     }
+}
+
+/// Where those of a key stand, first ones first.
+fn places_by<'o, T, K: Eq + Hash>(
+    all: &'o [T],
+    key: impl Fn(&'o T) -> K,
+) -> HashMap<K, Vec<usize>> {
+    let mut places: HashMap<K, Vec<usize>> = HashMap::new();
+    for (at, one) in all.iter().enumerate() {
+        places.entry(key(one)).or_default().push(at);
+    }
+    places
 }
 
 /// Whether the options are the same but for what setUp, setDown and setAuto change.
@@ -194,20 +211,11 @@ impl Kept for dyn ResponseAction {
 }
 
 fn keep_rules<A: Kept + ?Sized>(specs: &mut [RuleSpec<A>], old_rules: &[RuleOf<A>]) {
-    // Names need not be different: each rule of a name goes on with another one of that name. What the file names by its
-    // UUID is nobody else's, though it reads the same.
-    let is_given = |old: &RuleOf<A>| {
-        let mut given = specs.iter().filter(|spec| spec.uuid_given);
-        given.any(|spec| spec.rule.uuid == old.uuid)
-    };
-    let mut is_taken: Vec<bool> = old_rules.iter().map(is_given).collect();
+    let mut old_rules = OldRules::new(old_rules, specs);
     for (place, spec) in specs.iter_mut().enumerate() {
-        let candidates = (old_rules, is_taken.as_slice());
-        let Some(at) = same_rule(spec, place, candidates) else {
+        let Some(old) = old_rules.take(spec, place) else {
             continue;
         };
-        is_taken[at] = true;
-        let old = &old_rules[at];
         spec.rule.matches = Arc::clone(&old.matches);
         spec.rule.selector.go_on_from(&*old.selector);
         spec.rule.action.go_on(&old.action);
@@ -217,25 +225,62 @@ fn keep_rules<A: Kept + ?Sized>(specs: &mut [RuleSpec<A>], old_rules: &[RuleOf<A
     }
 }
 
-/// Which of the old rules it is.
-fn same_rule<A: Kept + ?Sized>(
-    spec: &RuleSpec<A>,
-    place: usize,
-    (old_rules, is_taken): (&[RuleOf<A>], &[bool]),
-) -> Option<usize> {
-    let rule = &spec.rule;
-    let by_uuid = old_rules.iter().position(|old| old.uuid == rule.uuid);
-    if by_uuid.is_some() || spec.uuid_given {
-        return by_uuid;
+/// The rules of a chain of the configuration before, each to be found by what can be its identity, and taken once. Found
+/// by tables: a chain may have tens of thousands.
+struct OldRules<'o, A: ?Sized> {
+    rules: Vec<Option<&'o RuleOf<A>>>,
+    /// Those whose UUID the new file gives, by it in small letters (RFC 9562 section 4: letters of either case are the
+    /// same).
+    by_uuid: HashMap<String, &'o RuleOf<A>>,
+    /// The others. Names need not be different: each rule of a name goes on with another one of that name.
+    by_name: HashMap<&'o str, IntoIter<usize>>,
+}
+
+impl<'o, A: Kept + ?Sized> OldRules<'o, A> {
+    fn new(old_rules: &'o [RuleOf<A>], specs: &[RuleSpec<A>]) -> OldRules<'o, A> {
+        let given = specs.iter().filter(|spec| spec.uuid_given);
+        let given: HashSet<String> = given
+            .map(|spec| spec.rule.uuid.to_ascii_lowercase())
+            .collect();
+        let mut by_uuid = HashMap::new();
+        let mut rules = Vec::with_capacity(old_rules.len());
+        for old in old_rules {
+            let uuid = old.uuid.to_ascii_lowercase();
+            // What the file names by its UUID is nobody else's, though it reads the same.
+            let is_given = given.contains(&uuid);
+            rules.push((!is_given).then_some(old));
+            if is_given {
+                by_uuid.entry(uuid).or_insert(old);
+            }
+        }
+        let by_name = places_by(old_rules, |old| old.name.as_str());
+        let by_name = by_name
+            .into_iter()
+            .map(|(name, places)| (name, places.into_iter()));
+        OldRules {
+            rules,
+            by_uuid,
+            by_name: by_name.collect(),
+        }
     }
-    if !rule.name.is_empty() {
-        let mut old_rules = old_rules.iter().zip(is_taken);
-        return old_rules.position(|(old, is_taken)| !is_taken && old.name == rule.name);
+
+    /// The one that `spec`, which stands at `place`, goes on with.
+    fn take(&mut self, spec: &RuleSpec<A>, place: usize) -> Option<&'o RuleOf<A>> {
+        let rule = &spec.rule;
+        if spec.uuid_given {
+            return self.by_uuid.remove(&rule.uuid.to_ascii_lowercase());
+        }
+        if rule.name.is_empty() {
+            let old = self.rules.get_mut(place)?;
+            return old.take_if(|old| reads_the_same(rule, old));
+        }
+        let places = self.by_name.get_mut(rule.name.as_str())?;
+        places.find_map(|at| self.rules[at].take())
     }
-    let old = old_rules.get(place)?;
-    let is_same = !is_taken[place]
-        && old.name.is_empty()
+}
+
+fn reads_the_same<A: Kept + ?Sized>(rule: &RuleOf<A>, old: &RuleOf<A>) -> bool {
+    old.name.is_empty()
         && old.selector.describe() == rule.selector.describe()
-        && old.action.text() == rule.action.text();
-    is_same.then_some(place)
+        && old.action.text() == rule.action.text()
 }

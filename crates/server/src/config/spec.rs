@@ -23,7 +23,7 @@ use crate::pipeline::rules::actions::count::CountFilter;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
 use crate::querycount::QueryCounters;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -80,6 +80,8 @@ pub struct Spec {
     pub edits: u64,
     next_server_key: u64,
     rules_created: u64,
+    /// Of rules, in small letters.
+    uuids_given: HashSet<String>,
 }
 
 /// What a configuration file is read for.
@@ -273,6 +275,7 @@ impl Spec {
             edits: 0,
             next_server_key: 0,
             rules_created: 0,
+            uuids_given: HashSet::new(),
         }
     }
 
@@ -304,6 +307,11 @@ impl Spec {
     pub fn count_rule(&mut self) -> u64 {
         self.rules_created += 1;
         self.rules_created - 1
+    }
+
+    /// Whether no rule was given this UUID before; of either case, RFC 9562 section 4.
+    pub fn note_uuid(&mut self, uuid: &str) -> bool {
+        self.uuids_given.insert(uuid.to_ascii_lowercase())
     }
 
     pub fn add_cache(&mut self, options: CacheOptions) -> CacheKey {

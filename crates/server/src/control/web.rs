@@ -16,8 +16,8 @@ mod pages;
 
 use super::metrics::Metrics;
 use super::socket::Commands;
-use crate::config::Webserver;
-use crate::control::listening::Listening;
+use crate::config::{Config, Webserver};
+use crate::control::listening::{Listening, Service};
 use crate::control::news::News;
 use crate::log;
 use crate::stop::Stop;
@@ -45,11 +45,8 @@ const REST: Duration = Duration::from_millis(100);
 /// How often those who wait for a place look whether a reload has made more.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Listens on `address`; to be called before privileges are dropped.
-///
-/// # Errors
-/// What the kernel says, with the address.
-pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// Listens on `address`.
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address).map_err(|error| {
         let text = format!("web server: cannot listen on {address}: {error}");
         io::Error::new(error.kind(), text)
@@ -58,49 +55,28 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     Ok(listener)
 }
 
+/// What binds it, before privileges are dropped and when a reload moves it.
+pub const SERVICE: Service = Service { name: "web", bind };
+
 /// Serves where the configuration of the moment says, until the stop is asked for; then requests under way are finished.
-/// Begins with the listener that was bound while there were privileges for it. Must run within the asynchronous runtime.
+/// Must run within the asynchronous runtime.
 pub async fn serve(
-    (mut listener, listening): (Option<std::net::TcpListener>, Listening),
+    listening: Listening,
     metrics: Arc<Metrics>,
     commands: Arc<dyn Commands>,
-    (stop, mut news): (Stop, News),
+    (stop, news): (Stop, News),
 ) {
     let site = Site { metrics, commands };
-    let metrics = &site.metrics;
-    // Why there is no listener: said once.
-    let mut said: Option<String> = None;
-    while !stop.is_requested() {
-        let address = wanted(metrics);
-        let bound = match (listener.take(), address) {
-            (Some(listener), _) => Ok(Some(listener)),
-            (None, Some(address)) => bind(address).map(Some),
-            (None, None) => Ok(None),
-        };
-        listening.set("web", bound.as_ref().ok().and_then(Option::as_ref));
-        let failure = bound.as_ref().err().map(ToString::to_string);
-        if let Some(error) = failure.as_ref().filter(|_| failure != said) {
-            log::error!("{error}");
-        }
-        said = failure;
-        let serving = async {
-            match bound {
-                Ok(Some(listener)) => serve_at(listener, &site, stop.clone()).await,
-                Ok(None) | Err(_) => stop.clone().requested().await,
-            }
-        };
-        let unchanged = said.is_none().then_some(address);
-        tokio::select! {
-            () = serving => {}
-            () = another(unchanged, metrics, &mut news) => {}
-        }
-    }
+    let wanted = || address(&site.metrics.config());
+    let accept = |listener| serve_at(listener, &site, stop.clone());
+    let until = (stop.clone(), news);
+    listening.serve(SERVICE, wanted, accept, until).await;
 }
 
-/// Where the configuration wants a web server.
-fn wanted(metrics: &Metrics) -> Option<SocketAddr> {
-    let config = metrics.config();
-    config.webserver.as_ref().map(|webserver| webserver.address)
+/// Where a configuration wants a web server.
+pub fn address(config: &Config) -> Option<SocketAddr> {
+    let webserver = config.webserver.as_ref();
+    webserver.map(|webserver| webserver.address)
 }
 
 async fn serve_at(listener: std::net::TcpListener, site: &Site, mut stop: Stop) {
@@ -119,17 +95,6 @@ async fn serve_at(listener: std::net::TcpListener, site: &Site, mut stop: Stop) 
     let _ = axum::serve(door, pages)
         .with_graceful_shutdown(stopped)
         .await;
-}
-
-/// Waits until the configuration wants another address than `unchanged`; where that could not be had (`None`), until there is
-/// any other configuration: it is tried again then.
-async fn another(unchanged: Option<Option<SocketAddr>>, metrics: &Metrics, news: &mut News) {
-    let Some(address) = unchanged else {
-        return news.heard().await;
-    };
-    while wanted(metrics) == address {
-        news.heard().await;
-    }
 }
 
 // ---------------------------------------------------------------------------------------------- connections

@@ -139,6 +139,7 @@ pub fn choose<'c>(
         Err(OpenError::Full) => Verdict::Drop(DropReason::ExchangesFull),
         Err(OpenError::NoPort | OpenError::ProxyHeader) => {
             env.shard.count(Counter::DownstreamSendErrors);
+            server.send_errors.count(env.shard.lane);
             Verdict::Drop(DropReason::SendFailed)
         }
     }
@@ -161,4 +162,24 @@ fn no_server<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     // dnsdist's answer here has no RA, unlike those of its actions: nobody is there who would recurse.
     respond::edit_header(query.message, |header| header.set_ra(false));
     respond::give(&config.chains.self_answered, query, length, env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::fixture;
+    use crate::pipeline::scene::{Reply, Scene, query};
+
+    /// From the ports of its family, if a route leads to it: without one it has none.
+    #[test]
+    fn a_query_without_a_port_to_leave_from_counts_as_the_servers_send_error() {
+        let server = Arc::new(fixture::server(0, fixture::options("192.0.2.53:53")));
+        let mut scene = Scene::default();
+        let pool = fixture::pool("", std::slice::from_ref(&server));
+        scene.change(|config| config.pools = vec![Some(pool)]);
+        let reply = scene.ask(&query("a.example", 1));
+        assert_eq!(reply, Reply::Drop(DropReason::SendFailed));
+        assert_eq!(scene.counted(Counter::DownstreamSendErrors), 1);
+        assert_eq!(server.send_errors.sum(), 1);
+    }
 }

@@ -22,13 +22,13 @@ impl Daemon {
         self.lua.edit(edit);
         let derived = self.lua.derive(Some(&old));
         let mut config = derived.map_err(|error| error.lines().join("\n"))?;
-        let listeners = self.listeners_for(&config)?;
+        let opened = self.open_for(&config)?;
         config.local = Arc::clone(&old.local);
         config.count_traffic(self.instance.shards.len(), Some(&old));
         let (logging, edits) = self.lua.edit(|spec| (spec.log_settings(), spec.edits));
         log::set(self.arguments.log_settings(logging));
         self.applied = edits;
-        self.swap(config, listeners);
+        self.swap(config, opened);
         self.retired.push(old);
         Ok(())
     }

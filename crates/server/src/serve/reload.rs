@@ -10,12 +10,15 @@ use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, Config, Listener, LocalAddress, LuaState};
+use crate::control::{console, web};
 use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
 use crate::local::{Line, Local};
 use crate::log;
 use crate::network::keeping::Hands;
 use crate::worker::Order;
+use std::io;
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -25,8 +28,17 @@ pub(super) struct Reloading {
     lua: Arc<LuaState>,
     config: Config,
     logging: log::Settings,
-    listeners: Vec<Option<Arc<Sockets>>>,
+    opened: Opened,
     reply: Option<Sender<ReloadOutcome>>,
+}
+
+/// The sockets of a configuration that does not serve yet.
+pub(super) struct Opened {
+    /// For all listeners: those that serve already, and new ones.
+    listeners: Vec<Option<Arc<Sockets>>>,
+    /// Where they are to listen elsewhere than now.
+    web: Option<TcpListener>,
+    console: Option<TcpListener>,
 }
 
 impl Daemon {
@@ -78,12 +90,12 @@ impl Daemon {
         let lua = Arc::new(lua.map_err(lines)?);
         let config = lua.derive(Some(&old)).map_err(lines)?;
         let (logging, zones) = lua.edit(|spec| (spec.log_settings(), spec.zones.clone()));
-        let listeners = self.listeners_for(&config)?;
+        let opened = self.open_for(&config)?;
         let reloading = Reloading {
             lua,
             config,
             logging,
-            listeners,
+            opened,
             reply: None,
         };
         Ok((reloading, zones))
@@ -109,7 +121,7 @@ impl Daemon {
             lua,
             mut config,
             logging,
-            listeners,
+            opened,
             reply,
         } = reloading;
         // Some may have been transferred since.
@@ -129,7 +141,7 @@ impl Daemon {
             log::notice!("{line}");
             lines.push(line);
         }
-        lines.extend(self.swap(config, listeners));
+        lines.extend(self.swap(config, opened));
         self.retired.push(old);
         self.end_reload(reply, Ok(lines));
     }
@@ -150,11 +162,23 @@ impl Daemon {
         self.order(|| Order::Wake);
     }
 
-    /// The sockets for all listeners of `config`: those that serve already, and new ones.
-    pub(super) fn listeners_for(
-        &self,
-        config: &Config,
-    ) -> Result<Vec<Option<Arc<Sockets>>>, String> {
+    /// Opens what `config` listens by and the configuration of this moment does not.
+    ///
+    /// # Errors
+    /// An address that cannot be had.
+    pub(super) fn open_for(&self, config: &Config) -> Result<Opened, String> {
+        let old = self.instance.config.load();
+        let tell = |error: io::Error| error.to_string();
+        let (old_web, web) = (web::address(&old), web::address(config));
+        let (old_console, console) = (old.console.address, config.console.address);
+        Ok(Opened {
+            listeners: self.listeners_for(config)?,
+            web: web::SERVICE.open(old_web, web).map_err(tell)?,
+            console: console::SERVICE.open(old_console, console).map_err(tell)?,
+        })
+    }
+
+    fn listeners_for(&self, config: &Config) -> Result<Vec<Option<Arc<Sockets>>>, String> {
         let mut all = Vec::clone(&self.instance.listeners.all());
         for old in all.iter().flatten() {
             let mut listeners = config.listeners.iter();
@@ -196,11 +220,8 @@ impl Daemon {
             .map_err(|error| format!("cannot serve {}: {error}", listener.address))
     }
 
-    pub(super) fn swap(
-        &mut self,
-        config: Config,
-        mut listeners: Vec<Option<Arc<Sockets>>>,
-    ) -> Vec<String> {
+    pub(super) fn swap(&mut self, config: Config, opened: Opened) -> Vec<String> {
+        let mut listeners = opened.listeners;
         let config = Arc::new(config);
         self.instance.ports.size_buffers(config.tuning.udp_buffers);
         config
@@ -214,6 +235,9 @@ impl Daemon {
         let old = self.instance.listeners.all();
         let before = self.instance.config.load_full();
         self.instance.listeners.replace(listeners.clone());
+        let listening = &self.overview.listening;
+        listening.give(web::SERVICE, opened.web);
+        listening.give(console::SERVICE, opened.console);
         self.instance.config.store(Arc::clone(&config));
         self.services.tell();
         config.take_effect();

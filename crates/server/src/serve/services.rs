@@ -142,15 +142,18 @@ impl Services {
         let named = instance.named.all();
         named.iter().for_each(|socket| self.accept_at_path(socket));
         let commands = Arc::clone(overview) as Arc<_>;
+        let listening = &overview.listening;
+        listening.give(web::SERVICE, doors.web);
+        listening.give(console::SERVICE, doors.console);
         let web = web::serve(
-            (doors.web, overview.listening.clone()),
+            listening.clone(),
             Arc::clone(metrics),
             commands,
             (self.stopper.watch(), self.herald.watch()),
         );
         self.runtime.spawn(web);
         self.runtime.spawn(console::serve(
-            (doors.console, overview.listening.clone()),
+            listening.clone(),
             Arc::clone(overview),
             (self.stopper.watch(), self.herald.watch()),
         ));

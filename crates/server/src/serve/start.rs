@@ -15,9 +15,9 @@ use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks, say_why};
 use crate::config::spec::Purpose;
-use crate::config::{Config, ConfigError, Listener, LuaState, UdpBuffers, Webserver, Xdp};
+use crate::config::{Config, ConfigError, Listener, LuaState, UdpBuffers, Xdp};
 use crate::control::console;
-use crate::control::listening::Listening;
+use crate::control::listening::{Listening, Service};
 use crate::control::metrics::Metrics;
 use crate::control::protocol::DEFAULT_PATH;
 use crate::control::socket::{self, ControlSocket, Estate};
@@ -262,8 +262,7 @@ fn ground(
     };
     let steering = Arc::new(Mutex::new(steering));
     let workers = workers::count(&plan, &config);
-    let (capabilities, webserver) = (config.capabilities.clone(), config.webserver.clone());
-    let console = config.console.address;
+    let capabilities = config.capabilities.clone();
     let (hand_over, handed) = handover::queue();
     let instance = Arc::new(instance(config, workers, &steering, hand_over, legacy)?);
     legacy.fill_caches(&instance.config.load());
@@ -286,7 +285,7 @@ fn ground(
     instance
         .impossible_sources
         .store(Arc::new(plan.impossible_sources.clone()));
-    let doors = doors(arguments, webserver.as_ref(), console, legacy)?;
+    let doors = doors(arguments, &instance.config.load(), legacy)?;
     let estate = doors.control.as_ref().map(ControlSocket::estate);
     paths::open(arguments.group.as_deref(), &instance, &mut legacy.sockets)?;
     legacy.close_unused(&instance.config.load().listeners);
@@ -340,22 +339,20 @@ fn first_plan(config: &Config, devices: &mut network::Devices) -> Plan {
 
 fn doors(
     arguments: &ServeArguments,
-    webserver: Option<&Webserver>,
-    console: Option<SocketAddr>,
+    config: &Config,
     legacy: &mut Legacy,
 ) -> Result<Doors, StartError> {
-    let refuse = |error: io::Error| StartError::System(error.to_string());
-    let web = webserver.map(|web| match legacy.sockets.take_tcp(web.address) {
-        Some(listener) => Ok(listener),
-        None => web::bind(web.address),
-    });
-    let console = console.map(|address| match legacy.sockets.take_tcp(address) {
-        Some(listener) => Ok(listener),
-        None => console::bind(address),
-    });
+    let mut open = |service: Service, address: Option<SocketAddr>| {
+        let listener = address.map(|address| match legacy.sockets.take_tcp(address) {
+            Some(listener) => Ok(listener),
+            None => (service.bind)(address),
+        });
+        let refuse = |error: io::Error| StartError::System(error.to_string());
+        listener.transpose().map_err(refuse)
+    };
     Ok(Doors {
-        web: web.transpose().map_err(refuse)?,
-        console: console.transpose().map_err(refuse)?,
+        web: open(web::SERVICE, web::address(config))?,
+        console: open(console::SERVICE, config.console.address)?,
         control: match legacy.control.take() {
             Some(socket) => Some(socket),
             None => control(arguments)?,

@@ -6,11 +6,12 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use std::fs::{self, File};
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 
 const ADDRESS: &str = "192.0.2.1:53";
 const OTHER: &str = "192.0.2.1:5353";
+const SERVICE: &str = "192.0.2.1:8099";
 
 fn configuration(more: &str) -> String {
     format!("addLocal(\"{ADDRESS}\", {{xdp=true}})\n{more}{REFUSED}")
@@ -27,6 +28,10 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
     let taken = server.run(|| UdpSocket::bind(OTHER));
     let taken = taken.expect("the namespace").expect("a socket");
     let in_use = format!("addLocal(\"{OTHER}\")\n");
+    let listening = server.run(|| TcpListener::bind(SERVICE));
+    let listening = listening.expect("the namespace").expect("a socket");
+    let web_in_use = format!("webserver(\"{SERVICE}\")\n");
+    let console_in_use = format!("controlSocket(\"{SERVICE}\")\n");
     for (bad, reason) in [
         ("addAction(AllRule(\n", "')' expected"),
         (
@@ -43,6 +48,14 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
             &in_use,
             "cannot serve 192.0.2.1:5353: Address already in use",
         ),
+        (
+            &web_in_use,
+            "web server: cannot listen on 192.0.2.1:8099: Address already in use",
+        ),
+        (
+            &console_in_use,
+            "console: cannot listen on 192.0.2.1:8099: Address already in use",
+        ),
     ] {
         rig.write(&configuration(bad));
         let output = rig.asks_for("reload");
@@ -52,14 +65,16 @@ fn f36_a_bad_reload_changes_nothing_and_says_why() {
         rig.says("the configuration was not reloaded, the old one serves on");
         rig.is_served_over_xdp(ADDRESS, "enp1s0");
     }
-    drop(taken);
-    rig.write(&configuration(&in_use));
+    drop((taken, listening));
+    rig.write(&configuration(&[in_use, console_in_use].concat()));
     let output = rig.asks_for("reload");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}");
     assert!(said.contains("configuration 2 serves"), "{said}");
     rig.is_served_again(OTHER);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let connected = rig.lab.server().run(|| TcpStream::connect(SERVICE));
+    connected.expect("the namespace").expect("the console");
     rig.server.stop().expect("a good end");
 }
 

@@ -136,10 +136,13 @@ impl<A: InChain + ?Sized> Chain<A> {
             lua,
             add,
             move |lua, (selector, action, options): (AnySelector, Value, Option<Table>)| {
-                let rule = rule(lua, add, selector, A::from_value(&action)?, options)?;
+                let (rule, is_new) = rule(lua, add, selector, A::from_value(&action)?, options)?;
                 let mut spec = spec(lua)?;
                 let rules = rules(&mut spec);
-                check_uuid(rules, &rule)?;
+                // Tens of thousands of rules are not compared with each other.
+                if !is_new {
+                    check_uuid(rules, &rule)?;
+                }
                 rules.push(rule);
                 Ok(())
             },
@@ -245,14 +248,14 @@ pub(super) fn position<A: ?Sized>(rules: &[RuleSpec<A>], which: &Value) -> mlua:
     })
 }
 
-/// `{uuid=, name=}`.
+/// A rule with `{uuid=, name=}`, and whether its UUID is one that no rule was made with before.
 fn rule<A: ?Sized>(
     lua: &Lua,
     function: &'static str,
     selector: AnySelector,
     action: Arc<A>,
     table: Option<Table>,
-) -> mlua::Result<RuleSpec<A>> {
+) -> mlua::Result<(RuleSpec<A>, bool)> {
     let mut options = Options::new(lua, function, table);
     let uuid: Option<String> = options.get("uuid")?;
     let uuid = uuid.filter(|uuid| !uuid.is_empty());
@@ -265,15 +268,19 @@ fn rule<A: ?Sized>(
     let name: Option<String> = options.get("name")?;
     options.finish()?;
     let uuid_given = uuid.is_some();
+    let uuid = uuid.unwrap_or_else(uuid::random);
+    let mut spec = spec(lua)?;
+    // At run time it may be the random one of a rule that is shown.
+    let is_new = !uuid_given || (spec.note_uuid(&uuid) && !spec.is_derived);
     let rule = RuleOf {
         selector: selector.0,
         action,
         name: name.unwrap_or_default(),
-        uuid: uuid.unwrap_or_else(uuid::random),
-        created: spec(lua)?.count_rule(),
+        uuid,
+        created: spec.count_rule(),
         matches: Arc::default(),
     };
-    Ok(RuleSpec { rule, uuid_given })
+    Ok((RuleSpec { rule, uuid_given }, is_new))
 }
 
 /// Fails if a rule has the UUID that another one in the chain has: by it only the first could be found.
@@ -293,7 +300,8 @@ fn whole_chain(lua: &Lua) -> mlua::Result<()> {
         lua,
         "newRuleAction",
         |lua, (selector, action, options): (_, ActionObject, _)| {
-            rule(lua, "newRuleAction", selector, action.0, options).map(RuleAction)
+            let (rule, _) = rule(lua, "newRuleAction", selector, action.0, options)?;
+            Ok(RuleAction(rule))
         },
     )?;
     define(lua, "setRules", |lua, rules: Table| {

@@ -1,7 +1,7 @@
 //! Backends: newServer and what finds or removes them.
 
 use super::listeners::{self, XskSocket};
-use super::objects::server::ServerObject;
+use super::objects::server::{self, ServerObject};
 use super::objects::{list_of, pool};
 use super::options::{Options, shown};
 use super::{define, health, place, spec, wrong};
@@ -31,16 +31,21 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     })?;
     define(lua, "rmServer", |lua, which: Value| {
         let mut spec = spec(lua)?;
-        let at = find(&spec, &which).ok_or_else(|| {
-            wrong(format!(
-                "no server {}: a number below {}, a UUID or a Server expected",
-                shown(&which),
-                spec.servers.len()
-            ))
-        })?;
+        let at = find(&spec, &which).ok_or_else(|| not_found(&spec, &which))?;
         spec.servers.remove(at);
         Ok(())
     })
+}
+
+fn not_found(spec: &Spec, which: &Value) -> mlua::Error {
+    if ServerObject::is_one(which) {
+        return server::removed();
+    }
+    wrong(format!(
+        "no server {}: a number below {}, a UUID or a Server expected",
+        shown(which),
+        spec.servers.len()
+    ))
 }
 
 /// A server by its number, its UUID or itself.

@@ -282,6 +282,10 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: rmServer: no server 0: a number below 0, a UUID or a Server expected",
     ),
     (
+        "s = newServer('192.0.2.1') rmServer(s) rmServer(s)",
+        "test.conf:1: rmServer: this server was removed by rmServer",
+    ),
+    (
         "rmRule(0)",
         "test.conf:1: rmRule: no rule 0: a number below 0, a UUID or a name expected",
     ),

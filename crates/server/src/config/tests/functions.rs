@@ -190,6 +190,11 @@ fn a_uuid_that_is_none_or_another_rules_is_an_error() {
     let rule = format!("newRuleAction(AllRule(), DropAction(), {{uuid='{lower}'}})");
     let wrong = error(&format!("setRules({{{rule}, {rule}}})"));
     assert!(wrong.contains(&lower), "{wrong}");
+    let wrong = error(&(format!("setRules({{{rule}}}) ") + &add(&lower)));
+    assert!(wrong.contains(&lower), "{wrong}");
+    // Of a rule that is gone it is free.
+    let again = format!("{} rmRule(0) {}", add(&lower), add(&lower));
+    assert_eq!(config(&again).rules.len(), 1);
 }
 
 #[test]

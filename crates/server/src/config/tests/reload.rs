@@ -155,6 +155,17 @@ fn servers_over_a_reload() {
         [None]
     );
     assert_eq!(kept(named, named), [Some(0)]);
+    // Several may have one name.
+    let of_name = |ends: &[u8]| -> String {
+        let servers = ends.iter();
+        servers
+            .map(|end| format!("newServer{{address='192.0.2.{end}', name='n'}} "))
+            .collect()
+    };
+    assert_eq!(
+        kept(&of_name(&[1, 2]), &of_name(&[2, 1])),
+        [Some(1), Some(0)]
+    );
     assert_eq!(
         kept(
             "newServer{address='192.0.2.1', id='x'}",
@@ -174,6 +185,15 @@ fn servers_over_a_reload() {
     assert!(new.servers[0].state.is_up());
     assert_eq!(new.servers[0].queries.sum(), 1);
     assert_ne!(new.servers[0].number, old.servers[0].number);
+    // Of several with one name, the changed one goes on with what no unchanged one is.
+    let old = config(&of_name(&[1, 2]));
+    old.servers[0].queries.count(crate::counters::Lane::SHARED);
+    let new = reload(&of_name(&[3, 2]), Some(&old)).unwrap();
+    assert_eq!(new.servers[0].queries.sum(), 1);
+    assert!(Arc::ptr_eq(&new.servers[1], &old.servers[1]));
+    let new = reload(&of_name(&[3, 1]), Some(&old)).unwrap();
+    assert_eq!(new.servers[0].queries.sum(), 0);
+    assert!(Arc::ptr_eq(&new.servers[1], &old.servers[0]));
     // A number is never given twice.
     let none = reload("", Some(&new)).unwrap();
     let again = reload(named, Some(&none)).unwrap();
@@ -248,6 +268,9 @@ fn rules_over_a_reload() {
     let given = "addAction('a', DropAction(), {uuid='00000000-0000-4000-8000-00000000000a'}) ";
     let again = "addAction('c', AllowAction(), {uuid='00000000-0000-4000-8000-00000000000a'})";
     assert_eq!(kept(given, &[b, again].concat()), [None, Some(0)]);
+    // RFC 9562 section 4: letters of either case are the same UUID.
+    let capital = given.replace("00a'", "00A'");
+    assert_eq!(kept(given, &capital), [Some(0)]);
     // Nor does one that reads the same take it away, or share it.
     assert_eq!(kept(given, &[a, given].concat()), [None, Some(0)]);
     let other = "addAction('a', DropAction(), {uuid='00000000-0000-4000-8000-00000000000b'})";

@@ -5,4 +5,4 @@ pub mod client;
 pub mod server;
 pub mod wire;
 
-pub use server::{Commands, bind, serve, too_long};
+pub use server::{Commands, SERVICE, serve, too_long};

@@ -7,7 +7,7 @@
 use super::wire::{self, Cipher, NONCE_LENGTH, OVERHEAD};
 use crate::config::Config;
 use crate::config::console::Console;
-use crate::control::listening::Listening;
+use crate::control::listening::{Listening, Service};
 use crate::control::news::News;
 use crate::log;
 use crate::stop::Stop;
@@ -45,11 +45,8 @@ pub trait Commands: Send + Sync + 'static {
     fn run(&self, command: &str) -> String;
 }
 
-/// Listens on `address`; the first time to be called before privileges are dropped.
-///
-/// # Errors
-/// What the kernel says, with the address.
-pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// Listens on `address`.
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address).map_err(|error| {
         let text = format!("console: cannot listen on {address}: {error}");
         io::Error::new(error.kind(), text)
@@ -68,51 +65,22 @@ fn keep_alive(listener: &std::net::TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves where the configuration of the moment says, until the stop is asked for. Begins with the listener that was bound
-/// while there were privileges for it, and tells `listening` by what it listens. Must run within the asynchronous runtime.
-pub async fn serve<C: Commands>(
-    (mut listener, listening): (Option<std::net::TcpListener>, Listening),
-    commands: Arc<C>,
-    (stop, mut news): (Stop, News),
-) {
-    // Why there is no listener: said once.
-    let mut said: Option<String> = None;
-    while !stop.is_requested() {
-        let address = commands.config().console.address;
-        let bound = match (listener.take(), address) {
-            (Some(listener), _) => Ok(Some(listener)),
-            (None, Some(address)) => bind(address).map(Some),
-            (None, None) => Ok(None),
-        };
-        listening.set("console", bound.as_ref().ok().and_then(Option::as_ref));
-        let failure = bound.as_ref().err().map(ToString::to_string);
-        if let Some(error) = failure.as_ref().filter(|_| failure != said) {
-            log::error!("{error}");
-        }
-        said = failure;
-        let serving = async {
-            match bound {
-                Ok(Some(listener)) => accept(listener, &commands, stop.clone()).await,
-                Ok(None) | Err(_) => stop.clone().requested().await,
-            }
-        };
-        let unchanged = said.is_none().then_some(address);
-        tokio::select! {
-            () = serving => {}
-            () = another(unchanged, &*commands, &mut news) => {}
-        }
-    }
-}
+/// What binds it, before privileges are dropped and when a reload moves it.
+pub const SERVICE: Service = Service {
+    name: "console",
+    bind,
+};
 
-/// Waits until the configuration wants another address than `unchanged`; where that could not be had (`None`), until there is
-/// any other configuration: it is tried again then.
-async fn another(unchanged: Option<Option<SocketAddr>>, commands: &impl Commands, news: &mut News) {
-    let Some(address) = unchanged else {
-        return news.heard().await;
-    };
-    while commands.config().console.address == address {
-        news.heard().await;
-    }
+/// Serves where the configuration of the moment says, until the stop is asked for. Must run within the asynchronous runtime.
+pub async fn serve<C: Commands>(
+    listening: Listening,
+    commands: Arc<C>,
+    (stop, news): (Stop, News),
+) {
+    let wanted = || commands.config().console.address;
+    let accept = |listener| accept(listener, &commands, stop.clone());
+    let until = (stop.clone(), news);
+    listening.serve(SERVICE, wanted, accept, until).await;
 }
 
 async fn accept<C: Commands>(listener: std::net::TcpListener, commands: &Arc<C>, mut stop: Stop) {

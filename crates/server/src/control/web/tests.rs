@@ -40,8 +40,10 @@ pub(super) async fn start_with(config: Config) -> Server {
     let (stopper, herald) = (Stopper::default(), Herald::default());
     let metrics = Arc::new(Metrics::new(Arc::clone(&standing) as Arc<_>));
     let commands = Arc::clone(&standing) as Arc<_>;
+    let listening = Listening::default();
+    listening.give(SERVICE, Some(listener));
     let task = tokio::spawn(serve(
-        (Some(listener), Listening::default()),
+        listening,
         metrics,
         commands,
         (stopper.watch(), herald.watch()),

@@ -19,6 +19,10 @@ impl FromLua for ServerObject {
 }
 
 impl ServerObject {
+    pub(in super::super) fn is_one(value: &Value) -> bool {
+        matches!(value, Value::UserData(object) if object.is::<ServerObject>())
+    }
+
     /// What `look` makes of what is written of the server.
     fn read<R>(self, lua: &Lua, look: impl FnOnce(&ServerSpec) -> R) -> mlua::Result<R> {
         let spec = spec(lua)?;
@@ -44,7 +48,7 @@ fn entry(spec: &mut Spec, key: ServerKey) -> mlua::Result<&mut ServerSpec> {
     found.ok_or_else(removed)
 }
 
-fn removed() -> mlua::Error {
+pub(in super::super) fn removed() -> mlua::Error {
     wrong("this server was removed by rmServer")
 }
 

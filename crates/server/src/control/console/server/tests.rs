@@ -58,8 +58,10 @@ fn start(change: impl FnOnce(&mut ConsoleSpec)) -> Scene {
         commands: Mutex::default(),
     });
     let stopper = Stopper::default();
+    let listening = Listening::default();
+    listening.give(SERVICE, Some(listener));
     let serving = tokio::spawn(serve(
-        (Some(listener), Listening::default()),
+        listening,
         Arc::clone(&echo),
         (stopper.watch(), Herald::default().watch()),
     ));
