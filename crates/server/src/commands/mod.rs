@@ -114,6 +114,9 @@ pub fn say_remarks(spec: &Spec) {
             RemarkKind::UnservedPath => {
                 log::warn!("Nobody listens at this path of an acl"; place = remark.place, path = remark.subject);
             }
+            RemarkKind::UnusableKey => {
+                log::warn!("setKey: the console lets nobody in"; place = remark.place, why = remark.subject);
+            }
             RemarkKind::NoEffectYet if spec.purpose == Purpose::Serve => {
                 log::info!("accepted, no effect yet"; place = remark.place, name = remark.subject);
             }

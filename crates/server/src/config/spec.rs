@@ -230,6 +230,8 @@ pub enum RemarkKind {
     UnknownOption,
     /// A path, the subject, that a zone's acl names and nobody listens at. Always said: no query comes by it.
     UnservedPath,
+    /// A key of setKey that is none, the subject says why. Always said: the console lets nobody in.
+    UnusableKey,
 }
 
 /// More would help nobody.

@@ -231,6 +231,11 @@ impl Asked {
         };
         let statistics = &self.config.authority.statistics;
         statistics.count_beside(self.zone(), &beside, &shared.shard);
+        // The answer of a rule, in whose place this one may go, has been counted.
+        let extras = self.extras.as_ref();
+        if extras.is_none_or(|extras| extras.answer.is_none()) {
+            respond::count_from_zone(answer, &shared.shard);
+        }
     }
 
     /// What there is to count before there is an answer.

@@ -52,6 +52,8 @@ impl FromStr for Netmask {
             Some(rest) => (true, rest),
             None => (false, text),
         };
+        let unbracketed = without_brackets(rest);
+        let rest = unbracketed.as_deref().unwrap_or(rest);
         let network = match rest.parse::<IpAddr>() {
             Ok(address) => IpNet::from(address),
             Err(_) => rest.parse().map_err(|_| NetmaskError(text.to_owned()))?,
@@ -61,6 +63,13 @@ impl FromStr for Netmask {
             ..Netmask::from(network)
         })
     }
+}
+
+/// `2001:db8::/32` for `[2001:db8::]/32`, which dnsdist reads too.
+fn without_brackets(text: &str) -> Option<String> {
+    let (address, length) = text.strip_prefix('[')?.split_once(']')?;
+    let is_v6 = address.contains(':') && (length.is_empty() || length.starts_with('/'));
+    is_v6.then(|| format!("{address}{length}"))
 }
 
 impl fmt::Display for Netmask {
@@ -288,12 +297,35 @@ mod tests {
     }
 
     #[test]
+    fn brackets_around_an_ipv6_address_are_left_out() {
+        for (text, expected) in [
+            ("[::]/0", "::/0"),
+            ("[2001:db8::1]", "2001:db8::1/128"),
+            ("![2001:db8::]/32", "!2001:db8::/32"),
+        ] {
+            let netmask: Netmask = text.parse().unwrap();
+            assert_eq!(netmask.to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn a_text_that_is_no_netmask_is_told_what_would_be() {
         assert!(
             "192.0.2.1/24".parse::<Netmask>().is_ok(),
             "host bits are cut"
         );
-        for wrong in ["", "192.0.2.0/33", "a", "!", "::/129", "1.2.3"] {
+        for wrong in [
+            "",
+            "192.0.2.0/33",
+            "a",
+            "!",
+            "::/129",
+            "1.2.3",
+            "[::1",
+            "[::1]5",
+            "[::]/129",
+            "[192.0.2.1]",
+        ] {
             let error = wrong.parse::<Netmask>().unwrap_err().to_string();
             assert!(error.starts_with(&format!("'{wrong}' is no netmask")));
         }

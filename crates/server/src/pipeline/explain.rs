@@ -241,7 +241,7 @@ impl Lines {
             self.rules("rule", &config.rules);
         }
         if came_to("authority") && !config.local.is_empty() {
-            self.zone(trail);
+            self.zone(trail, config);
         }
         if came_to("cache") {
             self.cache(trail, config, shard);
@@ -267,13 +267,18 @@ impl Lines {
         }
     }
 
-    fn zone(&mut self, trail: &Trail) {
-        if trail.pool != PoolId::DEFAULT {
-            self.say("zone", "not asked: a rule chose a pool");
-        } else if STAGES[trail.stage] == "authority" {
+    fn zone(&mut self, trail: &Trail, config: &Config) {
+        let pools = &config.authority.pools;
+        if STAGES[trail.stage] == "authority" {
             self.say("zone", "answers");
-        } else {
+        } else if pools.has(trail.pool) && !pools.are_named() {
             self.say("zone", "none encloses the name");
+        } else if pools.has(trail.pool) {
+            self.say("zone", "none that serves the pool encloses the name");
+        } else if trail.pool != PoolId::DEFAULT {
+            self.say("zone", "not asked: a rule chose a pool");
+        } else {
+            self.say("zone", "not asked: none serves the default pool");
         }
     }
 
@@ -353,14 +358,18 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::backend::fixture::{options, pool, server};
-    use crate::backend::server::ServerOptions;
+    use crate::backend::server::{HealthMode, ServerOptions};
     use crate::config::cache::CacheOptions;
     use crate::config::pools::PoolNames;
+    use crate::config::zones::ZoneSpecs;
     use crate::config::{Listener, Xdp};
+    use crate::local::Local;
+    use crate::pipeline::authority::pools::ZonePools;
     use crate::pipeline::cache::PacketCache;
     use crate::pipeline::rules::actions::answer::RCodeAction;
     use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
     use crate::pipeline::rules::actions::pass::AllowAction;
+    use crate::pipeline::rules::actions::route::PoolAction;
     use crate::pipeline::rules::selectors::client::TCPRule;
     use crate::pipeline::rules::selectors::logic::AllRule;
     use crate::pipeline::rules::selectors::rate::MaxQPSRule;
@@ -477,6 +486,37 @@ verdict   forwarded to 192.0.2.2:53";
         assert!(text.ends_with("\nverdict   dropped: rule"), "{text}");
     }
 
+    /// A zone with `pool=` answers what rules send there, and nothing else.
+    #[test]
+    fn a_zone_of_a_pool_answers_though_a_rule_chose_the_pool() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("zone");
+        let zone = "@ 300 SOA ns host 7 3600 600 86400 60\n@ 300 NS ns\nns 300 A 192.0.2.1\n";
+        std::fs::write(&file, zone).unwrap();
+        let specs = ZoneSpecs::of_file("example.com.", &file);
+        let auth = PoolId(1);
+        let mut config = config(Policy::LeastOutstanding, 0);
+        config.pools.push(Some(pool("auth", &[])));
+        config.local = Arc::new(Local::load(&specs, &Local::default()).0);
+        let apex: NameBuf = "example.com.".parse().unwrap();
+        let named = [(apex.as_name(), &[auth][..])];
+        config.authority.pools = ZonePools::new(named, config.local.zones());
+        let aside = explained(&config, &supposed("ns.example.com.", false));
+        let not_asked = "zone      not asked: none serves the default pool\n";
+        assert!(aside.contains(not_asked), "{aside}");
+        let action = PoolAction {
+            pool: auth,
+            name: "auth".to_owned(),
+            stop: true,
+        };
+        config.rules = vec![Rule::new(AllRule, action)];
+        let served = explained(&config, &supposed("ns.example.com.", false));
+        assert!(served.contains("zone      answers\n"), "{served}");
+        let other = explained(&config, &supposed("ns.example.org.", false));
+        let outside = "zone      none that serves the pool encloses the name\n";
+        assert!(other.contains(outside), "{other}");
+    }
+
     #[test]
     fn limits_are_looked_at_and_not_used_up() {
         let mut config = config(Policy::FirstAvailable, 1);
@@ -492,6 +532,36 @@ verdict   forwarded to 192.0.2.2:53";
         let second = explained(&config, &supposed("a.", false));
         assert!(second.ends_with("forwarded to 192.0.2.2:53"), "{second}");
         assert_eq!(explained(&config, &supposed("a.", false)), second);
+    }
+
+    /// docs/several.md: a server that takes TCP only is asked about a query over UDP when no other one is up.
+    #[test]
+    fn who_takes_tcp_only_is_not_among_several_over_udp() {
+        for policy in [Policy::Race { width: 0 }, Policy::Hedge] {
+            let mut config = config(policy, 0);
+            let mut first = options("192.0.2.2:53");
+            first.tcp_only = true;
+            let servers = [
+                Arc::new(server(0, first)),
+                Arc::new(server(1, options("192.0.2.3:53"))),
+            ];
+            let pool = config.pools[0].take().unwrap();
+            config.pools[0] = Some(Arc::new(Pool {
+                servers: servers.to_vec(),
+                ..Pool::clone(&pool)
+            }));
+            config.servers = servers.to_vec();
+            let over_udp = explained(&config, &supposed("a.", false));
+            assert!(over_udp.ends_with("to 192.0.2.3:53"), "{over_udp}");
+            let over_tcp = explained(&config, &supposed("a.", true));
+            assert!(
+                over_tcp.ends_with("to 192.0.2.2:53, over TCP"),
+                "{over_tcp}"
+            );
+            config.servers[1].state.set_mode(HealthMode::Down);
+            let alone = explained(&config, &supposed("a.", false));
+            assert!(alone.ends_with("to 192.0.2.2:53, over TCP"), "{alone}");
+        }
     }
 
     #[test]

@@ -62,14 +62,10 @@ pub fn held_error(
 ) -> Result<usize, DropReason> {
     let length = usize::from(waiting.parts.question_end);
     message[..length].copy_from_slice(&waiting.query[..length]);
-    edit_header(message, |header| {
-        header.set_qr(true);
-        header.set_ra(true);
-        header.set_rcode(waiting.held_rcode);
-        header.set_answer_count(0);
-        header.set_authority_count(0);
-        header.set_additional_count(0);
-    });
+    // What else the client's header says, AD for example, is not for an answer.
+    let code = waiting.held_rcode.into();
+    let length = wire::answer::with_rcode(message, &waiting.parts, code, EdnsPolicy::Omit);
+    edit_header(message, |header| header.set_ra(true));
     let length = response(waiting, message, length, env)?;
     count_sent(waiting.destination, env);
     Ok(length)
@@ -544,6 +540,12 @@ pub fn count_own(message: &[u8], shard: &Shard) {
     shard.count(Counter::Responses);
     count_rcode(message, shard);
     count_latency(Duration::ZERO, shard);
+}
+
+/// Counts what a zone of ours answers beside the packet path: one response for each query, a transfer by its first message.
+pub fn count_from_zone(message: &[u8], shard: &Shard) {
+    shard.count(Counter::SelfAnswered);
+    count_own(message, shard);
 }
 
 /// The frontend-* counters, by the four bits of response code that are in the header.

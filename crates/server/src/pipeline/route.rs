@@ -1,13 +1,13 @@
 //! Which backend is asked.
 
 use super::drop::DropReason;
-use super::query::{Query, Way};
+use super::query::{Protocol, Query, Way};
 use super::{Env, Forward, HandOver, HandOverReason, Verdict, authority, respond};
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::{Choice, Policy};
-use crate::backend::pool::Pool;
+use crate::backend::pool::{Pool, Subnets};
 use crate::backend::server::Server;
-use crate::backend::several::Opening;
+use crate::backend::several::{Contenders, Opening};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::config::pools::PoolId;
@@ -44,6 +44,27 @@ pub struct Picked<'c> {
 }
 
 impl Picked<'_> {
+    /// What is said of the client to the server. Several are asked the same: what all of the pool's are to hear.
+    pub fn subnets(&self) -> Subnets {
+        let of = |server: &Arc<Server>| {
+            let options = &server.options;
+            (options.use_client_subnet, options.disable_zero_scope)
+        };
+        let (are_added, disable_zero_scope) = match self.pool.policy.asks_several() {
+            true => self
+                .pool
+                .servers
+                .iter()
+                .map(of)
+                .fold((true, false), |all, one| (all.0 && one.0, all.1 || one.1)),
+            false => of(self.server),
+        };
+        Subnets {
+            are_added,
+            disable_zero_scope,
+        }
+    }
+
     /// Now the server is asked: firstAvailable counts that. Where all are above their limits there is nothing left to count.
     fn count(&self, now: Now) {
         if self.pool.chooser.is_none() && self.pool.policy == Policy::FirstAvailable {
@@ -83,7 +104,15 @@ fn pick_for<'c>(query: &Query<'_>, env: &mut Env<'c>, is_counted: bool) -> Optio
         tags: query.extras.as_ref().map(|extras| &extras.tags),
         is_counted,
     };
-    pool.policy.choose(pool, &mut choice).map(picked)
+    let server = pool.policy.choose(pool, &mut choice)?;
+    let is_udp = || query.protocol == Protocol::Udp;
+    if pool.policy.asks_several() && server.options.tcp_only && is_udp() {
+        // Who takes TCP only takes part over UDP when nobody else is up.
+        let others = Contenders::of(pool, 1, false);
+        let other = others.iter().next();
+        return Some(picked(other.unwrap_or(server)));
+    }
+    Some(picked(server))
 }
 
 /// Opens an exchange with the server that was picked early, or with one that is chosen now.

@@ -9,7 +9,6 @@ use super::route::{self, Picked};
 use super::rules::actions::remember::set_option;
 use super::{Env, Verdict, cache};
 use crate::backend::exchange::Waiting;
-use crate::backend::pool::Subnets;
 use crate::config::Config;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -76,10 +75,7 @@ fn add_for_chosen<'c>(
     let config: &'c Config = env.config;
     let picked = route::pick_early(query, env);
     let wanted = match picked {
-        Some(picked) => Subnets {
-            are_added: picked.server.options.use_client_subnet,
-            disable_zero_scope: picked.server.options.disable_zero_scope,
-        },
+        Some(picked) => picked.subnets(),
         // "If at least one server is up, the preference of the selected server is used".
         None => config
             .pool(query.pool)
@@ -263,6 +259,33 @@ mod tests {
                 query.marks
             });
             assert_eq!((marks.subnet_added, marks.zero_scope), (wanted, wanted));
+        }
+    }
+
+    /// Several servers get the same query: one that is not to know of the client would be told.
+    #[test]
+    fn several_servers_are_told_what_all_of_them_want() {
+        for (policy, others, expected) in [
+            (Policy::LeastOutstanding, false, true),
+            (Policy::Race { width: 0 }, false, false),
+            (Policy::Hedge, false, false),
+            (Policy::Race { width: 2 }, true, true),
+        ] {
+            let servers = [(1, true), (2, others)].map(|(number, wants)| {
+                let mut options = fixture::options("192.0.2.53:53");
+                options.use_client_subnet = wants;
+                Arc::new(fixture::server(number, options))
+            });
+            let mut pool = Pool::clone(&fixture::pool("", &servers));
+            pool.policy = policy;
+            let mut scene = Scene::default();
+            scene.change(|config| {
+                config.pools = vec![Some(Arc::new(pool))];
+                config.uses_subnets = true;
+            });
+            let plain = query("a.", qtype::A);
+            let (option, _) = added(&mut scene, &plain, SubnetWishes::default());
+            assert_eq!(option.is_some(), expected, "{policy:?}");
         }
     }
 

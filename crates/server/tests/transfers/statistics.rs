@@ -1,7 +1,7 @@
 //! Transfers, NOTIFY and what else is answered beside the packet path are counted as Knot's module `stats` counts them:
 //! the same questions to both, the same lines.
 
-use crate::daemon::{Millrace, answer, text, until, until_serial};
+use crate::daemon::{Millrace, answer, answer_by_stream, text, until, until_serial};
 use crate::primary::apex;
 use crate::servers::SECRET;
 use std::cell::RefCell;
@@ -217,5 +217,39 @@ fn transfers_and_notifies_are_counted_as_knot_counts_them() {
     until(
         || others().is_empty(),
         || format!("{:#?}\nours and knotd's {:#?}", others(), counted()),
+    );
+}
+
+/// dnsdist's manual: "queries - noncompliant-queries = responses - noncompliant-responses + downstream-timeouts + no-policy +
+/// rule-drop", by which operators look for lost queries.
+#[test]
+fn a_transfer_and_a_notify_are_one_response_to_one_query() {
+    let zone = "file='zone', acl={action='transfer', address='127.0.0.1'}";
+    let ours = Millrace::start(own_port(), zone);
+    ours.until_serial(5);
+    let apex = apex();
+    let notify = query::notify(1, apex.as_name(), None);
+    let axfr = query::axfr(2, apex.as_name());
+    // The first over UDP is NOTIMP.
+    assert!(answer(ours.port, &notify).is_some());
+    assert!(answer(ours.port, &axfr).is_some());
+    assert!(answer_by_stream(ours.port, &axfr).is_some());
+    let counted = |name: &str| -> u64 {
+        let stats = ours.command(&["stats"]);
+        let mut lines = stats.lines().map(str::split_whitespace);
+        let value = lines.find_map(|mut words| {
+            let is_it = words.next() == Some(name);
+            words.next().filter(|_| is_it)?.parse().ok()
+        });
+        value.unwrap_or_else(|| panic!("no {name} in {stats}"))
+    };
+    let counts = || ["queries", "responses", "self-answered"].map(counted);
+    // A transfer is counted when it has ended, all else behind its answer.
+    until(
+        || {
+            let [queries, responses, own] = counts();
+            queries >= 4 && queries == responses && queries == own
+        },
+        || format!("queries, responses and those made here: {:?}", counts()),
     );
 }

@@ -112,19 +112,62 @@ fn knotc(daemon: &Daemon) {
         "it did not ask for it"
     );
     verbs(&knotc);
+    failures(daemon, control);
+}
+
+/// What must not end with 0.
+fn failures(daemon: &Daemon, control: &str) {
+    let knotc = |words: &[&str]| {
+        let mut shim = Command::new(packaging("knotc"));
+        shim.env("MILLRACE", env!("CARGO_BIN_EXE_millrace"));
+        shim.args(words).output().expect("a script")
+    };
+    let nobody = daemon.control().with_extension("of-nobody");
+    let nobody = nobody.to_str().expect("a path of ours");
     for words in [
-        &["zone-sign"][..],
+        // Nobody to ask is a failure, of what is counted too.
+        &["-s", nobody, "stats"][..],
+        &["-s", nobody, "zone-stats", "example.com"],
+        &["-s", nobody, "zone-status"],
+        &["-s", nobody, "zone-read", "--"],
+        &["zone-status", "+roles"],
+        &["zone-sign"],
         &["zone-purge"],
         &["zone-purge", "--"],
         &["zone-backup", "--"],
         &["zone-restore", "+backupdir"],
     ] {
-        let refused = Command::new(packaging("knotc"))
-            .args(words)
-            .output()
-            .expect("a script");
-        assert!(!refused.status.success(), "{words:?}");
+        assert!(!knotc(words).status.success(), "{words:?}");
     }
+    for verb in ["zone-status", "zone-stats"] {
+        let unknown = knotc(&["-s", control, verb, "example.net"]);
+        assert!(!unknown.status.success(), "{verb}");
+        let said = String::from_utf8_lossy(&unknown.stdout).into_owned();
+        assert_eq!(said, "error: [example.net.] (no such zone found)\n");
+    }
+}
+
+/// knotc(8), zone-status, as monitoring takes it to pieces.
+fn zone_status(knotc: &impl Fn(&[&str]) -> String) {
+    assert_eq!(
+        knotc(&["zone-status", "example.com."]),
+        "[example.com.] role: master | serial: 7 | freeze: yes\n"
+    );
+    assert_eq!(
+        knotc(&["zone-status", "example.com", "+role", "+serial"]),
+        "[example.com.] role: master | serial: 7\n"
+    );
+    assert_eq!(
+        knotc(&["zone-status", "+transaction", "example.com"]),
+        "[example.com.]\n",
+        "\"Empty zone parameters are omitted\""
+    );
+    assert_eq!(
+        knotc(&["-e", "zone-status", "+freeze", "example.com"]),
+        "[example.com.] freeze: yes | XFR-freeze: -\n",
+        "\"unless the --extended option is used\""
+    );
+    assert_eq!(knotc(&["zone-status", "--"]).lines().count(), 2);
 }
 
 /// Knot's verbs, as its scripts call them.
@@ -132,9 +175,7 @@ fn verbs(knotc: &impl Fn(&[&str]) -> String) {
     assert_eq!(knotc(&["status"]), "Running\n");
     let frozen = "example.com.: it is frozen\n";
     assert_eq!(knotc(&["-b", "zone-freeze", "example.com"]), frozen);
-    let status = knotc(&["zone-status", "example.com."]);
-    assert!(status.contains(", frozen; "), "{status}");
-    assert_eq!(knotc(&["zone-status", "--"]).lines().count(), 2);
+    zone_status(knotc);
     let thawed = knotc(&["--timeout=5", "--mono", "zone-thaw", "-b", "--"]);
     assert_eq!(thawed.matches("nothing was held back").count(), 2);
     let folder = tempfile::tempdir().expect("a folder");
@@ -146,6 +187,33 @@ fn verbs(knotc: &impl Fn(&[&str]) -> String) {
     let soa = knotc(&["zone-read", "example.com", "@", "SOA"]);
     let expected = "[example.com.] example.com. 300 SOA ns.example.com. ";
     assert!(soa.starts_with(expected), "{soa}");
+    let all = knotc(&["zone-read", "--", "@", "SOA"]);
+    assert!(all.contains(&soa), "{all}");
+    assert_eq!(all.matches(" SOA ").count(), 2, "{all}");
+}
+
+/// Of lines as `millrace zone status` says them: `cat zone status` in its place.
+#[test]
+fn knotc_shows_timers_as_knot_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let lines = [
+        "example.net. secondary, serial 7, 3 records, asks in 3570 s, expires in 604799 s; last: a, b\n",
+        "example.org. secondary, not loaded: SERVFAIL, asks in 0 s, transfers out are frozen\n",
+    ];
+    fs::write(folder.path().join("zone"), lines.concat()).expect("a file");
+    fs::write(folder.path().join("status"), "").expect("a file");
+    let shim = packaging("knotc").canonicalize().expect("it is there");
+    let output = Command::new(shim)
+        .arg("zone-status")
+        .current_dir(folder.path())
+        .env("MILLRACE", "cat")
+        .output()
+        .expect("the script is executable");
+    assert_eq!(
+        success(output),
+        "[example.net.] role: slave | serial: 7 | refresh: +59m30s | expiration: +6D23h59m59s\n\
+         [example.org.] role: slave | serial: - | XFR-freeze: yes | refresh: pending\n"
+    );
 }
 
 /// knotc(8), zone-backup and zone-restore.

@@ -114,6 +114,25 @@ fn origins_change_and_come_back_after_an_include() {
     );
 }
 
+/// RFC 1035 §5.1: parentheses "group data that crosses a line boundary", and only a blank stands for the owner before.
+#[test]
+fn a_parenthesis_in_the_first_column_is_no_blank() {
+    assert_eq!(
+        records(
+            "a 5 A 192.0.2.1\n\
+             (txt 5 A 192.0.2.2)\n\
+             ( ; here\n mx 5 A ( 192.0.2.3\n))\n \
+             ( 5 A 192.0.2.4 )\n"
+        ),
+        [
+            "a.example.com. 5 IN A 192.0.2.1",
+            "txt.example.com. 5 IN A 192.0.2.2",
+            "mx.example.com. 5 IN A 192.0.2.3",
+            "mx.example.com. 5 IN A 192.0.2.4",
+        ]
+    );
+}
+
 #[test]
 fn marks_line_ends_comments_and_parentheses() {
     assert_eq!(

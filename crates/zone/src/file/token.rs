@@ -316,9 +316,10 @@ impl Scan<'_> {
         }
     }
 
+    /// RFC 1035 §5.1: such an entry begins with a blank. A parenthesis is none: the owner stands behind it.
     fn has_blank_owner(&self) -> bool {
         let first = self.text.first();
-        first.is_some_and(|octet| class(*octet) == Class::Blank || *octet == b'(')
+        first.is_some_and(|octet| class(*octet) == Class::Blank)
     }
 }
 
@@ -408,6 +409,10 @@ mod tests {
             }
         );
         assert_eq!(tokens[1].line, 2);
+        let extent = tokenize(b"( a\nb )\nc", true, &mut tokens).unwrap();
+        assert!(!extent.blank_owner);
+        // The type is found behind the owner.
+        assert_eq!(words("(txt SVCB 1 . k=\"v w\" )")[4], "k=\"v w\"");
     }
 
     #[test]

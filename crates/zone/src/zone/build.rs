@@ -529,6 +529,27 @@ mod tests {
         assert_eq!(salt_of(&[], &[]), None);
     }
 
+    /// RFC 4035 §2.4: "All DS RRsets in a zone MUST be signed, and DS RRsets MUST NOT appear at a zone's apex."
+    #[test]
+    fn a_ds_record_belongs_to_a_delegation_below_the_apex() {
+        const DIGEST: &str = "60 DS 1 8 1 2201285F81BBD84AA166313B2835867708739376";
+        let warnings = |rest: &str| {
+            let text = format!("@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 60 A 192.0.2.1\n{rest}");
+            built(&text).1
+        };
+        let apex = APEX.parse().unwrap();
+        assert_eq!(
+            warnings(&format!("@ {DIGEST}\n")),
+            [Warning::DsAtApex { apex }]
+        );
+        let owner = "sub.example.com.".parse().unwrap();
+        assert_eq!(
+            warnings(&format!("sub {DIGEST}\n")),
+            [Warning::DsWithoutNs { owner }]
+        );
+        assert_eq!(warnings(&format!("sub 60 NS ns\nsub {DIGEST}\n")), []);
+    }
+
     /// RFC 6672 §2.4: what lies below a DNAME record is not there.
     #[test]
     fn an_address_below_a_dname_reaches_no_name_server() {

@@ -169,6 +169,8 @@ pub enum Warning {
     MissingAddress { owner: NameBuf, target: NameBuf },
     /// A DS record without NS records beside it.
     DsWithoutNs { owner: NameBuf },
+    /// A DS record at the apex: it is the parent's.
+    DsAtApex { apex: NameBuf },
     /// NSEC3 with iterations.
     Iterations { apex: NameBuf, count: u16 },
     /// NSEC3 records that are not in the zone's chain.
@@ -227,6 +229,10 @@ impl fmt::Display for Warning {
                     "DS at {owner} without NS: it belongs to a delegation (RFC 4035 §2.4)"
                 )
             }
+            Warning::DsAtApex { apex } => write!(
+                f,
+                "DS at {apex}, the zone's own apex: it belongs into the zone above, beside the delegation (RFC 4035 §2.4)"
+            ),
             Warning::Iterations { apex, count } => {
                 write!(
                     f,

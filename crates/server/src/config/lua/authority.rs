@@ -76,7 +76,7 @@ const BUCKETS: usize = 1 << 19;
 /// 1 GiB.
 const BUCKETS_MAX: usize = 1 << 26;
 
-/// `millrace.setResponseRateLimit{rate=20, …}`; `rate=0`: none.
+/// `millrace.setResponseRateLimit{rate=20, …}`; `rate=0`: none, but `total`.
 fn set_response_rate_limit(lua: &Lua, table: Table) -> mlua::Result<()> {
     const PER_SECOND: &str = "answers a second";
     let mut options = Options::new(lua, "millrace.setResponseRateLimit", Some(table));
@@ -85,10 +85,16 @@ fn set_response_rate_limit(lua: &Lua, table: Table) -> mlua::Result<()> {
         wrong("rate: the answers a second to one network are missing, as in rate=20")
     })?;
     let burst = options.number("burst", "answers")?.unwrap_or(rate);
+    let total: u32 = options.number("total", PER_SECOND)?.unwrap_or(0);
+    // No kind alone has more than all together: a limit of that height is none.
+    let (rate, burst) = match rate {
+        0 => (total, total),
+        rate => (rate, burst),
+    };
     let limit = LimitOptions {
         rate,
         burst,
-        total: options.number("total", PER_SECOND)?.unwrap_or(0),
+        total,
         slip: options.number("slip", "a number")?.unwrap_or(1),
         prefixes: Prefixes::new(
             prefix(&mut options, "v4Prefix", 24, 32)?,

@@ -115,8 +115,11 @@ where
     R: IntoLuaMulti,
 {
     let at_start = AT_START.contains(&name);
+    let most = AT_MOST.iter().find(|(known, _)| *known == name);
+    let most = most.map_or(usize::MAX, |(_, most)| *most);
     lua.create_function(move |lua, arguments: MultiValue| {
         refuse_late(lua, at_start)
+            .and_then(|()| refuse_more(&arguments, most))
             .and_then(|()| A::from_lua_args(arguments, 1, None, lua))
             .and_then(|arguments| function(lua, arguments))
             .map_err(|error| place::located(lua, name, &error))
@@ -147,6 +150,54 @@ fn refuse_late(lua: &Lua, at_start: bool) -> mlua::Result<()> {
         )),
         false => Ok(()),
     }
+}
+
+/// Functions that are easily given a list where they take a table, or options in one table too many, and how many arguments
+/// they take: dnsdist refuses one more, and left out in silence it would be missed later.
+const AT_MOST: [(&str, usize); 31] = [
+    ("AndRule", 1),
+    ("NotRule", 1),
+    ("OpcodeRule", 1),
+    ("OrRule", 1),
+    ("PoolAction", 2),
+    ("QClassRule", 1),
+    ("QNameRule", 1),
+    ("QNameSetRule", 1),
+    ("QPSPoolAction", 3),
+    ("QTypeRule", 1),
+    ("RCodeAction", 2),
+    ("RCodeRule", 1),
+    ("RegexRule", 1),
+    ("SpoofCNAMEAction", 2),
+    ("TCPRule", 1),
+    ("addACL", 1),
+    ("addAction", 3),
+    ("addConsoleACL", 1),
+    ("addLocal", 2),
+    ("addResponseAction", 3),
+    ("controlSocket", 1),
+    ("includeDirectory", 1),
+    ("newServer", 2),
+    ("rmACL", 1),
+    ("setACL", 1),
+    ("setConsoleACL", 1),
+    ("setKey", 1),
+    ("setLocal", 2),
+    ("setPoolServerPolicy", 2),
+    ("setProxyProtocolACL", 1),
+    ("setServerPolicy", 1),
+];
+
+fn refuse_more(arguments: &MultiValue, most: usize) -> mlua::Result<()> {
+    let given = arguments.iter().rposition(|argument| !argument.is_nil());
+    let given = given.map_or(0, |last| last + 1);
+    if given <= most {
+        return Ok(());
+    }
+    let plural = if most == 1 { "" } else { "s" };
+    Err(wrong(format!(
+        "at most {most} argument{plural} expected, got {given}"
+    )))
 }
 
 /// An error of ours: [`define`] puts file, line and function before it.

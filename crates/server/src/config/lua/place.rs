@@ -53,8 +53,16 @@ pub(super) fn run(lua: &Lua, path: &str, text: &[u8]) -> mlua::Result<()> {
 pub(super) fn readable(error: &Error, path: &str) -> String {
     let text = with_place(with_whole_path(text_of(error), path), path);
     if let Some(name) = quoted_in(&text, "attempt to call global '") {
+        if let Some((_, now)) = FORMER.iter().find(|(former, _)| *former == name) {
+            return format!("{text}: dnsdist has no '{name}' any more: {now} takes its place");
+        }
         return format!(
             "{text}: neither dnsdist nor millrace has '{name}', and no line before this one defines it"
+        );
+    }
+    if quoted_in(&text, "attempt to index global '") == Some("dnsdist") {
+        return format!(
+            "{text}: dnsdist has no such table any more: its constants are DNSQType.ANY, DNSRCode.REFUSED and their like"
         );
     }
     if let Some(name) = quoted_in(&text, "attempt to call method '") {
@@ -62,6 +70,40 @@ pub(super) fn readable(error: &Error, path: &str) -> String {
     }
     text
 }
+
+/// Functions that dnsdist had in its first versions and many files still have, and what its manual says instead.
+const FORMER: [(&str, &str); 12] = [
+    (
+        "addAnyTCRule",
+        "addAction(AndRule({QTypeRule(DNSQType.ANY), TCPRule(false)}), TCAction())",
+    ),
+    ("addDelay", "addAction(selector, DelayAction(milliseconds))"),
+    (
+        "addDisableValidationRule",
+        "addAction(selector, SetDisableValidationAction())",
+    ),
+    ("addDomainBlock", "addAction(name, DropAction())"),
+    (
+        "addDomainCNAMESpoof",
+        "addAction(name, SpoofCNAMEAction(target))",
+    ),
+    ("addDomainSpoof", "addAction(name, SpoofAction(addresses))"),
+    ("addLuaAction", "addAction(selector, LuaAction(function))"),
+    (
+        "addLuaResponseAction",
+        "addResponseAction(selector, LuaResponseAction(function))",
+    ),
+    (
+        "addNoRecurseRule",
+        "addAction(selector, SetNoRecurseAction())",
+    ),
+    ("addPoolRule", "addAction(selector, PoolAction(pool))"),
+    ("addQPSLimit", "addAction(selector, QPSAction(limit))"),
+    (
+        "addQPSPoolRule",
+        "addAction(selector, QPSPoolAction(limit, pool))",
+    ),
+];
 
 /// The innermost message, without mlua's words around it and without the trace; what a method of ours says, with the line
 /// that called it and its name.

@@ -8,6 +8,26 @@ const ERRORS: &[(&str, &str)] = &[
         "addLocl('192.0.2.1')",
         "test.conf:1: attempt to call global 'addLocl' (a nil value): neither dnsdist nor millrace has 'addLocl', and no line before this one defines it",
     ),
+    (
+        "\naddLuaAction('192.0.2.0/24', print)",
+        "test.conf:2: attempt to call global 'addLuaAction' (a nil value): dnsdist has no 'addLuaAction' any more: addAction(selector, LuaAction(function)) takes its place",
+    ),
+    (
+        "addAction(QTypeRule(dnsdist.ANY), TCAction())",
+        "test.conf:1: attempt to index global 'dnsdist' (a nil value): dnsdist has no such table any more: its constants are DNSQType.ANY, DNSRCode.REFUSED and their like",
+    ),
+    (
+        "setACL('192.0.2.1', '192.0.2.2')",
+        "test.conf:1: setACL: at most 1 argument expected, got 2",
+    ),
+    (
+        "addLocal('192.0.2.1', {}, {xskSocket=5})",
+        "test.conf:1: addLocal: at most 2 arguments expected, got 3",
+    ),
+    (
+        "addAction(QTypeRule('A', 'AAAA'), DropAction())",
+        "test.conf:1: QTypeRule: at most 1 argument expected, got 2",
+    ),
     ("\nx = = 1", "test.conf:2: unexpected symbol near '='"),
     (
         "addLocal('192.0.2.300')",
@@ -432,6 +452,20 @@ fn of_several_web_servers_and_consoles_the_last_is_served_and_the_others_are_rem
             "test.conf:3 controlSocket: 192.0.2.1:5199, as [2001:db8::1]:5199 takes its place",
         ]
     );
+}
+
+#[test]
+fn a_key_that_is_none_is_remarked_and_the_file_loads() {
+    let state = state("setKey('c2hvcnQ=')\ncontrolSocket('127.0.0.1')", None).unwrap();
+    state.edit(|spec| {
+        assert_eq!(spec.console.key, None);
+        let [remark] = &spec.remarks[..] else {
+            panic!("{:?}", spec.remarks);
+        };
+        assert_eq!(remark.kind, RemarkKind::UnusableKey);
+        assert_eq!(remark.place.to_string(), "test.conf:1");
+        assert!(remark.subject.ends_with("this one is 5 bytes long"));
+    });
 }
 
 /// The 65 options of newServer in the reference.

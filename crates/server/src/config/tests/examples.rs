@@ -186,6 +186,9 @@ fn how_zones_are_answered_from_is_checked() {
             .limit
             .is_none()
     );
+    let all = config("millrace.setResponseRateLimit{rate=0, total=30}");
+    let all = all.authority.limit.as_ref().unwrap().options;
+    assert_eq!((all.rate, all.burst, all.total), (30, 30, 30));
     assert!(
         config("millrace.setCookies{enabled=false}")
             .authority

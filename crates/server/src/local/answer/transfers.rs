@@ -9,6 +9,7 @@ use crate::config::Config;
 use crate::counters::Shard;
 use crate::log;
 use crate::pipeline::authority::statistics::Beside;
+use crate::pipeline::respond;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
@@ -191,6 +192,10 @@ impl Counting {
         };
         let statistics = &self.config.authority.statistics;
         statistics.count_beside(self.zone, &beside, &self.shard);
+        if octets > 0 {
+            // The code of all messages is NOERROR.
+            respond::count_from_zone(Header::default().as_bytes(), &self.shard);
+        }
     }
 }
 

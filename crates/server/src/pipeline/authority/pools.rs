@@ -43,6 +43,11 @@ impl ZonePools {
         }
     }
 
+    /// Whether any zone names the pools that it serves.
+    pub fn are_named(&self) -> bool {
+        !self.of_zone.is_empty()
+    }
+
     /// Whether the zone that encloses the query's name, if there is one, serves the query's pool.
     #[inline]
     pub(super) fn serve(&self, query: &Query<'_>, zones: &Zones) -> bool {

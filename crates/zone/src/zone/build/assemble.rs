@@ -418,6 +418,9 @@ impl<'b> Assembly<'b> {
         }
         if name.len() == self.builder.apex.len() {
             self.check_apex(count(qtype::SOA), count(qtype::NS))?;
+            if count(qtype::DS) > 0 {
+                self.warn(|| Warning::DsAtApex { apex: owner() });
+            }
         } else if count(qtype::DS) > 0 && !delegation {
             self.warn(|| Warning::DsWithoutNs { owner: owner() });
         }

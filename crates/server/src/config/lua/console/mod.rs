@@ -85,6 +85,11 @@ impl Output {
     }
 }
 
+/// Whether a command runs, which is told what is wrong with it, and not the file.
+fn is_command(lua: &Lua) -> bool {
+    lua.app_data_ref::<Output>().is_some()
+}
+
 /// Prints `line` and a line feed to whoever gave the command.
 pub(super) fn say(lua: &Lua, line: impl std::fmt::Display) {
     if let Some(mut output) = lua.app_data_mut::<Output>() {

@@ -3,10 +3,11 @@
 use super::super::objects::netmask::AnyNetmask;
 use super::super::objects::netmask_group;
 use super::super::options::Flag;
-use super::super::{define, later, spec, wrong};
-use super::{say, serving};
+use super::super::{define, later, place, spec, wrong};
+use super::{is_command, say, serving};
 use crate::config::addresses;
 use crate::config::console::DEFAULT_PORT;
+use crate::config::spec::{Remark, RemarkKind};
 use crate::control::console::wire::{Cipher, Key, nonce};
 use crate::version;
 use mlua::{Lua, Value};
@@ -61,9 +62,21 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 
 fn key(lua: &Lua) -> mlua::Result<()> {
     define(lua, "setKey", |lua, text: String| {
-        let key = text.parse::<Key>();
-        let key = key.map_err(|error| wrong(error.to_string()))?;
-        spec(lua)?.console.key = Some(key);
+        let key = match text.parse::<Key>() {
+            Ok(key) => Some(key),
+            Err(error) if is_command(lua) => return Err(wrong(error.to_string())),
+            // dnsdist starts with such a file, and its console lets nobody in.
+            Err(error) => {
+                let remark = Remark {
+                    place: place::caller(lua),
+                    kind: RemarkKind::UnusableKey,
+                    subject: error.to_string(),
+                };
+                spec(lua)?.remark(remark);
+                None
+            }
+        };
+        spec(lua)?.console.key = key;
         Ok(())
     })?;
     define(lua, "makeKey", |lua, ()| {

@@ -213,6 +213,14 @@ fn answers_are_spoofed() {
             "return DNSAction.Spoof, '192.0.2.1, 2001:db8::1 192.0.2.2'",
             vec![address.clone(), other.clone()],
         ),
+        (
+            "return DNSAction.Spoof, tonumber('c0000201', 16)",
+            vec![address.clone()],
+        ),
+        (
+            "return DNSAction.Spoof, '192.0.2.1:53'",
+            vec![address.clone()],
+        ),
         ("return DNSAction.Spoof, 'a.example'", vec![alias]),
         (
             r"return DNSAction.SpoofRaw, '\192\0\2\1'",
@@ -745,6 +753,9 @@ fn functions_on_responses() {
            return DNSResponseAction.Allow"#,
     );
     assert_eq!(ttls(&moved), [60, 60]);
+    // Of the other table, and found in many files.
+    let passed = answer_after("return DNSAction.None");
+    assert_eq!((passed[3] & 15, ttls(&passed)), (0, vec![60, 60]));
     let failed = answer_after("return DNSResponseAction.ServFail");
     assert_eq!((failed[3] & 15, ttls(&failed).len()), (2, 2));
     assert_eq!(

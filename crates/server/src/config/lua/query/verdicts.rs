@@ -15,7 +15,7 @@ use crate::pipeline::rules::{Action, Outcome, Selector};
 use crate::pipeline::{Env, respond};
 use mlua::{Lua, LuaString, Value};
 use std::cell::Cell;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use wire::codes::rcode;
 use wire::message::HEADER_LENGTH;
@@ -136,10 +136,7 @@ fn number(value: &Value, table: &str) -> mlua::Result<i64> {
 /// spaces between them, as dnsdist 1.7.3 takes them; without a value there is nothing to answer.
 fn spoof(subject: &mut Subject, text: &str) -> mlua::Result<()> {
     let values = text.split([',', ' ']).filter(|value| !value.is_empty());
-    if let Ok(addresses) = values
-        .map(str::parse::<IpAddr>)
-        .collect::<Result<Vec<_>, _>>()
-    {
+    if let Some(addresses) = values.map(address).collect::<Option<Vec<_>>>() {
         return answers::spoof_addresses(subject, &addresses);
     }
     let name: NameBuf = text.parse().map_err(|error| {
@@ -148,6 +145,19 @@ fn spoof(subject: &mut Subject, text: &str) -> mlua::Result<()> {
         ))
     })?;
     answers::spoof_alias(subject, &name)
+}
+
+/// What dnsdist 1.7.3 takes for an address: `192.0.2.1`, `192.0.2.1:53`, and an IPv4 address as one number, `3221225985`.
+fn address(value: &str) -> Option<IpAddr> {
+    if let Ok(address) = value.parse::<IpAddr>() {
+        return Some(address);
+    }
+    if let Ok(address) = value.parse::<SocketAddr>() {
+        return Some(address.ip());
+    }
+    let is_number = value.bytes().all(|octet| octet.is_ascii_digit());
+    let bits: u32 = value.parse().ok().filter(|_| is_number)?;
+    Some(Ipv4Addr::from_bits(bits).into())
 }
 
 /// A whole answer, but for its ID.
@@ -293,9 +303,9 @@ fn outcome(
             })?;
             Ok(ResponseOutcome::Allow)
         }
-        5 => Ok(ResponseOutcome::Continue),
         6 => truncate(subject),
-        other => Err(wrong(format!("{other} is not a DNSResponseAction"))),
+        // None, and what is none of these: many files return DNSAction.None, 10, and dnsdist 1.7.3 goes on to the next rule.
+        _ => Ok(ResponseOutcome::Continue),
     }
 }
 
