@@ -1,5 +1,5 @@
 //! A worker without rings and sockets: frames go in, answers and forwarded queries come out, and every one of them is held
-//! against the invariants of design.md.
+//! against the invariants of ARCHITECTURE.md.
 
 use crate::frames;
 use millrace::backend::Forwarder;

@@ -480,6 +480,42 @@ fn called_by_another_name_it_is_that() {
 }
 
 #[test]
+fn scripts_find_dnsperfs_version_and_long_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("dnsperf");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_floodgate"), &link).unwrap();
+    let version = concat!("Version ", env!("CARGO_PKG_VERSION"));
+    for option in ["-h", "-H"] {
+        let text = text(&Command::new(&link).arg(option).output().unwrap());
+        let first: Vec<&str> = text.lines().take(2).collect();
+        assert_eq!(first, ["DNS Performance Testing Tool", version], "{option}");
+        assert!(text.contains("latency-histogram"), "{text}");
+    }
+}
+
+#[test]
+fn lines_that_are_no_queries_are_left_out_and_told_of() {
+    let server = udp_server(&[Deed::Answer]);
+    let mut file = queries(2);
+    file.write_all(b"a..b A\nno-type\n").unwrap();
+    let warning = "2 lines left out as no query, first line 3: `a..b`";
+    for (option, to_stdout) in [("", false), ("-W", true)] {
+        let line = format!(
+            "sockets -s {} -p {} -d {} {option}",
+            server.ip(),
+            server.port(),
+            file.path().display()
+        );
+        let output = flood(&line).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = text(&output);
+        assert_lines(&text, &["Queries sent:         2"]);
+        assert_eq!(text.contains(warning), to_stdout, "{text}");
+        assert_eq!(told.contains(warning), !to_stdout, "{told}");
+    }
+}
+
+#[test]
 fn a_connection_for_every_query_over_tcp() {
     let server = tcp_server();
     let file = queries(30);

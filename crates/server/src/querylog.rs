@@ -8,6 +8,7 @@
 //!
 //! Numbers of the binary form are little-endian where nothing else is said; the time is there if `includeTimestamp` is.
 
+use crate::heap;
 use crate::log::{self, Priority};
 use crate::pipeline::query::Query;
 use std::collections::HashSet;
@@ -44,7 +45,7 @@ pub struct LogOptions {
 /// One log of queries or responses.
 pub struct QueryLog {
     options: LogOptions,
-    /// Made with the first line: a configuration that is only checked opens nothing.
+    /// A configuration that is only checked opens nothing.
     writer: OnceLock<Option<SyncSender<Message>>>,
     lost: Arc<AtomicU64>,
 }
@@ -75,9 +76,14 @@ impl QueryLog {
         &self.options
     }
 
+    /// Starts the thread, which opens the file, before there is a line: not on the path of a query.
+    pub fn open(&self) {
+        self.writer.get_or_init(|| self.start());
+    }
+
     /// Writes a line about a query.
     pub fn query(&self, query: &Query<'_>) {
-        if !self.is_wanted() {
+        if !self.has_room() {
             return;
         }
         self.write(match self.options.binary && self.is_file() {
@@ -95,7 +101,7 @@ impl QueryLog {
 
     /// Writes a line about a response, whose code `rcode` says in words.
     pub fn response(&self, response: &Query<'_>, rcode: &str) {
-        if self.is_wanted() {
+        if self.has_room() {
             let text = format!(
                 "Answer to {} for {} {} ({rcode}) with id {}",
                 response.client,
@@ -123,15 +129,29 @@ impl QueryLog {
         self.is_file() || !self.options.verbose_only || log::settings().verbose
     }
 
-    fn write(&self, line: Vec<u8>) {
-        let writer = self.writer.get_or_init(|| self.start());
-        let sent = writer
-            .as_ref()
-            .is_some_and(|writer| writer.try_send(Message::Line(line.into())).is_ok());
-        if !sent {
-            self.lost.fetch_add(1, Relaxed);
-            LOST.fetch_add(1, Relaxed);
+    /// Whether a line is wanted, and may take memory.
+    fn has_room(&self) -> bool {
+        if !self.is_wanted() {
+            return false;
         }
+        let is_short = heap::is_short();
+        if is_short {
+            self.lose();
+        }
+        !is_short
+    }
+
+    fn write(&self, line: Vec<u8>) {
+        let writer = self.writer.get().and_then(Option::as_ref);
+        let sent = writer.is_some_and(|writer| writer.try_send(Message::Line(line.into())).is_ok());
+        if !sent {
+            self.lose();
+        }
+    }
+
+    fn lose(&self) {
+        self.lost.fetch_add(1, Relaxed);
+        LOST.fetch_add(1, Relaxed);
     }
 
     fn start(&self) -> Option<SyncSender<Message>> {
@@ -384,6 +404,7 @@ mod tests {
         change(&mut options);
         let file = options.file.clone();
         let log = QueryLog::new(options);
+        log.open();
         let message = query("www.Example.", qtype::AAAA);
         Scene::default().parse(&message, |query| {
             log.query(query);
@@ -392,11 +413,13 @@ mod tests {
         drop(log);
         // The writer may have a pause between the two lines.
         let complete = |bytes: &Vec<u8>| bytes.iter().filter(|octet| **octet == b'\n').count() == 2;
+        let began = std::time::Instant::now();
         loop {
-            match std::fs::read(&file).ok().filter(complete) {
-                Some(bytes) => return bytes,
-                None => std::thread::yield_now(),
+            if let Some(bytes) = std::fs::read(&file).ok().filter(complete) {
+                return bytes;
             }
+            assert!(began.elapsed() < Duration::from_secs(60), "two lines");
+            std::thread::yield_now();
         }
     }
 

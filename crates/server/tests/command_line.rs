@@ -1,4 +1,4 @@
-//! The command line, from outside: what is printed where, and the exit status (reference §0.1).
+//! The command line, from outside: what is printed where, and the exit status.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,7 +1,7 @@
 //! The console from outside: an instance on loopback, our client, and dnsdist's where it is installed.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -323,6 +323,23 @@ fn what_a_command_changes_serves_before_its_answer_comes() {
         "mine\nown\n"
     );
     assert!(instance.ask("showPools()").contains(" own one "));
+}
+
+/// Else no command after it would serve, until a reload.
+#[test]
+fn an_address_that_cannot_be_had_spoils_its_own_command_alone() {
+    let instance = Instance::start(OURS, CONFIGURATION);
+    let holder = TcpListener::bind(own_address()).expect("an address");
+    let taken = holder.local_addr().expect("it is bound");
+    for (function, rcode) in [("webserver", 3), ("controlSocket", 4)] {
+        let answer = instance.ask(&format!("{function}('{taken}')"));
+        let expected = format!("cannot listen on {taken}: ");
+        assert!(answer.contains(&expected), "{function}: {answer}");
+        let rules = format!("setRules({{newRuleAction(AllRule(), RCodeAction({rcode}))}})");
+        let answer = instance.ask(&rules);
+        assert_eq!(answer, "", "after {function}");
+        assert_eq!(instance.rcode("x.example"), Some(rcode), "{function}");
+    }
 }
 
 #[test]

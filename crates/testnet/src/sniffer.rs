@@ -1,5 +1,5 @@
 //! Watches what the server sends to the clients' interface, frame by frame: how many answers there
-//! were at all, and whether each was a sound packet (invariants I1 and I2 of design.md).
+//! were at all, and whether each was a sound packet (invariants I1 and I2).
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -37,6 +37,17 @@ impl Error {
         }
     }
 
+    /// An AF_XDP socket was refused.
+    pub(crate) fn opening(error: io::Error) -> Error {
+        let needs = match error.raw_os_error() {
+            Some(libc::EAFNOSUPPORT) => {
+                "a kernel with CONFIG_XDP_SOCKETS, and AF_XDP in RestrictAddressFamilies= of a unit that has it"
+            }
+            _ => "CAP_NET_RAW",
+        };
+        Error::system(format!("opening an AF_XDP socket (needs {needs})"), error)
+    }
+
     /// The kernel's error number where there is one.
     pub fn raw_os_error(&self) -> Option<i32> {
         match self {
@@ -103,5 +114,17 @@ impl std::error::Error for Error {
             Error::System { error, .. } => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_is_refused_says_what_it_takes() {
+        let said = |number| Error::opening(io::Error::from_raw_os_error(number)).to_string();
+        assert!(said(libc::EPERM).contains("needs CAP_NET_RAW)"));
+        assert!(said(libc::EAFNOSUPPORT).contains("RestrictAddressFamilies="));
     }
 }

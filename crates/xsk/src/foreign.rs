@@ -2,6 +2,7 @@
 //! IP, which its XDP program reads. There is no heartbeat in it: a stalled owner is not passed by.
 
 use std::collections::HashSet;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -160,7 +161,7 @@ fn maps_on(interface: u32, path: &Path) -> Result<Vec<u32>> {
 }
 
 fn open_used(interface: u32, path: &Path, used: &[u32]) -> Result<OwnedFd> {
-    let failed = |error| Error::system(format!("opening the pinned map {}", path.display()), error);
+    let failed = |error| opening(path, error);
     let descriptor: OwnedFd = bpf::pinned(path).map_err(failed)?;
     let facts = bpf::describe_map(&descriptor).map_err(failed)?;
     if !used.contains(&facts.id) {
@@ -173,10 +174,37 @@ fn open_used(interface: u32, path: &Path, used: &[u32]) -> Result<OwnedFd> {
     Ok(descriptor)
 }
 
+/// A pin that is somebody else's can be opened by root as it starts, no longer by root without its capabilities.
+fn opening(path: &Path, error: io::Error) -> Error {
+    let needs = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " (millrace must run as its owner: chown it, or --owner of `millrace xdp load`)"
+        }
+        _ => "",
+    };
+    Error::system(
+        format!("opening the pinned map {}{needs}", path.display()),
+        error,
+    )
+}
+
 fn stale(interface: u32, path: &Path, reason: &str) -> Error {
     Error::StaleMaps {
         interface,
         path: PathBuf::from(path),
         reason: reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_of_somebody_elses_says_whose_it_must_be() {
+        let said = |kind: io::ErrorKind| opening(Path::new("/pin"), kind.into()).to_string();
+        let denied = said(io::ErrorKind::PermissionDenied);
+        assert!(denied.starts_with("opening the pinned map /pin (millrace must "));
+        assert!(said(io::ErrorKind::NotFound).starts_with("opening the pinned map /pin: "));
     }
 }

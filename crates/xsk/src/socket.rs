@@ -218,8 +218,7 @@ pub struct Socket {
 impl Socket {
     /// An unbound socket, for [`bind_descriptor`](Socket::bind_descriptor): this is what needs CAP_NET_RAW.
     pub fn open() -> Result<OwnedFd> {
-        system::open()
-            .map_err(|error| Error::system("opening an AF_XDP socket (needs CAP_NET_RAW)", error))
+        system::open().map_err(Error::opening)
     }
 
     /// The same with frames registered that another process will use: what they take counts against nobody's

@@ -107,6 +107,9 @@ pub(super) struct Command {
     /// num-queries-per-conn=NUMBER, latency-histogram, verbose-interval-stats, suppress=MESSAGE[,MESSAGE]
     #[arg(short = 'O', value_name = "OPTION=VALUE")]
     options: Vec<String>,
+    /// Print what -O takes
+    #[arg(short = 'H')]
+    list_options: bool,
     /// No progress line
     #[arg(long)]
     quiet: bool,
@@ -137,10 +140,28 @@ enum FamilyWord {
     Inet6,
 }
 
+/// What `-H` prints.
+const LONG_OPTIONS: &str = "\
+Long options, -O OPTION=VALUE:
+  num-queries-per-conn=NUMBER  queries of one TCP connection, before the next is opened
+  latency-histogram            how many latencies are in each bucket
+  verbose-interval-stats       with -S: a block instead of a line
+  suppress=MESSAGE[,MESSAGE]   no effect: none of dnsperf's messages is printed
+  qps-threshold-wait=NUMBER    no effect
+";
+
 pub(super) fn run(name: &str, arguments: &[OsString]) -> Outcome<ExitCode> {
+    // Scripts take dnsperf's version from its help.
+    if name == "dnsperf" && arguments.iter().any(|word| word == "-h") {
+        say(dnsperf::BANNER);
+    }
     let Some(command) = parse::<Command>("floodgate sockets", arguments)? else {
         return Ok(ExitCode::SUCCESS);
     };
+    if command.list_options {
+        say(&format!("{}{LONG_OPTIONS}", dnsperf::BANNER));
+        return Ok(ExitCode::SUCCESS);
+    }
     match command.run(name, arguments) {
         Err(failure) if command.warnings_to_stdout => {
             say(&format!("{failure}\n"));
@@ -155,6 +176,13 @@ impl Command {
         let plan = self.plan()?;
         let long = LongOptions::read(&self.options)?;
         let mut questions = Questions::read(&self.datafile, self.question_format(&plan))?;
+        if let Some((count, first)) = questions.left_out() {
+            let file = self.datafile.display();
+            let plural = if count == 1 { "" } else { "s" };
+            self.warn(&format!(
+                "{file}: {count} line{plural} left out as no query, first {first}"
+            ));
+        }
         if let Some(path) = &self.expect {
             let expectations = Expectations::read(path)?;
             questions.expect(&expectations).during(path.display())?;
@@ -177,6 +205,16 @@ impl Command {
         let measurement = measure(&plan, &questions, &mut watch)?;
         say(&dnsperf::measurement(&measurement, long.latency_histogram));
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// A complaint that does not end the run.
+    fn warn(&self, what: &str) {
+        let line = format!("Warning: {what}\n");
+        if self.warnings_to_stdout {
+            say(&line);
+        } else {
+            tell(&line);
+        }
     }
 
     /// JSON or CSV, as of the other command.
@@ -285,7 +323,7 @@ impl Command {
         for option in options.into_iter().flatten() {
             style.add_option(option);
         }
-        QuestionFormat::Text(style)
+        QuestionFormat::TextThatIsRight(style)
     }
 
     fn resolve_all(&self) -> Outcome<Vec<SocketAddr>> {
@@ -443,29 +481,35 @@ mod tests {
             payload_size: 4096,
             ..Style::default()
         };
-        assert_eq!(format(""), QuestionFormat::Text(style()));
+        assert_eq!(format(""), QuestionFormat::TextThatIsRight(style()));
         let with_edns = Style {
             edns: true,
             ..style()
         };
-        assert_eq!(format("-e"), QuestionFormat::Text(with_edns.clone()));
+        assert_eq!(
+            format("-e"),
+            QuestionFormat::TextThatIsRight(with_edns.clone())
+        );
         let secure = Style {
             dnssec_ok: true,
             ..style()
         };
-        assert_eq!(format("-D"), QuestionFormat::Text(secure));
+        assert_eq!(format("-D"), QuestionFormat::TextThatIsRight(secure));
         // In this order, whatever that of the options is: -E; a cookie (RFC 7873 §4, option 10); a client's network
         // (RFC 7871 §6, option 8).
         let mut with_options = with_edns;
         with_options.edns_options = b"\xfd\xe9\0\x02\x01\x02".to_vec();
         let line = "-E 65001:0102";
-        assert_eq!(format(line), QuestionFormat::Text(with_options.clone()));
+        assert_eq!(
+            format(line),
+            QuestionFormat::TextThatIsRight(with_options.clone())
+        );
         let cookie = b"\0\x0a\0\x08\x01\x02\x03\x04\x05\x06\x07\x08";
         with_options.edns_options.extend(cookie);
         let network = b"\0\x08\0\x07\0\x01\x18\0\xc0\0\x02";
         with_options.edns_options.extend(network);
         let line = "--ecs 192.0.2.0/24 --cookie 0102030405060708 -E 65001:0102";
-        assert_eq!(format(line), QuestionFormat::Text(with_options));
+        assert_eq!(format(line), QuestionFormat::TextThatIsRight(with_options));
         for (line, carrier) in [
             ("-B -s 192.0.2.1", Carrier::Datagram(Family::V4)),
             ("-B -s ::1", Carrier::Datagram(Family::V6)),

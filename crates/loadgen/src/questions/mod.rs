@@ -74,6 +74,8 @@ pub struct Questions {
     entries: Vec<Entry>,
     /// What answers must say, by number; empty where nothing is expected of any.
     expected: Vec<Option<Expected>>,
+    /// How many lines were left out, and what is wrong with the first of them.
+    left_out: Option<(usize, Failure)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +110,8 @@ pub struct Question<'q> {
 pub enum Format {
     /// A line each: name, type, flags.
     Text(Style),
+    /// The same, less the lines that are wrong.
+    TextThatIsRight(Style),
     /// The length in two octets, most significant first, and the message, which this is to carry.
     Binary(Carrier),
 }
@@ -128,15 +132,24 @@ impl Questions {
         let octets = octets.during(format!("reading queries from {shown}"))?;
         let questions = match format {
             Format::Text(style) => text::parse(&octets, style),
+            Format::TextThatIsRight(style) => text::parse_what_is_right(&octets, style),
             Format::Binary(carrier) => binary::parse(&octets, carrier),
         };
         let questions = questions.during(&shown)?;
         if questions.is_empty() {
-            return Err(Failure::new(format!(
-                "{shown} has no queries: expected a line each, such as `www.example.com A`"
-            )));
+            return Err(match &questions.left_out {
+                Some((_, first)) => Failure::new(format!("{shown} has no queries: {first}")),
+                None => Failure::new(format!(
+                    "{shown} has no queries: expected a line each, such as `www.example.com A`"
+                )),
+            });
         }
         Ok(questions)
+    }
+
+    /// How many lines of the file are no queries and were left out, and what is wrong with the first of them.
+    pub fn left_out(&self) -> Option<(usize, &Failure)> {
+        self.left_out.as_ref().map(|(count, first)| (*count, first))
     }
 
     /// Adds a message.
@@ -271,5 +284,12 @@ mod tests {
         let empty = tempfile::NamedTempFile::new().unwrap();
         let error = Questions::read(empty.path(), Format::Text(Style::default())).unwrap_err();
         assert!(error.to_string().contains("has no queries"), "{error}");
+        std::fs::write(empty.path(), "a..b A\nc\n").unwrap();
+        let format = Format::TextThatIsRight(Style::default());
+        let error = Questions::read(empty.path(), format).unwrap_err();
+        assert!(
+            error.to_string().contains("has no queries: line 1: `a..b`"),
+            "{error}"
+        );
     }
 }

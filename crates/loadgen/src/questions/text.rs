@@ -51,6 +51,32 @@ impl Style {
 /// # Errors
 /// The first line that is wrong, with its number.
 pub fn parse(text: &[u8], style: Style) -> Outcome<Questions> {
+    read(text, &style, Err)
+}
+
+/// Reads lines, and leaves out those that are wrong, as dnsperf does: [`Questions::left_out`] has their number.
+///
+/// # Errors
+/// More than there is room for.
+pub fn parse_what_is_right(text: &[u8], style: Style) -> Outcome<Questions> {
+    let mut left_out: Option<(usize, Failure)> = None;
+    let mut questions = read(text, &style, |wrong| {
+        left_out = Some(match left_out.take() {
+            Some((count, first)) => (count + 1, first),
+            None => (1, wrong),
+        });
+        Ok(())
+    })?;
+    questions.left_out = left_out;
+    Ok(questions)
+}
+
+/// Reads lines; `on_wrong` decides of each that is wrong whether it ends this.
+fn read(
+    text: &[u8],
+    style: &Style,
+    mut on_wrong: impl FnMut(Failure) -> Outcome<()>,
+) -> Outcome<Questions> {
     let mut questions = Questions::default();
     let mut message = [0; 512];
     for (number, line) in text.split(|octet| *octet == b'\n').enumerate() {
@@ -58,12 +84,13 @@ pub fn parse(text: &[u8], style: Style) -> Outcome<Questions> {
         if line.is_empty() || line[0] == b';' || line[0] == b'#' {
             continue;
         }
-        let wrong = |what| Failure::new(format!("line {}: {what}", number + 1));
-        let line = readable(line).map_err(wrong)?;
-        let length = write_line(&mut message, line, &style).map_err(wrong)?;
-        questions
-            .push(&message[..length])
-            .map_err(|failure| wrong(failure.to_string()))?;
+        let wrong = |what: String| Failure::new(format!("line {}: {what}", number + 1));
+        match readable(line).and_then(|line| write_line(&mut message, line, style)) {
+            Ok(length) => questions
+                .push(&message[..length])
+                .map_err(|failure| wrong(failure.to_string()))?,
+            Err(what) => on_wrong(wrong(what))?,
+        }
     }
     Ok(questions)
 }
@@ -275,6 +302,18 @@ mod tests {
                 .to_string()
                 .contains("UTF-8")
         );
+    }
+
+    #[test]
+    fn wrong_lines_are_left_out_where_that_is_wanted() {
+        let text = b"a A\n\na..b A\nb A\nc\nd NOTYPE\n";
+        let questions = parse_what_is_right(text, Style::default()).unwrap();
+        assert_eq!(questions.len(), 2);
+        let (count, first) = questions.left_out().unwrap();
+        assert_eq!(count, 3);
+        assert!(first.to_string().starts_with("line 3: `a..b`"), "{first}");
+        let questions = parse_what_is_right(b"a A\n; b\n", Style::default()).unwrap();
+        assert_eq!((questions.len(), questions.left_out()), (1, None));
     }
 
     proptest! {

@@ -12,17 +12,22 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+/// Name and version, where dnsperf has its own: scripts look for both lines, and record the version.
+pub const BANNER: &str = concat!(
+    "DNS Performance Testing Tool\nVersion ",
+    env!("CARGO_PKG_VERSION"),
+    "\nfloodgate, in the manner of dnsperf\n\n"
+);
+
 /// The lines before a run.
 pub fn status(command_line: &str, servers: &[SocketAddr], until: &str) -> String {
     let servers: Vec<String> = servers.iter().map(SocketAddr::to_string).collect();
     format!(
-        "DNS Performance Testing Tool\n\
-         floodgate {}, in the manner of dnsperf\n\n\
+        "{BANNER}\
          [Status] Command line: {command_line}\n\
          [Status] Sending queries (to {})\n\
          [Status] Started at: {}\n\
          [Status] {until}\n",
-        env!("CARGO_PKG_VERSION"),
         servers.join(", "),
         date(SystemTime::now()),
     )

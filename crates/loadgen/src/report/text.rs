@@ -9,9 +9,6 @@ use crate::watch::Part;
 use crate::xdp::Measurement;
 use std::fmt::Write;
 
-/// Octets of Ethernet's frame check sequence, preamble and gap: what a frame takes on the wire besides itself.
-const WIRE_EXTRA: u64 = 24;
-
 /// The line before a run: interface, threads, mode.
 pub fn header(way: &Way) -> String {
     let (attached, bound) = way.mode();
@@ -27,7 +24,7 @@ pub fn header(way: &Way) -> String {
     }
 }
 
-/// The result of a run. `headers`: octets in front of a message on the wire. `drop`: answers were thrown away unread.
+/// The result of a run. `headers`: octets in front of a message in its frame. `drop`: answers were thrown away unread.
 pub fn measurement(measurement: &Measurement, headers: usize, drop: bool) -> String {
     let mut out = String::new();
     for (number, lane) in measurement.lanes.iter().enumerate() {
@@ -58,8 +55,20 @@ pub fn measurement(measurement: &Measurement, headers: usize, drop: bool) -> Str
         judgement(&mut out, measurement);
     }
     losses(&mut out, measurement, drop);
-    let _ = writeln!(out, "duration: {} s", (seconds * 1e3).round() / 1e3);
+    let _ = writeln!(out, "duration: {}", duration(seconds));
     out
+}
+
+/// How long was sent: whole seconds first where it is these and little more, as a busy generator takes them. kxdpgun 3.2 prints
+/// whole seconds alone, and scripts read no others.
+fn duration(seconds: f64) -> String {
+    const LITTLE: f64 = 0.15;
+    let (exact, whole) = ((seconds * 1e3).round() / 1e3, seconds.floor());
+    if whole >= 1.0 && exact > whole && seconds - whole <= LITTLE {
+        format!("{whole} s ({exact} s)")
+    } else {
+        format!("{exact} s")
+    }
 }
 
 /// What kxdpgun prints of answers.
@@ -71,16 +80,17 @@ fn replies(out: &mut String, tally: &Tally, seconds: f64, headers: usize) {
         answers as f64 / seconds,
         percent(answers, tally.sent).floor()
     );
-    if let Some(size) = tally.answer_octets.checked_div(tally.right) {
-        let octets = tally.answer_octets + tally.right * (headers as u64 + WIRE_EXTRA);
-        let bits = octets as f64 * 8.0 / seconds;
-        let _ = writeln!(
-            out,
-            "average DNS reply size: {size} B\n\
-             average Ethernet reply rate: {bits:.0} bps ({:.2} Mbps)",
-            bits / 1e6
-        );
-    }
+    // Of no answers, too: 0, as kxdpgun has it.
+    let size = tally.answer_octets.checked_div(tally.right).unwrap_or(0);
+    // Of frames as programs see them, without check sequence, preamble and gap: as kxdpgun 3.2 counts.
+    let octets = tally.answer_octets + tally.right * headers as u64;
+    let bits = octets as f64 * 8.0 / seconds;
+    let _ = writeln!(
+        out,
+        "average DNS reply size: {size} B\n\
+         average Ethernet reply rate: {bits:.0} bps ({:.2} Mbps)",
+        bits / 1e6
+    );
     for (rcode, count) in tally.rcodes() {
         let name = rcode_text(rcode);
         let _ = writeln!(out, "responded {name}:   {count}");
@@ -274,13 +284,13 @@ mod tests {
 
     #[test]
     fn a_result_has_kxdpguns_lines_and_ours() {
-        // Ethernet, IPv4 and UDP: 42 octets, and 24 on the wire besides.
+        // Ethernet, IPv4 and UDP: 42 octets.
         let expected = "\
 thread#00: sent 4, received 3
 total queries:     4 (8 pps) (100.0000%)
 total replies:     3 (6 pps) (75%)
 average DNS reply size: 80 B
-average Ethernet reply rate: 7008 bps (0.01 Mbps)
+average Ethernet reply rate: 5856 bps (0.01 Mbps)
 responded NOERROR:   2
 responded NXDOMAIN:   1
 answered right:    3 (6/s) (75.0000% of queries)
@@ -294,6 +304,32 @@ The generator itself was the limit.
 duration: 0.5 s
 ";
         assert_eq!(measurement(&measured(), 42, false), expected);
+    }
+
+    #[test]
+    fn scripts_find_every_line_of_kxdpgun_and_whole_seconds() {
+        for (seconds, told) in [
+            (0.5, "0.5 s"),
+            (5.0, "5 s"),
+            (5.000_4, "5 s"),
+            (60.1014, "60 s (60.101 s)"),
+            (2.5, "2.5 s"),
+            (4.999_9, "5 s"),
+        ] {
+            assert_eq!(duration(seconds), told);
+        }
+        let mut measured = measured();
+        measured.tally = Tally {
+            sent: 4,
+            ..Tally::default()
+        };
+        let text = measurement(&measured, 42, false);
+        let expected = "\
+total replies:     0 (0 pps) (0%)
+average DNS reply size: 0 B
+average Ethernet reply rate: 0 bps (0.00 Mbps)
+";
+        assert!(text.contains(expected), "{text}");
     }
 
     #[test]

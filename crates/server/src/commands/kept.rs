@@ -1,6 +1,7 @@
 //! `millrace xdp load` and `millrace xdp unload`: a program that stays on an interface between two runs, by hand; and what
 //! `millrace xdp status --interface` tells of it when there is nobody to ask.
 
+use crate::network::helper::protocol::mode;
 use crate::network::interrupts::Interrupts;
 use crate::network::privileges;
 use clap::Args;
@@ -49,8 +50,8 @@ fn load_for_dnsdist(interface: &str, pins: &Path, owner: Option<&str>) -> ExitCo
     let attached = owner_of_pins(owner).and_then(|owner| xsk::load_dnsdist(interface, pins, owner));
     say(attached.map(|attachment| {
         format!(
-            "{interface}: program for dnsdist attached in {:?} mode and kept; its maps are pinned in {}",
-            attachment.mode,
+            "{interface}: program for dnsdist attached in {} and kept; its maps are pinned in {}",
+            mode(&attachment),
             pins.display()
         )
     }))
@@ -103,8 +104,8 @@ fn load(interface: &str) -> ExitCode {
     });
     say(attached.map(|attachment| {
         format!(
-            "{interface}: program attached in {:?} mode and kept; it passes everything until millrace serves with millrace.setKeepXDP(true)",
-            attachment.mode
+            "{interface}: program attached in {} and kept; it passes everything until millrace serves with millrace.setKeepXDP(true)",
+            mode(&attachment)
         )
     }))
 }

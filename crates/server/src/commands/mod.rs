@@ -1,5 +1,5 @@
-//! What the words on the command line make the program do: dnsdist's flags (reference §0.1 and §1.4), and commands of our
-//! own, one file each.
+//! What the words on the command line make the program do: dnsdist's flags, and commands of our own, a file each; those that
+//! only ask the running instance share [`running`].
 
 mod arguments;
 mod check;

@@ -1,5 +1,5 @@
-//! What stays the same object when a configuration follows another (design.md, reload): a server by its id, else its
-//! name, else its address and options; a rule by its UUID if the file gives one, else its name, else its text and place;
+//! What stays the same object when a configuration follows another (docs/configuration.md, "Reload"): a server by its id, else
+//! its name, else its address and options; a rule by its UUID if the file gives one, else its name, else its text and place;
 //! a cache by its pool. What the limits of a rule or a server have counted lives on with it.
 
 use super::Config;

@@ -59,6 +59,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::name::NameBuf;
+use xsk::{AttachMode, BindMode};
 
 /// One immutable configuration: a query sees exactly one of them (invariant I8). The default one serves nobody.
 #[derive(Clone, Default)]
@@ -156,6 +157,9 @@ impl Config {
     /// To be called before this configuration serves: opens what actions of its rules need.
     pub fn open_actions(&self) {
         for rule in self.rules.iter().chain(&self.chains.cache_miss) {
+            rule.action.open();
+        }
+        for rule in self.chains.on_responses().into_iter().flatten() {
             rule.action.open();
         }
     }
@@ -307,6 +311,9 @@ pub struct XskQueue {
 pub struct Tuning {
     /// millrace.setKeepXDP: programs stay on their interfaces when the process ends.
     pub keep_xdp: bool,
+    /// millrace.setXDPMode: where programs run, and how frames come from and go to the hardware.
+    pub attach_mode: AttachMode,
+    pub bind_mode: BindMode,
     /// millrace.setBusyPoll; `None`: workers sleep when nothing is there.
     pub busy_poll: Option<xsk::BusyPoll>,
     /// setUDPTimeout.
@@ -419,6 +426,8 @@ impl Default for Tuning {
     fn default() -> Tuning {
         Tuning {
             keep_xdp: false,
+            attach_mode: AttachMode::Auto,
+            bind_mode: BindMode::Auto,
             busy_poll: None,
             udp_timeout: Duration::from_secs(2),
             maximum_udp_outstanding: 65_535,

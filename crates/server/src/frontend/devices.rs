@@ -65,6 +65,8 @@ pub struct Opening {
     pub memory: Option<OwnedFd>,
     /// The node of the machine whose memory is best for the card.
     pub node: Option<u32>,
+    /// How frames are to come and go.
+    pub mode: BindMode,
     /// How long a busy queue may be waited for.
     pub patience: Duration,
 }
@@ -176,7 +178,7 @@ impl Devices {
         let rings = self.rings(opening.device)?;
         let options = Options {
             rings,
-            mode: BindMode::Auto,
+            mode: opening.mode,
             patience: opening.patience,
         };
         let (interface, queue) = (opening.interface, opening.queue);

@@ -38,7 +38,7 @@ pub fn serve(
     if count == 0 {
         return 0;
     }
-    let impossible = outlets.instance.impossible_sources.load_full();
+    let impossible = outlets.instance.impossible_sources.load();
     if outlets.devices.is_tapped() {
         let queue = outlets.devices.queue(device);
         let queue = queue.map_or(0, |queue| queue.socket.queue());
@@ -118,7 +118,7 @@ pub fn serve_further(
     let Some((device, queue, count @ 1..)) = received else {
         return 0;
     };
-    let impossible = outlets.instance.impossible_sources.load_full();
+    let impossible = outlets.instance.impossible_sources.load();
     if outlets.devices.is_tapped() {
         return tapped((device, queue), batch, &impossible, waiting, outlets, env);
     }

@@ -2,13 +2,13 @@
 //! Everything here blocks while it reads, builds or writes, and is called from threads that may.
 
 use super::backup::{self, Holding};
+use super::order::Letter;
 use super::progress::Progress;
 use super::read::{self, ReadZone};
 use super::room::Room;
 use super::settings::ZoneSettings;
 use super::status::Outcome;
 use super::store::{self, Facts, Store, StoreError};
-use super::task::Letter;
 use super::timers::{Heard, Timers};
 use super::{Line, Stamp, StateDirectory};
 use crate::clock::{self, Now};

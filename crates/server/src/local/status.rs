@@ -1,8 +1,8 @@
 //! What `millrace zone status` tells of a zone, over the control socket.
 
 use super::live::{Live, State};
+use super::order::Letter;
 use super::settings::ZoneSettings;
-use super::task::Letter;
 use super::{Local, Order};
 use crate::clock;
 use serde::{Deserialize, Serialize};
@@ -135,12 +135,16 @@ impl Local {
         Ok(picked.iter().map(status).collect())
     }
 
-    /// Gives an order to these zones, or to all: to each of them or to none.
+    /// Gives an order to these zones, or to all that can obey it: to each of them or to none. Where none can, each says why.
     ///
     /// # Errors
     /// A name that is none, or not served; a zone that takes no more orders.
     pub fn begin(&self, names: &[String], order: &Order) -> Result<Vec<Begun>, String> {
-        let picked = self.picked(names)?;
+        let mut picked = self.picked(names)?;
+        let can = |(_, settings): &Picked<'_>| order.is_for(settings);
+        if names.is_empty() && picked.iter().any(can) {
+            picked.retain(can);
+        }
         let mut places = Vec::with_capacity(picked.len());
         for (live, _) in &picked {
             let place = live.orders.try_reserve().map_err(|_| {

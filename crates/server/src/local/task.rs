@@ -3,6 +3,7 @@
 use super::ask::{self, AskError, Has, Patience, Received};
 use super::live::{Installed, Live};
 use super::load::SAY_AFTER;
+use super::order::{Letter, Order};
 use super::places::{Doors, Places};
 use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
@@ -36,57 +37,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Orders that are looked at while primaries are asked, and obeyed behind that; more wait in the queue.
 const PUT_OFF: usize = 16;
-
-/// What a zone's task is told.
-#[derive(Debug, Clone)]
-pub enum Order {
-    /// A configuration takes effect, the one of this number.
-    Settings(Arc<ZoneSettings>, Arc<StateDirectory>, u64),
-    /// This process may write to the state directory, which another one has left.
-    MayWrite,
-    /// A primary says that it has something new.
-    Notified {
-        from: IpAddr,
-        serial: Option<u32>,
-    },
-    /// `millrace zone reload`: the file is read if it has changed; primaries are asked.
-    Reload,
-    /// `millrace zone refresh`: primaries are asked.
-    Refresh,
-    /// `millrace zone retransfer`: the whole zone, whatever its serial.
-    Retransfer,
-    /// `millrace zone notify`.
-    Notify,
-    /// `millrace zone freeze` and `thaw`.
-    Freeze,
-    Thaw,
-    /// `millrace zone xfr-freeze` and `xfr-thaw`: whether the zone goes to nobody.
-    Withhold(bool),
-    /// `millrace zone flush`: into the zone's file, or a copy into this folder.
-    Flush(Option<PathBuf>),
-    /// `millrace zone purge`: a secondary forgets the zone.
-    Purge,
-    /// `millrace zone backup` and `restore`.
-    Backup(BackupOrder),
-    Restore(BackupOrder),
-}
-
-/// An order on its way to a zone's task.
-#[derive(Debug)]
-pub struct Letter {
-    pub(super) order: Order,
-    /// Of an operator, who asks what came of it: see [`super::status::Outcome`].
-    pub(super) ticket: Option<u64>,
-}
-
-impl From<Order> for Letter {
-    fn from(order: Order) -> Letter {
-        Letter {
-            order,
-            ticket: None,
-        }
-    }
-}
 
 /// The tasks of all zones.
 pub struct Keeper {
@@ -641,6 +591,8 @@ impl Follower {
             Ok(Ok(())) => {
                 self.told = None;
                 self.publish();
+                // The thaw of a frozen zone asks who has it, and says what came of it.
+                self.live.holds_back();
                 Ok("purged; answered with SERVFAIL until a primary has sent it".to_owned())
             }
             Ok(Err(error)) => Err(format!("it is not purged, and serves on: {error}")),

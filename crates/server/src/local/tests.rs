@@ -315,6 +315,31 @@ fn an_order_to_all_zones_is_given_to_each_or_to_none() {
     assert_eq!(begun[0].ticket, 1, "the first order that it was given");
 }
 
+/// Scripts look at the exit status: a primary beside them is no failure of `millrace zone refresh`.
+#[test]
+fn an_order_without_names_is_for_the_zones_that_can_obey_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    fs::write(&file, text(5, "")).unwrap();
+    let mut specs = ZoneSpecs::of_file("primary.example.", &file);
+    let mut other = ZoneSpecs::of_file("secondary.example.", &file);
+    specs.state_directory = Some(folder.path().join("state"));
+    Arc::make_mut(&mut other.list[0].settings).primaries = fixture::secondary().primaries;
+    specs.list.append(&mut other.list);
+    let (local, _) = Local::load(&specs, &Local::default());
+    let begun = |names: &[String], order: Order| -> Vec<String> {
+        let begun = local.begin(names, &order).unwrap().into_iter();
+        begun.map(|zone| zone.name).collect()
+    };
+    for order in [Order::Refresh, Order::Retransfer, Order::Flush(None)] {
+        assert_eq!(begun(&[], order), ["secondary.example."]);
+    }
+    assert_eq!(begun(&[], Order::Reload).len(), 2);
+    assert_eq!(begun(&[], Order::Notify).len(), 2, "each says why not");
+    let named = ["primary.example.".to_owned()];
+    assert_eq!(begun(&named, Order::Refresh), named);
+}
+
 #[test]
 fn secondaries_are_told_of_a_version_when_it_serves() {
     let folder = tempfile::tempdir().unwrap();

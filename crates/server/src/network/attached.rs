@@ -2,6 +2,7 @@
 
 use super::helper::{Helper, HelperError};
 use super::plan::{BackendPair, PlannedDevice};
+use crate::config::Tuning;
 use crate::log;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,9 +23,10 @@ impl Attached {
         helper: &Helper,
         interface: u32,
         map_path: Option<&str>,
-        keep: bool,
+        tuning: &Tuning,
     ) -> Result<(Attached, String), HelperError> {
-        match (helper.attach(interface, keep), map_path) {
+        let (keep, mode) = (tuning.keep_xdp, tuning.attach_mode);
+        match (helper.attach(interface, keep, mode), map_path) {
             (Ok((program, mode)), _) => Ok((
                 Attached::Ours(program),
                 format!("AF_XDP program attached in {mode}"),

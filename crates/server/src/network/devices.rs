@@ -17,7 +17,7 @@ pub struct Device {
     pub mtu: u32,
     /// How many receive queues it serves now.
     pub queues: u32,
-    /// Frames may come with partial UDP checksums (design.md, "Partial checksums").
+    /// Frames may come with partial UDP checksums (docs/af_xdp.md, "Checksums").
     pub partial_checksums: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which interfaces and queues a listener or a server needs (design.md, "Which interfaces").
+//! Which interfaces and queues a listener or a server needs (docs/af_xdp.md, "What you do").
 
 use super::links::{Link, LinkKind};
 use super::view::NetworkView;

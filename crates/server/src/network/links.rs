@@ -28,7 +28,7 @@ pub struct Link {
     /// How many receive queues it serves now; at least 1.
     pub queues: u32,
     /// Its frames come from this host's or its host's guests, with partial UDP checksums (veth, virtio, tap and what is
-    /// stacked on them; design.md, "Partial checksums").
+    /// stacked on them; docs/af_xdp.md, "Checksums").
     pub partial_checksums: bool,
 }
 

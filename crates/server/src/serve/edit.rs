@@ -4,7 +4,7 @@
 use super::overview::{Overview, STOPPING};
 use super::{Daemon, Edit, Event};
 use crate::config::Config;
-use crate::control::console;
+use crate::control::{console, web};
 use crate::log;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -22,7 +22,16 @@ impl Daemon {
         self.lua.edit(edit);
         let derived = self.lua.derive(Some(&old));
         let mut config = derived.map_err(|error| error.lines().join("\n"))?;
-        let opened = self.open_for(&config)?;
+        let opened = self.open_for(&config).inspect_err(|_| {
+            // An address that cannot be had, and what came with it, would keep each later edit from serving.
+            self.lua.edit(|spec| {
+                spec.web.address = web::address(&old);
+                if let Some(former) = &old.webserver {
+                    spec.web.options = former.options.clone();
+                }
+                spec.console.address = old.console.address;
+            });
+        })?;
         config.local = Arc::clone(&old.local);
         config.count_traffic(self.instance.shards.len(), Some(&old));
         let (logging, edits) = self.lua.edit(|spec| (spec.log_settings(), spec.edits));

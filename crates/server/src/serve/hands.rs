@@ -97,12 +97,13 @@ impl Hands for Daemon {
         let device = &planned.device;
         // Loading a program in vain, every other second, is spared where another one sits.
         let other = xsk::attached_program(device.interface).ok().flatten();
-        let keep = self.instance.config.load().tuning.keep_xdp;
+        let config = self.instance.config.load();
+        let tuning = &config.tuning;
         let attached = match other.filter(|_| planned.map_path().is_none()) {
-            Some(id) if !keep => Err(left_alone(id)),
+            Some(id) if !tuning.keep_xdp => Err(left_alone(id)),
             other => {
                 let (interface, path) = (device.interface, planned.map_path());
-                let attached = Attached::attach(&self.helper, interface, path, keep);
+                let attached = Attached::attach(&self.helper, interface, path, tuning);
                 attached.map_err(|error| match other {
                     // It might have been one of ours that was kept.
                     Some(id) => format!("{}: {error}", left_alone(id)),
@@ -253,6 +254,19 @@ impl Daemon {
         taken.any(|number| self.worker_of(number) == worker)
     }
 
+    /// This device and those of the plan that serves of which this queue's worker has one too: as at the start, its frames are
+    /// for all of them.
+    fn devices_with(&self, device: &Device, queue: u32) -> u32 {
+        let worker = self.worker_of(queue);
+        let planned = self.keeping.plan.devices.iter();
+        let others = planned.filter(|planned| {
+            let mut queues = planned.queues.iter();
+            planned.device.number != device.number
+                && queues.any(|wish| self.worker_of(wish.number) == worker)
+        });
+        1 + others.count() as u32
+    }
+
     /// Has a queue's worker bind it.
     ///
     /// # Errors
@@ -261,10 +275,15 @@ impl Daemon {
         let worker = &self.workers[self.worker_of(queue)];
         let frames = match self.has_frames(queue) {
             true => 0,
-            false => self.memory.frames(1).map_err(|short| short.reason())?,
+            false => {
+                let devices = self.devices_with(device, queue);
+                let each = self.memory.frames(u64::from(devices));
+                devices * each.map_err(|short| short.reason())?
+            }
         };
         let memory = memory_for(frames, &device.name).map_err(|error| error.to_string())?;
-        let busy_poll = self.instance.config.load().tuning.busy_poll;
+        let config = self.instance.config.load();
+        let (busy_poll, mode) = (config.tuning.busy_poll, config.tuning.bind_mode);
         let descriptor = self
             .helper
             .open_socket(device.interface, queue, busy_poll, memory.as_ref())
@@ -278,6 +297,7 @@ impl Daemon {
         let opening = Opening {
             frames,
             memory,
+            mode,
             patience,
             ..opening
         };

@@ -115,6 +115,16 @@ impl Wait {
     }
 }
 
+/// Why an address is not served; where it takes a privilege, which.
+pub(super) fn cannot_serve(address: SocketAddr, error: &io::Error) -> String {
+    let is_privileged = error.kind() == io::ErrorKind::PermissionDenied && address.port() < 1_024;
+    let needs = match is_privileged {
+        true => ": ports below 1,024 take root, or CAP_NET_BIND_SERVICE",
+        false => "",
+    };
+    format!("cannot serve {address}: {error}{needs}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +138,22 @@ mod tests {
 
     fn bound(address: SocketAddr) -> io::Result<()> {
         UdpSocket::bind(address).map(drop)
+    }
+
+    #[test]
+    fn who_may_not_have_a_low_port_is_told_what_it_takes() {
+        let said = |error: i32, port: u16| {
+            let address = SocketAddr::from(([127, 0, 0, 1], port));
+            cannot_serve(address, &io::Error::from_raw_os_error(error))
+        };
+        let (denied, in_use) = (13, 98);
+        assert_eq!(
+            said(denied, 53),
+            "cannot serve 127.0.0.1:53: Permission denied (os error 13): \
+             ports below 1,024 take root, or CAP_NET_BIND_SERVICE"
+        );
+        assert!(said(denied, 1_024).ends_with("(os error 13)"));
+        assert!(said(in_use, 53).ends_with("(os error 98)"));
     }
 
     #[test]

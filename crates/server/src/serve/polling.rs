@@ -2,7 +2,7 @@
 
 use super::Daemon;
 use super::start::{lock, open_devices};
-use crate::config::Config;
+use crate::config::{Config, Tuning};
 use crate::log;
 use crate::network::interrupts::Interrupts;
 use crate::network::{Device, Plan};
@@ -40,15 +40,27 @@ impl Daemon {
         !polled.is_empty() && !polled.contains(&true)
     }
 
-    /// A line where another configuration wishes for other polling than the one before: a queue that is open stays as it is.
-    pub(super) fn polled_as_before(&self, before: &Config, config: &Config) -> Option<String> {
-        let is_changed = before.tuning.busy_poll != config.tuning.busy_poll;
+    /// A line for each wish of another configuration that what is open already does not follow.
+    pub(super) fn opened_as_before(&self, before: &Config, config: &Config) -> Vec<String> {
+        let (before, now) = (&before.tuning, &config.tuning);
+        let modes = |tuning: &Tuning| (tuning.attach_mode, tuning.bind_mode);
+        let changed = [
+            (
+                before.busy_poll != now.busy_poll,
+                "millrace.setBusyPoll counts for queues that are opened from now on; those that are open stay as they are until \
+                 `millrace restart`",
+            ),
+            (
+                modes(before) != modes(now),
+                "millrace.setXDPMode counts for programs and queues that come from now on; what is open stays as it is until a \
+                 stop and a start",
+            ),
+        ];
         let is_open = !lock(&self.overview.queues).is_empty();
-        (is_changed && is_open).then(|| {
-            "millrace.setBusyPoll counts for queues that are opened from now on; those that are open stay as they are until \
-             `millrace restart`"
-                .to_owned()
-        })
+        let changed = changed
+            .into_iter()
+            .filter(|(is_changed, _)| *is_changed && is_open);
+        changed.map(|(_, line)| line.to_owned()).collect()
     }
 
     fn hold(&mut self, device: &Device) {

@@ -5,7 +5,7 @@
 //! closed after.
 
 use super::start::{bind_listener, prepare, size_buffers};
-use super::{Daemon, Event, ReloadOutcome, workers};
+use super::{Daemon, Event, ReloadOutcome, occupied, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::zones::ZoneSpecs;
@@ -217,7 +217,7 @@ impl Daemon {
         let pulses = self.instance.pulses.as_ref();
         let (place, none) = ((number, listener), &mut Inherited::default());
         bind_listener(place, self.workers.len(), pulses, &self.helper, none)
-            .map_err(|error| format!("cannot serve {}: {error}", listener.address))
+            .map_err(|error| occupied::cannot_serve(listener.address, &error))
     }
 
     pub(super) fn swap(&mut self, config: Config, opened: Opened) -> Vec<String> {
@@ -270,7 +270,7 @@ impl Daemon {
         }
         self.instance.listeners.replace(listeners);
         self.order(|| Order::Wake);
-        lines.extend(self.polled_as_before(&before, &config));
+        lines.extend(self.opened_as_before(&before, &config));
         lines.push(format!("configuration {} serves", config.generation));
         lines.iter().for_each(|line| log::notice!("{line}"));
         lines.extend(refused);

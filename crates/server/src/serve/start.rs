@@ -15,7 +15,7 @@ use crate::backend::server::Server;
 use crate::backend::servers::Servers;
 use crate::commands::{ServeArguments, say_remarks, say_why};
 use crate::config::spec::Purpose;
-use crate::config::{Config, ConfigError, Listener, LuaState, UdpBuffers, Xdp};
+use crate::config::{Config, ConfigError, Listener, LuaState, Tuning, UdpBuffers, Xdp};
 use crate::control::console;
 use crate::control::listening::{Listening, Service};
 use crate::control::metrics::Metrics;
@@ -50,7 +50,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::Signal;
-use xsk::{BusyPoll, Pulses};
+use xsk::Pulses;
 
 /// Why the daemon does not start.
 pub(super) enum StartError {
@@ -254,7 +254,7 @@ fn ground(
     let plan = first_plan(&config, &mut devices);
     polling::let_leftovers(&plan, config.tuning.busy_poll.is_some());
     let steering = match &mut legacy.predecessor {
-        None => attached(&plan, config.tuning.keep_xdp),
+        None => attached(&plan, &config.tuning),
         Some(predecessor) => {
             predecessor.load_programs(&plan);
             Steering::default()
@@ -274,10 +274,11 @@ fn ground(
         Some(_) => &plan,
     };
     let frames = memory.frames_at_start(workers::queues(wanted));
-    let (rings, queues) = rings(workers, wanted, &steering, {
-        let busy_poll = instance.config.load().tuning.busy_poll;
-        (*frames.as_ref().unwrap_or(&0), busy_poll)
-    })?;
+    let (rings, queues) = {
+        let tuning = &instance.config.load().tuning;
+        let wish = (*frames.as_ref().unwrap_or(&0), tuning);
+        rings(workers, wanted, &steering, wish)?
+    };
     if legacy.predecessor.is_none() && frames.is_ok() {
         say_what_is_missing(&plan, &queues);
     }
@@ -498,7 +499,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The programs of all planned devices that can have one. There are privileges still: no helper is needed.
-fn attached(plan: &Plan, keep: bool) -> Steering {
+fn attached(plan: &Plan, tuning: &Tuning) -> Steering {
     let mut steering = Steering::default();
     for planned in &plan.devices {
         let name = &planned.device.name;
@@ -506,7 +507,7 @@ fn attached(plan: &Plan, keep: bool) -> Steering {
             &Helper::none(),
             planned.device.interface,
             planned.map_path(),
-            keep,
+            tuning,
         ) {
             Ok((attached, how)) => {
                 attached.warn_of_losses(planned);
@@ -613,7 +614,9 @@ fn listeners(
     for (number, listener) in config.listeners.iter().enumerate() {
         let place = (number as u16, listener);
         let sockets = bind_listener(place, workers, pulses, &none, &mut legacy.sockets);
-        let sockets = sockets.map_err(system(format!("cannot serve {}", listener.address)))?;
+        let sockets = sockets.map_err(|error| {
+            StartError::System(occupied::cannot_serve(listener.address, &error))
+        })?;
         all.push(Some(Arc::new(sockets)));
     }
     let all = Listeners::new(all);
@@ -705,19 +708,14 @@ fn rings(
     workers: usize,
     plan: &Plan,
     steering: &Mutex<Steering>,
-    (mut frames, busy_poll): (u32, Option<BusyPoll>),
+    (mut frames, tuning): (u32, &Tuning),
 ) -> Result<(Vec<Devices>, Vec<BoundQueue>), StartError> {
     let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
     let mut ready = Vec::new();
     let mut rings = Vec::with_capacity(workers);
     while rings.len() < workers {
-        match workers::devices(
-            rings.len(),
-            plan,
-            &steering,
-            (frames, busy_poll),
-            &mut ready,
-        ) {
+        let wish = (frames, tuning);
+        match workers::devices(rings.len(), plan, &steering, wish, &mut ready) {
             Ok(devices) => rings.push(devices),
             Err(error) if frames > 0 => {
                 log::warn!(

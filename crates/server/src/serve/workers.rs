@@ -1,7 +1,7 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
 use super::start::wants_xdp;
-use crate::config::{Config, Listener, processors_of};
+use crate::config::{Config, Listener, Tuning, processors_of};
 use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;
 use crate::instance::Instance;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use xsk::{BusyPoll, RingSizes, Socket, Umem, UmemOptions};
+use xsk::{BindMode, BusyPoll, RingSizes, Socket, Umem, UmemOptions};
 
 /// One worker as the control thread knows it.
 pub(super) struct RunningWorker {
@@ -92,7 +92,7 @@ pub(super) fn devices(
     number: usize,
     plan: &Plan,
     steering: &Steering,
-    (frames, busy_poll): (u32, Option<BusyPoll>),
+    (frames, tuning): (u32, &Tuning),
     ready: &mut Vec<BoundQueue>,
 ) -> xsk::Result<Devices> {
     let mine = || {
@@ -111,8 +111,9 @@ pub(super) fn devices(
     let mut devices = Devices::new(Umem::new(all.max(1), options)?);
     let has_program = |planned: &&PlannedDevice| steering.device(planned.device.number).is_some();
     for planned in mine().filter(has_program) {
-        let place = (number as u32, frames);
-        let socket = Socket::open().inspect(|socket| poll(socket, busy_poll, place.0, planned));
+        let place = (number as u32, frames, tuning.bind_mode);
+        let socket =
+            Socket::open().inspect(|socket| poll(socket, tuning.busy_poll, place.0, planned));
         match socket.and_then(|socket| bind(place, planned, steering, (socket, &mut devices))) {
             Ok(entry) => ready.push(entry),
             Err(error) => log::warn!(
@@ -136,7 +137,7 @@ fn poll(socket: &OwnedFd, busy_poll: Option<BusyPoll>, queue: u32, planned: &Pla
 }
 
 fn bind(
-    (queue, frames): (u32, u32),
+    (queue, frames, mode): (u32, u32, BindMode),
     planned: &PlannedDevice,
     steering: &Steering,
     (socket, devices): (OwnedFd, &mut Devices),
@@ -144,6 +145,7 @@ fn bind(
     let opening = Opening {
         patience: PATIENCE_AT_START,
         frames,
+        mode,
         ..opening(queue, &planned.device, steering, socket)?
     };
     let rows = Arc::clone(&opening.rows);
@@ -168,6 +170,7 @@ pub(super) fn opening(
         frames: RingSizes::default().frames(),
         memory: None,
         node: xsk::nic::node(&device.name),
+        mode: BindMode::Auto,
         patience: Duration::ZERO,
     })
 }

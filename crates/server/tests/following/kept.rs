@@ -1,4 +1,4 @@
-//! A kept link: the program stays on the interface from one run to the next (design.md, "Two lifetimes").
+//! A kept link: the program stays on the interface from one run to the next (docs/af_xdp.md, "Kept programs").
 
 use crate::rig::{PATIENCE, REFUSED, Rig, ask, by_hand, ends};
 use libbpf_rs::{MapCore, MapHandle, MapType};
@@ -91,7 +91,7 @@ fn a_program_loaded_by_hand_is_taken_over_and_let_go() {
         return;
     };
     let (done, said) = xdp(&lab, &["load"]);
-    assert!(done && said.contains("attached in Native mode"), "{said}");
+    assert!(done && said.contains("attached in native mode"), "{said}");
     assert!(program(&lab).is_some());
     let mut rig = Rig::start_in(lab, &configuration());
     rig.is_served_over_xdp(ADDRESS, "enp1s0");

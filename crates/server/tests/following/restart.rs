@@ -201,6 +201,21 @@ fn a_restart_loses_no_query() {
     end(process);
 }
 
+/// Its queues of both interfaces share a worker's frames.
+#[test]
+fn a_worker_has_as_many_frames_after_a_restart() {
+    let Some(mut rig) = Rig::start("asmany", &configuration("")) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let frames = |rig: &Rig| rig.metric("millrace_xsk_umem_frames", &[]);
+    let before = frames(&rig);
+    let process = restarted(&mut rig);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.awaits(&format!("{before} frames"), || frames(&rig) == before);
+    end(process);
+}
+
 #[test]
 fn answers_in_flight_come_from_the_old_process() {
     let Some(mut rig) = Rig::start("inflight", &configuration("millrace.setKeepXDP(true)\n"))

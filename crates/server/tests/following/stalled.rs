@@ -1,4 +1,4 @@
-//! A worker that stalls while the others go on: design.md, "Stalled means PASS too", and past its kernel socket.
+//! A worker that stalls while the others go on: its queries pass (bpf/README.md, "The heartbeat"), and past its kernel socket.
 
 use crate::rig::{PATIENCE, REFUSED, Rig, allow_many_sockets, ends, pass};
 use nix::sys::ptrace;

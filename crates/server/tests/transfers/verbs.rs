@@ -3,7 +3,7 @@
 
 use crate::daemon::{Millrace, answer, answer_by_stream, asked, until};
 use crate::faults::good;
-use crate::primary::{Primary, apex};
+use crate::primary::{Primary, apex, soa};
 use std::fs;
 use std::path::Path;
 use testnet::loopback::own_port;
@@ -78,7 +78,10 @@ fn what_is_purged_is_transferred_anew() {
     until(|| asked(ours.port).is_none(), || ours.log());
     let said = zone("read");
     assert!(said.contains("not loaded, or expired"), "{said}");
-    zone("thaw");
+    let status = ours.command(&["zone", "status"]);
+    assert!(status.contains("something waits for its thaw"), "{status}");
+    let said = zone("thaw");
+    assert!(said.contains("serial 5 came by AXFR"), "{said}");
     ours.until_serial(5);
     assert!(kept.exists());
 }
@@ -154,4 +157,22 @@ fn frozen_transfers_are_refused() {
     assert_eq!(asked(ours.port), Some(5));
     ours.command(&["zone", "xfr-thaw"]);
     assert_eq!(code(), rcode::NOERROR);
+}
+
+/// Some secondaries ask for changes whenever REFRESH is over.
+#[test]
+fn who_has_the_newest_serial_is_no_transfer_in_the_log() {
+    let zone = "file='zone', acl={action='transfer', address='127.0.0.1'}";
+    let ours = Millrace::start(own_port(), zone);
+    ours.until_serial(5);
+    let apex = apex();
+    for request in [
+        query::ixfr(9, apex.as_name(), soa(5).as_ref()),
+        query::axfr(9, apex.as_name()),
+    ] {
+        let answer = answer_by_stream(ours.port, &request).unwrap();
+        assert_eq!(Header::read(&answer).unwrap().rcode(), 0);
+    }
+    ours.until_said("serial 5 went by AXFR to 127.0.0.1:");
+    assert!(!ours.log().contains("by IXFR"), "{}", ours.log());
 }

@@ -16,7 +16,7 @@ pub struct Scenario {
     pub path: PathBuf,
     /// What it proves, in one sentence.
     pub title: String,
-    /// Numbers of shared/faults.md that it carries.
+    /// Rows of tests/FAULTS.md that it carries.
     pub faults: Vec<u8>,
     /// How client, server and backend are joined.
     pub topology: Topology,

@@ -1,5 +1,5 @@
 //! Frame in, verdict out: a case for each row of the table in `bpf/README.md`, run by the kernel (BPF_PROG_TEST_RUN)
-//! without an interface. Rows of faults.md carry their number.
+//! without an interface. Rows of tests/FAULTS.md carry their number.
 
 mod frames;
 

@@ -1,4 +1,4 @@
-//! Rows of faults.md that meet the rings: each test carries its number.
+//! Rows of tests/FAULTS.md that meet the rings: each test carries its number.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ const RULES: [Rule; 8] = [
         instead: "put it into crate xsk or a file ffi.rs or sys.rs, and list that in ARCHITECTURE.md",
     },
     Rule {
-        words: &["thread::sleep(", "time::sleep("],
+        words: &["thread::sleep(", "time::sleep(", " sleep("],
         place: Where::Tests,
         instead: "await the event: a connection, a line of the log, a counter, a descriptor, a channel",
     },
@@ -200,6 +200,7 @@ mod tests {
             ("crates/a/src/b.rs", "fn c() { todo!() }"),
             ("crates/a/src/b.rs", "let c = unsafe { d() };"),
             ("crates/a/tests/b.rs", "thread::sleep(c);"),
+            ("crates/a/tests/b.rs", "    sleep(c).await;"),
             ("crates/a/src/b.rs", "#[cfg(test)]\nthread::sleep(c);"),
             ("crates/wire/src/b.rs", "let c = Instant::now();"),
             ("crates/server/src/pipeline/b.rs", "println!(\"c\");"),
@@ -219,6 +220,7 @@ mod tests {
             ("crates/xsk/src/b.rs", "let c = unsafe { d() };"),
             ("crates/a/src/sys.rs", "let c = unsafe { d() };"),
             ("crates/a/src/b.rs", "thread::sleep(c);"),
+            ("crates/a/tests/b.rs", "fn whatever_ends_a_sleep() {}"),
             (
                 "crates/wire/src/b.rs",
                 "#[cfg(test)]\nlet c = Instant::now();",

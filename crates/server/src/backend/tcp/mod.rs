@@ -275,7 +275,7 @@ async fn on_new(
 /// Makes room for one more connection to the server: idle ones give way, those of all servers where there are too many in all.
 ///
 /// # Errors
-/// There are as many to this one as may be.
+/// There are as many to this one as may be, or more than the others could have.
 fn make_room(shared: &Shared, server: &Server) -> Result<(), Failure> {
     if shared.backend_connections.available_permits() == 0 {
         for other in &shared.config().servers {
@@ -285,7 +285,7 @@ fn make_room(shared: &Shared, server: &Server) -> Result<(), Failure> {
     if is_full(server) {
         server.tcp_pool.clear_idle();
     }
-    if is_full(server) {
+    if is_full(server) || takes_all(shared, server) {
         count(&server.tcp.too_many_connections);
         return Err(Failure::Dropped(DropReason::BackendConnections));
     }
@@ -297,6 +297,13 @@ fn make_room(shared: &Shared, server: &Server) -> Result<(), Failure> {
 fn is_full(server: &Server) -> bool {
     let maximum = server.options.tcp_maximum_connections;
     maximum > 0 && server.tcp_pool.open() >= maximum
+}
+
+/// A server that takes queries and says nothing keeps each one's connection until its time-out. It leaves half of what is free to
+/// the others: nobody else would be asked.
+fn takes_all(shared: &Shared, server: &Server) -> bool {
+    let has_others = shared.config().servers.len() > 1;
+    has_others && server.tcp_pool.open() > shared.backend_connections.available_permits()
 }
 
 /// What became of a query on one connection, if no answer.

@@ -323,8 +323,8 @@ async fn a_connection_that_the_backend_closed_is_replaced() {
         let scene = scene(address);
         for turn in 0..12 {
             assert!(scene.ask().await.is_ok(), "query {turn}");
-            // Sometimes we have seen that it is closed, sometimes not yet.
             if turn % 3 == 0 {
+                // tidy: sometimes we have seen that it is closed, sometimes not yet
                 sleep(Duration::from_millis(5)).await;
             }
         }

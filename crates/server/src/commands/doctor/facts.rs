@@ -125,12 +125,11 @@ impl Facts {
     /// What files say of the machine.
     pub(super) fn of_machine(root: &Root<'_>) -> Facts {
         let mounts = root.text("proc/mounts").unwrap_or_default();
-        let is_bpf = |line: &str| line.split(' ').nth(2) == Some("bpf");
         let meminfo = root.text("proc/meminfo").unwrap_or_default();
         Facts {
             kernel: root.text("proc/sys/kernel/osrelease").unwrap_or_default(),
             has_btf: root.exists("sys/kernel/btf/vmlinux"),
-            has_bpffs: mounts.lines().any(is_bpf),
+            has_bpffs: has_bpffs(&mounts),
             jit: root.number("proc/sys/net/core/bpf_jit_enable"),
             memlock: root.memlock(),
             processors: root.processors(),
@@ -150,6 +149,17 @@ impl Facts {
             interfaces: Vec::new(),
         }
     }
+}
+
+/// Whether bpffs is at /sys/fs/bpf, by /proc/mounts: what was mounted last on the way there hides the rest, as the /sys
+/// of `ip netns exec` does.
+fn has_bpffs(mounts: &str) -> bool {
+    let mut mounts = mounts.lines().rev().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let last = mounts.find(|(place, _)| matches!(*place, "/sys" | "/sys/fs" | "/sys/fs/bpf"));
+    last.is_some_and(|(_, kind)| kind == "bpf")
 }
 
 /// The number behind a name in /proc/meminfo; 0 without.

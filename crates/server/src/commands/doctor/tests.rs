@@ -344,6 +344,27 @@ fn facts_are_read_from_files() {
     assert_eq!(Facts::of_machine(&Root(root)).memlock, Some(65_536));
 }
 
+#[test]
+fn bpffs_counts_only_where_pins_are_looked_for() {
+    for (mounts, expected) in [
+        (
+            "sysfs /sys sysfs rw 0 0\nbpf /sys/fs/bpf bpf rw 0 0\n/dev/vda1 / ext4 rw 0 0\n",
+            true,
+        ),
+        ("bpf /run/elsewhere bpf rw 0 0\n", false),
+        // As `ip netns exec NAME` leaves it.
+        (
+            "bpf /sys/fs/bpf bpf rw 0 0\nNAME /sys sysfs rw 0 0\n",
+            false,
+        ),
+    ] {
+        let folder = TempDir::new().unwrap();
+        write(folder.path(), "proc/mounts", mounts);
+        let facts = Facts::of_machine(&Root(folder.path()));
+        assert_eq!(facts.has_bpffs, expected, "{mounts}");
+    }
+}
+
 /// On whatever machine this runs.
 #[test]
 fn this_machine_can_be_looked_at() {

@@ -3,7 +3,7 @@
 use super::options::{Flag, Options};
 use super::{spec, wrong, zones};
 use mlua::{Lua, Table};
-use xsk::BusyPoll;
+use xsk::{AttachMode, BindMode, BusyPoll};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     let table: Table = lua.globals().raw_get(zones::TABLE)?;
@@ -12,7 +12,25 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
         Ok(())
     })?;
     table.raw_set("setKeepXDP", keep)?;
+    table.raw_set("setXDPMode", lua.create_function(set_mode)?)?;
     table.raw_set("setBusyPoll", lua.create_function(set_busy_poll)?)
+}
+
+/// For drivers whose native mode or zero-copy is broken.
+fn set_mode(lua: &Lua, mode: String) -> mlua::Result<()> {
+    let (attach, bind) = match mode.as_str() {
+        "auto" => (AttachMode::Auto, BindMode::Auto),
+        "copy" => (AttachMode::Auto, BindMode::Copy),
+        "generic" => (AttachMode::Generic, BindMode::Copy),
+        _ => {
+            return Err(wrong(format!(
+                "\"auto\", \"copy\" or \"generic\" expected, got '{mode}'"
+            )));
+        }
+    };
+    let tuning = &mut spec(lua)?.tuning;
+    (tuning.attach_mode, tuning.bind_mode) = (attach, bind);
+    Ok(())
 }
 
 /// What the kernel's own example polls with.

@@ -1,7 +1,7 @@
-//! millrace.setBusyPoll.
+//! millrace.setBusyPoll and millrace.setXDPMode.
 
 use super::{config, error};
-use xsk::BusyPoll;
+use xsk::{AttachMode, BindMode, BusyPoll};
 
 #[test]
 fn busy_polling_is_off_until_it_is_asked_for() {
@@ -38,4 +38,32 @@ fn what_cannot_be_polled_with_is_an_error() {
         let said = error(&format!("millrace.setBusyPoll{{{options}}}"));
         assert!(said.contains(why), "{said}");
     }
+}
+
+#[test]
+fn a_driver_with_faults_is_used_less() {
+    for (text, expected) in [
+        ("", (AttachMode::Auto, BindMode::Auto)),
+        (
+            "millrace.setXDPMode('copy')",
+            (AttachMode::Auto, BindMode::Copy),
+        ),
+        (
+            "millrace.setXDPMode('generic')",
+            (AttachMode::Generic, BindMode::Copy),
+        ),
+        (
+            "millrace.setXDPMode('copy') millrace.setXDPMode('auto')",
+            (AttachMode::Auto, BindMode::Auto),
+        ),
+    ] {
+        let tuning = config(text).tuning;
+        assert_eq!((tuning.attach_mode, tuning.bind_mode), expected, "{text}");
+    }
+    let said = error("millrace.setXDPMode('native')");
+    let expected = "\"auto\", \"copy\" or \"generic\" expected, got 'native'";
+    assert!(
+        said.starts_with("test.conf:1: ") && said.ends_with(expected),
+        "{said}"
+    );
 }

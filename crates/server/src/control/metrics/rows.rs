@@ -323,14 +323,7 @@ const RULE_HITS: &str = "dnsdist_rule_hits";
 /// dnsdist_rule_hits, of all chains, by name or, without one, by UUID.
 pub fn rules(text: &mut Text, config: &Config) {
     let chains = &config.chains;
-    let responses = [
-        &chains.response,
-        &chains.cache_hit,
-        &chains.cache_inserted,
-        &chains.self_answered,
-        &chains.timeout,
-        &chains.xfr,
-    ];
+    let responses = chains.on_responses();
     let queries = config.listed_rules().iter();
     let queries = queries.chain(&chains.cache_miss).map(hits);
     let all: Vec<_> = queries

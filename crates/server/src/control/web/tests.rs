@@ -709,6 +709,21 @@ async fn slow_clients_are_cut_off() {
     server.stop().await;
 }
 
+/// Waits until somebody listens there, or nobody does any more, for a minute at most.
+async fn until_listening(address: SocketAddr, wanted: bool) {
+    let so = async {
+        while TcpStream::connect(address).await.is_ok() != wanted {
+            // tidy: a port that nobody listens on gives nothing to await
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let waited = timeout(Duration::from_secs(60), so).await;
+    assert!(
+        waited.is_ok(),
+        "{address}: not in a minute, somebody listening: {wanted}"
+    );
+}
+
 /// A reload may move it, and take it away.
 #[tokio::test]
 async fn the_server_follows_its_configuration() {
@@ -723,17 +738,13 @@ async fn the_server_follows_its_configuration() {
         ..webserver()
     })));
     server.herald.tell();
-    while TcpStream::connect(address).await.is_err() {
-        sleep(Duration::from_millis(20)).await;
-    }
+    until_listening(address, true).await;
     server.address = address;
     assert!(server.ask(REQUEST).await.starts_with("HTTP/1.1 200 OK"));
     assert!(TcpStream::connect(former).await.is_err());
     server.standing.config.store(Arc::default());
     server.herald.tell();
-    while TcpStream::connect(address).await.is_ok() {
-        sleep(Duration::from_millis(20)).await;
-    }
+    until_listening(address, false).await;
     server.stop().await;
 }
 
@@ -750,14 +761,10 @@ async fn an_address_that_was_in_use_is_tried_again_by_a_reload() {
     let moved = Arc::new(config(moved));
     server.standing.config.store(Arc::clone(&moved));
     server.herald.tell();
-    while TcpStream::connect(former).await.is_ok() {
-        sleep(Duration::from_millis(20)).await;
-    }
+    until_listening(former, false).await;
     drop(taken);
     server.standing.config.store(moved);
     server.herald.tell();
-    while TcpStream::connect(address).await.is_err() {
-        sleep(Duration::from_millis(20)).await;
-    }
+    until_listening(address, true).await;
     server.stop().await;
 }

@@ -64,6 +64,7 @@ impl Transfer {
             Some(_) => spawn_blocking(move || self.changes()).await.ok().flatten(),
             None => None,
         };
+        let has_newest = changes.as_ref().is_some_and(Vec::is_empty);
         let (what, sent) = match changes {
             Some(changes) => {
                 let records = outgoing::ixfr(&soa, &changes);
@@ -80,6 +81,10 @@ impl Transfer {
         let (octets, end) = sent;
         counting.count(octets);
         match end {
+            // Some ask so whenever REFRESH is over, every zone: nothing has gone anywhere.
+            Ok(()) if has_newest => log::verbose!(
+                "zone {apex}: {client} asked for changes, and was told that serial {current} is the newest"
+            ),
             Ok(()) => log::info!(
                 "zone {apex}: serial {current} went by {what} to {client}, {octets} octets"
             ),

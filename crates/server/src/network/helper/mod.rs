@@ -33,7 +33,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use successor::OwnProgram;
-use xsk::{BusyPoll, Foreign, Handed, Program, Pulses, Spread};
+use xsk::{AttachMode, BusyPoll, Foreign, Handed, Program, Pulses, Spread};
 
 /// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
 const ANSWERS_WITHIN: i64 = 10;
@@ -191,11 +191,21 @@ impl Helper {
     ///
     /// # Errors
     /// Why it cannot be: there is no such interface, or another program is there.
-    pub fn attach(&self, interface: u32, keep: bool) -> Result<(Program, String)> {
+    pub fn attach(
+        &self,
+        interface: u32,
+        keep: bool,
+        mode: AttachMode,
+    ) -> Result<(Program, String)> {
         if self.process().is_none() {
-            return Ok(process::attached(interface, keep)?);
+            return Ok(process::attached(interface, keep, mode)?);
         }
-        let (reply, descriptors) = self.ask(&Request::Attach { interface, keep }, &[])?;
+        let request = Request::Attach {
+            interface,
+            keep,
+            generic: mode == AttachMode::Generic,
+        };
+        let (reply, descriptors) = self.ask(&request, &[])?;
         let Reply::Attached {
             native,
             has_buffers,

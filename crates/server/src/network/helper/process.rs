@@ -134,7 +134,11 @@ fn fulfil(
     held: &mut HeldInterrupts,
 ) -> Done {
     match *request {
-        Request::Attach { interface, keep } => attach(interface, keep),
+        Request::Attach {
+            interface,
+            keep,
+            generic,
+        } => attach(interface, keep, generic),
         Request::OpenSocket {
             interface,
             queue,
@@ -160,10 +164,14 @@ fn fulfil(
     }
 }
 
-fn attach(interface: u32, keep: bool) -> Done {
+fn attach(interface: u32, keep: bool, generic: bool) -> Done {
     // An interface of this namespace, with a name.
     Nic::by_index(interface)?;
-    let (program, how) = attached(interface, keep)?;
+    let mode = match generic {
+        true => AttachMode::Generic,
+        false => AttachMode::Auto,
+    };
+    let (program, how) = attached(interface, keep, mode)?;
     let (handed, parts) = program.hand_over()?;
     let reply = Reply::Attached {
         native: handed.native,
@@ -176,16 +184,20 @@ fn attach(interface: u32, keep: bool) -> Done {
 
 /// Our program on an interface, by a link that goes with it or one that is kept; how it is attached, for the log. Where a link
 /// cannot be kept, one that goes is better than none.
-pub(super) fn attached(interface: u32, keep: bool) -> xsk::Result<(Program, String)> {
+pub(super) fn attached(
+    interface: u32,
+    keep: bool,
+    wanted: AttachMode,
+) -> xsk::Result<(Program, String)> {
     let mut program = Program::load()?;
     let mut why_not = String::new();
     if keep {
-        match program.attach_kept(interface, AttachMode::Auto) {
+        match program.attach_kept(interface, wanted) {
             Ok(attachment) => return Ok((program, format!("{}, to be kept", mode(&attachment)))),
             Err(error) => why_not = format!(", not to be kept: {error}"),
         }
     }
-    let attachment = program.attach(interface, AttachMode::Auto)?;
+    let attachment = program.attach(interface, wanted)?;
     Ok((program, mode(&attachment) + &why_not))
 }
 

@@ -14,6 +14,8 @@ pub enum Request {
         interface: u32,
         /// By a link that is kept when the daemon ends.
         keep: bool,
+        /// In generic mode, even where the driver can do better.
+        generic: bool,
     },
     /// An AF_XDP socket for a queue of an interface (index), with the memory that comes with it registered for its frames,
     /// if some does. [`Reply::Done`] with the socket.

@@ -79,6 +79,20 @@ pub struct Chains {
     pub xfr: Vec<ResponseRule>,
 }
 
+impl Chains {
+    /// Those whose rules are on responses.
+    pub fn on_responses(&self) -> [&[ResponseRule]; 6] {
+        [
+            &self.response,
+            &self.cache_hit,
+            &self.cache_inserted,
+            &self.self_answered,
+            &self.timeout,
+            &self.xfr,
+        ]
+    }
+}
+
 /// A rule on queries.
 pub type Rule = RuleOf<dyn Action>;
 

@@ -25,6 +25,8 @@ pub struct Response<'m> {
 /// What a rule does to a response that its selector matched.
 pub trait ResponseAction: Send + Sync {
     fn act(&self, response: &mut Response<'_>, env: &mut Env<'_>) -> ResponseOutcome;
+    /// As [`super::Action::open`].
+    fn open(&self) {}
     /// What the Lua method `reload` does, for actions that have one.
     fn reload(&self) {}
     /// What `showResponseRules()` prints.

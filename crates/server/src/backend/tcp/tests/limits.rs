@@ -213,6 +213,30 @@ async fn connections_that_others_have_are_no_failure_of_the_server() {
     }
 }
 
+/// By a race, every query goes to it.
+#[tokio::test]
+async fn a_silent_server_does_not_take_the_connections_of_the_others() {
+    let refused = Err(Failure::Dropped(DropReason::BackendConnections));
+    for (servers, expected) in [(2, refused), (1, Ok(()))] {
+        let (address, mut seen) = silent().await;
+        let options = vec![fixture::server(address); servers];
+        let (shared, asked) = ask_for(config(options), "example.", qtype::A);
+        let places = &shared.backend_connections;
+        let all = places.available_permits();
+        let _others = places.acquire_many(all as u32 - 1).await.unwrap();
+        assert_eq!(make_room(&shared, &asked.server), Ok(()));
+        let mut hold = shared.memory.hold();
+        let then = async {
+            seen.recv().await.unwrap();
+            make_room(&shared, &asked.server)
+        };
+        tokio::select! {
+            _ = ask(&shared, &asked, &mut hold) => panic!("nobody answers"),
+            room = then => assert_eq!(room, expected, "{servers}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn failures_over_tcp_make_a_lazy_server_suspect() {
     for (closed, suspected) in [(0, false), (1, true)] {

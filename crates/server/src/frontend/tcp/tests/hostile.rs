@@ -330,6 +330,7 @@ async fn a_transfer_is_passed_as_fast_as_it_is_read() {
         let records = u16::from_be_bytes([message[6], message[7]]);
         assert_eq!(records, if number == 0 { 1 } else { 2_000 });
         if number % 10 == 0 {
+            // tidy: how slowly it reads is what is tested
             sleep(Duration::from_millis(50)).await;
         }
     }

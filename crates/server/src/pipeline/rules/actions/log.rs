@@ -18,6 +18,10 @@ impl Action for LogAction {
         Outcome::Continue
     }
 
+    fn open(&self) {
+        self.0.open();
+    }
+
     fn describe(&self) -> String {
         describe(&self.0)
     }
@@ -37,6 +41,10 @@ impl ResponseAction for LogResponseAction {
             self.0.response(&response.view, &rcode_text(code));
         }
         ResponseOutcome::Continue
+    }
+
+    fn open(&self) {
+        self.0.open();
     }
 
     fn describe(&self) -> String {
@@ -77,6 +85,7 @@ mod tests {
             verbose_only: true,
             timestamps: false,
         }));
+        Action::open(&action);
         let mut supposed = Scene::default();
         supposed.shard = Shard::for_rehearsal();
         let mut asked = Scene::default();
@@ -87,11 +96,13 @@ mod tests {
         }
         let line = "Packet from 192.0.2.9:4242 for asked. A with id 4660\n";
         // The thread that writes takes its time.
+        let began = std::time::Instant::now();
         let written = loop {
             match std::fs::read_to_string(&file) {
                 Ok(text) if text.ends_with(line) => break text,
-                _ => std::thread::yield_now(),
+                other => assert!(began.elapsed().as_secs() < 60, "{other:?}"),
             }
+            std::thread::yield_now();
         };
         assert_eq!(written, line);
     }
