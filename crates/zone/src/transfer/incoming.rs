@@ -17,7 +17,7 @@ use wire::name::{NAME_LENGTH_MAX, Name, NameBuf, compressed};
 pub struct Bounds {
     /// Records in all.
     pub records: u64,
-    /// Octets of messages in all.
+    /// Octets of messages in all, and of what changes take in memory until they are whole.
     pub octets: u64,
 }
 
@@ -144,6 +144,8 @@ pub struct Incoming {
     bounds: Bounds,
     records: u64,
     octets: u64,
+    /// Octets of memory that the records of changes take.
+    held_back: u64,
     /// See [`Incoming::left_out`].
     left_out: Option<(NameBuf, u64)>,
     is_first: bool,
@@ -165,6 +167,7 @@ impl Incoming {
             bounds,
             records: 0,
             octets: 0,
+            held_back: 0,
             left_out: None,
             is_first: true,
             state: State::Start,
@@ -359,7 +362,10 @@ impl Incoming {
                     self.serial
                 )));
             }
-            (State::Removing(_), None) => each(Item::Removed(record)),
+            (State::Removing(_), None) => {
+                self.hold_back(&record)?;
+                each(Item::Removed(record));
+            }
             (State::Removing(from), Some(serial)) => {
                 // No journal could lead on from there.
                 if !serial::is_newer(serial, from) {
@@ -370,7 +376,10 @@ impl Incoming {
                 each(Item::To(record));
                 self.state = State::Adding(serial);
             }
-            (State::Adding(_), None) => each(Item::Added(record)),
+            (State::Adding(_), None) => {
+                self.hold_back(&record)?;
+                each(Item::Added(record));
+            }
             (State::Adding(reached), Some(serial)) => {
                 self.between(reached, record, serial, each)?
             }
@@ -379,6 +388,20 @@ impl Incoming {
                     "records behind the end of the zone",
                 ));
             }
+        }
+        Ok(())
+    }
+
+    /// Counts a record of a change. Each has an owner of its own, which compression makes two octets on the wire: twenty times
+    /// what was sent may lie in memory. Those of a whole zone share their owners.
+    fn hold_back(&mut self, record: &Record) -> Result<(), TransferError> {
+        let octets = size_of::<Record>() + record.owner.len() + record.rdata.len();
+        self.held_back += octets as u64;
+        if self.held_back > self.bounds.octets {
+            return Err(TransferError::TooMuch(
+                "octets of changes in memory",
+                self.bounds.octets,
+            ));
         }
         Ok(())
     }

@@ -432,6 +432,50 @@ fn f34_endless_and_too_large_transfers_end() {
     );
 }
 
+/// Records below one long owner are some sixteen octets each on the wire, and twenty times that in memory.
+#[test]
+fn f34_changes_that_grow_when_they_are_expanded_end() {
+    let label = "a".repeat(63);
+    let owner = format!("{label}.{label}.{label}.example.com");
+    let ones = |count: u32| {
+        let all = (0..count).map(|one| {
+            record(
+                &owner,
+                qtype::A,
+                &format!("192.0.{}.{}", one / 256, one % 256),
+            )
+        });
+        let added = all.collect();
+        let change = Change {
+            added,
+            removed: Vec::new(),
+            ..change(1, 9)
+        };
+        messages(ixfr(&soa(9), &[change]), qtype::IXFR, 65_535)
+    };
+    let octets = 100_000;
+    let bounds = Bounds {
+        records: 1_000_000,
+        octets,
+    };
+    for (count, is_held) in [(300, true), (3_000, false)] {
+        let sent = ones(count);
+        let on_the_wire: usize = sent.iter().map(Vec::len).sum();
+        assert!((on_the_wire as u64) < octets, "{on_the_wire}");
+        let incoming = Incoming::ixfr(zone().as_name(), 7, 1, bounds);
+        let (progress, _) = received(incoming, &sent);
+        let expected = match is_held {
+            true => Ok(Progress::Done(Outcome::Changes)),
+            false => Err(TransferError::TooMuch(
+                "octets of changes in memory",
+                octets,
+            )),
+        };
+        assert_eq!(progress, expected);
+    }
+    assert!(TransferError::TooMuch("", 0).asks_for_axfr());
+}
+
 // -------------------------------------------------------------------------------------------- queries
 
 #[test]
