@@ -161,6 +161,22 @@ pub fn load(words: &[AtomicU64], bytes: &mut [u8]) {
     }
 }
 
+/// Copies `words`, which hold `length` bytes, into the front of `bytes`, whole where there is room for them: what follows the
+/// `length` bytes is written over then. `None`: there is no room for `length`, and nothing was copied.
+#[inline]
+pub fn load_over(words: &[AtomicU64], bytes: &mut [u8], length: usize) -> Option<()> {
+    debug_assert_eq!(words.len(), words_for(length));
+    match bytes.as_chunks_mut::<8>().0.get_mut(..words.len()) {
+        Some(eights) => {
+            for (eight, word) in eights.iter_mut().zip(words) {
+                *eight = word.load(Relaxed).to_le_bytes();
+            }
+        }
+        None => load(words, bytes.get_mut(..length)?),
+    }
+    Some(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +188,12 @@ mod tests {
         fn what_was_stored_is_loaded(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let words = zeroed(words_for(200));
             store(&words, &bytes);
+            for room in bytes.len()..bytes.len() + 9 {
+                let mut over = vec![0; room];
+                let stored = &words[..words_for(bytes.len())];
+                prop_assert_eq!(load_over(stored, &mut over, bytes.len()), Some(()));
+                prop_assert_eq!(&over[..bytes.len()], &bytes[..]);
+            }
             let mut back = vec![0; bytes.len()];
             load(&words, &mut back);
             prop_assert_eq!(bytes, back);

@@ -121,7 +121,7 @@ struct Inlets {
     ports: PortReader,
     queries: Inbox,
     responses: Inbox,
-    batch: Box<::xsk::Batch>,
+    frames: Box<xsk::Intake>,
     waiting: Box<Waiting>,
 }
 
@@ -142,7 +142,7 @@ impl Worker {
             ports: instance.ports.reader(number),
             queries: Inbox::new(udp::QUERY_ROOM),
             responses: Inbox::new(udp::RESPONSE_ROOM),
-            batch: Box::new(::xsk::Batch::new()),
+            frames: Box::default(),
             waiting: Box::default(),
         };
         let mut worker = Worker {
@@ -259,12 +259,20 @@ impl Worker {
         self.with_env(|inlets, outlets, env| {
             let mut count: usize = (0..outlets.devices.count())
                 .map(|device| {
-                    xsk::serve(device, &mut inlets.batch, &mut inlets.waiting, outlets, env)
+                    xsk::serve(
+                        device,
+                        &mut inlets.frames,
+                        &mut inlets.waiting,
+                        outlets,
+                        env,
+                    )
                 })
                 .sum();
             for place in 0..outlets.devices.count_of_further() {
-                let Inlets { batch, waiting, .. } = &mut *inlets;
-                count += xsk::serve_further(place, batch, waiting, outlets, env);
+                let Inlets {
+                    frames, waiting, ..
+                } = &mut *inlets;
+                count += xsk::serve_further(place, frames, waiting, outlets, env);
             }
             count
         })

@@ -111,13 +111,18 @@ pub struct Batch {
     length: usize,
 }
 
-impl Batch {
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> Batch {
+impl Default for Batch {
+    fn default() -> Batch {
         Batch {
             received: [const { None }; BATCH],
             length: 0,
         }
+    }
+}
+
+impl Batch {
+    pub fn new() -> Batch {
+        Batch::default()
     }
 
     pub fn len(&self) -> usize {

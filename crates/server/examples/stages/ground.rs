@@ -21,7 +21,7 @@ use millrace::pipeline::rules::actions::limit::DropAction;
 use millrace::pipeline::rules::names::SuffixSet;
 use millrace::pipeline::rules::selectors::client::{NetmaskGroupRule, Side};
 use millrace::pipeline::rules::selectors::name::QNameSuffixRule;
-use millrace::pipeline::{Env, Step, Verdict, begin, go_on, respond};
+use millrace::pipeline::{Env, Paused, Verdict, begin, go_on, respond};
 use millrace::random::Random;
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -204,6 +204,7 @@ pub(crate) struct Ground {
     random: Random,
     frame: Box<[u8]>,
     waiting: Box<Waiting>,
+    paused: Paused,
     queries: Vec<Vec<u8>>,
     /// Grows with each forwarded query: its name.
     number: u32,
@@ -241,6 +242,7 @@ impl Ground {
             random,
             frame: vec![0; 2_048].into_boxed_slice(),
             waiting: Box::default(),
+            paused: Paused::default(),
             queries: Vec::new(),
             number: 0,
         };
@@ -381,9 +383,9 @@ impl Ground {
             }),
         };
         // As a frame is taken through them that is the only one of its batch.
-        let verdict = match begin(&mut arrival, &mut env) {
-            Step::Done(verdict) => verdict,
-            Step::Paused(paused) => go_on(&mut arrival, paused, &mut env),
+        let verdict = match begin(&mut arrival, &mut self.paused, &mut env) {
+            Some(verdict) => verdict,
+            None => go_on(&mut arrival, &mut self.paused, &mut env),
         };
         look(&verdict, arrival.message)
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// A pool's number: an index into `Config::pools`, given once per name and never used again for another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PoolId(pub u16);
 
 impl PoolId {

@@ -16,7 +16,7 @@ use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, Protocol, Way};
-use crate::pipeline::{self, Env, Forward, Paused, Step, Verdict, respond};
+use crate::pipeline::{self, Env, Forward, Paused, Verdict, respond};
 
 use arrayvec::ArrayVec;
 use std::net::{IpAddr, SocketAddr};
@@ -26,36 +26,21 @@ use wire::frame::{FrameError, Packet, UdpChecksum};
 use wire::message::Header;
 use xsk::{Batch, CHUNK, Frame, Received};
 
-/// Serves one batch of frames of `device`; how many there were.
-pub fn serve(
-    device: u8,
-    batch: &mut Batch,
-    waiting: &mut Waiting,
-    outlets: &mut Outlets,
-    env: &mut Env<'_>,
-) -> usize {
-    let count = outlets.devices.receive(device, batch);
-    if count == 0 {
-        return 0;
-    }
-    let impossible = outlets.instance.impossible_sources.load();
-    if outlets.devices.is_tapped() {
-        let queue = outlets.devices.queue(device);
-        let queue = queue.map_or(0, |queue| queue.socket.queue());
-        return tapped((device, queue), batch, &impossible, waiting, outlets, env);
-    }
-    serve_batch(device, batch, &impossible, waiting, outlets, env);
-    count
-}
-
 /// Queries that are looked ahead to: what they need of memory is asked for before the first of them goes on.
 const AHEAD: usize = 16;
 
-/// A query of a batch that has paused, in its frame.
-struct Parked {
-    place: Place,
-    frame: Frame,
-    paused: Paused,
+/// What a worker takes frames in with, for all of its queues.
+#[derive(Default)]
+pub struct Intake {
+    batch: Batch,
+    ahead: Ahead,
+}
+
+/// Queries of a batch that have paused: places and frames, and beside each what is known of it.
+#[derive(Default)]
+struct Ahead {
+    parked: ArrayVec<(Place, Frame), AHEAD>,
+    paused: Box<[Paused; AHEAD]>,
 }
 
 /// Where a query came in, and where its message starts in its frame.
@@ -67,41 +52,26 @@ struct Place {
     packet: Packet,
 }
 
-fn serve_batch(
+/// Serves one batch of frames of `device`; how many there were.
+pub fn serve(
     device: u8,
-    batch: &mut Batch,
-    impossible: &[IpAddr],
+    intake: &mut Intake,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
-) {
-    let mut parked = ArrayVec::<Parked, AHEAD>::new();
-    for received in batch.drain() {
-        parked.extend(one(device, received, impossible, waiting, outlets, env));
-        if parked.is_full() {
-            go_on(&mut parked, outlets, env);
-        }
+) -> usize {
+    let count = outlets.devices.receive(device, &mut intake.batch);
+    if count == 0 {
+        return 0;
     }
-    go_on(&mut parked, outlets, env);
-}
-
-fn go_on(parked: &mut ArrayVec<Parked, AHEAD>, outlets: &mut Outlets, env: &mut Env<'_>) {
-    if parked.len() > 1 {
-        for parked in &*parked {
-            parked.paused.foresee(env.config);
-        }
+    let impossible = outlets.instance.impossible_sources.load();
+    if outlets.devices.is_tapped() {
+        let queue = outlets.devices.queue(device);
+        let queue = queue.map_or(0, |queue| queue.socket.queue());
+        return tapped((device, queue), intake, &impossible, waiting, outlets, env);
     }
-    for Parked {
-        place,
-        frame,
-        paused,
-    } in parked.drain(..)
-    {
-        let mut outgrown = Vec::new();
-        let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
-        let verdict = pipeline::go_on(&mut arrival, paused, env);
-        settle(verdict, place, frame, outgrown, outlets, env);
-    }
+    serve_batch(device, intake, &impossible, waiting, outlets, env);
+    count
 }
 
 /// The same for the queue at a place among those that this worker has beside its own.
@@ -109,21 +79,54 @@ fn go_on(parked: &mut ArrayVec<Parked, AHEAD>, outlets: &mut Outlets, env: &mut 
 #[inline(never)]
 pub fn serve_further(
     place: usize,
-    batch: &mut Batch,
+    intake: &mut Intake,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) -> usize {
-    let received = outlets.devices.receive_further(place, batch);
+    let received = outlets.devices.receive_further(place, &mut intake.batch);
     let Some((device, queue, count @ 1..)) = received else {
         return 0;
     };
     let impossible = outlets.instance.impossible_sources.load();
     if outlets.devices.is_tapped() {
-        return tapped((device, queue), batch, &impossible, waiting, outlets, env);
+        return tapped((device, queue), intake, &impossible, waiting, outlets, env);
     }
-    serve_batch(device, batch, &impossible, waiting, outlets, env);
+    serve_batch(device, intake, &impossible, waiting, outlets, env);
     count
+}
+
+fn serve_batch(
+    device: u8,
+    intake: &mut Intake,
+    impossible: &[IpAddr],
+    waiting: &mut Waiting,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let Intake { batch, ahead } = intake;
+    for received in batch.drain() {
+        one(device, received, impossible, ahead, waiting, outlets, env);
+        if ahead.parked.is_full() {
+            go_on(ahead, outlets, env);
+        }
+    }
+    go_on(ahead, outlets, env);
+}
+
+fn go_on(ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
+    let Ahead { parked, paused } = ahead;
+    if parked.len() > 1 {
+        for paused in &paused[..parked.len()] {
+            paused.foresee(env.config);
+        }
+    }
+    for ((place, frame), paused) in parked.drain(..).zip(paused.iter_mut()) {
+        let mut outgrown = Vec::new();
+        let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
+        let verdict = pipeline::go_on(&mut arrival, paused, env);
+        settle(verdict, place, frame, outgrown, outlets, env);
+    }
 }
 
 /// Serves a batch as [`serve`] does, and copies what somebody wants to see.
@@ -131,12 +134,13 @@ pub fn serve_further(
 #[inline(never)]
 fn tapped(
     (device, queue): (u8, u32),
-    batch: &mut Batch,
+    intake: &mut Intake,
     impossible: &[IpAddr],
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) -> usize {
+    let Intake { batch, ahead } = intake;
     let mut count = 0;
     for received in batch.drain() {
         count += 1;
@@ -147,9 +151,8 @@ fn tapped(
         let copy = &mut copy[..length];
         copy.copy_from_slice(&chunk[start..start + length]);
         let before = Before::of(env.shard);
-        let mut parked = ArrayVec::new();
-        parked.extend(one(device, received, impossible, waiting, outlets, env));
-        go_on(&mut parked, outlets, env);
+        one(device, received, impossible, ahead, waiting, outlets, env);
+        go_on(ahead, outlets, env);
         let mark = before.mark(env.shard);
         outlets
             .devices
@@ -158,35 +161,33 @@ fn tapped(
     count
 }
 
-/// Serves one frame, or what it holds is a query that pauses.
+/// Serves one frame, or parks it where what it holds is a query that pauses.
 #[inline]
 fn one(
     device: u8,
     received: Received,
     impossible: &[IpAddr],
+    ahead: &mut Ahead,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
-) -> Option<Parked> {
+) {
     let Received {
         frame,
         start,
         length,
     } = received;
     let Some(packet) = parse(device, &frame, start, length, outlets, env) else {
-        outlets.devices.umem().give(frame);
-        return None;
+        return outlets.devices.umem().give(frame);
     };
     if impossible.binary_search(&packet.source.ip()).is_ok() {
         env.shard.count_drop(DropReason::FrameSource);
-        outlets.devices.umem().give(frame);
-        return None;
+        return outlets.devices.umem().give(frame);
     }
     let start = start as usize + usize::from(packet.payload_start);
     // What is for no listener is for a backend port: the program takes nothing else.
     let Some(listener) = env.config.listener_of(packet.destination) else {
-        response(frame, start, &packet, waiting, outlets, env);
-        return None;
+        return response(frame, start, &packet, waiting, outlets, env);
     };
     let place = Place {
         device,
@@ -194,7 +195,7 @@ fn one(
         start,
         packet,
     };
-    query(place, frame, outlets, env)
+    query(place, frame, ahead, outlets, env);
 }
 
 fn parse(
@@ -275,19 +276,14 @@ impl Place {
 }
 
 #[inline]
-fn query(place: Place, frame: Frame, outlets: &mut Outlets, env: &mut Env<'_>) -> Option<Parked> {
+fn query(place: Place, frame: Frame, ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
     let mut outgrown = Vec::new();
     let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
-    match pipeline::begin(&mut arrival, env) {
-        Step::Done(verdict) => {
-            settle(verdict, place, frame, outgrown, outlets, env);
-            None
-        }
-        Step::Paused(paused) => Some(Parked {
-            place,
-            frame,
-            paused,
-        }),
+    // There is room: whoever fills the last place goes on with them all.
+    let paused = &mut ahead.paused[ahead.parked.len()];
+    match pipeline::begin(&mut arrival, paused, env) {
+        Some(verdict) => settle(verdict, place, frame, outgrown, outlets, env),
+        None => ahead.parked.push((place, frame)),
     }
 }
 

@@ -209,83 +209,64 @@ fn run_followed<'c>(
     })
 }
 
-/// How far [`begin`] has come with a query.
-pub enum Step<'c> {
-    Done(Verdict<'c>),
-    /// Rules have seen it, and memory was asked for what comes next: [`go_on`] when the others of its batch are there, too.
-    Paused(Paused),
-}
-
-impl<'c> From<Verdict<'c>> for Step<'c> {
-    #[inline(always)]
-    fn from(verdict: Verdict<'c>) -> Step<'c> {
-        Step::Done(verdict)
-    }
-}
-
-/// A query between the rules and the zones or the cache, without its bytes.
+/// A query between the rules and the zones or the cache, without its bytes, and what it will need next: memory was asked for. It
+/// is filled where it lies, for to move it takes as long as to make it.
+#[derive(Default)]
 pub struct Paused {
     found: Found,
     extras: Carried,
-    foreseen: Foreseen,
-}
-
-/// What a query will need next, and memory was asked for.
-enum Foreseen {
-    Zone(authority::Foreseen),
-    Cache(cache::Foreseen),
-}
-
-impl Foreseen {
-    #[inline]
-    fn of(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
-        match authority::foresee(query, config) {
-            Some(foreseen) => Some(Foreseen::Zone(foreseen)),
-            None => cache::foresee(query, config).map(Foreseen::Cache),
-        }
-    }
+    /// Of a zone; `None`: the cache comes next.
+    zone: Option<authority::Foreseen>,
+    cache: cache::Foreseen,
 }
 
 impl Paused {
+    /// Whether zones or the cache will need memory for this query, which then has paused.
+    #[inline]
+    fn pause(&mut self, query: &mut Query<'_>, config: &Config) -> bool {
+        self.zone = authority::foresee(query, config);
+        let waits = self.zone.is_some() || cache::foresee(query, config, &mut self.cache).is_some();
+        if waits {
+            self.found = query.found();
+            self.extras = query.extras.take();
+        }
+        waits
+    }
+
     /// To be called when all queries of a batch have paused, and before the first goes on.
     #[inline]
     pub fn foresee(&self, config: &Config) {
-        match &self.foreseen {
-            Foreseen::Zone(foreseen) => authority::foresee_name(foreseen, config),
-            Foreseen::Cache(foreseen) => {
-                cache::foresee_entry(foreseen, self.found.pool, config);
-            }
+        match &self.zone {
+            Some(foreseen) => authority::foresee_name(foreseen, config),
+            None => cache::foresee_entry(&self.cache, self.found.pool, config),
         }
     }
 }
 
 /// Takes a query through its stages as [`run`] does, or to where it will need memory that others of its batch can be waited
-/// for with.
+/// for with: it is then in `paused`, and [`go_on`] takes it on when the others are there, too.
 #[inline]
-pub fn begin<'c>(arrival: &mut Arrival<'_>, env: &mut Env<'c>) -> Step<'c> {
+pub fn begin<'c>(
+    arrival: &mut Arrival<'_>,
+    paused: &mut Paused,
+    env: &mut Env<'c>,
+) -> Option<Verdict<'c>> {
     let door = arrival.door();
     judge(arrival, env, &mut (), |query, env, follow| {
-        match Foreseen::of(query, env.config) {
-            // What has outgrown its buffer stays in one piece.
-            Some(foreseen) if query.spare.is_some() => Step::Paused(Paused {
-                found: query.found(),
-                extras: query.extras.take(),
-                foreseen,
-            }),
-            _ => Step::Done(counted(door, decide(query, None, env, follow), env)),
+        // What has outgrown its buffer stays in one piece.
+        if query.spare.is_some() && paused.pause(query, env.config) {
+            return None;
         }
+        Some(counted(door, decide(query, None, env, follow), env))
     })
 }
 
 /// Takes a query on that has paused, in the same buffer.
 #[inline]
-pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: Paused, env: &mut Env<'c>) -> Verdict<'c> {
+pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: &mut Paused, env: &mut Env<'c>) -> Verdict<'c> {
     let door = arrival.door();
-    let mut query = Query::resume(arrival, &paused.found, paused.extras);
-    let foreseen = match &paused.foreseen {
-        Foreseen::Zone(_) => None,
-        Foreseen::Cache(foreseen) => Some(foreseen),
-    };
+    let mut query = Query::resume(arrival, &paused.found, paused.extras.take());
+    let foreseen = paused.zone.is_none().then_some(&paused.cache);
     counted(door, decide(&mut query, foreseen, env, &mut ()), env)
 }
 

@@ -187,7 +187,7 @@ pub struct Query<'m> {
 }
 
 /// What the stages found out and decided about a query, without its bytes: what whoever takes it over needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Found {
     /// The query is so many bytes at the front of the arrival's buffer.
     pub length: usize,

@@ -4,7 +4,7 @@ use super::drop::DropReason;
 use super::proxy::InFront;
 use super::query::{Arrival, Protocol, Query, Way};
 use super::rules::{Action, Rule, Selector};
-use super::{Env, HandOverReason, Step, Verdict, begin, go_on, run};
+use super::{Env, HandOverReason, Paused, Verdict, begin, go_on, run};
 use crate::backend::Forwarder;
 use crate::backend::exchange::{Exchanges, Share};
 use crate::backend::ports::{Departures, Ports};
@@ -121,12 +121,15 @@ impl Scene {
 
     /// The same as one of a batch; whether it has paused, too.
     pub(crate) fn ask_in_batch(&mut self, message: &[u8]) -> (bool, Reply) {
-        self.with_arrival(message, |arrival, env| match begin(arrival, env) {
-            Step::Done(verdict) => (false, Reply::of(verdict, arrival)),
-            Step::Paused(paused) => {
-                paused.foresee(env.config);
-                let verdict = go_on(arrival, paused, env);
-                (true, Reply::of(verdict, arrival))
+        let mut paused = Paused::default();
+        self.with_arrival(message, |arrival, env| {
+            match begin(arrival, &mut paused, env) {
+                Some(verdict) => (false, Reply::of(verdict, arrival)),
+                None => {
+                    paused.foresee(env.config);
+                    let verdict = go_on(arrival, &mut paused, env);
+                    (true, Reply::of(verdict, arrival))
+                }
             }
         })
     }

@@ -10,7 +10,7 @@ use crate::name::{Name, NameError};
 use std::fmt;
 
 /// Where the parts of a query are. Its name starts behind the header, at 12.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct QueryParts {
     /// Octets of the name, the root's included: 1 to 255.
     pub qname_length: u16,

@@ -208,6 +208,17 @@ impl<'m> Name<'m> {
         }
     }
 
+    /// The last eight octets in lower case, the last one highest; of a shorter name with zeros below them. Names with the same
+    /// end have the same octets there.
+    #[inline]
+    #[must_use]
+    pub fn last_lowercase_word(&self) -> u64 {
+        lowercase_eight(match self.0.last_chunk::<8>() {
+            Some(eight) => u64::from_le_bytes(*eight),
+            None => self.last_octets(self.0) << (8 * (8 - self.0.len())),
+        })
+    }
+
     /// Up to seven octets at the end, the first lowest: read as eight, where there are so many, of which those before are shifted
     /// out.
     #[inline]

@@ -54,12 +54,10 @@ pub(super) fn walk(
     if header.opcode() != opcode::QUERY || transfer || tail.len() > TAIL_MAX {
         return None;
     }
-    each(pack([
-        header.flags(),
-        header.answer_count(),
-        header.authority_count(),
-        header.additional_count(),
-    ]));
+    // The question count in the highest place, which is 1 in every query, gives way to the flags.
+    let counts: &[u8; 8] = query.get(4..)?.first_chunk()?;
+    let counts = u64::from_be_bytes(*counts) & 0xffff_ffff_ffff;
+    each(u64::from(header.flags()) << 48 | counts);
     let origin = u16::from(edns_added) << 1 | u16::from(protocol == Protocol::Tcp);
     let shape = parts.qname_length << 8 | origin;
     each(pack([parts.qtype, parts.qclass, tail.len() as u16, shape]));
@@ -80,6 +78,10 @@ pub(super) fn walk(
         }
     };
     walk_bytes(front, &mut each);
+    if fixed == query.len() {
+        // Most OPT records have no options, and most queries nothing behind them.
+        return Some(());
+    }
     for option in edns.options(query) {
         if !options.skip_options.contains(&option.code) {
             // Without its length a value would be the same as one with a zero more, where a skipped option is so

@@ -185,18 +185,22 @@ impl<'l> Record<'l> {
     ) -> Option<usize> {
         let words = self.words.get(self.key_end..)?;
         let (places, body_words) = words.split_at_checked(self.places.div_ceil(4))?;
-        let body = rest.get_mut(..self.body)?;
-        words::load(body_words.get(..words_for(self.body))?, body);
+        words::load_over(body_words.get(..words_for(self.body))?, rest, self.body)?;
         words::load(self.words.get(HEADER..STAMP)?, &mut head[2..]);
+        let body = &mut rest[..self.body];
         let mut left = self.places;
         for word in places {
-            let four = unpack(word.load(Relaxed));
-            let four = &four[..left.min(4)];
-            match change {
-                Ttl::Age(seconds) => ttl::age(body, four, seconds),
-                Ttl::Set(seconds) => ttl::set(body, four, seconds),
+            // Four places, the first highest.
+            let mut four = word.load(Relaxed);
+            for _ in 0..left.min(4) {
+                let at = (four >> 48) as u16;
+                four <<= 16;
+                match change {
+                    Ttl::Age(seconds) => ttl::age(body, &[at], seconds),
+                    Ttl::Set(seconds) => ttl::set(body, &[at], seconds),
+                }
             }
-            left -= four.len();
+            left = left.saturating_sub(4);
         }
         Some(self.body)
     }

@@ -132,6 +132,36 @@ pub struct SuffixSet {
     labels: u128,
     /// The same of names of n octets: where there are few names, few others are as long.
     octets: [u64; NAME_LENGTH_MAX.div_ceil(64)],
+    /// How each name ends, as long as they are few.
+    ends: Vec<End>,
+}
+
+/// The ends of so many names are compared sooner than the labels of the one asked for are walked.
+const FEW_ENDS: usize = 8;
+
+/// How a name ends: what is below it ends so, too, and most of what is asked for ends otherwise.
+#[derive(Debug, Clone)]
+struct End {
+    /// Of the whole name.
+    octets: usize,
+    /// See [`Name::last_lowercase_word`].
+    word: u64,
+    /// Where in that word the name has octets.
+    mask: u64,
+    /// Of the name in the arena.
+    start: u32,
+}
+
+impl End {
+    fn of(name: &Name<'_>, start: u32) -> End {
+        let unused = 8_usize.saturating_sub(name.len());
+        End {
+            start,
+            octets: name.len(),
+            word: name.last_lowercase_word(),
+            mask: u64::MAX << (8 * unused),
+        }
+    }
 }
 
 impl SuffixSet {
@@ -139,7 +169,19 @@ impl SuffixSet {
     pub fn insert(&mut self, suffix: &Name<'_>) -> bool {
         self.labels |= 1 << suffix.labels_count();
         self.octets[suffix.len() / 64] |= 1 << (suffix.len() % 64);
-        self.names.insert(suffix)
+        let is_new = self.names.insert(suffix);
+        self.note_ends();
+        is_new
+    }
+
+    /// Without work for sets that are large.
+    fn note_ends(&mut self) {
+        self.ends.clear();
+        if self.names.len() <= FEW_ENDS {
+            let NameSet { arena, starts, .. } = &self.names;
+            let end = |&start: &u32| End::of(&name_at(arena, start).as_name(), start);
+            self.ends.extend(starts.iter().map(end));
+        }
     }
 
     /// Whether a name as long as this one was added.
@@ -151,12 +193,31 @@ impl SuffixSet {
 
     /// Removes a suffix; whether it was there.
     pub fn remove(&mut self, suffix: &Name<'_>) -> bool {
-        self.names.remove(suffix)
+        let is_removed = self.names.remove(suffix);
+        self.note_ends();
+        is_removed
     }
 
     /// Whether `name`, of so many labels, is in the set or below a name of the set.
     #[inline]
     pub fn matches(&self, name: &Name<'_>, labels: u8) -> bool {
+        if self.names.len() > FEW_ENDS {
+            return self.matches_one_of_many(name, labels);
+        }
+        let last = name.last_lowercase_word();
+        let mut ends = self.ends.iter();
+        ends.any(|end| (last ^ end.word) & end.mask == 0 && self.is_within(name, end))
+    }
+
+    /// Whether `name` is the one that `end` is of, or below it.
+    #[inline]
+    fn is_within(&self, name: &Name<'_>, end: &End) -> bool {
+        let suffix = name.suffixes().find(|suffix| suffix.len() <= end.octets);
+        let is_it = |suffix: &Name<'_>| is_at(&self.names.arena, end.start, suffix);
+        suffix.is_some_and(|suffix| suffix.len() == end.octets && is_it(&suffix))
+    }
+
+    fn matches_one_of_many(&self, name: &Name<'_>, labels: u8) -> bool {
         let mut left = u32::from(labels);
         for suffix in name.suffixes() {
             // Longest first: the bits above `left` are behind us, none below means that nothing shorter is there.
