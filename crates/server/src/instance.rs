@@ -7,8 +7,8 @@ use crate::counters::Shard;
 use crate::frontend::listeners::Listeners;
 use crate::frontend::named::NamedSockets;
 use crate::handover::Sender;
+use crate::network::addresses::ImpossibleSources;
 use arc_swap::ArcSwap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use xsk::Pulses;
@@ -23,8 +23,8 @@ pub struct Instance {
     pub named: NamedSockets,
     /// Signs of life of workers at their kernel sockets; `None`: the kernel gives none (no CAP_BPF at start).
     pub pulses: Option<Pulses>,
-    /// What frames cannot truly come from (network::addresses).
-    pub impossible_sources: ArcSwap<Vec<IpAddr>>,
+    /// What frames cannot truly come from.
+    pub impossible_sources: ArcSwap<ImpossibleSources>,
     pub hand_over: Sender,
     /// One per worker, the asynchronous runtime's last.
     pub shards: Box<[Arc<Shard>]>,

@@ -45,15 +45,15 @@ impl Token {
 }
 
 /// What was ready after one wait, rings aside.
-pub struct Ready {
-    events: [EpollEvent; 64],
-    count: usize,
-}
+/// After most waits that is nothing, and nothing is then written: this is most of a worker's stack.
+pub struct Ready(ArrayVec<EpollEvent, EVENTS>);
+
+/// So many are told of at a time.
+const EVENTS: usize = 64;
 
 impl Ready {
     pub fn tokens(&self) -> impl Iterator<Item = Token> {
-        let events = self.events[..self.count].iter();
-        events.map(|event| Token::unpack(event.data()))
+        self.0.iter().map(|event| Token::unpack(event.data()))
     }
 }
 
@@ -126,17 +126,14 @@ impl Watch {
         if others == Some(true) {
             return self.look(PollTimeout::ZERO);
         }
-        Ready {
-            events: [EpollEvent::empty(); 64],
-            count: 0,
-        }
+        Ready(ArrayVec::new())
     }
 
     fn look(&self, timeout: PollTimeout) -> Ready {
-        let mut events = [EpollEvent::empty(); 64];
+        let mut events = [EpollEvent::empty(); EVENTS];
         // EINTR is as good as nothing.
         let count = self.epoll.wait(&mut events, timeout).unwrap_or(0);
-        Ready { events, count }
+        Ready(events.into_iter().take(count).collect())
     }
 }
 

@@ -13,13 +13,14 @@ use super::tap::Before;
 use super::udp;
 use crate::backend::Forwarder;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
+use crate::network::addresses::ImpossibleSources;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, Paused, Verdict, respond};
 
 use arrayvec::ArrayVec;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
@@ -99,7 +100,7 @@ pub fn serve_further(
 fn serve_batch(
     device: u8,
     intake: &mut Intake,
-    impossible: &[IpAddr],
+    impossible: &ImpossibleSources,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
@@ -135,7 +136,7 @@ fn go_on(ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
 fn tapped(
     (device, queue): (u8, u32),
     intake: &mut Intake,
-    impossible: &[IpAddr],
+    impossible: &ImpossibleSources,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
@@ -166,7 +167,7 @@ fn tapped(
 fn one(
     device: u8,
     received: Received,
-    impossible: &[IpAddr],
+    impossible: &ImpossibleSources,
     ahead: &mut Ahead,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
@@ -180,7 +181,7 @@ fn one(
     let Some(packet) = parse(device, &frame, start, length, outlets, env) else {
         return outlets.devices.umem().give(frame);
     };
-    if impossible.binary_search(&packet.source.ip()).is_ok() {
+    if impossible.has(packet.source.ip()) {
         env.shard.count_drop(DropReason::FrameSource);
         return outlets.devices.umem().give(frame);
     }

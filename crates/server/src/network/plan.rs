@@ -1,6 +1,6 @@
 //! What has to be attached: from a configuration and the network as it is, without asking anybody.
 
-use super::addresses::{impossible_sources, is_link_local};
+use super::addresses::{ImpossibleSources, is_link_local};
 use super::devices::{Device, Devices};
 use super::interfaces::{
     InterfaceQueues, Interfaces, QueueWish, Why, listens_to, scope_of, which_interfaces,
@@ -22,8 +22,7 @@ pub struct Plan {
     pub paths: Vec<PlannedPath>,
     /// Interfaces (by index) that are there and down: what is known of them stays as it is.
     pub down: Vec<u32>,
-    /// See [`impossible_sources`].
-    pub impossible_sources: Vec<IpAddr>,
+    pub impossible_sources: ImpossibleSources,
     /// One line for each listener or server and interface: what is opened and why.
     pub lines: Vec<String>,
     /// One line for each thing that was asked for and cannot be; kernel sockets serve there.
@@ -134,7 +133,7 @@ pub fn plan(
         view,
         devices,
         plan: Plan {
-            impossible_sources: impossible_sources(&view.addresses),
+            impossible_sources: ImpossibleSources::of(&view.addresses),
             down: down(view),
             ..Plan::default()
         },

@@ -251,6 +251,7 @@ impl Mapping {
     ///
     /// # Safety
     /// Nobody, the kernel included, writes to them while the slice lives.
+    #[inline]
     pub(crate) unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
         self.check(offset, length, 1);
         // SAFETY: inside the mapping (checked), which lives as long as `self`; the caller vouches for writers.
@@ -261,6 +262,7 @@ impl Mapping {
     ///
     /// # Safety
     /// Nobody, the kernel included, writes to them while the slice lives.
+    #[inline]
     pub(crate) unsafe fn slice_mut(&mut self, offset: usize, length: usize) -> &mut [u8] {
         self.check(offset, length, 1);
         // SAFETY: as `slice`, and `&mut self` excludes other references of ours.
@@ -287,19 +289,21 @@ impl Mapping {
         let _ = offset;
     }
 
+    #[inline(always)]
     fn check(&self, offset: usize, length: usize, align: usize) {
-        let inside = offset
-            .checked_add(length)
-            .is_some_and(|end| end <= self.length);
-        assert!(
-            inside,
-            "{length} octets at {offset} are outside a mapping of {} octets",
+        let end = offset.checked_add(length);
+        let inside = end.is_some_and(|end| end <= self.length);
+        if !inside || !offset.is_multiple_of(align) {
+            self.refuse(offset, length, align);
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, offset: usize, length: usize, align: usize) -> ! {
+        panic!(
+            "{length} octets at {offset}, a multiple of {align}, are not all in a mapping of {} octets",
             self.length
-        );
-        assert!(
-            offset.is_multiple_of(align),
-            "offset {offset} is not a multiple of {align}"
-        );
+        )
     }
 }
 

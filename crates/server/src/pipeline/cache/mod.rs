@@ -441,10 +441,11 @@ fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize
 }
 
 /// What lies behind a question: an answer is read over it, and it is wanted again if that fails.
-enum Behind {
+struct Behind {
     /// With whatever follows it: an OPT record without options has eleven bytes.
-    Short([u8; BEHIND_SHORT]),
-    Long(ArrayVec<u8, { key::TAIL_MAX }>),
+    short: [u8; BEHIND_SHORT],
+    /// In place of that, where it is longer; else empty.
+    long: ArrayVec<u8, { key::TAIL_MAX }>,
 }
 
 const BEHIND_SHORT: usize = 16;
@@ -453,28 +454,25 @@ impl Behind {
     /// The first `length` bytes of `rest`.
     #[inline]
     fn of(rest: &[u8], length: usize) -> Behind {
+        let mut behind = Behind {
+            short: [0; BEHIND_SHORT],
+            long: ArrayVec::new(),
+        };
         match rest.first_chunk() {
-            Some(short) if length <= BEHIND_SHORT => Behind::Short(*short),
-            _ => Behind::long(rest, length),
+            Some(short) if length <= BEHIND_SHORT => behind.short = *short,
+            // Queries with more than the room behind their question are not for a cache.
+            _ => behind
+                .long
+                .extend(rest.iter().copied().take(length.min(key::TAIL_MAX))),
         }
-    }
-
-    #[inline(never)]
-    fn long(rest: &[u8], length: usize) -> Behind {
-        // Queries with more behind their question are not for a cache.
-        Behind::Long(
-            rest.iter()
-                .copied()
-                .take(length.min(key::TAIL_MAX))
-                .collect(),
-        )
+        behind
     }
 
     #[cold]
     fn put_back(&self, rest: &mut [u8]) {
-        let bytes: &[u8] = match self {
-            Behind::Short(short) => short,
-            Behind::Long(long) => long,
+        let bytes = match self.long.is_empty() {
+            true => &self.short[..BEHIND_SHORT.min(rest.len())],
+            false => &self.long[..],
         };
         rest[..bytes.len()].copy_from_slice(bytes);
     }
