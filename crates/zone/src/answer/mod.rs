@@ -381,10 +381,7 @@ impl<'z> Response<'z, '_> {
             None => {
                 self.origin = 0;
                 self.rcode = rcode::NXDOMAIN;
-                self.put_soa(zone)?;
-                if self.signed {
-                    self.prove_no_name(zone, number, &absent)?;
-                }
+                self.deny_name(zone, number, &absent)?;
                 Ok(Step::Done(rcode::NXDOMAIN))
             }
         }

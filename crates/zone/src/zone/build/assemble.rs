@@ -6,11 +6,11 @@ use crate::zone::check::Target;
 use crate::zone::encode::encode_hash;
 use crate::zone::encode::{self, Fault, Sorted, Source, Wanted};
 use crate::zone::fault::{Warning, ZoneError};
-use crate::zone::nsec3::{self, Chain, Hashed, Parameters, Proofs};
+use crate::zone::nsec3::{Chain, Hashed, Parameters, Proofs};
 use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
-    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, LABEL_LENGTH, NODE_HEADER_LENGTH,
-    NONE, Node, OPTED_OUT, RRSET_HEADER_LENGTH, choices, u16_at,
+    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, NODE_HEADER_LENGTH, NONE, Node,
+    OPTED_OUT, PROOF_LABEL_AT, RRSET_HEADER_LENGTH, choices, u16_at,
 };
 use crate::zone::proofs::Proving;
 use crate::zone::table::Table;
@@ -148,13 +148,10 @@ impl<'b> Assembly<'b> {
                 continue;
             };
             let place = self.next_at();
-            self.arena.extend(encode_hash(&hash));
             let header_at = self.arena.len();
             self.arena.extend([0; RRSET_HEADER_LENGTH]);
-            debug_assert_eq!(
-                header_at - LABEL_LENGTH + nsec3::ENTRY_LENGTH,
-                self.arena.len()
-            );
+            debug_assert_eq!(header_at + PROOF_LABEL_AT, self.arena.len());
+            self.arena.extend(encode_hash(&hash));
             self.note_owner(*owner);
             self.rrset(name, header_at, &records)?;
             let own = Parameters::read(records[0].data);
