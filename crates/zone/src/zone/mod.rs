@@ -231,9 +231,13 @@ impl Zone {
     }
 
     /// Where the name is, which is below the apex and in lower case; `None`: there is none.
-    #[inline]
+    #[inline(always)]
     fn place_below(&self, name: &[u8]) -> Option<u32> {
-        self.base.place_below(self.over.as_deref(), name)
+        let hash = self.base.table.keys().hash(name);
+        match &self.over {
+            None => self.base.place_of(name, hash),
+            Some(over) => self.base.place_now(over, name, hash),
+        }
     }
 
     /// The name itself, in lower case.
@@ -443,22 +447,26 @@ impl Base {
     fn node_of(&self, name: &[u8]) -> Option<Node<'_>> {
         let at = match name.len() == self.apex.len() {
             true => (*name == *self.apex).then_some(self.apex_at),
-            false => self.place_below(None, name),
+            false => self.place_of(name, self.table.keys().hash(name)),
         };
         at.map(|at| self.node(at))
     }
 
-    /// Where the name is, which is below the apex and in lower case, `over` being what has changed.
-    #[inline]
-    fn place_below(&self, over: Option<&Overlay>, name: &[u8]) -> Option<u32> {
-        let hash = self.table.keys().hash(name);
-        let arena = Arena::new(&self.arena, over);
-        if let Some(over) = over
-            && let Some(at) = over.table.find(arena, name, hash)
-        {
-            return (!Node::new(arena, at).has(GONE)).then_some(at);
-        }
+    /// Where the name was, which is below the apex, in lower case and has this hash.
+    #[inline(always)]
+    fn place_of(&self, name: &[u8], hash: u64) -> Option<u32> {
+        let arena = Arena::new(&self.arena, None);
         self.table.find(arena, name, hash)
+    }
+
+    /// Where the name is, `over` being what has changed.
+    #[inline(never)]
+    fn place_now(&self, over: &Overlay, name: &[u8], hash: u64) -> Option<u32> {
+        let arena = Arena::new(&self.arena, Some(over));
+        match over.table.find(arena, name, hash) {
+            Some(at) => (!Node::new(arena, at).has(GONE)).then_some(at),
+            None => self.place_of(name, hash),
+        }
     }
 }
 

@@ -141,6 +141,12 @@ impl<'z> Node<'z> {
         }
     }
 
+    /// Whether there is a [`cut`](Self::cut), without a look at it: most names have none.
+    #[inline]
+    pub(crate) fn has_cut(&self) -> bool {
+        u32_at(self.header(), 0) != NONE
+    }
+
     /// The child named `*`.
     #[inline]
     pub(crate) fn wildcard(&self) -> Option<Node<'z>> {
