@@ -4,7 +4,7 @@ use super::Response;
 use super::writer::{Full, Placed, Section};
 use crate::zone::names::parent;
 use crate::zone::nsec3::{Chain, Proofs};
-use crate::zone::parts::{NONE, Node, Rrset};
+use crate::zone::parts::{NONE, Node};
 use crate::zone::{Denial, Zone};
 use wire::codes::qtype;
 use wire::name::NAME_LENGTH_MAX;
@@ -41,6 +41,52 @@ impl<'n> Absent<'n> {
     }
 }
 
+/// Where in a zone the NSEC3 records are that prove things about the closest encloser of an absent name.
+struct Closest {
+    /// RFC 5155 §7.2.1: "An NSEC3 RR that matches the closest (provable) encloser".
+    matching: u32,
+    /// "An NSEC3 RR that covers the "next closer" name".
+    covering: u32,
+    /// What covers or matches the wildcard below that encloser.
+    wildcard: u32,
+}
+
+impl Closest {
+    /// Finds them, and asks memory for the one that covers: of a name that nobody has asked for before it is far away, and
+    /// there is other work to be done.
+    fn of(zone: &Zone, chain: &Chain, absent: &Absent<'_>) -> Closest {
+        let encloser = zone.node(absent.encloser);
+        let proofs = zone.proofs_of(encloser);
+        let (covering, wildcard) = match proofs.opted_out {
+            false => (zone.covering(chain, absent.next_closer()), proofs.second),
+            true => (
+                zone.proof_place(chain, proofs.second),
+                provable(zone, encloser).second,
+            ),
+        };
+        zone.foresee_proof(covering);
+        Closest {
+            matching: zone.proof_place(chain, proofs.first),
+            covering,
+            wildcard: zone.proof_place(chain, wildcard),
+        }
+    }
+}
+
+/// What proves things about the closest name above one that opt-out left out, which it has not. The apex is never left out.
+#[cold]
+fn provable(zone: &Zone, left_out: Node<'_>) -> Proofs {
+    let mut name = left_out.name();
+    loop {
+        name = parent(name);
+        let above = zone.find(name, crate::zone::names::labels(name)).node;
+        let proofs = zone.proofs_of(above);
+        if !proofs.opted_out {
+            return proofs;
+        }
+    }
+}
+
 impl<'z> Response<'z, '_> {
     /// Proves that the name of `node` has no records of the type asked for, or that a delegation is not signed.
     pub(super) fn prove_no_data(
@@ -61,42 +107,50 @@ impl<'z> Response<'z, '_> {
             // encloser proof".
             Denial::Nsec3(chain) => {
                 let proofs = zone.proofs_of(node);
-                self.put_nsec3(zone, number, chain, proofs.first, near)?;
+                let first = zone.proof_place(chain, proofs.first);
+                self.put_nsec3(zone, number, first, near)?;
                 if proofs.opted_out {
-                    self.put_nsec3(zone, number, chain, proofs.second, near)?;
+                    let second = zone.proof_place(chain, proofs.second);
+                    self.put_nsec3(zone, number, second, near)?;
                 }
                 Ok(())
             }
         }
     }
 
-    /// Proves that neither the name nor a wildcard for it is there.
-    pub(super) fn prove_no_name(
+    /// Says that the name is not there, and proves where that is wanted that neither it is nor a wildcard for it.
+    pub(super) fn deny_name(
         &mut self,
         zone: &'z Zone,
         number: u32,
         absent: &Absent<'_>,
     ) -> Result<(), Full> {
-        match zone.denial() {
-            Denial::Unsigned => Ok(()),
-            Denial::Nsec(owners) => {
-                // RFC 4035 §3.1.3.2: "An NSEC RR proving that there is no exact match", and one "proving that the zone
-                // contains no RRsets that would match <SNAME, SCLASS> via wildcard name expansion".
-                self.prove_expansion(zone, number, absent)?;
-                let encloser = zone.node(absent.encloser).name();
-                let mut wildcard = [0; 257];
-                wildcard[..2].copy_from_slice(b"\x01*");
-                wildcard[2..2 + encloser.len()].copy_from_slice(encloser);
-                let covering = zone.nsec_at_or_before(owners, &wildcard[..2 + encloser.len()]);
-                self.put_nsec(zone, number, covering, absent.placed)
+        let denial = zone.denial();
+        let closest = match denial {
+            Denial::Nsec3(chain) if self.signed => Some(Closest::of(zone, chain, absent)),
+            _ => None,
+        };
+        self.put_soa(zone)?;
+        if let Some(closest) = closest {
+            // RFC 5155 §7.2.2: "the closest encloser proof", and "an NSEC3 RR that covers the wildcard RR at the closest
+            // encloser". What covers the name comes last: memory may take a while to bring it.
+            for proof in [closest.matching, closest.wildcard, closest.covering] {
+                self.put_nsec3(zone, number, proof, absent.placed)?;
             }
-            Denial::Nsec3(chain) => {
-                // RFC 5155 §7.2.2: "the closest encloser proof", and "an NSEC3 RR that covers the wildcard RR at the
-                // closest encloser".
-                let provable = self.prove_encloser(zone, number, chain, absent)?;
-                self.put_nsec3(zone, number, chain, provable.second, absent.placed)
-            }
+        } else if let Denial::Nsec(owners) = denial
+            && self.signed
+        {
+            // RFC 4035 §3.1.3.2: "An NSEC RR proving that there is no exact match", and one "proving that the zone
+            // contains no RRsets that would match <SNAME, SCLASS> via wildcard name expansion".
+            self.prove_expansion(zone, number, absent)?;
+            let encloser = zone.node(absent.encloser).name();
+            let mut wildcard = [0; 257];
+            wildcard[..2].copy_from_slice(b"\x01*");
+            wildcard[2..2 + encloser.len()].copy_from_slice(encloser);
+            let covering = zone.nsec_at_or_before(owners, &wildcard[..2 + encloser.len()]);
+            self.put_nsec(zone, number, covering, absent.placed)?;
         }
+        Ok(())
     }
 
     /// Proves that a wildcard was right to answer.
@@ -115,7 +169,8 @@ impl<'z> Response<'z, '_> {
             }
             // RFC 5155 §7.2.6: "an NSEC3 RR that covers the 'next closer' name".
             Denial::Nsec3(chain) => {
-                self.put_covering(zone, number, chain, absent.next_closer(), absent.placed)
+                let covering = zone.covering(chain, absent.next_closer());
+                self.put_nsec3(zone, number, covering, absent.placed)
             }
         }
     }
@@ -137,72 +192,28 @@ impl<'z> Response<'z, '_> {
             }
             // RFC 5155 §7.2.5: "a closest encloser proof", and "an NSEC3 RR that matches the wildcard".
             Denial::Nsec3(chain) => {
-                self.prove_encloser(zone, number, chain, absent)?;
+                let closest = Closest::of(zone, chain, absent);
+                self.put_nsec3(zone, number, closest.matching, absent.placed)?;
+                self.put_nsec3(zone, number, closest.covering, absent.placed)?;
                 self.prove_no_data(zone, number, wildcard, absent.placed)
             }
         }
     }
 
-    /// RFC 5155 §7.2.1: "An NSEC3 RR that matches the closest (provable) encloser", and one "that covers the "next closer"
-    /// name". Returns what proves things about the encloser that was proved.
-    fn prove_encloser(
-        &mut self,
-        zone: &'z Zone,
-        number: u32,
-        chain: &'z Chain,
-        absent: &Absent<'_>,
-    ) -> Result<Proofs, Full> {
-        let encloser = zone.node(absent.encloser);
-        let proofs = zone.proofs_of(encloser);
-        self.put_nsec3(zone, number, chain, proofs.first, absent.placed)?;
-        if !proofs.opted_out {
-            self.put_covering(zone, number, chain, absent.next_closer(), absent.placed)?;
-            return Ok(proofs);
-        }
-        self.put_nsec3(zone, number, chain, proofs.second, absent.placed)?;
-        // The apex is never left out.
-        let mut name = encloser.name();
-        loop {
-            name = parent(name);
-            let provable = zone.find(name, crate::zone::names::labels(name)).node;
-            let proofs = zone.proofs_of(provable);
-            if !proofs.opted_out {
-                return Ok(proofs);
-            }
-        }
-    }
-
-    fn put_covering(
-        &mut self,
-        zone: &'z Zone,
-        number: u32,
-        chain: &'z Chain,
-        name: &[u8],
-        near: Placed,
-    ) -> Result<(), Full> {
-        let covering = zone.covering(chain, name);
-        self.put_nsec3(zone, number, chain, covering, near)
-    }
-
+    /// Puts the NSEC3 record at this place of the zone, if there is one, into the authority section.
     fn put_nsec3(
         &mut self,
         zone: &'z Zone,
         number: u32,
-        chain: &'z Chain,
-        record: u32,
+        proof: u32,
         near: Placed,
     ) -> Result<(), Full> {
-        if record == NONE {
+        if proof == NONE || !self.is_new(number, proof) {
             return Ok(());
         }
-        let apex = zone.apex_wire().len();
-        let (label, rrset) = zone.proof(chain, record);
-        if !self.is_new(number, &rrset) {
-            return Ok(());
-        }
-        let apex_at = self.writer.rest_of(near, apex).at;
-        self.writer
-            .put_named(Section::Authority, &rrset, (label, apex_at), true)
+        let apex_at = self.writer.rest_of(near, zone.apex_wire().len()).at;
+        let (octets, count) = zone.whole_proof(proof);
+        self.writer.put_proof((octets, count), apex_at)
     }
 
     fn put_nsec(
@@ -216,7 +227,7 @@ impl<'z> Response<'z, '_> {
         else {
             return Ok(());
         };
-        if !self.is_new(number, &rrset) {
+        if !self.is_new(number, rrset.at) {
             return Ok(());
         }
         let apex = zone.apex_wire().len();
@@ -231,9 +242,10 @@ impl<'z> Response<'z, '_> {
             .put_named(Section::Authority, &rrset, (labels, apex_at.at), true)
     }
 
-    /// Remembers a proof; whether it was not there before.
-    fn is_new(&mut self, number: u32, rrset: &Rrset<'_>) -> bool {
-        let key = (number, rrset.at);
+    /// Remembers a proof by its place in the zone with this number; whether it was not there before.
+    #[inline]
+    fn is_new(&mut self, number: u32, place: u32) -> bool {
+        let key = (number, place);
         let proofs = &mut self.trail().proofs;
         let new = !proofs.items().contains(&key);
         if new {

@@ -168,7 +168,7 @@ fn answer_of_other_class(
 #[inline]
 fn at_once(writer: &mut Writer<'_>, found: &Found<'_>, kind: u16, signed: bool) -> Option<usize> {
     // No RRset has one of the types that stand for others, ANY and RRSIG.
-    if !found.exact() || found.node.cut().is_some() {
+    if !found.exact() || found.node.has_cut() {
         return None;
     }
     let rrset = found
@@ -337,8 +337,11 @@ impl<'z> Response<'z, '_> {
         last: bool,
     ) -> Result<Step, Full> {
         let node = found.node;
-        self.origin = node.cut().map_or(node.at, |cut| cut.at);
-        if let Some(cut) = node.cut() {
+        self.origin = node.at;
+        if node.has_cut()
+            && let Some(cut) = node.cut()
+        {
+            self.origin = cut.at;
             // RFC 4035 §3.1.4.1: DS at a cut is the parent's own.
             let at_cut = found.exact() && cut.at == node.at && cut.has(DELEGATION);
             if !(at_cut && self.qtype == qtype::DS) {
@@ -381,10 +384,7 @@ impl<'z> Response<'z, '_> {
             None => {
                 self.origin = 0;
                 self.rcode = rcode::NXDOMAIN;
-                self.put_soa(zone)?;
-                if self.signed {
-                    self.prove_no_name(zone, number, &absent)?;
-                }
+                self.deny_name(zone, number, &absent)?;
                 Ok(Step::Done(rcode::NXDOMAIN))
             }
         }

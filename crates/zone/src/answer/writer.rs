@@ -1,6 +1,6 @@
 //! Copies RRsets behind the question of a message and moves their pointers.
 
-use crate::zone::parts::{POINTER_MAX, RECORD_HEADER_LENGTH, Rrset, wire_u16};
+use crate::zone::parts::{LABEL_LENGTH, POINTER_MAX, RECORD_HEADER_LENGTH, Rrset, wire_u16};
 use wire::message::HEADER_LENGTH;
 
 /// In the header's second word: this is a response.
@@ -239,6 +239,33 @@ impl<'m> Writer<'m> {
         Ok(())
     }
 
+    /// Appends an NSEC3 record with its signatures as [`whole_proof_at`](crate::zone::parts::whole_proof_at) has it, of a zone whose
+    /// apex is at `apex_at`.
+    #[inline]
+    pub(super) fn put_proof(
+        &mut self,
+        (octets, count): (&[u8], u16),
+        apex_at: usize,
+    ) -> Result<(), Full> {
+        let at = self.reserve(octets.len())?;
+        if at > POINTER_MAX {
+            let (label, body) = octets.split_at(LABEL_LENGTH);
+            return self.put_each_named(Section::Authority, body, (label, apex_at), count);
+        }
+        let place = &mut self.message[at..at + octets.len()];
+        place.copy_from_slice(octets);
+        self.at = at + octets.len();
+        let (_, mut records) = place.split_at_mut(LABEL_LENGTH);
+        let mut owner_at = apex_at;
+        while let Some((header, behind)) = records.split_first_chunk_mut::<RECORD_HEADER_LENGTH>() {
+            header[..2].copy_from_slice(&pointer_to(owner_at)?.to_be_bytes());
+            let length = usize::from(wire_u16(header, RECORD_HEADER_LENGTH - 2));
+            (owner_at, records) = (at, &mut behind[length..]);
+        }
+        self.counts[Section::Authority as usize] += count;
+        Ok(())
+    }
+
     /// Appends an RRset whose owner's name is not in the message but ends with one that is, at `rest_at`.
     pub(super) fn put_named(
         &mut self,
@@ -333,13 +360,9 @@ impl<'m> Writer<'m> {
         Ok(())
     }
 
-    /// Where a pointer does not reach: 16 KiB into an answer over TCP, and only behind RRsets of such a length.
     #[inline]
     fn set_pointer(&mut self, at: usize, target: usize) -> Result<(), Full> {
-        if target > POINTER_MAX {
-            return Err(Full);
-        }
-        let pointer = 0xc000 | target as u16;
+        let pointer = pointer_to(target)?;
         self.message[at..at + 2].copy_from_slice(&pointer.to_be_bytes());
         Ok(())
     }
@@ -384,6 +407,15 @@ impl<'m> Writer<'m> {
                 skip -= 1 + length;
             }
         }
+    }
+}
+
+/// A pointer to a place of the message. None reaches it 16 KiB into an answer over TCP, and only behind RRsets of such a length.
+#[inline]
+fn pointer_to(target: usize) -> Result<u16, Full> {
+    match target > POINTER_MAX {
+        true => Err(Full),
+        false => Ok(0xc000 | target as u16),
     }
 }
 

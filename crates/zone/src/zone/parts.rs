@@ -7,7 +7,7 @@
 //! RRset    0 body at 4 │ 4 type 2 │ 6 records 2 │ 8 body length 2 │ 10 signatures 2 │ 12 their length 2 │ 14 pointers 2 │ 16 targets 2
 //! body     records, then their RRSIG records, ready to send; then pointers (2 each: places in the body) and targets (6 each)
 //! target   0 place of the name in the body 2 │ 2 node 4
-//! NSEC3    0 label 33 │ 33 an RRset's header │ its body
+//! NSEC3    0 an RRset's header │ 18 label of its owner 33 │ its body
 //! ```
 //!
 //! Records are encoded as they go into an answer whose question is their owner: the owner is a pointer to the question's
@@ -31,6 +31,8 @@ pub(crate) const FEW_RRSETS: usize = 16;
 pub(crate) const CHOICES_LENGTH: usize = 4;
 /// The label of an NSEC3 record's owner: its length octet, and the hash in base32hex (RFC 5155 §3.3).
 pub(crate) const LABEL_LENGTH: usize = 33;
+/// Where it is behind the place of the record: right before the body, so that both are copied at once.
+pub(crate) const PROOF_LABEL_AT: usize = RRSET_HEADER_LENGTH;
 /// Owner as a pointer 2, type 2, class 2, TTL 4, length 2.
 pub(crate) const RECORD_HEADER_LENGTH: usize = 12;
 /// A place of a target that is the owner's own name (RFC 9460 §2.5: TargetName ".").
@@ -137,6 +139,12 @@ impl<'z> Node<'z> {
             NONE => None,
             at => Some(self.arena.linked(at)),
         }
+    }
+
+    /// Whether there is a [`cut`](Self::cut), without a look at it: most names have none.
+    #[inline]
+    pub(crate) fn has_cut(&self) -> bool {
+        u32_at(self.header(), 0) != NONE
     }
 
     /// The child named `*`.
@@ -398,14 +406,26 @@ pub(crate) fn body_base(owner_length: usize) -> usize {
 }
 
 /// The NSEC3 record at `place`: the label of its owner, and its RRset.
-#[inline]
 pub(crate) fn proof_at(
     arena: Arena<'_>,
     place: u32,
     apex_length: usize,
 ) -> (&[u8; LABEL_LENGTH], Rrset<'_>) {
     let at = place as usize;
-    let label = arena.octets_at(at).first_chunk().expect("labels are whole");
-    let rrset = Rrset::read(arena, at + LABEL_LENGTH, LABEL_LENGTH + apex_length);
-    (label, rrset)
+    let label = arena.octets_at(at + PROOF_LABEL_AT).first_chunk();
+    let rrset = Rrset::read(arena, at, LABEL_LENGTH + apex_length);
+    (label.expect("labels are whole"), rrset)
+}
+
+/// The NSEC3 record at `place` as it is sent: the label of its owner, the record and its signatures; and how many records these
+/// are. Nothing but the length waits for the header.
+#[inline]
+pub(crate) fn whole_proof_at(arena: Arena<'_>, place: u32) -> (&[u8], u16) {
+    let (header, octets) = arena
+        .octets_at(place as usize)
+        .split_first_chunk::<RRSET_HEADER_LENGTH>()
+        .expect("headers are whole");
+    let length = usize::from(u16_at(header, 8)) + usize::from(u16_at(header, 12));
+    let count = u16_at(header, 6) + u16_at(header, 10);
+    (&octets[..LABEL_LENGTH + length], count)
 }

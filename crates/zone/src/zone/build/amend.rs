@@ -427,7 +427,8 @@ impl<'a, 'z> Making<'a, 'z> {
             cases: assembly.cases.finished(),
         };
         for (place, name) in assembly.wanted.each() {
-            if let Some(node) = base.place_below(Some(&over), name) {
+            let hash = base.table.keys().hash(name);
+            if let Some(node) = base.place_now(&over, name, hash) {
                 over.octets[place..place + 4].copy_from_slice(&node.to_le_bytes());
             }
         }

@@ -6,17 +6,22 @@ use crate::zone::check::Target;
 use crate::zone::encode::encode_hash;
 use crate::zone::encode::{self, Fault, Sorted, Source, Wanted};
 use crate::zone::fault::{Warning, ZoneError};
-use crate::zone::nsec3::{self, Chain, Hashed, Parameters, Proofs};
+use crate::zone::nsec3::{Chain, Hashed, Parameters, Proofs};
 use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
-    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, LABEL_LENGTH, NODE_HEADER_LENGTH,
-    NONE, Node, OPTED_OUT, RRSET_HEADER_LENGTH, choices, u16_at,
+    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, NODE_HEADER_LENGTH, NONE, Node,
+    OPTED_OUT, PROOF_LABEL_AT, RECORD_HEADER_LENGTH, RRSET_HEADER_LENGTH, choices, u16_at,
 };
 use crate::zone::proofs::Proving;
 use crate::zone::table::Table;
 use crate::zone::{Base, Denial, Zone, list, names, rdata, soa_times};
 use std::sync::Arc;
 use wire::codes::qtype;
+
+/// Octets of a cache line.
+const LINE: usize = 64;
+/// So many octets at most are left free before a name: a line less is not worth memory without end.
+const GAP_MAX: usize = 16;
 
 /// What those below a name have to know of it.
 #[derive(Clone, Copy)]
@@ -148,13 +153,10 @@ impl<'b> Assembly<'b> {
                 continue;
             };
             let place = self.next_at();
-            self.arena.extend(encode_hash(&hash));
             let header_at = self.arena.len();
             self.arena.extend([0; RRSET_HEADER_LENGTH]);
-            debug_assert_eq!(
-                header_at - LABEL_LENGTH + nsec3::ENTRY_LENGTH,
-                self.arena.len()
-            );
+            debug_assert_eq!(header_at + PROOF_LABEL_AT, self.arena.len());
+            self.arena.extend(encode_hash(&hash));
             self.note_owner(*owner);
             self.rrset(name, header_at, &records)?;
             let own = Parameters::read(records[0].data);
@@ -213,6 +215,7 @@ impl<'b> Assembly<'b> {
                     proofs_of(proving, name, delegation, &above)
                 })
             };
+            self.align(name, &records);
             self.note_owner(*owner);
             let (own, proofs) = self.encode_node(name, &records, (parent, NONE), proofs)?;
             above.push(Ancestor {
@@ -222,6 +225,24 @@ impl<'b> Assembly<'b> {
             });
         }
         Ok(())
+    }
+
+    /// Has the next name, with these records, begin at a cache line where it would otherwise lie in one line more than it must, up
+    /// to the records of its first RRset: each line is a wait for memory, and [`ahead`](crate::answer::ahead) asks for as few as
+    /// there must be. Lines are those of the place where the octets lie now: what is large enough for this to count stays at the
+    /// same place of a page wherever it goes.
+    fn align(&mut self, name: &[u8], records: &[Sorted<'_>]) {
+        let headers = NODE_HEADER_LENGTH + groups(records).count() * RRSET_HEADER_LENGTH;
+        let first = groups(records).next().unwrap_or_default().iter();
+        let first = first.take_while(|record| !record.is_signature);
+        let body = first.map(|record| RECORD_HEADER_LENGTH + record.data.len());
+        let octets = headers + name.len() + body.sum::<usize>();
+        let end = self.arena.as_ptr().addr() + self.arena.len();
+        let free = end.next_multiple_of(LINE) - end;
+        let lines_from = |start: usize| (start + octets).div_ceil(LINE);
+        if free <= GAP_MAX && lines_from(end % LINE) > lines_from(0) {
+            self.arena.resize(self.arena.len() + free, 0);
+        }
     }
 
     fn node(&self, at: u32) -> Node<'_> {
