@@ -26,6 +26,12 @@ pub fn try_zeroed(count: usize) -> Option<Words> {
     }
 }
 
+/// Gives the memory of large areas back to the kernel, which makes all of their words zero; how many bytes. They may be used as
+/// before, and take memory then.
+pub fn give_back(words: &Words) -> u64 {
+    words.give_back()
+}
+
 /// Whether what can do with the memory it has may take more: the one answer of the whole process, for there is one memory.
 static MAY_GROW: AtomicBool = AtomicBool::new(true);
 

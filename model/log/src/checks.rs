@@ -65,3 +65,18 @@ pub fn writers_do_not_meet() {
         read(&log, slot);
     }
 }
+
+/// The memory of a record is given back while a reader reads it; a writer comes behind.
+pub fn read_while_given_back() {
+    // Four segments, each written once, the oldest by itself.
+    let log = Arc::new(Log::new(64));
+    let [oldest, others] = [(); 2].map(|()| Arc::new(Slot::new(0)));
+    write(&log, &oldest);
+    (0..3).for_each(|_| write(&log, &others));
+    let (their_log, their_slot) = (log.clone(), oldest.clone());
+    let reader = thread::spawn(move || read(&their_log, &their_slot));
+    assert!(log.give_back() > 0);
+    write(&log, &others);
+    reader.join().expect("the reader ends");
+    read(&log, &others);
+}

@@ -18,6 +18,13 @@ mod sync {
     pub(super) fn try_zeroed(count: usize) -> Option<Words> {
         Some((0..count).map(|_| AtomicU64::new(0)).collect())
     }
+
+    /// As the kernel does it, but a word at a time.
+    pub(super) fn give_back(words: &Words) -> u64 {
+        let zero = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
+        words.iter().for_each(zero);
+        1
+    }
 }
 #[path = "../../../crates/server/src/pipeline/cache/log.rs"]
 mod log;

@@ -17,6 +17,14 @@ mod sync {
         }
 
         pub(super) fn fetch_sub(&self, _: u32, _: Ordering) {}
+
+        pub(super) fn fetch_or(&self, _: u32, _: Ordering) {}
+
+        pub(super) fn fetch_and(&self, _: u32, _: Ordering) {}
+
+        pub(super) fn load(&self, _: Ordering) -> u32 {
+            0
+        }
     }
 
     pub(super) fn fence(order: Ordering) {
@@ -27,6 +35,13 @@ mod sync {
 
     pub(super) fn try_zeroed(count: usize) -> Option<Words> {
         Some((0..count).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// As the kernel does it, but a word at a time.
+    pub(super) fn give_back(words: &Words) -> u64 {
+        let zero = |word: &AtomicU64| word.store(0, Ordering::Relaxed);
+        words.iter().for_each(zero);
+        1
     }
 }
 #[path = "../../../crates/server/src/pipeline/cache/log.rs"]

@@ -28,6 +28,17 @@ fn a_writer_that_is_a_round_behind_meets_nobody() {
 }
 
 #[test]
+fn what_is_given_back_is_not_taken_for_whole() {
+    assert!(explored(exact::read_while_given_back) > 100);
+}
+
+#[test]
+#[should_panic(expected = "a lost record was taken for whole")]
+fn a_missing_fence_of_who_gives_back_is_found_out() {
+    explored(unannounced::read_while_given_back);
+}
+
+#[test]
 #[should_panic(expected = "a lost record was taken for whole")]
 fn a_missing_fence_of_the_writer_is_found_out() {
     explored(unannounced::read_while_overwritten);

@@ -1,5 +1,6 @@
-//! How near this process is to the limit of its memory cgroup: at the limit the kernel ends it. What can do with less takes no
-//! more when it is near: packet caches do not grow, queues get fewer frames or are left to kernel sockets.
+//! How near this process is to the limits of its memory cgroup: at memory.max the kernel ends it, above memory.high it makes it
+//! sleep. What can do with less takes no more when one is near: packet caches do not grow, and give memory back when others take
+//! what is left; queues get fewer frames or are left to kernel sockets.
 
 use crate::log;
 use crate::words;
@@ -54,8 +55,8 @@ impl Memory {
         Memory(places.filter(|files| files.limit.exists()).collect())
     }
 
-    /// Looks, and lets caches grow or not.
-    pub(super) fn look(&self) {
+    /// Looks, and lets caches grow or not; how many bytes they should give back.
+    pub(super) fn look(&self) -> u64 {
         let near = self.0.iter().find(|files| files.is_near());
         if words::let_grow(near.is_none()) {
             match near {
@@ -66,6 +67,12 @@ impl Memory {
                 ),
             }
         }
+        near.map_or(0, |_| self.too_much())
+    }
+
+    fn too_much(&self) -> u64 {
+        let all = self.0.iter().filter_map(Files::too_much);
+        all.max().unwrap_or(0)
     }
 
     /// The limit that is met first, and how many bytes may be taken until then. `None`: there is no limit.
@@ -137,6 +144,15 @@ impl Files {
         Some(to_take(limit, used.saturating_sub(self.cached())))
     }
 
+    /// How many bytes too many are taken, when half of what must be left is gone: so many that a quarter of it is gone then, so that
+    /// caches do not grow at once for what they have given back.
+    fn too_much(&self) -> Option<u64> {
+        let (limit, used) = self.limit_and_used()?;
+        let left = limit.saturating_sub(used.saturating_sub(self.cached()));
+        let reserve = reserve(limit);
+        (left < reserve / 2).then(|| reserve / 4 * 3 - left)
+    }
+
     /// Whether nothing may be taken. The statistics, for which the kernel adds up what every core has counted, are read only
     /// when the limit is near without them: this is asked once a second.
     fn is_near(&self) -> bool {
@@ -161,20 +177,25 @@ fn places(own: &str) -> Vec<Files> {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
         let root = Path::new("/sys/fs/cgroup");
-        let (root, names) = match controllers {
-            "" => (root.to_owned(), ["memory.max", "memory.current"]),
+        let (root, limits, used) = match controllers {
+            "" => (
+                root.to_owned(),
+                &["memory.max", "memory.high"][..],
+                "memory.current",
+            ),
             _ if controllers.split(',').any(|name| name == "memory") => (
                 root.join("memory"),
-                ["memory.limit_in_bytes", "memory.usage_in_bytes"],
+                &["memory.limit_in_bytes"][..],
+                "memory.usage_in_bytes",
             ),
             _ => return None,
         };
         let folders = Path::new(path).ancestors().map(|part| root.join(part));
-        Some(
-            folders
-                .map(|folder| Files::at(&folder, names))
-                .collect::<Vec<_>>(),
-        )
+        let files = folders.flat_map(|folder| {
+            let of = |limit: &&str| Files::at(&folder, [limit, used]);
+            limits.iter().map(of).collect::<Vec<_>>()
+        });
+        Some(files.collect::<Vec<_>>())
     };
     own.lines().filter_map(line).flatten().collect()
 }
@@ -193,7 +214,12 @@ fn cached(statistics: &str) -> u64 {
 
 fn to_take(limit: u64, used: u64) -> u64 {
     let left = limit.saturating_sub(used);
-    left.saturating_sub(LEFT_AT_LEAST.max(limit / LEFT_PARTS))
+    left.saturating_sub(reserve(limit))
+}
+
+/// Bytes that must be left of a limit.
+fn reserve(limit: u64) -> u64 {
+    LEFT_AT_LEAST.max(limit / LEFT_PARTS)
 }
 
 #[cfg(test)]
@@ -204,12 +230,14 @@ mod tests {
     fn the_cgroup_is_found_by_either_version() {
         let own = "4:memory:/system.slice/millrace.service\n1:name=systemd:/x\n0::/a/b\n";
         let found = places(own);
-        // With those around it.
-        assert_eq!(found.len(), 3 + 3);
+        // With those around it; version 2 has two limits.
+        assert_eq!(found.len(), 3 + 2 * 3);
         let v1 = "/sys/fs/cgroup/memory/system.slice/millrace.service/memory.limit_in_bytes";
         assert_eq!(found[0].limit, Path::new(v1));
         assert_eq!(found[3].limit, Path::new("/sys/fs/cgroup/a/b/memory.max"));
-        assert_eq!(found[4].limit, Path::new("/sys/fs/cgroup/a/memory.max"));
+        assert_eq!(found[4].limit, Path::new("/sys/fs/cgroup/a/b/memory.high"));
+        assert_eq!(found[5].limit, Path::new("/sys/fs/cgroup/a/memory.max"));
+        assert_eq!(found[4].used, found[3].used);
     }
 
     #[test]
@@ -229,6 +257,8 @@ mod tests {
         let files = Files::at(folder.path(), ["memory.max", "memory.current"]);
         let write = |path: &Path, number: u64| fs::write(path, format!("{number}\n")).unwrap();
         assert!(!files.is_near(), "no files, no limit");
+        fs::write(&files.limit, "max\n").unwrap();
+        assert_eq!(files.left(), None, "a file that sets none");
         write(&files.limit, 1 << 30);
         write(&files.used, 1_000 << 20);
         assert!(files.is_near());
@@ -248,6 +278,35 @@ mod tests {
         assert_eq!(to_take(64 << 20, 44 << 20), 4 << 20);
         assert_eq!(to_take(64 << 20, 49 << 20), 0);
         assert!(to_take(u64::MAX, 1 << 40) > 1 << 40);
+    }
+
+    #[test]
+    fn f33_what_is_too_much_is_given_back_when_half_of_the_reserve_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = Files::at(folder.path(), ["memory.max", "memory.current"]);
+        let write = |path: &Path, number: u64| fs::write(path, format!("{number}\n")).unwrap();
+        assert_eq!(files.too_much(), None);
+        write(&files.limit, 64 << 20);
+        for (used, expected) in [
+            (40, None),
+            (50, None),
+            (56, None),
+            (57, Some(5)),
+            (70, Some(12)),
+        ] {
+            write(&files.used, used << 20);
+            assert_eq!(
+                files.too_much(),
+                expected.map(|number| number << 20),
+                "{used}"
+            );
+        }
+        fs::write(&files.statistics, format!("inactive_file {}\n", 20 << 20)).unwrap();
+        assert_eq!(files.too_much(), None, "the kernel lets go of these first");
+        let memory = Memory(vec![files.clone()]);
+        assert_eq!(memory.too_much(), 0);
+        fs::remove_file(&files.statistics).unwrap();
+        assert_eq!(memory.too_much(), 12 << 20);
     }
 
     #[test]

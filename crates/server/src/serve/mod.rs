@@ -214,7 +214,7 @@ impl Daemon {
     /// Once a second, however many events wait.
     fn do_chores(&mut self) {
         self.look_after();
-        self.memory.look();
+        self.give_memory_back();
         self.clean_caches();
         // These two have no timers of their own: nothing wakes this process that can wait for this turn.
         self.services.exchange_a_port(&self.instance);
@@ -233,6 +233,18 @@ impl Daemon {
         if had_some && self.retired.is_empty() {
             let config = self.instance.config.load();
             self.instance.exchanges.servers().publish(&config.servers);
+        }
+    }
+
+    /// Caches give way where others take what the limit leaves.
+    fn give_memory_back(&self) {
+        let too_much = self.memory.look();
+        if too_much == 0 {
+            return;
+        }
+        let given = cleaning::give_back(&self.instance.config.load(), too_much);
+        if given > 0 {
+            log::notice!("memory: packet caches have given {given} bytes back");
         }
     }
 

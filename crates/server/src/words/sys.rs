@@ -36,6 +36,19 @@ impl Words {
         Some(Words { start, count })
     }
 
+    /// Of what was mapped; how many octets.
+    pub(super) fn give_back(&self) -> u64 {
+        let octets = self.octets();
+        if octets < HUGE_PAGE {
+            return 0;
+        }
+        let advice = libc::MADV_DONTNEED;
+        // SAFETY: a mapping of `mapped`, private and anonymous: its pages are zero from then on, as if zeros had been stored in
+        // words that are atomic. It stays mapped.
+        let given = unsafe { libc::madvise(self.start.as_ptr().cast(), octets, advice) };
+        if given == 0 { octets as u64 } else { 0 }
+    }
+
     fn octets(&self) -> usize {
         self.count * size_of::<AtomicU64>()
     }

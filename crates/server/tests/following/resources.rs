@@ -513,6 +513,43 @@ fn f33_a_limit_just_above_the_steady_state_costs_cache_and_no_query() {
     rig.server.stop().expect("a good end");
 }
 
+/// F33: others take what the limit leaves. The cache gives back its oldest entries' memory, and every query is answered; when there
+/// is room again it grows.
+#[test]
+fn f33_a_cache_gives_back_what_others_need_and_no_query_is_lost() {
+    let Some(lab) = Rig::lab("given", Topology::TwoInterfaces) else {
+        return;
+    };
+    let Some(cgroup) = Cgroup::make("memory", "millrace-given") else {
+        return;
+    };
+    let configuration = LISTEN.to_owned()
+        + "setMaxUDPOutstanding(512)\n\
+           setRingBuffersSize(1000)\n\
+           newServer({address=\"198.51.100.2:53\", healthCheckMode=\"up\", xdp=true})\n\
+           getPool(\"\"):setCache(newPacketCache(200000))\n";
+    let mut rig = Rig::start_by(lab, &configuration, &cgroup.starts());
+    let _texts = Texts::start(&rig);
+    ask_for_texts(&rig, 0..20_000);
+    let (full, used) = (memory(&rig, "RssAnon:"), cgroup.used());
+    // As if others had taken it: a limit that comes down is met in the same way.
+    cgroup.limit(used + 6 * MIB);
+    rig.says("packet caches have given");
+    ask_for_texts(&rig, 20_000..24_000);
+    let left = memory(&rig, "RssAnon:");
+    println!("{full} bytes of its own, {left} after that");
+    assert!(left + 4 * MIB < full, "nothing was given: {full}, {left}");
+    assert_eq!(cgroup.killed(), 0, "{}", rig.log());
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    cgroup.limit(used + 8 * MARGIN);
+    rig.says("there is room again");
+    ask_for_texts(&rig, 24_000..44_000);
+    let grown = memory(&rig, "RssAnon:");
+    assert!(grown > left + 4 * MIB, "it grows again: {left}, {grown}");
+    assert_eq!(cgroup.killed(), 0);
+    rig.server.stop().expect("a good end");
+}
+
 /// Bytes of the daemon's memory by one line of proc_pid_status(5).
 pub(crate) fn memory(rig: &Rig, kind: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", rig.daemon()));

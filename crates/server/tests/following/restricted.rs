@@ -6,6 +6,7 @@
 //! sandbox.sh (mounts) → prlimit → setpriv (user, capabilities, no_new_privs) → this test program (seccomp) → millrace
 //! ```
 
+mod confined;
 mod unit;
 
 use crate::restart::{Backend, end, restarted};
@@ -36,8 +37,9 @@ const LISTEN_BEHIND: &str = "addLocal(\"198.51.100.1:53\", {xdp=true})\n";
 const COMMAND: &str = "MILLRACE_TEST_COMMAND";
 
 /// What the tests here put into effect, with the folder of the test in the place of those that the service may write in.
-const APPLIED: [&str; 29] = [
+const APPLIED: [&str; 30] = [
     "AmbientCapabilities",
+    "AppArmorProfile",
     "CapabilityBoundingSet",
     "Group",
     "LimitMEMLOCK",
@@ -69,8 +71,7 @@ const APPLIED: [&str; 29] = [
 ];
 
 /// What only systemd itself can do, or what takes nothing from a service that does not look for it: tests/packaging/booted.
-const BY_SYSTEMD: [&str; 18] = [
-    "AppArmorProfile",
+const BY_SYSTEMD: [&str; 17] = [
     "ConfigurationDirectory",
     "ExecStart",
     "ExecStartPre",
@@ -255,6 +256,17 @@ fn is_restricted(process: Pid) {
         if let Some(options) = found {
             assert!(options.starts_with("ro"), "{place} is {options}:\n{mounts}");
         }
+    }
+}
+
+/// The daemon and its helper are under an AppArmor profile.
+fn is_confined_by(rig: &Rig, profile: &str) {
+    for process in [rig.daemon(), rig.helper()] {
+        let current = fs::read_to_string(format!("/proc/{process}/attr/apparmor/current"));
+        assert_eq!(
+            current.expect("AppArmor").trim(),
+            format!("{profile} (enforce)")
+        );
     }
 }
 

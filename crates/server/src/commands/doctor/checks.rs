@@ -485,7 +485,7 @@ fn switch(
 /// Two queues whose interrupts one processor handles share it.
 fn interrupts(interface: &Interface, facts: &Facts) -> Finding {
     const WHAT: &str = "interrupts";
-    let lists = &interface.affinities;
+    let lists = &interface.interrupts.affinities;
     if lists.len() < 2 || facts.processors < 2 {
         return of(
             interface,
@@ -504,8 +504,8 @@ fn interrupts(interface: &Interface, facts: &Facts) -> Finding {
     let wanted = number.min(facts.processors);
     let right = "one processor for each queue's interrupt";
     let command = format!(
-        "systemctl stop irqbalance; grep {}- /proc/interrupts   # then: echo PROCESSOR > /proc/irq/NUMBER/smp_affinity_list",
-        interface.name
+        "systemctl stop irqbalance; grep {} /proc/interrupts   # then: echo PROCESSOR > /proc/irq/NUMBER/smp_affinity_list",
+        interface.interrupts.names
     );
     of(
         interface,
@@ -526,7 +526,7 @@ fn node(interface: &Interface, facts: &Facts) -> Finding {
         return of(interface, WHAT, "there is but one", Judgement::Good);
     }
     let own_processors = processors(own);
-    let lists = interface.affinities.iter();
+    let lists = interface.interrupts.affinities.iter();
     let strangers = lists.filter(|list| !processors(list).is_subset(&own_processors));
     let strangers: Vec<&str> = strangers.map(String::as_str).collect();
     let value = match strangers.is_empty() {
@@ -540,8 +540,8 @@ fn node(interface: &Interface, facts: &Facts) -> Finding {
         "interrupts and workers on processors {own}, which the card is wired to: addLocal(…, {{xdp=true, cpus={{…}}}}) pins workers"
     );
     let command = format!(
-        "grep {}- /proc/interrupts   # then: echo PROCESSOR > /proc/irq/NUMBER/smp_affinity_list",
-        interface.name
+        "grep {} /proc/interrupts   # then: echo PROCESSOR > /proc/irq/NUMBER/smp_affinity_list",
+        interface.interrupts.names
     );
     of(
         interface,

@@ -56,8 +56,7 @@ pub(super) struct Interface {
     pub(super) tuning: Tuning,
     /// The stricter of `all` and the interface's own.
     pub(super) rp_filter: Option<u64>,
-    /// The processors that handle each interrupt of a queue, as the kernel writes them: `2`, `0-3`.
-    pub(super) affinities: Vec<String>,
+    pub(super) interrupts: Interrupts,
     /// How often an interrupt is left out, and after how many nanoseconds frames are looked for all the same.
     pub(super) defer_hard_irqs: Option<u64>,
     pub(super) gro_flush_timeout: Option<u64>,
@@ -71,6 +70,15 @@ pub(super) struct Interface {
     pub(super) is_served: bool,
     /// The VLAN interfaces whose frames come in by it, over a bond too.
     pub(super) vlans: Vec<String>,
+}
+
+/// The interrupts of an interface's queues.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Interrupts {
+    /// What their names in /proc/interrupts hold.
+    pub(super) names: String,
+    /// The processors that handle each, as the kernel writes them: `2`, `0-3`.
+    pub(super) affinities: Vec<String>,
 }
 
 /// Links on top of each other at most: MAX_NEST_DEV of <linux/netdevice.h>.
@@ -244,7 +252,7 @@ impl Root<'_> {
             max_queues: nic.as_ref().map_or(0, |nic| nic.max_queues),
             tuning: Tuning::read(name).unwrap_or_default(),
             rp_filter: rp_filter("all").max(rp_filter(name)),
-            affinities: self.affinities(name),
+            interrupts: self.interrupts(name),
             defer_hard_irqs: self.number(&format!("sys/class/net/{name}/napi_defer_hard_irqs")),
             gro_flush_timeout: self.number(&format!("sys/class/net/{name}/gro_flush_timeout")),
             is_polled: own.is_some_and(|own| own.queues.iter().any(|queue| queue.is_polled)),
@@ -279,19 +287,34 @@ impl Root<'_> {
         event.is_some_and(|event| event.lines().any(|line| line == wanted))
     }
 
-    /// Of the interrupts whose name holds the interface's: `ens3f0-TxRx-0`, or with the driver before it `i40e-ens3f0-TxRx-0`;
-    /// `virtio0-input.0` has none.
-    fn affinities(&self, name: &str) -> Vec<String> {
+    /// The queues' interrupts: by the interface's name (`ens3f0-TxRx-0`, or with the driver before it `i40e-ens3f0-TxRx-0`), by that
+    /// of a virtual machine's device (`virtio2-input.0`), or by the card's place (`mlx5_comp0@pci:0000:03:00.0`).
+    fn interrupts(&self, name: &str) -> Interrupts {
         let table = self.text("proc/interrupts").unwrap_or_default();
-        let part = format!("-{name}-");
-        let of_interface = table.lines().filter(|line| {
-            let device = line.split_whitespace().last().unwrap_or_default();
-            format!("-{device}").contains(&part)
+        let mut ways = vec![(format!("-{name}-"), "")];
+        let device = fs::read_link(self.0.join(format!("sys/class/net/{name}/device"))).ok();
+        if let Some(device) = device.as_deref().and_then(Path::file_name) {
+            let device = device.to_string_lossy();
+            ways.push((format!("-{device}-input."), ""));
+            ways.extend(["comp", "ntfy"].map(|kind| (format!("@pci:{device}"), kind)));
+        }
+        let found = ways.into_iter().map(|(part, kind)| Interrupts {
+            affinities: self.affinities(&table, &part, kind),
+            names: part.trim_start_matches('-').to_owned(),
         });
-        let numbers = of_interface.filter_map(|line| line.trim_start().split_once(':'));
-        let path = |number: &str| PathBuf::from(format!("proc/irq/{number}"));
+        let mut some = found.filter(|interrupts| !interrupts.affinities.is_empty());
+        some.next().unwrap_or_default()
+    }
+
+    /// Of the interrupts in whose names, with a hyphen before them, both of these are.
+    fn affinities(&self, table: &str, part: &str, kind: &str) -> Vec<String> {
+        let are_meant = table.lines().filter(|line| {
+            let name = line.split_whitespace().last().unwrap_or_default();
+            format!("-{name}").contains(part) && name.contains(kind)
+        });
+        let numbers = are_meant.filter_map(|line| line.trim_start().split_once(':'));
         let affinity = |number: &str| {
-            let folder = path(number);
+            let folder = PathBuf::from(format!("proc/irq/{number}"));
             let effective = folder.join("effective_affinity_list");
             let asked = folder.join("smp_affinity_list");
             self.text(&effective.to_string_lossy())

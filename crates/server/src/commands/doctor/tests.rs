@@ -1,7 +1,7 @@
 //! A wrong value of each kind is planted, and found; facts are read from a folder with the files of a machine.
 
 use super::checks::{Finding, all};
-use super::facts::{Facts, Interface, Pages, Root};
+use super::facts::{Facts, Interface, Interrupts, Pages, Root};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -45,7 +45,10 @@ fn interface(name: &str) -> Interface {
             rx_vlan: Some(true),
         },
         rp_filter: Some(2),
-        affinities: ["0", "1", "2", "3"].map(str::to_owned).to_vec(),
+        interrupts: Interrupts {
+            names: format!("{name}-"),
+            affinities: ["0", "1", "2", "3"].map(str::to_owned).to_vec(),
+        },
         defer_hard_irqs: Some(0),
         gro_flush_timeout: Some(0),
         is_polled: false,
@@ -139,7 +142,7 @@ fn a_wrong_value_of_an_interface_is_found() {
             interface.vlans = vec!["ens3f1.7".to_owned()]
         }),
         ("interrupts", |interface| {
-            interface.affinities[3] = "2".to_owned()
+            interface.interrupts.affinities[3] = "2".to_owned()
         }),
         ("interrupts held back", |interface| {
             interface.defer_hard_irqs = Some(2)
@@ -183,7 +186,7 @@ fn what_the_running_instance_has_is_not_wrong() {
     assert_eq!(wrong(&facts), Vec::<&str>::new());
     // Of one node nothing is far.
     facts.nodes.truncate(1);
-    facts.interfaces[0].affinities = vec!["9".to_owned(); 4];
+    facts.interfaces[0].interrupts.affinities = vec!["9".to_owned(); 4];
     assert!(!wrong(&facts).contains(&"NUMA node"));
 }
 
@@ -330,9 +333,10 @@ fn facts_are_read_from_files() {
     assert_eq!(facts, expected);
     let interface = Root(root).interface("ens3f0", &[]);
     assert_eq!(interface.rp_filter, Some(1), "the stricter one");
-    assert_eq!(interface.affinities, ["1", "0-1"]);
+    assert_eq!(interface.interrupts.affinities, ["1", "0-1"]);
+    assert_eq!(interface.interrupts.names, "ens3f0-");
     let of_its_driver = Root(root).interface("ens4", &[]);
-    assert_eq!(of_its_driver.affinities, ["0", "3"]);
+    assert_eq!(of_its_driver.interrupts.affinities, ["0", "3"]);
     assert_eq!(interface.node, Some(1));
     assert_eq!(interface.defer_hard_irqs, Some(2));
     assert_eq!(interface.gro_flush_timeout, Some(200_000));
@@ -342,6 +346,42 @@ fn facts_are_read_from_files() {
     assert!(bond.vlans.is_empty(), "its members receive: {bond:?}");
     fs::remove_file(root.join("proc/4242/comm")).unwrap();
     assert_eq!(Facts::of_machine(&Root(root)).memlock, Some(65_536));
+}
+
+/// Interrupts that are not called after the interface: as virtio_net, mlx5 and gve call theirs.
+const OF_DEVICES: &str = " 37: 0 0 PCI-MSIX-0000:00:03.0 0-edge virtio2-config\n \
+    38: 0 0 PCI-MSIX-0000:00:03.0 1-edge virtio2-input.0\n 39: 0 0 PCI-MSIX-0000:00:03.0 2-edge virtio2-output.0\n \
+    40: 0 0 PCI-MSIX-0000:00:03.0 3-edge virtio2-input.1\n 41: 0 0 PCI-MSIX-0000:00:04.0 1-edge virtio22-input.0\n \
+    50: 0 0 PCI-MSIX-0000:03:00.0 0-edge mlx5_async0@pci:0000:03:00.0\n \
+    51: 0 0 PCI-MSIX-0000:03:00.0 1-edge mlx5_comp0@pci:0000:03:00.0\n \
+    52: 0 0 PCI-MSIX-0000:03:00.0 2-edge mlx5_comp1@pci:0000:03:00.0\n \
+    60: 0 0 PCI-MSIX-0000:00:05.0 0-edge gve-ntfy-blk0@pci:0000:00:05.0\n \
+    61: 0 0 PCI-MSIX-0000:00:05.0 1-edge gve-mgmnt@pci:0000:00:05.0\n";
+
+#[test]
+fn interrupts_are_found_by_the_device_too() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path();
+    write(root, "proc/interrupts", OF_DEVICES);
+    for number in [37, 38, 39, 40, 41, 50, 51, 52, 60, 61] {
+        let file = format!("proc/irq/{number}/effective_affinity_list");
+        write(root, &file, &format!("{number}\n"));
+    }
+    for (name, device, names, expected) in [
+        ("eth0", "virtio2", "virtio2-input.", &["38", "40"][..]),
+        ("ens3", "0000:03:00.0", "@pci:0000:03:00.0", &["51", "52"]),
+        ("ens5", "0000:00:05.0", "@pci:0000:00:05.0", &["60"]),
+    ] {
+        let interface = root.join("sys/class/net").join(name);
+        fs::create_dir_all(&interface).unwrap();
+        let link = Path::new("../../../devices").join(device);
+        std::os::unix::fs::symlink(link, interface.join("device")).unwrap();
+        let found = Root(root).interface(name, &[]).interrupts;
+        assert_eq!(found.affinities, expected, "{name}");
+        assert_eq!(found.names, names);
+    }
+    let none = Root(root).interface("veth0", &[]).interrupts;
+    assert_eq!(none, Interrupts::default());
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! setCacheCleaningDelay: caches are looked through for what has expired, by the control thread.
+//! What the control thread does with caches. setCacheCleaningDelay: they are looked through for what has expired. Nothing needs it:
+//! an entry that has expired is not served, and the newest one takes the place of the oldest. It tells the truth about how many
+//! there are.
 //!
-//! Nothing needs it: an entry that has expired is not served, and the newest one takes the place of the oldest. It tells the
-//! truth about how many there are.
+//! And where memory is short, they give some of theirs back.
 
 use super::PacketCache;
 use crate::backend::pool::Pool;
@@ -25,6 +26,25 @@ pub fn clean(config: &Config, now: Now) {
         }
         done.push(cache);
     }
+}
+
+/// Has the caches of all pools give memory back with the oldest of their entries, in turn, until it is so many bytes; how many.
+pub fn give_back(config: &Config, bytes: u64) -> u64 {
+    let pools = config.pools.iter().flatten();
+    let caches: Vec<&Arc<PacketCache>> = pools.filter_map(|pool| pool.cache.as_ref()).collect();
+    let mut given = 0;
+    while given < bytes {
+        let before = given;
+        for cache in &caches {
+            if given < bytes {
+                given += cache.log.give_back();
+            }
+        }
+        if given == before {
+            break;
+        }
+    }
+    given
 }
 
 /// The manual on keepStaleData: "Whether to suspend the removal of expired entries from the cache when there is no backend

@@ -11,9 +11,12 @@
 //!
 //! A writer may be stopped in the middle for longer than a round takes: its words would then fall into somebody else's
 //! record. So each segment counts its writers, and nobody enters it for another round while one is there.
+//!
+//! Where memory is short a segment gives its own back: it is reserved as a record of its length is, so that what lay there is lost,
+//! and closed to writers. The head passes it by until there may be more memory.
 
 use super::sync::{
-    AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, Words, fence, try_zeroed,
+    AtomicU32, AtomicU64, OnceLock, Ordering, SEGMENT_BITS, Words, fence, give_back, try_zeroed,
 };
 use std::ops::Deref;
 
@@ -22,6 +25,12 @@ const SEGMENT: u64 = 1 << SEGMENT_BITS;
 
 /// How often a writer tries to move the head when others move it, too.
 const TRIES: usize = 4;
+
+/// Beside the number of a segment's writers: its memory was given back.
+const CLOSED: u32 = 1 << 31;
+
+/// Segments that are not given back.
+const KEPT: usize = 2;
 
 pub(super) struct Log {
     segments: Box<[Segment]>,
@@ -121,7 +130,11 @@ impl Log {
             let others = writers.fetch_add(1, Ordering::Acquire);
             let writing = Writing(writers);
             if position & (SEGMENT - 1) == 0 && others > 0 {
-                return None;
+                if others & CLOSED == 0 {
+                    return None;
+                }
+                head = self.open_or_pass(position);
+                continue;
             }
             let moved = self.head.compare_exchange(
                 head,
@@ -170,6 +183,38 @@ impl Log {
             self.head.fetch_max(next, Ordering::AcqRel);
         }
     }
+
+    /// Gives back the memory of the oldest segment; how many bytes. What lies there is lost.
+    ///
+    /// 0 when no more than [`KEPT`] are left, or a writer is there.
+    pub(super) fn give_back(&self) -> u64 {
+        let is_open = |segment: &&Segment| {
+            segment.words.get().is_some() && segment.writers.load(Ordering::Relaxed) & CLOSED == 0
+        };
+        if self.segments.iter().filter(is_open).count() <= KEPT {
+            return 0;
+        }
+        // Once more from where the ring begins, if its end was never written.
+        let room = self.reserve(SEGMENT as usize);
+        let Some(room) = room.or_else(|| self.reserve(SEGMENT as usize)) else {
+            return 0;
+        };
+        let segment = self.segment(room.position);
+        segment.writers.fetch_or(CLOSED, Ordering::AcqRel);
+        segment.words.get().map_or(0, give_back)
+    }
+
+    /// The head stands before a closed segment: it is used again if there may be more memory, else passed by. Where the head is then.
+    #[cold]
+    fn open_or_pass(&self, position: u64) -> u64 {
+        if (self.grow)(0).is_some() {
+            let writers = &self.segment(position).writers;
+            writers.fetch_and(!CLOSED, Ordering::AcqRel);
+        } else {
+            self.head.fetch_max(position + SEGMENT, Ordering::AcqRel);
+        }
+        self.head.load(Ordering::Acquire)
+    }
 }
 
 #[cfg(test)]
@@ -211,6 +256,38 @@ mod tests {
         assert_eq!(third, Some(log.capacity()), "the ring begins anew");
         assert!(log.distance(first) > log.capacity());
         assert!(log.distance(second) <= log.capacity());
+    }
+
+    #[test]
+    fn what_is_given_back_is_lost_and_passed_by_until_there_is_memory_again() {
+        thread_local!(static MAY_GROW: Cell<bool> = const { Cell::new(true) });
+        let mut log = Log::new(8 << 20);
+        log.grow = |count| MAY_GROW.get().then(|| try_zeroed(count)).flatten();
+        let whole = SEGMENT as usize;
+        let place = |count| log.reserve(count).map(|room| room.position / SEGMENT);
+        assert_eq!(log.give_back(), 0, "there is none");
+        log.reserve(whole - 1).unwrap()[0].store(7, Ordering::Relaxed);
+        assert_eq!([(); 3].map(|()| place(whole)), [1, 2, 3].map(Some));
+        MAY_GROW.set(false);
+        assert_eq!(log.give_back(), SEGMENT * 8, "the oldest one");
+        assert!(log.distance(1) > log.capacity());
+        assert!(log.distance(SEGMENT) <= log.capacity());
+        assert_eq!(log.at(1).unwrap()[0].load(Ordering::Relaxed), 0);
+        let stopped = log.reserve(whole).unwrap();
+        assert_eq!(stopped.position, 5 * SEGMENT);
+        assert_eq!(log.give_back(), SEGMENT * 8);
+        assert_eq!(log.give_back(), 0, "two are kept");
+        assert_eq!(place(whole), Some(7));
+        assert_eq!(place(1), None, "a writer is in the next one");
+        drop(stopped);
+        assert_eq!(
+            place(whole),
+            Some(9),
+            "the closed one before it is passed by"
+        );
+        assert_eq!(place(whole), Some(11), "so is this");
+        MAY_GROW.set(true);
+        assert_eq!([(); 4].map(|()| place(whole)), [12, 13, 14, 15].map(Some));
     }
 
     #[test]

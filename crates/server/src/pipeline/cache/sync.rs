@@ -1,6 +1,6 @@
 //! What the log is made of. `model/log` compiles the log with loom's in their place, and with segments of two words.
 
-pub(super) use crate::words::{Words, try_zeroed};
+pub(super) use crate::words::{Words, give_back, try_zeroed};
 pub(super) use std::sync::OnceLock;
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
