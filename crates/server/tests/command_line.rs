@@ -165,15 +165,26 @@ fn a_bad_file_is_exit_status_1_with_file_and_line() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// The unit of the service does not try again what ends so (RestartPreventExitStatus=).
+/// dnsdist's status; the unit of the service does not try again what ends with 78 (RestartPreventExitStatus=).
 #[test]
-fn a_start_by_a_bad_file_is_exit_status_78() {
+fn a_start_by_a_bad_file_is_exit_status_1_and_78_under_a_service_manager() {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let path = folder.path().join("bad.conf");
     std::fs::write(&path, "\nnosuch()").expect("the folder is ours");
-    let path = path.display().to_string();
-    let output = millrace(&["--supervised", "--disable-syslog", "-C", &path]);
-    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    let nosuch = folder.path().join("nosuch.conf");
+    let manager = folder.path().join("notify");
+    for path in [path, nosuch] {
+        for (is_managed, expected) in [(false, 1), (true, 78)] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+            command.args(["--supervised", "--disable-syslog", "-C"]);
+            command.arg(&path).env_remove("NOTIFY_SOCKET");
+            if is_managed {
+                command.env("NOTIFY_SOCKET", &manager);
+            }
+            let output = command.output().expect("the program was built");
+            assert_eq!(output.status.code(), Some(expected), "{output:?}");
+        }
+    }
 }
 
 /// Nothing can be said of it: that is not "nothing is wrong".

@@ -37,9 +37,9 @@ impl ConfigError {
         self.status_or(1)
     }
 
-    /// The exit status of a start that met this: 78 tells the unit of the service that another try is in vain.
-    pub fn status_of_start(&self) -> u8 {
-        self.status_or(EX_CONFIG)
+    /// The exit status of a start that met this: dnsdist's 1, or 78, which tells a service manager that another try is in vain.
+    pub fn status_of_start(&self, is_managed: bool) -> u8 {
+        self.status_or(if is_managed { EX_CONFIG } else { 1 })
     }
 
     fn status_or(&self, usual: u8) -> u8 {

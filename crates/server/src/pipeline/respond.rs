@@ -134,13 +134,18 @@ fn cut_truncated(
     let is_cut = Header::read(message).is_some_and(|header| header.tc());
     let parts = match parts.question.filter(|_| is_cut) {
         Some(question) => {
-            // The OPT record goes too: "turning this on breaks compatibility with RFC 6891".
+            let end = usize::from(question.end);
+            let opt = parts.edns.map(|edns| edns.start.into()..edns.end.into());
             edit_header(message, |header| {
                 header.set_answer_count(0);
                 header.set_authority_count(0);
-                header.set_additional_count(0);
+                header.set_additional_count(opt.is_some().into());
             });
-            let cut = &message[..question.end.into()];
+            // dnsdist keeps it, whatever its manual says of RFC 6891.
+            let opt = opt.unwrap_or(end..end);
+            let cut = end + opt.len();
+            message.copy_within(opt, end);
+            let cut = &message[..cut];
             parse_response(cut).map_err(|_| DropReason::ResponseMalformed)?
         }
         None => parts,

@@ -38,6 +38,7 @@ use crate::network::keeping::Keeping;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
 use crate::network::{self, Changes, Device, NetworkView, Plan, plan};
+use crate::notify;
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::fmt::Display;
@@ -73,7 +74,7 @@ impl StartError {
         match self {
             StartError::Config(error) => {
                 say_why(error);
-                error.status_of_start().into()
+                error.status_of_start(notify::is_heard()).into()
             }
             StartError::System(reason) => {
                 log::error!("{reason}");
