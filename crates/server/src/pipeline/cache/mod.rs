@@ -428,7 +428,8 @@ fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize
     let (head, rest) = query.message.split_at_mut(start);
     let header: &mut [u8; HEADER_LENGTH] = head.first_chunk_mut()?;
     let before = *header;
-    let behind = Behind::of(rest, query.length - start);
+    let mut behind = Behind::default();
+    behind.keep(rest, query.length - start);
     let read = record.read(header, rest, change);
     if let Some(body) = read.filter(|_| record.is_whole()) {
         let id = u16::from_be_bytes([before[0], before[1]]);
@@ -441,6 +442,7 @@ fn copy(record: &Record<'_>, query: &mut Query<'_>, change: Ttl) -> Option<usize
 }
 
 /// What lies behind a question: an answer is read over it, and it is wanted again if that fails.
+#[derive(Default)]
 struct Behind {
     /// With whatever follows it: an OPT record without options has eleven bytes.
     short: [u8; BEHIND_SHORT],
@@ -451,21 +453,14 @@ struct Behind {
 const BEHIND_SHORT: usize = 16;
 
 impl Behind {
-    /// The first `length` bytes of `rest`.
+    /// Keeps the first `length` bytes of `rest`. It is filled where it lies: to move it would take as long as all the rest.
     #[inline]
-    fn of(rest: &[u8], length: usize) -> Behind {
-        let mut behind = Behind {
-            short: [0; BEHIND_SHORT],
-            long: ArrayVec::new(),
-        };
+    fn keep(&mut self, rest: &[u8], length: usize) {
         match rest.first_chunk() {
-            Some(short) if length <= BEHIND_SHORT => behind.short = *short,
+            Some(short) if length <= BEHIND_SHORT => self.short = *short,
             // Queries with more than the room behind their question are not for a cache.
-            _ => behind
-                .long
-                .extend(rest.iter().copied().take(length.min(key::TAIL_MAX))),
+            _ => self.long.extend(rest.iter().copied().take(length.min(key::TAIL_MAX))),
         }
-        behind
     }
 
     #[cold]
