@@ -93,7 +93,9 @@ fn replies(out: &mut String, tally: &Tally, seconds: f64, headers: usize) {
     );
     for (rcode, count) in tally.rcodes() {
         let name = rcode_text(rcode);
-        let _ = writeln!(out, "responded {name}:   {count}");
+        // kxdpgun's counts stand below each other.
+        let name = format!("{name}:");
+        let _ = writeln!(out, "responded {name:<10} {count}");
     }
 }
 
@@ -292,7 +294,7 @@ total replies:     3 (6 pps) (75%)
 average DNS reply size: 80 B
 average Ethernet reply rate: 5856 bps (0.01 Mbps)
 responded NOERROR:   2
-responded NXDOMAIN:   1
+responded NXDOMAIN:  1
 answered right:    3 (6/s) (75.0000% of queries)
 wrong 0, duplicate 0, late 0, never answered 1
 truncated (TC): 0, question in other case: 0, longest answer: 100 B

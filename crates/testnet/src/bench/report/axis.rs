@@ -103,8 +103,8 @@ fn logarithmic(low: f64, high: f64) -> Axis {
 fn step(least: f64) -> f64 {
     let decade = 10_f64.powf(least.log10().floor());
     let round = [1.0, 2.0, 5.0, 10.0].map(|part| part * decade);
-    // A little slack: 0.2 × 5 is not quite 1.
-    let fits = |step: &&f64| **step >= least * 0.999_999;
+    // Slack: 0.2 × 5 is not quite 1; and a run of 10 s that lasted 10.05 s would leave a third of its panel empty.
+    let fits = |step: &&f64| **step >= least * 0.95;
     round.iter().find(fits).copied().unwrap_or(10.0 * decade)
 }
 
@@ -160,6 +160,8 @@ mod tests {
         assert_eq!((axis.low, axis.high), (0.0, 1000.0));
         assert_eq!(axis.ticks.len(), 6);
         assert_eq!((axis.place(500.0), axis.place(5000.0)), (0.5, 1.0));
+        let axis = Axis::over(Scale::Linear, [10.05].into_iter());
+        assert_eq!((axis.high, axis.ticks.len()), (12.0, 7));
         let nothing = Axis::over(Scale::Linear, [0.0].into_iter());
         assert_eq!((nothing.high, nothing.ticks.len()), (1.0, 6));
     }

@@ -45,8 +45,8 @@ pub(super) fn chart(panels: &[Panel], columns: usize, what: &str) -> String {
     for (number, panel) in panels.iter().enumerate() {
         let x = (number % columns) as f64 * width;
         let y = legend_height + (number / columns) as f64 * HEIGHT;
-        let up = axis_up(panel, panels);
-        draw_panel(&mut svg, panel, &names, &up, (x, y), width);
+        let axes = Axes::of(panel, panels);
+        draw_panel(&mut svg, panel, &names, &axes, (x, y), width);
     }
     svg.finish(what)
 }
@@ -95,29 +95,53 @@ fn draw_legend(svg: &mut Svg, names: &[String], rows: &[Vec<usize>]) {
     }
 }
 
-/// From 0, panels of one unit go equally high: they are there to be compared.
-fn axis_up(panel: &Panel, panels: &[Panel]) -> Axis {
-    let panels = match panel.up.1 {
-        Scale::Linear => panels,
-        _ => std::slice::from_ref(panel),
+/// The axes of a panel. From 0, panels of one unit go equally far and equally high: they are there to be compared.
+#[derive(Debug, PartialEq)]
+struct Axes {
+    across: Axis,
+    up: Axis,
+}
+
+impl Axes {
+    fn of(panel: &Panel, panels: &[Panel]) -> Axes {
+        let across = alike(panel, panels, |one| &one.across);
+        let up = alike(panel, panels, |one| &one.up);
+        Axes {
+            across: Axis::over(panel.across.1, points(&across).map(|point| point.0)),
+            up: Axis::over(panel.up.1, points(&up).map(|point| point.1)),
+        }
+    }
+}
+
+/// The panels whose axis is the same as this one's.
+fn alike<'a>(
+    panel: &'a Panel,
+    panels: &'a [Panel],
+    axis: impl Fn(&Panel) -> &(String, Scale),
+) -> Vec<&'a Panel> {
+    let together = axis(panel).1 == Scale::Linear;
+    let panels = if together {
+        panels
+    } else {
+        std::slice::from_ref(panel)
     };
-    let alike = panels.iter().filter(|one| one.up == panel.up);
-    let points = alike
-        .flat_map(|one| &one.curves)
-        .flat_map(|curve| &curve.points);
-    Axis::over(panel.up.1, points.map(|point| point.1))
+    let same = |one: &&Panel| axis(one) == axis(panel);
+    panels.iter().filter(same).collect()
+}
+
+fn points<'a>(panels: &'a [&Panel]) -> impl Iterator<Item = &'a (f64, f64)> {
+    let curves = panels.iter().flat_map(|panel| &panel.curves);
+    curves.flat_map(|curve| &curve.points)
 }
 
 fn draw_panel(
     svg: &mut Svg,
     panel: &Panel,
     names: &[String],
-    up: &Axis,
+    Axes { across, up }: &Axes,
     (x, y): (f64, f64),
     width: f64,
 ) {
-    let points = panel.curves.iter().flat_map(|curve| &curve.points);
-    let across = Axis::over(panel.across.1, points.map(|point| point.0));
     let (left, right) = (x + LEFT, x + width - RIGHT);
     let (top, bottom) = (y + TOP, y + HEIGHT - BOTTOM);
     let place = |(a, b): (f64, f64)| {
@@ -201,10 +225,30 @@ mod tests {
             of("microseconds", Scale::Logarithmic, 10.0),
             of("microseconds", Scale::Logarithmic, 90.0),
         ];
-        let axes = panels.each_ref().map(|panel| axis_up(panel, &panels));
+        let axes = panels.each_ref().map(|panel| Axes::of(panel, &panels).up);
         assert_eq!(axes[0], axes[1]);
         assert_eq!(axes[0].place(2.0), 1.0);
         assert_ne!(axes[3], axes[4]);
+    }
+
+    #[test]
+    fn panels_of_one_time_go_equally_far() {
+        let until = |unit: &str, last: f64| {
+            let mut panel = panel(&["a"]);
+            panel.across.0 = unit.to_owned();
+            panel.curves[0].points = vec![(0.0, 1.0), (last, 2.0)];
+            panel
+        };
+        let panels = [
+            until("seconds", 9.9),
+            until("seconds", 10.1),
+            until("run", 3.0),
+        ];
+        let axes = panels
+            .each_ref()
+            .map(|panel| Axes::of(panel, &panels).across);
+        assert_eq!(axes[0], axes[1]);
+        assert_ne!(axes[0], axes[2]);
     }
 
     #[test]
