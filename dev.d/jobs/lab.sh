@@ -1,4 +1,4 @@
-# lab up|down|shell   the network namespaces alone; `shell client|server|backend` looks around in them
+# lab up|down|shell   the network namespaces alone; `shell client|server|backend` looks around in them, `metrics WORD` shows rows
 . dev.d/packages.sh
 . dev.d/rust.sh
 

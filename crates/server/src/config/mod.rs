@@ -300,8 +300,6 @@ pub enum Xdp {
 pub struct XskQueue {
     pub interface: String,
     pub queue: u32,
-    /// Frames of 2,048 bytes; a power of two.
-    pub frames: u32,
     /// The pinned XSKMAP of a program that somebody else loaded.
     pub map_path: String,
 }

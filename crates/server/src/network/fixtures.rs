@@ -104,7 +104,6 @@ pub(super) fn socket(interface: &str, queue: u32) -> XskQueue {
     XskQueue {
         interface: interface.to_owned(),
         queue,
-        frames: 65_536,
         map_path,
     }
 }

@@ -20,9 +20,7 @@ pub struct InterfaceQueues {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueWish {
     pub number: u32,
-    /// newXsk's frameNums; `None`: ours to choose.
-    pub frames: Option<u32>,
-    /// newXsk's xskMapPath.
+    /// newXsk's xskMapPath; `None`: no newXsk names this queue.
     pub map_path: Option<String>,
 }
 
@@ -225,7 +223,6 @@ fn obstacle(link: &Link) -> Option<String> {
 fn all_queues(link: &Link, why: Why) -> InterfaceQueues {
     let queues = (0..link.queues).map(|number| QueueWish {
         number,
-        frames: None,
         map_path: None,
     });
     InterfaceQueues {
@@ -290,7 +287,6 @@ fn add_socket(
     }
     let wish = QueueWish {
         number: socket.queue,
-        frames: Some(socket.frames),
         map_path: Some(socket.map_path.clone()),
     };
     match found
@@ -437,7 +433,10 @@ mod tests {
             interfaces.found[0].to_string(),
             "enp1s0 queues 0, 2 (named by newXsk)"
         );
-        assert_eq!(interfaces.found[0].queues[0].frames, Some(65_536));
+        assert_eq!(
+            interfaces.found[0].queues[0].map_path.as_deref(),
+            Some("/sys/fs/bpf/dnsdist/xskmap")
+        );
     }
 
     #[test]

@@ -302,7 +302,7 @@ impl Planning<'_> {
         let queues = &mut self.plan.devices[position].queues;
         for wish in &interface.queues {
             match queues.iter_mut().find(|queue| queue.number == wish.number) {
-                Some(queue) if queue.frames.is_none() => *queue = wish.clone(),
+                Some(queue) if queue.map_path.is_none() => *queue = wish.clone(),
                 Some(_) => {}
                 None => queues.push(wish.clone()),
             }

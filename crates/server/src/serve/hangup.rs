@@ -1,5 +1,6 @@
 //! SIGHUP asks for a reload, from the first moment of a start on: its default action would end a daemon that still reads its
-//! zones. What comes before the control thread serves is one reload after the start.
+//! zones. What comes before the control thread serves is one reload after the start. SIGTERM and SIGINT are heard from the moment
+//! on at which clients can connect: from then on the end has the status 0.
 
 use nix::sys::signal::{SigSet, Signal as Number};
 use std::io;
@@ -23,6 +24,20 @@ pub(super) fn heard_after<T>(work: impl FnOnce() -> T) -> io::Result<(T, Signal)
     // Threads and programs that begin later have nothing blocked, whoever started this process.
     hangup.thread_unblock()?;
     Ok((done, hangups))
+}
+
+/// Has each SIGTERM and SIGINT heard from now on. Starts no thread.
+///
+/// # Errors
+/// No descriptors left.
+pub(super) fn ends() -> io::Result<[Signal; 2]> {
+    // As above: the handlers stay.
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    Ok([
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    ])
 }
 
 #[cfg(test)]

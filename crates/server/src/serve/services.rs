@@ -31,7 +31,8 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 /// How long tasks may take to finish what they have begun.
@@ -43,6 +44,8 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 pub(super) struct Services {
     runtime: Runtime,
     stopper: Stopper,
+    /// A signal has asked for the end.
+    is_told_to_end: watch::Receiver<bool>,
     /// The control thread has begun with the stop.
     is_stopping: Arc<AtomicBool>,
     herald: Herald,
@@ -53,6 +56,14 @@ pub(super) struct Services {
     accepting: Mutex<HashMap<LocalAddress, AbortHandle>>,
 }
 
+/// What the process is told by signals.
+pub(super) struct Signals {
+    /// SIGHUP.
+    pub(super) hangups: Signal,
+    /// SIGTERM and SIGINT.
+    pub(super) ends: [Signal; 2],
+}
+
 /// Sockets that were bound while there were privileges for it.
 pub(super) struct Doors {
     pub(super) web: Option<TcpListener>,
@@ -61,10 +72,10 @@ pub(super) struct Doors {
 }
 
 impl Services {
-    /// Starts the threads; they serve nobody yet. From now on each of `hangups` is an event.
+    /// Starts the threads; they serve nobody yet. From now on each of `signals` is an event.
     pub(super) fn new(
         instance: &Instance,
-        hangups: Signal,
+        signals: Signals,
         events: &Sender<Event>,
     ) -> io::Result<Services> {
         let shard = instance.shards.last().map(Arc::clone);
@@ -78,11 +89,18 @@ impl Services {
         );
         let threads = instance.config.load().tuning.tcp.threads;
         let runtime = runtime::build(threads)?;
-        runtime.spawn(forward_reload(hangups, events.clone()));
+        runtime.spawn(forward_reload(signals.hangups, events.clone()));
+        let (told, is_told_to_end) = watch::channel(false);
+        let (told, is_stopping) = (Arc::new(told), Arc::<AtomicBool>::default());
+        for signal in signals.ends {
+            let begin = (Arc::clone(&told), Arc::clone(&is_stopping));
+            runtime.spawn(forward_stop(signal, events.clone(), begin));
+        }
         Ok(Services {
             runtime,
             stopper: Stopper::default(),
-            is_stopping: Arc::default(),
+            is_told_to_end,
+            is_stopping,
             herald: Herald::default(),
             rotation: Rotation::new(Random::from_kernel()?),
             frontend: Arc::new(Frontend::new(shared)),
@@ -92,12 +110,18 @@ impl Services {
     }
 
     /// Probes servers that are new, once and all at the same time, and follows all of them from now on. Whoever waits
-    /// here serves by what the first probes found.
+    /// here serves by what the first probes found, and is not kept from an end by servers that do not answer.
     pub(super) fn check(&self, config: &Config) {
         let functions = config.lua.as_ref().map_or_else(Weak::new, Arc::downgrade);
         self.checks.set_verbose(config.tuning.verbose_health_checks);
         let first_round = self.checks.first_round(&config.servers, &functions);
-        self.runtime.block_on(first_round);
+        let mut is_told = self.is_told_to_end.clone();
+        self.runtime.block_on(async {
+            tokio::select! {
+                () = first_round => {}
+                _ = is_told.wait_for(|told| *told) => {}
+            }
+        });
         let _inside = self.runtime.enter();
         self.checks.follow(&config.servers, &functions);
     }
@@ -111,21 +135,20 @@ impl Services {
         })
     }
 
-    /// From now on what asks for the end is an event too, and the doors are open.
+    /// Whether a signal has asked for the end.
+    pub(super) fn is_told_to_end(&self) -> bool {
+        *self.is_told_to_end.borrow()
+    }
+
+    /// From now on the doors are open.
     pub(super) fn open(
         &self,
         doors: Doors,
         overview: &Arc<Overview>,
         metrics: &Arc<Metrics>,
         handed: Receiver,
-        events: &Sender<Event>,
-    ) -> io::Result<()> {
+    ) {
         let _inside = self.runtime.enter();
-        for kind in [SignalKind::terminate(), SignalKind::interrupt()] {
-            let has_begun = Arc::clone(&self.is_stopping);
-            self.runtime
-                .spawn(forward_stop(signal(kind)?, events.clone(), has_begun));
-        }
         let instance = &overview.instance;
         let (shared, outlet) = (
             Arc::clone(&self.frontend.shared),
@@ -163,7 +186,6 @@ impl Services {
         if let Some(socket) = doors.control {
             self.serve_control(socket, overview, Arc::clone(metrics));
         }
-        Ok(())
     }
 
     /// To be called once a second by the control thread: now and then a new backend port takes the place of an old one.
@@ -287,8 +309,13 @@ fn tell_of_servers(events: Sender<Event>) -> OnChange {
 
 /// Tells the control thread of each signal that asks for the end. One that hangs (it reads a file that does not end) must not
 /// keep the process from it.
-async fn forward_stop(mut signal: Signal, events: Sender<Event>, has_begun: Arc<AtomicBool>) {
+async fn forward_stop(
+    mut signal: Signal,
+    events: Sender<Event>,
+    (told, has_begun): (Arc<watch::Sender<bool>>, Arc<AtomicBool>),
+) {
     while signal.recv().await.is_some() {
+        told.send_replace(true);
         if events.send(Event::Stop).is_err() {
             return;
         }

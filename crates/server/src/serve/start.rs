@@ -5,10 +5,10 @@ use super::needs::Needs;
 use super::overview::Overview;
 use super::paths;
 use super::polling::{self, Polling};
-use super::services::{Doors, Services};
+use super::services::{Doors, Services, Signals};
 use super::succession::Legacy;
 use super::workers::{self, BoundQueue, RunningWorker};
-use super::{Daemon, Event, occupied, watchdog};
+use super::{Daemon, Event, hangup, occupied, watchdog};
 use crate::backend::exchange::Exchanges;
 use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
 use crate::backend::server::Server;
@@ -128,18 +128,20 @@ impl Daemon {
         let succeeds = legacy.predecessor.is_some();
         let (lua, config) = load(&arguments, succeeds)?;
         occupied::await_free(&config, &mut legacy.sockets, succeeds).map_err(StartError::System)?;
+        let ends = hangup::ends().map_err(system("SIGTERM cannot be listened to"))?;
         let ground = ground(&arguments, config, legacy)?;
         if !uses_others_maps(&ground.instance.config.load()) {
             helper.forgo();
         }
-        Daemon::on(ground, arguments, (Arc::new(helper), hangups), lua, legacy)
+        let signals = Signals { hangups, ends };
+        Daemon::on(ground, arguments, (Arc::new(helper), signals), lua, legacy)
     }
 
     /// Threads on what is prepared; from here on there are no privileges.
     fn on(
         ground: Ground,
         arguments: ServeArguments,
-        (helper, hangups): (Arc<Helper>, Signal),
+        (helper, signals): (Arc<Helper>, Signals),
         lua: Arc<LuaState>,
         legacy: &mut Legacy,
     ) -> Result<Daemon, StartError> {
@@ -151,7 +153,7 @@ impl Daemon {
             ..
         } = ground;
         let (sender, events) = channel();
-        let services = Services::new(&instance, hangups, &sender)
+        let services = Services::new(&instance, signals, &sender)
             .map_err(system("starting the asynchronous runtime"))?;
         let attached = open_devices(&lock(&steering));
         let follower = follow(&instance.config.load(), &plan, attached, &sender);
@@ -169,9 +171,7 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(Arc::clone(&overview) as Arc<_>));
         lua.serve(&metrics);
         services.check(&instance.config.load());
-        services
-            .open(ground.doors, &overview, &metrics, ground.handed, &sender)
-            .map_err(system("starting services"))?;
+        services.open(ground.doors, &overview, &metrics, ground.handed);
         let keeper = services.keeper(&sender);
         keeper.follow(&instance.config.load().local);
         let workers = start_all(ground.rings, &overview)?;

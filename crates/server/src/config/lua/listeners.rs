@@ -235,25 +235,20 @@ fn new_xsk(lua: &Lua, table: Table) -> mlua::Result<XskSocket> {
         queue: options
             .number("NIC_queue_id", "a queue of the interface, from 0")?
             .ok_or_else(|| wrong("NIC_queue_id is missing: a queue of the interface, from 0"))?,
-        frames: options
-            .number("frameNums", "a power of two")?
-            .unwrap_or(DEFAULT_FRAMES),
         map_path: options
             .get("xskMapPath")?
             .unwrap_or_else(|| DEFAULT_MAP_PATH.to_owned()),
     };
+    let frames: Option<u32> = options.number("frameNums", "a power of two")?;
     options.finish()?;
-    if !queue.frames.is_power_of_two() {
-        return Err(wrong(format!(
-            "frameNums: {} is not a power of two: 65536 is the usual one",
-            queue.frames
-        )));
+    // dnsdist's own check. More than what the rings hold would never be used: `xsk::RingSizes::frames` is what a queue gets.
+    match frames.filter(|frames| !frames.is_power_of_two()) {
+        Some(frames) => Err(wrong(format!(
+            "frameNums: {frames} is not a power of two: 65536 is the usual one"
+        ))),
+        None => Ok(XskSocket(queue)),
     }
-    Ok(XskSocket(queue))
 }
-
-/// Frames of one queue when newXsk does not say.
-const DEFAULT_FRAMES: u32 = 65_536;
 
 /// Where dnsdist's loader pins the XSKMAP.
 const DEFAULT_MAP_PATH: &str = "/sys/fs/bpf/dnsdist/xskmap";

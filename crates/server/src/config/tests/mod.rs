@@ -70,7 +70,6 @@ fn queue(queue: u32) -> XskQueue {
     XskQueue {
         interface: "enp1s0".to_owned(),
         queue,
-        frames: 65_536,
         map_path: "/sys/fs/bpf/dnsdist/xskmap".to_owned(),
     }
 }

@@ -145,7 +145,6 @@ impl Hands for Script {
 fn device(number: u8, queues: &[u32]) -> PlannedDevice {
     let wish = |number: &u32| QueueWish {
         number: *number,
-        frames: None,
         map_path: None,
     };
     PlannedDevice {

@@ -185,6 +185,9 @@ impl Daemon {
         let Some(predecessor) = &mut self.predecessor else {
             return Ok(());
         };
+        if self.services.is_told_to_end() {
+            return Err(io::Error::other("this one was told to end before"));
+        }
         for (handed, parts) in predecessor.await_links()? {
             let device = lock(&self.steering).device_on(handed.interface).cloned();
             let devices = self.keeping.plan.devices.iter();
