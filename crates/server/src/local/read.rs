@@ -26,7 +26,7 @@ pub struct ReadZone {
 /// Reads the zone `apex` from `file`; `progress` counts the octets of that file and of those it includes.
 ///
 /// # Errors
-/// What is wrong with it, at most twenty lines, each with its place.
+/// What is wrong with it, each line with its place; where that is much, the last line says that there may be more.
 pub fn read(apex: Name<'_>, file: &Path, progress: &Progress) -> Result<ReadZone, Vec<String>> {
     let read = read_within(apex, file, progress, &Room::WHOLE)?;
     Ok(read.expect("there is room for everything"))
@@ -145,6 +145,8 @@ fn gather(
             errors.push(reader.error(error.to_string()).to_string());
         }
         if errors.len() == ERRORS_MAX {
+            let end = format!("after {ERRORS_MAX} errors the rest is not read: there may be more");
+            errors.push(reader.error(end).to_string());
             return Err(errors);
         }
     }
@@ -162,7 +164,8 @@ fn open(path: &Path, stamps: &RefCell<Vec<Stamp>>) -> io::Result<File> {
     Ok(file)
 }
 
-/// The file `name` in `folder`; no symbolic link may lead out of it.
+/// The file `name` in `folder`; no symbolic link may lead out of it. What is no file might keep who opens it waiting for ever
+/// (a named pipe), or never end.
 fn within(folder: &Path, name: &str) -> io::Result<PathBuf> {
     let path = folder.join(name);
     let folder = if folder.as_os_str().is_empty() {
@@ -170,11 +173,16 @@ fn within(folder: &Path, name: &str) -> io::Result<PathBuf> {
     } else {
         folder
     };
-    if path.canonicalize()?.starts_with(folder.canonicalize()?) {
-        return Ok(path);
+    let refused = |text| Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    if !path.canonicalize()?.starts_with(folder.canonicalize()?) {
+        return refused(
+            "it is outside the folder of the zone's file: only files in there can be included",
+        );
     }
-    let text = "it is outside the folder of the zone's file: only files in there can be included";
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    if !path.metadata()?.is_file() {
+        return refused("it is no regular file");
+    }
+    Ok(path)
 }
 
 impl Stamp {
@@ -195,5 +203,56 @@ impl Stamp {
     pub(super) fn of(path: &Path) -> Option<Stamp> {
         let metadata = std::fs::metadata(path).ok()?;
         Some(Stamp::new(path, &metadata))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::name::NameBuf;
+
+    const APEX: &str = "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns.example.net.\n";
+
+    fn errors(folder: &Path, zone: &str) -> Vec<String> {
+        let file = folder.join("zone");
+        std::fs::write(&file, [APEX, zone].concat()).unwrap();
+        let apex: NameBuf = "example.com".parse().unwrap();
+        let read = read(apex.as_name(), &file, &Progress::default());
+        let errors = read.err().unwrap_or_default();
+        let place = format!("{}:", file.display());
+        let without_place = |line: String| line.strip_prefix(&place).unwrap_or(&line).to_owned();
+        errors.into_iter().map(without_place).collect()
+    }
+
+    #[test]
+    fn who_sees_twenty_errors_is_told_that_there_may_be_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines = |count| "x 60 A 192.0.2\n".repeat(count);
+        assert_eq!(
+            errors(folder.path(), &lines(ERRORS_MAX - 1)).len(),
+            ERRORS_MAX - 1
+        );
+        let many = errors(folder.path(), &lines(ERRORS_MAX + 1));
+        assert_eq!(many.len(), ERRORS_MAX + 1);
+        let end = "22:1: after 20 errors the rest is not read: there may be more";
+        assert_eq!(many.last().map(String::as_str), Some(end));
+    }
+
+    /// A named pipe that nobody writes to holds up who opens it.
+    #[test]
+    fn only_regular_files_are_included() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("folder")).unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let found = errors(
+            folder.path(),
+            "$INCLUDE folder\n$INCLUDE pipe\nx 60 A 192.0.2\n",
+        );
+        assert_eq!(found.len(), 3, "{found:?}");
+        for (line, name) in [(3, "folder"), (4, "pipe")] {
+            let start = format!("{line}:1: '{name}' cannot be opened: it is no regular file;");
+            assert!(found[line - 3].starts_with(&start), "{found:?}");
+        }
     }
 }

@@ -319,7 +319,7 @@ impl<'a> Reader<'a> {
             Ok(()) => self.counted(place),
             Err(what) => {
                 self.end_generate();
-                let line = self.line.escape_ascii();
+                let line = super::words::shown(&self.line);
                 let what = format!("$GENERATE made '{line}': {what}");
                 Err(FileError { what, ..place })
             }

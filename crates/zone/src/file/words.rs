@@ -33,7 +33,7 @@ impl Word<'_> {
     /// An error at this word that quotes a part of it.
     pub(crate) fn wrong_part(&self, part: &[u8], right: impl Display) -> Wrong {
         const QUOTED_MAX: usize = 60;
-        let shown = part.get(..QUOTED_MAX).unwrap_or(part).escape_ascii();
+        let shown = shown(part.get(..QUOTED_MAX).unwrap_or(part));
         let dots = if part.len() > QUOTED_MAX { "…" } else { "" };
         Wrong {
             word: self.number,
@@ -156,6 +156,23 @@ impl<'t> Words<'t> {
             out.extend_from_slice(quote);
         }
     }
+}
+
+/// Octets for an error: as they were written; what a terminal would obey, or is not UTF-8, as an escape.
+pub(crate) fn shown(octets: &[u8]) -> String {
+    let mut shown = String::with_capacity(octets.len());
+    for chunk in octets.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character.is_control() {
+                true => shown.extend(character.escape_default()),
+                false => shown.push(character),
+            }
+        }
+        for octet in chunk.invalid() {
+            shown.extend(octet.escape_ascii().map(char::from));
+        }
+    }
+    shown
 }
 
 // ---------------------------------------------------------------------------------------------- readings
@@ -348,6 +365,20 @@ mod tests {
             ("-1", None),
         ] {
             assert_eq!(seconds(text.as_bytes()), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn errors_show_words_as_they_were_written_and_nothing_that_a_terminal_obeys() {
+        for (octets, text) in [
+            (&b"a\\256"[..], "a\\256"),
+            (b"alpn=\"\"", "alpn=\"\""),
+            ("b\u{fc}cher".as_bytes(), "b\u{fc}cher"),
+            (b"\x1b[31m\x00\t", "\\u{1b}[31m\\u{0}\\t"),
+            (b"\xc2\x9b31m", "\\u{9b}31m"),
+            (b"a\xffb\xc3", "a\\xffb\\xc3"),
+        ] {
+            assert_eq!(shown(octets), text);
         }
     }
 

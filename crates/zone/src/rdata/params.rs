@@ -188,17 +188,34 @@ fn param(word: &Word<'_>) -> Result<(u16, Vec<u8>), Wrong> {
         (Some(_), Value::Octets) | (None, _) => (value_form(key), right(value_form(key))),
         (Some(_), _) => (Value::Octets, RIGHT_OF_NUMBERED),
     };
-    let written = written.map(|text| {
-        let inner = text
-            .strip_prefix(b"\"")
-            .and_then(|text| text.strip_suffix(b"\""));
-        inner.unwrap_or(text)
-    });
-    let value = value(form, written.unwrap_or_default())
+    let written = unquoted(written.unwrap_or_default()).ok_or_else(|| word.wrong(RIGHT_QUOTES))?;
+    let value = value(form, written)
         .filter(|value| is_of_form(value, value_form(key)) && value.len() <= usize::from(u16::MAX))
         .ok_or_else(|| word.wrong(right))?;
     Ok((key, value))
 }
+
+/// A value without the quotes around it; `None` where a quote stands within: RFC 9460 §2.1 has values either all in quotes or
+/// without any.
+fn unquoted(text: &[u8]) -> Option<&[u8]> {
+    let inner = text
+        .strip_prefix(b"\"")
+        .and_then(|text| text.strip_suffix(b"\""))
+        .unwrap_or(text);
+    let mut octets = inner.iter();
+    while let Some(octet) = octets.next() {
+        match octet {
+            b'"' => return None,
+            b'\\' => {
+                octets.next();
+            }
+            _ => {}
+        }
+    }
+    Some(inner)
+}
+
+const RIGHT_QUOTES: &str = "quotes belong around the whole value, with a blank behind the closing one; one within it is written \\\"";
 
 const RIGHT_OF_NUMBERED: &str =
     "the key's octets on the wire belong here, such as key1=\\002h2, or its name, such as alpn=h2";

@@ -315,12 +315,12 @@ fn gateway(kind: u8, words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), Wro
     Ok(())
 }
 
-/// Protocol and ports, as numbers; `tcp` and `udp` by name too.
+/// Protocol and ports, as numbers or by name (RFC 1035 §3.4.2).
 fn services(words: &mut Words<'_>, out: &mut Vec<u8>) -> Result<(), Wrong> {
     out.push(mnemonic(words, &[("tcp", 6_u8), ("udp", 17)])?);
     let start = out.len();
-    while let Some(word) = words.take() {
-        let port = word.number(65_535)? as usize;
+    while !words.is_empty() {
+        let port = usize::from(mnemonic(words, table::SERVICES)?);
         let length = (out.len() - start).max(port / 8 + 1);
         out.resize(start + length, 0);
         out[start + port / 8] |= 0x80 >> (port % 8);

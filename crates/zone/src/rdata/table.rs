@@ -114,6 +114,48 @@ const CERTIFICATES: &[(&str, u16)] = &[
     ("OID", 254),
 ];
 
+/// Ports by name for WKS: IANA's "Service Name and Transport Protocol Port Number Registry", of which those that such records
+/// were made for (RFC 1010 is what RFC 1035 §3.4.2 refers to).
+pub(super) const SERVICES: &[(&str, u16)] = &[
+    ("smtp", 25),
+    ("echo", 7),
+    ("discard", 9),
+    ("systat", 11),
+    ("daytime", 13),
+    ("qotd", 17),
+    ("chargen", 19),
+    ("ftp-data", 20),
+    ("ftp", 21),
+    ("ssh", 22),
+    ("telnet", 23),
+    ("time", 37),
+    ("whois", 43),
+    ("nicname", 43),
+    ("domain", 53),
+    ("tftp", 69),
+    ("gopher", 70),
+    ("finger", 79),
+    ("http", 80),
+    ("www", 80),
+    ("kerberos", 88),
+    ("hostname", 101),
+    ("hostnames", 101),
+    ("pop2", 109),
+    ("pop3", 110),
+    ("sunrpc", 111),
+    ("auth", 113),
+    ("sftp", 115),
+    ("nntp", 119),
+    ("ntp", 123),
+    ("imap", 143),
+    ("imap2", 143),
+    ("snmp", 161),
+    ("bgp", 179),
+    ("irc", 194),
+    ("ldap", 389),
+    ("https", 443),
+];
+
 /// Schemes of DSYNC (RFC 9859 §2.1).
 const SCHEMES: &[(&str, u8)] = &[("NOTIFY", 1)];
 

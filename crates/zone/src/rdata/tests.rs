@@ -436,10 +436,26 @@ fn service_parameters_that_are_wrong() {
         "key70000=1",
         "=x",
         "dohpath",
+        // RFC 9460 §2.1: a value is in quotes as a whole, or without any.
+        r#"key667="a"b"#,
+        r#"key667="a"key668="b""#,
+        r#"key667=a="b""#,
     ] {
         let text = format!("1 foo.example.com. {params}");
         assert!(there_and_back("SVCB", &text).is_err(), "{params}");
     }
+}
+
+/// RFC 1035 §3.4.2: "In master files, both ports and protocols are expressed using mnemonics or decimal numbers."
+#[test]
+fn ports_have_names() {
+    let read = |text| parse(qtype::WKS, text, Name::ROOT);
+    assert_eq!(
+        read("192.0.2.1 TCP ( SMTP 53 telnet )"),
+        read("192.0.2.1 6 23 25 53")
+    );
+    let wrong = read("192.0.2.1 tcp smtq").unwrap_err();
+    assert!(wrong.contains("or a name such as smtp"), "{wrong}");
 }
 
 /// RFC 9460 §2.4.3 has zone files see to that; a transfer brings what its primary serves.
