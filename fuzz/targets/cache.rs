@@ -169,11 +169,13 @@ impl Bench {
             query.pool = pool;
             let limit = query.limit;
             // As a query of a batch, and as one by itself where no cache wants it.
-            let foreseen = cache::foresee(&query, env.config);
-            if let Some(foreseen) = &foreseen {
+            let mut foreseen = cache::Foreseen::default();
+            let waits = cache::foresee(&query, env.config, &mut foreseen).is_some();
+            let foreseen = waits.then_some(&foreseen);
+            if let Some(foreseen) = foreseen {
                 cache::foresee_entry(foreseen, pool, env.config);
             }
-            match cache::answer(&mut query, foreseen.as_ref(), env) {
+            match cache::answer(&mut query, foreseen, env) {
                 Some(Verdict::Answer(length)) => {
                     Some(Some((query.message[..length].to_vec(), limit)))
                 }

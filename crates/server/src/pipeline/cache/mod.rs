@@ -459,7 +459,9 @@ impl Behind {
         match rest.first_chunk() {
             Some(short) if length <= BEHIND_SHORT => self.short = *short,
             // Queries with more than the room behind their question are not for a cache.
-            _ => self.long.extend(rest.iter().copied().take(length.min(key::TAIL_MAX))),
+            _ => self
+                .long
+                .extend(rest.iter().copied().take(length.min(key::TAIL_MAX))),
         }
     }
 
