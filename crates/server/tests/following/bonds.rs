@@ -131,7 +131,8 @@ fn members_of_a_bond_go_and_come() {
     rig.is_served_over_xdp(ADDRESS, SERVER_CLIENTS);
     // It is deleted, and another one of its name is made.
     rig.ip(&format!("link del {SECOND}\n"));
-    rig.says("enp3s0: the interface is gone: kernel sockets serve");
+    // The kernel takes the program off it first: on a slow machine that is noticed before the interface is gone.
+    rig.says(": kernel sockets serve");
     rig.is_served_over_xdp(ADDRESS, SERVER_CLIENTS);
     add_second(&rig.lab);
     rig.client_ip(&format!("link set {TO_SECOND} master {CLIENT_BOND}\n"));
