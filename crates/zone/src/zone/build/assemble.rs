@@ -23,6 +23,16 @@ const LINE: usize = 64;
 /// So many octets at most are left free before a name: a line less is not worth memory without end.
 const GAP_MAX: usize = 16;
 
+/// Octets to be left free at the place `end`, so that the next `octets` lie in one line less than they would there.
+fn gap(end: usize, octets: usize) -> usize {
+    let free = end.next_multiple_of(LINE) - end;
+    let lines_from = |start: usize| (start + octets).div_ceil(LINE);
+    match free <= GAP_MAX && lines_from(end % LINE) > lines_from(0) {
+        true => free,
+        false => 0,
+    }
+}
+
 /// What those below a name have to know of it.
 #[derive(Clone, Copy)]
 pub(super) struct Above {
@@ -238,11 +248,7 @@ impl<'b> Assembly<'b> {
         let body = first.map(|record| RECORD_HEADER_LENGTH + record.data.len());
         let octets = headers + name.len() + body.sum::<usize>();
         let end = self.arena.as_ptr().addr() + self.arena.len();
-        let free = end.next_multiple_of(LINE) - end;
-        let lines_from = |start: usize| (start + octets).div_ceil(LINE);
-        if free <= GAP_MAX && lines_from(end % LINE) > lines_from(0) {
-            self.arena.resize(self.arena.len() + free, 0);
-        }
+        self.arena.resize(self.arena.len() + gap(end, octets), 0);
     }
 
     fn node(&self, at: u32) -> Node<'_> {
@@ -717,5 +723,25 @@ fn error_of(fault: Fault, owner: &[u8], kind: u16) -> ZoneError {
             kind,
             octets,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_begins_at_the_next_line_where_that_saves_a_line_and_is_near() {
+        for (end, octets) in
+            (0..LINE).flat_map(|end| (1..3 * LINE).map(move |octets| (end, octets)))
+        {
+            let lines = |start: usize| (start % LINE + octets).div_ceil(LINE);
+            let start = end + gap(end, octets);
+            assert!(start - end <= GAP_MAX, "{octets} at {end}");
+            assert_eq!(start > end, lines(start) < lines(end), "{octets} at {end}");
+            let is_near = end.next_multiple_of(LINE) - end <= GAP_MAX;
+            let fewest = octets.div_ceil(LINE);
+            assert!(lines(start) == fewest || !is_near, "{octets} at {end}");
+        }
     }
 }
