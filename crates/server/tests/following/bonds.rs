@@ -132,7 +132,12 @@ fn members_of_a_bond_go_and_come() {
     // It is deleted, and another one of its name is made.
     rig.ip(&format!("link del {SECOND}\n"));
     // The kernel takes the program off it first: on a slow machine that is noticed before the interface is gone.
-    rig.says(": kernel sockets serve");
+    let lines = ["the interface is gone", "our program was taken off it"];
+    let lines = lines.map(|why| format!("enp3s0: {why}: kernel sockets serve"));
+    rig.awaits("the loss of enp3s0 to be said", || {
+        let log = rig.log();
+        lines.iter().any(|line| log.contains(line))
+    });
     rig.is_served_over_xdp(ADDRESS, SERVER_CLIENTS);
     add_second(&rig.lab);
     rig.client_ip(&format!("link set {TO_SECOND} master {CLIENT_BOND}\n"));
