@@ -266,8 +266,8 @@ impl World {
         let mut arrival = Arrival {
             message: &mut chunk[start..],
             length,
-            client: packet.source,
-            destination: packet.destination,
+            client: &packet.source,
+            destination: &packet.destination,
             protocol: Protocol::Udp,
             way: Way::Xsk {
                 device: 0,
@@ -488,8 +488,8 @@ fn framed(source: SocketAddr, destination: SocketAddr, message: &[u8]) -> Vec<u8
     let headers = Headers {
         source_mac: [2, 0, 0, 0, 0, 9],
         destination_mac: OUR_MAC,
-        source,
-        destination,
+        source: &source,
+        destination: &destination,
         code_point: 0,
     };
     match write_headers(&mut chunk, 64, message.len(), &headers) {

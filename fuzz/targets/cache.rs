@@ -155,8 +155,8 @@ impl Bench {
             room: buffer.len(),
             message: &mut buffer,
             length: message.len(),
-            client: "192.0.2.7:4242".parse().unwrap(),
-            destination: "192.0.2.1:53".parse().unwrap(),
+            client: &"192.0.2.7:4242".parse().unwrap(),
+            destination: &"192.0.2.1:53".parse().unwrap(),
             protocol,
             way: Way::Stream,
             listener: 0,
@@ -171,11 +171,10 @@ impl Bench {
             // As a query of a batch, and as one by itself where no cache wants it.
             let mut foreseen = cache::Foreseen::default();
             let waits = cache::foresee(&query, env.config, &mut foreseen).is_some();
-            let foreseen = waits.then_some(&foreseen);
-            if let Some(foreseen) = foreseen {
-                cache::foresee_entry(foreseen, pool, env.config);
+            if waits {
+                cache::foresee_entry(&mut foreseen, pool, env.config);
             }
-            match cache::answer(&mut query, foreseen, env) {
+            match cache::answer(&mut query, waits.then_some(&foreseen), env) {
                 Some(Verdict::Answer(length)) => {
                     Some(Some((query.message[..length].to_vec(), limit)))
                 }

@@ -131,7 +131,8 @@ impl Bench {
         let port = port(index, 40_000 + u16::from(choice >> 3 & 1));
         let number = self.opened.len() as u16;
         let mut message = [0; 64];
-        let mut query = query(&mut message, number);
+        let client = client(number);
+        let mut query = query(&mut message, &client);
         let departure = Departure {
             server: &self.servers[index],
             port,
@@ -326,14 +327,20 @@ fn write(buffer: &mut [u8], id: u16, number: u16) -> usize {
     write_query(buffer, id, (name, 1, 1), QueryFlags::default()).expect("room")
 }
 
-fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
-    let length = write(buffer, 0x1234, number);
+/// Who asks the query of `number`.
+fn client(number: u16) -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), number)
+}
+
+const DESTINATION: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 53);
+
+fn query<'q>(buffer: &'q mut [u8], client: &'q SocketAddr) -> Query<'q> {
+    let length = write(buffer, 0x1234, client.port());
     Query {
         parts: parse_query(&buffer[..length]).expect("a query"),
         message: buffer,
         length,
-        client: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), number),
-        destination: "192.0.2.1:53".parse().expect("an address"),
+        ends: (client, &DESTINATION),
         protocol: Protocol::Udp,
         way: Way::Socket { listener: 3 },
         limit: 1_232,

@@ -90,7 +90,7 @@ impl Roomless {
     ) -> Option<Roomless> {
         let found = hand_over.found;
         let bytes = arrival.bytes(found.length);
-        let ends = (arrival.client, arrival.destination);
+        let ends = (*arrival.client, *arrival.destination);
         let door = (arrival.protocol, arrival.way);
         Some(Roomless {
             config: Arc::clone(config),
@@ -162,8 +162,8 @@ impl Sender {
 fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>) -> Option<Handed> {
     if hand_over.reason == HandOverReason::Delayed {
         return Some(Handed::Answer(Parcel {
-            destination: arrival.destination,
-            client: arrival.client,
+            destination: *arrival.destination,
+            client: *arrival.client,
             message: heap::copy(arrival.bytes(hand_over.found.length))?,
             delay: hand_over.delay(),
         }));
@@ -183,8 +183,8 @@ fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>)
         query: heap::copy(arrival.bytes(hand_over.found.length))?.into_boxed_slice(),
         found: without_frame(hand_over.found, arrival.protocol),
         extras: hand_over.extras.clone(),
-        client: arrival.client,
-        destination: arrival.destination,
+        client: *arrival.client,
+        destination: *arrival.destination,
         way: arrival.way,
         since: Now::read(),
     })))
@@ -449,8 +449,8 @@ mod tests {
             room: length,
             message: &mut message,
             length,
-            client: CLIENT.parse().unwrap(),
-            destination: DESTINATION.parse().unwrap(),
+            client: &CLIENT.parse().unwrap(),
+            destination: &DESTINATION.parse().unwrap(),
             protocol: Protocol::Udp,
             way: Way::Socket { listener: 0 },
             listener: 0,

@@ -90,7 +90,7 @@ impl QueryLog {
             true => binary(query),
             false => format!(
                 "Packet from {} for {} {} with id {}",
-                query.client,
+                query.client(),
                 query.name(),
                 qtype(query.parts.qtype),
                 query.header().id()
@@ -104,7 +104,7 @@ impl QueryLog {
         if self.has_room() {
             let text = format!(
                 "Answer to {} for {} {} ({rcode}) with id {}",
-                response.client,
+                response.client(),
                 response.name(),
                 qtype(response.parts.qtype),
                 response.header().id()
@@ -186,7 +186,7 @@ fn binary(query: &Query<'_>) -> Vec<u8> {
     let mut line = query.header().id().to_be_bytes().to_vec();
     line.extend_from_slice(query.name().as_bytes());
     line.extend_from_slice(&query.parts.qtype.to_le_bytes());
-    match query.client.ip() {
+    match query.client().ip() {
         IpAddr::V4(address) => {
             line.extend_from_slice(&INET.to_le_bytes());
             line.extend_from_slice(&address.octets());
@@ -196,7 +196,7 @@ fn binary(query: &Query<'_>) -> Vec<u8> {
             line.extend_from_slice(&address.octets());
         }
     }
-    line.extend_from_slice(&query.client.port().to_be_bytes());
+    line.extend_from_slice(&query.client().port().to_be_bytes());
     line
 }
 

@@ -190,8 +190,8 @@ impl Line {
         let is_put = self.copies.put(|copied| {
             copied.message.clear();
             copied.message.extend_from_slice(query.bytes());
-            copied.client = query.client;
-            copied.destination = query.destination;
+            copied.client = *query.client();
+            copied.destination = *query.destination();
             copied.protocol = query.protocol;
             copied.subnet = subnet;
         });

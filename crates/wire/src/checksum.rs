@@ -18,21 +18,15 @@ impl Sum {
     pub fn bytes(self, bytes: &[u8]) -> Sum {
         // 128 bits take the carries of 2^64 words, so that the loop is an add and an add-with-carry per eight bytes.
         let mut wide = u128::from(self.0);
-        let (words, mut tail) = bytes.as_chunks::<8>();
+        let (words, tail) = bytes.as_chunks::<8>();
         for word in words {
             wide += u128::from(u64::from_ne_bytes(*word));
         }
-        if let Some((four, rest)) = tail.split_first_chunk() {
-            wide += u128::from(u32::from_ne_bytes(*four));
-            tail = rest;
-        }
-        if let Some((two, rest)) = tail.split_first_chunk() {
-            wide += u128::from(u16::from_ne_bytes(*two));
-            tail = rest;
-        }
-        if let [last] = tail {
-            wide += u128::from(u16::from_ne_bytes([*last, 0]));
-        }
+        // How long the tail is no processor can foretell: no branch may depend on it.
+        wide += u128::from(match bytes.last_chunk() {
+            Some(last) => last_of(*last, tail.len()),
+            None => padded(tail),
+        });
         // 2^32 and 2^64 are both 1 modulo 2^16 − 1: parts may be added where they stand.
         let low = wide as u64;
         Sum((low & 0xffff_ffff) + (low >> 32) + (wide >> 64) as u64)
@@ -56,11 +50,11 @@ impl Sum {
     #[inline]
     #[must_use]
     pub fn fold(self) -> u16 {
-        let mut sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        sum = (sum & 0xffff) + (sum >> 16);
-        u16::from_be(sum as u16)
+        // RFC 1071 §1: a carry out of the highest place is added at the lowest.
+        let (sum, carry) = (self.0 as u32).overflowing_add((self.0 >> 32) as u32);
+        let sum = sum + u32::from(carry);
+        let (sum, carry) = (sum as u16).overflowing_add((sum >> 16) as u16);
+        u16::from_be(sum + u16::from(carry))
     }
 
     /// What goes into a checksum field: the complement of the sum.
@@ -69,6 +63,22 @@ impl Sum {
     pub fn checksum(self) -> u16 {
         !self.fold()
     }
+}
+
+/// The last `count` of eight bytes, at most seven, as a word of which they are the first, the others being zero.
+#[inline]
+fn last_of(eight: [u8; 8], count: usize) -> u64 {
+    // In two steps: of none, all 64 bits are shifted out.
+    let last = u64::from_le_bytes(eight) >> (8 * (7 - count)) >> 8;
+    u64::from_ne_bytes(last.to_le_bytes())
+}
+
+/// Less than eight bytes, and zeros behind them.
+#[inline]
+fn padded(bytes: &[u8]) -> u64 {
+    let mut eight = [0; 8];
+    eight[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(eight)
 }
 
 #[cfg(test)]

@@ -93,8 +93,8 @@ impl Addressing {
         let headers = Headers {
             source_mac: self.local_mac,
             destination_mac: target.mac,
-            source: SocketAddr::new(source_of(target.sources, number), port),
-            destination: target.server,
+            source: &SocketAddr::new(source_of(target.sources, number), port),
+            destination: &target.server,
             code_point: 0,
         };
         write_headers_summed(chunk, start, message.len(), &headers, sum)

@@ -1,6 +1,7 @@
 //! A server that does to each query what a script says: whole frames, so that everything about them can be wrong.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -133,6 +134,7 @@ impl Server {
     }
 
     fn answer(&mut self, packet: &Packet, query: &[u8], deed: Deed) {
+        let other = SocketAddr::new(packet.destination.ip(), 54);
         let mut headers = packet.reply_headers();
         let mut message = query.to_vec();
         message[2] |= 0x80;
@@ -140,7 +142,7 @@ impl Server {
             Deed::Ignore => return,
             Deed::OtherQuestion | Deed::WrongThenRight => message[13] ^= 1,
             Deed::OtherId => message[0] ^= 0x80,
-            Deed::OtherSourcePort => headers.source.set_port(54),
+            Deed::OtherSourcePort => headers.source = &other,
             Deed::Unturned => message[2] &= 0x7f,
             Deed::Refused => message[3] |= 5,
             Deed::Truncated => message[2] |= 2,

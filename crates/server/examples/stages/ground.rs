@@ -361,8 +361,8 @@ impl Ground {
         let mut arrival = Arrival {
             message: &mut self.frame,
             length: query.len(),
-            client: SocketAddr::from(([192, 0, 2, 9], 4_242)),
-            destination: SocketAddr::from(([192, 0, 2, 1], 53)),
+            client: &SocketAddr::from(([192, 0, 2, 9], 4_242)),
+            destination: &SocketAddr::from(([192, 0, 2, 1], 53)),
             protocol: Protocol::Udp,
             way: Way::Socket { listener: 0 },
             listener: 0,

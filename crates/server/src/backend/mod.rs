@@ -72,7 +72,7 @@ impl Forwarder<'_> {
     /// Writes what servers with useProxyProtocol are told of the query.
     #[inline(never)]
     fn announce(&mut self, query: &Query<'_>) -> Result<(), OpenError> {
-        let ends = (query.client, query.destination);
+        let ends = (*query.client(), *query.destination());
         self.tell(ends, query.protocol, query.extras.as_deref())
     }
 

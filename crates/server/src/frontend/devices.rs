@@ -81,6 +81,15 @@ pub struct Opened {
     pub memory: xsk::Area,
 }
 
+/// Why a frame was not sent.
+#[derive(Debug)]
+pub enum Unsent {
+    /// The TX ring stays full even after a wake-up; the frame is free again.
+    RingFull,
+    /// This worker has no ring there, or the packet would not fit; the frame is as it was.
+    NoWay(Frame),
+}
+
 /// Wake-ups for the last frames of a TX ring: a full one takes 64 of 32 frames each.
 const WAKE_UPS_LEFT: u32 = 1_000;
 
@@ -411,52 +420,55 @@ impl Devices {
         Some((*device, queue.socket.queue(), count))
     }
 
-    /// Sends the message that lies in `frame` at `start`, `length` bytes of it, with `headers` written in front. Gives the
-    /// frame back and returns false when the TX ring stays full even after a wake-up.
+    /// Sends the message that lies in `frame` at `start`, `length` bytes of it, with `headers` written in front.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    #[inline]
     pub fn send(
         &mut self,
         device: u8,
         frame: Frame,
         start: usize,
         length: usize,
-        headers: &Headers,
-    ) -> bool {
-        let Some(queue) = self
-            .queues
-            .get_mut(usize::from(device))
-            .and_then(Option::as_mut)
-        else {
-            self.umem.give(frame);
-            return false;
+        headers: &Headers<'_>,
+    ) -> Result<(), Unsent> {
+        let queues = &mut self.queues;
+        let Some(Some(queue)) = queues.get_mut(usize::from(device)) else {
+            return Err(Unsent::NoWay(frame));
         };
+        if length > queue.room(headers.destination.is_ipv4()) {
+            return Err(Unsent::NoWay(frame));
+        }
         let chunk = self.umem.chunk_mut(&frame);
         let Some(head) = write_headers(chunk, start, length, headers) else {
-            self.umem.give(frame);
-            return false;
+            return Err(Unsent::NoWay(frame));
         };
         let (head, total) = (head as u32, (start + length - head) as u32);
-        let Err(frame) = queue.socket.send(frame, head, total) else {
-            return true;
-        };
-        self.send_after_flush(device, frame, head, total)
+        match queue.socket.send(frame, head, total) {
+            Ok(()) => Ok(()),
+            Err(frame) => self.send_after_flush(device, frame, head, total),
+        }
     }
 
     /// The TX ring was full: once more, after the kernel has taken what is there.
     #[cold]
-    fn send_after_flush(&mut self, device: u8, frame: Frame, head: u32, total: u32) -> bool {
+    fn send_after_flush(
+        &mut self,
+        device: u8,
+        frame: Frame,
+        head: u32,
+        total: u32,
+    ) -> Result<(), Unsent> {
         self.show_sent();
         let Some(queue) = self.queue_mut(device) else {
-            self.umem.give(frame);
-            return false;
+            return Err(Unsent::NoWay(frame));
         };
         queue.socket.flush();
-        match queue.socket.send(frame, head, total) {
-            Ok(()) => true,
-            Err(frame) => {
-                self.umem.give(frame);
-                false
-            }
-        }
+        queue.socket.send(frame, head, total).map_err(|frame| {
+            self.umem.give(frame);
+            Unsent::RingFull
+        })
     }
 
     /// Sends a copy of `message`, `prefix` in front; false when this worker has no ring there, no free frame, or the packet
@@ -464,7 +476,7 @@ impl Devices {
     pub fn send_copy(
         &mut self,
         device: u8,
-        headers: &Headers,
+        headers: &Headers<'_>,
         (prefix, message): (&[u8], &[u8]),
     ) -> bool {
         let length = prefix.len() + message.len();
@@ -484,7 +496,14 @@ impl Devices {
         let place = &mut self.umem.chunk_mut(&frame)[COPY_START..COPY_START + length];
         place[..prefix.len()].copy_from_slice(prefix);
         place[prefix.len()..].copy_from_slice(message);
-        self.send(device, frame, COPY_START, length, headers)
+        match self.send(device, frame, COPY_START, length, headers) {
+            Ok(()) => true,
+            Err(Unsent::RingFull) => false,
+            Err(Unsent::NoWay(frame)) => {
+                self.umem.give(frame);
+                false
+            }
+        }
     }
 
     /// Shows the kernel what was put into the TX rings; whether some waits because the kernel takes no more now.

@@ -35,8 +35,8 @@ impl Outlets {
             Verdict::Answer(length) => {
                 self.answer(
                     arrival.way,
-                    arrival.destination,
-                    arrival.client,
+                    *arrival.destination,
+                    *arrival.client,
                     arrival.bytes(length),
                 );
             }
@@ -68,8 +68,8 @@ impl Outlets {
             let headers = Headers {
                 source_mac: our_mac,
                 destination_mac: client_mac,
-                source: destination,
-                destination: client,
+                source: &destination,
+                destination: &client,
                 code_point: 0,
             };
             if self.devices.send_copy(device, &headers, (&[], message)) {
@@ -158,7 +158,7 @@ impl Outlets {
         let verdict = restart::run(&mut again, env);
         let arrival = again.query.as_arrival();
         if matches!(verdict, Verdict::Answer(_)) {
-            respond::count_sent(arrival.destination, env);
+            respond::count_sent(*arrival.destination, env);
         }
         self.settle(verdict, &arrival, env);
     }
@@ -217,8 +217,8 @@ impl Outlets {
             let headers = Headers {
                 source_mac: queue.mac,
                 destination_mac: next_hop,
-                source: SocketAddr::new(leg.port.source, leg.port.number),
-                destination: address,
+                source: &leg.port.end(),
+                destination: &address,
                 code_point: server.options.source.dscp,
             };
             if self.devices.send_copy(device, &headers, (header, message)) {

@@ -35,13 +35,14 @@ pub fn queries(
             continue;
         };
         let destination = datagram.local.unwrap_or(sockets.address.ip());
+        let destination = SocketAddr::new(destination, sockets.address.port());
         let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             room: datagram.buffer.len(),
             message: datagram.buffer,
             length: datagram.length,
-            client: datagram.peer,
-            destination: SocketAddr::new(destination, sockets.address.port()),
+            client: &datagram.peer,
+            destination: &destination,
             protocol: Protocol::Udp,
             way: Way::Socket {
                 listener: sockets.number,

@@ -7,6 +7,7 @@
 //!             ◀── new headers are written backwards from the message: an IPv4 query may leave over IPv6
 //! ```
 
+use super::devices::Unsent;
 use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
 use super::tap::Before;
@@ -17,7 +18,7 @@ use crate::network::addresses::ImpossibleSources;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, Protocol, Way};
-use crate::pipeline::{self, Env, Forward, Paused, Verdict, respond};
+use crate::pipeline::{self, Env, Forward, HandOver, Paused, Verdict, respond};
 
 use arrayvec::ArrayVec;
 use std::net::SocketAddr;
@@ -37,15 +38,18 @@ pub struct Intake {
     ahead: Ahead,
 }
 
-/// Queries of a batch that have paused: places and frames, and beside each what is known of it.
+/// Queries of a batch that have paused: their frames, and beside each where it came in and what is known of it. These are
+/// written where they stay, for to move them takes as long as to make them. Beside the last frame there is always room for
+/// the query that is looked at.
 #[derive(Default)]
 struct Ahead {
-    parked: ArrayVec<(Place, Frame), AHEAD>,
+    parked: ArrayVec<Frame, AHEAD>,
+    places: Box<[Place; AHEAD]>,
     paused: Box<[Paused; AHEAD]>,
 }
 
 /// Where a query came in, and where its message starts in its frame.
-#[derive(Clone, Copy)]
+#[derive(Default)]
 struct Place {
     device: u8,
     listener: u16,
@@ -116,13 +120,18 @@ fn serve_batch(
 }
 
 fn go_on(ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
-    let Ahead { parked, paused } = ahead;
+    let Ahead {
+        parked,
+        places,
+        paused,
+    } = ahead;
     if parked.len() > 1 {
-        for paused in &paused[..parked.len()] {
+        for paused in &mut paused[..parked.len()] {
             paused.foresee(env.config);
         }
     }
-    for ((place, frame), paused) in parked.drain(..).zip(paused.iter_mut()) {
+    let known = places.iter().zip(paused.iter_mut());
+    for (frame, (place, paused)) in parked.drain(..).zip(known) {
         let mut outgrown = Vec::new();
         let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
         let verdict = pipeline::go_on(&mut arrival, paused, env);
@@ -178,9 +187,11 @@ fn one(
         start,
         length,
     } = received;
-    let Some(packet) = parse(device, &frame, start, length, outlets, env) else {
+    let place = &mut ahead.places[ahead.parked.len()];
+    let packet = &mut place.packet;
+    if !parse(device, &frame, start, length, packet, outlets, env) {
         return outlets.devices.umem().give(frame);
-    };
+    }
     if impossible.has(packet.source.ip()) {
         env.shard.count_drop(DropReason::FrameSource);
         return outlets.devices.umem().give(frame);
@@ -188,44 +199,38 @@ fn one(
     let start = start as usize + usize::from(packet.payload_start);
     // What is for no listener is for a backend port: the program takes nothing else.
     let Some(listener) = env.config.listener_of(packet.destination) else {
-        return response(frame, start, &packet, waiting, outlets, env);
+        return response(frame, start, packet, waiting, outlets, env);
     };
-    let place = Place {
-        device,
-        listener,
-        start,
-        packet,
-    };
-    query(place, frame, ahead, outlets, env);
+    (place.device, place.listener, place.start) = (device, listener, start);
+    query(frame, ahead, outlets, env);
 }
 
+/// Whether it is a good frame, which is then `packet`.
+#[inline]
 fn parse(
     device: u8,
     frame: &Frame,
     start: u32,
     length: u32,
+    packet: &mut Packet,
     outlets: &mut Outlets,
     env: &Env<'_>,
-) -> Option<Packet> {
+) -> bool {
     let accept_partial = outlets
         .devices
         .queue(device)
         .is_some_and(|queue| queue.accept_partial);
     let bytes = &outlets.devices.umem().chunk(frame)[start as usize..(start + length) as usize];
-    match Packet::parse(bytes, accept_partial) {
-        Ok(packet) => {
-            if packet.checksum == UdpChecksum::Partial
-                && let Some(queue) = outlets.devices.queue_mut(device)
-            {
-                queue.partial_checksums += 1;
-            }
-            Some(packet)
-        }
-        Err(error) => {
-            env.shard.count_drop(reason(error));
-            None
-        }
+    if let Err(error) = packet.read(bytes, accept_partial) {
+        env.shard.count_drop(reason(error));
+        return false;
     }
+    if packet.checksum == UdpChecksum::Partial
+        && let Some(queue) = outlets.devices.queue_mut(device)
+    {
+        queue.partial_checksums += 1;
+    }
+    true
 }
 
 fn reason(error: FrameError) -> DropReason {
@@ -244,7 +249,7 @@ impl Place {
     /// The message in `frame` as the stages take it.
     #[inline]
     fn arrival<'m>(
-        &self,
+        &'m self,
         frame: &'m Frame,
         outlets: &'m mut Outlets,
         outgrown: &'m mut Vec<u8>,
@@ -254,13 +259,13 @@ impl Place {
     }
 
     #[inline]
-    fn arrival_in<'m>(&self, message: &'m mut [u8], outgrown: &'m mut Vec<u8>) -> Arrival<'m> {
+    fn arrival_in<'m>(&'m self, message: &'m mut [u8], outgrown: &'m mut Vec<u8>) -> Arrival<'m> {
         let packet = &self.packet;
         Arrival {
             message,
             length: usize::from(packet.payload_length),
-            client: packet.source,
-            destination: packet.destination,
+            client: &packet.source,
+            destination: &packet.destination,
             protocol: Protocol::Udp,
             way: Way::Xsk {
                 device: self.device,
@@ -276,59 +281,81 @@ impl Place {
     }
 }
 
+/// Serves the query in `frame`, whose place is the next one.
 #[inline]
-fn query(place: Place, frame: Frame, ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
+fn query(frame: Frame, ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
     let mut outgrown = Vec::new();
-    let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
     // There is room: whoever fills the last place goes on with them all.
-    let paused = &mut ahead.paused[ahead.parked.len()];
+    let next = ahead.parked.len();
+    let (place, paused) = (&ahead.places[next], &mut ahead.paused[next]);
+    let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
     match pipeline::begin(&mut arrival, paused, env) {
         Some(verdict) => settle(verdict, place, frame, outgrown, outlets, env),
-        None => ahead.parked.push((place, frame)),
+        None => ahead.parked.push(frame),
     }
 }
 
-/// Carries out a verdict on the query in `frame`, or in `outgrown` where it has outgrown that.
-#[inline]
+/// Carries out a verdict on the query in `frame`, or in `outgrown` where it has outgrown that. Small, for it is there twice,
+/// and most verdicts are an answer.
+#[inline(always)]
 fn settle(
     verdict: Verdict<'_>,
-    place: Place,
+    place: &Place,
+    frame: Frame,
+    outgrown: Vec<u8>,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    if !outgrown.is_empty() {
+        return settle_outgrown(verdict, place, frame, outgrown, outlets, env);
+    }
+    match verdict {
+        Verdict::Answer(length) => {
+            let headers = place.packet.reply_headers();
+            let message = place.start..place.start + length;
+            answer(frame, message, place.device, &headers, outlets, env);
+        }
+        Verdict::Forward(out) => forward(frame, place.start, &out, outlets, env),
+        Verdict::HandOver(hand_over) => hand_over_from(frame, &hand_over, place, outlets, env),
+        Verdict::Drop(_) => outlets.devices.umem().give(frame),
+    }
+}
+
+/// The same away from the frame, which is free then.
+#[cold]
+fn settle_outgrown(
+    verdict: Verdict<'_>,
+    place: &Place,
     frame: Frame,
     mut outgrown: Vec<u8>,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) {
-    let (start, device) = (place.start, place.device);
-    if !outgrown.is_empty() {
-        // Away from the frame, which is free then.
-        let mut nothing = Vec::new();
-        let arrival = place.arrival_in(&mut outgrown, &mut nothing);
-        outlets.settle(verdict, &arrival, env);
-        return outlets.devices.umem().give(frame);
+    let mut nothing = Vec::new();
+    let arrival = place.arrival_in(&mut outgrown, &mut nothing);
+    outlets.settle(verdict, &arrival, env);
+    outlets.devices.umem().give(frame);
+}
+
+/// Gives the query in `frame` to the asynchronous runtime.
+#[cold]
+fn hand_over_from(
+    frame: Frame,
+    hand_over: &HandOver<'_>,
+    place: &Place,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    let Outlets {
+        devices, instance, ..
+    } = &mut *outlets;
+    let mut outgrown = Vec::new();
+    let message = &mut devices.umem().chunk_mut(&frame)[place.start..];
+    let arrival = place.arrival_in(message, &mut outgrown);
+    if let Err(reason) = instance.hand_over.push(hand_over, &arrival, env.config) {
+        env.shard.count_drop(reason);
     }
-    match verdict {
-        Verdict::Answer(length) => {
-            let headers = place.packet.reply_headers();
-            answer(frame, start..start + length, device, &headers, outlets, env);
-        }
-        Verdict::Forward(out) => {
-            // Before the frame leaves, and its bytes with it.
-            send_legs(&frame, start..start + out.length, outlets, env);
-            forward(frame, start, &out, outlets, env);
-        }
-        Verdict::HandOver(hand_over) => {
-            let Outlets {
-                devices, instance, ..
-            } = &mut *outlets;
-            let message = &mut devices.umem().chunk_mut(&frame)[start..];
-            let arrival = place.arrival_in(message, &mut outgrown);
-            if let Err(reason) = instance.hand_over.push(&hand_over, &arrival, env.config) {
-                env.shard.count_drop(reason);
-            }
-            outlets.devices.umem().give(frame);
-        }
-        Verdict::Drop(_) => outlets.devices.umem().give(frame),
-    }
+    devices.umem().give(frame);
 }
 
 /// Sends copies of the query in `frame` to the other servers of its race.
@@ -351,7 +378,15 @@ const HEADERS_MAX: usize = 14 + 40 + 8;
 
 /// Sends the query in `frame` to its backend, behind what the server is to be told of it: in place where a ring of ours leads
 /// there, else by the port's kernel socket.
-fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets, env: &Env<'_>) {
+fn forward(
+    frame: Frame,
+    start: usize,
+    out: &Forward<'_>,
+    outlets: &mut Outlets,
+    env: &mut Env<'_>,
+) {
+    // Before the frame leaves, and its bytes with it.
+    send_legs(&frame, start..start + out.length, outlets, env);
     let address = out.server.options.address;
     let header = match &env.forwarder {
         Some(forwarder) => forwarder.proxy_header(out.server),
@@ -366,8 +401,8 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
         let headers = Headers {
             source_mac: queue.mac,
             destination_mac: next_hop,
-            source: SocketAddr::new(out.port.source, out.port.number),
-            destination: address,
+            source: &out.port.end(),
+            destination: &address,
             code_point: out.server.options.source.dscp,
         };
         let chunk = outlets.devices.umem().chunk_mut(&frame);
@@ -377,9 +412,10 @@ fn forward(frame: Frame, start: usize, out: &Forward<'_>, outlets: &mut Outlets,
             chunk[start..start + header.len()].copy_from_slice(header);
         }
         let devices = &mut outlets.devices;
-        if devices.send(device, frame, start, length, &headers) {
-            out.server.trust.count_sent(env.shard.lane);
-            return;
+        match devices.send(device, frame, start, length, &headers) {
+            Ok(()) => return out.server.trust.count_sent(env.shard.lane),
+            Err(Unsent::RingFull) => {}
+            Err(Unsent::NoWay(frame)) => devices.umem().give(frame),
         }
         env.shard.count_drop(DropReason::RingFull);
         if let (Some(forwarder), Some(id)) = (&env.forwarder, id) {
@@ -433,8 +469,8 @@ fn response(
                     let headers = Headers {
                         source_mac: our_mac,
                         destination_mac: client_mac,
-                        source: waiting.destination,
-                        destination: waiting.client,
+                        source: &waiting.destination,
+                        destination: &waiting.client,
                         code_point: 0,
                     };
                     answer(frame, message, device, &headers, outlets, env);
@@ -462,19 +498,23 @@ fn answer(
     frame: Frame,
     message: Range<usize>,
     device: u8,
-    headers: &Headers,
+    headers: &Headers<'_>,
     outlets: &mut Outlets,
     env: &Env<'_>,
 ) {
-    let queue = outlets.devices.queue(device);
-    if queue.is_none_or(|queue| message.len() > queue.room(headers.destination.is_ipv4())) {
-        return by_socket(frame, message, headers.source, headers.destination, outlets);
-    }
-    if !outlets
-        .devices
-        .send(device, frame, message.start, message.len(), headers)
-    {
-        env.shard.count_drop(DropReason::RingFull);
+    let (start, length) = (message.start, message.len());
+    match outlets.devices.send(device, frame, start, length, headers) {
+        Ok(()) => {}
+        Err(Unsent::RingFull) => env.shard.count_drop(DropReason::RingFull),
+        Err(Unsent::NoWay(frame)) => {
+            by_socket(
+                frame,
+                message,
+                *headers.source,
+                *headers.destination,
+                outlets,
+            );
+        }
     }
 }
 

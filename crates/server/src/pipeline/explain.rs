@@ -69,8 +69,8 @@ pub fn explain(
     let mut arrival = Arrival {
         message: &mut buffer,
         length,
-        client: SocketAddr::new(supposed.from, CLIENT_PORT),
-        destination,
+        client: &SocketAddr::new(supposed.from, CLIENT_PORT),
+        destination: &destination,
         protocol,
         way: Way::Stream,
         listener: NO_LISTENER,

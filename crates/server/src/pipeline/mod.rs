@@ -235,10 +235,10 @@ impl Paused {
 
     /// To be called when all queries of a batch have paused, and before the first goes on.
     #[inline]
-    pub fn foresee(&self, config: &Config) {
+    pub fn foresee(&mut self, config: &Config) {
         match &self.zone {
             Some(foreseen) => authority::foresee_name(foreseen, config),
-            None => cache::foresee_entry(&self.cache, self.found.pool, config),
+            None => cache::foresee_entry(&mut self.cache, self.found.pool, config),
         }
     }
 }
@@ -273,19 +273,37 @@ pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: &mut Paused, env: &mut Env<'
 /// The verdict on a query, which is counted, for its listener too: where it is made, for on its way out it would be copied.
 #[inline(always)]
 fn counted<'c>(door: Door, verdict: Verdict<'c>, env: &Env<'_>) -> Verdict<'c> {
-    // What the ACL drops is no query, nor is what a proxy should have put a header in front of: see `judge`.
-    const NO_QUERY: [DropReason; 2] = [DropReason::Acl, DropReason::ProxyProtocolInvalid];
-    if !matches!(&verdict, Verdict::Drop(reason) if NO_QUERY.contains(reason))
-        && let Some(traffic) = env.traffic(door)
-    {
-        traffic.count_query(matches!(verdict, Verdict::Answer(_)), env.shard);
+    match verdict {
+        // Made anew: moved, it would be copied with all the room that other verdicts need.
+        Verdict::Answer(length) => {
+            count_query(door, true, env);
+            Verdict::Answer(length)
+        }
+        Verdict::Forward(forward) => {
+            count_query(door, false, env);
+            Verdict::Forward(forward)
+        }
+        Verdict::HandOver(hand_over) => {
+            count_query(door, false, env);
+            env.shard.count_hand_over(hand_over.reason);
+            Verdict::HandOver(hand_over)
+        }
+        Verdict::Drop(reason) => {
+            // What the ACL drops is no query, nor is what a proxy should have put a header in front of: see `judge`.
+            if !matches!(reason, DropReason::Acl | DropReason::ProxyProtocolInvalid) {
+                count_query(door, false, env);
+            }
+            env.shard.count_drop(reason);
+            Verdict::Drop(reason)
+        }
     }
-    match &verdict {
-        Verdict::Drop(reason) => env.shard.count_drop(*reason),
-        Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
-        Verdict::Answer(_) | Verdict::Forward(_) => {}
+}
+
+#[inline(always)]
+fn count_query(door: Door, is_answered: bool, env: &Env<'_>) {
+    if let Some(traffic) = env.traffic(door) {
+        traffic.count_query(is_answered, env.shard);
     }
-    verdict
 }
 
 /// The same where a query ends before it is one.
@@ -322,7 +340,7 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
 ) -> R {
     let door = arrival.door();
     follow.reached(0, None);
-    if !acl::allows(arrival.client, env) {
+    if !acl::allows(*arrival.client, env) {
         return rejected(door, Verdict::Drop(DropReason::Acl), env).into();
     }
     follow.reached(1, None);

@@ -34,7 +34,7 @@ struct MutedRule;
 
 impl Selector for MutedRule {
     fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
-        is_muted(env.config, query.destination, query.protocol)
+        is_muted(env.config, *query.destination(), query.protocol)
     }
 
     fn describe(&self) -> String {

@@ -4,7 +4,7 @@ use super::carried::Carried;
 use super::drop::DropReason;
 use super::extras::{Extras, Marks};
 use super::muted::is_muted;
-use super::proxy::InFront;
+use super::proxy::{InFront, Proxied};
 use super::{Env, Verdict, authority};
 use crate::config::pools::PoolId;
 use crate::counters::{Counter, Passage};
@@ -60,9 +60,9 @@ pub struct Arrival<'m> {
     /// The room for the message and for its answer: the query at the front, `length` bytes of it.
     pub message: &'m mut [u8],
     pub length: usize,
-    pub client: SocketAddr,
+    pub client: &'m SocketAddr,
     /// The address and port that the client sent to: the source of the answer.
-    pub destination: SocketAddr,
+    pub destination: &'m SocketAddr,
     pub protocol: Protocol,
     pub way: Way,
     /// The listener's place in the configuration (`Config::place_of`), for its counters and its word on proxies;
@@ -75,6 +75,9 @@ pub struct Arrival<'m> {
     pub outgrown: &'m mut Vec<u8>,
     pub in_front: InFront,
 }
+
+/// Who sent a query, and the address and port that it was sent to: the answer's way back.
+pub type Ends<'m> = (&'m SocketAddr, &'m SocketAddr);
 
 /// The listener's place in the configuration, and what a query came by: whose counters it is in.
 pub type Door = (u16, Protocol);
@@ -143,8 +146,8 @@ impl OwnedQuery {
             room: self.message.len().min(MESSAGE_MAX),
             message: &mut self.message,
             length: self.length,
-            client: self.client,
-            destination: self.destination,
+            client: &self.client,
+            destination: &self.destination,
             protocol: self.protocol,
             way: self.way,
             listener: NO_LISTENER,
@@ -167,9 +170,8 @@ pub struct Query<'m> {
     pub message: &'m mut [u8],
     pub length: usize,
     pub parts: QueryParts,
-    /// Who asks: where a proxy passed it on, as that says. [`Query::ends`] is where the answer goes.
-    pub client: SocketAddr,
-    pub destination: SocketAddr,
+    /// Who asks is somebody else where a proxy passed it on: [`Query::client`].
+    pub ends: Ends<'m>,
     pub protocol: Protocol,
     pub way: Way,
     /// The longest answer that fits both this door and what the client said it takes (RFC 6891, section 6.2.3), in bytes.
@@ -215,8 +217,7 @@ impl<'m> Query<'m> {
         let mut query = Query {
             length: found.length,
             parts: found.parts,
-            client: arrival.client,
-            destination: arrival.destination,
+            ends: (arrival.client, arrival.destination),
             protocol: arrival.protocol,
             way: arrival.way,
             limit: found.limit.min(arrival.room),
@@ -267,8 +268,7 @@ impl<'m> Query<'m> {
         Query {
             length: arrival.length,
             parts,
-            client: arrival.client,
-            destination: arrival.destination,
+            ends: (arrival.client, arrival.destination),
             protocol: arrival.protocol,
             way: arrival.way,
             limit,
@@ -333,19 +333,30 @@ impl<'m> Query<'m> {
     /// Gives it what it carries along. Who asks is then who a proxy said.
     #[inline]
     pub fn carry(&mut self, extras: Carried) {
-        if let Some(proxied) = extras.as_ref().and_then(|extras| extras.proxied) {
-            (self.client, self.destination) = (proxied.client, proxied.destination);
-        }
         self.extras = extras;
     }
 
-    /// Who sent it, to where: the answer's way back. That is a proxy where one passed it on.
+    /// Who asks: where a proxy passed it on, as that says.
     #[inline]
-    pub fn ends(&self) -> (SocketAddr, SocketAddr) {
-        match self.extras.as_ref().and_then(|extras| extras.proxied) {
-            None => (self.client, self.destination),
-            Some(proxied) => proxied.ends,
+    pub fn client(&self) -> &SocketAddr {
+        match self.proxied() {
+            None => self.ends.0,
+            Some(proxied) => &proxied.client,
         }
+    }
+
+    /// Whom they ask, as a proxy that passed it on says.
+    #[inline]
+    pub fn destination(&self) -> &SocketAddr {
+        match self.proxied() {
+            None => self.ends.1,
+            Some(proxied) => &proxied.destination,
+        }
+    }
+
+    #[inline]
+    fn proxied(&self) -> Option<&Proxied> {
+        self.extras.as_ref()?.proxied.as_ref()
     }
 
     /// What rules want of the answer, to be added to.
@@ -397,11 +408,11 @@ fn reject<'c>(
     } else {
         count_noncompliant(arrival, env);
     }
-    if is_muted(env.config, arrival.destination, arrival.protocol) {
+    if is_muted(env.config, *arrival.destination, arrival.protocol) {
         return Verdict::Drop(DropReason::ResponseRule);
     }
     let proxied = said.and_then(|said| said.proxied);
-    let client = proxied.map_or(arrival.client, |proxied| proxied.client);
+    let client = proxied.map_or(*arrival.client, |proxied| proxied.client);
     if error == QueryError::NoQuestion
         && let Some(length) = authority::answer_without_question(arrival, client.ip(), env)
     {

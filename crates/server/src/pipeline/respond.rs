@@ -4,7 +4,7 @@ use super::cache::Asked;
 use super::carried::Carried;
 use super::drop::DropReason;
 use super::extras::{self, Marks};
-use super::query::{Protocol, Query, Way};
+use super::query::{Ends, Protocol, Query, Way};
 use super::rings::Answered;
 use super::rules::actions::response::cap_ttls;
 use super::rules::response::{self, Response, ResponseRule};
@@ -168,7 +168,8 @@ fn finish<'c>(
     let extras = waiting.extras.take();
     let mut outgrown = std::mem::take(&mut waiting.outgrown);
     outgrown.clear();
-    let mut view = view(waiting, parts, message)?;
+    let (client, destination) = (waiting.client, waiting.destination);
+    let mut view = view(waiting, (&client, &destination), parts, message)?;
     view.spare = Some(&mut outgrown);
     view.carry(extras);
     let mut response = Response {
@@ -255,6 +256,7 @@ fn keep<'c>(
 /// The response as selectors see it.
 fn view<'m>(
     waiting: &Waiting,
+    ends: Ends<'m>,
     parts: &ResponseParts,
     message: &'m mut [u8],
 ) -> Result<Query<'m>, DropReason> {
@@ -270,12 +272,14 @@ fn view<'m>(
         edns,
         ..waiting.parts
     };
-    Ok(as_query(waiting, message, parts))
+    Ok(as_query(waiting, ends, message, parts))
 }
 
-/// What lies in `message`, with what was decided about the query.
+/// What lies in `message`, with what was decided about the query. `ends` are those of `waiting`, which may change while this is
+/// looked at.
 pub(super) fn as_query<'m>(
     waiting: &Waiting,
+    ends: Ends<'m>,
     message: &'m mut [u8],
     parts: QueryParts,
 ) -> Query<'m> {
@@ -283,8 +287,7 @@ pub(super) fn as_query<'m>(
         message,
         length: parts.end.into(),
         parts,
-        client: waiting.client,
-        destination: waiting.destination,
+        ends,
         protocol: match waiting.way {
             Way::Stream => Protocol::Tcp,
             Way::Xsk { .. } | Way::Socket { .. } => Protocol::Udp,
@@ -304,7 +307,8 @@ pub(super) fn as_query<'m>(
 #[cold]
 pub fn timed_out(waiting: &Waiting, now: Now, shard: &Shard) {
     let mut message = waiting.query;
-    let mut query = as_query(waiting, &mut message, waiting.parts);
+    let ends = (&waiting.client, &waiting.destination);
+    let mut query = as_query(waiting, ends, &mut message, waiting.parts);
     query.carry(waiting.extras.clone());
     shard.rings.record_timeout(&query, now, waiting.server);
 }
@@ -595,8 +599,8 @@ mod tests {
         scene.parse(message, |query| {
             let mut waiting = Waiting::new();
             waiting.server = ServerId(3);
-            waiting.client = query.client;
-            waiting.destination = query.destination;
+            waiting.client = *query.client();
+            waiting.destination = *query.destination();
             waiting.way = query.way;
             waiting.limit = query.limit;
             waiting.client_flags = query.client_flags;

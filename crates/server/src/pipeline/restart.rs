@@ -82,7 +82,8 @@ pub fn timed_out(waiting: &mut Waiting, env: &mut Env<'_>) -> Option<Again> {
     }
     let mut message = waiting.query;
     let extras = waiting.extras.take();
-    let mut view = respond::as_query(waiting, &mut message, waiting.parts);
+    let ends = (&waiting.client, &waiting.destination);
+    let mut view = respond::as_query(waiting, ends, &mut message, waiting.parts);
     view.length = waiting.query_length;
     view.carry(extras);
     let mut response = Response {

@@ -218,11 +218,12 @@ impl Ring {
         // What follows is not seen before the odd sequence is.
         fence(Ordering::Release);
         entry[TIME].store(now.0, Ordering::Relaxed);
-        let [high, low] = address_words(query.client.ip());
+        let client = query.client();
+        let [high, low] = address_words(client.ip());
         entry[ADDRESS].store(high, Ordering::Relaxed);
         entry[ADDRESS + 1].store(low, Ordering::Relaxed);
         let header = query.header();
-        entry[FACTS].store(facts(query, &header), Ordering::Relaxed);
+        entry[FACTS].store(facts((query, client), &header), Ordering::Relaxed);
         entry[ANSWERED].store(answered, Ordering::Relaxed);
         entry[SHAPE].store(shape(query, &header), Ordering::Relaxed);
         let length = usize::from(query.parts.qname_length);
@@ -282,8 +283,8 @@ impl Ring {
 }
 
 #[inline]
-fn facts(query: &Query<'_>, header: &Header) -> u64 {
-    let port = u64::from(query.client.port());
+fn facts((query, client): (&Query<'_>, &SocketAddr), header: &Header) -> u64 {
+    let port = u64::from(client.port());
     // ID and flags lie side by side: one load for both.
     let [first, second, third, fourth, ..] = *header.as_bytes();
     let id_and_flags = u32::from_be_bytes([first, second, third, fourth]);

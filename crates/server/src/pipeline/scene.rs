@@ -175,8 +175,8 @@ impl Scene {
         let mut arrival = Arrival {
             message: &mut buffer,
             length: message.len(),
-            client: self.client,
-            destination: self.destination,
+            client: &self.client,
+            destination: &self.destination,
             protocol: self.protocol,
             way: Way::Socket { listener: 0 },
             listener: 0,

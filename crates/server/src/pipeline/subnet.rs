@@ -99,7 +99,7 @@ fn add_for_chosen<'c>(
     if for_all && let Some(verdict) = cache::answer_for_all(query, env) {
         return Err(verdict);
     }
-    let network = network(query.client.ip(), &tuning, &wishes);
+    let network = network(query.client().ip(), &tuning, &wishes);
     // The client does not see what a server says of this network, even where it has named one itself: RFC 7871 §7.3 would have
     // it drop a response about another network.
     if set_option(query, edns_option::ECS, &value(network)) {

@@ -46,7 +46,8 @@ fn without_marked(waiting: &Waiting, message: &mut [u8]) -> Option<usize> {
         edns: found.edns,
         ..waiting.parts
     };
-    let mut view = as_query(waiting, message, parts);
+    let ends = (&waiting.client, &waiting.destination);
+    let mut view = as_query(waiting, ends, message, parts);
     take_out_marked(&mut view);
     Some(view.length)
 }
@@ -73,7 +74,8 @@ fn apply(
     };
     let mut outgrown = std::mem::take(&mut waiting.outgrown);
     outgrown.clear();
-    let mut view = as_query(waiting, message, parts);
+    let ends = (&waiting.client, &waiting.destination);
+    let mut view = as_query(waiting, ends, message, parts);
     view.spare = Some(&mut outgrown);
     view.carry(without_wishes(waiting.extras.take()));
     let mut response = Response {

@@ -142,9 +142,10 @@ impl Pending {
     fn junk(&self, kind: u32) -> Sent {
         let mut message = answer_to(&self.message, self.packet.destination, true);
         let mut headers = self.headers();
+        let another = another_than(self.packet.destination);
         match kind {
             8 => message[HEADER_LENGTH + 1] ^= 1,
-            9 => headers.source = another_than(headers.source),
+            9 => headers.source = &another,
             10 => message.truncate(HEADER_LENGTH),
             _ => message[2] &= 0x7f,
         }
@@ -155,12 +156,12 @@ impl Pending {
         }
     }
 
-    fn headers(&self) -> Headers {
+    fn headers(&self) -> Headers<'_> {
         Headers {
             source_mac: MAC,
             destination_mac: OUR_MAC,
-            source: self.packet.destination,
-            destination: self.packet.source,
+            source: &self.packet.destination,
+            destination: &self.packet.source,
             code_point: 0,
         }
     }

@@ -356,16 +356,16 @@ fn frame(message: &[u8], family: Family, serial: usize) -> Vec<u8> {
     let headers = Headers {
         source_mac: CLIENT_MAC,
         destination_mac: OUR_MAC,
-        source: client(family, serial),
-        destination: service(family),
+        source: &client(family, serial),
+        destination: &service(family),
         code_point: 0,
     };
     frame_of(message, &headers)
 }
 
 /// A frame around a message.
-pub(super) fn frame_of(message: &[u8], headers: &Headers) -> Vec<u8> {
-    let start = Family::of(&headers.destination).headers_length();
+pub(super) fn frame_of(message: &[u8], headers: &Headers<'_>) -> Vec<u8> {
+    let start = Family::of(headers.destination).headers_length();
     let mut frame = vec![0; start + message.len()];
     frame[start..].copy_from_slice(message);
     let written = write_headers(&mut frame, start, message.len(), headers);

@@ -21,20 +21,20 @@ const HOP_LIMIT: u8 = 64;
 
 /// Both ends of a frame that is to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Headers {
+pub struct Headers<'e> {
     /// Ethernet address of the device that sends.
     pub source_mac: Mac,
     /// Ethernet address of the next hop.
     pub destination_mac: Mac,
     /// Our address and port.
-    pub source: SocketAddr,
+    pub source: &'e SocketAddr,
     /// Theirs; of the same family.
-    pub destination: SocketAddr,
+    pub destination: &'e SocketAddr,
     /// How the packet is to be forwarded: six bits of the DS field (RFC 2474 §3). 0 is the default (§4.1).
     pub code_point: u8,
 }
 
-impl Headers {
+impl Headers<'_> {
     /// IPv4's type of service, IPv6's traffic class: "Six bits of the DS field are used as a codepoint" (RFC 2474 §3), the
     /// upper ones. The others say that nobody here knows ECN (RFC 3168 §5).
     #[inline]
@@ -52,7 +52,7 @@ pub fn write_headers(
     chunk: &mut [u8],
     payload_start: usize,
     payload_length: usize,
-    headers: &Headers,
+    headers: &Headers<'_>,
 ) -> Option<usize> {
     write(chunk, payload_start, payload_length, headers, Sum::bytes)
 }
@@ -64,7 +64,7 @@ pub fn write_headers_summed(
     chunk: &mut [u8],
     payload_start: usize,
     payload_length: usize,
-    headers: &Headers,
+    headers: &Headers<'_>,
     payload_sum: Sum,
 ) -> Option<usize> {
     let add_payload = |sum: Sum, _: &[u8]| sum.and(payload_sum);
@@ -77,7 +77,7 @@ fn write(
     chunk: &mut [u8],
     payload_start: usize,
     payload_length: usize,
-    headers: &Headers,
+    headers: &Headers<'_>,
     add_payload: impl FnOnce(Sum, &[u8]) -> Sum,
 ) -> Option<usize> {
     let payload_end = payload_start.checked_add(payload_length)?;
@@ -85,13 +85,13 @@ fn write(
         (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
             let start = payload_start.checked_sub(IPV4_HEADERS_LENGTH)?;
             let (head, payload) = chunk.get_mut(start..payload_end)?.split_first_chunk_mut()?;
-            let ends = (&source, &destination);
+            let ends = (source, destination);
             write_ipv4(head, payload, headers, ends, add_payload).map(|()| start)
         }
         (SocketAddr::V6(source), SocketAddr::V6(destination)) => {
             let start = payload_start.checked_sub(IPV6_HEADERS_LENGTH)?;
             let (head, payload) = chunk.get_mut(start..payload_end)?.split_first_chunk_mut()?;
-            let ends = (&source, &destination);
+            let ends = (source, destination);
             write_ipv6(head, payload, headers, ends, add_payload).map(|()| start)
         }
         _ => None,
@@ -101,7 +101,7 @@ fn write(
 fn write_ipv4(
     head: &mut [u8; IPV4_HEADERS_LENGTH],
     payload: &[u8],
-    headers: &Headers,
+    headers: &Headers<'_>,
     (source, destination): (&SocketAddrV4, &SocketAddrV4),
     add_payload: impl FnOnce(Sum, &[u8]) -> Sum,
 ) -> Option<()> {
@@ -142,7 +142,7 @@ fn write_ipv4(
 fn write_ipv6(
     head: &mut [u8; IPV6_HEADERS_LENGTH],
     payload: &[u8],
-    headers: &Headers,
+    headers: &Headers<'_>,
     (source, destination): (&SocketAddrV6, &SocketAddrV6),
     add_payload: impl FnOnce(Sum, &[u8]) -> Sum,
 ) -> Option<()> {
@@ -169,7 +169,7 @@ fn write_ipv6(
 }
 
 #[inline]
-fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers, ethertype: u16) {
+fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers<'_>, ethertype: u16) {
     put(head, 0, headers.destination_mac);
     put(head, 6, headers.source_mac);
     put(head, ETHERNET_LENGTH - 2, ethertype.to_be_bytes());

@@ -90,14 +90,43 @@ pub struct Packet {
     pub checksum: UdpChecksum,
 }
 
+impl Default for Packet {
+    /// A place for [`Packet::read`]: from nobody to nobody.
+    fn default() -> Packet {
+        let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        Packet {
+            source: nobody,
+            destination: nobody,
+            source_mac: [0; 6],
+            destination_mac: [0; 6],
+            payload_start: 0,
+            payload_length: 0,
+            checksum: UdpChecksum::Absent,
+        }
+    }
+}
+
 impl Packet {
-    /// Parses and checks a frame. `accept_partial`: whether the device is one (veth, virtio, tap) whose senders may leave
-    /// the UDP checksum to a network card that does not exist.
+    /// Parses and checks a frame, as [`Packet::read`] does.
     ///
     /// # Errors
-    /// The first thing that is wrong, by name. Whoever counts needs no more than [`FrameError::name`].
+    /// Those of [`Packet::read`].
     #[inline]
     pub fn parse(frame: &[u8], accept_partial: bool) -> Result<Packet, FrameError> {
+        let mut packet = Packet::default();
+        packet.read(frame, accept_partial)?;
+        Ok(packet)
+    }
+
+    /// Parses and checks a frame, and writes what it is where it is to stay: to move it takes as long as to parse it, for
+    /// wide loads wait for the narrow stores before them. `accept_partial`: whether the device is one (veth, virtio, tap)
+    /// whose senders may leave the UDP checksum to a network card that does not exist.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, by name; what is written then means nothing. Whoever counts needs no more than
+    /// [`FrameError::name`].
+    #[inline]
+    pub fn read(&mut self, frame: &[u8], accept_partial: bool) -> Result<(), FrameError> {
         let ethernet: &[u8; ETHERNET_LENGTH] = frame.first_chunk().ok_or(FrameError::TooShort)?;
         // The group bit is the lowest of the first octet (IEEE 802.3 §3.2.3); nobody sends from a group, and an answer
         // to one would reach everybody.
@@ -105,8 +134,8 @@ impl Packet {
             return Err(FrameError::GroupSourceMac);
         }
         match u16_of(ethernet, 12) {
-            ETHERTYPE_IPV4 => parse_ipv4(frame, accept_partial),
-            ETHERTYPE_IPV6 => parse_ipv6(frame, accept_partial),
+            ETHERTYPE_IPV4 => self.read_ipv4(frame, accept_partial),
+            ETHERTYPE_IPV6 => self.read_ipv6(frame, accept_partial),
             _ => Err(FrameError::NotIp),
         }
     }
@@ -130,89 +159,109 @@ impl Packet {
     /// The headers of an answer: this packet's, with both ends exchanged.
     #[inline]
     #[must_use]
-    pub const fn reply_headers(&self) -> Headers {
+    pub const fn reply_headers(&self) -> Headers<'_> {
         Headers {
             source_mac: self.destination_mac,
             destination_mac: self.source_mac,
-            source: self.destination,
-            destination: self.source,
+            source: &self.destination,
+            destination: &self.source,
             code_point: 0,
         }
     }
-}
 
-fn parse_ipv4(frame: &[u8], accept_partial: bool) -> Result<Packet, FrameError> {
-    let head: &[u8; IPV4_HEADERS_LENGTH] = frame.first_chunk().ok_or(FrameError::TooShort)?;
-    match head[14] {
-        0x45 => {}
-        0x46..=0x4f => return Err(FrameError::IpOptions),
-        0x40..=0x44 => return Err(FrameError::IpHeaderLength),
-        _ => return Err(FrameError::IpVersion),
-    }
-    let total_length = usize::from(u16_of(head, 16));
-    if total_length < IPV4_LENGTH + UDP_LENGTH || total_length > frame.len() - ETHERNET_LENGTH {
-        return Err(FrameError::IpLength);
-    }
-    // More-fragments flag or an offset; do-not-fragment (0x4000) and the unused bit say nothing here.
-    if u16_of(head, 20) & 0x3fff != 0 {
-        return Err(FrameError::Fragment);
-    }
-    if head[23] != PROTOCOL_UDP {
-        return Err(FrameError::NotUdp);
-    }
-    if Sum::ZERO.bytes(&head[14..34]).fold() != 0xffff {
-        return Err(FrameError::IpChecksum);
-    }
-    let source = Ipv4Addr::from_octets(*chunk_of(head, 26));
-    let destination = Ipv4Addr::from_octets(*chunk_of(head, 30));
-    if is_martian_ipv4(source) || source == destination {
-        return Err(FrameError::MartianSource);
-    }
-    let addresses = Sum::ZERO.bytes(&head[26..34]);
-    let datagram = &frame[34..ETHERNET_LENGTH + total_length];
-    let checksum = check_udp(datagram, addresses, accept_partial)?;
-    Ok(packet(
-        head,
-        (IpAddr::V4(source), IpAddr::V4(destination)),
-        checksum,
-    ))
-}
-
-fn parse_ipv6(frame: &[u8], accept_partial: bool) -> Result<Packet, FrameError> {
-    let head: &[u8; IPV6_HEADERS_LENGTH] = frame.first_chunk().ok_or(FrameError::TooShort)?;
-    if head[14] >> 4 != 6 {
-        return Err(FrameError::IpVersion);
-    }
-    match head[20] {
-        PROTOCOL_UDP => {}
-        IPV6_FRAGMENT => return Err(FrameError::Fragment),
-        // RFC 7045 §4, the registry of IPv6 extension header types, and no-next-header.
-        0 | 43 | 50 | 51 | 59 | 60 | 135 | 139 | 140 | 253 | 254 => {
-            return Err(FrameError::ExtensionHeader);
+    #[inline]
+    fn read_ipv4(&mut self, frame: &[u8], accept_partial: bool) -> Result<(), FrameError> {
+        let head: &[u8; IPV4_HEADERS_LENGTH] = frame.first_chunk().ok_or(FrameError::TooShort)?;
+        match head[14] {
+            0x45 => {}
+            0x46..=0x4f => return Err(FrameError::IpOptions),
+            0x40..=0x44 => return Err(FrameError::IpHeaderLength),
+            _ => return Err(FrameError::IpVersion),
         }
-        _ => return Err(FrameError::NotUdp),
+        let total_length = usize::from(u16_of(head, 16));
+        if total_length < IPV4_LENGTH + UDP_LENGTH || total_length > frame.len() - ETHERNET_LENGTH {
+            return Err(FrameError::IpLength);
+        }
+        // More-fragments flag or an offset; do-not-fragment (0x4000) and the unused bit say nothing here.
+        if u16_of(head, 20) & 0x3fff != 0 {
+            return Err(FrameError::Fragment);
+        }
+        if head[23] != PROTOCOL_UDP {
+            return Err(FrameError::NotUdp);
+        }
+        if Sum::ZERO.bytes(&head[14..34]).fold() != 0xffff {
+            return Err(FrameError::IpChecksum);
+        }
+        let source = Ipv4Addr::from_octets(*chunk_of(head, 26));
+        let destination = Ipv4Addr::from_octets(*chunk_of(head, 30));
+        if is_martian_ipv4(source) || source == destination {
+            return Err(FrameError::MartianSource);
+        }
+        let addresses = Sum::ZERO.bytes(&head[26..34]);
+        let datagram = &frame[34..ETHERNET_LENGTH + total_length];
+        let checksum = check_udp(datagram, addresses, accept_partial)?;
+        self.fill(
+            head,
+            (IpAddr::V4(source), IpAddr::V4(destination)),
+            checksum,
+        );
+        Ok(())
     }
-    // 0 would be a jumbogram (RFC 2675), which needs an extension header and is too short for UDP besides.
-    let length = usize::from(u16_of(head, 18));
-    if length < UDP_LENGTH || length > frame.len() - ETHERNET_LENGTH - IPV6_LENGTH {
-        return Err(FrameError::IpLength);
+
+    fn read_ipv6(&mut self, frame: &[u8], accept_partial: bool) -> Result<(), FrameError> {
+        let head: &[u8; IPV6_HEADERS_LENGTH] = frame.first_chunk().ok_or(FrameError::TooShort)?;
+        if head[14] >> 4 != 6 {
+            return Err(FrameError::IpVersion);
+        }
+        match head[20] {
+            PROTOCOL_UDP => {}
+            IPV6_FRAGMENT => return Err(FrameError::Fragment),
+            // RFC 7045 §4, the registry of IPv6 extension header types, and no-next-header.
+            0 | 43 | 50 | 51 | 59 | 60 | 135 | 139 | 140 | 253 | 254 => {
+                return Err(FrameError::ExtensionHeader);
+            }
+            _ => return Err(FrameError::NotUdp),
+        }
+        // 0 would be a jumbogram (RFC 2675), which needs an extension header and is too short for UDP besides.
+        let length = usize::from(u16_of(head, 18));
+        if length < UDP_LENGTH || length > frame.len() - ETHERNET_LENGTH - IPV6_LENGTH {
+            return Err(FrameError::IpLength);
+        }
+        let source = Ipv6Addr::from_octets(*chunk_of(head, 22));
+        let destination = Ipv6Addr::from_octets(*chunk_of(head, 38));
+        if is_martian_ipv6(source) || source == destination {
+            return Err(FrameError::MartianSource);
+        }
+        let addresses = Sum::ZERO.bytes(&head[22..54]);
+        let datagram = &frame[54..ETHERNET_LENGTH + IPV6_LENGTH + length];
+        let checksum = check_udp(datagram, addresses, accept_partial)?;
+        if checksum == UdpChecksum::Absent {
+            return Err(FrameError::UdpChecksumAbsent);
+        }
+        self.fill(
+            head,
+            (IpAddr::V6(source), IpAddr::V6(destination)),
+            checksum,
+        );
+        Ok(())
     }
-    let source = Ipv6Addr::from_octets(*chunk_of(head, 22));
-    let destination = Ipv6Addr::from_octets(*chunk_of(head, 38));
-    if is_martian_ipv6(source) || source == destination {
-        return Err(FrameError::MartianSource);
+
+    /// Puts together what was checked. `head` ends where the payload starts.
+    #[inline(always)]
+    fn fill<const N: usize>(
+        &mut self,
+        head: &[u8; N],
+        (source, destination): (IpAddr, IpAddr),
+        checksum: UdpChecksum,
+    ) {
+        self.source = SocketAddr::new(source, u16_of(head, N - UDP_LENGTH));
+        self.destination = SocketAddr::new(destination, u16_of(head, N - UDP_LENGTH + 2));
+        self.source_mac = *chunk_of(head, 6);
+        self.destination_mac = *chunk_of(head, 0);
+        self.payload_start = N as u16;
+        self.payload_length = u16_of(head, N - UDP_LENGTH + 4) - UDP_LENGTH as u16;
+        self.checksum = checksum;
     }
-    let addresses = Sum::ZERO.bytes(&head[22..54]);
-    let datagram = &frame[54..ETHERNET_LENGTH + IPV6_LENGTH + length];
-    let checksum = check_udp(datagram, addresses, accept_partial)?;
-    if checksum == UdpChecksum::Absent {
-        return Err(FrameError::UdpChecksumAbsent);
-    }
-    Ok(packet(
-        head,
-        (IpAddr::V6(source), IpAddr::V6(destination)),
-        checksum,
-    ))
 }
 
 /// IPv6's fragment header (RFC 8200 §4.5).
@@ -247,24 +296,6 @@ fn check_udp(
     match pseudo_header.bytes(datagram).fold() {
         0xffff => Ok(UdpChecksum::Verified),
         _ => Err(FrameError::UdpChecksum),
-    }
-}
-
-/// Puts together what was checked. `head` ends where the payload starts.
-#[inline]
-fn packet<const N: usize>(
-    head: &[u8; N],
-    (source, destination): (IpAddr, IpAddr),
-    checksum: UdpChecksum,
-) -> Packet {
-    Packet {
-        source: SocketAddr::new(source, u16_of(head, N - UDP_LENGTH)),
-        destination: SocketAddr::new(destination, u16_of(head, N - UDP_LENGTH + 2)),
-        source_mac: *chunk_of(head, 6),
-        destination_mac: *chunk_of(head, 0),
-        payload_start: N as u16,
-        payload_length: u16_of(head, N - UDP_LENGTH + 4) - UDP_LENGTH as u16,
-        checksum,
     }
 }
 

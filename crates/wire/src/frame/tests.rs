@@ -7,8 +7,30 @@ use std::net::{SocketAddrV4, SocketAddrV6};
 const CLIENT_MAC: Mac = [2, 0, 0, 0, 0, 1];
 const SERVER_MAC: Mac = [2, 0, 0, 0, 0, 2];
 
-fn headers(source: &str, destination: &str) -> Headers {
-    Headers {
+/// What [`Headers`] tell of.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    source_mac: Mac,
+    destination_mac: Mac,
+    source: SocketAddr,
+    destination: SocketAddr,
+    code_point: u8,
+}
+
+impl Ends {
+    fn headers(&self) -> Headers<'_> {
+        Headers {
+            source_mac: self.source_mac,
+            destination_mac: self.destination_mac,
+            source: &self.source,
+            destination: &self.destination,
+            code_point: self.code_point,
+        }
+    }
+}
+
+fn headers(source: &str, destination: &str) -> Ends {
+    Ends {
         source_mac: CLIENT_MAC,
         destination_mac: SERVER_MAC,
         source: source.parse().unwrap(),
@@ -17,25 +39,25 @@ fn headers(source: &str, destination: &str) -> Headers {
     }
 }
 
-fn headers_v4() -> Headers {
+fn headers_v4() -> Ends {
     headers("192.0.2.66:40000", "192.0.2.1:53")
 }
 
-fn headers_v6() -> Headers {
+fn headers_v6() -> Ends {
     headers("[2001:db8::66]:40000", "[2001:db8::1]:53")
 }
 
-fn both() -> [Headers; 2] {
+fn both() -> [Ends; 2] {
     [headers_v4(), headers_v6()]
 }
 
 /// A frame with exactly this payload.
-fn frame(headers: &Headers, payload: &[u8]) -> Vec<u8> {
+fn frame(headers: &Ends, payload: &[u8]) -> Vec<u8> {
     let start = Family::of(&headers.source).headers_length();
     let mut frame = vec![0; start];
     frame.extend_from_slice(payload);
     assert_eq!(
-        write_headers(&mut frame, start, payload.len(), headers),
+        write_headers(&mut frame, start, payload.len(), &headers.headers()),
         Some(0)
     );
     frame
@@ -217,7 +239,7 @@ fn a_marked_frame_is_good_and_differs_in_nothing_else() {
     for headers in both() {
         let plain = frame(&headers, &[7; 33]);
         let with_code_point = |code_point| {
-            let headers = Headers {
+            let headers = Ends {
                 code_point,
                 ..headers
             };
@@ -403,7 +425,7 @@ fn a_query_over_ipv4_leaves_over_ipv6_with_its_payload_where_it_was() {
         &mut chunk,
         payload_start,
         packet.payload_length.into(),
-        &out,
+        &out.headers(),
     )
     .unwrap();
     assert_eq!(start, payload_start - 62);
@@ -428,7 +450,7 @@ fn an_answer_goes_back_where_its_query_came_from() {
         let packet = Packet::parse(&frame(&headers, &[7; 33]), false).unwrap();
         let reply = packet.reply_headers();
         assert_eq!(
-            (reply.source, reply.destination),
+            (*reply.source, *reply.destination),
             (headers.destination, headers.source)
         );
         assert_eq!(
@@ -452,7 +474,7 @@ fn an_answer_has_a_hop_limit_of_our_own() {
 
 #[test]
 fn what_has_no_room_is_not_written() {
-    let mixed = Headers {
+    let mixed = Ends {
         source: headers_v6().source,
         ..headers_v4()
     };
@@ -467,7 +489,7 @@ fn what_has_no_room_is_not_written() {
     ] {
         let mut chunk = [0xcc; 100];
         assert_eq!(
-            write_headers(&mut chunk, start, length, &headers),
+            write_headers(&mut chunk, start, length, &headers.headers()),
             None,
             "{start} {length}"
         );
@@ -476,8 +498,11 @@ fn what_has_no_room_is_not_written() {
     // 65,535 is the most that IPv4's total length and UDP's length can say.
     let mut chunk = vec![0; 70_000];
     for (headers, longest) in [(headers_v4(), 65_507), (headers_v6(), 65_527)] {
-        assert!(write_headers(&mut chunk, 100, longest, &headers).is_some());
-        assert_eq!(write_headers(&mut chunk, 100, longest + 1, &headers), None);
+        assert!(write_headers(&mut chunk, 100, longest, &headers.headers()).is_some());
+        assert_eq!(
+            write_headers(&mut chunk, 100, longest + 1, &headers.headers()),
+            None
+        );
     }
 }
 
@@ -511,7 +536,7 @@ fn any_source_v6() -> impl Strategy<Value = SocketAddr> {
         .prop_map(|(octets, port)| SocketAddrV6::new(octets.into(), port, 0, 0).into())
 }
 
-fn any_headers() -> impl Strategy<Value = Headers> {
+fn any_headers() -> impl Strategy<Value = Ends> {
     let ends = prop_oneof![
         (any_source_v4(), any_source_v4()),
         (any_source_v6(), any_source_v6())
@@ -523,7 +548,7 @@ fn any_headers() -> impl Strategy<Value = Headers> {
         .prop_map(|(mut source_mac, destination_mac, ends, code_point)| {
             source_mac[0] &= !1;
             let (source, destination) = ends;
-            Headers {
+            Ends {
                 source_mac,
                 destination_mac,
                 source,
@@ -569,7 +594,7 @@ proptest! {
         summed[..start].fill(0);
         // Kept in 16 bits, as by whoever has many payloads.
         let sum = Sum::ZERO.word(Sum::ZERO.bytes(&payload).fold());
-        prop_assert_eq!(write_headers_summed(&mut summed, start, payload.len(), &headers, sum), Some(0));
+        prop_assert_eq!(write_headers_summed(&mut summed, start, payload.len(), &headers.headers(), sum), Some(0));
         prop_assert_eq!(summed, expected);
     }
 

@@ -113,7 +113,7 @@ impl Body<'_> {
         deadline: Now,
     ) {
         let backend = server.options.address;
-        let (client, destination) = query.ends();
+        let (client, destination) = (*query.ends.0, *query.ends.1);
         self.store(DEADLINE, deadline.0);
         self.store(SERVER, u64::from(server.number.0) << 32);
         self.store(SENT, now.0);
@@ -478,8 +478,7 @@ mod tests {
                 message: &mut message,
                 length,
                 parts,
-                client,
-                destination,
+                ends: (&client, &destination),
                 protocol: crate::pipeline::query::Protocol::Udp,
                 way,
                 limit: usize::from(limit),

@@ -65,6 +65,14 @@ pub struct Port {
     pub source: IpAddr,
 }
 
+impl Port {
+    /// The end that its queries come from.
+    #[inline]
+    pub fn end(&self) -> SocketAddr {
+        SocketAddr::new(self.source, self.number)
+    }
+}
+
 /// The longest query that an exchange remembers whole, in bytes; longer ones are handed over.
 pub const QUERY_ROOM: usize = 512;
 

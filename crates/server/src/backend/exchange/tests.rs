@@ -71,7 +71,8 @@ impl Bench {
     /// Opens an exchange for the query that the client with port `number` sent; the ID it got.
     fn open(&mut self, number: u16, server: usize, timeout: Duration) -> Result<u16, OpenError> {
         let mut message = [0; 64];
-        let mut query = query(&mut message, number);
+        let client = client(number);
+        let mut query = query(&mut message, &client);
         let departure = Departure {
             server: &self.servers[server],
             port: PORT,
@@ -132,14 +133,20 @@ fn write(buffer: &mut [u8], id: u16, number: u16) -> usize {
     write_query(buffer, id, (name, 1, 1), QueryFlags::default()).expect("room")
 }
 
-fn query(buffer: &mut [u8], number: u16) -> Query<'_> {
-    let length = write(buffer, 0x1234, number);
+/// Who asks the query of `number`.
+fn client(number: u16) -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), number)
+}
+
+const DESTINATION: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 53);
+
+fn query<'q>(buffer: &'q mut [u8], client: &'q SocketAddr) -> Query<'q> {
+    let length = write(buffer, 0x1234, client.port());
     Query {
         parts: wire::message::parse_query(&buffer[..length]).expect("a query"),
         message: buffer,
         length,
-        client: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), number),
-        destination: "192.0.2.1:53".parse().expect("an address"),
+        ends: (client, &DESTINATION),
         protocol: Protocol::Udp,
         way: Way::Socket { listener: 3 },
         limit: 1_232,
@@ -345,7 +352,8 @@ fn room_that_is_not_used_takes_no_memory() {
 fn long_queries_and_full_servers_are_refused_and_change_nothing() {
     let mut bench = Bench::new(100, u16::MAX);
     let mut message = vec![0; QUERY_ROOM + 1];
-    let mut long = query(&mut message, 5);
+    let client = client(5);
+    let mut long = query(&mut message, &client);
     long.length = QUERY_ROOM + 1;
     let mut departure = Departure {
         server: &bench.servers[0],
@@ -689,7 +697,8 @@ fn run_worker(
             continue;
         }
         let mut message = [0; 64];
-        let mut query = query(&mut message, number);
+        let client = client(number);
+        let mut query = query(&mut message, &client);
         query.pool = PoolId(worker as u16);
         let port = Port {
             number: 40_000 + number / 64 % 64,

@@ -148,8 +148,8 @@ mod tests {
         let headers = Headers {
             source_mac: [2, 0, 0, 0, 0, 9],
             destination_mac: [2, 0, 0, 0, 0, 1],
-            source: "192.0.2.9:4242".parse().unwrap(),
-            destination: "192.0.2.1:53".parse().unwrap(),
+            source: &"192.0.2.9:4242".parse().unwrap(),
+            destination: &"192.0.2.1:53".parse().unwrap(),
             code_point: 0,
         };
         let head = write_headers(&mut chunk, 64, message.len(), &headers).unwrap();

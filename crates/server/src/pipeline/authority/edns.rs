@@ -97,7 +97,7 @@ impl Wishes {
             self.has_bad_cookie = true;
             return;
         };
-        let (server, is_known) = cookies.answer(&cookie, query.client.ip(), env.now);
+        let (server, is_known) = cookies.answer(&cookie, query.client().ip(), env.now);
         self.cookie = Some(whole(&cookie, &server));
         self.is_known = is_known;
     }

@@ -130,7 +130,7 @@ impl ResponseRateLimit {
         is_known: bool,
         env: &mut Env<'_>,
     ) -> Fate {
-        let client = query.client.ip();
+        let client = query.client().ip();
         let is_free = query.protocol == Protocol::Tcp || is_known || self.allowed.contains(client);
         if is_free || self.allows(client, reply.kind(), env) {
             return Fate::Sent;

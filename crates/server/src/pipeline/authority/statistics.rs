@@ -319,7 +319,7 @@ fn tally(
     let kind = query.parts.qtype;
     let operation = operation(query.message[2], kind);
     let way = (query.protocol, query.way);
-    count(PROTOCOL + protocol(way, query.client), 1);
+    count(PROTOCOL + protocol(way, query.client()), 1);
     count(OPERATION + operation, 1);
     count(REQUEST_BYTES + operation.min(2), query.length);
     if operation == 0 {
@@ -412,7 +412,7 @@ impl Statistics {
 fn tally_beside(cells: &[AtomicU64; CELLS], beside: &Beside, shard: &Shard) -> usize {
     let count = |cell: usize, number: u64| shard.bump(&cells[cell], number);
     let operation = operation(beside.third_octet, beside.kind);
-    count(PROTOCOL + protocol(beside.way, beside.client), 1);
+    count(PROTOCOL + protocol(beside.way, &beside.client), 1);
     count(OPERATION + operation, 1);
     count(REQUEST_BYTES + operation.min(2), beside.request_octets);
     count(EDNS_PRESENCE, beside.has_edns.into());
@@ -440,7 +440,7 @@ pub struct Beside {
 
 /// The place in [`PROTOCOLS`].
 #[inline]
-fn protocol(way: (Protocol, Way), client: SocketAddr) -> usize {
+fn protocol(way: (Protocol, Way), client: &SocketAddr) -> usize {
     let is_v6 = usize::from(client.is_ipv6());
     match way {
         (Protocol::Udp, Way::Xsk { .. }) => 4 + is_v6,

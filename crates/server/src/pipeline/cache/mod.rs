@@ -182,14 +182,14 @@ impl PacketCache {
         hasher.finish()
     }
 
-    /// The entry with this hash of which `is_it` is true.
+    /// The entry with this hash of which `is_it` is true. `guess`: the slot of its set where it may be.
     #[inline]
     fn find(
         &self,
-        hash: u64,
+        (hash, guess): (u64, usize),
         is_it: impl Fn(&Record<'_>) -> bool,
     ) -> Option<(Place<'_>, Record<'_>)> {
-        self.table.search(hash, &self.log, |place| {
+        self.table.search(hash, guess, &self.log, |place| {
             let record = Record::open(&self.log, place)?;
             let same = record.hash() == hash && is_it(&record);
             same.then_some((place, record))
@@ -318,7 +318,8 @@ impl PacketCache {
         };
         draft.stamp = self.count_new(draft.len() as u64);
         draft.write(&room);
-        let older = self.find(draft.hash, |record| record.has_key(draft.key.words()));
+        let is_older = |record: &Record<'_>| record.has_key(draft.key.words());
+        let older = self.find((draft.hash, 0), is_older);
         let older = older.map(|(place, _)| place);
         self.table.put(draft.hash, room.position, older, &self.log)
     }
@@ -360,7 +361,7 @@ impl PacketCache {
             }
         };
         let is_it = |record: &Record<'_>| self.is_for(record, query, foreseen);
-        let (place, record) = self.find(foreseen.hash, is_it)?;
+        let (place, record) = self.find((foreseen.hash, foreseen.slot.into()), is_it)?;
         let (expires, stored) = record.times();
         let now = moment(now);
         let change = if now < expires {
@@ -481,6 +482,8 @@ impl Behind {
 pub struct Foreseen {
     hash: u64,
     key: ShortKey,
+    /// Where in its set the entry seems to be.
+    slot: u8,
 }
 
 /// Asks for the table's line. `None` where no cache is to be asked, or where the key will be another one.
@@ -494,13 +497,13 @@ pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Foreseen) -> O
 
 /// Asks for the entry that the line tells of, if it has come.
 #[inline]
-pub fn foresee_entry(foreseen: &Foreseen, pool: PoolId, config: &Config) {
+pub fn foresee_entry(foreseen: &mut Foreseen, pool: PoolId, config: &Config) {
     let cache = config.pool(pool).and_then(|pool| pool.cache.as_ref());
-    if let Some(cache) = cache {
-        let (table, log) = (&cache.table, &cache.log);
-        table.glance(foreseen.hash, log.head(), |position| {
-            Record::prefetch(log, position);
-        });
+    if let Some(cache) = cache
+        && let Some((slot, position)) = cache.table.glance(foreseen.hash, cache.log.head())
+    {
+        foreseen.slot = slot as u8;
+        Record::prefetch(&cache.log, position);
     }
 }
 

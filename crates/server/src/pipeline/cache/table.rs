@@ -106,43 +106,59 @@ impl Table {
         self.lines.prefetch(self.set_of(hash));
     }
 
-    /// Shows `look` the positions in that set that have the tag of `hash`: mostly one, or none.
+    /// The first slot of that set with the tag of `hash`, and the position that is there. All are compared: which one it is
+    /// no processor can foretell, and a wrong guess costs as much as the others do.
     #[inline]
-    pub(super) fn glance(&self, hash: u64, head: u64, mut look: impl FnMut(u64)) {
+    pub(super) fn glance(&self, hash: u64, head: u64) -> Option<(usize, u64)> {
         let tag = tag(hash);
-        for slot in self.lines.array::<LINE>(self.set_of(hash)) {
+        let set = self.lines.array::<LINE>(self.set_of(hash));
+        let mut same = 0_u32;
+        for (place, slot) in set.iter().enumerate() {
             let value = slot.load(Ordering::Relaxed);
-            if value >> POSITION_BITS == tag {
-                look(whole(value, head));
-            }
+            same |= u32::from(value >> POSITION_BITS == tag) << place;
         }
+        let place = same.trailing_zeros() as usize;
+        let slot = set.get(place)?;
+        Some((place, whole(slot.load(Ordering::Relaxed), head)))
     }
 
-    /// The first thing that `look` finds at the places with the tag of `hash` whose records are still there.
+    /// The first thing that `look` finds at the places with the tag of `hash` whose records are still there. The slot `guess` of
+    /// the set is looked at before all others: see [`Table::glance`].
     #[inline]
     pub(super) fn search<'t, T>(
         &'t self,
         hash: u64,
+        guess: usize,
         log: &Log,
         mut look: impl FnMut(Place<'t>) -> Option<T>,
     ) -> Option<T> {
         let (head, capacity, tag) = (log.head(), log.capacity(), tag(hash));
         let own = self.set_of(hash);
+        let may_be = |value: u64| value >> POSITION_BITS == tag && value != 0;
+        let mut at = |slot: &'t AtomicU64, value: u64| {
+            let position = whole(value, head);
+            let place = Place {
+                slot,
+                value,
+                position,
+            };
+            let is_there = head.wrapping_sub(position) <= capacity;
+            is_there.then(|| look(place)).flatten()
+        };
+        if let Some(slot) = self.lines.array::<LINE>(own).get(guess) {
+            let value = slot.load(Ordering::Acquire);
+            if may_be(value)
+                && let Some(found) = at(slot, value)
+            {
+                return Some(found);
+            }
+        }
         for set in [own, self.behind(own)] {
             let mut value = 0;
             for slot in self.lines.array::<LINE>(set) {
                 value = slot.load(Ordering::Acquire);
-                if value >> POSITION_BITS != tag || value == 0 {
-                    continue;
-                }
-                let position = whole(value, head);
-                let place = Place {
-                    slot,
-                    value,
-                    position,
-                };
-                if head.wrapping_sub(position) <= capacity
-                    && let Some(found) = look(place)
+                if may_be(value)
+                    && let Some(found) = at(slot, value)
                 {
                     return Some(found);
                 }

@@ -44,8 +44,6 @@ pub struct Proxied {
     pub client: SocketAddr,
     pub destination: SocketAddr,
     pub transport: Transport,
-    /// The proxy, and the address that it sent to: where the answer goes, and comes from.
-    pub ends: (SocketAddr, SocketAddr),
 }
 
 /// The longest header that the connection or datagrams of `client` to the listener in this place begin with, in bytes;
@@ -71,7 +69,7 @@ pub(super) fn take<'c>(arrival: &mut Arrival<'_>, env: &Env<'c>) -> Result<Carri
 #[inline(never)]
 fn take_header(arrival: &mut Arrival<'_>, env: &Env<'_>) -> Result<Carried, DropReason> {
     let maximum = match arrival.in_front {
-        InFront::FromProxies => expected(env.config, arrival.client, arrival.listener),
+        InFront::FromProxies => expected(env.config, *arrival.client, arrival.listener),
         // Whoever read it off the stream has seen to its length.
         InFront::Header => Some(LENGTH_MAX),
         InFront::Nothing => None,
@@ -84,7 +82,7 @@ fn take_header(arrival: &mut Arrival<'_>, env: &Env<'_>) -> Result<Carried, Drop
         env.shard.count(Counter::ProxyProtocolInvalid);
         DropReason::ProxyProtocolInvalid
     })?;
-    let said = said(&header, arrival);
+    let said = said(&header);
     let applies_acl = |proxies: &Proxies| proxies.apply_acl;
     if env.config.proxies.as_deref().is_some_and(applies_acl)
         && let Some(Proxied { client, .. }) = said.as_ref().and_then(|said| said.proxied)
@@ -99,7 +97,7 @@ fn take_header(arrival: &mut Arrival<'_>, env: &Env<'_>) -> Result<Carried, Drop
 }
 
 /// What the query carries along; nothing of a query that the proxy asks for itself.
-fn said(header: &Header<'_>, arrival: &Arrival<'_>) -> Carried {
+fn said(header: &Header<'_>) -> Carried {
     let mut said = Carried::NOTHING;
     let Some(ends) = header.ends else {
         return said;
@@ -109,7 +107,6 @@ fn said(header: &Header<'_>, arrival: &Arrival<'_>) -> Carried {
         client: ends.source,
         destination: ends.destination,
         transport: ends.transport,
-        ends: (arrival.client, arrival.destination),
     });
     extras.proxy_values.receive(header);
     said

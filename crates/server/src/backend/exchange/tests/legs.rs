@@ -15,7 +15,8 @@ impl Bench {
     /// Races the query of the client with port `number` between these servers.
     fn race(&mut self, number: u16, servers: &[usize]) -> Opened {
         let mut message = [0; 64];
-        let mut query = query(&mut message, number);
+        let client = client(number);
+        let mut query = query(&mut message, &client);
         let Bench {
             exchanges,
             share,

@@ -12,7 +12,7 @@ use crate::pipeline::query::{Arrival, NO_LISTENER, Protocol, Query, Way};
 use crate::pipeline::rules::Selector;
 use crate::random::Random;
 use mlua::Lua;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::codes::{class, qtype};
@@ -117,14 +117,16 @@ fn bench(
     Ok((matches, tries - left, took))
 }
 
+/// Who asks, and whom.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 53);
+
 fn arrival<'m>(message: &'m mut [u8], length: usize, outgrown: &'m mut Vec<u8>) -> Arrival<'m> {
-    let nobody = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 53);
     Arrival {
         room: message.len(),
         message,
         length,
-        client: nobody,
-        destination: nobody,
+        client: &NOBODY,
+        destination: &NOBODY,
         protocol: Protocol::Udp,
         way: Way::Stream,
         listener: NO_LISTENER,

@@ -213,8 +213,8 @@ impl Subject {
         self.extended_rcode = 0;
         self.parts = query.parts;
         self.client_flags = query.client_flags;
-        self.client = query.client;
-        self.destination = query.destination;
+        self.client = *query.client();
+        self.destination = *query.destination();
         self.protocol = query.protocol;
         self.pool = query.pool;
         self.skip_cache = query.skip_cache;

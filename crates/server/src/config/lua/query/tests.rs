@@ -63,8 +63,8 @@ fn answer_by(body: &str) -> Vec<u8> {
 fn relayed(scene: &mut Scene, asked: &[u8]) -> Vec<u8> {
     let mut waiting = scene.parse(asked, |query| {
         let mut waiting = Waiting::new();
-        waiting.client = query.client;
-        waiting.destination = query.destination;
+        waiting.client = *query.client();
+        waiting.destination = *query.destination();
         waiting.way = query.way;
         waiting.limit = query.limit;
         waiting.client_flags = query.client_flags;

@@ -127,7 +127,7 @@ impl SetMacAddrAction {
 impl Action for SetMacAddrAction {
     fn act(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> Outcome {
         let neighbours = self.neighbours.get().filter(|_| !query.parts.is_signed);
-        if let Some(mac) = neighbours.and_then(|all| all.mac(query.client.ip())) {
+        if let Some(mac) = neighbours.and_then(|all| all.mac(query.client().ip())) {
             set_option(query, self.code, &mac);
         }
         Outcome::Continue

@@ -30,8 +30,8 @@ pub struct NetmaskGroupRule {
 impl Selector for NetmaskGroupRule {
     fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
         let address = match self.side {
-            Side::Source => query.client,
-            Side::Destination => query.destination,
+            Side::Source => query.client(),
+            Side::Destination => query.destination(),
         };
         self.netmasks.contains(address.ip())
     }
@@ -53,7 +53,7 @@ pub struct DSTPortRule(pub u16);
 
 impl Selector for DSTPortRule {
     fn matches(&self, query: &mut Query<'_>, _: &mut Env<'_>) -> bool {
-        query.destination.port() == self.0
+        query.destination().port() == self.0
     }
 
     fn describe(&self) -> String {
@@ -163,7 +163,7 @@ impl TimedIPSetRule {
 impl Selector for TimedIPSetRule {
     fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
         let set = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        set.get(&query.client.ip())
+        set.get(&query.client().ip())
             .is_some_and(|until| *until > env.now)
     }
 

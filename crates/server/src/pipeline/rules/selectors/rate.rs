@@ -66,7 +66,7 @@ impl MaxQPSIPRule {
 
 impl Selector for MaxQPSIPRule {
     fn matches(&self, query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
-        let network = self.prefixes.network(query.client.ip());
+        let network = self.prefixes.network(query.client().ip());
         !self.limit.take_in(network, env)
     }
 
