@@ -24,9 +24,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use wire::message::MESSAGE_LENGTH_MAX;
 use wire::proxy;
 
-/// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1:
-/// "The server SHOULD process TCP queries concurrently, just as it would for UDP"; resolvers have a few dozen under way.
-pub(super) const IN_FLIGHT: usize = 64;
+/// Queries of a connection whose answers may wait to be written; no more is read until one is. Those that need nobody are
+/// answered as fast as they come, and many answers leave by one write.
+const UNWRITTEN: usize = 64;
 
 /// Bytes that are read ahead, and read of a message before room for more is made: few queries are longer.
 const READ_AHEAD: usize = 2_048;
@@ -38,7 +38,9 @@ pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) counters: Arc<Counters>,
     pub(super) tuning: TcpTuning,
-    /// Queries at a time: addLocal's maxInFlight, or [`IN_FLIGHT`].
+    /// Queries that are worked on at a time: addLocal's maxInFlight, or one. The manual (Out-of-order): "As many as maxInFlight
+    /// queries will then be read from a TCP connection, processed and forwarded to a backend simultaneously. If there is more
+    /// queries pending, they will be processed once a response has been sent for one of the already processed queries."
     pub(super) in_flight: usize,
     pub(super) ends: Ends,
     /// Where the client is a proxy: the longest header that its connection begins with, in bytes.
@@ -64,6 +66,21 @@ struct Answer {
     _place: OwnedSemaphorePermit,
 }
 
+/// What a query takes from those behind it.
+struct Place {
+    /// Until its answer is written.
+    unwritten: OwnedSemaphorePermit,
+    /// Until its answer, or the last message of a transfer, is on its way to the writing half, which keeps the order: where one
+    /// query has its turn at a time, answers leave in the order of their queries.
+    turn: OwnedSemaphorePermit,
+}
+
+/// The places of a connection.
+struct Places {
+    unwritten: Arc<Semaphore>,
+    turns: Arc<Semaphore>,
+}
+
 /// Why no more queries are read. All but `Broken` let the answers under way be written.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
@@ -85,6 +102,20 @@ struct Ready {
     failed: Arc<Notify>,
     /// When the connection has lasted as long as it may; `None`: never.
     last: Option<Instant>,
+}
+
+impl Ready {
+    /// Sends an answer; the next query has its turn then. False: the client is gone.
+    async fn send(&self, message: Vec<u8>, hold: Hold, place: Place) -> bool {
+        let answer = Answer {
+            message,
+            _hold: hold,
+            _place: place.unwritten,
+        };
+        let sent = self.answers.send(answer).await;
+        drop(place.turn);
+        sent.is_ok()
+    }
 }
 
 /// A connection that is counted as open until this is dropped: at its end, or where a fault ends its task.
@@ -118,7 +149,7 @@ impl Connection {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let (answers, outgoing) = mpsc::channel(self.in_flight);
+        let (answers, outgoing) = mpsc::channel(self.unwritten());
         let ready = Ready {
             answers,
             failed: Arc::default(),
@@ -160,7 +191,10 @@ impl Connection {
         asking: &mut JoinSet<()>,
         queries: &mut u64,
     ) -> End {
-        let places = Arc::new(Semaphore::new(self.in_flight));
+        let places = Places {
+            unwritten: Arc::new(Semaphore::new(self.unwritten())),
+            turns: Arc::new(Semaphore::new(self.in_flight)),
+        };
         let mut stop = self.stop.clone();
         let last = ready.last;
         let header = match self.proxy_header(reader, &mut stop, last).await {
@@ -182,8 +216,8 @@ impl Connection {
                 first = self.wait_for_query(reader, &places) => first,
                 () = silence_after(&mut stop) => Err(End::Enough),
             };
-            let place = match first {
-                Ok(place) => place,
+            let unwritten = match first {
+                Ok(unwritten) => unwritten,
                 Err(end) => return end,
             };
             let reading = timeout(self.tuning.receive_timeout, self.message(reader));
@@ -195,6 +229,10 @@ impl Connection {
                 Ok(Ok(message)) => message,
                 Ok(Err(end)) => return end,
                 Err(_) => return End::ClientTimeout,
+            };
+            let place = match turn(unwritten, &places, &ready).await {
+                Ok(place) => place,
+                Err(end) => return end,
             };
             *queries += 1;
             let Some(query) = self.query(&header, &message) else {
@@ -210,6 +248,11 @@ impl Connection {
         }
     }
 
+    /// Queries whose answers are not written yet.
+    fn unwritten(&self) -> usize {
+        self.in_flight.max(UNWRITTEN)
+    }
+
     /// setMaxTCPConnectionDuration.
     fn last_moment(&self) -> Option<Instant> {
         let duration = self.tuning.maximum_connection_duration;
@@ -221,12 +264,13 @@ impl Connection {
     async fn wait_for_query<R: AsyncRead + Unpin>(
         &self,
         reader: &mut BufReader<R>,
-        places: &Arc<Semaphore>,
+        places: &Places,
     ) -> Result<OwnedSemaphorePermit, End> {
+        let places = &places.unwritten;
         let place = Arc::clone(places).acquire_owned().await;
         let place = place.map_err(|_| End::Broken)?;
         let silence = async {
-            let _others = places.acquire_many(self.in_flight as u32 - 1).await;
+            let _others = places.acquire_many(self.unwritten() as u32 - 1).await;
             sleep(self.tuning.receive_timeout).await;
         };
         tokio::select! {
@@ -332,7 +376,7 @@ impl Connection {
         &self,
         mut query: OwnedQuery,
         mut hold: Hold,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: &Ready,
         asking: &mut JoinSet<()>,
     ) -> Result<(), End> {
@@ -345,12 +389,9 @@ impl Connection {
             Decision::Answer(length) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
                 let message = heap::copy(query.bytes(length));
-                let answer = Answer {
-                    message: message.ok_or_else(|| self.out_of_memory())?,
-                    _hold: hold,
-                    _place: place,
-                };
-                ready.answers.send(answer).await.map_err(|_| End::Broken)
+                let message = message.ok_or_else(|| self.out_of_memory())?;
+                let sent = ready.send(message, hold, place).await;
+                sent.then_some(()).ok_or(End::Broken)
             }
             Decision::Ask(asked) if transfer::is_transfer(&asked) => {
                 let passing = self.pass(asked, hold, place, ready.clone());
@@ -376,7 +417,7 @@ impl Connection {
         &self,
         asked: Box<Asked>,
         mut hold: Hold,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: Ready,
     ) -> impl Future<Output = ()> + use<> {
         let shared = Arc::clone(&self.shared);
@@ -387,13 +428,8 @@ impl Connection {
                 Ok(answer) => answer.message,
                 Err(failure) => return fail(failure, &counters, &ready),
             };
-            let answer = Answer {
-                message,
-                _hold: hold,
-                _place: place,
-            };
             // Without a writing half the client is gone.
-            let _ = ready.answers.send(answer).await;
+            let _ = ready.send(message, hold, place).await;
         }
     }
 
@@ -402,7 +438,7 @@ impl Connection {
         &self,
         asked: Box<Asked>,
         hold: Hold,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: Ready,
     ) -> impl Future<Output = ()> + use<> {
         let shared = Arc::clone(&self.shared);
@@ -415,8 +451,9 @@ impl Connection {
                 // Where a rule has ended it, too: the client has a part, and waits for the rest.
                 messages.ready.failed.notify_one();
             }
+            drop(place.turn);
             messages.written().await;
-            drop((hold, place));
+            drop((hold, place.unwritten));
         }
     }
 
@@ -424,7 +461,7 @@ impl Connection {
     fn ask_zone(
         &self,
         asked: Box<answer::Asked>,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: Ready,
     ) -> impl Future<Output = ()> + use<> {
         let shared = Arc::clone(&self.shared);
@@ -455,9 +492,9 @@ impl Connection {
                     return;
                 }
             }
-            drop(turn);
+            drop((turn, place.turn));
             messages.written().await;
-            drop(place);
+            drop(place.unwritten);
         }
     }
 
@@ -575,6 +612,23 @@ impl transfer::Sink for Messages {
             _place: place,
         };
         self.ready.answers.send(answer).await.is_ok()
+    }
+}
+
+/// Waits until a query that has been read may be worked on. Not for ever: those before it may fail, and then it is not asked.
+async fn turn(
+    unwritten: OwnedSemaphorePermit,
+    places: &Places,
+    ready: &Ready,
+) -> Result<Place, End> {
+    tokio::select! {
+        biased;
+        () = ready.failed.notified() => Err(End::Enough),
+        () = moment(ready.last) => Err(End::Enough),
+        turn = Arc::clone(&places.turns).acquire_owned() => {
+            let turn = turn.map_err(|_| End::Broken)?;
+            Ok(Place { unwritten, turn })
+        }
     }
 }
 
