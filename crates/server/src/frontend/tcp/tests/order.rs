@@ -131,3 +131,21 @@ async fn a_query_that_waits_for_its_turn_does_not_outlast_its_connection() {
     drop(client);
     scene.stop().await;
 }
+
+/// What has come before a stop is answered, also behind a query that takes its time.
+#[tokio::test]
+async fn a_query_that_waits_for_its_turn_at_a_stop_is_answered() {
+    let (address, mut seen, go) = told().await;
+    let scene = start_with(config(vec![server(address)])).await;
+    let mut client = scene.connect().await;
+    ask_both(&scene, &mut client, &asking("www.example.", 1), &mut seen).await;
+    scene.stopper.stop();
+    go.notify_one();
+    for expected in 1..=2 {
+        let answer = read(&mut client).await;
+        assert_eq!(answer.map(|answer| id(&answer)), Some(expected));
+    }
+    assert_eq!(read(&mut client).await, None);
+    drop(client);
+    scene.stop().await;
+}
