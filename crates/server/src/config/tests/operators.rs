@@ -114,3 +114,16 @@ fn a_uuid_is_found_however_it_is_written() {
     let twice = "addAction('b', DropAction(), {uuid='6ba7b8109dad11d180b400c04fd430c8'})";
     assert!(error(&format!("{rule} {twice}")).contains("is that of rule 0 already"));
 }
+
+#[test]
+fn what_is_not_there_has_no_methods() {
+    let nothing = "Error: console:1: attempt to index a nil value: getServer, getPool(name):getCache and their like return nil for \
+                   what is not there\n";
+    asked(
+        "newServer{address='192.0.2.1', name='one'}",
+        &[
+            ("getServer('one'):setDown()", nothing),
+            ("getPool(''):getCache():printStats()", nothing),
+        ],
+    );
+}
