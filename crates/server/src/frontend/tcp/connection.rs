@@ -1,6 +1,7 @@
 //! One client by a stream: reads queries, puts them to the pipeline, writes answers as they become ready.
 
 use super::counters::Counters;
+use super::order::{Answer, End, Place, Places, Ready, moment, turn, unwritten};
 use super::stream::{Ends, Stream};
 use crate::backend::tcp::transfer::{self, Sink};
 use crate::backend::tcp::{self as backend, Failure};
@@ -18,15 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use wire::message::MESSAGE_LENGTH_MAX;
 use wire::proxy;
-
-/// Queries of a connection whose answers may wait to be written; no more is read until one is. Those that need nobody are
-/// answered as fast as they come, and many answers leave by one write.
-const UNWRITTEN: usize = 64;
 
 /// Bytes that are read ahead, and read of a message before room for more is made: few queries are longer.
 const READ_AHEAD: usize = 2_048;
@@ -59,65 +56,6 @@ const SILENCE: Duration = Duration::from_millis(20);
 /// How long after a stop a client is heard that is never silent.
 const HEARD: Duration = Duration::from_millis(300);
 
-/// An answer on its way to the writing half, with what it occupies until it is written.
-struct Answer {
-    message: Vec<u8>,
-    _hold: Hold,
-    _place: OwnedSemaphorePermit,
-}
-
-/// What a query takes from those behind it.
-struct Place {
-    /// Until its answer is written.
-    unwritten: OwnedSemaphorePermit,
-    /// Until its answer, or the last message of a transfer, is on its way to the writing half, which keeps the order: where one
-    /// query has its turn at a time, answers leave in the order of their queries.
-    turn: OwnedSemaphorePermit,
-}
-
-/// The places of a connection.
-struct Places {
-    unwritten: Arc<Semaphore>,
-    turns: Arc<Semaphore>,
-}
-
-/// Why no more queries are read. All but `Broken` let the answers under way be written.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    /// The client has closed its half, between two messages.
-    Closed,
-    /// The connection is of no more use, or what came is not DNS over TCP.
-    Broken,
-    /// The client said nothing, or too slowly.
-    ClientTimeout,
-    /// As many queries as may be, as long as it may be, or we stop; or a backend could not be asked: dnsdist closes the
-    /// connection then, so that the client does not wait in vain.
-    Enough,
-}
-
-/// The way of answers to the writing half, and of bad news to the reading half.
-#[derive(Clone)]
-struct Ready {
-    answers: mpsc::Sender<Answer>,
-    failed: Arc<Notify>,
-    /// When the connection has lasted as long as it may; `None`: never.
-    last: Option<Instant>,
-}
-
-impl Ready {
-    /// Sends an answer; the next query has its turn then. False: the client is gone.
-    async fn send(&self, message: Vec<u8>, hold: Hold, place: Place) -> bool {
-        let answer = Answer {
-            message,
-            _hold: hold,
-            _place: place.unwritten,
-        };
-        let sent = self.answers.send(answer).await;
-        drop(place.turn);
-        sent.is_ok()
-    }
-}
-
 /// A connection that is counted as open until this is dropped: at its end, or where a fault ends its task.
 struct Opened {
     counters: Arc<Counters>,
@@ -149,7 +87,7 @@ impl Connection {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let (answers, outgoing) = mpsc::channel(self.unwritten());
+        let (answers, outgoing) = mpsc::channel(unwritten(self.in_flight));
         let ready = Ready {
             answers,
             failed: Arc::default(),
@@ -191,10 +129,7 @@ impl Connection {
         asking: &mut JoinSet<()>,
         queries: &mut u64,
     ) -> End {
-        let places = Places {
-            unwritten: Arc::new(Semaphore::new(self.unwritten())),
-            turns: Arc::new(Semaphore::new(self.in_flight)),
-        };
+        let places = Places::new(self.in_flight);
         let mut stop = self.stop.clone();
         let last = ready.last;
         let header = match self.proxy_header(reader, &mut stop, last).await {
@@ -248,11 +183,6 @@ impl Connection {
         }
     }
 
-    /// Queries whose answers are not written yet.
-    fn unwritten(&self) -> usize {
-        self.in_flight.max(UNWRITTEN)
-    }
-
     /// setMaxTCPConnectionDuration.
     fn last_moment(&self) -> Option<Instant> {
         let duration = self.tuning.maximum_connection_duration;
@@ -270,7 +200,9 @@ impl Connection {
         let place = Arc::clone(places).acquire_owned().await;
         let place = place.map_err(|_| End::Broken)?;
         let silence = async {
-            let _others = places.acquire_many(self.unwritten() as u32 - 1).await;
+            let _others = places
+                .acquire_many(unwritten(self.in_flight) as u32 - 1)
+                .await;
             sleep(self.tuning.receive_timeout).await;
         };
         tokio::select! {
@@ -612,31 +544,6 @@ impl transfer::Sink for Messages {
             _place: place,
         };
         self.ready.answers.send(answer).await.is_ok()
-    }
-}
-
-/// Waits until a query that has been read may be worked on. Not for ever: those before it may fail, and then it is not asked.
-async fn turn(
-    unwritten: OwnedSemaphorePermit,
-    places: &Places,
-    ready: &Ready,
-) -> Result<Place, End> {
-    tokio::select! {
-        biased;
-        () = ready.failed.notified() => Err(End::Enough),
-        () = moment(ready.last) => Err(End::Enough),
-        turn = Arc::clone(&places.turns).acquire_owned() => {
-            let turn = turn.map_err(|_| End::Broken)?;
-            Ok(Place { unwritten, turn })
-        }
-    }
-}
-
-/// Waits for a moment that may never be.
-async fn moment(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

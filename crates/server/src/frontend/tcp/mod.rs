@@ -11,11 +11,12 @@
 //! other.
 //!
 //! Everything a client can make us keep is bounded: connections ([`Admission`]), queries in flight per connection and answers that
-//! are not written yet ([`connection`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
+//! are not written yet ([`order`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
 
 mod admission;
 mod connection;
 pub mod counters;
+mod order;
 mod stream;
 
 pub use admission::Admission;
