@@ -243,7 +243,12 @@ pub struct ServeArguments {
     client: bool,
 
     /// Run COMMAND in the running instance
-    #[arg(short = 'e', long = "execute", value_name = "COMMAND")]
+    #[arg(
+        short = 'e',
+        long = "execute",
+        value_name = "COMMAND",
+        allow_hyphen_values = true
+    )]
     execute: Option<String>,
 
     /// The console's key; everybody on this machine can read it in the list of processes: better in the file
@@ -449,6 +454,14 @@ mod tests {
             let found = arguments.file_for(Purpose::Client, &["/"]);
             assert_eq!(found, file.map(Path::new), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_command_for_the_console_may_begin_with_a_dash() {
+        let Ok(Arguments::Execute(command, _)) = read(&["-c", "-e", "-- nothing"]) else {
+            panic!("no command");
+        };
+        assert_eq!(command, "-- nothing");
     }
 
     #[test]

@@ -121,7 +121,7 @@ pub struct Config {
 pub struct Streams {
     /// maxConcurrentTCPConnections; 0 is no limit.
     pub maximum_connections: usize,
-    /// maxInFlight: queries on a connection at a time; 0 is as many as usual.
+    /// maxInFlight: queries on a connection at a time; 0 is one, in order.
     pub in_flight: usize,
     /// enableProxyProtocol.
     pub proxy_protocol: bool,
@@ -264,7 +264,7 @@ pub struct Listener {
     pub maximum_tcp_connections: usize,
     /// cpus of each `addLocal` line.
     pub pinning: Vec<Pinning>,
-    /// maxInFlight: queries on a TCP connection at a time; 0 is as many as usual.
+    /// maxInFlight: queries on a TCP connection at a time; 0 is one, in order.
     pub tcp_in_flight: usize,
     /// The only interface by which queries come.
     pub interface: Option<String>,

@@ -99,7 +99,7 @@ pub struct NamedListener {
     pub tcp_listen_queue_size: u32,
     /// maxConcurrentTCPConnections; 0 is no limit.
     pub maximum_tcp_connections: usize,
-    /// maxInFlight: queries on a connection at a time; 0 is as many as usual.
+    /// maxInFlight: queries on a connection at a time; 0 is one, in order.
     pub tcp_in_flight: usize,
     /// enableProxyProtocol.
     pub proxy_protocol: bool,

@@ -108,7 +108,7 @@ pub struct ListenerSpec {
     pub maximum_tcp_connections: usize,
     /// cpus: processors by number.
     pub cpus: Vec<usize>,
-    /// maxInFlight: queries on a TCP connection at a time; 0 is as many as usual.
+    /// maxInFlight: queries on a TCP connection at a time; 0 is one, in order.
     pub tcp_in_flight: usize,
     /// interface: the only one by which queries come.
     pub interface: Option<String>,

@@ -11,9 +11,24 @@ pub(super) fn random() -> String {
     text(octets)
 }
 
-/// Whether a text is a UUID as people write them: 32 hexadecimal digits of either case, with the dashes of RFC 9562 section 4
-/// or without any.
-pub(super) fn is_one(text: &str) -> bool {
+/// A UUID that people have written, as all are shown and compared: 32 hexadecimal digits in small letters with the dashes of RFC
+/// 9562 section 4. They may be of either case, without any dash, and in braces, as dnsdist takes them. `None`: it is none.
+pub(super) fn canonical(text: &str) -> Option<String> {
+    let in_braces = text
+        .strip_prefix('{')
+        .and_then(|text| text.strip_suffix('}'));
+    let text = in_braces.unwrap_or(text);
+    if !is_one(text) {
+        return None;
+    }
+    let mut digits = text.replace('-', "").to_ascii_lowercase();
+    for at in [20, 16, 12, 8] {
+        digits.insert(at, '-');
+    }
+    Some(digits)
+}
+
+fn is_one(text: &str) -> bool {
     let is_dash = |at: usize| matches!(at, 8 | 13 | 18 | 23);
     let has_dashes = text.len() == 36;
     let mut octets = text.bytes().enumerate();
@@ -50,12 +65,23 @@ mod tests {
     }
 
     #[test]
+    fn a_uuid_is_the_same_however_it_is_written() {
+        let good = "6ba7b810-9dad-11d1-80b4-00c04fd430c8";
+        let (plain, large) = (good.replace('-', ""), good.to_ascii_uppercase());
+        for written in [good, &plain, &large, &format!("{{{large}}}")] {
+            assert_eq!(canonical(written).as_deref(), Some(good), "{written}");
+        }
+        let random = random();
+        assert_eq!(canonical(&random), Some(random));
+    }
+
+    #[test]
     fn what_is_no_uuid_is_seen() {
         let good = "6BA7B810-9dad-11d1-80b4-00c04fd430c8";
-        assert!(is_one(good) && is_one(&good.replace('-', "")) && is_one(&random()));
         let (letter, long) = (good.replace('6', "g"), good.replace('-', "0"));
-        for bad in ["", "u", &good[1..], &letter, &long] {
-            assert!(!is_one(bad), "{bad}");
+        let open = format!("{{{good}");
+        for bad in ["", "u", "{}", &good[1..], &letter, &long, &open] {
+            assert_eq!(canonical(bad), None, "{bad}");
         }
     }
 }

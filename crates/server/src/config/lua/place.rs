@@ -65,6 +65,11 @@ pub(super) fn readable(error: &Error, path: &str) -> String {
             "{text}: dnsdist has no such table any more: its constants are DNSQType.ANY, DNSRCode.REFUSED and their like"
         );
     }
+    if text.ends_with("attempt to index a nil value") {
+        return format!(
+            "{text}: getServer, getPool(name):getCache and their like return nil for what is not there"
+        );
+    }
     if let Some(name) = quoted_in(&text, "attempt to call method '") {
         return format!("{text}: millrace has no method '{name}' yet, or it is a slip of the pen");
     }

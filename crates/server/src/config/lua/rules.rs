@@ -195,6 +195,10 @@ impl InChain for dyn Action {
 
 impl InChain for dyn ResponseAction {
     fn from_value(value: &Value) -> mlua::Result<Arc<dyn ResponseAction>> {
+        if object::<ActionObject>(value, "").is_ok() {
+            let text = "an action on responses expected, got one on queries, which addAction takes";
+            return Err(wrong(text));
+        }
         Ok(object::<ResponseActionObject>(value, "an action on responses")?.action)
     }
 }
@@ -224,9 +228,9 @@ fn remove_rules<A: ?Sized>(rules: &mut Vec<RuleSpec<A>>, which: &Value) -> mlua:
     Ok(())
 }
 
-/// Whether a rule has this UUID or name. RFC 9562 section 4: letters of a UUID may be of either case.
+/// Whether a rule has this UUID, however it is written, or this name.
 fn is_meant<A: ?Sized>(spec: &RuleSpec<A>, text: &str) -> bool {
-    spec.rule.uuid.eq_ignore_ascii_case(text) || spec.rule.name == text
+    uuid::canonical(text).is_some_and(|uuid| spec.rule.uuid == uuid) || spec.rule.name == text
 }
 
 /// A rule by its number, its UUID or its name. Nothing is no name: a rule without one is not meant by it.
@@ -259,12 +263,7 @@ fn rule<A: ?Sized>(
     let mut options = Options::new(lua, function, table);
     let uuid: Option<String> = options.get("uuid")?;
     let uuid = uuid.filter(|uuid| !uuid.is_empty());
-    if let Some(wrong_one) = uuid.as_ref().filter(|uuid| !uuid::is_one(uuid)) {
-        return Err(wrong(format!(
-            "uuid: 32 hexadecimal digits expected, as in \"{}\", got \"{wrong_one}\"",
-            uuid::random()
-        )));
-    }
+    let uuid = uuid.map(|text| checked_uuid(&text)).transpose()?;
     let name: Option<String> = options.get("name")?;
     options.finish()?;
     let uuid_given = uuid.is_some();
@@ -281,6 +280,15 @@ fn rule<A: ?Sized>(
         matches: Arc::default(),
     };
     Ok((RuleSpec { rule, uuid_given }, is_new))
+}
+
+fn checked_uuid(text: &str) -> mlua::Result<String> {
+    uuid::canonical(text).ok_or_else(|| {
+        wrong(format!(
+            "uuid: 32 hexadecimal digits expected, as in \"{}\", got \"{text}\"",
+            uuid::random()
+        ))
+    })
 }
 
 /// Fails if a rule has the UUID that another one in the chain has: by it only the first could be found.

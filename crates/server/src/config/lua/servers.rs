@@ -10,7 +10,7 @@ use crate::backend::server::ServerOptions;
 use crate::backend::source::Source;
 use crate::config::place::Place;
 use crate::config::spec::{ServerSpec, Spec};
-use crate::config::{Xdp, addresses, defaults};
+use crate::config::{Xdp, addresses, defaults, uuid};
 use mlua::{FromLua, Lua, Value};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -48,13 +48,17 @@ fn not_found(spec: &Spec, which: &Value) -> mlua::Error {
     ))
 }
 
+/// An `id` as it is compared and shown: usually a UUID, however that is written.
+fn written(id: &str) -> String {
+    uuid::canonical(id).unwrap_or_else(|| id.to_owned())
+}
+
 /// A server by its number, its UUID or itself.
 fn find(spec: &Spec, which: &Value) -> Option<usize> {
     let at = match which {
         Value::Integer(number) => usize::try_from(*number).ok()?,
         Value::String(id) => {
-            let id = id.to_string_lossy();
-            // RFC 9562 section 4: letters of a UUID may be of either case.
+            let id = written(&id.to_string_lossy());
             let is_meant = |server: &ServerSpec| server.options.id.eq_ignore_ascii_case(&id);
             spec.servers.iter().position(is_meant)?
         }
@@ -140,7 +144,7 @@ fn read(
     }
     let id: Option<String> = options.get("id")?;
     let id_given = id.is_some();
-    server.id = id.unwrap_or(server.id);
+    server.id = id.map_or(server.id, |id| written(&id));
     if let Some(names) = options.get::<Value>("pool")? {
         let pools = pool_names(lua, names);
         server.pools = pools.map_err(|error| wrong(format!("pool: {}", place::text_of(&error))))?;

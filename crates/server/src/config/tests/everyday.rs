@@ -362,14 +362,6 @@ fn objects_have_the_rest_of_their_methods() {
     }
 }
 
-/// What each command is answered after this file.
-fn asked(file: &str, commands: &[(&str, &str)]) {
-    let state = state(file, None).unwrap();
-    for (command, expected) in commands {
-        assert_eq!(state.command(command).text, *expected, "{command}");
-    }
-}
-
 #[test]
 fn actions_are_got_by_number_and_name() {
     asked(

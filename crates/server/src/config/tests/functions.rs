@@ -181,7 +181,7 @@ fn a_uuid_that_is_none_or_another_rules_is_an_error() {
     let (lower, upper) = (format!("{UUID}a"), format!("{UUID}A"));
     let wrong = error(&(add(&lower) + &add(&upper)));
     assert!(
-        wrong.contains(&format!("\"{upper}\" is that of rule 0 already")),
+        wrong.contains(&format!("\"{lower}\" is that of rule 0 already")),
         "{wrong}"
     );
     // Chains are apart.

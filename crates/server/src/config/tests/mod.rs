@@ -6,6 +6,7 @@ mod examples;
 mod functions;
 mod limits;
 mod named;
+mod operators;
 mod pinning;
 mod polling;
 mod reload;
@@ -43,6 +44,14 @@ fn error(text: &str) -> String {
     match reload(text, None) {
         Ok(_) => panic!("this loads: {text}"),
         Err(error) => error.to_string(),
+    }
+}
+
+/// What each command is answered after this file.
+fn asked(file: &str, commands: &[(&str, &str)]) {
+    let state = state(file, None).unwrap();
+    for (command, expected) in commands {
+        assert_eq!(state.command(command).text, *expected, "{command}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! One client by a stream: reads queries, puts them to the pipeline, writes answers as they become ready.
 
 use super::counters::Counters;
+use super::order::{Answer, End, Place, Places, Ready, moment, turn, unwritten};
 use super::stream::{Ends, Stream};
 use crate::backend::tcp::transfer::{self, Sink};
 use crate::backend::tcp::{self as backend, Failure};
@@ -18,15 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinSet, spawn_blocking};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use wire::message::MESSAGE_LENGTH_MAX;
 use wire::proxy;
-
-/// Queries of a connection that may wait for their answers; no more is read until one is written. RFC 7766 section 6.2.1.1:
-/// "The server SHOULD process TCP queries concurrently, just as it would for UDP"; resolvers have a few dozen under way.
-pub(super) const IN_FLIGHT: usize = 64;
 
 /// Bytes that are read ahead, and read of a message before room for more is made: few queries are longer.
 const READ_AHEAD: usize = 2_048;
@@ -38,7 +35,9 @@ pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) counters: Arc<Counters>,
     pub(super) tuning: TcpTuning,
-    /// Queries at a time: addLocal's maxInFlight, or [`IN_FLIGHT`].
+    /// Queries that are worked on at a time: addLocal's maxInFlight, or one. The manual (Out-of-order): "As many as maxInFlight
+    /// queries will then be read from a TCP connection, processed and forwarded to a backend simultaneously. If there is more
+    /// queries pending, they will be processed once a response has been sent for one of the already processed queries."
     pub(super) in_flight: usize,
     pub(super) ends: Ends,
     /// Where the client is a proxy: the longest header that its connection begins with, in bytes.
@@ -56,36 +55,6 @@ const SILENCE: Duration = Duration::from_millis(20);
 
 /// How long after a stop a client is heard that is never silent.
 const HEARD: Duration = Duration::from_millis(300);
-
-/// An answer on its way to the writing half, with what it occupies until it is written.
-struct Answer {
-    message: Vec<u8>,
-    _hold: Hold,
-    _place: OwnedSemaphorePermit,
-}
-
-/// Why no more queries are read. All but `Broken` let the answers under way be written.
-#[derive(Debug, PartialEq, Eq)]
-enum End {
-    /// The client has closed its half, between two messages.
-    Closed,
-    /// The connection is of no more use, or what came is not DNS over TCP.
-    Broken,
-    /// The client said nothing, or too slowly.
-    ClientTimeout,
-    /// As many queries as may be, as long as it may be, or we stop; or a backend could not be asked: dnsdist closes the
-    /// connection then, so that the client does not wait in vain.
-    Enough,
-}
-
-/// The way of answers to the writing half, and of bad news to the reading half.
-#[derive(Clone)]
-struct Ready {
-    answers: mpsc::Sender<Answer>,
-    failed: Arc<Notify>,
-    /// When the connection has lasted as long as it may; `None`: never.
-    last: Option<Instant>,
-}
 
 /// A connection that is counted as open until this is dropped: at its end, or where a fault ends its task.
 struct Opened {
@@ -118,7 +87,7 @@ impl Connection {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let (answers, outgoing) = mpsc::channel(self.in_flight);
+        let (answers, outgoing) = mpsc::channel(unwritten(self.in_flight));
         let ready = Ready {
             answers,
             failed: Arc::default(),
@@ -160,7 +129,7 @@ impl Connection {
         asking: &mut JoinSet<()>,
         queries: &mut u64,
     ) -> End {
-        let places = Arc::new(Semaphore::new(self.in_flight));
+        let places = Places::new(self.in_flight);
         let mut stop = self.stop.clone();
         let last = ready.last;
         let header = match self.proxy_header(reader, &mut stop, last).await {
@@ -182,8 +151,8 @@ impl Connection {
                 first = self.wait_for_query(reader, &places) => first,
                 () = silence_after(&mut stop) => Err(End::Enough),
             };
-            let place = match first {
-                Ok(place) => place,
+            let unwritten = match first {
+                Ok(unwritten) => unwritten,
                 Err(end) => return end,
             };
             let reading = timeout(self.tuning.receive_timeout, self.message(reader));
@@ -195,6 +164,10 @@ impl Connection {
                 Ok(Ok(message)) => message,
                 Ok(Err(end)) => return end,
                 Err(_) => return End::ClientTimeout,
+            };
+            let place = match turn(unwritten, &places, &ready).await {
+                Ok(place) => place,
+                Err(end) => return end,
             };
             *queries += 1;
             let Some(query) = self.query(&header, &message) else {
@@ -221,12 +194,15 @@ impl Connection {
     async fn wait_for_query<R: AsyncRead + Unpin>(
         &self,
         reader: &mut BufReader<R>,
-        places: &Arc<Semaphore>,
+        places: &Places,
     ) -> Result<OwnedSemaphorePermit, End> {
+        let places = &places.unwritten;
         let place = Arc::clone(places).acquire_owned().await;
         let place = place.map_err(|_| End::Broken)?;
         let silence = async {
-            let _others = places.acquire_many(self.in_flight as u32 - 1).await;
+            let _others = places
+                .acquire_many(unwritten(self.in_flight) as u32 - 1)
+                .await;
             sleep(self.tuning.receive_timeout).await;
         };
         tokio::select! {
@@ -332,7 +308,7 @@ impl Connection {
         &self,
         mut query: OwnedQuery,
         mut hold: Hold,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: &Ready,
         asking: &mut JoinSet<()>,
     ) -> Result<(), End> {
@@ -345,12 +321,9 @@ impl Connection {
             Decision::Answer(length) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
                 let message = heap::copy(query.bytes(length));
-                let answer = Answer {
-                    message: message.ok_or_else(|| self.out_of_memory())?,
-                    _hold: hold,
-                    _place: place,
-                };
-                ready.answers.send(answer).await.map_err(|_| End::Broken)
+                let message = message.ok_or_else(|| self.out_of_memory())?;
+                let sent = ready.send(message, hold, place).await;
+                sent.then_some(()).ok_or(End::Broken)
             }
             Decision::Ask(asked) if transfer::is_transfer(&asked) => {
                 let passing = self.pass(asked, hold, place, ready.clone());
@@ -376,7 +349,7 @@ impl Connection {
         &self,
         asked: Box<Asked>,
         mut hold: Hold,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: Ready,
     ) -> impl Future<Output = ()> + use<> {
         let shared = Arc::clone(&self.shared);
@@ -387,13 +360,8 @@ impl Connection {
                 Ok(answer) => answer.message,
                 Err(failure) => return fail(failure, &counters, &ready),
             };
-            let answer = Answer {
-                message,
-                _hold: hold,
-                _place: place,
-            };
             // Without a writing half the client is gone.
-            let _ = ready.answers.send(answer).await;
+            let _ = ready.send(message, hold, place).await;
         }
     }
 
@@ -402,7 +370,7 @@ impl Connection {
         &self,
         asked: Box<Asked>,
         hold: Hold,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: Ready,
     ) -> impl Future<Output = ()> + use<> {
         let shared = Arc::clone(&self.shared);
@@ -415,8 +383,9 @@ impl Connection {
                 // Where a rule has ended it, too: the client has a part, and waits for the rest.
                 messages.ready.failed.notify_one();
             }
+            drop(place.turn);
             messages.written().await;
-            drop((hold, place));
+            drop((hold, place.unwritten));
         }
     }
 
@@ -424,7 +393,7 @@ impl Connection {
     fn ask_zone(
         &self,
         asked: Box<answer::Asked>,
-        place: OwnedSemaphorePermit,
+        place: Place,
         ready: Ready,
     ) -> impl Future<Output = ()> + use<> {
         let shared = Arc::clone(&self.shared);
@@ -455,9 +424,9 @@ impl Connection {
                     return;
                 }
             }
-            drop(turn);
+            drop((turn, place.turn));
             messages.written().await;
-            drop(place);
+            drop(place.unwritten);
         }
     }
 
@@ -575,14 +544,6 @@ impl transfer::Sink for Messages {
             _place: place,
         };
         self.ready.answers.send(answer).await.is_ok()
-    }
-}
-
-/// Waits for a moment that may never be.
-async fn moment(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -7,12 +7,16 @@
 //!                                         └ writing: length, message ◀── in the order they are ready ─┘
 //! ```
 //!
-//! Everything a client can make us keep is bounded: connections ([`Admission`]), queries in flight per connection
-//! ([`connection::IN_FLIGHT`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
+//! One query of a connection is worked on at a time, or as many as `maxInFlight` of addLocal says: then answers overtake each
+//! other.
+//!
+//! Everything a client can make us keep is bounded: connections ([`Admission`]), queries in flight per connection and answers that
+//! are not written yet ([`order`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
 
 mod admission;
 mod connection;
 pub mod counters;
+mod order;
 mod stream;
 
 pub use admission::Admission;
@@ -25,7 +29,7 @@ use crate::pipeline::query::NO_LISTENER;
 use crate::pipeline::{Env, acl, proxy};
 use crate::runtime::Shared;
 use crate::stop::Stop;
-use connection::{Connection, IN_FLIGHT};
+use connection::Connection;
 use std::io;
 use std::os::unix;
 use std::path::Path;
@@ -184,10 +188,7 @@ fn begin(
         shared: Arc::clone(&frontend.shared),
         counters: Arc::clone(counters),
         tuning,
-        in_flight: match streams.map_or(0, |streams| streams.in_flight) {
-            0 => IN_FLIGHT,
-            wanted => wanted,
-        },
+        in_flight: streams.map_or(0, |streams| streams.in_flight).max(1),
         proxy_header_maximum: proxy::expected(&config, ends.client, listener),
         ends,
         stop: stop.clone(),

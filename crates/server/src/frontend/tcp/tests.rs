@@ -24,6 +24,7 @@ use wire::codes::qtype;
 
 mod at_path;
 mod hostile;
+mod order;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -74,6 +75,26 @@ async fn start_sharing(shared: Arc<Shared>) -> Scene {
 impl Scene {
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Serves by another configuration, whose listener is the scene's.
+    fn listen(&self, mut config: Config, adapt: impl FnOnce(&mut crate::config::Listener)) {
+        let mut listener = crate::config::Listener {
+            address: self.address,
+            sockets: 1,
+            reuse_port: false,
+            xdp: crate::config::Xdp::Off,
+            tcp_listen_queue_size: 10,
+            maximum_tcp_connections: 0,
+            pinning: Vec::new(),
+            tcp_in_flight: 0,
+            interface: None,
+            tcp_fast_open: crate::config::FastOpen::default(),
+            proxy_protocol: true,
+        };
+        adapt(&mut listener);
+        config.listen(vec![listener]);
+        self.frontend.shared.set_config(config);
     }
 
     fn drops(&self, reason: DropReason) -> u64 {
@@ -414,36 +435,6 @@ async fn bytes_are_limited() {
 }
 
 // ---------------------------------------------------------------------------------------------- backends
-
-#[tokio::test]
-async fn answers_come_as_they_are_ready() {
-    let slow_and_fast = backend(|mut stream| async move {
-        let query = read(&mut stream).await.unwrap();
-        if query[12..].starts_with(b"\x04slow") {
-            std::future::pending::<()>().await;
-        }
-        write(&mut stream, &response(&query, 0)).await;
-    });
-    let scene = start_with(config(vec![server(slow_and_fast.await)])).await;
-    let mut client = scene.connect().await;
-    for (name, id) in [
-        ("slow.example.", 1),
-        ("fast.example.", 2),
-        ("refused.example.", 3),
-    ] {
-        write(&mut client, &asking(name, id)).await;
-    }
-    let mut ids = Vec::new();
-    for _ in 0..2 {
-        ids.push(id(&read(&mut client).await.unwrap()));
-    }
-    ids.sort_unstable();
-    assert_eq!(ids, [2, 3]);
-    // The client goes away with a query under way: the connection ends with the wait.
-    drop(client);
-    jump(PATIENCE).await;
-    scene.stop().await;
-}
 
 #[tokio::test]
 async fn the_longest_message_there_is_passes() {

@@ -197,10 +197,11 @@ fn workers(threads: usize) -> [String; 2] {
     ]
 }
 
-/// A column of numbers: its title, and what stands in it.
+/// A column of numbers: its title, and what stands in it. Those of dnsdist, in its order, also where there is nothing to count
+/// yet: scripts take them by their place.
 type Column<T> = (&'static str, fn(&T) -> String);
 
-const FRONTEND: [Column<Figures>; 9] = [
+const FRONTEND: [Column<Figures>; 18] = [
     ("Connections", |tcp| tcp.connections.to_string()),
     ("Max concurrent conn", |tcp| {
         tcp.connections_maximum.to_string()
@@ -217,14 +218,23 @@ const FRONTEND: [Column<Figures>; 9] = [
         tcp.backend_timeouts.to_string()
     }),
     ("Avg queries/conn", |tcp| {
-        format!("{:.1}", tcp.queries_per_connection)
+        average(tcp.queries_per_connection)
     }),
-    ("Avg duration", |tcp| format!("{:.1}", tcp.duration)),
+    ("Avg duration", |tcp| average(tcp.duration)),
+    ("TLS new sessions", nothing),
+    ("TLS Resumptions", nothing),
+    ("TLS unknown ticket keys", nothing),
+    ("TLS inactive ticket keys", nothing),
+    ("TLS 1.0", nothing),
+    ("TLS 1.1", nothing),
+    ("TLS 1.2", nothing),
+    ("TLS 1.3", nothing),
+    ("TLS other", nothing),
 ];
 
 type Backend = crate::backend::tcp::Counters;
 
-const BACKEND: [Column<Backend>; 10] = [
+const BACKEND: [Column<Backend>; 13] = [
     ("Connections", |tcp| plain(&tcp.connections)),
     ("Max concurrent conn", |tcp| plain(&tcp.connections_maximum)),
     ("Died sending query", |tcp| plain(&tcp.died_sending_query)),
@@ -236,8 +246,21 @@ const BACKEND: [Column<Backend>; 10] = [
     ("Write timeouts", |tcp| plain(&tcp.write_timeouts)),
     ("Connect timeouts", |tcp| plain(&tcp.connect_timeouts)),
     ("Total connections", |tcp| plain(&tcp.new_connections)),
-    ("Avg duration", |tcp| format!("{:.1}", tcp.duration())),
+    ("Reused connections", |tcp| plain(&tcp.reused_connections)),
+    ("TLS resumptions", nothing),
+    ("Avg queries/conn", |tcp| {
+        average(tcp.queries_per_connection())
+    }),
+    ("Avg duration", |tcp| average(tcp.duration())),
 ];
+
+fn nothing<T>(_: &T) -> String {
+    "0".to_owned()
+}
+
+fn average(value: f64) -> String {
+    format!("{value:.6}")
+}
 
 fn plain(counter: &AtomicU64) -> String {
     counter.load(Relaxed).to_string()
@@ -260,7 +283,7 @@ fn row(lua: &Lua, names: &[String], cells: &[String]) {
 
 #[cfg(test)]
 mod tests {
-    use super::workers;
+    use super::*;
 
     #[test]
     fn the_heading_is_dnsdists() {
@@ -269,5 +292,28 @@ mod tests {
             "10           10           0            0",
         ];
         assert_eq!(workers(10), expected);
+    }
+
+    /// As dnsdist 1.7.3 shows them.
+    #[test]
+    fn columns_are_dnsdists() {
+        let titles = FRONTEND.map(|(title, _)| title).join("  ");
+        assert_eq!(
+            titles,
+            "Connections  Max concurrent conn  Died reading query  Died sending response  Gave up  Client timeouts  Downstream timeouts  \
+             Avg queries/conn  Avg duration  TLS new sessions  TLS Resumptions  TLS unknown ticket keys  TLS inactive ticket keys  \
+             TLS 1.0  TLS 1.1  TLS 1.2  TLS 1.3  TLS other"
+        );
+        let titles = BACKEND.map(|(title, _)| title).join("  ");
+        assert_eq!(
+            titles,
+            "Connections  Max concurrent conn  Died sending query  Died reading response  Gave up  Read timeouts  Write timeouts  \
+             Connect timeouts  Total connections  Reused connections  TLS resumptions  Avg queries/conn  Avg duration"
+        );
+        let tcp = Backend::default();
+        tcp.new_connections.store(2, Relaxed);
+        tcp.reused_connections.store(3, Relaxed);
+        let cells = BACKEND.map(|(_, value)| value(&tcp));
+        assert_eq!(cells[8..], ["2", "3", "0", "2.500000", "0.000000"]);
     }
 }

@@ -11,7 +11,11 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "help", |lua, prefix: Option<String>| {
         let prefix = prefix.unwrap_or_default();
         let lines = LINES.lines().filter(|line| line.starts_with(&prefix));
-        lines.for_each(|line| say(lua, line));
+        let lines: Vec<&str> = lines.collect();
+        lines.iter().for_each(|line| say(lua, line));
+        if lines.is_empty() {
+            say(lua, format!("Nothing found for {prefix}"));
+        }
         Ok(())
     })
 }

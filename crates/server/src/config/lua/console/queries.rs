@@ -24,7 +24,8 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             let mut options = Options::new(lua, "grepq", options);
             let file: Option<String> = options.get("outputFile")?;
             options.finish()?;
-            let most = most.and_then(|most| usize::try_from(most).ok());
+            // 0 and what is below are no limit, as in dnsdist.
+            let most = most.filter(|most| *most > 0).map(|most| most as usize);
             let lines = grep(lua, &selectors, most.unwrap_or(usize::MAX));
             match file {
                 Some(path) => write(&path, &lines),
@@ -97,15 +98,21 @@ fn unclear(text: &str) -> mlua::Error {
     ))
 }
 
+/// A time in milliseconds (`100`, `0.5`) in microseconds.
+fn microseconds(text: &str) -> Option<u32> {
+    let is_number = |octet: u8| octet.is_ascii_digit() || octet == b'.';
+    let text = Some(text.trim()).filter(|text| text.bytes().all(is_number));
+    // A float that is too large for the type becomes its largest number.
+    Some((text?.parse::<f64>().ok()? * 1_000.0) as u32)
+}
+
 impl Selectors {
     fn add(&mut self, text: &str) -> mlua::Result<()> {
         // `grepq("")` is what people write for all there is: every name is below the root.
         let text = if text.is_empty() { "." } else { text };
-        let milliseconds = text.strip_suffix("ms").map(str::trim);
-        if let Some(Ok(milliseconds)) = milliseconds.map(str::parse::<u32>) {
+        if let Some(limit) = text.strip_suffix("ms").and_then(microseconds) {
             // All must match: of several times the longest counts.
-            let limit = Some(milliseconds.saturating_mul(1_000));
-            self.slower_than = self.slower_than.max(limit);
+            self.slower_than = self.slower_than.max(Some(limit));
         } else if let Ok(netmask) = text.parse::<Netmask>() {
             self.clients.push([netmask].into_iter().collect());
         } else {
@@ -282,6 +289,10 @@ mod tests {
             (&["100ms"], [false, true]),
             (&["150ms"], [false, false]),
             (&["150ms", "100ms"], [false, false]),
+            (&["149.9 ms"], [false, true]),
+            (&["150.5ms"], [false, false]),
+            (&["99999999999ms"], [false, false]),
+            (&["1e2ms"], [false, false]),
             (&["example.com", "192.0.2.7", "100ms"], [false, true]),
             (&["example.com", "example.net"], [false, false]),
         ] {

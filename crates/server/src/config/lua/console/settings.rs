@@ -3,7 +3,7 @@
 use super::super::objects::netmask::AnyNetmask;
 use super::super::objects::netmask_group;
 use super::super::options::Flag;
-use super::super::{define, later, place, spec, wrong};
+use super::super::{acl, define, later, place, spec, wrong};
 use super::{is_command, say, serving};
 use crate::config::addresses;
 use crate::config::console::DEFAULT_PORT;
@@ -112,11 +112,11 @@ fn round_trip() -> std::io::Result<bool> {
 fn acl(lua: &Lua) -> mlua::Result<()> {
     define(lua, "setConsoleACL", |lua, masks: Value| {
         let masks = netmask_group::list(masks, lua)?;
-        spec(lua)?.console.acl = masks;
+        spec(lua)?.console.acl = acl::distinct(masks);
         Ok(())
     })?;
     define(lua, "addConsoleACL", |lua, mask: AnyNetmask| {
-        spec(lua)?.console.acl.push(mask.0);
+        acl::add(&mut spec(lua)?.console.acl, mask.0);
         Ok(())
     })?;
     define(lua, "showConsoleACL", |lua, ()| {

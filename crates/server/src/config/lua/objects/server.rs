@@ -120,6 +120,9 @@ fn pools<M: UserDataMethods<ServerObject>>(methods: &mut M) {
         })
     });
     methods.add_method("rmPool", |lua, server, pool: String| {
+        if !spec(lua)?.pools.contains_key(&pool) {
+            return Err(wrong(format!("rmPool: there is no pool '{pool}'")));
+        }
         server.written(lua, |server| {
             server.options.pools.retain(|name| *name != pool)
         })

@@ -370,21 +370,11 @@ async fn slow_writers_are_closed_and_others_served_meanwhile() {
 /// maxConcurrentTCPConnections of the scene's listener.
 fn listen(scene: &Scene, maximum_tcp_connections: usize, tune: impl FnOnce(&mut TcpTuning)) {
     let mut config = config(Vec::new());
-    config.listen(vec![crate::config::Listener {
-        address: scene.address,
-        sockets: 1,
-        reuse_port: false,
-        xdp: crate::config::Xdp::Off,
-        tcp_listen_queue_size: 10,
-        maximum_tcp_connections,
-        pinning: Vec::new(),
-        tcp_in_flight: 0,
-        interface: None,
-        tcp_fast_open: crate::config::FastOpen::default(),
-        proxy_protocol: true,
-    }]);
     tune(&mut config.tuning.tcp);
-    scene.frontend.shared.set_config(config);
+    let maximum = |listener: &mut crate::config::Listener| {
+        listener.maximum_tcp_connections = maximum_tcp_connections
+    };
+    scene.listen(config, maximum);
 }
 
 /// The threshold holds for a listener's own limit too.
