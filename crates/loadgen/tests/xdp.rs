@@ -13,6 +13,8 @@ mod modes;
 mod ramps;
 #[path = "xdp/refusals.rs"]
 mod refusals;
+#[path = "xdp/taken_off.rs"]
+mod taken_off;
 #[path = "xdp/unreachable.rs"]
 mod unreachable;
 
