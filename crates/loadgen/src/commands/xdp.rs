@@ -73,7 +73,7 @@ pub(super) struct Command {
     /// The next hop's MAC address instead of the kernel's
     #[arg(short = 'R', long = "remote-mac", visible_alias = "mac-remote", value_name = "MAC", value_parser = mac)]
     remote_mac: Option<Mac>,
-    /// Tag frames with this VLAN
+    /// Tag frames with this VLAN, and take answers with this tag (`ethtool -K IF rxvlan off` leaves tags in received frames)
     #[arg(short = 'v', long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     vlan: Option<u16>,
     /// Largest answer over UDP that queries with EDNS ask for, in octets: 512 to 4096 (edns=SIZE in the file: any)
