@@ -88,15 +88,19 @@ static __always_inline int is_target(const struct destination *key)
 	return 1;
 }
 
-static __always_inline int is_answer(const struct datagram *in)
+static __always_inline int is_to_us(const struct datagram *in)
 {
-	struct destination key = { .port = in->udp->source, .version = in->version };
 	__u16 port = bpf_ntohs(in->udp->dest);
 
-	if (port < collection.first_port || port > collection.last_port)
-		return 0;
+	return port >= collection.first_port && port <= collection.last_port && is_own_address(in);
+}
+
+static __always_inline int is_from_target(const struct datagram *in)
+{
+	struct destination key = { .port = in->udp->source, .version = in->version };
+
 	copy_address(key.address, in->source, in->version);
-	return is_target(&key) && is_own_address(in);
+	return is_target(&key);
 }
 
 static __always_inline int judge(struct xdp_md *ctx)
@@ -108,8 +112,10 @@ static __always_inline int judge(struct xdp_md *ctx)
 	if ((const void *)(frame + 1) > end || !is_own_mac(frame))
 		return NO_ANSWER;
 	ethernet = untagged(frame, end);
-	if (!ethernet || parse(ethernet, end, &in) != PARSED || !is_answer(&in))
+	if (!ethernet || parse(ethernet, end, &in) != PARSED || !is_to_us(&in))
 		return NO_ANSWER;
+	if (!is_from_target(&in))
+		return OTHER_SOURCE;
 	if (collection.drop)
 		return ANSWER_DROPPED;
 	if ((const void *)frame + ROOM < end)

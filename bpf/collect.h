@@ -36,7 +36,8 @@ enum collected {
 	ANSWER_LARGE = 2,   /* an answer, but longer than a chunk's room: passed to the kernel */
 	ANSWER_SOCKET = 3,  /* an answer, but its queue has no socket: passed to the kernel */
 	NO_ANSWER = 4,	    /* anything else: passed to the kernel */
-	COLLECTED = 5
+	OTHER_SOURCE = 5,   /* to one of our addresses and ports, but from no server under test: passed to the kernel */
+	COLLECTED = 6
 };
 
 #endif

@@ -78,7 +78,7 @@ struct Run {
 }
 
 impl Watch {
-    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself. Must come before the first thread starts: they inherit it.
+    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself, and SIGHUP unless it is ignored. Must come before the first thread starts: they inherit it.
     ///
     /// # Errors
     /// The kernel gives no descriptor for signals, or there is no terminal for the live view.
@@ -87,9 +87,12 @@ impl Watch {
         if show == Show::Live && !is_terminal {
             return Err(Failure::new("--live: standard error is no terminal"));
         }
-        let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
+        let mut set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
             .into_iter()
             .collect();
+        if !is_ignored(Signal::SIGHUP) {
+            set.add(Signal::SIGHUP);
+        }
         set.thread_block().during("blocking signals")?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let signals = SignalFd::with_flags(&set, flags).during("waiting for signals")?;
@@ -140,7 +143,7 @@ impl Watch {
         }
     }
 
-    /// Whether somebody asked to stop (SIGINT, SIGTERM).
+    /// Whether somebody asked to stop (SIGINT, SIGTERM), or the terminal has gone (SIGHUP).
     pub fn is_stopped(&self) -> bool {
         self.stops > 0
     }
@@ -198,6 +201,19 @@ impl Watch {
         }
         asked
     }
+}
+
+/// Whether whoever started this program wants a signal ignored, as nohup does. A signal that is blocked comes all the same.
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/thread-self/status");
+    status.is_ok_and(|status| is_ignored_by(&status, signal))
+}
+
+/// `SigIgn:` in proc_pid_status(5): a mask in hexadecimal, whose lowest bit is signal 1.
+fn is_ignored_by(status: &str, signal: Signal) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal as i32 - 1) & 1 == 1)
 }
 
 impl Drop for Watch {
@@ -270,6 +286,15 @@ fn progress(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ignored_signals_are_those_of_the_mask() {
+        let status = "Name:\tfloodgate\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored_by(status, Signal::SIGHUP));
+        assert!(is_ignored_by(status, Signal::SIGPIPE));
+        assert!(!is_ignored_by(status, Signal::SIGINT));
+        assert!(!is_ignored_by("Name:\tfloodgate\n", Signal::SIGHUP));
+    }
 
     #[test]
     fn a_progress_line_tells_what_is_left_or_gone() {

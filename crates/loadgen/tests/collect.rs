@@ -71,6 +71,7 @@ fn judge(collector: &Collector, frame: &[u8]) -> (u32, Collected) {
         Collected::AnswerLarge,
         Collected::AnswerSocket,
         Collected::NoAnswer,
+        Collected::OtherSource,
     ];
     assert_eq!(moved.len(), 1, "{before:?} {after:?}");
     (verdict, all[moved[0]])
@@ -113,10 +114,8 @@ fn everything_else_is_passed() {
         ("198.51.100.1:53", "192.0.2.96:16383"),
         ("198.51.100.1:53", "192.0.2.96:16400"),
         ("198.51.100.1:53", "192.0.2.112:16384"),
-        ("198.51.100.1:54", "192.0.2.96:16384"),
-        ("198.51.100.2:53", "192.0.2.96:16384"),
+        ("198.51.100.2:53", "192.0.2.96:16383"),
         ("[2001:db8:1::1]:53", "[2001:db8::8]:16384"),
-        ("[2001:db8:1::2]:53", "[2001:db8::9]:16384"),
     ] {
         let frame = answer(from, to, None, 40);
         assert_eq!(
@@ -144,6 +143,22 @@ fn everything_else_is_passed() {
 }
 
 #[test]
+fn what_comes_to_our_ports_from_elsewhere_is_passed_and_counted() {
+    let Some(collector) = collector(|_| {}) else {
+        return;
+    };
+    for (from, to) in [
+        ("198.51.100.1:54", "192.0.2.96:16384"),
+        ("198.51.100.2:53", "192.0.2.96:16384"),
+        ("[2001:db8:1::2]:53", "[2001:db8::9]:16384"),
+    ] {
+        let frame = answer(from, to, None, 40);
+        let judged = judge(&collector, &frame);
+        assert_eq!(judged, (XDP_PASS, Collected::OtherSource), "{from} to {to}");
+    }
+}
+
+#[test]
 fn of_one_server_alone_only_its_answers_are_taken() {
     let (to_v4, to_v6) = ("192.0.2.96:16384", "[2001:db8::9]:16384");
     for only in TARGETS {
@@ -162,7 +177,7 @@ fn of_one_server_alone_only_its_answers_are_taken() {
             let judged = judge(&collector, &answer(from, to, None, 40)).1;
             let expected = match from == only {
                 true => Collected::AnswerSocket,
-                false => Collected::NoAnswer,
+                false => Collected::OtherSource,
             };
             assert_eq!(judged, expected, "{from} to {to}, of {only}");
         }

@@ -276,3 +276,19 @@ fn statistics_that_a_signal_asks_for_are_those_of_the_run_so_far() {
     assert_eq!(result["type"], "stats_sum", "{result}");
     assert!(result["queries"].as_u64() >= told.last().copied());
 }
+
+#[test]
+fn a_shape_whose_last_query_leaves_early_takes_its_whole_time() {
+    let port = address_server();
+    let file = queries(10);
+    // The second of two bursts is over after 0.55 s.
+    let line = format!(
+        "-s 127.0.0.1 -p {port} -d {} -Q 100 -l 1 --shape burst:0.5,0.1 --json",
+        file.path().display()
+    );
+    let output = flood(&line).output().unwrap();
+    let result = objects(&output).pop().unwrap();
+    assert_eq!(result["queries"], 100, "{result:#}");
+    let seconds = result["floodgate"]["seconds"].as_f64().unwrap();
+    assert!(seconds >= 1.0, "{result:#}");
+}

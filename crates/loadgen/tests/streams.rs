@@ -2,9 +2,11 @@
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::Termios;
+use nix::unistd::Pid;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 
@@ -83,4 +85,40 @@ fn a_run_goes_on_when_its_terminal_goes_away() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{:?}: {text}", output.status);
     assert!(text.contains("Queries sent:"), "{text}");
+}
+
+/// Runs floodgate for two seconds, by another program where one is named, and sends it SIGHUP when it has begun, as a terminal
+/// does that goes away: what it prints from then on.
+fn hung_up(by: &[&str]) -> String {
+    let file = queries();
+    let (_server, options) = silent_server("2");
+    let line = format!("{options} -d {}", file.path().display());
+    let mut words = by.iter().copied().chain([env!("CARGO_BIN_EXE_floodgate")]);
+    let mut child = Command::new(words.next().unwrap())
+        .args(words)
+        .args(line.split_whitespace())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let begun = lines.find(|line| line.as_ref().unwrap().contains("Stopping after"));
+    assert!(begun.is_some());
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGHUP).unwrap();
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status:?}: {rest:?}");
+    rest.join("\n")
+}
+
+#[test]
+fn a_hangup_ends_a_run_with_its_statistics_unless_it_is_ignored() {
+    for (by, end) in [
+        (&[][..], "Testing complete (interruption)"),
+        (&["nohup"][..], "Testing complete (time limit)"),
+    ] {
+        let text = hung_up(by);
+        assert!(text.contains(end), "{by:?}: {text}");
+        assert!(text.contains("Queries sent:"), "{by:?}: {text}");
+    }
 }

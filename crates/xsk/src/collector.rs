@@ -47,7 +47,7 @@ pub struct Collection {
 }
 
 /// Number of counters.
-pub const COLLECTED: usize = 5;
+pub const COLLECTED: usize = 6;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub enum Collected {
     AnswerSocket = 3,
     /// Anything else, passed to the kernel.
     NoAnswer = 4,
+    /// To one of our addresses and ports, but from no server of ours; passed to the kernel.
+    OtherSource = 5,
 }
 
 /// The collecting program of one interface. Its attachment ends with the value, or with the process however that ends.
@@ -205,7 +207,8 @@ mod tests {
             "ANSWER_LARGE = 2,",
             "ANSWER_SOCKET = 3,",
             "NO_ANSWER = 4,",
-            "COLLECTED = 5\n",
+            "OTHER_SOURCE = 5,",
+            "COLLECTED = 6\n",
             "#define NO_VLAN 0xffff\n",
         ] {
             assert!(SHARED.contains(line), "collect.h has no {line:?}");

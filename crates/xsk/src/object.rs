@@ -24,8 +24,12 @@ pub(crate) fn load(
 ) -> Result<Object> {
     let failed = |error: libbpf_rs::Error| {
         let doing = format!(
-            "loading the kernel program (needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN){}",
-            complaints()
+            "loading the kernel program (needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, or CAP_SYS_ADMIN{}",
+            match missing() {
+                missing if missing.is_empty() => format!("){}", complaints()),
+                // libbpf and the verifier would guess at other reasons.
+                missing => format!("; {} missing)", missing.join(" and ")),
+            }
         );
         Error::system(doing, io::Error::other(error))
     };
@@ -93,6 +97,31 @@ pub(crate) fn sum_over_cpus(counters: &Map, number: u32) -> Result<u64> {
         .sum())
 }
 
+/// Capabilities (by their bits in a mask) of which loading takes all, where there is no CAP_SYS_ADMIN: capabilities(7).
+const NEEDED: [(&str, u64); 3] = [
+    ("CAP_BPF", 1 << 39),
+    ("CAP_NET_ADMIN", 1 << 12),
+    ("CAP_PERFMON", 1 << 38),
+];
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+
+/// What this thread lacks for loading a program; nothing where that cannot be found out.
+fn missing() -> Vec<&'static str> {
+    let status = std::fs::read_to_string("/proc/thread-self/status");
+    status.map_or_else(|_| Vec::new(), |status| missing_in(&status))
+}
+
+/// `CapEff:` in proc_pid_status(5): a mask in hexadecimal.
+fn missing_in(status: &str) -> Vec<&'static str> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let Some(mask) = mask.filter(|mask| mask & CAP_SYS_ADMIN == 0) else {
+        return Vec::new();
+    };
+    let missing = NEEDED.into_iter().filter(|(_, bit)| mask & bit == 0);
+    missing.map(|(name, _)| name).collect()
+}
+
 /// What libbpf has said lately; it would go to stderr otherwise.
 static COMPLAINTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -127,4 +156,21 @@ fn lock_complaints() -> std::sync::MutexGuard<'static, Vec<String>> {
     COMPLAINTS
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missing_in;
+
+    #[test]
+    fn what_is_missing_is_told_by_the_mask() {
+        let of = |mask: &str| missing_in(&format!("Name:\tlab\nCapEff:\t{mask}\nCapBnd:\t0\n"));
+        assert_eq!(of("000001ffffffffff"), [""; 0]);
+        assert_eq!(of("0000000000200000"), [""; 0], "CAP_SYS_ADMIN alone");
+        assert_eq!(of("000000c000001000"), [""; 0]);
+        assert_eq!(of("0000008000001000"), ["CAP_PERFMON"]);
+        assert_eq!(of("000000c000000000"), ["CAP_NET_ADMIN"]);
+        assert_eq!(of("0"), ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
+        assert_eq!(missing_in("Name:\tlab\n"), [""; 0]);
+    }
 }

@@ -321,7 +321,7 @@ impl Command {
         };
         let options = [&self.edns_option, &self.cookie, &self.ecs];
         for option in options.into_iter().flatten() {
-            style.add_option(option);
+            style.add_option(option.clone());
         }
         QuestionFormat::TextThatIsRight(style)
     }
@@ -498,16 +498,19 @@ mod tests {
         // In this order, whatever that of the options is: -E; a cookie (RFC 7873 §4, option 10); a client's network
         // (RFC 7871 §6, option 8).
         let mut with_options = with_edns;
-        with_options.edns_options = b"\xfd\xe9\0\x02\x01\x02".to_vec();
+        let option = |code, value: &[u8]| EdnsOption {
+            code,
+            value: value.to_vec(),
+        };
+        with_options.edns_options = vec![option(65001, b"\x01\x02")];
         let line = "-E 65001:0102";
         assert_eq!(
             format(line),
             QuestionFormat::TextThatIsRight(with_options.clone())
         );
-        let cookie = b"\0\x0a\0\x08\x01\x02\x03\x04\x05\x06\x07\x08";
-        with_options.edns_options.extend(cookie);
-        let network = b"\0\x08\0\x07\0\x01\x18\0\xc0\0\x02";
-        with_options.edns_options.extend(network);
+        let cookie = option(10, b"\x01\x02\x03\x04\x05\x06\x07\x08");
+        let network = option(8, b"\0\x01\x18\0\xc0\0\x02");
+        with_options.edns_options.extend([cookie, network]);
         let line = "--ecs 192.0.2.0/24 --cookie 0102030405060708 -E 65001:0102";
         assert_eq!(format(line), QuestionFormat::TextThatIsRight(with_options));
         for (line, carrier) in [

@@ -73,7 +73,7 @@ pub(super) struct Command {
     /// The next hop's MAC address instead of the kernel's
     #[arg(short = 'R', long = "remote-mac", visible_alias = "mac-remote", value_name = "MAC", value_parser = mac)]
     remote_mac: Option<Mac>,
-    /// Tag frames with this VLAN
+    /// Tag frames with this VLAN, and take answers with this tag (`ethtool -K IF rxvlan off` leaves tags in received frames)
     #[arg(short = 'v', long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
     vlan: Option<u16>,
     /// Largest answer over UDP that queries with EDNS ask for, in octets: 512 to 4096 (edns=SIZE in the file: any)
@@ -338,7 +338,7 @@ impl Command {
             ..Style::default()
         };
         for option in self.cookie.iter().chain(&self.ecs) {
-            style.add_option(option);
+            style.add_option(option.clone());
         }
         QuestionFormat::Text(style)
     }
@@ -445,6 +445,10 @@ mod tests {
             let command = parsed(&format!("{options} -i f 192.0.2.1")).unwrap();
             command.question_format()
         };
+        let option = |code, value: &[u8]| EdnsOption {
+            code,
+            value: value.to_vec(),
+        };
         let style = Style::default();
         assert_eq!(format(""), QuestionFormat::Text(style.clone()));
         // The size that queries with EDNS tell; it gives none of them EDNS.
@@ -454,11 +458,11 @@ mod tests {
         };
         assert_eq!(format("-e 4000"), QuestionFormat::Text(large));
         // RFC 7873 §4: option 10, eight octets; RFC 7871 §6: option 8, family, prefix, scope, address.
-        let cookie = b"\0\x0a\0\x08\x01\x02\x03\x04\x05\x06\x07\x08";
-        let network = b"\0\x08\0\x07\0\x01\x18\0\xc0\0\x02";
+        let cookie = option(10, b"\x01\x02\x03\x04\x05\x06\x07\x08");
+        let network = option(8, b"\0\x01\x18\0\xc0\0\x02");
         let with_options = Style {
             edns: true,
-            edns_options: [&cookie[..], &network[..]].concat(),
+            edns_options: vec![cookie, network],
             ..style
         };
         let line = "--ecs 192.0.2.0/24 --cookie 0102030405060708";

@@ -116,6 +116,16 @@ pub enum Format {
     Binary(Carrier),
 }
 
+impl Format {
+    /// What a file without queries should have.
+    const fn expected(&self) -> &'static str {
+        match self {
+            Format::Binary(_) => "messages in wire format, each behind its length in two octets",
+            _ => "a line each, such as `www.example.com A`",
+        }
+    }
+}
+
 impl Questions {
     /// Reads a file; `-` is standard input.
     ///
@@ -130,6 +140,7 @@ impl Questions {
             std::fs::read(path)
         };
         let octets = octets.during(format!("reading queries from {shown}"))?;
+        let expected = format.expected();
         let questions = match format {
             Format::Text(style) => text::parse(&octets, style),
             Format::TextThatIsRight(style) => text::parse_what_is_right(&octets, style),
@@ -139,9 +150,7 @@ impl Questions {
         if questions.is_empty() {
             return Err(match &questions.left_out {
                 Some((_, first)) => Failure::new(format!("{shown} has no queries: {first}")),
-                None => Failure::new(format!(
-                    "{shown} has no queries: expected a line each, such as `www.example.com A`"
-                )),
+                None => Failure::new(format!("{shown} has no queries: expected {expected}")),
             });
         }
         Ok(questions)
@@ -283,7 +292,11 @@ mod tests {
         );
         let empty = tempfile::NamedTempFile::new().unwrap();
         let error = Questions::read(empty.path(), Format::Text(Style::default())).unwrap_err();
-        assert!(error.to_string().contains("has no queries"), "{error}");
+        let expected = "has no queries: expected a line each";
+        assert!(error.to_string().contains(expected), "{error}");
+        let error = Questions::read(empty.path(), Format::Binary(Carrier::Frame)).unwrap_err();
+        let expected = "has no queries: expected messages in wire format";
+        assert!(error.to_string().contains(expected), "{error}");
         std::fs::write(empty.path(), "a..b A\nc\n").unwrap();
         let format = Format::TextThatIsRight(Style::default());
         let error = Questions::read(empty.path(), format).unwrap_err();

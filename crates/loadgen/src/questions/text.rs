@@ -22,8 +22,8 @@ pub struct Style {
     pub edns: bool,
     /// Every query has EDNS and DNSSEC OK.
     pub dnssec_ok: bool,
-    /// Options of every query with EDNS, one behind the other: code 2, length 2, value (RFC 6891 §6.1.2).
-    pub edns_options: Vec<u8>,
+    /// Options of every query, less those with the code of an option of its own.
+    pub edns_options: Vec<EdnsOption>,
 }
 
 impl Default for Style {
@@ -40,9 +40,9 @@ impl Default for Style {
 
 impl Style {
     /// Adds an EDNS option; every query has EDNS from then on.
-    pub fn add_option(&mut self, option: &EdnsOption) {
+    pub fn add_option(&mut self, option: EdnsOption) {
         self.edns = true;
-        option.append_to(&mut self.edns_options);
+        self.edns_options.push(option);
     }
 }
 
@@ -135,19 +135,19 @@ fn write_line(message: &mut [u8; 512], line: &str, style: &Style) -> Result<usiz
     Ok(end)
 }
 
-/// Flags and EDNS options of a query: those of all, and those that its words add.
+/// Flags and EDNS options of a query: those that its words add, behind those of all.
 fn flags_of<'l>(
     words: impl Iterator<Item = &'l str>,
     style: &Style,
 ) -> Result<(QueryFlags, Vec<u8>), String> {
     let (mut edns, mut dnssec_ok) = (style.edns || style.dnssec_ok, style.dnssec_ok);
     let mut payload_size = style.payload_size;
-    let mut options = style.edns_options.clone();
+    let mut own: Vec<EdnsOption> = Vec::new();
     for word in words {
         edns = true;
         let mut add = |option: Result<EdnsOption, String>| -> Result<(), String> {
             let option = option.map_err(|what| format!("`{word}`: {what}"))?;
-            option.append_to(&mut options);
+            own.push(option);
             Ok(())
         };
         match word.split_once('=') {
@@ -174,7 +174,19 @@ fn flags_of<'l>(
         dnssec_ok,
         ..QueryFlags::default()
     };
-    Ok((flags, options))
+    Ok((flags, in_wire_format(&style.edns_options, &own)))
+}
+
+/// The options of all queries and those of one, one behind the other. What a query has itself it does not get from all: "in
+/// the event of multiple COOKIE options, only the first is considered" (RFC 7873 §5.2).
+fn in_wire_format(of_all: &[EdnsOption], own: &[EdnsOption]) -> Vec<u8> {
+    let is_own = |option: &&EdnsOption| own.iter().any(|other| other.code == option.code);
+    let others = of_all.iter().filter(|option| !is_own(option));
+    let mut octets = Vec::new();
+    others
+        .chain(own)
+        .for_each(|option| option.append_to(&mut octets));
+    octets
 }
 
 #[cfg(test)]
@@ -240,8 +252,8 @@ mod tests {
     #[test]
     fn options_stand_in_queries_with_edns() {
         let mut style = Style::default();
-        style.add_option(&EdnsOption::cookie("0102030405060708").unwrap());
-        style.add_option(&EdnsOption::client_subnet("192.0.2.0/24").unwrap());
+        style.add_option(EdnsOption::cookie("0102030405060708").unwrap());
+        style.add_option(EdnsOption::client_subnet("192.0.2.0/24").unwrap());
         let questions = parse(b"a A", style.clone()).unwrap();
         let message = questions.get(0).message;
         let edns = parse_query(message).unwrap().edns.unwrap();
@@ -250,7 +262,7 @@ mod tests {
             .map(|option| (option.code, option.value.len()))
             .collect();
         assert_eq!(options, [(10, 8), (8, 7)]);
-        style.add_option(&EdnsOption {
+        style.add_option(EdnsOption {
             code: 65001,
             value: vec![0; 500],
         });
@@ -278,6 +290,26 @@ mod tests {
         assert_eq!(edns[0], Some((4096, true, vec![8, 10])));
         assert_eq!(edns[1], Some((1232, false, vec![65001])));
         assert_eq!(edns[2], None);
+    }
+
+    #[test]
+    fn an_option_of_a_line_takes_the_place_of_that_of_all() {
+        let mut style = Style::default();
+        style.add_option(EdnsOption::cookie("0102030405060708").unwrap());
+        style.add_option(EdnsOption::client_subnet("192.0.2.0/24").unwrap());
+        let text = "a A ecs=2001:db8::/32\na A option=65001: option=65001:\na A";
+        let questions = parse(text.as_bytes(), style).unwrap();
+        let options = |number: usize| {
+            let message = questions.get(number).message;
+            let edns = parse_query(message).unwrap().edns.unwrap();
+            let options = edns.options(message);
+            options
+                .map(|option| (option.code, option.value.len()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(options(0), [(10, 8), (8, 8)]);
+        assert_eq!(options(1), [(10, 8), (8, 7), (65001, 0), (65001, 0)]);
+        assert_eq!(options(2), [(10, 8), (8, 7)]);
     }
 
     #[test]

@@ -67,10 +67,16 @@ impl Run<'_> {
         self.started.elapsed().as_nanos() as u64
     }
 
+    /// When the time for sending is over, in nanoseconds since the start.
+    fn sent_by(&self) -> u64 {
+        self.plan
+            .limit
+            .map_or(u64::MAX, |limit| limit.as_nanos() as u64)
+    }
+
     /// Whether the time for sending is over, at `now`.
     fn is_over(&self, now: u64) -> bool {
-        let limit = self.plan.limit;
-        limit.is_some_and(|limit| now >= limit.as_nanos() as u64)
+        now >= self.sent_by()
     }
 }
 
@@ -228,6 +234,7 @@ impl<'r, T: Transport> Worker<'r, T> {
             match pace.due(now) {
                 Due::Batch { intended, .. } => self.due.push_back(intended),
                 Due::At(then) if self.due.is_empty() => return Err(then),
+                Due::Finished { .. } if self.due.is_empty() => return Err(self.run.sent_by()),
                 _ => break,
             }
         }

@@ -2,6 +2,7 @@
 
 use super::lane::Lane;
 use crate::failure::{Failure, Outcome};
+use crate::judge::Fault;
 use crate::report::percent;
 use crate::tally::Tally;
 use std::time::Duration;
@@ -70,6 +71,8 @@ pub struct Losses {
     pub large: u64,
     /// Answers on a queue without a socket of ours, which went to the kernel.
     pub elsewhere: u64,
+    /// Datagrams to our ports from elsewhere than a target: the kernel has them, and the tally counts them as wrong.
+    pub other_source: u64,
     /// Answers that found our rings full, or the buffers of our sockets.
     pub rings_full: u64,
     /// Frames that our interface dropped, received and to be sent; everybody's frames. `None`: nobody looked, for kernel
@@ -91,7 +94,8 @@ impl Measurement {
             received: tally.answers(),
         });
         let lanes = lanes.collect();
-        let tally = Tally::sum(&tallies);
+        let mut tally = Tally::sum(&tallies);
+        tally.wrong[Fault::Source.index()] += losses.other_source;
         Measurement {
             sending,
             limits: limits(&tally, &losses),
@@ -129,6 +133,7 @@ impl Baseline {
             unwanted: count(Collected::AnswerDropped),
             large: count(Collected::AnswerLarge),
             elsewhere: count(Collected::AnswerSocket),
+            other_source: count(Collected::OtherSource),
             rings_full,
             interface: Some(interface_drops(interface)?),
         }))
@@ -145,6 +150,7 @@ impl Baseline {
             unwanted: now.unwanted - then.unwanted,
             large: now.large - then.large,
             elsewhere: now.elsewhere - then.elsewhere,
+            other_source: now.other_source - then.other_source,
             rings_full: now.rings_full.saturating_sub(then.rings_full),
             interface: now.interface.zip(then.interface).map(drops),
         }

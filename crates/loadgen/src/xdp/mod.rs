@@ -280,6 +280,7 @@ impl Generator {
             sending = sending.max(duration);
         }
         results.into_iter().collect::<Outcome<()>>()?;
+        self.check_attached()?;
         let after = Baseline::read(&self.nic.name, &self.collector, &self.lanes)?;
         let tallies = tallies.into_iter().map(|tally| {
             tally
@@ -291,6 +292,22 @@ impl Generator {
             tallies.collect(),
             after.since(&before),
         ))
+    }
+}
+
+impl Generator {
+    /// Whether answers still come here.
+    ///
+    /// # Errors
+    /// Somebody has taken the program off the interface.
+    fn check_attached(&self) -> Outcome<()> {
+        if self.collector.is_attached() {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "somebody took the XDP program off interface {} during the run: answers went to the kernel from then on",
+            self.nic.name
+        )))
     }
 }
 

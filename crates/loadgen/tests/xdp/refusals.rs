@@ -29,8 +29,13 @@ fn a_missing_privilege_is_one_line_that_names_it_and_nothing_is_left_attached() 
         format!("setpriv --inh-caps={capabilities} --bounding-set={capabilities}")
     };
     for (by, named) in [
-        (without("-all"), "CAP_BPF"),
-        (without("-net_admin,-sys_admin"), "CAP_NET_ADMIN"),
+        (
+            without("-all"),
+            "; CAP_BPF and CAP_NET_ADMIN and CAP_PERFMON missing)",
+        ),
+        (without("-bpf,-sys_admin"), "; CAP_BPF missing)"),
+        (without("-net_admin,-sys_admin"), "; CAP_NET_ADMIN missing)"),
+        (without("-perfmon,-sys_admin"), "; CAP_PERFMON missing)"),
         // The program is on the interface when this one is found to be missing.
         (without("-net_raw"), "CAP_NET_RAW"),
         // And this one, which stands for memory that may be locked.
@@ -46,6 +51,7 @@ fn a_missing_privilege_is_one_line_that_names_it_and_nothing_is_left_attached() 
             assert!(output.stdout.is_empty(), "{by}: {output:?}");
             assert_eq!(complaint.lines().count(), 1, "{by}: {complaint}");
             assert!(complaint.contains(named), "{by}: {complaint}");
+            assert!(!complaint.contains("libbpf"), "{by}: {complaint}");
             assert_eq!(program_on(&lab.client(), TO_SERVER), "", "{by}");
         }
     }
