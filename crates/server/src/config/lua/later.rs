@@ -171,7 +171,7 @@ const CHANGES: &[&str] = &[
      KeyValueLookupKeyTag",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
     "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
-      getAsynchronousObject newNetworkEndpoint newNetworkListener",
+      newNetworkEndpoint newNetworkListener",
     // DNSCrypt
     "addDNSCryptBind",
 ];

@@ -1,16 +1,15 @@
 //! One client by a stream: reads queries, puts them to the pipeline, writes answers as they become ready.
 
+use super::asking::Asker;
 use super::counters::Counters;
 use super::stream::{Ends, Stream};
-use crate::backend::tcp::transfer::{self, Sink};
-use crate::backend::tcp::{self as backend, Failure};
+use crate::backend::tcp::transfer;
 use crate::config::TcpTuning;
 use crate::heap;
-use crate::local::answer::{self, Reply};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
 use crate::runtime::memory::Hold;
-use crate::runtime::{Asked, Decision, Shared};
+use crate::runtime::{Decision, Shared};
 use crate::stop::Stop;
 use std::collections::TryReserveError;
 use std::io;
@@ -19,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use wire::message::MESSAGE_LENGTH_MAX;
 use wire::proxy;
@@ -58,10 +57,10 @@ const SILENCE: Duration = Duration::from_millis(20);
 const HEARD: Duration = Duration::from_millis(300);
 
 /// An answer on its way to the writing half, with what it occupies until it is written.
-struct Answer {
-    message: Vec<u8>,
-    _hold: Hold,
-    _place: OwnedSemaphorePermit,
+pub(super) struct Answer {
+    pub(super) message: Vec<u8>,
+    pub(super) _hold: Hold,
+    pub(super) _place: OwnedSemaphorePermit,
 }
 
 /// Why no more queries are read. All but `Broken` let the answers under way be written.
@@ -80,11 +79,11 @@ enum End {
 
 /// The way of answers to the writing half, and of bad news to the reading half.
 #[derive(Clone)]
-struct Ready {
-    answers: mpsc::Sender<Answer>,
-    failed: Arc<Notify>,
+pub(super) struct Ready {
+    pub(super) answers: mpsc::Sender<Answer>,
+    pub(super) failed: Arc<Notify>,
     /// When the connection has lasted as long as it may; `None`: never.
-    last: Option<Instant>,
+    pub(super) last: Option<Instant>,
 }
 
 /// A connection that is counted as open until this is dropped: at its end, or where a fault ends its task.
@@ -342,7 +341,7 @@ impl Connection {
             Counters::count(&self.counters.queries);
         }
         match decision {
-            Decision::Answer(length) => {
+            Decision::Answer(length, _) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
                 let message = heap::copy(query.bytes(length));
                 let answer = Answer {
@@ -352,18 +351,14 @@ impl Connection {
                 };
                 ready.answers.send(answer).await.map_err(|_| End::Broken)
             }
-            Decision::Ask(asked) if transfer::is_transfer(&asked) => {
-                let passing = self.pass(asked, hold, place, ready.clone());
-                asking.spawn(until(ready.last, passing));
+            Decision::Ask(asked) if !transfer::is_transfer(&asked) => {
+                let asker = self.asker(ready);
+                asking.spawn(async move { asker.ask(asked, hold, place).await });
                 Ok(())
             }
-            Decision::Ask(asked) => {
-                asking.spawn(self.ask(asked, hold, place, ready.clone()));
-                Ok(())
-            }
-            Decision::Zone(asked) => {
-                let passing = self.ask_zone(asked, place, ready.clone());
-                asking.spawn(until(ready.last, passing));
+            decision @ (Decision::Ask(_) | Decision::Zone(_) | Decision::Suspended(_)) => {
+                let following = self.asker(ready).follow(decision, hold, place);
+                asking.spawn(until(ready.last, following));
                 Ok(())
             }
             // As dnsdist does (seen with 1.7.3): nobody waits on a connection for an answer that will not come.
@@ -371,93 +366,12 @@ impl Connection {
         }
     }
 
-    /// A task that asks a backend and hands the answer to the writing half.
-    fn ask(
-        &self,
-        asked: Box<Asked>,
-        mut hold: Hold,
-        place: OwnedSemaphorePermit,
-        ready: Ready,
-    ) -> impl Future<Output = ()> + use<> {
-        let shared = Arc::clone(&self.shared);
-        let counters = Arc::clone(&self.counters);
-        async move {
-            let message = match backend::ask(&shared, &asked, &mut hold).await {
-                // The manual on DelayAction: "UDP-only".
-                Ok(answer) => answer.message,
-                Err(failure) => return fail(failure, &counters, &ready),
-            };
-            let answer = Answer {
-                message,
-                _hold: hold,
-                _place: place,
-            };
-            // Without a writing half the client is gone.
-            let _ = ready.answers.send(answer).await;
-        }
-    }
-
-    /// A task that passes a zone transfer from a backend to the writing half.
-    fn pass(
-        &self,
-        asked: Box<Asked>,
-        hold: Hold,
-        place: OwnedSemaphorePermit,
-        ready: Ready,
-    ) -> impl Future<Output = ()> + use<> {
-        let shared = Arc::clone(&self.shared);
-        let counters = Arc::clone(&self.counters);
-        async move {
-            let mut messages = Messages::new(ready);
-            let passed = transfer::pass(&shared, &asked, &mut messages).await;
-            if let Err(failure) = passed {
-                fail(failure, &counters, &messages.ready);
-                // Where a rule has ended it, too: the client has a part, and waits for the rest.
-                messages.ready.failed.notify_one();
-            }
-            messages.written().await;
-            drop((hold, place));
-        }
-    }
-
-    /// A task that hands the messages of a transfer of our own, or one answer, to the writing half.
-    fn ask_zone(
-        &self,
-        asked: Box<answer::Asked>,
-        place: OwnedSemaphorePermit,
-        ready: Ready,
-    ) -> impl Future<Output = ()> + use<> {
-        let shared = Arc::clone(&self.shared);
-        async move {
-            // A transfer waits for its turn with all others. The semaphore is never closed.
-            let turn = shared.transfers.acquire().await;
-            if heap::is_short() {
-                shared.shard.count_drop(DropReason::OutOfMemory);
-                return ready.failed.notify_one();
-            }
-            let replying = Arc::clone(&shared);
-            let mut outgoing = match spawn_blocking(move || asked.reply(&replying)).await {
-                Ok(Some(Reply::Message(message))) => answer::alone(message),
-                Ok(Some(Reply::Transfer(transfer))) => answer::transfer(transfer),
-                Ok(None) | Err(_) => return ready.failed.notify_one(),
-            };
-            let mut messages = Messages::new(ready);
-            while let Some(message) = outgoing.recv().await {
-                let mut hold = shared.memory.hold();
-                let Ok(message) = message else {
-                    return messages.ready.failed.notify_one();
-                };
-                if hold.set(MESSAGE_LENGTH_MAX).is_err() {
-                    shared.shard.count_drop(DropReason::TcpMemoryFull);
-                    return messages.ready.failed.notify_one();
-                }
-                if !messages.take(message, hold).await {
-                    return;
-                }
-            }
-            drop(turn);
-            messages.written().await;
-            drop(place);
+    fn asker(&self, ready: &Ready) -> Asker {
+        Asker {
+            shared: Arc::clone(&self.shared),
+            counters: Arc::clone(&self.counters),
+            address: self.ends.address.clone(),
+            ready: ready.clone(),
         }
     }
 
@@ -540,44 +454,6 @@ async fn read_header<R: AsyncRead + Unpin>(
     Ok(header)
 }
 
-/// Messages of a transfer that wait for a slow client: then the backend waits, too.
-const MESSAGES_AHEAD: usize = 4;
-
-/// The way of a transfer's messages to the writing half.
-struct Messages {
-    places: Arc<Semaphore>,
-    ready: Ready,
-}
-
-impl Messages {
-    fn new(ready: Ready) -> Messages {
-        Messages {
-            places: Arc::new(Semaphore::new(MESSAGES_AHEAD)),
-            ready,
-        }
-    }
-
-    /// Waits until none is left to be written: until then the transfer is under way, and its client may be silent.
-    async fn written(&self) {
-        // The semaphore is never closed.
-        let _ = self.places.acquire_many(MESSAGES_AHEAD as u32).await;
-    }
-}
-
-impl transfer::Sink for Messages {
-    async fn take(&mut self, message: Vec<u8>, hold: Hold) -> bool {
-        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
-            return false;
-        };
-        let answer = Answer {
-            message,
-            _hold: hold,
-            _place: place,
-        };
-        self.ready.answers.send(answer).await.is_ok()
-    }
-}
-
 /// Waits for a moment that may never be.
 async fn moment(moment: Option<Instant>) {
     match moment {
@@ -607,41 +483,5 @@ async fn until(last: Option<Instant>, passing: impl Future<Output = ()>) {
     tokio::select! {
         () = moment(last) => {}
         () = passing => {}
-    }
-}
-
-/// Tells the reading half that a query will not be answered. Responses that rules drop are silence.
-fn fail(failure: Failure, counters: &Counters, ready: &Ready) {
-    match failure {
-        Failure::Connection => Counters::count(&counters.gave_up),
-        Failure::Timeout => Counters::count(&counters.backend_timeouts),
-        Failure::Dropped(DropReason::ResponseRule) => return,
-        Failure::Dropped(_) => {}
-    }
-    ready.failed.notify_one();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn only_a_rule_on_responses_leaves_a_client_in_silence() {
-        for (reason, is_told) in [
-            (DropReason::ResponseRule, false),
-            (DropReason::ResponseMalformed, true),
-            (DropReason::NoServer, true),
-            (DropReason::TcpMemoryFull, true),
-        ] {
-            let (answers, _outgoing) = mpsc::channel(1);
-            let ready = Ready {
-                answers,
-                failed: Arc::default(),
-                last: None,
-            };
-            fail(Failure::Dropped(reason), &Counters::default(), &ready);
-            let told = timeout(Duration::ZERO, ready.failed.notified()).await;
-            assert_eq!(told.is_ok(), is_told, "{reason:?}");
-        }
     }
 }

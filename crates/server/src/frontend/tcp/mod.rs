@@ -11,6 +11,7 @@
 //! ([`connection::IN_FLIGHT`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
 
 mod admission;
+mod asking;
 mod connection;
 pub mod counters;
 mod stream;

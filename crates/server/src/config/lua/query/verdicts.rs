@@ -4,15 +4,15 @@ use super::super::callback::{Callback, Limit};
 use super::super::objects::pool;
 use super::super::options::shown;
 use super::super::wrong;
-use super::answers;
 use super::object;
 use super::subject::{Origin, Shared, Subject};
+use super::{answers, asynchronous};
 use crate::counters::Counter;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Protocol, Query};
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
 use crate::pipeline::rules::{Action, Outcome, Selector};
-use crate::pipeline::{Env, respond};
+use crate::pipeline::{Env, HandOverReason, respond};
 use mlua::{Lua, LuaString, Value};
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,10 +30,18 @@ impl Action for LuaAction {
         let wish = config.lua.as_ref().and_then(|state| {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.query)?;
-                Subject::lend(&object.subject, query, Origin::query(env), env, || {
+                let origin = Origin::of_action(query, env);
+                let wish = Subject::lend(&object.subject, query, origin, env, || {
                     let returned = function.call(&object.value)?;
                     wish(lua, &object.subject, returned)
-                })
+                })?;
+                match Subject::take_suspension(&object.subject) {
+                    None => Ok(wish),
+                    Some(reservation) => {
+                        asynchronous::hold(reservation, query, origin, env)?;
+                        Ok(Wish::Wait)
+                    }
+                }
             })
         });
         // The manual: "If the Lua code fails, ServFail is returned."
@@ -52,6 +60,8 @@ enum Wish {
     Drop,
     Rcode(u16),
     Truncate,
+    /// It was suspended.
+    Wait,
 }
 
 /// By the numbers of the table `DNSAction`.
@@ -190,6 +200,7 @@ fn grant(wish: Wish, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
         // An answer is sent when the chain has ended.
         Wish::Allow => Outcome::Allow,
         Wish::Drop => Outcome::Drop(DropReason::Rule),
+        Wish::Wait => Outcome::HandOver(HandOverReason::Suspended),
         Wish::Truncate if query.protocol == Protocol::Tcp => Outcome::Continue,
         Wish::Truncate => {
             env.shard.count(Counter::RuleTruncated);
@@ -254,14 +265,24 @@ impl ResponseAction for LuaResponseAction {
         let origin = Origin {
             asked: response.asked,
             server: response.server,
+            may_wait: response.may_wait && !env.is_rehearsal() && !response.view.parts.is_signed,
         };
         let outcome = config.lua.as_ref().and_then(|state| {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.response)?;
-                Subject::lend(&object.subject, &mut response.view, origin, env, || {
+                let view = &mut response.view;
+                let outcome = Subject::lend(&object.subject, view, origin, env, || {
                     let returned = function.call(&object.value)?;
                     outcome(&object.subject, returned)
-                })
+                })?;
+                match Subject::take_suspension(&object.subject) {
+                    None => Ok(outcome),
+                    Some(reservation) => {
+                        asynchronous::hold(reservation, view, origin, env)?;
+                        // No further rule: the stage sees that it was suspended.
+                        Ok(ResponseOutcome::Allow)
+                    }
+                }
             })
         });
         outcome.unwrap_or_else(|| {

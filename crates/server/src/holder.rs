@@ -1,0 +1,283 @@
+//! Queries and responses that functions of the configuration have suspended (`dq:suspend`, `dr:suspend`): what dnsdist's manual
+//! calls the Asynchronous Holder.
+//!
+//! ```text
+//!  LuaAction ── suspend ─▶ Slot ◀── by its key ── getAsynchronousObject ── resume, drop
+//!      │                    ▲
+//!    Ticket ─▶ runtime ─────┘ waits for that or for the time-out; then the query goes on (pipeline::suspended)
+//! ```
+//!
+//! All threads and all Lua states of a process share one holder: it is off the packet path, behind a lock.
+
+use crate::pipeline::suspended::{Rest, Suspended};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Queries and responses that may be suspended at a time. Whoever asks outside for each of them, and waits 100 ms for the answer,
+/// can have 40,000 a second.
+pub const HELD_MAX: usize = 4_096;
+
+/// The bytes of their messages together: 4,096 for each.
+pub const BYTES_MAX: usize = HELD_MAX * 4_096;
+
+/// asyncID and queryID: the manual has both "from 0 to 65535, both included".
+pub type Key = (u16, u16);
+
+/// Holds what is suspended, and finds it again.
+#[derive(Default)]
+pub struct Holder {
+    shelf: Mutex<Shelf>,
+    /// Times that suspend returned false because there was no room, or the key was taken.
+    pub refused: AtomicU64,
+    /// Time-outs: nobody resumed or dropped it.
+    pub timeouts: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shelf {
+    slots: HashMap<Key, Arc<Slot>>,
+    /// Of all that is suspended, or resumed and not under way yet.
+    count: usize,
+    bytes: usize,
+}
+
+impl Holder {
+    /// A place under `key` for a message of so many bytes. "A given (asyncID, queryID) tuple should be unique at a given time": a
+    /// key that is taken is refused, as where there is no room or no memory.
+    pub fn reserve(
+        self: &Arc<Holder>,
+        key: Key,
+        timeout: Duration,
+        bytes: usize,
+    ) -> Option<Reservation> {
+        let mut shelf = self.lock();
+        let is_refused = shelf.slots.contains_key(&key)
+            || shelf.count >= HELD_MAX
+            || shelf.bytes + bytes > BYTES_MAX
+            || shelf.slots.try_reserve(1).is_err();
+        if is_refused {
+            self.refused.fetch_add(1, Relaxed);
+            return None;
+        }
+        let slot = Arc::new(Slot {
+            holder: Arc::clone(self),
+            key,
+            timeout,
+            inner: Mutex::default(),
+            changed: Notify::new(),
+        });
+        shelf.slots.insert(key, Arc::clone(&slot));
+        shelf.count += 1;
+        shelf.bytes += bytes;
+        Some(Reservation {
+            ticket: Ticket(Arc::new(End(slot))),
+            place: Place {
+                holder: Arc::clone(self),
+                bytes,
+            },
+        })
+    }
+
+    /// What is suspended under this key, if it is.
+    pub fn find(&self, key: Key) -> Option<Arc<Slot>> {
+        self.lock().slots.get(&key).map(Arc::clone)
+    }
+
+    /// How many are suspended, or resumed and not under way yet.
+    pub fn count(&self) -> usize {
+        self.lock().count
+    }
+
+    /// The key is free for others.
+    fn forget(&self, slot: &Slot) {
+        let mut shelf = self.lock();
+        let is_its_own = |held: &Arc<Slot>| std::ptr::eq(Arc::as_ptr(held), slot);
+        if shelf.slots.get(&slot.key).is_some_and(is_its_own) {
+            shelf.slots.remove(&slot.key);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The room that something suspended takes, until it is under way again or gone.
+pub struct Place {
+    holder: Arc<Holder>,
+    bytes: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut shelf = self.holder.lock();
+        shelf.count -= 1;
+        shelf.bytes -= self.bytes;
+    }
+}
+
+/// A key and a place for what is about to be suspended; given back when this is dropped.
+pub struct Reservation {
+    ticket: Ticket,
+    place: Place,
+}
+
+impl Reservation {
+    /// From now on it is found under its key. Whoever gets the ticket waits for what becomes of it.
+    pub fn fill(self, suspended: impl FnOnce(Place) -> Suspended) -> Ticket {
+        let Reservation { ticket, place } = self;
+        ticket.0.0.lock().state = State::Held(Box::new(suspended(place)));
+        ticket
+    }
+}
+
+/// Where something suspended lies.
+pub struct Slot {
+    holder: Arc<Holder>,
+    key: Key,
+    timeout: Duration,
+    inner: Mutex<Inner>,
+    /// It was resumed, or dropped.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    state: State,
+    rest: Rest,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Empty,
+    Held(Box<Suspended>),
+    Released(Box<Suspended>),
+}
+
+impl Slot {
+    /// Looks at what is suspended here. `None`: it has gone on, or was dropped.
+    pub fn look<R>(&self, look: impl FnOnce(&mut Suspended) -> R) -> Option<R> {
+        match &mut self.lock().state {
+            State::Held(suspended) => Some(look(suspended)),
+            State::Empty | State::Released(_) => None,
+        }
+    }
+
+    /// Has it go on, after `change`. False: it has already, or was dropped.
+    pub fn release(&self, change: impl FnOnce(&mut Suspended)) -> bool {
+        let mut inner = self.lock();
+        match std::mem::take(&mut inner.state) {
+            State::Held(mut suspended) => {
+                change(&mut suspended);
+                inner.state = State::Released(suspended);
+            }
+            other => {
+                inner.state = other;
+                return false;
+            }
+        }
+        drop(inner);
+        self.end();
+        true
+    }
+
+    /// Drops it. False: it has gone on, or was dropped.
+    pub fn discard(&self) -> bool {
+        let mut inner = self.lock();
+        let dropped = match std::mem::take(&mut inner.state) {
+            State::Held(suspended) => suspended,
+            other => {
+                inner.state = other;
+                return false;
+            }
+        };
+        drop(inner);
+        drop(dropped);
+        self.end();
+        true
+    }
+
+    fn end(&self) {
+        self.holder.forget(self);
+        self.changed.notify_one();
+    }
+
+    /// Takes out what is here, however far it has come; and whether nobody had resumed it.
+    fn take(&self) -> Option<(Box<Suspended>, bool)> {
+        let (state, rest) = {
+            let mut inner = self.lock();
+            (
+                std::mem::take(&mut inner.state),
+                std::mem::take(&mut inner.rest),
+            )
+        };
+        self.holder.forget(self);
+        let (mut suspended, is_late) = match state {
+            State::Empty => return None,
+            State::Held(suspended) => (suspended, true),
+            State::Released(suspended) => (suspended, false),
+        };
+        suspended.rest = rest;
+        Some((suspended, is_late))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For whoever waits for what becomes of something suspended. When the last copy is dropped, so is what nobody waits for.
+#[derive(Clone)]
+pub struct Ticket(Arc<End>);
+
+struct End(Arc<Slot>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.take();
+    }
+}
+
+impl Ticket {
+    /// Says how it will go on. To be called before anybody waits.
+    pub fn set_rest(&self, rest: Rest) {
+        self.0.0.lock().rest = rest;
+    }
+
+    /// Waits until it is resumed or its time is over: "When the timeout expires, the suspended object is automatically retrieved
+    /// and resumes its processing where it was left." `None`: it was dropped.
+    pub async fn outcome(&self) -> Option<Box<Suspended>> {
+        let slot = &self.0.0;
+        let _ = tokio::time::timeout(slot.timeout, slot.changed.notified()).await;
+        self.take()
+    }
+
+    /// The same without waiting.
+    pub fn take(&self) -> Option<Box<Suspended>> {
+        let slot = &self.0.0;
+        let (suspended, is_late) = slot.take()?;
+        if is_late {
+            slot.holder.timeouts.fetch_add(1, Relaxed);
+        }
+        Some(suspended)
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Ticket({:?})", self.0.0.key)
+    }
+}
+
+impl PartialEq for Ticket {
+    fn eq(&self, other: &Ticket) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Ticket {}
