@@ -281,3 +281,76 @@ impl PartialEq for Ticket {
 }
 
 impl Eq for Ticket {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::carried::Carried;
+    use crate::pipeline::query::{Found, Protocol, Way};
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    const TIMEOUT: Duration = Duration::from_millis(500);
+
+    fn suspend(holder: &Arc<Holder>, key: Key) -> Option<Ticket> {
+        let reservation = holder.reserve(key, TIMEOUT, 100)?;
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        Some(reservation.fill(|place| Suspended {
+            config: Arc::default(),
+            message: vec![0; 100],
+            found: Found::default(),
+            extras: Carried::NOTHING,
+            ends: (nowhere, nowhere),
+            protocol: Protocol::Udp,
+            way: Way::Stream,
+            asked: Default::default(),
+            server: None,
+            rest: Rest::default(),
+            place,
+        }))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_waits_to_be_resumed_or_dropped_or_for_its_time() {
+        let holder = Arc::<Holder>::default();
+        let [resumed, dropped, late] = [1, 2, 3].map(|id| suspend(&holder, (0, id)).unwrap());
+        assert!(holder.find((0, 1)).unwrap().release(|it| it.message[0] = 7));
+        assert!(holder.find((0, 1)).is_none());
+        assert!(holder.find((0, 2)).unwrap().discard());
+        assert_eq!(resumed.outcome().await.unwrap().message[0], 7);
+        assert!(dropped.outcome().await.is_none());
+        let slot = holder.find((0, 3)).unwrap();
+        let began = tokio::time::Instant::now();
+        let suspended = late.outcome().await;
+        assert_eq!(began.elapsed(), TIMEOUT);
+        assert!(suspended.is_some() && holder.find((0, 3)).is_none());
+        assert!(!slot.release(|_| ()) && !slot.discard() && slot.look(|_| ()).is_none());
+        assert_eq!((holder.timeouts.load(Relaxed), holder.count()), (1, 1));
+        drop(suspended);
+        assert_eq!(holder.count(), 0);
+    }
+
+    #[test]
+    fn no_more_and_nothing_longer_than_may_be() {
+        let holder = Arc::<Holder>::default();
+        let all: Vec<_> = (0..HELD_MAX as u16)
+            .map(|id| suspend(&holder, (1, id)).unwrap())
+            .collect();
+        assert!(suspend(&holder, (2, 0)).is_none());
+        drop(all);
+        assert_eq!((holder.count(), holder.lock().bytes), (0, 0));
+        let first = suspend(&holder, (1, 1)).unwrap();
+        assert!(suspend(&holder, (1, 1)).is_none(), "the key is taken");
+        assert!(holder.reserve((1, 2), TIMEOUT, BYTES_MAX).is_none());
+        assert_eq!(holder.refused.load(Relaxed), 3);
+        // One that has gone on keeps its place, and gives its key back.
+        assert!(holder.find((1, 1)).unwrap().release(|_| ()));
+        let second = suspend(&holder, (1, 1)).unwrap();
+        assert_eq!(holder.count(), 2);
+        drop(first);
+        assert!(holder.find((1, 1)).is_some());
+        drop(second);
+        // A function that fails has suspended nothing.
+        drop(holder.reserve((1, 1), TIMEOUT, 1));
+        assert!(holder.find((1, 1)).is_none() && holder.count() == 0);
+    }
+}
