@@ -445,6 +445,8 @@ fn send(
 mod tests {
     use super::*;
     use crate::backend::server::ServerOptions;
+    use crate::holder::Holder;
+    use crate::holder::tests::{TIMEOUT, suspend};
     use crate::pipeline::proxy::InFront;
     use crate::pipeline::query::Way;
     use crate::pipeline::scene::{Scene, query_with_edns};
@@ -568,6 +570,33 @@ mod tests {
         assert_eq!(seen.recv().await.unwrap().2, [7; 3_000]);
         assert_eq!(shared.shard.hand_overs(HandOverReason::Delayed), 2);
         assert_eq!(shared.shard.drops(DropReason::SendFailed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_suspended_goes_on_when_its_time_is_over_or_we_stop() {
+        let shared = shared(config(Vec::new()));
+        let (sender, receiver) = queue();
+        let (sent, mut seen) = mpsc::unbounded_channel();
+        let (stopper, holder) = (Stopper::default(), Arc::<Holder>::default());
+        let push = |id| {
+            let ticket = suspend(&holder, (1, id)).unwrap();
+            assert_eq!(sender.push_suspended(ticket), Ok(()));
+        };
+        push(1);
+        push(2);
+        assert!(holder.find((1, 2)).unwrap().discard());
+        let outlet = Arc::new(Outlet(sent));
+        let serving = receiver.serve(Arc::clone(&shared), outlet, stopper.watch());
+        let serving = tokio::spawn(serving);
+        let began = tokio::time::Instant::now();
+        assert!(seen.recv().await.is_some());
+        assert_eq!(began.elapsed(), TIMEOUT);
+        assert_eq!(shared.shard.drops(DropReason::SuspendedDropped), 1);
+        push(3);
+        stopper.stop();
+        serving.await.unwrap();
+        assert!(seen.recv().await.is_some() && began.elapsed() == TIMEOUT);
+        assert!(seen.recv().await.is_none() && holder.count() == 0);
     }
 
     /// A backend that hangs costs its own clients their answers, and nobody else.

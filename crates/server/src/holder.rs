@@ -283,15 +283,16 @@ impl PartialEq for Ticket {
 impl Eq for Ticket {}
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::pipeline::carried::Carried;
     use crate::pipeline::query::{Found, Protocol, Way};
     use std::net::{Ipv4Addr, SocketAddr};
 
-    const TIMEOUT: Duration = Duration::from_millis(500);
+    pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 
-    fn suspend(holder: &Arc<Holder>, key: Key) -> Option<Ticket> {
+    /// A message of zeros.
+    pub(crate) fn suspend(holder: &Arc<Holder>, key: Key) -> Option<Ticket> {
         let reservation = holder.reserve(key, TIMEOUT, 100)?;
         let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         Some(reservation.fill(|place| Suspended {

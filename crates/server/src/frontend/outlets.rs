@@ -129,7 +129,7 @@ impl Outlets {
         let mut message = [0; QUERY_ROOM];
         match respond::held_error(waiting, &mut message, env) {
             Ok(length) => self.answer_waiting(waiting, waiting.answer(&message, length), env),
-            Err(reason) => env.shard.count_drop(reason),
+            Err(reason) => self.refuse(reason, waiting, env),
         }
     }
 
