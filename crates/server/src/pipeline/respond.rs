@@ -180,15 +180,11 @@ fn finish<'c>(
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.response, &mut response, env)?;
-    if let Some(reason) = suspended::interruption(&response.view.extras) {
-        let wishes = response.wishes();
-        let view = response.view;
-        (waiting.pool, waiting.skip_cache) = (view.pool, view.skip_cache);
-        waiting.extras = view.extras;
-        suspended::keep_response(waiting, wishes);
-        return Err(reason);
+    let extras = response.view.extras.as_ref();
+    if extras.is_some_and(|extras| extras.suspended.is_some() || extras.wants_restart()) {
+        return Err(suspended::interrupted(waiting, &mut response));
     }
-    let length = complete(waiting, parts, &mut response, env)?;
+    let length = complete(waiting, parts, response, env)?;
     waiting.outgrown = outgrown;
     Ok(length)
 }
@@ -198,15 +194,15 @@ fn finish<'c>(
 fn complete(
     waiting: &mut Waiting,
     parts: &ResponseParts,
-    response: &mut Response<'_>,
+    mut response: Response<'_>,
     env: &mut Env<'_>,
 ) -> Result<usize, DropReason> {
     let is_for_all = subnet::is_for_all(waiting.marks, &response.view);
     if waiting.marks != Marks::default() {
         extras::take_out_marked(&mut response.view);
     }
-    keep(waiting, (parts, is_for_all), response, env)?;
-    finish_rules(response, env);
+    keep(waiting, (parts, is_for_all), &mut response, env)?;
+    finish_rules(&mut response, env);
     let answer = &mut response.view;
     waiting.extras = answer.extras.take();
     restore(waiting, answer);
@@ -221,7 +217,7 @@ fn complete(
 #[cold]
 pub(super) fn complete_suspended(
     waiting: &mut Waiting,
-    response: &mut Response<'_>,
+    response: Response<'_>,
     env: &mut Env<'_>,
 ) -> Result<usize, DropReason> {
     let parts = parse_response(response.view.bytes()).map_err(|_| DropReason::ResponseMalformed)?;
@@ -553,8 +549,8 @@ fn take_through(
         maximum_returned_ttl: None,
     };
     response::apply(chain, &mut response, env)?;
-    let interruption = suspended::interruption(&response.view.extras);
-    let is_suspended = interruption == Some(DropReason::ResponseSuspended);
+    let extras = response.view.extras.as_ref();
+    let is_suspended = extras.is_some_and(|extras| extras.suspended.is_some());
     match is_suspended {
         true => suspended::keep_answer(&response.view.extras, response.wishes()),
         false => finish_rules(&mut response, env),

@@ -163,19 +163,17 @@ fn response(view: Query<'_>, wishes: Wishes, server: Option<ServerId>) -> Respon
 
 fn go_on_as_response<'c>(
     waiting: &mut Waiting,
-    mut response: Response<'_>,
+    response: Response<'_>,
     env: &mut Env<'c>,
 ) -> Verdict<'c> {
-    match respond::complete_suspended(waiting, &mut response, env) {
+    let found = response.view.found();
+    match respond::complete_suspended(waiting, response, env) {
         Err(reason) => Verdict::Drop(reason),
         Ok(length) if waiting.delay().is_zero() => Verdict::Answer(length),
         Ok(length) => Verdict::HandOver(HandOver {
             reason: HandOverReason::Delayed,
             server: None,
-            found: Found {
-                length,
-                ..response.view.found()
-            },
+            found: Found { length, ..found },
             extras: waiting.extras.take(),
         }),
     }
@@ -186,17 +184,25 @@ pub fn ticket(extras: &Carried) -> Option<Ticket> {
     extras.as_ref()?.suspended.clone()
 }
 
-/// A response whose rules have ended: keeps what it will go on with, if a function has suspended it.
+/// Why a response of a server does not go to its client now: a function has said so. Keeps what it will go on with.
 #[cold]
-pub(super) fn keep_response(waiting: &mut Waiting, wishes: Wishes) {
-    let extras = waiting.extras.take();
-    if let Some(ticket) = ticket(&extras) {
+pub(super) fn interrupted(waiting: &mut Waiting, response: &mut Response<'_>) -> DropReason {
+    let wishes = response.wishes();
+    let view = &mut response.view;
+    (waiting.pool, waiting.skip_cache) = (view.pool, view.skip_cache);
+    let extras = view.extras.take();
+    let ticket = ticket(&extras);
+    if let Some(ticket) = &ticket {
         ticket.set_rest(Rest::Response(Box::new(waiting.clone()), wishes));
     }
     waiting.extras = extras;
+    match ticket {
+        Some(_) => DropReason::ResponseSuspended,
+        None => DropReason::ResponseRestarted,
+    }
 }
 
-/// The same for an answer that was made or found here.
+/// Keeps what an answer that was made or found here will go on with.
 #[cold]
 pub(super) fn keep_answer(extras: &Carried, wishes: Wishes) {
     if let Some(ticket) = ticket(extras) {
@@ -209,17 +215,5 @@ pub(super) fn keep_answer(extras: &Carried, wishes: Wishes) {
 pub(super) fn keep_behind_cache(hand_over: &HandOver<'_>) {
     if let Some(ticket) = ticket(&hand_over.extras) {
         ticket.set_rest(Rest::FromServers);
-    }
-}
-
-/// Why a response does not go to its client now, if a function has said so.
-pub(super) fn interruption(extras: &Carried) -> Option<DropReason> {
-    let extras = extras.as_ref()?;
-    if extras.suspended.is_some() {
-        Some(DropReason::ResponseSuspended)
-    } else if extras.wants_restart() {
-        Some(DropReason::ResponseRestarted)
-    } else {
-        None
     }
 }

@@ -30,8 +30,15 @@ pub(super) fn holder(lua: &Lua) -> mlua::Result<Arc<Holder>> {
     Ok(Arc::clone(&holder))
 }
 
+/// Whether a function has suspended it.
+pub(super) fn is_suspended(query: &Query<'_>) -> bool {
+    let extras = query.extras.as_ref();
+    extras.is_some_and(|extras| extras.suspended.is_some())
+}
+
 /// Puts into its place what a function has suspended. To be called behind the lock of the state: whoever the function has told of
 /// it will find it.
+#[cold]
 pub(super) fn hold(
     reservation: Reservation,
     query: &mut Query<'_>,

@@ -1,7 +1,7 @@
 //! What `dq` and `dr` look at: a copy of a query or response, and of what was decided about it.
 
 use super::super::{place, wrong};
-use super::answers;
+use super::{answers, asynchronous};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
 use crate::config::pools::PoolId;
@@ -62,7 +62,7 @@ pub(super) struct Subject {
     pub(super) subnets: SubnetTuning,
     /// The call may suspend it.
     may_wait: bool,
-    /// The call has.
+    /// The call has; none between calls.
     suspension: Option<Reservation>,
     /// It was suspended before.
     pub(super) is_held: bool,
@@ -197,10 +197,16 @@ impl Subject {
         drop(subject);
         let result = act();
         let mut subject = lock(shared);
-        if result.is_err() {
-            subject.suspension = None;
+        let is_unloaded = subject.unload(query);
+        if subject.suspension.is_some() {
+            let suspension = subject.suspension.take();
+            drop(subject);
+            // A call that fails has suspended nothing.
+            if let Some(reservation) = suspension.filter(|_| is_unloaded && result.is_ok()) {
+                asynchronous::hold(reservation, query, origin, env)?;
+            }
         }
-        match subject.unload(query) {
+        match is_unloaded {
             true => result,
             false => Err(wrong("no memory for the longer message")),
         }
@@ -228,11 +234,6 @@ impl Subject {
         change: &dyn Fn(&mut Subject) -> mlua::Result<()>,
     ) -> mlua::Result<()> {
         change(&mut lock(shared))
-    }
-
-    /// What the call that has just ended has suspended.
-    pub(super) fn take_suspension(shared: &Shared) -> Option<Reservation> {
-        lock(shared).suspension.take()
     }
 
     /// `dq:suspend`: "Returns true on success and false on failure, indicating that the query has not been suspended and the
@@ -305,7 +306,6 @@ impl Subject {
         self.own_payload_size = own_payload_size(&config.tuning);
         self.subnets = config.tuning.subnets;
         self.may_wait = origin.may_wait;
-        self.suspension = None;
     }
 
     /// False: there is no memory for a message that has become longer; the query has the one that it had.

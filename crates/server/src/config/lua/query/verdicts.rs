@@ -31,19 +31,15 @@ impl Action for LuaAction {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.query)?;
                 let origin = Origin::of_action(query, env);
-                let wish = Subject::lend(&object.subject, query, origin, env, || {
+                Subject::lend(&object.subject, query, origin, env, || {
                     let returned = function.call(&object.value)?;
                     wish(lua, &object.subject, returned)
-                })?;
-                match Subject::take_suspension(&object.subject) {
-                    None => Ok(wish),
-                    Some(reservation) => {
-                        asynchronous::hold(reservation, query, origin, env)?;
-                        Ok(Wish::Wait)
-                    }
-                }
+                })
             })
         });
+        if asynchronous::is_suspended(query) {
+            return Outcome::HandOver(HandOverReason::Suspended);
+        }
         // The manual: "If the Lua code fails, ServFail is returned."
         grant(wish.unwrap_or(Wish::Rcode(rcode::SERVFAIL)), query, env)
     }
@@ -60,8 +56,6 @@ enum Wish {
     Drop,
     Rcode(u16),
     Truncate,
-    /// It was suspended.
-    Wait,
 }
 
 /// By the numbers of the table `DNSAction`.
@@ -200,7 +194,6 @@ fn grant(wish: Wish, query: &mut Query<'_>, env: &mut Env<'_>) -> Outcome {
         // An answer is sent when the chain has ended.
         Wish::Allow => Outcome::Allow,
         Wish::Drop => Outcome::Drop(DropReason::Rule),
-        Wish::Wait => Outcome::HandOver(HandOverReason::Suspended),
         Wish::Truncate if query.protocol == Protocol::Tcp => Outcome::Continue,
         Wish::Truncate => {
             env.shard.count(Counter::RuleTruncated);
@@ -271,20 +264,16 @@ impl ResponseAction for LuaResponseAction {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.response)?;
                 let view = &mut response.view;
-                let outcome = Subject::lend(&object.subject, view, origin, env, || {
+                Subject::lend(&object.subject, view, origin, env, || {
                     let returned = function.call(&object.value)?;
                     outcome(&object.subject, returned)
-                })?;
-                match Subject::take_suspension(&object.subject) {
-                    None => Ok(outcome),
-                    Some(reservation) => {
-                        asynchronous::hold(reservation, view, origin, env)?;
-                        // No further rule: the stage sees that it was suspended.
-                        Ok(ResponseOutcome::Allow)
-                    }
-                }
+                })
             })
         });
+        if asynchronous::is_suspended(&response.view) {
+            // No further rule: the stage sees it, too.
+            return ResponseOutcome::Allow;
+        }
         outcome.unwrap_or_else(|| {
             // The manual: "If the Lua code fails, ServFail is returned."
             respond::edit_header(response.view.message, |header| {
