@@ -10,12 +10,14 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::Shard;
 use crate::heap;
+use crate::holder::Ticket;
 use crate::local::answer::{self, Reply};
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
+use crate::pipeline::suspended::{self, Suspended};
 use crate::pipeline::{HandOver, HandOverReason};
-use crate::runtime::{Asked, Shared};
+use crate::runtime::{Asked, Found as FoundInCache, Shared};
 use crate::stop::Stop;
 use std::io;
 use std::net::SocketAddr;
@@ -41,13 +43,16 @@ const DELAYED: usize = 65_536;
 /// The longest payload of a UDP datagram over IPv4, in bytes; over IPv6 it is 20 longer, which nobody needs.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// Sends answers to clients that came over UDP.
+/// Sends answers to clients that came over UDP, and has their queries go on.
 pub trait SendAnswer: Send + Sync {
     /// Sends `message` by the kernel socket of the listener that serves `destination`, from that address, to `client`.
     ///
     /// # Errors
     /// What the kernel says; the answer is lost.
     fn send(&self, destination: SocketAddr, client: SocketAddr, message: &[u8]) -> io::Result<()>;
+
+    /// Has a worker take on what was suspended.
+    fn go_on(&self, suspended: Box<Suspended>);
 }
 
 /// The workers' end.
@@ -62,6 +67,7 @@ enum Handed {
     Roomless(Box<Roomless>),
     Zone(Box<answer::Asked>),
     Answer(Parcel),
+    Suspended(Ticket),
 }
 
 /// An answer for the listener's kernel socket.
@@ -158,6 +164,17 @@ impl Sender {
     }
 }
 
+impl Sender {
+    /// Has somebody wait for what becomes of a response that a function has suspended.
+    ///
+    /// # Errors
+    /// The queue is full, or there is no memory: the response is dropped.
+    pub fn push_suspended(&self, ticket: Ticket) -> Result<(), DropReason> {
+        self.place()?.send(Handed::Suspended(ticket));
+        Ok(())
+    }
+}
+
 /// What goes into the queue. `None`: there is no memory.
 fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>) -> Option<Handed> {
     if hand_over.reason == HandOverReason::Delayed {
@@ -167,6 +184,9 @@ fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>)
             message: heap::copy(arrival.bytes(hand_over.found.length))?,
             delay: hand_over.delay(),
         }));
+    }
+    if hand_over.reason == HandOverReason::Suspended {
+        return suspended::ticket(&hand_over.extras).map(Handed::Suspended);
     }
     if hand_over.reason == HandOverReason::Zone {
         let found = without_frame(hand_over.found, arrival.protocol);
@@ -219,18 +239,19 @@ impl Receiver {
                 None => break,
                 Some(Handed::Answer(parcel)) => late.send(parcel, &mut asking),
                 Some(Handed::Roomless(roomless)) => {
-                    if let Some(parcel) = answer_from_cache(*roomless, &shared) {
-                        late.send(parcel, &mut asking);
-                    }
+                    answer_from_cache(*roomless, &late, &mut asking);
                 }
                 // A task takes no refusal.
-                Some(Handed::Zone(_) | Handed::Query(_)) if heap::is_short() => {
+                Some(Handed::Zone(_) | Handed::Query(_) | Handed::Suspended(_))
+                    if heap::is_short() =>
+                {
                     shared.shard.count_drop(DropReason::OutOfMemory);
                 }
                 Some(Handed::Zone(asked)) => {
                     let answering = answer_from_zone(asked, late.clone());
                     zones.begin(answering, &shared.shard, &mut asking);
                 }
+                Some(Handed::Suspended(ticket)) => late.await_outcome(ticket, &mut asking),
                 Some(Handed::Query(asked)) => {
                     let answering = answer(asked, late.clone());
                     backends.begin(answering, &shared.shard, &mut asking);
@@ -293,24 +314,28 @@ async fn answer_from_zone(asked: Box<answer::Asked>, late: Late) {
 }
 
 /// The answer to a query whose frame had no room for it.
-fn answer_from_cache(roomless: Roomless, shared: &Shared) -> Option<Parcel> {
+fn answer_from_cache(roomless: Roomless, late: &Late, tasks: &mut JoinSet<()>) {
     let Roomless {
         config,
         mut query,
         found,
         extras,
     } = roomless;
-    let (length, delay) = shared.resume(&config, &mut query, &found, extras)?;
-    let message = heap::copy(query.bytes(length));
-    if message.is_none() {
-        shared.shard.count_drop(DropReason::OutOfMemory);
-    }
-    Some(Parcel {
+    let (length, delay) = match late.shared.resume(&config, &mut query, &found, extras) {
+        Some(FoundInCache::Answer(length, delay)) => (length, delay),
+        Some(FoundInCache::Suspended(ticket)) => return late.await_outcome(ticket, tasks),
+        None => return,
+    };
+    let Some(message) = heap::copy(query.bytes(length)) else {
+        return late.shared.shard.count_drop(DropReason::OutOfMemory);
+    };
+    let parcel = Parcel {
         destination: query.destination,
         client: query.client,
-        message: message?,
+        message,
         delay,
-    })
+    };
+    late.send(parcel, tasks);
 }
 
 /// Asks the backend and sends the answer; without one the client hears nothing, as over UDP.
@@ -363,6 +388,23 @@ impl Late {
         }
     }
 
+    /// Waits for what becomes of something suspended, on a task of its own; the holder bounds how many there are. When we stop it
+    /// goes on at once.
+    fn await_outcome(&self, ticket: Ticket, tasks: &mut JoinSet<()>) {
+        let late = self.clone();
+        tasks.spawn(async move {
+            let mut stop = late.stop.clone();
+            let outcome = tokio::select! {
+                outcome = ticket.outcome() => outcome,
+                () = stop.requested() => ticket.take(),
+            };
+            match outcome {
+                Some(suspended) => late.outlet.go_on(suspended),
+                None => late.shared.shard.count_drop(DropReason::SuspendedDropped),
+            }
+        });
+    }
+
     /// Room for one that waits; what finds none is dropped.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
@@ -403,6 +445,8 @@ fn send(
 mod tests {
     use super::*;
     use crate::backend::server::ServerOptions;
+    use crate::holder::Holder;
+    use crate::holder::tests::{TIMEOUT, suspend};
     use crate::pipeline::proxy::InFront;
     use crate::pipeline::query::Way;
     use crate::pipeline::scene::{Scene, query_with_edns};
@@ -430,6 +474,13 @@ mod tests {
                 .send((destination, client, message.to_vec()))
                 .unwrap();
             Ok(())
+        }
+
+        fn go_on(&self, suspended: Box<Suspended>) {
+            let (client, destination) = suspended.ends;
+            self.0
+                .send((destination, client, suspended.message))
+                .unwrap();
         }
     }
 
@@ -519,6 +570,33 @@ mod tests {
         assert_eq!(seen.recv().await.unwrap().2, [7; 3_000]);
         assert_eq!(shared.shard.hand_overs(HandOverReason::Delayed), 2);
         assert_eq!(shared.shard.drops(DropReason::SendFailed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_suspended_goes_on_when_its_time_is_over_or_we_stop() {
+        let shared = shared(config(Vec::new()));
+        let (sender, receiver) = queue();
+        let (sent, mut seen) = mpsc::unbounded_channel();
+        let (stopper, holder) = (Stopper::default(), Arc::<Holder>::default());
+        let push = |id| {
+            let ticket = suspend(&holder, (1, id)).unwrap();
+            assert_eq!(sender.push_suspended(ticket), Ok(()));
+        };
+        push(1);
+        push(2);
+        assert!(holder.find((1, 2)).unwrap().discard());
+        let outlet = Arc::new(Outlet(sent));
+        let serving = receiver.serve(Arc::clone(&shared), outlet, stopper.watch());
+        let serving = tokio::spawn(serving);
+        let began = tokio::time::Instant::now();
+        assert!(seen.recv().await.is_some());
+        assert_eq!(began.elapsed(), TIMEOUT);
+        assert_eq!(shared.shard.drops(DropReason::SuspendedDropped), 1);
+        push(3);
+        stopper.stop();
+        serving.await.unwrap();
+        assert!(seen.recv().await.is_some() && began.elapsed() == TIMEOUT);
+        assert!(seen.recv().await.is_none() && holder.count() == 0);
     }
 
     /// A backend that hangs costs its own clients their answers, and nobody else.

@@ -43,13 +43,11 @@ impl Instance {
             .unwrap_or_default()
     }
 
-    /// Queries that wait for a backend's answer.
+    /// Queries that wait for a backend's answer, or for a function to have them go on.
     pub fn in_flight(&self) -> i64 {
         let config = self.config.load();
-        config
-            .servers
-            .iter()
-            .map(|server| server.outstanding.get())
-            .sum()
+        let held = config.lua.as_ref().map_or(0, |lua| lua.holder.count());
+        let outstanding = config.servers.iter().map(|server| server.outstanding.get());
+        held as i64 + outstanding.sum::<i64>()
     }
 }

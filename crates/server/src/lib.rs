@@ -11,6 +11,7 @@ pub mod counters;
 pub mod frontend;
 pub mod handover;
 pub mod heap;
+pub mod holder;
 pub mod instance;
 pub mod local;
 pub mod log;

@@ -17,6 +17,7 @@ use crate::frontend::{udp, xsk};
 use crate::instance::Instance;
 use crate::log;
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::suspended::Suspended;
 use crate::pipeline::{Env, respond};
 use crate::random::Random;
 use ::xsk::Heartbeat;
@@ -67,6 +68,8 @@ pub enum Order {
     Pin(CpuSet),
     /// Look at the configuration again, so that the old one can be freed.
     Wake,
+    /// Take on what was suspended.
+    GoOn(Box<Suspended>),
     /// Read no more queries, wait for the answers of those in flight until the moment given, then end.
     Stop(Now),
 }
@@ -426,9 +429,15 @@ impl Worker {
                 Order::Wake => {
                     self.config.load();
                 }
+                Order::GoOn(suspended) => self.go_on(*suspended),
                 Order::Stop(until) => self.begin_to_stop(until),
             }
         }
+    }
+
+    fn go_on(&mut self, suspended: Suspended) {
+        self.with_env(|_, outlets, env| outlets.go_on(suspended, env));
+        self.unsent = self.outlets.flush(&self.shard);
     }
 
     fn pin(&self, processors: &CpuSet) {

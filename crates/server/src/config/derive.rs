@@ -66,6 +66,7 @@ pub fn derive(spec: &mut Spec, previous: Option<&Config>) -> Result<Config, Conf
         webserver: spec.web.derive(),
         server_id: spec.server_id.clone().unwrap_or_default(),
         custom_metrics: Arc::clone(&spec.custom_metrics),
+        ears: spec.ears.clone(),
         console: spec.console.derive(),
         carbon: spec.carbon.clone(),
         query_counters: counters(spec),

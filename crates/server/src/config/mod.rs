@@ -34,6 +34,7 @@ pub use named::{LocalAddress, NamedListener};
 pub use pinning::{Pinning, processors_of};
 pub use web::Webserver;
 
+use self::lua::datagrams::Ear;
 use crate::backend::policy::PolicyTuning;
 use crate::backend::pool::Pool;
 use crate::backend::server::{HealthMode, Server};
@@ -99,6 +100,8 @@ pub struct Config {
     pub server_id: String,
     /// declareMetric: shared with the Lua state that counts them.
     pub custom_metrics: Arc<CustomMetrics>,
+    /// Paths where functions hear other processes (newNetworkListener).
+    pub ears: Vec<Arc<Ear>>,
     pub console: Console,
     /// carbonServer.
     pub carbon: Vec<Export>,
@@ -154,13 +157,16 @@ impl Config {
         }
     }
 
-    /// To be called before this configuration serves: opens what actions of its rules need.
+    /// To be called before this configuration serves: opens what actions of its rules need, and listens where functions hear others.
     pub fn open_actions(&self) {
         for rule in self.rules.iter().chain(&self.chains.cache_miss) {
             rule.action.open();
         }
         for rule in self.chains.on_responses().into_iter().flatten() {
             rule.action.open();
+        }
+        if let Some(state) = &self.lua {
+            self.ears.iter().for_each(|ear| ear.open(state));
         }
     }
 

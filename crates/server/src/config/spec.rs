@@ -4,6 +4,7 @@
 use super::authority::AuthoritySpec;
 use super::cache::CacheOptions;
 use super::console::ConsoleSpec;
+use super::lua::datagrams::Ear;
 use super::named::NamedSpec;
 use super::place::Place;
 use super::pools::PoolNames;
@@ -56,6 +57,8 @@ pub struct Spec {
     pub web: WebSpec,
     /// declareMetric.
     pub custom_metrics: Arc<CustomMetrics>,
+    /// Paths where functions hear other processes (newNetworkListener).
+    pub ears: Vec<Arc<Ear>>,
     pub console: ConsoleSpec,
     /// carbonServer, in their order.
     pub carbon: Vec<Export>,
@@ -263,6 +266,7 @@ impl Spec {
             log_instance: false,
             web: WebSpec::default(),
             custom_metrics: Arc::default(),
+            ears: Vec::new(),
             carbon: Vec::new(),
             muted: BTreeSet::new(),
             query_count: QueryCount::default(),

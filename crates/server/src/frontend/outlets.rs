@@ -12,6 +12,7 @@ use crate::instance::Instance;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
 use crate::pipeline::restart::{self, Again};
+use crate::pipeline::suspended::{self, Suspended};
 use crate::pipeline::{Env, Forward, HandOver, Verdict, respond};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -128,7 +129,7 @@ impl Outlets {
         let mut message = [0; QUERY_ROOM];
         match respond::held_error(waiting, &mut message, env) {
             Ok(length) => self.answer_waiting(waiting, waiting.answer(&message, length), env),
-            Err(reason) => env.shard.count_drop(reason),
+            Err(reason) => self.refuse(reason, waiting, env),
         }
     }
 
@@ -141,6 +142,32 @@ impl Outlets {
         {
             self.ask_again(again, env);
         }
+        if reason == DropReason::ResponseSuspended {
+            self.await_outcome(waiting, env);
+        }
+    }
+
+    /// Has the runtime wait for what becomes of a response that a function has suspended.
+    #[cold]
+    fn await_outcome(&self, waiting: &mut Waiting, env: &Env<'_>) {
+        if let Some(ticket) = suspended::ticket(&waiting.extras.take())
+            && let Err(reason) = self.instance.hand_over.push_suspended(ticket)
+        {
+            env.shard.count_drop(reason);
+        }
+    }
+
+    /// Takes on what was suspended.
+    pub fn go_on(&mut self, suspended: Suspended, env: &mut Env<'_>) {
+        let Some(mut resumed) = suspended.resume() else {
+            return env.shard.count_drop(DropReason::OutOfMemory);
+        };
+        let verdict = suspended::go_on(&mut resumed, env);
+        let arrival = resumed.query.as_arrival();
+        if matches!(verdict, Verdict::Answer(_)) {
+            respond::count_sent(*arrival.destination, env);
+        }
+        self.settle(verdict, &arrival, env);
     }
 
     /// A query that no server answered in time.

@@ -481,8 +481,11 @@ fn response(
             }
         }
         Err(reason) => {
-            use DropReason::{ResponseHeld, ResponseLost, ResponseRestarted};
-            if matches!(reason, ResponseLost | ResponseHeld | ResponseRestarted) {
+            use DropReason::{ResponseHeld, ResponseLost, ResponseRestarted, ResponseSuspended};
+            if matches!(
+                reason,
+                ResponseLost | ResponseHeld | ResponseRestarted | ResponseSuspended
+            ) {
                 // It came all the same.
                 outlets.count_xsk_response(waiting, env);
             }

@@ -60,11 +60,15 @@ pub enum DropReason {
     ResponseRestarted,
     /// An answer from a zone above millrace.setResponseRateLimit.
     ResponseRate,
+    /// A function has suspended it (`dr:suspend`): it may be sent later.
+    ResponseSuspended,
+    /// A function dropped what was suspended (AsynchronousObject:drop).
+    SuspendedDropped,
 }
 
 impl DropReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [DropReason; 27] = [
+    pub const ALL: [DropReason; 29] = [
         DropReason::FrameMalformed,
         DropReason::FrameChecksum,
         DropReason::FrameSource,
@@ -92,6 +96,8 @@ impl DropReason {
         DropReason::ResponseRule,
         DropReason::ResponseRestarted,
         DropReason::ResponseRate,
+        DropReason::ResponseSuspended,
+        DropReason::SuspendedDropped,
     ];
 
     /// The label of the counter, and what the mirror and `explain` say.
@@ -124,6 +130,8 @@ impl DropReason {
             DropReason::ResponseRule => "response-rule",
             DropReason::ResponseRestarted => "response-restarted",
             DropReason::ResponseRate => "response-rate",
+            DropReason::ResponseSuspended => "response-suspended",
+            DropReason::SuspendedDropped => "suspended-dropped",
         }
     }
 }

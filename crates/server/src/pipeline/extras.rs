@@ -7,6 +7,7 @@ use super::respond;
 use super::restart::Restart;
 use super::subnet::SubnetWishes;
 use super::zone_traffic::has_signature;
+use crate::holder::Ticket;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use wire::codes::{edns_option, rcode};
@@ -59,6 +60,8 @@ pub struct Extras {
     pub answer: Option<Box<[u8]>>,
     /// The cache's entry for it is past its time (`dr:getStaleCacheHit`).
     pub stale: bool,
+    /// `dq:suspend`, `dr:suspend`: the rest of these went with what was suspended.
+    pub suspended: Option<Ticket>,
 }
 
 /// An extended DNS error (RFC 8914 §2).

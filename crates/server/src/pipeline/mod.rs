@@ -23,6 +23,7 @@ pub mod rules;
 #[cfg(test)]
 pub(crate) mod scene;
 pub mod subnet;
+pub mod suspended;
 pub mod xfr;
 pub mod zone_traffic;
 
@@ -151,17 +152,20 @@ pub enum HandOverReason {
     Delayed,
     /// A transfer, a NOTIFY or a signed query for a zone of our own; or a rule's answer to a query that is signed.
     Zone,
+    /// A function has suspended it (`dq:suspend`).
+    Suspended,
 }
 
 impl HandOverReason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [HandOverReason; 6] = [
+    pub const ALL: [HandOverReason; 7] = [
         HandOverReason::Stream,
         HandOverReason::TcpOnlyBackend,
         HandOverReason::LongQuery,
         HandOverReason::Oversized,
         HandOverReason::Delayed,
         HandOverReason::Zone,
+        HandOverReason::Suspended,
     ];
 
     /// The label of the counter.
@@ -173,6 +177,7 @@ impl HandOverReason {
             HandOverReason::Oversized => "oversized",
             HandOverReason::Delayed => "delayed",
             HandOverReason::Zone => "zone",
+            HandOverReason::Suspended => "suspended",
         }
     }
 }

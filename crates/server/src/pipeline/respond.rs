@@ -8,7 +8,7 @@ use super::query::{Ends, Protocol, Query, Way};
 use super::rings::Answered;
 use super::rules::actions::response::cap_ttls;
 use super::rules::response::{self, Response, ResponseRule};
-use super::{Env, HandOver, HandOverReason, Verdict, subnet};
+use super::{Env, HandOver, HandOverReason, Verdict, subnet, suspended};
 use crate::backend::exchange::Waiting;
 use crate::backend::several::Opening;
 use crate::clock::Now;
@@ -176,17 +176,28 @@ fn finish<'c>(
         view,
         server: Some(waiting.server),
         asked: waiting.sent,
+        may_wait: true,
         client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
         maximum_returned_ttl: None,
     };
     response::apply(&config.chains.response, &mut response, env)?;
     let extras = response.view.extras.as_ref();
-    if extras.is_some_and(|extras| extras.wants_restart()) {
-        let view = response.view;
-        (waiting.pool, waiting.skip_cache) = (view.pool, view.skip_cache);
-        waiting.extras = view.extras;
-        return Err(DropReason::ResponseRestarted);
+    if extras.is_some_and(|extras| extras.suspended.is_some() || extras.wants_restart()) {
+        return Err(suspended::interrupted(waiting, &mut response));
     }
+    let length = complete(waiting, parts, response, env)?;
+    waiting.outgrown = outgrown;
+    Ok(length)
+}
+
+/// What is done to a response of a server behind its rules; the answer's length in bytes.
+#[inline(always)]
+fn complete(
+    waiting: &mut Waiting,
+    parts: &ResponseParts,
+    mut response: Response<'_>,
+    env: &mut Env<'_>,
+) -> Result<usize, DropReason> {
     let is_for_all = subnet::is_for_all(waiting.marks, &response.view);
     if waiting.marks != Marks::default() {
         extras::take_out_marked(&mut response.view);
@@ -200,9 +211,20 @@ fn finish<'c>(
         answer.length = wire::answer::truncate_response(answer.message, answer.length);
     }
     count_forwarded(waiting, answer, env);
-    let length = answer.length;
-    waiting.outgrown = outgrown;
-    Ok(length)
+    Ok(answer.length)
+}
+
+/// The same for one that a function had suspended: what its rules have left of it.
+#[cold]
+pub(super) fn complete_suspended(
+    waiting: &mut Waiting,
+    response: Response<'_>,
+    env: &mut Env<'_>,
+) -> Result<usize, DropReason> {
+    let parts = parse_response(response.view.bytes()).map_err(|_| DropReason::ResponseMalformed)?;
+    (waiting.pool, waiting.skip_cache) = (response.view.pool, response.view.skip_cache);
+    // What asks for a restart now comes too late.
+    complete(waiting, &parts, response, env)
 }
 
 /// Puts the response into the pool's cache, if it has one and takes it.
@@ -248,6 +270,7 @@ fn keep<'c>(
     };
     let bytes = response.view.bytes();
     if cache.insert(asked, bytes, &parts, env.now, env.shard.lane) {
+        response.may_wait = false;
         response::apply(&config.chains.cache_inserted, response, env)?;
     }
     Ok(())
@@ -460,8 +483,26 @@ pub(super) fn give<'c>(
     if (!chain.is_empty() || query.extras.is_some())
         && let Err(reason) = take_through(chain, query, env)
     {
-        return Verdict::Drop(reason);
+        return match reason {
+            DropReason::ResponseSuspended => {
+                Verdict::HandOver(HandOver::of(query, HandOverReason::Suspended, None))
+            }
+            reason => Verdict::Drop(reason),
+        };
     }
+    send(query, env)
+}
+
+/// The same for one that a function had suspended behind its rules.
+#[cold]
+pub(super) fn give_suspended<'c>(mut response: Response<'_>, env: &mut Env<'c>) -> Verdict<'c> {
+    finish_rules(&mut response, env);
+    send(&mut response.view, env)
+}
+
+/// Sends an answer that was made or found here.
+#[inline(always)]
+fn send<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     if query.length > query.limit {
         query.length = wire::answer::truncate_response(query.message, query.length);
     }
@@ -507,15 +548,24 @@ fn take_through(
         view,
         server: None,
         asked: env.now,
+        may_wait: true,
         client_edns,
         maximum_returned_ttl: None,
     };
     response::apply(chain, &mut response, env)?;
-    finish_rules(&mut response, env);
+    let extras = response.view.extras.as_ref();
+    let is_suspended = extras.is_some_and(|extras| extras.suspended.is_some());
+    match is_suspended {
+        true => suspended::keep_answer(&response.view.extras, response.wishes()),
+        false => finish_rules(&mut response, env),
+    }
     let view = response.view;
     (query.message, query.spare) = (view.message, view.spare);
     (query.length, query.extras) = (view.length, view.extras);
-    Ok(())
+    match is_suspended {
+        true => Err(DropReason::ResponseSuspended),
+        false => Ok(()),
+    }
 }
 
 /// What rules left to do until the cache had its turn.

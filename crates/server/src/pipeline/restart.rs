@@ -12,7 +12,7 @@ use wire::message::QueryParts;
 pub const RESTARTS_MAX: u16 = 10;
 
 /// Room for an answer over UDP, in bytes.
-const DATAGRAM_ROOM: usize = 4_096;
+pub(super) const DATAGRAM_ROOM: usize = 4_096;
 
 /// `dq:setRestartable()`: "keep a copy of the initial query around so that we can send it a second time if needed".
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,12 +65,17 @@ pub fn run<'c>(again: &mut Again, env: &mut Env<'c>) -> Verdict<'c> {
     let mut arrival = again.query.as_arrival();
     let mut query = Query::resume(&mut arrival, &again.found, again.extras.take());
     let verdict = decide(&mut query, None, env, &mut ());
-    match &verdict {
+    count(&verdict, env);
+    verdict
+}
+
+/// Counts the verdict on a query that has come by its door before.
+pub(super) fn count(verdict: &Verdict<'_>, env: &Env<'_>) {
+    match verdict {
         Verdict::Drop(reason) => env.shard.count_drop(*reason),
         Verdict::HandOver(hand_over) => env.shard.count_hand_over(hand_over.reason),
         Verdict::Answer(_) | Verdict::Forward(_) => {}
     }
-    verdict
 }
 
 /// addTimeoutResponseAction: "timeout triggered from timer expiration or I/O error". The rules see the query; what they
@@ -90,6 +95,7 @@ pub fn timed_out(waiting: &mut Waiting, env: &mut Env<'_>) -> Option<Again> {
         view,
         server: Some(waiting.server),
         asked: waiting.sent,
+        may_wait: false,
         client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
         maximum_returned_ttl: None,
     };

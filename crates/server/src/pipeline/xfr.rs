@@ -82,6 +82,7 @@ fn apply(
         view,
         server: Some(waiting.server),
         asked: waiting.sent,
+        may_wait: false,
         client_edns: waiting.parts.edns.is_some() && !waiting.marks.edns_added,
         maximum_returned_ttl: None,
     };

@@ -11,12 +11,14 @@ use crate::clock::Now;
 use crate::config::{Config, LocalAddress};
 use crate::counters::{Counter, Shard};
 use crate::heap;
+use crate::holder::Ticket;
 use crate::local::answer;
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::outgoing;
-use crate::pipeline::query::{Found, NO_LISTENER, OwnedQuery, Protocol, Way};
+use crate::pipeline::query::{self, NO_LISTENER, OwnedQuery, Protocol, Way};
 use crate::pipeline::restart::{self, Again};
+use crate::pipeline::suspended::{self, Suspended};
 use crate::pipeline::{self, Env, HandOverReason, Verdict, respond, xfr};
 use crate::random::Random;
 use arc_swap::ArcSwap;
@@ -75,13 +77,23 @@ pub struct Shared {
 
 /// What becomes of a query of the runtime's.
 pub enum Decision {
-    /// The query's buffer holds the answer, so many bytes of it.
-    Answer(usize),
+    /// The query's buffer holds the answer, so many bytes of it; over UDP it waits so long (DelayAction).
+    Answer(usize, Duration),
     /// A backend is to be asked.
     Ask(Box<Asked>),
     /// A zone of our own is asked for a transfer, or by a signed query.
     Zone(Box<answer::Asked>),
+    /// A function has suspended it.
+    Suspended(Ticket),
     Drop(DropReason),
+}
+
+/// What the cache has for a query whose frame had no room.
+pub enum Found {
+    /// The query's buffer holds the answer, so many bytes of it, which waits so long.
+    Answer(usize, Duration),
+    /// A function has suspended the answer.
+    Suspended(Ticket),
 }
 
 /// A query that a backend is to answer over TCP, with the configuration that said so: the answer sees no other one
@@ -91,7 +103,7 @@ pub struct Asked {
     pub server: Arc<Server>,
     /// The query as the client sent it (after the rules), under its own ID.
     pub query: Box<[u8]>,
-    pub found: Found,
+    pub found: query::Found,
     /// What rules want of the answer.
     pub extras: Carried,
     /// Who sent it, to where: a proxy, perhaps.
@@ -106,15 +118,24 @@ pub enum NoAnswer {
     Dropped(DropReason),
     /// A rule wants the query asked again.
     Again(Box<Again>),
+    /// A function has suspended the response.
+    Suspended(Ticket),
 }
 
-type Decided = Result<(Arc<Server>, Found, Carried), Decision>;
+type Decided = Result<(Arc<Server>, query::Found, Carried), Decision>;
 
 /// Whom a verdict wants asked over TCP, or what else it is.
 fn decided(verdict: Verdict<'_>) -> Decided {
     match verdict {
-        Verdict::Answer(length) => Err(Decision::Answer(length)),
+        Verdict::Answer(length) => Err(Decision::Answer(length, Duration::ZERO)),
         Verdict::Drop(reason) => Err(Decision::Drop(reason)),
+        Verdict::HandOver(late) if late.reason == HandOverReason::Delayed => {
+            Err(Decision::Answer(late.found.length, late.delay()))
+        }
+        Verdict::HandOver(held) if held.reason == HandOverReason::Suspended => {
+            let ticket = suspended::ticket(&held.extras).map(Decision::Suspended);
+            Err(ticket.unwrap_or(Decision::Drop(DropReason::HandOverFull)))
+        }
         Verdict::HandOver(hand_over) => hand_over
             .server
             .map(|server| (Arc::clone(server), hand_over.found, hand_over.extras))
@@ -159,18 +180,61 @@ impl Shared {
             Verdict::Answer(length) => {
                 // Made or found here: with 0, as in the latencies of all protocols.
                 env.shard.count(Counter::LatencyTcpCount);
-                Err(Decision::Answer(length))
+                Err(Decision::Answer(length, Duration::ZERO))
             }
+            verdict => self.decided(verdict, &arrival, &config),
+        });
+        self.asking(decided, query, &config)
+    }
+
+    fn decided(
+        &self,
+        verdict: Verdict<'_>,
+        arrival: &query::Arrival<'_>,
+        config: &Arc<Config>,
+    ) -> Decided {
+        match verdict {
             Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Zone => {
-                let asked = answer::Asked::copy(&hand_over, hand_over.found, &arrival, &config);
+                let asked = answer::Asked::copy(&hand_over, hand_over.found, arrival, config);
                 Err(asked.map_or_else(
                     || self.out_of_memory(),
                     |asked| Decision::Zone(Box::new(asked)),
                 ))
             }
             verdict => decided(verdict),
+        }
+    }
+
+    /// Takes on what was suspended, with the configuration that it was judged by; the query with its buffer. `None`: there is no
+    /// memory. `came_by`: where the client is heard, if it came by a stream.
+    pub fn go_on(
+        &self,
+        suspended: Box<Suspended>,
+        came_by: Option<&LocalAddress>,
+    ) -> Option<(OwnedQuery, Decision)> {
+        let config = Arc::clone(&suspended.config);
+        let resumed = match heap::is_short() {
+            true => None,
+            false => suspended.resume(),
+        };
+        let Some(mut resumed) = resumed else {
+            self.out_of_memory();
+            return None;
+        };
+        let asked = resumed.asked();
+        let decided = self.with_env(&config, |env| {
+            let verdict = suspended::go_on(&mut resumed, env);
+            let mut arrival = resumed.query.as_arrival();
+            let place = came_by.and_then(|address| config.place_of(address));
+            arrival.listener = place.unwrap_or(NO_LISTENER);
+            self.decided(verdict, &arrival, &config)
         });
-        self.asking(decided, query, &config)
+        if matches!(decided, Err(Decision::Answer(..))) && resumed.query.way == Way::Stream {
+            let latency = asked.map(|asked| Now::read().since(asked));
+            self.count_tcp_latency(latency.unwrap_or_default());
+        }
+        let decision = self.asking(decided, &resumed.query, &config);
+        Some((resumed.query, decision))
     }
 
     fn asking(&self, decided: Decided, query: &OwnedQuery, config: &Arc<Config>) -> Decision {
@@ -206,15 +270,19 @@ impl Shared {
         &self,
         config: &Arc<Config>,
         query: &mut OwnedQuery,
-        found: &Found,
+        found: &query::Found,
         extras: Carried,
-    ) -> Option<(usize, Duration)> {
+    ) -> Option<Found> {
         let mut arrival = query.as_arrival();
         self.with_env(config, |env| {
             match pipeline::resume(&mut arrival, found, extras, env) {
-                Verdict::Answer(length) => Some((length, Duration::ZERO)),
+                Verdict::Answer(length) => Some(Found::Answer(length, Duration::ZERO)),
                 Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Delayed => {
-                    Some((hand_over.found.length, hand_over.delay()))
+                    Some(Found::Answer(hand_over.found.length, hand_over.delay()))
+                }
+                Verdict::HandOver(held) if held.reason == HandOverReason::Suspended => {
+                    env.shard.count_hand_over(held.reason);
+                    suspended::ticket(&held.extras).map(Found::Suspended)
                 }
                 Verdict::HandOver(_) | Verdict::Forward(_) => {
                     env.shard.count_drop(DropReason::HandOverFull);
@@ -254,6 +322,11 @@ impl Shared {
         }
         answer.map_err(|reason: DropReason| {
             self.shard.count_drop(reason);
+            if reason == DropReason::ResponseSuspended
+                && let Some(ticket) = suspended::ticket(&waiting.extras)
+            {
+                return NoAnswer::Suspended(ticket);
+            }
             match restart::again(&mut waiting) {
                 Some(again) if reason == DropReason::ResponseRestarted => {
                     NoAnswer::Again(Box::new(again))

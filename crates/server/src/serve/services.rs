@@ -20,9 +20,11 @@ use crate::handover::{Receiver, SendAnswer};
 use crate::instance::Instance;
 use crate::local::Keeper;
 use crate::log;
+use crate::pipeline::suspended::Suspended;
 use crate::random::Random;
 use crate::runtime::{self, Shared};
 use crate::stop::Stopper;
+use crate::worker::Order;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -152,7 +154,7 @@ impl Services {
         let instance = &overview.instance;
         let (shared, outlet) = (
             Arc::clone(&self.frontend.shared),
-            Outlet(Arc::clone(instance)),
+            Outlet(Arc::clone(overview)),
         );
         self.runtime
             .spawn(handed.serve(shared, Arc::new(outlet), self.stopper.watch()));
@@ -287,14 +289,23 @@ impl Services {
 }
 
 /// Answers of the runtime to clients that came over UDP.
-struct Outlet(Arc<Instance>);
+struct Outlet(Arc<Overview>);
 
 impl SendAnswer for Outlet {
     fn send(&self, destination: SocketAddr, client: SocketAddr, message: &[u8]) -> io::Result<()> {
-        let all = self.0.listeners.snapshot();
+        let all = self.0.instance.listeners.snapshot();
         let sockets = serving(&all, destination)
             .ok_or_else(|| io::Error::other(format!("{destination} is not served any more")))?;
         sockets.send(destination, client, message)
+    }
+
+    /// Any worker will do: those of one client's queries that have no ring to it have the listener's socket.
+    fn go_on(&self, suspended: Box<Suspended>) {
+        let all = self.0.reins.get().map_or(&[][..], Vec::as_slice);
+        let place = usize::from(suspended.ends.0.port()) % all.len().max(1);
+        if let Some(reins) = all.get(place) {
+            reins.order(Order::GoOn(suspended));
+        }
     }
 }
 

@@ -17,7 +17,9 @@ use super::exchange::{is_bare, is_empty};
 use super::server::Server;
 use crate::clock::Now;
 use crate::heap;
+use crate::holder::Ticket;
 use crate::pipeline::drop::DropReason;
+use crate::pipeline::query::OwnedQuery;
 use crate::pipeline::restart::Again;
 use crate::runtime::memory::Hold;
 use crate::runtime::{Asked, Decision, NoAnswer, Shared};
@@ -107,33 +109,53 @@ pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result
     let mut asked_again: Option<Box<Asked>> = None;
     loop {
         let asked = asked_again.as_deref().unwrap_or(asked);
-        let mut again = match ask_once(shared, asked, hold).await {
+        let (mut query, mut decision) = match ask_once(shared, asked, hold).await {
             Ok(answer) => return Ok(answer),
-            Err(Ended::Again(again)) => again,
+            Err(Ended::Again(again)) => decide_again(shared, *again, asked),
+            Err(Ended::Suspended(ticket)) => outcome(shared, ticket).await?,
             Err(Ended::Failed(failure)) => match failure {
                 Failure::Dropped(_) => return Err(failure),
                 Failure::Connection | Failure::Timeout => {
-                    shared.timed_out(asked, &asked.server).ok_or(failure)?
+                    let again = shared.timed_out(asked, &asked.server).ok_or(failure)?;
+                    decide_again(shared, *again, asked)
                 }
             },
         };
-        match shared.decide_again(&mut again, &asked.config) {
+        while let Decision::Suspended(ticket) = decision {
+            (query, decision) = outcome(shared, ticket).await?;
+        }
+        match decision {
             Decision::Ask(next) => asked_again = Some(next),
-            Decision::Answer(length) => {
-                let Some(message) = heap::copy(again.query.bytes(length)) else {
+            Decision::Answer(length, delay) => {
+                let Some(message) = heap::copy(query.bytes(length)) else {
                     return Err(out_of_memory(shared));
                 };
                 // It was made here: there is room for the client's query already.
                 let _ = hold.set(message.len());
-                return Ok(Answer {
-                    message,
-                    delay: Duration::ZERO,
-                });
+                return Ok(Answer { message, delay });
             }
-            Decision::Zone(_) => return Err(Failure::Dropped(DropReason::NoServer)),
+            Decision::Zone(_) | Decision::Suspended(_) => {
+                return Err(Failure::Dropped(DropReason::NoServer));
+            }
             Decision::Drop(reason) => return Err(Failure::Dropped(reason)),
         }
     }
+}
+
+/// What becomes of a query that a rule wants asked again.
+fn decide_again(shared: &Shared, mut again: Again, asked: &Asked) -> (OwnedQuery, Decision) {
+    let decision = shared.decide_again(&mut again, &asked.config);
+    (again.query, decision)
+}
+
+/// What becomes of something that a function has suspended.
+async fn outcome(shared: &Shared, ticket: Ticket) -> Result<(OwnedQuery, Decision), Failure> {
+    let Some(suspended) = ticket.outcome().await else {
+        shared.shard.count_drop(DropReason::SuspendedDropped);
+        return Err(Failure::Dropped(DropReason::SuspendedDropped));
+    };
+    let going_on = shared.go_on(suspended, None);
+    going_on.ok_or(Failure::Dropped(DropReason::OutOfMemory))
 }
 
 /// Why one asking gave no answer.
@@ -141,6 +163,8 @@ enum Ended {
     Failed(Failure),
     /// A rule wants the query asked again.
     Again(Box<Again>),
+    /// A function has suspended the response.
+    Suspended(Ticket),
 }
 
 impl From<Failure> for Ended {
@@ -190,6 +214,7 @@ async fn ask_once(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Resul
     let (length, delay) = answer.map_err(|none| match none {
         NoAnswer::Dropped(reason) => Ended::Failed(Failure::Dropped(reason)),
         NoAnswer::Again(again) => Ended::Again(again),
+        NoAnswer::Suspended(ticket) => Ended::Suspended(ticket),
     })?;
     message.truncate(length);
     // No more than is held already but for a question.

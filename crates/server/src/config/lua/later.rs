@@ -170,8 +170,7 @@ const CHANGES: &[&str] = &[
     "newCDBKVStore newLMDBKVStore KeyValueLookupKeyQName KeyValueLookupKeySourceIP KeyValueLookupKeySuffix
      KeyValueLookupKeyTag",
     // Run-time: code of the operator's that nobody would run, or values that the file would go on with
-    "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread
-      getAsynchronousObject newNetworkEndpoint newNetworkListener",
+    "getObjectFromYAMLConfiguration submitToMainThread threadmessage newThread",
     // DNSCrypt
     "addDNSCryptBind",
 ];

@@ -10,6 +10,7 @@ mod caught;
 mod chores;
 pub mod console;
 mod constants;
+pub mod datagrams;
 mod ffi;
 mod health;
 mod interfaces;
@@ -59,6 +60,7 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     cache::register(lua)?;
     chores::register(lua)?;
     console::register(lua)?;
+    datagrams::register(lua)?;
     interfaces::register(lua)?;
     resolve::register(lua)?;
     listeners::register(lua)?;

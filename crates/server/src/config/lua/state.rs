@@ -14,6 +14,7 @@ use super::{chores, place};
 use crate::config::error::ConfigError;
 use crate::config::spec::Spec;
 use crate::config::{Config, derive};
+use crate::holder::Holder;
 use mlua::Lua;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +28,8 @@ pub struct LuaState {
     has_maintenance: AtomicBool,
     /// Of all states of this process, one after the other.
     pub counts: Arc<Counts>,
+    /// What functions have suspended: one holder of all states, so that one that takes over finds what was suspended before.
+    pub holder: Arc<Holder>,
 }
 
 /// What became of the lock, and of functions of the configuration that were called while serving.
@@ -52,6 +55,8 @@ impl LuaState {
     pub fn new(spec: Spec) -> Result<LuaState, ConfigError> {
         let lua = super::ffi::new_state();
         lua.set_app_data(spec);
+        let holder = Arc::<Holder>::default();
+        lua.set_app_data(Arc::clone(&holder));
         let leash = super::register(&lua)
             .and_then(|()| catch_exit(&lua))
             .and_then(|()| Leash::attach(&lua))
@@ -61,16 +66,22 @@ impl LuaState {
             leash,
             has_maintenance: AtomicBool::new(false),
             counts: Arc::default(),
+            holder,
         })
     }
 
-    /// Counts on where the state of `previous` does.
+    /// Counts on where the state of `previous` does, and finds what was suspended there.
     pub fn succeeding(self, previous: Option<&Config>) -> LuaState {
         match previous.and_then(|previous| previous.lua.as_ref()) {
-            Some(old) => LuaState {
-                counts: Arc::clone(&old.counts),
-                ..self
-            },
+            Some(old) => {
+                let holder = Arc::clone(&old.holder);
+                self.with(|lua| lua.set_app_data(Arc::clone(&holder)));
+                LuaState {
+                    counts: Arc::clone(&old.counts),
+                    holder,
+                    ..self
+                }
+            }
             None => self,
         }
     }

@@ -35,4 +35,24 @@ pub(super) fn rows(text: &mut Text, config: &Config) {
         let name = format!("millrace_lua_{name}");
         text.single(&name, Kind::Counter, help, count.load(Relaxed));
     }
+    let holder = &lua.holder;
+    let help = "Queries and responses that functions have suspended, now.";
+    text.single(
+        "millrace_lua_suspended",
+        Kind::Gauge,
+        help,
+        holder.count() as u64,
+    );
+    let help =
+        "Times that suspend returned false: its key was taken, or as many are suspended as may be.";
+    let refused = holder.refused.load(Relaxed);
+    text.single("millrace_lua_suspend_refused", Kind::Counter, help, refused);
+    let help = "Suspended queries and responses that went on because their time was over.";
+    let timeouts = holder.timeouts.load(Relaxed);
+    text.single(
+        "millrace_lua_suspend_timeouts",
+        Kind::Counter,
+        help,
+        timeouts,
+    );
 }

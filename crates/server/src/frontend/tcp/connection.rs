@@ -1,17 +1,16 @@
 //! One client by a stream: reads queries, puts them to the pipeline, writes answers as they become ready.
 
+use super::asking::Asker;
 use super::counters::Counters;
 use super::order::{Answer, End, Place, Places, Ready, moment, turn, unwritten};
 use super::stream::{Ends, Stream};
-use crate::backend::tcp::transfer::{self, Sink};
-use crate::backend::tcp::{self as backend, Failure};
+use crate::backend::tcp::transfer;
 use crate::config::TcpTuning;
 use crate::heap;
-use crate::local::answer::{self, Reply};
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{OwnedQuery, Protocol, Way};
 use crate::runtime::memory::Hold;
-use crate::runtime::{Asked, Decision, Shared};
+use crate::runtime::{Decision, Shared};
 use crate::stop::Stop;
 use std::collections::TryReserveError;
 use std::io;
@@ -19,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use wire::message::MESSAGE_LENGTH_MAX;
 use wire::proxy;
@@ -318,25 +317,21 @@ impl Connection {
             Counters::count(&self.counters.queries);
         }
         match decision {
-            Decision::Answer(length) => {
+            Decision::Answer(length, _) => {
                 hold.set(length).map_err(|_| self.memory_full())?;
                 let message = heap::copy(query.bytes(length));
                 let message = message.ok_or_else(|| self.out_of_memory())?;
                 let sent = ready.send(message, hold, place).await;
                 sent.then_some(()).ok_or(End::Broken)
             }
-            Decision::Ask(asked) if transfer::is_transfer(&asked) => {
-                let passing = self.pass(asked, hold, place, ready.clone());
-                asking.spawn(until(ready.last, passing));
+            Decision::Ask(asked) if !transfer::is_transfer(&asked) => {
+                let asker = self.asker(ready);
+                asking.spawn(async move { asker.ask(asked, hold, place).await });
                 Ok(())
             }
-            Decision::Ask(asked) => {
-                asking.spawn(self.ask(asked, hold, place, ready.clone()));
-                Ok(())
-            }
-            Decision::Zone(asked) => {
-                let passing = self.ask_zone(asked, place, ready.clone());
-                asking.spawn(until(ready.last, passing));
+            decision @ (Decision::Ask(_) | Decision::Zone(_) | Decision::Suspended(_)) => {
+                let following = self.asker(ready).follow(decision, hold, place);
+                asking.spawn(until(ready.last, following));
                 Ok(())
             }
             // As dnsdist does (seen with 1.7.3): nobody waits on a connection for an answer that will not come.
@@ -344,89 +339,12 @@ impl Connection {
         }
     }
 
-    /// A task that asks a backend and hands the answer to the writing half.
-    fn ask(
-        &self,
-        asked: Box<Asked>,
-        mut hold: Hold,
-        place: Place,
-        ready: Ready,
-    ) -> impl Future<Output = ()> + use<> {
-        let shared = Arc::clone(&self.shared);
-        let counters = Arc::clone(&self.counters);
-        async move {
-            let message = match backend::ask(&shared, &asked, &mut hold).await {
-                // The manual on DelayAction: "UDP-only".
-                Ok(answer) => answer.message,
-                Err(failure) => return fail(failure, &counters, &ready),
-            };
-            // Without a writing half the client is gone.
-            let _ = ready.send(message, hold, place).await;
-        }
-    }
-
-    /// A task that passes a zone transfer from a backend to the writing half.
-    fn pass(
-        &self,
-        asked: Box<Asked>,
-        hold: Hold,
-        place: Place,
-        ready: Ready,
-    ) -> impl Future<Output = ()> + use<> {
-        let shared = Arc::clone(&self.shared);
-        let counters = Arc::clone(&self.counters);
-        async move {
-            let mut messages = Messages::new(ready);
-            let passed = transfer::pass(&shared, &asked, &mut messages).await;
-            if let Err(failure) = passed {
-                fail(failure, &counters, &messages.ready);
-                // Where a rule has ended it, too: the client has a part, and waits for the rest.
-                messages.ready.failed.notify_one();
-            }
-            drop(place.turn);
-            messages.written().await;
-            drop((hold, place.unwritten));
-        }
-    }
-
-    /// A task that hands the messages of a transfer of our own, or one answer, to the writing half.
-    fn ask_zone(
-        &self,
-        asked: Box<answer::Asked>,
-        place: Place,
-        ready: Ready,
-    ) -> impl Future<Output = ()> + use<> {
-        let shared = Arc::clone(&self.shared);
-        async move {
-            // A transfer waits for its turn with all others. The semaphore is never closed.
-            let turn = shared.transfers.acquire().await;
-            if heap::is_short() {
-                shared.shard.count_drop(DropReason::OutOfMemory);
-                return ready.failed.notify_one();
-            }
-            let replying = Arc::clone(&shared);
-            let mut outgoing = match spawn_blocking(move || asked.reply(&replying)).await {
-                Ok(Some(Reply::Message(message))) => answer::alone(message),
-                Ok(Some(Reply::Transfer(transfer))) => answer::transfer(transfer),
-                Ok(None) | Err(_) => return ready.failed.notify_one(),
-            };
-            let mut messages = Messages::new(ready);
-            while let Some(message) = outgoing.recv().await {
-                let mut hold = shared.memory.hold();
-                let Ok(message) = message else {
-                    return messages.ready.failed.notify_one();
-                };
-                if hold.set(MESSAGE_LENGTH_MAX).is_err() {
-                    shared.shard.count_drop(DropReason::TcpMemoryFull);
-                    return messages.ready.failed.notify_one();
-                }
-                if !messages.take(message, hold).await {
-                    return;
-                }
-            }
-            drop((turn, place.turn));
-            messages.written().await;
-            drop(place.unwritten);
+    fn asker(&self, ready: &Ready) -> Asker {
+        Asker {
+            shared: Arc::clone(&self.shared),
+            counters: Arc::clone(&self.counters),
+            address: self.ends.address.clone(),
+            ready: ready.clone(),
         }
     }
 
@@ -509,44 +427,6 @@ async fn read_header<R: AsyncRead + Unpin>(
     Ok(header)
 }
 
-/// Messages of a transfer that wait for a slow client: then the backend waits, too.
-const MESSAGES_AHEAD: usize = 4;
-
-/// The way of a transfer's messages to the writing half.
-struct Messages {
-    places: Arc<Semaphore>,
-    ready: Ready,
-}
-
-impl Messages {
-    fn new(ready: Ready) -> Messages {
-        Messages {
-            places: Arc::new(Semaphore::new(MESSAGES_AHEAD)),
-            ready,
-        }
-    }
-
-    /// Waits until none is left to be written: until then the transfer is under way, and its client may be silent.
-    async fn written(&self) {
-        // The semaphore is never closed.
-        let _ = self.places.acquire_many(MESSAGES_AHEAD as u32).await;
-    }
-}
-
-impl transfer::Sink for Messages {
-    async fn take(&mut self, message: Vec<u8>, hold: Hold) -> bool {
-        let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
-            return false;
-        };
-        let answer = Answer {
-            message,
-            _hold: hold,
-            _place: place,
-        };
-        self.ready.answers.send(answer).await.is_ok()
-    }
-}
-
 /// Whether a stop was so long ago that nothing more is heard; `until` is when that is, from the first look after the stop on.
 fn is_past(stop: &Stop, until: &mut Option<Instant>) -> bool {
     if !stop.is_requested() {
@@ -568,41 +448,5 @@ async fn until(last: Option<Instant>, passing: impl Future<Output = ()>) {
     tokio::select! {
         () = moment(last) => {}
         () = passing => {}
-    }
-}
-
-/// Tells the reading half that a query will not be answered. Responses that rules drop are silence.
-fn fail(failure: Failure, counters: &Counters, ready: &Ready) {
-    match failure {
-        Failure::Connection => Counters::count(&counters.gave_up),
-        Failure::Timeout => Counters::count(&counters.backend_timeouts),
-        Failure::Dropped(DropReason::ResponseRule) => return,
-        Failure::Dropped(_) => {}
-    }
-    ready.failed.notify_one();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn only_a_rule_on_responses_leaves_a_client_in_silence() {
-        for (reason, is_told) in [
-            (DropReason::ResponseRule, false),
-            (DropReason::ResponseMalformed, true),
-            (DropReason::NoServer, true),
-            (DropReason::TcpMemoryFull, true),
-        ] {
-            let (answers, _outgoing) = mpsc::channel(1);
-            let ready = Ready {
-                answers,
-                failed: Arc::default(),
-                last: None,
-            };
-            fail(Failure::Dropped(reason), &Counters::default(), &ready);
-            let told = timeout(Duration::ZERO, ready.failed.notified()).await;
-            assert_eq!(told.is_ok(), is_told, "{reason:?}");
-        }
     }
 }

@@ -14,6 +14,7 @@
 //! are not written yet ([`order`]), bytes ([`crate::runtime::memory`]), and time (the limits of [`crate::config::TcpTuning`]).
 
 mod admission;
+mod asking;
 mod connection;
 pub mod counters;
 mod order;

@@ -10,7 +10,7 @@ mod tests;
 
 use super::drop::DropReason;
 use super::query::Query;
-use super::{Env, HandOverReason, Verdict, respond};
+use super::{Env, HandOverReason, Verdict, respond, suspended};
 use crate::config::Config;
 use crate::counters::{Counter, Sharded};
 use response::ResponseRule;
@@ -171,7 +171,11 @@ pub fn apply_chain<'c>(
                 return Some(Verdict::Drop(reason));
             }
             Outcome::HandOver(reason) => {
-                return Some(Verdict::HandOver(super::HandOver::of(query, reason, None)));
+                let hand_over = super::HandOver::of(query, reason, None);
+                if std::ptr::eq(chain, &*env.config.chains.cache_miss) {
+                    suspended::keep_behind_cache(&hand_over);
+                }
+                return Some(Verdict::HandOver(hand_over));
             }
         }
     }
@@ -180,7 +184,8 @@ pub fn apply_chain<'c>(
     query.header().qr().then(|| answered(query, length, env))
 }
 
-fn answered<'c>(query: &mut Query<'_>, length: usize, env: &mut Env<'c>) -> Verdict<'c> {
+/// Gives the client what a rule has made of its query.
+pub(super) fn answered<'c>(query: &mut Query<'_>, length: usize, env: &mut Env<'c>) -> Verdict<'c> {
     let config: &'c Config = env.config;
     env.shard.count(Counter::SelfAnswered);
     respond::give(&config.chains.self_answered, query, length, env)

@@ -6,6 +6,7 @@ use crate::clock::Now;
 use crate::pipeline::Env;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::Query;
+use crate::pipeline::suspended::Wishes;
 use std::sync::Arc;
 
 /// A response on its way to a client.
@@ -16,10 +17,22 @@ pub struct Response<'m> {
     pub server: Option<ServerId>,
     /// When its query was.
     pub asked: Now,
+    /// Functions may suspend it.
+    pub may_wait: bool,
     /// Its client knows EDNS.
     pub client_edns: bool,
     /// TTLs above this many seconds are lowered to it, after the cache has kept them as they were.
     pub maximum_returned_ttl: Option<u32>,
+}
+
+impl Response<'_> {
+    /// What rules have decided about it beside what travels with its query.
+    pub fn wishes(&self) -> Wishes {
+        Wishes {
+            client_edns: self.client_edns,
+            maximum_returned_ttl: self.maximum_returned_ttl,
+        }
+    }
 }
 
 /// What a rule does to a response that its selector matched.

@@ -5,6 +5,7 @@ use super::super::objects::name::{AnyName, DnsName};
 use super::super::options::Flag;
 use super::super::runtime::timespec;
 use super::super::{spec, wrong};
+use super::asynchronous;
 use super::header::OwnHeader;
 use super::names;
 use super::options::{self, EdnsOptionView};
@@ -17,7 +18,7 @@ use mlua::{
     FromLua, IntoLua, LuaString, MultiValue, Table, UserDataFields, UserDataMethods, Value,
 };
 use std::net::SocketAddr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use wire::name::NameBuf;
 
 /// What `dq.size` says over UDP, in bytes: dnsdist's default buffer.
@@ -335,11 +336,11 @@ fn doors<T: Live + 'static, M: UserDataMethods<T>>(methods: &mut M) {
     }
     methods.add_method(
         "suspend",
-        |lua, object, _: MultiValue| -> mlua::Result<Value> {
-            with(lua, object, |_| {
-                Err(wrong(
-                    "suspend is not in millrace yet: take it out to go without",
-                ))
+        |lua, object, (asynchronous_id, query_id, milliseconds): (u16, u16, u32)| {
+            let holder = asynchronous::holder(lua)?;
+            let timeout = Duration::from_millis(milliseconds.into());
+            with(lua, object, |subject| {
+                Ok(subject.suspend(&holder, (asynchronous_id, query_id), timeout))
             })
         },
     );

@@ -10,6 +10,7 @@
 //! each query in turn: a new object for each would cost more than the call.
 
 mod answers;
+mod asynchronous;
 mod check;
 mod count;
 mod functions;
@@ -32,10 +33,12 @@ pub(super) use header::OwnHeader;
 pub(super) use policy::{LuaPolicy, run_built_in};
 
 use mlua::{AnyUserData, Lua};
+use std::sync::Arc;
 use subject::{Shared, Subject};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     lua.set_app_data(Objects::new(lua)?);
+    asynchronous::register(lua)?;
     functions::register(lua)
 }
 
@@ -77,4 +80,12 @@ fn object(lua: &Lua, select: impl FnOnce(&Objects) -> &Object) -> mlua::Result<O
         .app_data_ref::<Objects>()
         .ok_or_else(|| super::wrong("the state has lost its objects"))?;
     Ok(select(&objects).clone())
+}
+
+/// The object `dh` of a message: that of the state, or one of its own where the message was suspended.
+fn header_of(lua: &Lua, subject: &Shared, own: Object) -> mlua::Result<AnyUserData> {
+    match Arc::ptr_eq(subject, &own.subject) {
+        true => Ok(own.header),
+        false => lua.create_userdata(header::DnsHeader(Arc::clone(subject))),
+    }
 }

@@ -23,8 +23,9 @@ impl Live for Question {
 impl UserData for Question {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         messages::add_fields(fields);
-        fields.add_field_method_get("dh", |lua, _| {
-            Ok(super::object(lua, |objects| &objects.query)?.header)
+        fields.add_field_method_get("dh", |lua, object| {
+            let own = super::object(lua, |objects| &objects.query)?;
+            super::header_of(lua, &object.0, own)
         });
         add_wishes(fields);
     }

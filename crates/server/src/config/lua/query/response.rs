@@ -21,8 +21,9 @@ impl Live for DnsResponse {
 impl UserData for DnsResponse {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
         messages::add_fields(fields);
-        fields.add_field_method_get("dh", |lua, _| {
-            Ok(super::object(lua, |objects| &objects.response)?.header)
+        fields.add_field_method_get("dh", |lua, object| {
+            let own = super::object(lua, |objects| &objects.response)?;
+            super::header_of(lua, &object.0, own)
         });
         question::add_wishes(fields);
     }
@@ -62,9 +63,9 @@ impl UserData for DnsResponse {
 }
 
 /// "Discard the received response and restart the processing of the query." False: nobody made it restartable, it is no
-/// response of a server, or it was asked again often enough.
+/// response of a server, it was suspended, or it was asked again often enough.
 fn restart(subject: &mut Subject) -> bool {
-    let is_of_server = subject.server.is_some();
+    let is_of_server = subject.server.is_some() && !subject.is_held;
     let restart = subject.extras.as_mut();
     let restart = restart.and_then(|extras| extras.restart.as_mut());
     match restart.filter(|restart| is_of_server && restart.times < RESTARTS_MAX) {

@@ -1,19 +1,22 @@
 //! What `dq` and `dr` look at: a copy of a query or response, and of what was decided about it.
 
 use super::super::{place, wrong};
-use super::answers;
+use super::{answers, asynchronous};
 use crate::backend::server::ServerId;
 use crate::clock::Now;
-use crate::config::Tuning;
 use crate::config::pools::PoolId;
+use crate::config::{Config, Tuning};
+use crate::holder::{Holder, Key, Reservation};
 use crate::pipeline::Env;
 use crate::pipeline::carried::Carried;
 use crate::pipeline::extras::{Extras, Marks};
 use crate::pipeline::query::{MESSAGE_MAX, Protocol, Query};
 use crate::pipeline::subnet::{SubnetTuning, SubnetWishes};
+use crate::pipeline::suspended::Suspended;
 use mlua::Lua;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use wire::answer::truncate_response;
 use wire::codes::rcode;
 use wire::message::{Header, QueryParts, parse_query, parse_response};
@@ -57,6 +60,12 @@ pub(super) struct Subject {
     pub(super) own_payload_size: Option<u16>,
     /// What servers with `useClientSubnet` are told, where nothing else is said of this query.
     pub(super) subnets: SubnetTuning,
+    /// The call may suspend it.
+    may_wait: bool,
+    /// The call has; none between calls.
+    suspension: Option<Reservation>,
+    /// It was suspended before.
+    pub(super) is_held: bool,
 }
 
 /// Where a query or response comes from.
@@ -66,6 +75,8 @@ pub(super) struct Origin {
     pub(super) asked: Now,
     /// Whose response it is.
     pub(super) server: Option<ServerId>,
+    /// It may be suspended.
+    pub(super) may_wait: bool,
 }
 
 impl Origin {
@@ -74,6 +85,15 @@ impl Origin {
         Origin {
             asked: env.now,
             server: None,
+            may_wait: false,
+        }
+    }
+
+    /// Of a query that an action is for. One that is supposed goes nowhere; the answer to one that is signed has its time.
+    pub(super) fn of_action(query: &Query<'_>, env: &Env<'_>) -> Origin {
+        Origin {
+            may_wait: !env.is_rehearsal() && !query.parts.is_signed,
+            ..Origin::query(env)
         }
     }
 }
@@ -112,7 +132,7 @@ pub(super) fn with<R>(
 
 fn ended(name: &str) -> mlua::Error {
     wrong(format!(
-        "this {name} belongs to a call that has ended: keep what is needed of it in variables"
+        "this {name} belongs to a call that has ended, or has suspended it: keep what is needed of it in variables"
     ))
 }
 
@@ -154,6 +174,9 @@ impl Subject {
             server: None,
             own_payload_size: None,
             subnets: SubnetTuning::default(),
+            may_wait: false,
+            suspension: None,
+            is_held: false,
         }))
     }
 
@@ -169,11 +192,21 @@ impl Subject {
         act: impl FnOnce() -> mlua::Result<R>,
     ) -> mlua::Result<R> {
         let mut subject = lock(shared);
-        subject.copy(query, origin, env);
+        subject.copy(query, origin, env.config);
         subject.extras = query.extras.take();
         drop(subject);
         let result = act();
-        match lock(shared).unload(query) {
+        let mut subject = lock(shared);
+        let is_unloaded = subject.unload(query);
+        if subject.suspension.is_some() {
+            let suspension = subject.suspension.take();
+            drop(subject);
+            // A call that fails has suspended nothing.
+            if let Some(reservation) = suspension.filter(|_| is_unloaded && result.is_ok()) {
+                asynchronous::hold(reservation, query, origin, env)?;
+            }
+        }
+        match is_unloaded {
             true => result,
             false => Err(wrong("no memory for the longer message")),
         }
@@ -187,7 +220,7 @@ impl Subject {
         act: impl FnOnce() -> R,
     ) -> R {
         let mut subject = lock(shared);
-        subject.copy(query, Origin::query(env), env);
+        subject.copy(query, Origin::query(env), env.config);
         subject.extras.clone_from(&query.extras);
         drop(subject);
         let result = act();
@@ -203,7 +236,56 @@ impl Subject {
         change(&mut lock(shared))
     }
 
-    fn copy(&mut self, query: &Query<'_>, origin: Origin, env: &Env<'_>) {
+    /// `dq:suspend`: "Returns true on success and false on failure, indicating that the query has not been suspended and the
+    /// normal processing will continue." It takes effect when the call ends without an error.
+    pub(super) fn suspend(&mut self, holder: &Arc<Holder>, key: Key, timeout: Duration) -> bool {
+        let extras = self.extras.as_ref();
+        let is_unwanted = extras.is_some_and(|extras| extras.wants_restart());
+        if !self.may_wait || is_unwanted {
+            return false;
+        }
+        self.suspension = holder.reserve(key, timeout, self.message.len());
+        // "Note that the DNSQuestion object should NOT be accessed after successfully calling this method."
+        self.live = self.suspension.is_none();
+        !self.live
+    }
+
+    /// One that looks at what was suspended, from call to call.
+    pub(super) fn of(suspended: &mut Suspended) -> Shared {
+        let name = match suspended.server {
+            None => "dq",
+            Some(_) => "dr",
+        };
+        let shared = Subject::shared(name);
+        let origin = Origin {
+            asked: suspended.asked,
+            server: suspended.server,
+            may_wait: false,
+        };
+        let config = Arc::clone(&suspended.config);
+        let view = suspended.view();
+        let mut subject = lock(&shared);
+        subject.copy(&view, origin, &config);
+        subject.extras.clone_from(&view.extras);
+        subject.is_held = true;
+        drop(subject);
+        shared
+    }
+
+    /// Puts what has changed into what was suspended, which goes on.
+    pub(super) fn put_into(shared: &Shared, suspended: &mut Suspended) {
+        let mut subject = lock(shared);
+        subject.end();
+        suspended.message.clone_from(&subject.message);
+        suspended.extras = subject.extras.take();
+        let found = &mut suspended.found;
+        found.length = subject.message.len();
+        found.parts = subject.parts;
+        (found.pool, found.skip_cache) = (subject.pool, subject.skip_cache);
+        found.marks = subject.marks;
+    }
+
+    fn copy(&mut self, query: &Query<'_>, origin: Origin, config: &Config) {
         self.live = true;
         self.message.clear();
         self.message.extend_from_slice(query.bytes());
@@ -221,16 +303,14 @@ impl Subject {
         self.marks = query.marks;
         self.received = origin.asked;
         self.server = origin.server;
-        self.own_payload_size = own_payload_size(&env.config.tuning);
-        self.subnets = env.config.tuning.subnets;
+        self.own_payload_size = own_payload_size(&config.tuning);
+        self.subnets = config.tuning.subnets;
+        self.may_wait = origin.may_wait;
     }
 
     /// False: there is no memory for a message that has become longer; the query has the one that it had.
     fn unload(&mut self, query: &mut Query<'_>) -> bool {
-        self.live = false;
-        if self.header().qr() && !self.was_answer && !self.composed {
-            answers::from_header(self);
-        }
+        self.end();
         query.pool = self.pool;
         query.skip_cache = self.skip_cache;
         query.marks = self.marks;
@@ -246,6 +326,14 @@ impl Subject {
             query.parts = self.parts;
         }
         true
+    }
+
+    /// Nobody changes it any more.
+    fn end(&mut self) {
+        self.live = false;
+        if self.header().qr() && !self.was_answer && !self.composed {
+            answers::from_header(self);
+        }
     }
 
     pub(super) fn header(&self) -> Header {
@@ -307,6 +395,20 @@ impl Subject {
         extras
             .map(|extras| extras.subnet.clone())
             .unwrap_or_default()
+    }
+
+    /// AsynchronousObject:setRCode: a query becomes an answer without records, for no other message has a response code (RFC 1035
+    /// §4.1.1: it is "set as part of responses"). A response keeps its records, but where they are to go.
+    pub(super) fn answer_with(&mut self, code: u8, clear_records: bool) {
+        let is_cut = self.header().tc();
+        if clear_records && self.was_answer {
+            self.truncate();
+        }
+        self.set_rcode(code);
+        self.edit_header(|header| {
+            header.set_qr(true);
+            header.set_tc(is_cut);
+        });
     }
 
     /// Takes all records but the OPT record out of the response, and sets TC.

@@ -1,5 +1,7 @@
 //! Functions of the configuration on queries and responses, without sockets.
 
+mod asynchronous;
+
 use crate::backend::exchange::Waiting;
 use crate::clock::Now;
 use crate::config::LuaState;
@@ -59,8 +61,8 @@ fn answer_by(body: &str) -> Vec<u8> {
     answer
 }
 
-/// What the client gets of a server's response to `asked` with one address, of 300 seconds.
-fn relayed(scene: &mut Scene, asked: &[u8]) -> Vec<u8> {
+/// What waits for a server's response to `asked`.
+fn waiting(scene: &mut Scene, asked: &[u8]) -> Waiting {
     let mut waiting = scene.parse(asked, |query| {
         let mut waiting = Waiting::new();
         waiting.client = *query.client();
@@ -74,6 +76,12 @@ fn relayed(scene: &mut Scene, asked: &[u8]) -> Vec<u8> {
         waiting
     });
     waiting.sent = scene.now;
+    waiting
+}
+
+/// What the client gets of a server's response to `asked` with one address, of 300 seconds.
+fn relayed(scene: &mut Scene, asked: &[u8]) -> Vec<u8> {
+    let mut waiting = waiting(scene, asked);
     let mut message = answer_to(asked, 0, &[300]);
     let length = message.len();
     message.resize(4_096, 0);
@@ -521,7 +529,6 @@ fn what_fails_is_servfail_and_no_match() {
         "return DNSAction.Spoof",
         "dq.nothing.more = 1",
         "dq:setContent('short')",
-        "dq:suspend(1, 2, 3)",
     ] {
         let mut scene = scene(&format!(
             "addAction(LuaRule(function(dq) {body} end), DropAction()) addAction(AllRule(), LuaAction(function(dq) {body} end))"

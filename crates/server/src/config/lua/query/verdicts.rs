@@ -4,15 +4,15 @@ use super::super::callback::{Callback, Limit};
 use super::super::objects::pool;
 use super::super::options::shown;
 use super::super::wrong;
-use super::answers;
 use super::object;
 use super::subject::{Origin, Shared, Subject};
+use super::{answers, asynchronous};
 use crate::counters::Counter;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Protocol, Query};
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
 use crate::pipeline::rules::{Action, Outcome, Selector};
-use crate::pipeline::{Env, respond};
+use crate::pipeline::{Env, HandOverReason, respond};
 use mlua::{Lua, LuaString, Value};
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -30,12 +30,16 @@ impl Action for LuaAction {
         let wish = config.lua.as_ref().and_then(|state| {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.query)?;
-                Subject::lend(&object.subject, query, Origin::query(env), env, || {
+                let origin = Origin::of_action(query, env);
+                Subject::lend(&object.subject, query, origin, env, || {
                     let returned = function.call(&object.value)?;
                     wish(lua, &object.subject, returned)
                 })
             })
         });
+        if asynchronous::is_suspended(query) {
+            return Outcome::HandOver(HandOverReason::Suspended);
+        }
         // The manual: "If the Lua code fails, ServFail is returned."
         grant(wish.unwrap_or(Wish::Rcode(rcode::SERVFAIL)), query, env)
     }
@@ -254,16 +258,22 @@ impl ResponseAction for LuaResponseAction {
         let origin = Origin {
             asked: response.asked,
             server: response.server,
+            may_wait: response.may_wait && !env.is_rehearsal() && !response.view.parts.is_signed,
         };
         let outcome = config.lua.as_ref().and_then(|state| {
             self.0.call(state, env.now, Limit::QUERY, |lua, function| {
                 let object = object(lua, |objects| &objects.response)?;
-                Subject::lend(&object.subject, &mut response.view, origin, env, || {
+                let view = &mut response.view;
+                Subject::lend(&object.subject, view, origin, env, || {
                     let returned = function.call(&object.value)?;
                     outcome(&object.subject, returned)
                 })
             })
         });
+        if asynchronous::is_suspended(&response.view) {
+            // No further rule: the stage sees it, too.
+            return ResponseOutcome::Allow;
+        }
         outcome.unwrap_or_else(|| {
             // The manual: "If the Lua code fails, ServFail is returned."
             respond::edit_header(response.view.message, |header| {
