@@ -17,7 +17,7 @@ use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol};
 use crate::pipeline::suspended::{self, Suspended};
 use crate::pipeline::{HandOver, HandOverReason};
-use crate::runtime::{Asked, Found as FoundInCache, Shared};
+use crate::runtime::{Asked, Decision, Shared};
 use crate::stop::Stop;
 use std::io;
 use std::net::SocketAddr;
@@ -162,9 +162,7 @@ impl Sender {
         }));
         Ok(())
     }
-}
 
-impl Sender {
     /// Has somebody wait for what becomes of a response that a function has suspended.
     ///
     /// # Errors
@@ -322,9 +320,9 @@ fn answer_from_cache(roomless: Roomless, late: &Late, tasks: &mut JoinSet<()>) {
         extras,
     } = roomless;
     let (length, delay) = match late.shared.resume(&config, &mut query, &found, extras) {
-        Some(FoundInCache::Answer(length, delay)) => (length, delay),
-        Some(FoundInCache::Suspended(ticket)) => return late.await_outcome(ticket, tasks),
-        None => return,
+        Decision::Answer(length, delay) => (length, delay),
+        Decision::Suspended(ticket) => return late.await_outcome(ticket, tasks),
+        _ => return,
     };
     let Some(message) = heap::copy(query.bytes(length)) else {
         return late.shared.shard.count_drop(DropReason::OutOfMemory);

@@ -379,7 +379,7 @@ const HEADERS_MAX: usize = 14 + 40 + 8;
 /// Sends the query in `frame` to its backend, behind what the server is to be told of it: in place where a ring of ours leads
 /// there, else by the port's kernel socket.
 fn forward(
-    frame: Frame,
+    mut frame: Frame,
     start: usize,
     out: &Forward<'_>,
     outlets: &mut Outlets,
@@ -395,7 +395,6 @@ fn forward(
     let length = header.len() + out.length;
     if let Some((device, next_hop)) = out.server.xsk.get()
         && let Some(queue) = outlets.devices.queue(device)
-        && length <= queue.room(address.is_ipv4())
         && header.len() + HEADERS_MAX <= start
     {
         let headers = Headers {
@@ -414,15 +413,16 @@ fn forward(
         let devices = &mut outlets.devices;
         match devices.send(device, frame, start, length, &headers) {
             Ok(()) => return out.server.trust.count_sent(env.shard.lane),
-            Err(Unsent::RingFull) => {}
-            Err(Unsent::NoWay(frame)) => devices.umem().give(frame),
+            Err(Unsent::RingFull) => {
+                env.shard.count_drop(DropReason::RingFull);
+                if let (Some(forwarder), Some(id)) = (&env.forwarder, id) {
+                    // Not a time-out of the server's: nothing was sent.
+                    forwarder.exchanges.cancel(out.port, id, env.now, env.shard);
+                }
+                return;
+            }
+            Err(Unsent::NoWay(back)) => frame = back,
         }
-        env.shard.count_drop(DropReason::RingFull);
-        if let (Some(forwarder), Some(id)) = (&env.forwarder, id) {
-            // Not a time-out of the server's: nothing was sent.
-            forwarder.exchanges.cancel(out.port, id, env.now, env.shard);
-        }
-        return;
     }
     let Outlets {
         devices, outbox, ..

@@ -20,7 +20,7 @@ use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Found, OwnedQuery, Protocol, Way};
 use crate::pipeline::{HandOver, respond};
-use crate::runtime::{Decision, Found as FoundHere, Shared};
+use crate::runtime::{Decision, Shared};
 use opt::Opt;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -478,17 +478,13 @@ impl Asked {
         let ends = (self.client, self.destination);
         let mut query = OwnedQuery::copy(request, found.limit, ends, (self.protocol, self.way))?;
         let extras = self.extras.clone();
-        let length = match shared.resume(&self.config, &mut query, &found, extras)? {
-            FoundHere::Answer(length, _) => length,
+        let mut decision = shared.resume(&self.config, &mut query, &found, extras);
+        if let Decision::Suspended(ticket) = decision {
             // The signature's time is now.
-            FoundHere::Suspended(ticket) => {
-                let (resumed, decision) = shared.go_on(ticket.take()?, None)?;
-                query = resumed;
-                let Decision::Answer(length, _) = decision else {
-                    return None;
-                };
-                length
-            }
+            (query, decision) = shared.go_on(ticket.take()?, None)?;
+        }
+        let Decision::Answer(length, _) = decision else {
+            return None;
         };
         let mut answer = query.bytes(length).to_vec();
         session.sign(&mut answer, clock::unix());

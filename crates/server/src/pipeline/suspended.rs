@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 /// A query or response out of its frame, with what was decided about it.
 pub struct Suspended {
-    /// By which it was judged until then.
+    /// By which it was judged until then, and goes on by over TCP. A worker goes on by its own, as with responses of servers: a
+    /// server that is gone since cannot be asked over UDP.
     pub config: Arc<Config>,
     pub message: Vec<u8>,
     pub found: Found,

@@ -16,10 +16,10 @@ use crate::local::answer;
 use crate::pipeline::carried::Carried;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::outgoing;
-use crate::pipeline::query::{self, NO_LISTENER, OwnedQuery, Protocol, Way};
+use crate::pipeline::query::{Arrival, Found, NO_LISTENER, OwnedQuery, Protocol, Way};
 use crate::pipeline::restart::{self, Again};
 use crate::pipeline::suspended::{self, Suspended};
-use crate::pipeline::{self, Env, HandOverReason, Verdict, respond, xfr};
+use crate::pipeline::{self, Env, HandOver, HandOverReason, Verdict, respond, xfr};
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use memory::Memory;
@@ -88,14 +88,6 @@ pub enum Decision {
     Drop(DropReason),
 }
 
-/// What the cache has for a query whose frame had no room.
-pub enum Found {
-    /// The query's buffer holds the answer, so many bytes of it, which waits so long.
-    Answer(usize, Duration),
-    /// A function has suspended the answer.
-    Suspended(Ticket),
-}
-
 /// A query that a backend is to answer over TCP, with the configuration that said so: the answer sees no other one
 /// (invariant I8).
 pub struct Asked {
@@ -103,7 +95,7 @@ pub struct Asked {
     pub server: Arc<Server>,
     /// The query as the client sent it (after the rules), under its own ID.
     pub query: Box<[u8]>,
-    pub found: query::Found,
+    pub found: Found,
     /// What rules want of the answer.
     pub extras: Carried,
     /// Who sent it, to where: a proxy, perhaps.
@@ -122,7 +114,7 @@ pub enum NoAnswer {
     Suspended(Ticket),
 }
 
-type Decided = Result<(Arc<Server>, query::Found, Carried), Decision>;
+type Decided = Result<(Arc<Server>, Found, Carried), Decision>;
 
 /// Whom a verdict wants asked over TCP, or what else it is.
 fn decided(verdict: Verdict<'_>) -> Decided {
@@ -133,8 +125,7 @@ fn decided(verdict: Verdict<'_>) -> Decided {
             Err(Decision::Answer(late.found.length, late.delay()))
         }
         Verdict::HandOver(held) if held.reason == HandOverReason::Suspended => {
-            let ticket = suspended::ticket(&held.extras).map(Decision::Suspended);
-            Err(ticket.unwrap_or(Decision::Drop(DropReason::HandOverFull)))
+            Err(suspended_decision(&held))
         }
         Verdict::HandOver(hand_over) => hand_over
             .server
@@ -143,6 +134,12 @@ fn decided(verdict: Verdict<'_>) -> Decided {
         // Only what came in a datagram goes out in one.
         Verdict::Forward(_) => Err(Decision::Drop(DropReason::NoServer)),
     }
+}
+
+/// Of what a function has suspended.
+fn suspended_decision(held: &HandOver<'_>) -> Decision {
+    let ticket = suspended::ticket(&held.extras).map(Decision::Suspended);
+    ticket.unwrap_or(Decision::Drop(DropReason::HandOverFull))
 }
 
 thread_local! {
@@ -190,7 +187,7 @@ impl Shared {
     fn decided(
         &self,
         verdict: Verdict<'_>,
-        arrival: &query::Arrival<'_>,
+        arrival: &Arrival<'_>,
         config: &Arc<Config>,
     ) -> Decided {
         match verdict {
@@ -203,6 +200,23 @@ impl Shared {
             }
             verdict => decided(verdict),
         }
+    }
+
+    /// Waits for what becomes of something that a function has suspended, and takes it on as [`Shared::go_on`] does.
+    ///
+    /// # Errors
+    /// It was dropped, or there is no memory; counted.
+    pub async fn outcome(
+        &self,
+        ticket: Ticket,
+        came_by: Option<&LocalAddress>,
+    ) -> Result<(OwnedQuery, Decision), DropReason> {
+        let Some(suspended) = ticket.outcome().await else {
+            self.shard.count_drop(DropReason::SuspendedDropped);
+            return Err(DropReason::SuspendedDropped);
+        };
+        let going_on = self.go_on(suspended, came_by);
+        going_on.ok_or(DropReason::OutOfMemory)
     }
 
     /// Takes on what was suspended, with the configuration that it was judged by; the query with its buffer. `None`: there is no
@@ -265,30 +279,30 @@ impl Shared {
     }
 
     /// Takes a query on whose answer in the cache had no room in its frame; the answer's length in bytes, and how long it
-    /// is to wait. `None` when the entry has gone meanwhile: the client asks again, as when a datagram is lost.
+    /// is to wait. It is dropped when the entry has gone meanwhile: the client asks again, as when a datagram is lost.
     pub fn resume(
         &self,
         config: &Arc<Config>,
         query: &mut OwnedQuery,
-        found: &query::Found,
+        found: &Found,
         extras: Carried,
-    ) -> Option<Found> {
+    ) -> Decision {
         let mut arrival = query.as_arrival();
         self.with_env(config, |env| {
             match pipeline::resume(&mut arrival, found, extras, env) {
-                Verdict::Answer(length) => Some(Found::Answer(length, Duration::ZERO)),
-                Verdict::HandOver(hand_over) if hand_over.reason == HandOverReason::Delayed => {
-                    Some(Found::Answer(hand_over.found.length, hand_over.delay()))
+                Verdict::Answer(length) => Decision::Answer(length, Duration::ZERO),
+                Verdict::HandOver(late) if late.reason == HandOverReason::Delayed => {
+                    Decision::Answer(late.found.length, late.delay())
                 }
                 Verdict::HandOver(held) if held.reason == HandOverReason::Suspended => {
                     env.shard.count_hand_over(held.reason);
-                    suspended::ticket(&held.extras).map(Found::Suspended)
+                    suspended_decision(&held)
                 }
                 Verdict::HandOver(_) | Verdict::Forward(_) => {
                     env.shard.count_drop(DropReason::HandOverFull);
-                    None
+                    Decision::Drop(DropReason::HandOverFull)
                 }
-                Verdict::Drop(_) => None,
+                Verdict::Drop(reason) => Decision::Drop(reason),
             }
         })
     }

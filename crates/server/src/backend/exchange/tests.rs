@@ -42,7 +42,7 @@ const PORT: Port = Port {
 };
 
 fn local() -> SocketAddr {
-    SocketAddr::new(PORT.source, PORT.number)
+    PORT.end()
 }
 
 /// What came back of an exchange: the client's port names the query.

@@ -166,7 +166,7 @@ fn a_port_is_opened_before_use_and_closed_after_the_time_out() {
         let port = Departures::default()
             .pick(ports, &server, &mut Random::from_seed(1))
             .expect("open");
-        SocketAddr::new(port.source, port.number)
+        port.end()
     };
     let drain = Duration::from_secs(2);
     let first = pick(&ports);

@@ -112,7 +112,10 @@ pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result
         let (mut query, mut decision) = match ask_once(shared, asked, hold).await {
             Ok(answer) => return Ok(answer),
             Err(Ended::Again(again)) => decide_again(shared, *again, asked),
-            Err(Ended::Suspended(ticket)) => outcome(shared, ticket).await?,
+            Err(Ended::Suspended(ticket)) => shared
+                .outcome(ticket, None)
+                .await
+                .map_err(Failure::Dropped)?,
             Err(Ended::Failed(failure)) => match failure {
                 Failure::Dropped(_) => return Err(failure),
                 Failure::Connection | Failure::Timeout => {
@@ -122,7 +125,10 @@ pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result
             },
         };
         while let Decision::Suspended(ticket) = decision {
-            (query, decision) = outcome(shared, ticket).await?;
+            (query, decision) = shared
+                .outcome(ticket, None)
+                .await
+                .map_err(Failure::Dropped)?;
         }
         match decision {
             Decision::Ask(next) => asked_again = Some(next),
@@ -146,16 +152,6 @@ pub async fn ask(shared: &Arc<Shared>, asked: &Asked, hold: &mut Hold) -> Result
 fn decide_again(shared: &Shared, mut again: Again, asked: &Asked) -> (OwnedQuery, Decision) {
     let decision = shared.decide_again(&mut again, &asked.config);
     (again.query, decision)
-}
-
-/// What becomes of something that a function has suspended.
-async fn outcome(shared: &Shared, ticket: Ticket) -> Result<(OwnedQuery, Decision), Failure> {
-    let Some(suspended) = ticket.outcome().await else {
-        shared.shard.count_drop(DropReason::SuspendedDropped);
-        return Err(Failure::Dropped(DropReason::SuspendedDropped));
-    };
-    let going_on = shared.go_on(suspended, None);
-    going_on.ok_or(Failure::Dropped(DropReason::OutOfMemory))
 }
 
 /// Why one asking gave no answer.

@@ -30,20 +30,15 @@ impl Asker {
     pub(super) async fn follow(self, mut decision: Decision, hold: Hold, place: Place) {
         loop {
             decision = match decision {
-                Decision::Suspended(ticket) => match ticket.outcome().await {
-                    Some(suspended) => match self.shared.go_on(suspended, Some(&self.address)) {
-                        Some((query, Decision::Answer(length, _))) => {
+                Decision::Suspended(ticket) => {
+                    match self.shared.outcome(ticket, Some(&self.address)).await {
+                        Ok((query, Decision::Answer(length, _))) => {
                             return self.give(query.bytes(length), hold, place).await;
                         }
-                        Some((_, next)) => next,
-                        None => Decision::Drop(DropReason::OutOfMemory),
-                    },
-                    None => {
-                        let reason = DropReason::SuspendedDropped;
-                        self.shared.shard.count_drop(reason);
-                        Decision::Drop(reason)
+                        Ok((_, next)) => next,
+                        Err(reason) => Decision::Drop(reason),
                     }
-                },
+                }
                 Decision::Ask(asked) if transfer::is_transfer(&asked) => {
                     return self.pass(asked, hold, place).await;
                 }

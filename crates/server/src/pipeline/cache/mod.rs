@@ -26,7 +26,7 @@ pub use moving::FORM;
 
 use super::query::{Protocol, Query};
 use super::rules;
-use super::{Env, HandOver, HandOverReason, Verdict, respond};
+use super::{Env, HandOver, HandOverReason, Verdict, respond, suspended};
 use crate::backend::pool::Pool;
 use crate::clock::Now;
 use crate::config::Config;
@@ -531,7 +531,11 @@ pub fn answer<'c>(
     }
     env.shard.count(Counter::CacheMisses);
     cache.counts.misses.count(env.shard.lane);
-    rules::apply_chain(&config.chains.cache_miss, query, env)
+    let verdict = rules::apply_chain(&config.chains.cache_miss, query, env);
+    if let Some(Verdict::HandOver(hand_over)) = &verdict {
+        suspended::keep_behind_cache(hand_over);
+    }
+    verdict
 }
 
 /// What the pool's cache has for this query whatever network it comes from, where it has `parseECS`.

@@ -10,7 +10,7 @@ mod tests;
 
 use super::drop::DropReason;
 use super::query::Query;
-use super::{Env, HandOverReason, Verdict, respond, suspended};
+use super::{Env, HandOverReason, Verdict, respond};
 use crate::config::Config;
 use crate::counters::{Counter, Sharded};
 use response::ResponseRule;
@@ -171,11 +171,7 @@ pub fn apply_chain<'c>(
                 return Some(Verdict::Drop(reason));
             }
             Outcome::HandOver(reason) => {
-                let hand_over = super::HandOver::of(query, reason, None);
-                if std::ptr::eq(chain, &*env.config.chains.cache_miss) {
-                    suspended::keep_behind_cache(&hand_over);
-                }
-                return Some(Verdict::HandOver(hand_over));
+                return Some(Verdict::HandOver(super::HandOver::of(query, reason, None)));
             }
         }
     }
