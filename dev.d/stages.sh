@@ -6,7 +6,7 @@ stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
 stage_style() { cargo run --quiet --package xtask -- tidy; }
 # The programs that later stages start, optimised: scenarios and faults count time.
-stage_build() { cargo quick --quiet; }
+stage_build() { cargo programs --quiet; }
 # --show-output: a test that skips itself says so on its output, which would stay hidden otherwise.
 stage_units() {
     cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
@@ -26,23 +26,23 @@ stage_models() {
         (cd "$model" && cargo test --quiet) || return 1
     done
 }
-stage_scenarios() { target/quick/lab scenarios; }
-stage_offload() { target/quick/lab scenarios --door xdp --offload; }
+stage_scenarios() { target/release/lab scenarios; }
+stage_offload() { target/release/lab scenarios --door xdp --offload; }
 # A minute of what stage soak does for longer; always the same faults, so that what fails is the change.
-stage_minute() { target/quick/lab soak --seconds 60 --seed 1; }
+stage_minute() { target/release/lab soak --seconds 60 --seed 1; }
 # One restart by hand-over and a flood of forged sources, small: what they count, not how fast.
-stage_small() { target/quick/lab soak restarts --small && target/quick/lab soak flood --small; }
+stage_small() { target/release/lab soak restarts --small && target/release/lab soak flood --small; }
 # dnsperf's published test: six times 12,018 queries through a race of four resolvers, none lost; less than a minute.
-stage_race() { target/quick/lab soak race; }
+stage_race() { target/release/lab soak race; }
 # F40 in small, by hand: `./dev test soak`; SOAK_SECONDS=60 is shorter, SOAK_SEED repeats one.
 stage_soak() {
-    cargo quick --quiet &&
-        target/quick/lab soak --seconds "${SOAK_SECONDS:-1200}" ${SOAK_SEED:+--seed "$SOAK_SEED"}
+    cargo programs --quiet &&
+        target/release/lab soak --seconds "${SOAK_SECONDS:-1200}" ${SOAK_SEED:+--seed "$SOAK_SEED"}
 }
-stage_dialect() { SUBJECT=dnsdist target/quick/lab scenarios; }
+stage_dialect() { SUBJECT=dnsdist target/release/lab scenarios; }
 stage_fuzz() { fuzz/gate.sh; }
 stage_kernels() { tests/kernels/run; }
-stage_packaging() { tests/packaging/run target/quick/millrace; }
+stage_packaging() { tests/packaging/run target/release/millrace; }
 stage_once() { ./dev run --once; }
 
 # run_stages NAME...: runs them all, whatever fails, and closes with the sums and what failed.

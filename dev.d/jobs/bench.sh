@@ -1,11 +1,17 @@
 # bench [list|SCENARIO]  measures servers and yardsticks in the lab; results in bench/results
 . dev.d/packages.sh
 . dev.d/rust.sh
+. dev.d/profiled.sh
 
 install_packages "${packages_build[@]}" "${packages_lab[@]}" "${packages_bench[@]}"
 use_rust
-say "building (cargo build --release; the first time takes minutes)"
-cargo build --release --quiet --package millrace --package floodgate --package testnet &&
+say "building (cargo programs; the first time takes minutes)"
+cargo programs --quiet &&
     cargo build --release --quiet --package xsk --examples &&
     make --quiet -C bench/yardsticks || fail "FAILED at step \"build\""
+# What operators install is measured, unless another program is named, or nothing is measured at all.
+if [[ -z ${MILLRACE:-} && " $* " != *" --remote "* && ! ${1:-} =~ ^(list|report|--help)$ ]]; then
+    build_profiled
+    export MILLRACE=$PWD/$profiled_program
+fi
 exec target/release/lab bench "$@"

@@ -4,6 +4,6 @@
 
 install_packages "${packages_build[@]}" "${packages_lab[@]}"
 use_rust
-say "building (cargo build --release; the first time takes minutes)"
-cargo build --release --quiet --package millrace --package testnet || fail "FAILED at step \"build\""
+say "building (cargo programs; the first time takes minutes)"
+cargo programs --quiet || fail "FAILED at step \"build\""
 exec target/release/lab run "$@"

@@ -99,12 +99,21 @@ impl Nic {
     }
 }
 
+/// Where an interface's folder in /sys/class/net tells its node, the first that is there: a virtio device has none of its own, the
+/// PCI device that it is on has.
+pub const NODE_FILES: [&str; 2] = ["device/numa_node", "device/../numa_node"];
+
 /// The node of the machine that an interface's card is wired to. `None`: the machine has but one, or there is no card (veth).
 pub fn node(name: &str) -> Option<u32> {
-    let file = Path::new("/sys/class/net")
-        .join(name)
-        .join("device/numa_node");
-    node_in(&fs::read_to_string(file).ok()?)
+    node_below(&Path::new("/sys/class/net").join(name))
+}
+
+/// The node that an interface's folder tells.
+fn node_below(folder: &Path) -> Option<u32> {
+    let mut texts = NODE_FILES
+        .iter()
+        .filter_map(|file| fs::read_to_string(folder.join(file)).ok());
+    node_in(&texts.next()?)
 }
 
 /// What the file says. -1: the firmware does not tell.
@@ -187,6 +196,22 @@ mod tests {
         assert_eq!(["-1\n", ""].map(node_in), [None, None]);
         // No card is behind it.
         assert_eq!(node("lo"), None);
+    }
+
+    #[test]
+    fn a_virtio_card_is_on_the_node_of_the_pci_device_that_it_is_on() {
+        // /sys/class/net/NAME/device is a link to .../0000:00:03.0/virtio0, where no file numa_node is.
+        let top = tempfile::tempdir().unwrap();
+        let (pci, card) = (top.path().join("pci"), top.path().join("card"));
+        fs::create_dir_all(pci.join("virtio0")).unwrap();
+        fs::create_dir(&card).unwrap();
+        std::os::unix::fs::symlink(pci.join("virtio0"), card.join("device")).unwrap();
+        assert_eq!(node_below(&card), None);
+        fs::write(pci.join("numa_node"), "1\n").unwrap();
+        assert_eq!(node_below(&card), Some(1));
+        // One of its own goes first.
+        fs::write(pci.join("virtio0/numa_node"), "0\n").unwrap();
+        assert_eq!(node_below(&card), Some(0));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::control::protocol::Request;
 use crate::network::status::{DeviceStatus, Status};
 use std::fs;
 use std::path::{Path, PathBuf};
-use xsk::nic::{Nic, Tuning};
+use xsk::nic::{NODE_FILES, Nic, Tuning};
 
 /// Everything that [`super::checks`] judges. `None`: the machine does not say.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -257,8 +257,9 @@ impl Root<'_> {
             gro_flush_timeout: self.number(&format!("sys/class/net/{name}/gro_flush_timeout")),
             is_polled: own.is_some_and(|own| own.queues.iter().any(|queue| queue.is_polled)),
             foreign_program: program.filter(|_| own.is_none()),
-            node: self
-                .text(&format!("sys/class/net/{name}/device/numa_node"))
+            node: NODE_FILES
+                .iter()
+                .find_map(|file| self.text(&format!("sys/class/net/{name}/{file}")))
                 .and_then(|node| node.parse().ok()),
             is_served: own.is_some() || instance.is_empty(),
             vlans: self.vlans(name, UPPERS_MAX),
