@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use wire::name::Name;
 use zone::file::{Reader, Settings};
+use zone::record::RecordRef;
 use zone::zone::{Warning, Zone, ZoneBuilder, ZoneError};
 
 /// Errors of one file that are told: the rest is most often their consequence.
@@ -52,8 +53,8 @@ pub(super) fn read_within(
         return Ok(None);
     };
     drop(reader);
-    let built = builder.finish();
-    let (zone, warnings) = built.map_err(|error| vec![placed(apex, file, &error)])?;
+    let built = builder.finish_or_tell(ERRORS_MAX);
+    let (zone, warnings) = built.map_err(|errors| placed(apex, file, &errors))?;
     Ok(Some(ReadZone {
         zone,
         warnings,
@@ -85,25 +86,39 @@ fn reader<'p>(
 
 /// What is wrong with records that are good each by itself, with the place of the last one that it is about: the file is read
 /// again for that, since who remembers places pays for them in every zone.
-fn placed(apex: Name<'_>, file: &Path, error: &ZoneError) -> String {
+fn placed(apex: Name<'_>, file: &Path, errors: &[ZoneError]) -> Vec<String> {
+    let path = file.display();
+    let mut texts: Vec<String> = errors
+        .iter()
+        .map(|error| format!("{path}: {error}"))
+        .collect();
     let progress = Progress::default();
-    let again = reader(apex, file, &Stamps::default(), &progress).ok();
-    let mut place = None;
-    if let Some(((owner, kind), mut reader)) = error.about().zip(again) {
-        let owner = owner.as_name().as_bytes();
+    if let Ok(mut reader) = reader(apex, file, &Stamps::default(), &progress) {
         while let Some(read) = reader.read() {
-            let is_it = read.is_ok_and(|record| {
-                record.kind == kind && record.owner.eq_ignore_ascii_case(owner)
-            });
-            if is_it {
-                place = Some(reader.error(error.to_string()));
+            let about =
+                |error: &ZoneError| read.as_ref().is_ok_and(|record| is_about(error, record));
+            let told: Vec<usize> = (0..errors.len())
+                .filter(|&number| about(&errors[number]))
+                .collect();
+            for number in told {
+                texts[number] = reader.error(errors[number].to_string()).to_string();
             }
         }
     }
-    match place {
-        Some(place) => place.to_string(),
-        None => format!("{}: {error}", file.display()),
+    if errors.len() == ERRORS_MAX {
+        texts.push(format!(
+            "{path}: after {ERRORS_MAX} errors the rest is not looked at: there may be more"
+        ));
     }
+    texts
+}
+
+/// Whether an error is about the records of this one's owner and type.
+fn is_about(error: &ZoneError, record: &RecordRef<'_>) -> bool {
+    error.about().is_some_and(|(owner, kind)| {
+        let owner = owner.as_name().as_bytes();
+        record.kind == kind && record.owner.eq_ignore_ascii_case(owner)
+    })
 }
 
 /// A file whose octets are counted as they are read.
@@ -236,6 +251,30 @@ mod tests {
         assert_eq!(many.len(), ERRORS_MAX + 1);
         let end = "22:1: after 20 errors the rest is not read: there may be more";
         assert_eq!(many.last().map(String::as_str), Some(end));
+    }
+
+    /// Each name's, and where it is.
+    #[test]
+    fn all_names_whose_records_cannot_stand_together_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let zone = "b 60 CNAME a\nb 60 A 192.0.2.1\na 60 CNAME c\na 60 CNAME d\nok 60 A 192.0.2.1\n@ 60 SOA ns host 2 2 3 4 5\n";
+        let found = errors(folder.path(), zone);
+        let starts = [
+            "8:1: example.com. has 2 SOA records",
+            "6:1: a.example.com. has 2 CNAME records",
+            "4:1: b.example.com. has a CNAME record and A",
+        ];
+        assert_eq!(found.len(), starts.len(), "{found:?}");
+        for (line, start) in found.iter().zip(starts) {
+            assert!(line.starts_with(start), "{found:?}");
+        }
+        let lines = |count| (0..count).map(|n| format!("n{n} 60 CNAME a\nn{n} 60 CNAME b\n"));
+        let many = errors(folder.path(), &lines(ERRORS_MAX + 1).collect::<String>());
+        assert_eq!(many.len(), ERRORS_MAX + 1);
+        assert!(
+            many[ERRORS_MAX]
+                .ends_with("after 20 errors the rest is not looked at: there may be more")
+        );
     }
 
     /// A named pipe that nobody writes to holds up who opens it.

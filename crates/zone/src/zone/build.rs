@@ -11,7 +11,7 @@ use super::table::Keys;
 use super::{Zone, encode::Sorted, list, names, rdata};
 use crate::record::RecordRef;
 pub(crate) use amend::Changed;
-use assemble::Assembly;
+use assemble::{Assembly, node_error};
 use hashbrown::HashTable;
 use std::collections::HashSet;
 use wire::codes::{class, qtype};
@@ -183,14 +183,49 @@ impl ZoneBuilder {
     /// # Errors
     /// Why the records are no zone.
     pub fn finish(mut self) -> Result<(Zone, Vec<Warning>), ZoneError> {
+        let order = self.sorted();
+        self.made(&order)
+    }
+
+    /// The same for whoever mends the records.
+    ///
+    /// # Errors
+    /// Why they are no zone, in canonical order: the first of each name, `most` at most.
+    pub fn finish_or_tell(mut self, most: usize) -> Result<(Zone, Vec<Warning>), Vec<ZoneError>> {
+        let order = self.sorted();
+        self.made(&order)
+            .map_err(|first| self.errors(&order, first, most))
+    }
+
+    /// All names, in canonical order.
+    fn sorted(&mut self) -> Vec<Owner> {
         self.tree.add_between(&self.apex, &self.keys, &self.octets);
-        let order = self.tree.sorted(&self.octets);
-        let mut assembly = Assembly::new(&self, 0);
+        self.tree.sorted(&self.octets)
+    }
+
+    fn made(&self, order: &[Owner]) -> Result<(Zone, Vec<Warning>), ZoneError> {
+        let mut assembly = Assembly::new(self, 0);
         let parameters = self.parameters(&mut assembly.warnings)?;
         let (chain, strays) = assembly.proofs(parameters)?;
-        assembly.nodes(&order, chain.as_ref())?;
+        assembly.nodes(order, chain.as_ref())?;
         let negative_soa_at = assembly.negative_soa()?;
         assembly.finish(chain, strays, negative_soa_at)
+    }
+
+    /// What is wrong with these names' records; and `first`, which ended their assembly, if it is none of that.
+    #[cold]
+    fn errors(&self, order: &[Owner], first: ZoneError, most: usize) -> Vec<ZoneError> {
+        let mut records = Vec::new();
+        let of_name = |owner: &Owner| {
+            self.records_of(*owner, &mut records);
+            node_error(self.name(*owner), &records, &self.apex)
+        };
+        let mut errors: Vec<ZoneError> = order.iter().filter_map(of_name).take(most).collect();
+        if !errors.contains(&first) {
+            errors.insert(0, first);
+            errors.truncate(most);
+        }
+        errors
     }
 
     /// The owner of this name, in lower case, of records other than NSEC3.
@@ -458,6 +493,48 @@ mod tests {
             }]
         );
         assert_eq!(zone.records().count(), 3);
+    }
+
+    #[test]
+    fn what_ends_the_assembly_is_told_with_what_is_wrong_with_names() {
+        let told = |text: &str, most| {
+            let apex: NameBuf = APEX.parse().unwrap();
+            let open: Opener<'_> = Box::new(|_| Err(ErrorKind::NotFound.into()));
+            let reader = Reader::new("zone", text.as_bytes(), open, Settings::new(apex.as_name()));
+            let mut builder = ZoneBuilder::new(apex.as_name());
+            reader.for_each(|record| builder.push(record.unwrap().as_ref()).unwrap());
+            builder.finish_or_tell(most).unwrap_err()
+        };
+        let iterations = format!("@ 60 NSEC3PARAM 1 0 {} -\n", ITERATIONS_MAX + 1);
+        let text = format!(
+            "@ 60 SOA ns host 1 2 3 4 5\n{iterations}y 60 CNAME z\ny 60 TXT a\nx 60 DNAME a\nx 60 DNAME b\n"
+        );
+        let [about_chain, no_servers, x, y] = &told(&text, 9)[..] else {
+            panic!("{:?}", told(&text, 9))
+        };
+        assert!(matches!(about_chain, ZoneError::Iterations { .. }));
+        assert!(matches!(no_servers, ZoneError::NoNameServers { .. }));
+        assert!(matches!(
+            x,
+            ZoneError::ManyAliases {
+                kind: qtype::DNAME,
+                ..
+            }
+        ));
+        assert!(matches!(
+            y,
+            ZoneError::CnameBeside {
+                kind: qtype::TXT,
+                ..
+            }
+        ));
+        assert_eq!(told(&text, 2).len(), 2);
+        // No record at the apex, and none at all.
+        assert!(matches!(
+            told("x 60 A 192.0.2.1\n", 9)[..],
+            [ZoneError::NoSoa { .. }]
+        ));
+        assert!(matches!(told("", 9)[..], [ZoneError::NoSoa { .. }]));
     }
 
     /// RFC 9276 §3.1: "an iterations count of 0 MUST be used".

@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use successor::OwnProgram;
 use xsk::{AttachMode, BusyPoll, Foreign, Handed, Program, Pulses, Spread};
 
-/// How long the helper may take for one request, in seconds: a driver may reset its device when a program is attached.
+/// How long the helper is waited for, in seconds: a driver may reset its device when a program is attached.
 const ANSWERS_WITHIN: i64 = 10;
 
 /// What `/metrics` shows of the helper.
@@ -62,6 +62,8 @@ pub struct Helper {
 struct Peer {
     socket: OwnedFd,
     process: Pid,
+    /// Its reply to the last request was not waited for any longer.
+    is_late: bool,
 }
 
 /// Why something privileged was not done.
@@ -152,6 +154,7 @@ impl Helper {
                 *helper.peer() = Some(Peer {
                     socket: ours,
                     process: child,
+                    is_late: false,
                 });
                 Ok(helper)
             }
@@ -353,13 +356,10 @@ impl Helper {
     /// One request and its reply.
     fn ask(&self, request: &Request, with: &[BorrowedFd<'_>]) -> Result<(Reply, Vec<OwnedFd>)> {
         let mut peer = self.peer();
-        let Some(Peer { socket, .. }) = peer.as_ref() else {
+        let Some(there) = peer.as_mut() else {
             return Err(HelperError::Gone("it has ended".to_owned()));
         };
-        let answered = sys::send(socket, request, with)
-            .and_then(|()| sys::receive::<Reply>(socket))
-            .and_then(|message| message.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()));
-        match answered {
+        match there.ask(request, with) {
             Ok((Reply::Refused { reason, number }, _)) => {
                 self.counts.requests.fetch_add(1, Relaxed);
                 self.counts.refused.fetch_add(1, Relaxed);
@@ -369,9 +369,18 @@ impl Helper {
                 self.counts.requests.fetch_add(1, Relaxed);
                 Ok(answer)
             }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.counts.refused.fetch_add(1, Relaxed);
+                let reason = format!(
+                    "the privileged helper process is busy with a request since {ANSWERS_WITHIN} s or more: until it has answered that one, all others are refused"
+                );
+                Err(HelperError::Refused {
+                    reason,
+                    number: None,
+                })
+            }
             Err(error) => {
                 self.counts.refused.fetch_add(1, Relaxed);
-                // A reply that comes late would be taken for the next one's: no more of this helper.
                 let what = error.to_string();
                 self.lose(&mut peer, &what);
                 Err(HelperError::Gone(what))
@@ -393,6 +402,31 @@ impl Helper {
     }
 }
 
+impl Peer {
+    /// One request and its reply. Whoever asks while an earlier reply is late is not kept waiting again.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the reply is late. Others: it will never come.
+    fn ask(
+        &mut self,
+        request: &Request,
+        with: &[BorrowedFd<'_>],
+    ) -> io::Result<(Reply, Vec<OwnedFd>)> {
+        let there = |message: Option<_>| message.ok_or(io::ErrorKind::UnexpectedEof.into());
+        if self.is_late {
+            // With it goes what it brings: a program whose link is closed is off its interface.
+            sys::receive_now::<Reply>(&self.socket).and_then(there)?;
+            self.is_late = false;
+        }
+        sys::send(&self.socket, request, with)?;
+        let received = sys::receive::<Reply>(&self.socket);
+        self.is_late = received
+            .as_ref()
+            .is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        received.and_then(there)
+    }
+}
+
 fn started(error: io::Error) -> HelperError {
     HelperError::Refused {
         number: error.raw_os_error(),
@@ -411,5 +445,59 @@ fn nothing_came() -> HelperError {
     HelperError::Refused {
         reason: "the privileged helper sent no descriptor".to_owned(),
         number: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A helper that is whoever has the other end, and is waited for a hundredth of a second.
+    fn helper() -> (Helper, OwnedFd) {
+        let (kind, flags) = (SockType::SeqPacket, SockFlag::SOCK_CLOEXEC);
+        let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, flags).unwrap();
+        setsockopt(&ours, sockopt::ReceiveTimeout, &TimeVal::milliseconds(10)).unwrap();
+        let helper = Helper::none();
+        *helper.peer() = Some(Peer {
+            socket: ours,
+            process: nix::unistd::getpid(),
+            is_late: false,
+        });
+        (helper, theirs)
+    }
+
+    fn is_busy(asked: Result<(Reply, Vec<OwnedFd>)>) -> bool {
+        matches!(asked, Err(HelperError::Refused { reason, number: None }) if reason.contains("is busy"))
+    }
+
+    /// A machine under load may take longer than it is waited for: neither the helper nor its next replies are lost by that.
+    #[test]
+    fn a_reply_that_is_late_refuses_requests_until_it_has_come_and_is_taken_for_no_other() {
+        let (helper, theirs) = helper();
+        let asked = |helper: &Helper| helper.ask(&Request::Spread { workers: 1 }, &[]);
+        assert!(is_busy(asked(&helper)));
+        assert!(is_busy(asked(&helper)));
+        // The second one was not sent.
+        let (first, _) = sys::receive::<Request>(&theirs).unwrap().unwrap();
+        assert_eq!(first, Request::Spread { workers: 1 });
+        sys::receive_now::<Request>(&theirs).unwrap_err();
+        let (late, in_time) = (Reply::Started { process: 1 }, Reply::Started { process: 2 });
+        sys::send(&theirs, &late, &[]).unwrap();
+        // This one goes out, and its reply, which lies behind the late one, is its own.
+        sys::send(&theirs, &in_time, &[]).unwrap();
+        assert_eq!(asked(&helper).unwrap().0, in_time);
+        assert_eq!(helper.counts.refused.load(Relaxed), 2);
+        assert_eq!(helper.counts.requests.load(Relaxed), 1);
+        assert!(helper.process().is_some());
+    }
+
+    #[test]
+    fn who_closes_while_a_reply_is_late_is_gone() {
+        let (helper, theirs) = helper();
+        let forgone = |helper: &Helper| helper.ask(&Request::Forgo, &[]);
+        assert!(is_busy(forgone(&helper)));
+        drop(theirs);
+        assert!(matches!(forgone(&helper), Err(HelperError::Gone(_))));
+        assert!(helper.process().is_none() && helper.is_lost.load(Relaxed));
     }
 }

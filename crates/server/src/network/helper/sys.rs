@@ -71,10 +71,23 @@ pub(crate) fn send(
 pub(crate) fn receive<T: DeserializeOwned>(
     socket: &OwnedFd,
 ) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    again_if_interrupted(|| receive_once(socket))
+    again_if_interrupted(|| receive_once(socket, MsgFlags::empty()))
 }
 
-fn receive_once<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+/// The same of a message that is there already.
+///
+/// # Errors
+/// `WouldBlock`: none is.
+pub(super) fn receive_now<T: DeserializeOwned>(
+    socket: &OwnedFd,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    again_if_interrupted(|| receive_once(socket, MsgFlags::MSG_DONTWAIT))
+}
+
+fn receive_once<T: DeserializeOwned>(
+    socket: &OwnedFd,
+    flags: MsgFlags,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut text = [0; MESSAGE];
     let mut room = nix::cmsg_space!([RawFd; DESCRIPTORS]);
     let mut parts = [IoSliceMut::new(&mut text)];
@@ -82,7 +95,7 @@ fn receive_once<T: DeserializeOwned>(socket: &OwnedFd) -> io::Result<Option<(T, 
         socket.as_raw_fd(),
         &mut parts,
         Some(&mut room),
-        MsgFlags::MSG_CMSG_CLOEXEC,
+        MsgFlags::MSG_CMSG_CLOEXEC | flags,
     )?;
     let mut descriptors = Vec::new();
     for message in received.cmsgs()? {

@@ -416,39 +416,16 @@ impl<'b> Assembly<'b> {
         delegation: bool,
         (is_below, below_delegation): (bool, bool),
     ) -> Result<(), ZoneError> {
+        if let Some(error) = node_error(name, records, &self.builder.apex) {
+            return Err(error);
+        }
         let owner = || name_of(name);
-        let count = |kind| {
-            let wanted = |record: &&Sorted<'_>| (record.kind, record.is_signature) == (kind, false);
-            records.iter().filter(wanted).count()
-        };
-        for kind in [qtype::CNAME, qtype::DNAME] {
-            let count = count(kind);
-            if count > 1 {
-                return Err(ZoneError::ManyAliases {
-                    owner: owner(),
-                    kind,
-                    count,
-                });
-            }
-        }
-        // RFC 2181 §10.1: "An alias name (label of a CNAME record) may, if DNSSEC is in use, have SIG, NXT, and KEY RRs,
-        // but may have no other data"; their successors are RRSIG and NSEC.
-        let allowed = [qtype::CNAME, qtype::NSEC, qtype::KEY];
-        let beside = records
-            .iter()
-            .find(|record| !record.is_signature && !allowed.contains(&record.kind));
-        if let Some(beside) = beside.filter(|_| count(qtype::CNAME) > 0) {
-            return Err(ZoneError::CnameBeside {
-                owner: owner(),
-                kind: beside.kind,
-            });
-        }
+        let has_ds = count(records, qtype::DS) > 0;
         if name.len() == self.builder.apex.len() {
-            self.check_apex(count(qtype::SOA), count(qtype::NS))?;
-            if count(qtype::DS) > 0 {
+            if has_ds {
                 self.warn(|| Warning::DsAtApex { apex: owner() });
             }
-        } else if count(qtype::DS) > 0 && !delegation {
+        } else if has_ds && !delegation {
             self.warn(|| Warning::DsWithoutNs { owner: owner() });
         }
         if delegation || is_below {
@@ -461,16 +438,6 @@ impl<'b> Assembly<'b> {
             });
         }
         Ok(())
-    }
-
-    fn check_apex(&self, soas: usize, name_servers: usize) -> Result<(), ZoneError> {
-        let apex = name_of(&self.builder.apex);
-        match (soas, name_servers) {
-            (0, _) => Err(ZoneError::NoSoa { apex }),
-            (1, 0) => Err(ZoneError::NoNameServers { apex }),
-            (1, _) => Ok(()),
-            (count, _) => Err(ZoneError::ManySoas { apex, count }),
-        }
     }
 
     /// Warns of what nobody sees at a delegation, below it, or below a DNAME.
@@ -712,6 +679,46 @@ fn groups<'g, 'r>(records: &'g [Sorted<'r>]) -> impl Iterator<Item = &'g [Sorted
 /// The same with those. A record is first wherever one is there.
 fn by_kind<'g, 'r>(records: &'g [Sorted<'r>]) -> impl Iterator<Item = &'g [Sorted<'r>]> {
     records.chunk_by(|one, other| one.kind == other.kind)
+}
+
+/// How many records of a type are among those of a name.
+fn count(records: &[Sorted<'_>], kind: u16) -> usize {
+    let wanted = |record: &&Sorted<'_>| (record.kind, record.is_signature) == (kind, false);
+    records.iter().filter(wanted).count()
+}
+
+/// Why the records of a name cannot stand together.
+pub(super) fn node_error(name: &[u8], records: &[Sorted<'_>], apex: &[u8]) -> Option<ZoneError> {
+    for kind in [qtype::CNAME, qtype::DNAME] {
+        let count = count(records, kind);
+        if count > 1 {
+            let owner = name_of(name);
+            return Some(ZoneError::ManyAliases { owner, kind, count });
+        }
+    }
+    // RFC 2181 §10.1: "An alias name (label of a CNAME record) may, if DNSSEC is in use, have SIG, NXT, and KEY RRs,
+    // but may have no other data"; their successors are RRSIG and NSEC.
+    let allowed = [qtype::CNAME, qtype::NSEC, qtype::KEY];
+    let beside = records
+        .iter()
+        .find(|record| !record.is_signature && !allowed.contains(&record.kind));
+    if let Some(beside) = beside.filter(|_| count(records, qtype::CNAME) > 0) {
+        let (owner, kind) = (name_of(name), beside.kind);
+        return Some(ZoneError::CnameBeside { owner, kind });
+    }
+    (name.len() == apex.len())
+        .then(|| apex_error(records, apex))
+        .flatten()
+}
+
+fn apex_error(records: &[Sorted<'_>], apex: &[u8]) -> Option<ZoneError> {
+    let apex = name_of(apex);
+    match (count(records, qtype::SOA), count(records, qtype::NS)) {
+        (0, _) => Some(ZoneError::NoSoa { apex }),
+        (1, 0) => Some(ZoneError::NoNameServers { apex }),
+        (1, _) => None,
+        (count, _) => Some(ZoneError::ManySoas { apex, count }),
+    }
 }
 
 fn error_of(fault: Fault, owner: &[u8], kind: u16) -> ZoneError {
