@@ -26,7 +26,7 @@ build_profiled() {
 # compile_with FLAG FOLDER: the same packages both times, or functions have other names in the counts than in the program.
 # Thin: with counts it is worth something to see into other crates at the end (REFUSED 858 instructions without it, 813 with it).
 compile_with() {
-    RUSTFLAGS=$1 CARGO_PROFILE_RELEASE_LTO=thin \
+    CARGO_ENCODED_RUSTFLAGS=$1 CARGO_PROFILE_RELEASE_LTO=thin \
         cargo build --release --quiet --package millrace --bin millrace --example stages --target-dir "$profiled/$2"
 }
 

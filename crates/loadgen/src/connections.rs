@@ -125,7 +125,7 @@ pub fn measure(
         }
         sender.join().expect("the sender does not panic")
     });
-    watch.end();
+    watch.end(lock(&tally).clone());
     let (sending, unwanted) = sending?;
     let sending = if watch.is_stopped() {
         sending

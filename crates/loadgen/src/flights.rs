@@ -8,9 +8,13 @@
 //!  tag           question 32 bits │ number modulo 2^30 │ state 2    tells this life of the cell from all others
 //! ```
 //!
+//! The ID on the wire is the number's, exclusive or a value that each run draws anew: an answer to a run before, which had the same
+//! ports, is told from this run's.
+//!
 //! One thread departs; any thread may land, because the network card decides which queue an answer comes to. A cell is one
 //! compare-and-swap to land, and nothing is ever freed: the next lap overwrites it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bits of a number that a tag holds.
@@ -28,6 +32,8 @@ const LANDED: u64 = 2;
 pub struct Flights {
     cells: Box<[Cell]>,
     port_bits: u32,
+    /// What IDs differ by from bits of the number.
+    mask: u16,
     departed: AtomicU64,
 }
 
@@ -80,8 +86,16 @@ impl Flights {
         Flights {
             cells: (0..cells).map(|_| Cell::default()).collect(),
             port_bits,
+            mask: 0,
             departed: AtomicU64::new(0),
         }
+    }
+
+    /// The same, with IDs that no other run has in this order.
+    #[must_use]
+    pub fn with_ids_of_its_own(mut self) -> Flights {
+        self.mask = RandomState::new().hash_one(0) as u16;
+        self
     }
 
     /// Queries that have departed: the number of the next one.
@@ -93,13 +107,13 @@ impl Flights {
     #[inline]
     pub fn key(&self, number: u64) -> (u16, u16) {
         let port = number & ((1 << self.port_bits) - 1);
-        (port as u16, (number >> self.port_bits) as u16)
+        (port as u16, (number >> self.port_bits) as u16 ^ self.mask)
     }
 
     /// The number, modulo all keys, of a port and ID: the inverse of [`key`](Flights::key).
     #[inline]
     pub fn number_of(&self, port: u16, id: u16) -> u64 {
-        u64::from(id) << self.port_bits | u64::from(port)
+        u64::from(id ^ self.mask) << self.port_bits | u64::from(port)
     }
 
     /// Enters the next query; returns its number. Only the thread that owns the lane may call this.
@@ -187,6 +201,25 @@ mod tests {
         assert!(flights.land(&flight));
         assert!(!flights.land(&flight));
         assert_eq!(flights.find(port, id), Found::Landed { question: 7 });
+    }
+
+    /// A run that begins where another ended, on the same ports: of 256 answers to that one, each would find a query of this one.
+    #[test]
+    fn answers_to_another_run_find_nothing() {
+        let run = || Flights::new(1 << 16, 0).with_ids_of_its_own();
+        let strays = |one: &Flights, other: &Flights| {
+            let keys = (0..256).map(|number| one.key(number));
+            let found = keys.filter(|&(port, id)| other.find(port, id) != Found::Never);
+            found.count()
+        };
+        let runs: Vec<Flights> = (0..20).map(|_| run()).collect();
+        for flights in &runs {
+            (0..256).for_each(|number| assert_eq!(flights.depart(0, 0), number));
+            assert_eq!(strays(flights, flights), 256);
+        }
+        let all: usize = runs.windows(2).map(|two| strays(&two[0], &two[1])).sum();
+        // One pair in 256 has its IDs in the same block.
+        assert!(all <= 5 * 256, "{all} of {} answers", 19 * 256);
     }
 
     #[test]

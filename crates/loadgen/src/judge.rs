@@ -18,6 +18,8 @@ pub enum Fault {
     Source,
     /// To another of our addresses, or another of our sockets, than the question came from.
     Destination,
+    /// Of another opcode than the query's, to which a response has that of the query (RFC 1035 §4.1.1: "copied into the response").
+    OtherOpcode,
     /// No question in it.
     NoQuestion,
     /// Another question.
@@ -28,7 +30,7 @@ pub enum Fault {
 
 impl Fault {
     /// Number of faults.
-    pub const COUNT: usize = FrameError::ALL.len() + ResponseError::ALL.len() + 6;
+    pub const COUNT: usize = FrameError::ALL.len() + ResponseError::ALL.len() + 7;
 
     /// A number below [`COUNT`](Fault::COUNT), for arrays of counters.
     pub fn index(self) -> usize {
@@ -42,6 +44,7 @@ impl Fault {
             Fault::NoQuestion => own + 3,
             Fault::OtherQuestion => own + 4,
             Fault::OtherContents => own + 5,
+            Fault::OtherOpcode => own + 6,
         }
     }
 
@@ -56,6 +59,7 @@ impl Fault {
             Fault::NoQuestion,
             Fault::OtherQuestion,
             Fault::OtherContents,
+            Fault::OtherOpcode,
         ])
     }
 
@@ -70,6 +74,7 @@ impl Fault {
             Fault::NoQuestion => "no-question",
             Fault::OtherQuestion => "other-question",
             Fault::OtherContents => "other-contents",
+            Fault::OtherOpcode => "other-opcode",
         }
     }
 }
@@ -96,6 +101,9 @@ pub struct Answer {
 pub fn check(message: &[u8], asked: Question<'_>) -> Result<Answer, Fault> {
     let question = asked.question;
     let parts = parse_response(message).map_err(Fault::Response)?;
+    if opcode(asked.message).is_some_and(|sent| opcode(message) != Some(sent)) {
+        return Err(Fault::OtherOpcode);
+    }
     let mut case_changed = false;
     if !question.is_empty() {
         let end = usize::from(parts.question_end);
@@ -118,6 +126,12 @@ pub fn check(message: &[u8], asked: Question<'_>) -> Result<Answer, Fault> {
         case_changed,
         length: message.len() as u16,
     })
+}
+
+/// The bits of a message's opcode; `None`: it is too short for one.
+fn opcode(message: &[u8]) -> Option<u8> {
+    const OPCODE: u8 = 0x78;
+    message.get(2).map(|flags| flags & OPCODE)
 }
 
 #[cfg(test)]
@@ -157,6 +171,25 @@ mod tests {
         assert_eq!((answer.rcode, answer.truncated), (0, false));
         assert!(!answer.case_changed);
         assert_eq!(usize::from(answer.length), 12 + question.len());
+    }
+
+    /// RFC 1035 §4.1.1: the opcode "is set by the originator of a query and copied into the response".
+    #[test]
+    fn another_opcode_is_wrong() {
+        let (query, question) = asked("www.example AAAA");
+        let checked = |message: &[u8]| {
+            let asked = Question {
+                message: &query,
+                question: &question,
+                expected: None,
+            };
+            super::check(message, asked)
+        };
+        let mut message = echoed("www.example AAAA");
+        checked(&message).unwrap();
+        // NOTIFY.
+        message[2] |= 4 << 3;
+        assert_eq!(checked(&message), Err(Fault::OtherOpcode));
     }
 
     #[test]

@@ -70,7 +70,9 @@ struct Run {
     started: Instant,
     duration: Duration,
     shown: Instant,
-    /// When statistics were printed last because it was time, and what was counted then.
+    /// When statistics are printed next because it is time.
+    due: Option<Instant>,
+    /// When they were last, and what was counted then.
     printed: Instant,
     counted: Tally,
     last: Tally,
@@ -123,10 +125,12 @@ impl Watch {
         if self.show == Show::Live {
             tell(ENTER);
         }
+        let period = self.statistics.as_ref().and_then(|(_, period)| *period);
         self.run = Some(Run {
             started: now,
             duration,
             shown: now,
+            due: period.map(|period| now + period),
             printed: now,
             counted: Tally::default(),
             last: Tally::default(),
@@ -134,13 +138,24 @@ impl Watch {
         });
     }
 
-    /// It has ended: takes away what was shown.
-    pub fn end(&mut self) {
-        match self.run.take().map(|_| self.show) {
+    /// It has ended: takes away what was shown, and prints the last part, which may be shorter than the others or, with the wait
+    /// for the last answers, longer.
+    pub fn end(&mut self, counted: Tally) {
+        let run = self.leave();
+        if let Some((mut run, (print, Some(_)))) = run.zip(self.statistics.as_mut()) {
+            run.print_part(counted, Instant::now(), print);
+        }
+    }
+
+    /// Takes away what was shown.
+    fn leave(&mut self) -> Option<Run> {
+        let run = self.run.take();
+        match run.as_ref().map(|_| self.show) {
             Some(Show::Progress) => tell("\r\x1b[K"),
             Some(Show::Live) => tell(LEAVE),
             _ => {}
         }
+        run
     }
 
     /// Whether somebody asked to stop (SIGINT, SIGTERM), or the terminal has gone (SIGHUP).
@@ -170,8 +185,12 @@ impl Watch {
                 };
                 print(&Tally::sum(&each()), so_far);
             }
-            if period.is_some_and(|period| now - run.printed >= period) {
+            if let Some((due, period)) = run.due.zip(*period)
+                && now >= due
+            {
                 run.print_part(Tally::sum(&each()), now, print);
+                // By the clock, unless a whole part was missed: what is printed a moment late delays no other.
+                run.due = Some((due + period).max(now));
             }
         }
         match self.show {
@@ -219,7 +238,7 @@ fn is_ignored_by(status: &str, signal: Signal) -> bool {
 impl Drop for Watch {
     /// A run that failed leaves the terminal as it was.
     fn drop(&mut self) {
-        self.end();
+        self.leave();
     }
 }
 
@@ -276,11 +295,13 @@ fn progress(
     if unread {
         return format!("{time}: sent {sent:.0}/s, answers dropped unread");
     }
-    format!(
-        "{time}: sent {sent:.0}/s, right {right:.0}/s, unanswered {}, p99 {:.3} ms",
-        tally.unanswered(),
-        tally.latency.value_at_quantile(0.99) as f64 / 1e6,
-    )
+    let unanswered = tally.unanswered();
+    let line = format!("{time}: sent {sent:.0}/s, right {right:.0}/s, unanswered {unanswered}");
+    if tally.latency.is_empty() {
+        return line;
+    }
+    let p99 = tally.latency.value_at_quantile(0.99) as f64 / 1e6;
+    format!("{line}, p99 {p99:.3} ms")
 }
 
 #[cfg(test)]
@@ -297,8 +318,36 @@ mod tests {
     }
 
     #[test]
+    fn the_parts_that_are_printed_are_the_whole_run() {
+        let sent = |sent| Tally {
+            sent,
+            ..Tally::default()
+        };
+        let (tells, told) = std::sync::mpsc::channel();
+        let print = move |tally: &Tally, part| tells.send((tally.sent, part)).unwrap();
+        let mut watch = Watch::new(Show::Nothing).unwrap();
+        watch.print_statistics(Box::new(print), Some(Duration::from_millis(5)));
+        watch.start(("nothing", "thread"), Duration::ZERO);
+        let mut parts: Vec<(u64, Part)> = Vec::new();
+        for turn in 1.. {
+            assert!(watch.turn(Duration::from_millis(2), || vec![sent(turn)]));
+            parts.extend(told.try_iter());
+            if parts.len() > 2 {
+                watch.end(sent(turn + 7));
+                parts.extend(told.try_iter());
+                assert_eq!(parts.iter().map(|(sent, _)| sent).sum::<u64>(), turn + 7);
+                break;
+            }
+        }
+        assert_eq!(parts[0].1.since, Duration::ZERO);
+        for two in parts.windows(2) {
+            assert_eq!(two[0].1.until, two[1].1.since);
+        }
+    }
+
+    #[test]
     fn a_progress_line_tells_what_is_left_or_gone() {
-        let tally = Tally {
+        let mut tally = Tally {
             sent: 9,
             right: 7,
             ..Tally::default()
@@ -306,8 +355,11 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!(
             progress(&tally, (3.0, 2.0), (seconds(4), seconds(10)), false),
-            "6 s left: sent 3/s, right 2/s, unanswered 2, p99 0.000 ms"
+            "6 s left: sent 3/s, right 2/s, unanswered 2"
         );
+        tally.latency.record(2_000_000).unwrap();
+        let line = progress(&tally, (3.0, 2.0), (seconds(4), seconds(10)), false);
+        assert!(line.contains("unanswered 2, p99 2.00"), "{line}");
         assert_eq!(
             progress(&tally, (3.0, 0.0), (seconds(4), seconds(10)), true),
             "6 s left: sent 3/s, answers dropped unread"

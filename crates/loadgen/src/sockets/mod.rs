@@ -253,7 +253,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
             .map(|result| result.expect("workers do not panic"))
             .collect()
     });
-    watch.end();
+    watch.end(Tally::sum(&each(&tallies)));
     let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
     results.into_iter().collect::<Outcome<()>>()?;
     let sent_all = run.next.load(Ordering::Relaxed) >= total;

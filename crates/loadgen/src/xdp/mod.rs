@@ -146,7 +146,7 @@ impl Generator {
         let collector = Collector::load(&collection(&plan, &addressing))?;
         let of_lane = rate / lanes as f64;
         let remembered = remembered(plan.shape, of_lane, plan.late_after, plan.batch);
-        let flights = || Flights::new(remembered, addressing.port_bits);
+        let flights = || Flights::new(remembered, addressing.port_bits).with_ids_of_its_own();
         let mut generator = Generator {
             flights: (0..lanes).map(|_| flights()).collect(),
             lanes: Vec::new(),
@@ -272,7 +272,7 @@ impl Generator {
                 .map(|thread| thread.join().expect("lanes do not panic"))
                 .collect::<Vec<_>>()
         });
-        watch.end();
+        watch.end(Tally::sum(&each(&run)));
         let sent_until = run.sent_until.load(Ordering::Relaxed);
         let mut sending = Duration::from_nanos(sent_until.saturating_sub(run.start));
         if !watch.is_stopped() {

@@ -36,8 +36,9 @@ pub(super) fn part(all: &[Measured]) -> Part {
         title: "Answers and CPU time over time".to_owned(),
         text: "The offered rate rises from nothing to a fifth beyond the highest R99 of the scenario, the same for all \
                contenders; where less is sent than offered, the generator was the limit. CPU time is that of the whole \
-               machine, in cores: user, system and softirq add up. The server's process has its part of user and system; \
-               the kernel's threads (ksoftirqd and others) have theirs of system and softirq. Shown is the run with the \
+               machine, in cores: user, system and softirq add up. The server's process and the kernel's threads \
+               (ksoftirqd and others) are told as the kernel counts them, with the softirqs that ran in their \
+               time: a process may have more than user and system together. Shown is the run with the \
                median of answers."
             .to_owned(),
         charts: charts.collect(),
