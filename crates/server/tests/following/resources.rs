@@ -1,7 +1,7 @@
 //! Processors and memory that become fewer: what serves goes on with less, and nobody is ended for want of memory.
 
 use crate::restart::Load;
-use crate::rig::{PATIENCE, REFUSED, Rig, pass};
+use crate::rig::{PATIENCE, REFUSED, Rig, all_processors_alone, pass};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use std::fs;
@@ -9,8 +9,8 @@ use std::io;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use testnet::again_if_interrupted;
 use testnet::dns::Query;
@@ -145,23 +145,14 @@ impl Drop for Cgroup {
     }
 }
 
-/// Held shared by tests that need every processor, alone by the one that takes one away from the whole machine.
-static PROCESSORS: RwLock<()> = RwLock::new(());
-
-fn every_processor() -> RwLockReadGuard<'static, ()> {
-    PROCESSORS.read().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The last processor, taken away from the whole machine until this is dropped (Documentation/core-api/cpu_hotplug.rst).
 struct Offline {
     file: PathBuf,
-    _alone: RwLockWriteGuard<'static, ()>,
 }
 
 impl Offline {
-    /// `None`: this machine gives none away.
+    /// `None`: this machine gives none away. To be called by whoever has [`all_processors_alone`].
     fn last() -> Option<Offline> {
-        let alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
         let folder = |number| format!("/sys/devices/system/cpu/cpu{number}/online");
         let files = (1..).map(|number| PathBuf::from(folder(number)));
         let last = files.take_while(|file| file.exists()).last();
@@ -169,10 +160,7 @@ impl Offline {
         if file.is_none() {
             println!("SKIP: no processor can be taken offline");
         }
-        Some(Offline {
-            file: file?,
-            _alone: alone,
-        })
+        Some(Offline { file: file? })
     }
 
     /// False: it is not given away. While somebody else changes what processors there are, the kernel is busy.
@@ -221,7 +209,6 @@ fn number(text: &str) -> u64 {
 
 #[test]
 fn f28_a_cpuset_of_one_processor_serves_four_queues() {
-    let _every = every_processor();
     let Some(lab) = Rig::lab("cpuset", Topology::FourQueues) else {
         return;
     };
@@ -240,7 +227,6 @@ fn f28_a_cpuset_of_one_processor_serves_four_queues() {
 /// A processor that is taken away moves the threads on it to those that are left, as here: the cpuset becomes smaller.
 #[test]
 fn f28_a_processor_goes_and_comes_back_and_no_query_is_lost() {
-    let _every = every_processor();
     let Some(lab) = Rig::lab("processor", Topology::FourQueues) else {
         return;
     };
@@ -270,6 +256,7 @@ fn f28_a_processor_goes_offline_under_a_pinned_worker_and_no_query_is_lost() {
     let Some(lab) = Rig::lab("offline", Topology::FourQueues) else {
         return;
     };
+    let _alone = all_processors_alone();
     let Some(offline) = Offline::last() else {
         return;
     };
@@ -331,7 +318,6 @@ fn await_workers_on(rig: &Rig, expected: [&str; 2]) {
 
 #[test]
 fn workers_run_where_cpus_says_and_a_reload_changes_it() {
-    let _every = every_processor();
     let cpus = |list: &str| LISTEN.replace("xdp=true", &format!("xdp=true, {list}")) + REFUSED;
     let own = own_processors();
     let (first, last) = (own[0].as_str(), own[own.len() - 1].as_str());

@@ -2,12 +2,13 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
+use std::cell::RefCell;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Once;
+use std::sync::{Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use testnet::again_if_interrupted;
 use testnet::dns::Query;
@@ -33,6 +34,27 @@ const SOON: Duration = Duration::from_millis(100).saturating_mul(SLOWER);
 /// How long something is awaited that must come at last: a start, a line, the answer to a query that nothing may lose.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Held shared by every test that has a lab, alone by the one that takes a processor away from the whole machine: meanwhile the
+/// kernel lets nobody attach a program (cpus_read_lock), and has been seen not to for half a minute.
+static PROCESSORS: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// This test's part of it, until its thread ends.
+    static SHARED: RefCell<Option<RwLockReadGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+fn share_processors() {
+    SHARED.with_borrow_mut(|shared| {
+        shared.get_or_insert_with(|| PROCESSORS.read().unwrap_or_else(PoisonError::into_inner));
+    });
+}
+
+/// Waits until no other test has a lab; none gets one as long as this is held.
+pub(crate) fn all_processors_alone() -> RwLockWriteGuard<'static, ()> {
+    SHARED.take();
+    PROCESSORS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) struct Rig {
     pub(crate) lab: Lab,
     pub(crate) server: Server,
@@ -52,6 +74,7 @@ impl Rig {
             println!("SKIP: network namespaces need root");
             return None;
         }
+        share_processors();
         let plan = Plan {
             prefix: format!("follow-{name}"),
             topology,
