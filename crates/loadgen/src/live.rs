@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Columns of a line, of the curves, and of the longest bar.
-const COLUMNS: usize = 78;
+const COLUMNS: usize = 79;
 const CURVE: usize = 40;
 const BAR: usize = 44;
 /// Most queues with a line of their own: with all else they fit the 24 lines of a terminal, which would scroll otherwise.
@@ -167,7 +167,13 @@ fn latency(all: &Tally, before: &Tally) -> String {
     }
     let quantiles =
         QUANTILES.map(|(name, part)| format!("{name} {}", Time(quantile(&recent, part))));
-    format!("{:<12} {}", "latency", quantiles.join(" "))
+    let quantiles = quantiles.join(" ");
+    // Five latencies of nine columns each fit only beside a name that is not filled up.
+    let wide = format!("{:<12} {quantiles}", "latency");
+    match wide.chars().count() > COLUMNS {
+        true => format!("latency {quantiles}"),
+        false => wide,
+    }
 }
 
 /// A bar of this part of the longest, in eighths of a column.
@@ -236,6 +242,19 @@ mod tests {
                 .all(|line| line.chars().count() <= COLUMNS + 8),
             "{screen}"
         );
+    }
+
+    #[test]
+    fn no_latency_is_so_long_that_its_unit_is_cut() {
+        for nanoseconds in [1_500, 718_800, 999_900_000] {
+            let mut slow = Tally::default();
+            slow.latency.record(nanoseconds).unwrap();
+            let line = latency(&slow, &Tally::default());
+            assert!(
+                line.chars().count() <= COLUMNS && line.ends_with('s'),
+                "{line}"
+            );
+        }
     }
 
     #[test]
