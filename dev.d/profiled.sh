@@ -54,7 +54,10 @@ counts: cargo programs, then packaging/build-deb millrace, MILLRACE=target/relea
     compgen -G "$folder/served-*.profraw" >/dev/null ||
         say "nothing was served over AF_XDP (that needs root and a lab, $profiled/soak.log): the loop around the rings is compiled as \
 in any release"
-    "$merge" merge --sparse --output="$1" "$folder"/*.profraw || fail "FAILED at step \"counting\", merging"
+    "$merge" merge --sparse --output="$folder/merged" "$folder"/*.profraw || fail "FAILED at step \"counting\", merging"
+    # There at once and whole, or not at all; those of earlier programs are of no use.
+    rm -f "$profiled"/*.profdata
+    mv "$folder/merged" "$1"
     # Stray counts are those of what cargo runs while it builds.
     rm -rf "$folder" "$profiled/stray"
 }

@@ -3,7 +3,7 @@
 use crate::expected::Expected;
 use crate::questions::Question;
 use wire::frame::FrameError;
-use wire::message::{ResponseError, parse_response, question_matches};
+use wire::message::{Header, ResponseError, parse_response, question_matches};
 
 /// What is wrong with something that came to one of our ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,7 @@ pub struct Answer {
 pub fn check(message: &[u8], asked: Question<'_>) -> Result<Answer, Fault> {
     let question = asked.question;
     let parts = parse_response(message).map_err(Fault::Response)?;
+    let opcode = |message| Header::read(message).map(|header| header.opcode());
     if opcode(asked.message).is_some_and(|sent| opcode(message) != Some(sent)) {
         return Err(Fault::OtherOpcode);
     }
@@ -126,12 +127,6 @@ pub fn check(message: &[u8], asked: Question<'_>) -> Result<Answer, Fault> {
         case_changed,
         length: message.len() as u16,
     })
-}
-
-/// The bits of a message's opcode; `None`: it is too short for one.
-fn opcode(message: &[u8]) -> Option<u8> {
-    const OPCODE: u8 = 0x78;
-    message.get(2).map(|flags| flags & OPCODE)
 }
 
 #[cfg(test)]

@@ -70,9 +70,7 @@ struct Run {
     started: Instant,
     duration: Duration,
     shown: Instant,
-    /// When statistics are printed next because it is time.
-    due: Option<Instant>,
-    /// When they were last, and what was counted then.
+    /// When statistics were printed last because it was time, and what was counted then.
     printed: Instant,
     counted: Tally,
     last: Tally,
@@ -125,12 +123,10 @@ impl Watch {
         if self.show == Show::Live {
             tell(ENTER);
         }
-        let period = self.statistics.as_ref().and_then(|(_, period)| *period);
         self.run = Some(Run {
             started: now,
             duration,
             shown: now,
-            due: period.map(|period| now + period),
             printed: now,
             counted: Tally::default(),
             last: Tally::default(),
@@ -185,12 +181,12 @@ impl Watch {
                 };
                 print(&Tally::sum(&each()), so_far);
             }
-            if let Some((due, period)) = run.due.zip(*period)
-                && now >= due
-            {
+            // By the run's clock: a part that is printed a moment late delays no other.
+            let part_at = |time: Instant, period: Duration| {
+                (time - run.started).as_nanos() / period.as_nanos().max(1)
+            };
+            if period.is_some_and(|period| part_at(now, period) > part_at(run.printed, period)) {
                 run.print_part(Tally::sum(&each()), now, print);
-                // By the clock, unless a whole part was missed: what is printed a moment late delays no other.
-                run.due = Some((due + period).max(now));
             }
         }
         match self.show {

@@ -93,7 +93,8 @@ fn placed(apex: Name<'_>, file: &Path, errors: &[ZoneError]) -> Vec<String> {
         .map(|error| format!("{path}: {error}"))
         .collect();
     let progress = Progress::default();
-    if let Ok(mut reader) = reader(apex, file, &Stamps::default(), &progress) {
+    let have_places = errors.iter().any(|error| error.about().is_some());
+    if have_places && let Ok(mut reader) = reader(apex, file, &Stamps::default(), &progress) {
         while let Some(read) = reader.read() {
             let about =
                 |error: &ZoneError| read.as_ref().is_ok_and(|record| is_about(error, record));
