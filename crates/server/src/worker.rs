@@ -543,20 +543,23 @@ impl Worker {
     }
 }
 
-/// For simulations: a turn at a moment that they choose, without sockets and without waiting.
-#[cfg(test)]
+/// For simulations, and for counting.
 impl Worker {
     /// With random numbers that repeat.
-    pub(crate) fn seeded(mut self, seed: u64) -> Worker {
+    pub fn seeded(mut self, seed: u64) -> Worker {
         self.random = Random::from_seed(seed);
         self
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
+    /// A turn at a moment that the caller chooses, without sockets and without waiting.
+    pub fn turn(&mut self, now: Now) {
         self.serve_rings(now);
         self.do_chores();
     }
+}
 
+#[cfg(test)]
+impl Worker {
     /// Carries out what was ordered until now.
     pub(crate) fn obey_at(&mut self, now: Now) {
         self.now = now;

@@ -5,11 +5,15 @@
 mod ffi;
 #[path = "../examples/stages/ground.rs"]
 mod ground;
+#[path = "../examples/stages/rings.rs"]
+mod rings;
 #[path = "allocations/short.rs"]
 mod short;
 
 use ffi::{Counting, allocations, without_memory};
-use ground::{Ground, Scene};
+use ground::{Ground, NOW, Scene};
+use nix::unistd::Uid;
+use rings::Course;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -23,6 +27,24 @@ fn no_query_allocates() {
         let before = allocations();
         ground.serve(2_000);
         assert_eq!(allocations() - before, 0, "in 2,000 queries: {name}");
+    }
+}
+
+/// The same of a whole worker: frames in, frames out.
+#[test]
+fn no_turn_of_a_worker_allocates() {
+    if !Uid::effective().is_root() {
+        return println!("SKIP: not root: the backend's address belongs into a network of its own");
+    }
+    for (name, scene) in Course::ALL {
+        let mut course = Course::new(scene);
+        let mut allocated = 0;
+        course.serve(2_000, |worker| {
+            let before = allocations();
+            worker.turn(NOW);
+            allocated += allocations() - before;
+        });
+        assert_eq!(allocated, 0, "in 2,000 queries: {name}");
     }
 }
 

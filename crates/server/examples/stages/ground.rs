@@ -30,13 +30,16 @@ use wire::codes::{class, qtype};
 use wire::message::{QueryFlags, write_query};
 use wire::name::Name;
 
-/// Configurations a and d of examples/, the backend on loopback and up.
+/// Where the backend would be; nobody is there.
+const BACKEND: &str = "127.0.0.1:5301";
+
+/// Configurations a and d of examples/, the backend up.
 const REFUSE: &str = r#"addLocal("192.0.2.1:53")
 setACL({"192.0.2.0/24"})
 addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
 "#;
 const BALANCE: &str = r#"addLocal("192.0.2.1:53")
-newServer({address="127.0.0.1:5301", healthCheckMode="up", pool="auth"})
+newServer({address="BACKEND", healthCheckMode="up", pool="auth"})
 getPool("auth"):setCache(newPacketCache(100000, {maxTTL=86400, staleTTL=60, temporaryFailureTTL=60}))
 setACL({"192.0.2.0/24", "2001:db8::/32", "127.0.0.0/8"})
 addAction({"example.com.", "example.net."}, PoolAction("auth"))
@@ -216,12 +219,12 @@ const ROOM: usize = 1_472;
 /// Different names that the cache holds.
 const NAMES: usize = 1_000;
 
-const NOW: Now = Now(1_000_000_000);
+pub(crate) const NOW: Now = Now(1_000_000_000);
 
 impl Ground {
     /// Everything is allocated here, and everything that fills up as it is used is used once.
     pub(crate) fn new(scene: Scene) -> Ground {
-        let mut config = configuration(scene);
+        let mut config = configuration(scene, BACKEND);
         config.rules.splice(0..0, scene.first_rule());
         config.open_actions();
         let mut random = Random::from_seed(7);
@@ -309,7 +312,7 @@ impl Ground {
         let Some((local, remote, id)) = forwarded else {
             panic!("{:?}: not forwarded", self.scene)
         };
-        let length = self.respond(&query[self.scene.in_front().len()..], id);
+        let length = respond(&query[self.scene.in_front().len()..], id, &mut self.frame);
         let Ground {
             config,
             shard,
@@ -335,24 +338,6 @@ impl Ground {
         };
         let answer = respond::accept(local, remote, frame, length, waiting, &mut env);
         assert_eq!(answer, Ok(length));
-    }
-
-    /// What the backend makes of the query: two addresses.
-    fn respond(&mut self, query: &[u8], id: [u8; 2]) -> usize {
-        const RECORD: [u8; 16] =
-            *b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04\xc0\x00\x02\x01";
-        let question = query.len() - 11;
-        let opt = &query[question..];
-        let mut end = question;
-        self.frame[..question].copy_from_slice(&query[..question]);
-        for part in [&RECORD[..], &RECORD, opt] {
-            self.frame[end..end + part.len()].copy_from_slice(part);
-            end += part.len();
-        }
-        self.frame[..2].copy_from_slice(&id);
-        self.frame[2] |= 0x80;
-        self.frame[7] = 2;
-        end
     }
 
     fn ask<T>(&mut self, query: &[u8], look: impl FnOnce(&Verdict<'_>, &[u8]) -> T) -> T {
@@ -391,9 +376,27 @@ impl Ground {
     }
 }
 
-fn configuration(scene: Scene) -> Config {
+/// What the backend makes of `query`, under the ID that it saw: two addresses; how many octets of `message` that takes.
+pub(crate) fn respond(query: &[u8], id: [u8; 2], message: &mut [u8]) -> usize {
+    const RECORD: [u8; 16] = *b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x0e\x10\x00\x04\xc0\x00\x02\x01";
+    let question = query.len() - 11;
+    let opt = &query[question..];
+    let mut end = question;
+    message[..question].copy_from_slice(&query[..question]);
+    for part in [&RECORD[..], &RECORD, opt] {
+        message[end..end + part.len()].copy_from_slice(part);
+        end += part.len();
+    }
+    message[..2].copy_from_slice(&id);
+    message[2] |= 0x80;
+    message[7] = 2;
+    end
+}
+
+/// The configuration of a scene, with its backend at this address.
+pub(crate) fn configuration(scene: Scene, backend: &str) -> Config {
     let zone = zone(scene.names(), scene.is_signed());
-    loaded(&scene.configuration(), &zone)
+    loaded(&scene.configuration().replace("BACKEND", backend), &zone)
 }
 
 /// What a file with `text` makes, beside a file `zone`.
@@ -532,7 +535,7 @@ fn deep() -> Vec<u8> {
 }
 
 /// A query for a name of its own: eight hexadecimal digits under example.com.
-fn numbered(number: u32) -> Vec<u8> {
+pub(crate) fn numbered(number: u32) -> Vec<u8> {
     query(&numbered_name(number))
 }
 

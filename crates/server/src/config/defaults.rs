@@ -51,7 +51,7 @@ pub fn web_acl() -> Vec<Netmask> {
 }
 
 /// What `newServer("address")` means, with an id of its own.
-pub(super) fn server(address: SocketAddr) -> ServerOptions {
+pub(crate) fn server(address: SocketAddr) -> ServerOptions {
     ServerOptions {
         address,
         name: String::new(),

@@ -217,9 +217,8 @@ impl Devices {
         Ok(opened)
     }
 
-    /// A queue that is there already, because it is simulated.
-    #[cfg(test)]
-    pub(crate) fn adopt(&mut self, device: u8, socket: Socket, facts: Facts) {
+    /// A queue that is there already, because it is simulated: for simulations, and for counting.
+    pub fn adopt(&mut self, device: u8, socket: Socket, facts: Facts) {
         let queue = Queue {
             socket,
             heartbeat: None,

@@ -4,13 +4,11 @@ use super::addresses::LocalAddress;
 use super::links::{Link, LinkKind};
 use super::routes::{Destination, Route};
 use super::view::NetworkView;
-use crate::backend::lazy::LazyOptions;
-use crate::backend::server::{HealthMode, HealthOptions, Server, ServerId, ServerOptions};
-use crate::backend::source::Source;
+use crate::backend::fixture;
+use crate::backend::server::{HealthMode, Server, ServerId};
 use crate::config::{FastOpen, Listener, Xdp, XskQueue};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 pub(super) fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
@@ -109,47 +107,9 @@ pub(super) fn socket(interface: &str, queue: u32) -> XskQueue {
 }
 
 pub(super) fn server(number: u32, address: &str, xdp: Xdp) -> Server {
-    let health = HealthOptions {
-        mode: HealthMode::Auto,
-        name: "a.root-servers.net.".to_owned(),
-        qtype: 1,
-        qclass: 1,
-        interval: Duration::from_secs(1),
-        timeout: Duration::from_secs(1),
-        maximum_failures: 1,
-        rise: 1,
-        must_resolve: false,
-        set_cd: false,
-        over_tcp: false,
-        function: None,
-        is_lazy: false,
-        lazy: LazyOptions::default(),
-    };
-    let options = ServerOptions {
-        address: address.parse().expect("an address and port"),
-        name: String::new(),
-        id: String::new(),
-        pools: vec![String::new()],
-        order: 1,
-        weight: 1,
-        qps: 0,
-        udp_timeout: None,
-        tcp_connect_timeout: Duration::from_secs(5),
-        tcp_send_timeout: Duration::from_secs(30),
-        tcp_receive_timeout: Duration::from_secs(30),
-        tcp_only: false,
-        use_client_subnet: false,
-        proxy_protocol: false,
-        disable_zero_scope: false,
-        reconnect_on_up: false,
-        tcp_in_flight: 1,
-        tcp_maximum_connections: 0,
-        tcp_attempts: None,
-        source: Source::default(),
-        health,
-        xdp,
-        mac: None,
-    };
+    let mut options = fixture::options(address);
+    options.health.mode = HealthMode::Auto;
+    options.xdp = xdp;
     Server::new(ServerId(number), options)
 }
 
