@@ -73,7 +73,7 @@ impl console::Commands for Overview {
 
     fn run(&self, command: &str) -> String {
         // One at a time: what a command changed serves before the next one runs.
-        let _turn = super::start::lock(&self.turn);
+        let _turn = super::lock(&self.turn);
         let Some(lua) = self.instance.config.load().lua.clone() else {
             return "Error: the configuration has no Lua state\n".to_owned();
         };

@@ -3,8 +3,10 @@
 //!
 //! No step ends the others: what is refused is noted ([`Needs`](super::needs::Needs)), and kernel sockets serve meanwhile.
 
+use super::lock;
 use super::needs::{AGAIN, OpenedQueue};
-use super::start::{follow, lock, open_devices, planned, wants_xdp};
+use super::programs::{open_devices, planned, wants_xdp};
+use super::start::follow;
 use super::{Daemon, Event, workers};
 use crate::frontend::devices::Opening;
 use crate::log;

@@ -15,14 +15,17 @@
 //! in flight get their answers, everything is closed.
 
 mod edit;
+mod failure;
 mod hands;
 mod hangup;
+mod listeners;
 mod memory;
 mod needs;
 mod occupied;
 mod overview;
 mod paths;
 mod polling;
+mod programs;
 mod reload;
 mod services;
 mod start;
@@ -53,10 +56,9 @@ use overview::Overview;
 use polling::Polling;
 use reload::Reloading;
 use services::Services;
-use start::lock;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use succession::{Legacy, Predecessor, Successor, Word};
 use workers::RunningWorker;
@@ -371,6 +373,11 @@ fn next_event<T>(events: &Receiver<T>, look: Instant) -> Result<T, RecvTimeoutEr
         return Err(RecvTimeoutError::Timeout);
     }
     events.recv_timeout(wait)
+}
+
+/// What a mutex holds, also after a thread that had it has panicked: no step of ours leaves half of a change behind.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! It is looked for before anything else is touched. A service manager starts what has failed anew, ten times a second by the
 //! package's unit: programs would be attached and detached as often, which resets the rings of many network cards.
 
-use super::start::bind_directly;
+use super::listeners::bind_directly;
 use crate::config::Config;
 use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners;

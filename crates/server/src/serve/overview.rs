@@ -1,7 +1,7 @@
 //! The running instance as operators see it: what `/metrics` and `millrace xdp status` are made of.
 
 use super::Event;
-use super::start::lock;
+use super::lock;
 use super::workers::BoundQueue;
 use crate::config::spec::Spec;
 use crate::config::{Config, LocalAddress};

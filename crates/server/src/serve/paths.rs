@@ -2,7 +2,7 @@
 //! served is a line for the operator, and every other listener serves; the next reload tries again.
 
 use super::Daemon;
-use super::start::StartError;
+use super::failure::StartError;
 use crate::at_path::PathError;
 use crate::config::{Config, NamedListener};
 use crate::frontend::inherited::Inherited;

@@ -1,7 +1,7 @@
 //! Keeps the interrupts of interfaces held back whose queues are polled (millrace.setBusyPoll), by the helper.
 
-use super::Daemon;
-use super::start::{lock, open_devices};
+use super::programs::open_devices;
+use super::{Daemon, lock};
 use crate::config::{Config, Tuning};
 use crate::log;
 use crate::network::interrupts::Interrupts;

@@ -4,7 +4,8 @@
 //! Order, so that no query is lost: what is new is opened before workers see the new configuration, what is gone is
 //! closed after.
 
-use super::start::{bind_listener, prepare, size_buffers};
+use super::listeners::{bind_listener, size_buffers};
+use super::start::prepare;
 use super::{Daemon, Event, ReloadOutcome, occupied, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;

@@ -1,21 +1,27 @@
 //! From a command line to a daemon that serves.
 
+use super::failure::{StartError, system};
+use super::listeners::{listeners, pulses};
 use super::memory::{Memory, TooLittle};
 use super::needs::Needs;
 use super::overview::Overview;
 use super::paths;
 use super::polling::{self, Polling};
+use super::programs::{
+    Bitmaps, attached, enter, open_devices, open_part, planned, rings, say_what_is_missing,
+    take_traffic, uses_others_maps, wants_xdp,
+};
 use super::services::{Doors, Services, Signals};
 use super::succession::Legacy;
 use super::workers::{self, BoundQueue, RunningWorker};
-use super::{Daemon, Event, hangup, occupied, watchdog};
+use super::{Daemon, Event, hangup, lock, occupied, watchdog};
 use crate::backend::exchange::Exchanges;
-use crate::backend::ports::{PORTS_PER_SOURCE, PortWatch, Ports};
+use crate::backend::ports::{PORTS_PER_SOURCE, Ports};
 use crate::backend::server::Server;
 use crate::backend::servers::Servers;
-use crate::commands::{ServeArguments, say_remarks, say_why};
+use crate::commands::{ServeArguments, say_remarks};
 use crate::config::spec::Purpose;
-use crate::config::{Config, ConfigError, Listener, LuaState, Tuning, UdpBuffers, Xdp};
+use crate::config::{Config, LuaState};
 use crate::control::console;
 use crate::control::listening::{Listening, Service};
 use crate::control::metrics::Metrics;
@@ -24,95 +30,27 @@ use crate::control::socket::{self, ControlSocket, Estate};
 use crate::control::web;
 use crate::counters::{Shard, Writers};
 use crate::frontend::devices::Devices;
-use crate::frontend::inherited::Inherited;
-use crate::frontend::listeners::{Listeners, Sockets};
 use crate::frontend::named::NamedSockets;
 use crate::handover;
 use crate::instance::Instance;
 use crate::local::{self, Local};
 use crate::log;
-use crate::network::attached::Attached;
 use crate::network::follow::Follower;
 use crate::network::helper::Helper;
 use crate::network::keeping::Keeping;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
-use crate::network::{self, Changes, Device, NetworkView, Plan, plan};
-use crate::notify;
+use crate::network::{self, Changes, Device, Plan};
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::Signal;
-use xsk::Pulses;
-
-/// Why the daemon does not start.
-pub(super) enum StartError {
-    Config(ConfigError),
-    /// What was tried, and the kernel's reason.
-    System(String),
-}
-
-impl StartError {
-    /// For the process that was to be succeeded.
-    pub(super) fn reason(&self) -> String {
-        match self {
-            StartError::Config(error) => error.lines().join("\n"),
-            StartError::System(reason) => reason.clone(),
-        }
-    }
-
-    /// Says it in the log; the exit status.
-    pub(super) fn say(&self) -> ExitCode {
-        match self {
-            StartError::Config(error) => {
-                say_why(error);
-                error.status_of_start(notify::is_heard()).into()
-            }
-            StartError::System(reason) => {
-                log::error!("{reason}");
-                ExitCode::FAILURE
-            }
-        }
-    }
-}
-
-impl From<ConfigError> for StartError {
-    fn from(error: ConfigError) -> StartError {
-        StartError::Config(error)
-    }
-}
-
-fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> StartError {
-    let what = what.into();
-    move |error| StartError::System(format!("{what}: {error}"))
-}
-
-/// The kernel programs, told which backend ports are open.
-struct Bitmaps(Arc<Mutex<Steering>>);
-
-impl PortWatch for Bitmaps {
-    fn opened(&self, local: SocketAddr) {
-        let mut steering = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = steering.open_port(local.ip(), local.port()) {
-            log::warn!("answers to {local} come by its kernel socket: {error}");
-        }
-    }
-
-    fn closing(&self, local: SocketAddr) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .close_port(local.ip(), local.port());
-    }
-}
 
 impl Daemon {
     /// Everything up to the first query.
@@ -449,96 +387,6 @@ pub(super) fn follow(
     }
 }
 
-/// What has to be attached.
-///
-/// # Errors
-/// The kernel does not tell what the network is like.
-pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> io::Result<Plan> {
-    if !wants_xdp(config) {
-        return Ok(Plan::default());
-    }
-    let view = NetworkView::read(&plan::destinations(&config.servers))?;
-    Ok(network::plan(
-        &config.listeners,
-        &config.servers,
-        &view,
-        devices,
-    ))
-}
-
-/// Whether a listener or a server is to be reached over AF_XDP.
-pub(super) fn wants_xdp(config: &Config) -> bool {
-    let listeners = config.listeners.iter().map(|listener| &listener.xdp);
-    let servers = config.servers.iter().map(|server| &server.options.xdp);
-    listeners.chain(servers).any(|xdp| *xdp != Xdp::Off)
-}
-
-/// Whether a listener or a server names queues by newXsk, and with them the map of a program that may be somebody else's.
-fn uses_others_maps(config: &Config) -> bool {
-    let listeners = config.listeners.iter().map(|listener| &listener.xdp);
-    let servers = config.servers.iter().map(|server| &server.options.xdp);
-    let mut all = listeners.chain(servers);
-    all.any(|xdp| matches!(xdp, Xdp::Queues(_)))
-}
-
-/// The part of a plan whose devices have a program.
-fn open_part(plan: &Plan, steering: &Steering) -> Plan {
-    let mut open = plan.clone();
-    open.devices
-        .retain(|planned| steering.device(planned.device.number).is_some());
-    open
-}
-
-/// All devices that have a program.
-pub(super) fn open_devices(steering: &Steering) -> Vec<Device> {
-    let devices = steering.devices().map(|steered| &steered.device);
-    devices.cloned().collect()
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The programs of all planned devices that can have one. There are privileges still: no helper is needed.
-fn attached(plan: &Plan, tuning: &Tuning) -> Steering {
-    let mut steering = Steering::default();
-    for planned in &plan.devices {
-        let name = &planned.device.name;
-        match Attached::attach(
-            &Helper::none(),
-            planned.device.interface,
-            planned.map_path(),
-            tuning,
-        ) {
-            Ok((attached, how)) => {
-                attached.warn_of_losses(planned);
-                steering.insert(&planned.device, attached);
-                log::info!("{name}: {how}");
-            }
-            Err(error) => log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}"),
-        }
-    }
-    for line in steering.features() {
-        log::verbose!("AF_XDP: {line}");
-    }
-    steering
-}
-
-/// One line for each thing that AF_XDP misses on this machine, when some of it could not be had.
-fn say_what_is_missing(plan: &Plan, queues: &[BoundQueue]) {
-    let wanted: usize = plan
-        .devices
-        .iter()
-        .map(|planned| planned.queues.len())
-        .sum();
-    if queues.len() == wanted {
-        return;
-    }
-    for shortage in privileges::check(workers::memory(plan)) {
-        log::warn!("{}", shortage.line);
-    }
-}
-
 /// Sockets of all listeners, ports towards all servers, counters for all workers.
 fn instance(
     mut config: Config,
@@ -575,122 +423,12 @@ fn instance(
     })
 }
 
-/// While this process has its privileges no helper is needed.
-pub(super) fn bind_directly(socket: &OwnedFd, address: SocketAddr) -> io::Result<()> {
-    Helper::none().bind(socket, address)
-}
-
-/// Needed where AF_XDP is, now or after a reload.
-fn pulses(config: &Config) -> Option<Pulses> {
-    match Pulses::new() {
-        Ok(pulses) => Some(pulses),
-        Err(error) => {
-            if wants_xdp(config) {
-                log::warn!("a stalled worker's kernel sockets are not passed by: {error}");
-            }
-            None
-        }
-    }
-}
-
 pub(super) fn prepare(server: &Server, ports: &Ports) {
     if let Err(error) = ports.prepare(server) {
         log::warn!(
             "no backend ports towards {}: {error}",
             server.options.address
         );
-    }
-}
-
-fn listeners(
-    config: &Config,
-    workers: usize,
-    pulses: Option<&Pulses>,
-    legacy: &mut Legacy,
-) -> Result<Listeners, StartError> {
-    let none = Helper::none();
-    // Another process chooses among its sockets still.
-    let pulses = pulses.filter(|_| legacy.predecessor.is_none());
-    let mut all = Vec::with_capacity(config.listeners.len());
-    for (number, listener) in config.listeners.iter().enumerate() {
-        let place = (number as u16, listener);
-        let sockets = bind_listener(place, workers, pulses, &none, &mut legacy.sockets);
-        let sockets = sockets.map_err(|error| {
-            StartError::System(occupied::cannot_serve(listener.address, &error))
-        })?;
-        all.push(Some(Arc::new(sockets)));
-    }
-    let all = Listeners::new(all);
-    size_buffers(&all, config.tuning.udp_buffers);
-    Ok(all)
-}
-
-/// All kernel sockets of one listener.
-pub(super) fn bind_listener(
-    (number, listener): (u16, &Listener),
-    workers: usize,
-    pulses: Option<&Pulses>,
-    helper: &Helper,
-    inherited: &mut Inherited,
-) -> io::Result<Sockets> {
-    let bind = |socket: &_, address| helper.bind(socket, address);
-    let count = sockets_of(listener, workers);
-    let sockets = if inherited.has_udp(listener.address, listener.interface.as_deref()) {
-        let (sockets, shortfall) = Sockets::inherit(number, listener, count, inherited, &bind)?;
-        if let Some(shortfall) = shortfall {
-            log::warn!(
-                "{}: some workers have no kernel socket, {shortfall}",
-                listener.address
-            );
-        }
-        sockets
-    } else {
-        Sockets::bind(number, listener, count, &bind)?
-    };
-    if let Some(pulses) = pulses.filter(|_| listener.xdp != Xdp::Off) {
-        spread(&sockets, pulses, helper);
-    }
-    Ok(sockets)
-}
-
-/// setUDPSocketBufferSizes, of all listeners.
-pub(super) fn size_buffers(listeners: &Listeners, wanted: UdpBuffers) {
-    for sockets in listeners.all().iter().flatten() {
-        match sockets.size_buffers(wanted) {
-            Ok(None) => {}
-            Ok(Some(shortfall)) => log::warn!("{}: {shortfall}", sockets.address),
-            Err(error) => log::warn!("{}: setUDPSocketBufferSizes: {error}", sockets.address),
-        }
-    }
-}
-
-/// What the kernel program passes because a worker has stalled must not come to that worker's kernel socket.
-pub(super) fn spread(sockets: &Sockets, pulses: &Pulses, helper: &Helper) {
-    let count = sockets.udp.len() as u32;
-    if count < 2 {
-        return;
-    }
-    let loaded = helper
-        .spread(pulses, count)
-        .map_err(|error| error.to_string());
-    let attached = loaded.and_then(|program| {
-        let attached = sockets.spread_by(program);
-        attached.map_err(|error| error.to_string())
-    });
-    if let Err(reason) = attached {
-        log::warn!(
-            "{}: queries for a stalled worker are lost that the kernel gives to its socket: {reason}",
-            sockets.address
-        );
-    }
-}
-
-/// Over AF_XDP every worker has a socket beside its ring, for what the kernel program passes on its queue.
-fn sockets_of(listener: &Listener, workers: usize) -> usize {
-    if listener.xdp == Xdp::Off {
-        listener.sockets
-    } else {
-        workers
     }
 }
 
@@ -701,77 +439,4 @@ fn shards(config: &Config, workers: usize) -> Box<[Arc<Shard>]> {
     own.chain([Shard::new(workers, Writers::Many, rings(Writers::Many))])
         .map(Arc::new)
         .collect()
-}
-
-/// The frames and bound queues of each worker, with so many frames for each queue. When there is no memory for a worker's, it and
-/// those after it have kernel sockets.
-fn rings(
-    workers: usize,
-    plan: &Plan,
-    steering: &Mutex<Steering>,
-    (mut frames, tuning): (u32, &Tuning),
-) -> Result<(Vec<Devices>, Vec<BoundQueue>), StartError> {
-    let steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut ready = Vec::new();
-    let mut rings = Vec::with_capacity(workers);
-    while rings.len() < workers {
-        let wish = (frames, tuning);
-        match workers::devices(rings.len(), plan, &steering, wish, &mut ready) {
-            Ok(devices) => rings.push(devices),
-            Err(error) if frames > 0 => {
-                log::warn!(
-                    "no AF_XDP for worker {} and those after it, kernel sockets serve: {error}",
-                    rings.len()
-                );
-                frames = 0;
-            }
-            Err(error) => return Err(StartError::System(format!("frames for AF_XDP: {error}"))),
-        }
-    }
-    Ok((rings, ready))
-}
-
-/// Tells the programs what is ours. Queues have no socket yet: the kernel still gets everything.
-fn take_traffic(plan: &Plan, steering: &Mutex<Steering>) {
-    let mut steering = steering.lock().unwrap_or_else(PoisonError::into_inner);
-    for planned in &plan.devices {
-        if let Err(error) = steering.apply(planned) {
-            log::warn!(
-                "{}: some traffic is left to kernel sockets: {error}",
-                planned.device.name
-            );
-        }
-    }
-}
-
-/// The last step: queues enter their programs' maps.
-fn enter(overview: &Overview) {
-    let mut steering = lock(&overview.steering);
-    for queue in lock(&overview.queues).iter() {
-        enter_queue(&mut steering, queue);
-    }
-}
-
-/// From now on the queue's frames come to its socket; whether other addresses and ports come over AF_XDP than before.
-pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) -> bool {
-    let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
-    let polled = if queue.is_polled {
-        ", busy polling"
-    } else {
-        ""
-    };
-    let (number, interface) = (queue.queue, &queue.interface);
-    match steering.enter(queue.device, number, &queue.socket) {
-        Ok(has_changed) => {
-            log::info!(
-                "queue {number} of {interface} is served over AF_XDP, {copy} mode{polled}; its worker's frames: {}",
-                queue.memory.pages(&xsk::smaps())
-            );
-            has_changed
-        }
-        Err(error) => {
-            log::warn!("queue {number} of {interface} is left to kernel sockets: {error}");
-            false
-        }
-    }
 }

@@ -13,8 +13,9 @@
 
 use super::hands::arrival;
 use super::needs::{AGAIN, OpenedQueue};
-use super::start::{enter_queue, lock, prepare};
-use super::{Daemon, workers};
+use super::programs::enter_queue;
+use super::start::prepare;
+use super::{Daemon, lock, workers};
 use crate::backend::server::Server;
 use crate::clock::{Now, unix};
 use crate::config::Config;

@@ -1,6 +1,6 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
-use super::start::wants_xdp;
+use super::programs::wants_xdp;
 use crate::config::{Config, Listener, Tuning, processors_of};
 use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;

@@ -5,7 +5,7 @@ use crate::control::protocol::{READY_WITHIN, SERVING_WITHIN};
 use crate::log;
 use crate::network::steering::Steering;
 use crate::notify;
-use crate::serve::start::lock;
+use crate::serve::lock;
 use crate::serve::{Daemon, Event};
 use crate::worker::Order;
 use nix::sys::socket::{
