@@ -3,11 +3,14 @@
 //! A scenario names contenders, each a server with a configuration; a server is a file that says how it is started. Adding
 //! either is one file. A field that nobody knows is an error that shows it.
 
+mod faults;
+
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, SeqAccess, Visitor, value::SeqAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::subject::Door;
 use crate::{During, Failure, Outcome};
@@ -40,8 +43,9 @@ pub(super) struct Scenario {
     pub answers: Option<Answers>,
     /// What is measured of every contender, in this order.
     pub measures: Vec<Measure>,
-    /// The contender that the others are compared with.
-    pub yardstick: Option<String>,
+    /// The contender that the others are compared with; of several the one whose median is best.
+    #[serde(default, rename = "yardstick", deserialize_with = "one_or_several")]
+    pub yardsticks: Vec<String>,
     /// Queries a second while cost is measured.
     #[serde(default = "cost_rate")]
     pub cost_rate: u32,
@@ -74,6 +78,27 @@ pub(super) struct Answers {
     pub rcode: String,
     /// Octets of the message.
     pub octets: u32,
+}
+
+/// A name, or a list of names.
+fn one_or_several<'d, D: Deserializer<'d>>(from: D) -> Result<Vec<String>, D::Error> {
+    struct Names;
+    impl<'d> Visitor<'d> for Names {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("the name of a contender, or a list of such names")
+        }
+
+        fn visit_str<E>(self, name: &str) -> Result<Vec<String>, E> {
+            Ok(vec![name.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'d>>(self, names: A) -> Result<Vec<String>, A::Error> {
+            Deserialize::deserialize(SeqAccessDeserializer::new(names))
+        }
+    }
+    from.deserialize_any(Names)
 }
 
 fn last() -> u32 {
@@ -126,6 +151,18 @@ impl Measure {
             Measure::OverTime => wanted.min(3),
             _ => wanted,
         }
+    }
+
+    /// Whether less of it is better: costs and times.
+    pub(super) fn is_better_when_less(self) -> bool {
+        matches!(
+            self,
+            Measure::Cost
+                | Measure::ServerCost
+                | Measure::Latency
+                | Measure::Start
+                | Measure::Memory
+        )
     }
 
     /// Its word in files and tables.
@@ -345,32 +382,21 @@ impl Library {
             .file_stem()
             .map(|stem| stem.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let known = |name: &String| scenario.contenders.iter().any(|one| one.name == *name);
-        let own = scenario.contenders.iter();
-        let own = own.filter_map(|contender| contender.beside.as_ref());
-        let mut yardsticks = scenario.yardstick.iter().chain(own);
-        if let Some(yardstick) = yardsticks.find(|name| !known(name)) {
-            return Err(Failure::new(format!(
-                "{}: the yardstick \"{yardstick}\" is none of its contenders",
-                path.display()
-            )));
-        }
+        faults::check(self, path, &scenario)?;
         for contender in &mut scenario.contenders {
             contender.yardstick = self.server(&contender.server)?.yardstick;
-            if let Some(name) = &contender.configuration {
-                self.configuration(name)?;
-            }
         }
-        scenario
-            .backend
-            .iter()
-            .try_for_each(|name| self.server(name).map(drop))?;
         Ok(scenario)
     }
 
     /// A server by its file's name.
     pub(super) fn server(&self, name: &str) -> Outcome<Server> {
-        read(&self.folder.join("servers").join(format!("{name}.toml")))
+        let path = self.folder.join("servers").join(format!("{name}.toml"));
+        let server = read(&path)?;
+        match faults::of_server(&server) {
+            Some(fault) => Err(Failure::new(format!("{}: {fault}", path.display()))),
+            None => Ok(server),
+        }
     }
 
     /// The text of a configuration.
@@ -380,9 +406,15 @@ impl Library {
     }
 }
 
+/// Reads a file, whose error is one line: what is wrong, and in which line.
 fn read<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
     let text = fs::read_to_string(path).during(format!("reading {}", path.display()))?;
-    toml::from_str(&text).during(path.display())
+    toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(0, |before| before.matches('\n').count()) + 1;
+        let message = error.message().trim().replace('\n', "; ");
+        Failure::new(format!("{}, line {line}: {message}", path.display()))
+    })
 }
 
 #[cfg(test)]
@@ -397,13 +429,7 @@ mod tests {
         for entry in fs::read_dir(library.folder().join("servers")).unwrap() {
             let name = entry.unwrap().path();
             let name = name.file_stem().unwrap().to_string_lossy().into_owned();
-            let server = library.server(&name).unwrap();
-            let ways = [
-                server.program.is_some(),
-                server.attach.is_some(),
-                server.words,
-            ];
-            assert_eq!(ways.into_iter().filter(|way| *way).count(), 1, "{name}");
+            assert!(library.server(&name).is_ok(), "{name}");
         }
     }
 
@@ -497,20 +523,8 @@ mod tests {
             panic!("two contenders");
         };
         assert_eq!(first.configuration, second.configuration);
-        assert_eq!(forward.yardstick.as_ref(), Some(&first.name));
+        assert_eq!(forward.yardsticks, [first.name.as_str()]);
         assert_eq!(of("evenness-4q").queues_max(), 4);
-    }
-
-    #[test]
-    fn a_yardstick_that_takes_no_part_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("scenarios")).unwrap();
-        let text = "title = \"x\"\nqueries = []\nmeasures = []\n[[contenders]]\nname = \"a\"\nserver = \"b\"\n\
-            beside = \"nobody\"\n";
-        fs::write(folder.path().join("scenarios/x.toml"), text).unwrap();
-        let library = Library::at(folder.path()).unwrap();
-        let failure = library.scenarios().unwrap_err().to_string();
-        assert!(failure.contains("\"nobody\" is none of"), "{failure}");
     }
 
     #[test]

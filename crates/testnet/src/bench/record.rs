@@ -58,6 +58,11 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// Whether its answers were dropped unread: how many were right is not known.
+    pub(super) fn is_unread(&self) -> bool {
+        self.unwanted > self.right
+    }
+
     /// Queries that nobody answered right, as a part of those sent; answers that are dropped unread count as right.
     pub(super) fn loss(&self) -> f64 {
         let answered = self.right.max(self.unwanted);

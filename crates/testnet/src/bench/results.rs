@@ -145,7 +145,8 @@ impl Results {
         ))
     }
 
-    /// A line a record (RFC 4180).
+    /// A line a record (RFC 4180). What nobody counted is empty: what kxdpgun was to send, whether unread answers were right,
+    /// the time of a server that has no process here.
     fn csv(&self) -> String {
         let mut text = String::from(
             "scenario,contender,measure,repeat,figure,unit,server,door,generator,generator_mode,queues,offered,sent,right,\
@@ -165,16 +166,19 @@ impl Results {
                 quoted(&record.generator),
                 quoted(&record.generator_mode),
                 record.queues.to_string(),
-                format!("{:.0}", record.offered),
+                told(record.offered > 0.0, format!("{:.0}", record.offered)),
                 format!("{:.0}", record.sent),
-                format!("{:.0}", record.right),
+                told(!record.is_unread(), format!("{:.0}", record.right)),
                 format!("{:.0}", record.unwanted),
-                format!("{:.6}", record.loss()),
+                told(record.sent > 0.0, format!("{:.6}", record.loss())),
                 format!("{:.3}", record.seconds),
                 format!("{:.2}", record.used.user),
                 format!("{:.2}", record.used.system),
                 format!("{:.2}", record.used.softirq),
-                format!("{:.2}", record.server_seconds),
+                told(
+                    record.server_seconds > 0.0,
+                    format!("{:.2}", record.server_seconds),
+                ),
                 record.witness.asked.to_string(),
                 record.witness.answered.to_string(),
                 quoted(record.disturbed.as_deref().unwrap_or_default()),
@@ -206,6 +210,11 @@ fn remove_others(folder: &Path, report: &report::Report) -> Outcome<()> {
     Ok(())
 }
 
+/// A number that was told, or nothing.
+fn told(is_told: bool, number: String) -> String {
+    if is_told { number } else { String::new() }
+}
+
 /// A word for CSV.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
@@ -232,6 +241,29 @@ mod tests {
         assert!(names.ends_with(",machine,kernel,commit,server_mode"));
         let ends = ",\"CPU 1\",\"Linux 6\",\"c0ffee\",\"copy mode\"";
         assert!(values.ends_with(ends), "{values}");
+    }
+
+    #[test]
+    fn what_nobody_counted_is_no_nought() {
+        let columns = |record: Record| {
+            let csv = results(vec![record]).csv();
+            let [names, values] = [0, 1].map(|line| csv.lines().nth(line).unwrap().to_owned());
+            let names = names.split(',').map(str::to_owned);
+            let all: BTreeMap<String, String> =
+                names.zip(values.split(',').map(str::to_owned)).collect();
+            ["offered", "right", "unwanted", "loss", "server_s"].map(|name| all[name].clone())
+        };
+        let mut run = record("a", 1, 5.0);
+        run.generator_mode = "native".to_owned();
+        assert_eq!(columns(run.clone()), ["", "990", "0", "0.010000", ""]);
+        (run.offered, run.server_seconds) = (1000.0, 2.0);
+        (run.right, run.unwanted) = (0.0, 900.0);
+        assert_eq!(
+            columns(run.clone()),
+            ["1000", "", "900", "0.100000", "2.00"]
+        );
+        (run.sent, run.unwanted) = (0.0, 0.0);
+        assert_eq!(columns(run), ["1000", "0", "0", "", "2.00"]);
     }
 
     #[test]

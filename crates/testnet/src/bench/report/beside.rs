@@ -2,7 +2,7 @@
 //! same path, and over AF_XDP beside itself over kernel sockets; our generators beside others with the same options.
 
 use super::tables::number;
-use super::{Measured, Part, Table, is_generators_limit, mark, median, peak, sign_of_ratio};
+use super::{Measured, Part, Table, conditions_of, mark, median, overload, peak, title};
 use crate::bench::plan::{Contender, DoorWord, GeneratorWord, Measure, Scenario};
 use crate::bench::record::Record;
 
@@ -33,7 +33,8 @@ pub(super) fn part(all: &[Measured]) -> Part {
         title: "Beside each other".to_owned(),
         text: "Ratio: of the medians. Difference: contenders take turns, so the runs of one repeat are a pair that met the \
                same machine; the median of what the pairs differ by, in the unit of the row. \"≥\", \"≤\", \"?\": the \
-               generator was the limit of the contender, of the other one, of both."
+               generator was the limit of the contender, of the other one, of both; in overload \"?\": of either, and so \
+               much was sent as is told."
             .to_owned(),
         tables: tables.collect(),
         ..Part::default()
@@ -51,8 +52,14 @@ fn table(measured: Measured) -> Option<Table> {
             rows.extend(quantities.iter().filter_map(row));
         }
     }
+    let records = quantities
+        .iter()
+        .filter(|(name, _, measure, _)| *name == measure.word())
+        .flat_map(|(_, _, measure, _)| measured.records(*measure));
+    let records: Vec<&Record> = records.collect();
     (!rows.is_empty()).then(|| Table {
-        title: measured.scenario.title.clone(),
+        title: title(&measured.scenario.title, &records),
+        conditions: conditions_of(measured.machine(), &records),
         columns: COLUMNS.to_vec(),
         rows,
     })
@@ -81,6 +88,10 @@ fn is_beside(measured: Measured, own: &Contender, other: &Contender) -> bool {
             GeneratorWord::Floodgate | GeneratorWord::FloodgateSockets
         )
     };
+    let yardsticks = &measured.scenario.yardsticks;
+    let is_yardstick = yardsticks.contains(&other.name);
+    // Each of ours beside the best that others can do.
+    let is_one_of_several = yardsticks.len() > 1 && is_yardstick;
     if own.name == other.name {
         return false;
     }
@@ -88,9 +99,8 @@ fn is_beside(measured: Measured, own: &Contender, other: &Contender) -> bool {
         return own.server == other.server
             && is_generator_ours(own)
             && !is_generator_ours(other)
-            && own.options == other.options;
+            && (own.options == other.options || is_one_of_several);
     }
-    let is_yardstick = measured.scenario.yardstick.as_ref() == Some(&other.name);
     let is_on_same_path = own.door == other.door && !is_ours(other) && !other.yardstick;
     let is_same_over_sockets = own.door == DoorWord::Xdp
         && other.door == DoorWord::Sockets
@@ -121,12 +131,12 @@ fn row(
         Some(of_record(one) - of_record(same))
     };
     let differences: Vec<f64> = mine.iter().filter_map(pair).collect();
-    let sign = sign_of_ratio(is_generators_limit(&mine), is_generators_limit(&theirs));
+    let sign = measured.sign(measure, &own.name, &other.name);
     let mark = mark(&[mine, theirs].concat());
     Some(vec![
         own.name.clone(),
         other.name.clone(),
-        format!("{name}, {unit}"),
+        format!("{name}, {unit}{}", limits(measured, measure, [own, other])),
         number(figure),
         number(basis),
         format!("{sign}{:.3}{mark}", figure / basis),
@@ -135,6 +145,17 @@ fn row(
             false => format!("{}{mark}", signed(median(&differences))),
         },
     ])
+}
+
+/// How much of the overload both got, where the generator was the limit.
+fn limits(measured: Measured, measure: Measure, both: [&Contender; 2]) -> String {
+    let limits = both.map(|one| overload::limit(measured, &one.name));
+    if measure != Measure::Overload || limits == [None, None] {
+        return String::new();
+    }
+    let [own, other] =
+        limits.map(|times| times.map_or("twice".to_owned(), |times| format!("{times:.2} times")));
+    format!("; sent {own} and {other} the peaks")
 }
 
 fn signed(difference: f64) -> String {
@@ -190,6 +211,48 @@ mod tests {
                 pair("floodgate sockets, -c 10", "dnsperf, -c 10")
             ]
         );
+    }
+
+    #[test]
+    fn generators_are_beside_every_value_of_which_the_best_is_the_yardstick() {
+        let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        let pairs = pairs("generators");
+        for own in ["floodgate, -b 32", "floodgate, -b 10"] {
+            for other in ["kxdpgun, -b 32", "kxdpgun, -b 10"] {
+                assert!(pairs.contains(&pair(own, other)), "{own} beside {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_overload_says_what_both_got_where_that_is_less_than_was_to_be() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let run = |contender: &str, sent: f64| {
+            let mut run = record(contender, 1, 300.0);
+            (run.measure, run.unit) = (Measure::Overload, "answers/s".to_owned());
+            (run.offered, run.sent, run.seconds) = (8_000.0, sent, 10.0);
+            run
+        };
+        let results = results(vec![
+            record("millrace, AF_XDP", 1, 400.0),
+            record("knotd, AF_XDP", 1, 400.0),
+            run("millrace, AF_XDP", 6_000.0),
+            run("knotd, AF_XDP", 8_000.0),
+        ]);
+        let table = table(Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        });
+        let rows = table.unwrap().rows;
+        let row = rows
+            .iter()
+            .find(|row| row[2].starts_with("overload"))
+            .unwrap();
+        assert_eq!(
+            row[2],
+            "overload, answers/s; sent 1.50 times and twice the peaks"
+        );
+        assert_eq!(row[5], "? 1.000");
     }
 
     #[test]

@@ -6,12 +6,14 @@ use super::svg::{Anchor, LINE, Style, Svg, text_width};
 /// Pixels of a whole chart: what a page of 1,200 has beside its margins.
 pub(super) const WIDTH: f64 = 1120.0;
 
-/// Pixels of a panel, and round its plot.
-const HEIGHT: f64 = 300.0;
+/// Pixels of a panel, which lets two charts of two rows stand on a sheet of paper, and round its plot.
+const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 74.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 50.0;
+/// Pixels of a line in the legend. The curves of CPU time and of queries stand in one row.
+const SAMPLE: f64 = 30.0;
 
 /// A curve.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,7 +82,7 @@ fn legend_rows(names: &[String]) -> Vec<Vec<usize>> {
 
 /// A sample of the line, the name, a gap.
 fn legend_width(name: &str) -> f64 {
-    46.0 + text_width(name) + 24.0
+    SAMPLE + 10.0 + text_width(name) + 14.0
 }
 
 fn draw_legend(svg: &mut Svg, names: &[String], rows: &[Vec<usize>]) {
@@ -88,8 +90,8 @@ fn draw_legend(svg: &mut Svg, names: &[String], rows: &[Vec<usize>]) {
         let y = 10.0 + row as f64 * LINE;
         let mut x = LEFT;
         for number in entries {
-            svg.curve(&[(x, y), (x + 38.0, y)], Style(*number));
-            svg.text((x + 46.0, y + 4.5), Anchor::Start, &names[*number]);
+            svg.curve(&[(x, y), (x + SAMPLE, y)], Style(*number));
+            svg.text((x + SAMPLE + 10.0, y + 4.5), Anchor::Start, &names[*number]);
             x += legend_width(&names[*number]);
         }
     }
@@ -254,6 +256,10 @@ mod tests {
     #[test]
     fn a_long_legend_has_more_rows() {
         let long: Vec<String> = (0..6).map(|_| "x".repeat(40)).collect();
+        let of_time =
+            "offered;sent;answered right;user;system;softirq;server's process;kernel's threads";
+        let of_time: Vec<String> = of_time.split(';').map(str::to_owned).collect();
+        assert_eq!(legend_rows(&of_time).len(), 1);
         let rows = legend_rows(&long);
         assert!(rows.len() > 1);
         assert_eq!(rows.concat(), [0, 1, 2, 3, 4, 5]);

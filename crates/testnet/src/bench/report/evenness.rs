@@ -1,10 +1,9 @@
 //! Chart (e): how many answers come from each queue.
 
-use super::bars::{Bar, Group, chart, sheets};
+use super::bars::{Bar, Group};
+use super::sheets::{Entry, Theme};
 use super::svg::Style;
-use super::{
-    Chart, LIMIT, Measured, Part, SOCKETS, XDP, mark, middle, numbered, queues_of, style_of,
-};
+use super::{Chart, Measured, Part, mark, middle, style_of};
 use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::Record;
 
@@ -26,27 +25,24 @@ pub(super) fn part(all: &[Measured]) -> Part {
 
 /// As many charts as the contenders of a scenario and their queues take.
 fn charts(measured: Measured) -> Vec<Chart> {
-    let title = format!(
-        "{}: answers by queue, {} queues",
-        measured.scenario.title,
-        queues_of(measured.records(Measure::Evenness))
-    );
     let contenders = measured.contenders(Measure::Evenness);
-    let groups = contenders
-        .iter()
-        .filter_map(|(contender, records)| Some(groups_of(contender, middle(records)?)));
-    let sheet = |(number, groups): (usize, Vec<Group>)| {
-        let kinds = [XDP, SOCKETS, LIMIT];
-        let svg = chart(&groups, "% of an even share", &kinds, Some(100.0), &title);
-        let mut drawn = measured.chart(Measure::Evenness, title.clone(), svg);
-        drawn.name = numbered(&drawn.name, number);
-        drawn
+    let entries = contenders.iter().flat_map(|(contender, records)| {
+        let record = middle(records);
+        let groups = record.map(|record| groups_of(contender, record));
+        let entry = |group: Group| Entry {
+            what: group.title.clone(),
+            group,
+            records: record.into_iter().collect(),
+        };
+        groups.into_iter().flatten().map(entry).collect::<Vec<_>>()
+    });
+    let theme = Theme {
+        name: &format!("{}-{}", Measure::Evenness.word(), measured.scenario.name),
+        title: &format!("{}: answers by queue", measured.scenario.title),
+        unit: "% of an even share",
+        line: Some(100.0),
     };
-    sheets(groups.flatten().collect())
-        .into_iter()
-        .enumerate()
-        .map(sheet)
-        .collect()
+    theme.charts(measured.machine(), entries.collect())
 }
 
 /// A contender's queues, under as many headlines as it takes for none to have too many.

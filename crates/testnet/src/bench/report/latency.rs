@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::axis::{Scale, short};
 use super::curves::{Curve, Panel, chart};
-use super::{Measured, Part, Table, median};
+use super::{Measured, Part, Table, conditions_of, median, title};
 use crate::bench::plan::{Measure, Scenario};
 use crate::bench::record::Record;
 use crate::bench::results::Results;
@@ -17,16 +17,21 @@ pub(super) fn part(all: &[Measured]) -> Part {
     let charts = measured().map(|measured| {
         let panels = [("Median", "p50"), ("99 of 100 are faster", "p99")];
         let panels = panels.map(|(title, quantile)| panel(*measured, title, quantile));
-        let title = format!("{}: latency against offered rate", measured.scenario.title);
-        let svg = chart(&panels, 2, &title);
-        measured.chart(Measure::Latency, title, svg)
+        let what = "latency against offered rate, with idle and 10 % load";
+        let records: Vec<&Record> = measured.records(Measure::Latency).collect();
+        measured.chart(
+            Measure::Latency,
+            what,
+            |title| chart(&panels, 2, title),
+            &records,
+        )
     });
     Part {
         title: "Latency".to_owned(),
         text: "From the time at which a query was meant to be sent, so that a stall is not hidden, to its right answer. Each \
                contender at parts of its own R99, 110 % the highest; rings: idle (200 queries a second) and 10 %, medians of \
                all repeats, the rest of one. *: a run of the curve, or of the row, was disturbed. Idle cores sleep, and waking \
-               them takes longer than an answer."
+               them takes longer than an answer. Counts below a chart or table are those of the runs at 10 %."
             .to_owned(),
         charts: charts.collect(),
         tables: measured().map(|measured| table(*measured)).collect(),
@@ -120,6 +125,13 @@ fn of_all(records: &[&Record], load: &str, name: &str) -> f64 {
     median(&numbers)
 }
 
+/// Whether any of the repeats has a number at a load.
+fn is_told(records: &[&Record], load: &str, name: &str) -> bool {
+    let all = records.iter().flat_map(|record| points(record));
+    let mut at_load = all.filter(|point| point["load"] == load);
+    at_load.any(|point| point[name].is_number())
+}
+
 /// Whether a run at a load was disturbed. Records of earlier versions do not tell it by load: all were if the record was.
 fn is_disturbed(records: &[&Record], load: &str) -> bool {
     records.iter().any(|record| {
@@ -150,7 +162,10 @@ fn table(measured: Measured) -> Table {
                     false => String::new(),
                 }
             };
-            let count = |name: &str| format!("{:.0}", of_all(&records, load, name));
+            let count = |name: &str| match is_told(&records, load, name) {
+                true => format!("{:.0}", of_all(&records, load, name)),
+                false => String::new(),
+            };
             let mark = mark_if(is_disturbed(&records, load));
             rows.push(vec![
                 format!("{}{mark}", contender.name),
@@ -165,11 +180,14 @@ fn table(measured: Measured) -> Table {
             ]);
         }
     }
+    let records: Vec<&Record> = measured.records(Measure::Latency).collect();
+    let what = format!(
+        "{}: latency in microseconds, medians of all repeats",
+        measured.scenario.title
+    );
     Table {
-        title: format!(
-            "{}: latency in microseconds, medians of all repeats",
-            measured.scenario.title
-        ),
+        title: title(&what, &records),
+        conditions: conditions_of(measured.machine(), &records),
         columns: vec![
             "contender",
             "load",
@@ -239,13 +257,32 @@ mod tests {
             scenario: &scenarios[0],
             results: &results,
         });
-        assert!(table.title.ends_with("medians of all repeats"));
+        assert!(
+            table
+                .title
+                .contains("medians of all repeats (AF_XDP; 1 queue)")
+        );
         assert_eq!(table.rows.len(), 2);
         assert_eq!(table.rows[0][..2], ["millrace, AF_XDP", "idle"]);
         assert_eq!(table.rows[1][1], "10 %");
         for row in &table.rows {
             assert_eq!(row[2..], ["200", "1000", "600", "0.6", "2", "", ""]);
         }
+    }
+
+    #[test]
+    fn what_a_point_does_not_tell_is_no_nought() {
+        let mut bare = record("millrace, AF_XDP", 1, 5.0);
+        bare.measure = Measure::Latency;
+        bare.details =
+            serde_json::json!({ "points": [{"load": "idle", "rate": 200, "p50": 5_000}] });
+        let results = results(vec![bare]);
+        let scenarios = Library::ours().scenarios().unwrap();
+        let table = table(Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        });
+        assert_eq!(table.rows[0][2..], ["200", "", "", "5", "", "", ""]);
     }
 
     #[test]

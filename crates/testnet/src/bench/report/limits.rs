@@ -1,41 +1,32 @@
 //! Chart (c): R99 by server and path.
 
-use super::bars::{Bar, Group, chart, sheets};
-use super::{
-    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, is_generators_limit, mark,
-    median, numbered, style_of,
-};
+use super::bars::{Bar, Group};
+use super::sheets::{Entry, Theme};
+use super::{Measured, Part, figures, is_generators_limit, mark, median, style_of};
 use crate::bench::plan::Measure;
-use crate::bench::record::Record;
 
 pub(super) fn part(all: &[Measured]) -> Part {
-    let groups: Vec<Group> = all.iter().filter_map(|measured| group(*measured)).collect();
-    let Some(first) = all.first().filter(|_| !groups.is_empty()) else {
+    let Some(first) = all.first() else {
         return Part::default();
     };
-    let title = "R99 by server and path".to_owned();
-    let records: Vec<&Record> = all
-        .iter()
-        .flat_map(|measured| measured.records(Measure::R99))
-        .collect();
-    let conditions = conditions_of(first.machine(), &records);
-    let sheet = |(number, groups): (usize, Vec<Group>)| Chart {
-        name: numbered("limits", number),
-        title: title.clone(),
-        svg: chart(&groups, "queries/s", &[XDP, SOCKETS, LIMIT], None, &title),
-        conditions: conditions.clone(),
+    let entries = all.iter().filter_map(|measured| entry(*measured));
+    let theme = Theme {
+        name: "limits",
+        title: "R99 by server and path",
+        unit: "queries/s",
+        line: None,
     };
     Part {
         title: "What servers keep up with".to_owned(),
         text: "R99: the highest offered rate of which 99 % was answered right. The bar is the median, each mark one search. \
                \"≥\": the generator, not the server, was the limit in most searches."
             .to_owned(),
-        charts: sheets(groups).into_iter().enumerate().map(sheet).collect(),
+        charts: theme.charts(first.machine(), entries.collect()),
         ..Part::default()
     }
 }
 
-fn group(measured: Measured) -> Option<Group> {
+fn entry(measured: Measured) -> Option<Entry> {
     let contenders = measured.contenders(Measure::R99);
     let bars = contenders.iter().map(|(contender, records)| {
         let all = figures(records);
@@ -53,8 +44,12 @@ fn group(measured: Measured) -> Option<Group> {
         }
     });
     let bars: Vec<Bar> = bars.collect();
-    (!bars.is_empty()).then(|| Group {
-        title: measured.scenario.title.clone(),
-        bars,
+    (!bars.is_empty()).then(|| Entry {
+        group: Group {
+            title: measured.scenario.title.clone(),
+            bars,
+        },
+        what: measured.scenario.title.clone(),
+        records: measured.records(Measure::R99).collect(),
     })
 }

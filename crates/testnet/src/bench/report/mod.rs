@@ -5,12 +5,13 @@
 //!  Results ─▶ Report: head, parts ( text, charts, tables ) ─▶ report.html, README.md, charts/NAME.svg
 //! ```
 //!
-//! A theme of charts is a file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`]; so are the
+//! What is said below every chart and table of how it came about is in [`conditions`](mod@conditions). A theme of charts is a file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`]; so are the
 //! tables that set figures against each other: [`overload`], [`beside`].
 
 mod axis;
 mod bars;
 mod beside;
+mod conditions;
 mod curves;
 mod evenness;
 pub(super) mod latency;
@@ -20,14 +21,16 @@ mod over_time;
 mod overload;
 mod page;
 mod ratios;
+mod sheets;
 mod svg;
 mod tables;
-
-use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{Contender, Measure, Scenario};
 use super::record::{Machine, Record};
 use super::results::Results;
+use conditions::{
+    commits, conditions, conditions_of, left_out, paths_of, place_of, queues_in_words,
+};
 use svg::Style;
 
 /// Everything that is shown.
@@ -63,6 +66,8 @@ struct Chart {
 #[derive(Clone, Debug, Default)]
 struct Table {
     title: String,
+    /// Under what conditions it was measured; nothing of what was not.
+    conditions: String,
     columns: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
@@ -147,171 +152,77 @@ impl<'r> Measured<'r> {
         contenders
     }
 
-    /// The name of the contender that one is compared with: its own, or the scenario's.
-    fn yardstick_of(self, contender: &'r Contender) -> Option<&'r str> {
+    /// The name of the contender that one is compared with: its own, or the best of the scenario's.
+    fn yardstick_of(self, contender: &'r Contender, measure: Measure) -> Option<&'r str> {
         let own = contender.beside.as_deref();
-        own.or(self.scenario.yardstick.as_deref())
+        own.or_else(|| self.best_yardstick(measure))
+    }
+
+    /// The scenario's yardstick; of several the one with the best median of a measure.
+    fn best_yardstick(self, measure: Measure) -> Option<&'r str> {
+        let yardsticks = &self.scenario.yardsticks;
+        let figure = |name: &str| {
+            let records = self.records_of(name, measure);
+            let figure = median(&figures(&records));
+            let better = if measure.is_better_when_less() {
+                -figure
+            } else {
+                figure
+            };
+            (!records.is_empty()).then_some(better)
+        };
+        let measured = yardsticks
+            .iter()
+            .filter_map(|name| Some((name, figure(name)?)));
+        let best = measured.max_by(|(_, one), (_, other)| one.total_cmp(other));
+        let best = best.map(|(name, _)| name).or(yardsticks.first());
+        best.map(String::as_str)
+    }
+
+    /// What stands before a ratio of two contenders, one of which the generator may have limited.
+    fn sign(self, measure: Measure, own: &str, yardstick: &str) -> &'static str {
+        let [own, yardstick] = [own, yardstick].map(|name| (name, self.records_of(name, measure)));
+        if measure == Measure::Overload {
+            // With more load either might have answered more, or less.
+            let is_short = |name: &str| overload::limit(self, name).is_some();
+            return match is_short(own.0) || is_short(yardstick.0) {
+                true => UNKNOWN,
+                false => "",
+            };
+        }
+        sign_of_ratio(
+            is_generators_limit(&own.1),
+            is_generators_limit(&yardstick.1),
+        )
     }
 
     fn machine(self) -> &'r Machine {
         &self.results.machine
     }
 
-    /// A chart of its records of a measure.
-    fn chart(self, measure: Measure, title: String, svg: String) -> Chart {
-        let records: Vec<&Record> = self.records(measure).collect();
+    /// A chart of these records of a measure, which are all that it shows. Its title says what differs from other charts: the
+    /// scenario, `what` is measured, by which path, over how many queues.
+    fn chart(
+        self,
+        measure: Measure,
+        what: &str,
+        svg: impl Fn(&str) -> String,
+        records: &[&Record],
+    ) -> Chart {
+        let title = title(&format!("{}: {what}", self.scenario.title), records);
         Chart {
             name: format!("{}-{}", measure.word(), self.scenario.name),
+            svg: svg(&title),
             title,
-            svg,
-            conditions: conditions_of(self.machine(), &records),
+            conditions: conditions_of(self.machine(), records),
         }
     }
 }
 
-/// The lines at the head.
-fn conditions(results: &Results) -> Vec<String> {
-    let machine = &results.machine;
-    let disturbed = results
-        .records
-        .iter()
-        .filter(|record| record.disturbed.is_some());
-    let several = match commits(&results.records).len() {
-        0 | 1 => "",
-        _ => " Every figure says of which it is.",
-    };
-    let mut lines = vec![
-        format!("Commit {}.{several}", machine.commit),
-        format!(
-            "{}, {} CPUs, {} MiB; {}.",
-            machine.cpu, machine.cpus, machine.memory_mib, machine.kernel
-        ),
-        format!(
-            "{} Rates of a search were held for {} s, other runs took {} s.",
-            machine.place, results.search_seconds, results.seconds
-        ),
-        format!(
-            "{} {} of {} runs were disturbed: other programs used more than 3 % of a core, or the hypervisor took 2 %. \
-             *: one at least of the runs behind a number was.",
-            repeats(&results.records),
-            disturbed.count(),
-            results.records.len()
-        ),
-    ];
-    if results.scale != 1.0 {
-        lines.push(format!(
-            "Only tried out: all rates were multiplied by {}. No figure here means anything.",
-            results.scale
-        ));
-    }
-    lines
-}
-
-/// Of how many runs figures are the median.
-fn repeats(records: &[Record]) -> String {
-    let mut counts: BTreeMap<(&str, &str, Measure), usize> = BTreeMap::new();
-    for record in records {
-        let key = (
-            record.scenario.as_str(),
-            record.contender.as_str(),
-            record.measure,
-        );
-        *counts.entry(key).or_default() += 1;
-    }
-    let (fewest, most) = (counts.values().min(), counts.values().max());
-    match (fewest.copied(), most.copied()) {
-        (Some(1), Some(1)) => {
-            "Every figure is that of a single run: how far runs differ is not known.".to_owned()
-        }
-        (Some(fewest), Some(most)) if fewest == most => {
-            format!("Figures are medians of {most} runs.")
-        }
-        (Some(fewest), Some(most)) => {
-            format!("Figures are medians of {fewest} to {most} runs; the tables show them all.")
-        }
-        _ => "Nothing was measured.".to_owned(),
-    }
-}
-
-/// A line about records that are not shown, for no scenario of the tree has a place for them.
-fn left_out(results: &Results, scenarios: &[Scenario]) -> Option<String> {
-    let has = |scenario: &Scenario, record: &Record| {
-        let mut contenders = scenario.contenders.iter();
-        scenario.name == record.scenario
-            && scenario.measures.contains(&record.measure)
-            && contenders.any(|contender| contender.name == record.contender)
-    };
-    let records = results.records.iter();
-    let unknown = records.filter(|record| !scenarios.iter().any(|one| has(one, record)));
-    let names: BTreeSet<String> = unknown
-        .map(|record| {
-            format!(
-                "{} of {} in {}",
-                record.measure.word(),
-                record.contender,
-                record.scenario
-            )
-        })
-        .collect();
-    let names = Vec::from_iter(names).join("; ");
-    (!names.is_empty())
-        .then(|| format!("Measured, and not shown, for the scenarios have it no longer: {names}."))
-}
-
-/// The commits that records are of, each once.
-fn commits<'r>(records: impl IntoIterator<Item = &'r Record>) -> BTreeSet<&'r str> {
-    let commits = records.into_iter().map(|record| record.commit.as_str());
-    commits.collect()
-}
-
-/// How many queues the interfaces had while records were made: `2`, of several runs `1 and 2`.
-fn queues_of<'r>(records: impl IntoIterator<Item = &'r Record>) -> String {
-    let queues = records.into_iter().map(|record| record.queues);
-    let queues: BTreeSet<u32> = queues.collect();
-    let words: Vec<String> = queues.iter().map(u32::to_string).collect();
-    words.join(" and ")
-}
-
-/// Under what conditions some records came about, in one line.
-fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
-    let distinct = |word: fn(&Record) -> String| {
-        let words: BTreeSet<String> = records.iter().map(|record| word(record)).collect();
-        let words = words.into_iter().filter(|word| !word.is_empty());
-        words.collect::<Vec<_>>().join("; ")
-    };
-    let sum = |number: fn(&Record) -> f64| records.iter().map(|record| number(record)).sum::<f64>();
-    let sent = sum(|record| record.sent);
-    let answered = sum(|record| record.right.max(record.unwanted));
-    let loss = if sent > 0.0 {
-        (1.0 - answered / sent).max(0.0) * 100.0
-    } else {
-        0.0
-    };
-    let disturbed = records.iter().filter(|record| record.disturbed.is_some());
-    let wrong = match sum(|record| record.witness.wrong as f64) {
-        0.0 => String::new(),
-        wrong => format!(" ({wrong:.0} wrong)"),
-    };
-    let server_mode = match distinct(|record| record.server_mode.clone()) {
-        mode if mode.is_empty() => mode,
-        mode => format!(" ({mode})"),
-    };
-    format!(
-        "{}, {}, commit {}. Versions: {}{server_mode}. Generator: {} ({}). Queues: {}. All runs together: offered {:.0}, \
-         sent {sent:.0}, answered right {answered:.0}, loss {loss:.3} %, witness {:.0} of {:.0}{wrong}, disturbed {} of {}.",
-        machine.cpu,
-        machine.kernel,
-        distinct(|record| record.commit.clone()),
-        distinct(|record| record.server.clone()),
-        distinct(|record| record.generator.clone()),
-        distinct(|record| record.generator_mode.clone()),
-        distinct(|record| record.queues.to_string()),
-        sum(|record| record.offered),
-        sum(|record| record.witness.answered as f64),
-        sum(|record| record.witness.asked as f64),
-        disturbed.count(),
-        records.len()
-    )
+/// A title with the path and the queues of what it stands over.
+fn title(what: &str, records: &[&Record]) -> String {
+    let all = || records.iter().copied();
+    format!("{what} ({}; {})", paths_of(all()), queues_in_words(all()))
 }
 
 /// Whether the generator, not the server, was the limit in most searches.
@@ -328,9 +239,12 @@ fn sign_of_ratio(own: bool, yardstick: bool) -> &'static str {
         (false, false) => "",
         (true, false) => "≥ ",
         (false, true) => "≤ ",
-        (true, true) => "? ",
+        (true, true) => UNKNOWN,
     }
 }
+
+/// What stands before a number that might be more or less had the generator been faster.
+const UNKNOWN: &str = "? ";
 
 /// What stands behind a number if a run that it comes from was disturbed.
 fn mark(records: &[&Record]) -> &'static str {
@@ -488,7 +402,8 @@ pub(super) mod tests {
             assert!(markdown.contains(&format!("](charts/{theme}")), "{theme}");
         }
         assert_eq!(page.matches("<svg").count(), report.charts().count());
-        let names: BTreeSet<&str> = report.charts().map(|(name, _)| name).collect();
+        let names: std::collections::BTreeSet<&str> =
+            report.charts().map(|(name, _)| name).collect();
         assert_eq!(names.len(), report.charts().count(), "a file for each");
         assert!(
             !page.contains("http://")
@@ -498,74 +413,32 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn conditions_are_told_with_every_chart() {
-        let records = [record("a", 1, 5.0), record("a", 2, 6.0)];
-        let records: Vec<&Record> = records.iter().collect();
-        let text = conditions_of(&Machine::here("Here."), &records);
-        assert!(
-            text.contains("sent 2000, answered right 1980, loss 1.000 %"),
-            "{text}"
-        );
-        assert!(
-            text.contains("native, copy") && text.contains("disturbed 1 of 2"),
-            "{text}"
-        );
-        let mut lied_to = record("a", 1, 5.0);
-        (lied_to.witness.asked, lied_to.witness.wrong) = (9, 3);
-        let text = conditions_of(&Machine::here("Here."), &[&lied_to]);
-        assert!(text.contains("witness 0 of 9 (3 wrong), "), "{text}");
-    }
-
-    #[test]
-    fn queues_of_several_runs_are_all_told() {
-        let mut records = [1, 2, 3].map(|repeat| record("a", repeat, 5.0));
-        assert_eq!(queues_of(&records), "1");
-        records[1].queues = 2;
-        assert_eq!(queues_of(&records), "1 and 2");
-    }
-
-    #[test]
-    fn a_figure_says_of_which_commit_it_is() {
-        let mut results = results(vec![record("a", 1, 5.0), record("a", 2, 6.0)]);
-        results.machine.commit = "c0ffee, decaf".to_owned();
-        assert_eq!(conditions(&results)[0], "Commit c0ffee, decaf.");
-        results.records[1].commit = "decaf".to_owned();
-        results.records[1].server_mode = "copy mode".to_owned();
-        assert_eq!(
-            conditions(&results)[0],
-            "Commit c0ffee, decaf. Every figure says of which it is."
-        );
-        let [first, second] = [0, 1].map(|place| &results.records[place]);
-        let text = conditions_of(&results.machine, &[second]);
-        assert!(
-            text.contains(", commit decaf. Versions: x 1 (copy mode). "),
-            "{text}"
-        );
-        let text = conditions_of(&results.machine, &[first, second]);
-        assert!(text.contains(", commit c0ffee; decaf. "), "{text}");
-    }
-
-    #[test]
-    fn the_head_says_of_how_many_runs_figures_are() {
-        let one = [record("a", 1, 5.0), record("b", 1, 6.0)];
-        assert!(repeats(&one).contains("of a single run"));
-        let two = [record("a", 1, 5.0), record("a", 2, 6.0)];
-        assert_eq!(repeats(&two), "Figures are medians of 2 runs.");
-        let both = [one, two].concat();
-        assert!(repeats(&both[1..]).contains("medians of 1 to 2 runs"));
-        assert_eq!(repeats(&[]), "Nothing was measured.");
-    }
-
-    #[test]
-    fn what_is_measured_and_not_shown_is_named() {
+    fn every_chart_and_table_has_a_title_of_its_own_and_its_conditions() {
         let scenarios = Library::ours().scenarios().unwrap();
-        let known = record("millrace, AF_XDP", 1, 5.0);
-        let shown = results(vec![known.clone()]);
-        assert_eq!(left_out(&shown, &scenarios), None);
-        let both = results(vec![known, record("gone", 1, 6.0)]);
-        let report = Report::of(&both, &scenarios);
-        let line = report.conditions.last().unwrap();
-        assert!(line.ends_with(": r99 of gone in refused."), "{line}");
+        let report = Report::of(&everything(&scenarios), &scenarios);
+        let mut titles = std::collections::BTreeSet::new();
+        for part in &report.parts {
+            let charts = part.charts.iter().map(|one| (&one.title, &one.conditions));
+            let tables = part.tables.iter().map(|one| (&one.title, &one.conditions));
+            for (title, conditions) in charts
+                .chain(tables)
+                .filter(|(title, _)| *title != "Failures")
+            {
+                assert!(titles.insert((&part.title, title)), "twice: {title}");
+                assert!(
+                    title.ends_with(" queue)") || title.ends_with(" queues)"),
+                    "{title}"
+                );
+                let words = [
+                    &*results(Vec::new()).machine.kernel,
+                    "commit c0ffee",
+                    "floodgate 0 (native, copy)",
+                ];
+                for word in words {
+                    assert!(conditions.contains(word), "{title}: {conditions}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -7,33 +7,35 @@ use crate::bench::plan::Measure;
 use crate::bench::record::Record;
 
 /// A panel's title, what is written at its axis, and the number of a record.
-type Quantity = (&'static str, &'static str, fn(&Record) -> f64);
+type Quantity = (&'static str, &'static str, fn(&Record) -> Option<f64>);
 
 const QUANTITIES: [Quantity; 4] = [
     ("Average latency", "milliseconds", |record| {
-        told(record, "average_latency_seconds") * 1e3
+        Some(told(record, "average_latency_seconds")? * 1e3)
     }),
     ("Queries lost", "queries", |record| told(record, "lost")),
     ("Queries a second", "a second", |record| {
         told(record, "queries_per_second")
     }),
-    ("Run time", "seconds", |record| record.seconds),
+    ("Run time", "seconds", |record| Some(record.seconds)),
 ];
 
-fn told(record: &Record, name: &str) -> f64 {
-    record.details[name].as_f64().unwrap_or(0.0)
+/// What a generator told; what it did not is no nought, and has no point.
+fn told(record: &Record, name: &str) -> Option<f64> {
+    record.details[name].as_f64()
 }
 
 pub(super) fn part(all: &[Measured]) -> Part {
     let charts = all.iter().filter_map(|measured| {
-        measured.records(Measure::OnceThrough).next()?;
+        let records: Vec<&Record> = measured.records(Measure::OnceThrough).collect();
+        records.first()?;
         let panels: Vec<Panel> = QUANTITIES
             .iter()
             .map(|quantity| panel(*measured, quantity))
             .collect();
-        let title = measured.scenario.title.clone();
-        let svg = chart(&panels, 2, &title);
-        Some(measured.chart(Measure::OnceThrough, title, svg))
+        let what = "latency, queries lost, queries a second, run time by run number";
+        let svg = |title: &str| chart(&panels, 2, title);
+        Some(measured.chart(Measure::OnceThrough, what, svg, &records))
     });
     Part {
         title: "dnsperf's published test, by run number".to_owned(),
@@ -48,17 +50,14 @@ pub(super) fn part(all: &[Measured]) -> Part {
 
 fn panel(measured: Measured, (title, unit, number): &Quantity) -> Panel {
     let contenders = measured.contenders(Measure::OnceThrough);
-    let curves = contenders.iter().map(|(contender, records)| Curve {
-        name: contender.name.clone(),
-        points: records
-            .iter()
-            .map(|record| (f64::from(record.repeat), number(record)))
-            .collect(),
-        rings: records
-            .iter()
-            .filter(|record| record.disturbed.is_some())
-            .map(|record| (f64::from(record.repeat), number(record)))
-            .collect(),
+    let point = |record: &&Record| Some((f64::from(record.repeat), number(record)?));
+    let curves = contenders.iter().map(|(contender, records)| {
+        let disturbed = records.iter().filter(|record| record.disturbed.is_some());
+        Curve {
+            name: contender.name.clone(),
+            points: records.iter().filter_map(point).collect(),
+            rings: disturbed.filter_map(point).collect(),
+        }
     });
     Panel {
         title: (*title).to_owned(),
@@ -110,5 +109,11 @@ mod tests {
         );
         let part = part(&[measured]);
         assert!(part.charts[0].svg.contains(">Queries lost<"));
+    }
+    #[test]
+    fn what_was_not_told_has_no_point() {
+        let run = record("a", 1, 5.0);
+        let drawn = QUANTITIES.map(|(_, _, number)| number(&run));
+        assert_eq!(drawn, [None, None, None, Some(5.0)]);
     }
 }

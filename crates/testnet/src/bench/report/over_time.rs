@@ -5,33 +5,13 @@ use super::curves::{Curve, Panel, chart};
 use super::{Chart, Measured, Part, mark, middle, numbered};
 use crate::bench::course::Course;
 use crate::bench::plan::Measure;
+use crate::bench::record::Record;
 
-/// Panels of a chart: two contenders fit a sheet of paper in letters that can be read.
-const PANELS_MAX: usize = 4;
+/// Contenders of a chart: two of them, with two panels each, fit a sheet of paper in letters that can be read.
+const CONTENDERS_MAX: usize = 2;
 
 pub(super) fn part(all: &[Measured]) -> Part {
-    let charts = all.iter().flat_map(|measured| {
-        let panels: Vec<Panel> = measured
-            .contenders_by_server(Measure::OverTime)
-            .iter()
-            .filter_map(|(contender, records)| Some((contender, middle(records)?)))
-            .flat_map(|(contender, record)| {
-                let name = format!("{}{}", contender.name, mark(&[record]));
-                panels(&name, &record.course)
-            })
-            .collect();
-        let title = format!("{}: a rate that rises steadily", measured.scenario.title);
-        let sheet = |(number, panels): (usize, &[Panel])| {
-            let svg = chart(panels, 2, &title);
-            let chart = measured.chart(Measure::OverTime, title.clone(), svg);
-            Chart {
-                name: numbered(&chart.name, number),
-                ..chart
-            }
-        };
-        let sheets = panels.chunks(PANELS_MAX).enumerate().map(sheet);
-        sheets.collect::<Vec<Chart>>()
-    });
+    let charts = all.iter().flat_map(|measured| charts(*measured));
     Part {
         title: "Answers and CPU time over time".to_owned(),
         text: "The offered rate rises from nothing to a fifth beyond the highest R99 of the scenario, the same for all \
@@ -44,6 +24,43 @@ pub(super) fn part(all: &[Measured]) -> Part {
         charts: charts.collect(),
         ..Part::default()
     }
+}
+
+/// As many charts as the contenders of a scenario take.
+fn charts(measured: Measured) -> Vec<Chart> {
+    let contenders = measured.contenders_by_server(Measure::OverTime);
+    let shown: Vec<(&str, &Record)> = contenders
+        .iter()
+        .filter_map(|(contender, records)| Some((contender.name.as_str(), middle(records)?)))
+        .collect();
+    let sheets = shown.chunks(CONTENDERS_MAX).enumerate();
+    sheets
+        .map(|(number, shown)| {
+            let drawn = sheet(measured, shown);
+            Chart {
+                name: numbered(&drawn.name, number),
+                ..drawn
+            }
+        })
+        .collect()
+}
+
+fn sheet(measured: Measured, shown: &[(&str, &Record)]) -> Chart {
+    let panels = shown.iter().flat_map(|(name, record)| {
+        let name = format!("{name}{}", mark(&[record]));
+        panels(&name, &record.course)
+    });
+    let panels: Vec<Panel> = panels.collect();
+    let names: Vec<&str> = shown.iter().map(|(name, _)| *name).collect();
+    let names = names.join("; ");
+    let what = format!("answers and CPU time at a rising rate: {names}");
+    let records: Vec<&Record> = shown.iter().map(|(_, record)| *record).collect();
+    measured.chart(
+        Measure::OverTime,
+        &what,
+        |title| chart(&panels, 2, title),
+        &records,
+    )
 }
 
 /// Queries on the left, CPU time on the right.
@@ -79,15 +96,23 @@ fn panels(name: &str, course: &Course) -> [Panel; 2] {
             title: format!("{name}: CPU time"),
             across: across(),
             up: ("cores".to_owned(), Scale::Linear),
-            curves: vec![
+            curves: [
                 seen("user", &course.user),
                 seen("system", &course.system),
                 seen("softirq", &course.softirq),
                 seen("server's process", &course.server),
                 seen("kernel's threads", &course.kernel_threads),
-            ],
+            ]
+            .into_iter()
+            .filter(|curve| curve.name != "server's process" || is_something(curve))
+            .collect(),
         },
     ]
+}
+
+/// A server on another machine, or one that is a program in the kernel, has no process here: its CPU time is not 0 but unknown.
+fn is_something(curve: &Curve) -> bool {
+    curve.points.iter().any(|(_, value)| *value > 0.0)
 }
 
 /// How many intervals the load lasted for whole: it rises until it ends, and ends within the last.
@@ -148,6 +173,17 @@ mod tests {
                 cpu("kernel's threads", 0.6),
             ]
         );
+    }
+
+    #[test]
+    fn a_server_without_a_process_here_has_no_curve() {
+        let remote = Course {
+            server: vec![0.0],
+            ..course()
+        };
+        let [_, cpu] = panels("x", &remote);
+        let names: Vec<&str> = cpu.curves.iter().map(|curve| curve.name.as_str()).collect();
+        assert_eq!(names, ["user", "system", "softirq", "kernel's threads"]);
     }
 
     #[test]

@@ -5,20 +5,24 @@ use std::fmt::Write;
 use super::svg::escaped;
 use super::{Part, Report, Table};
 
-/// For screens of 1,200 pixels and for paper.
+/// For screens of 1,200 pixels, and for paper: there charts stand upright below each other, two or more to a sheet, and tables
+/// are in small type behind them.
 const LOOKS: &str = "\
 body { max-width: 1140px; margin: 0 auto; padding: 16px; font: 15px/1.45 'DejaVu Sans', Verdana, Arial, sans-serif; color: #111; background: #fff }
 h1 { font-size: 26px } h2 { font-size: 21px; margin-top: 40px; border-bottom: 1px solid #888 } h3 { font-size: 16px; margin-bottom: 6px }
+nav { font-size: 13px } nav a { margin-right: 12px; color: #004a80 }
 figure { margin: 0 0 28px; break-inside: avoid } figure svg { width: 100%; height: auto }
-figcaption { font-size: 12px; color: #333 }
+figcaption, .under { font-size: 12px; color: #333 } .under { margin: 0 0 6px }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-size: 12px; margin-bottom: 20px; width: 100% }
 th, td { border: 1px solid #bbb; padding: 3px 6px; text-align: left; vertical-align: top }
 .number { text-align: right } th { background: #eee }
 tr { break-inside: avoid }
-@page { size: A4 landscape; margin: 10mm }
-@media print { body { max-width: none; padding: 0; font-size: 12px } h2, h3, h2 + p { break-after: avoid } h2 { margin-top: 20px }
-p { margin: 6px 0 } figure svg { max-height: 140mm } figcaption { font-size: 10px }
-.wide { overflow: visible } table { font-size: 9px } th, td { padding: 2px 3px } }
+@page { size: A4 portrait; margin: 9mm 8mm }
+@media print { nav { display: none } body { max-width: none; padding: 0; font-size: 10px; line-height: 1.3 }
+h1 { font-size: 17px; margin: 0 } h2 { font-size: 14px; margin: 10px 0 3px } h3 { font-size: 10px; margin: 4px 0 1px }
+h2, h3, h2 + p, .under, thead { break-after: avoid } p { margin: 3px 0; break-inside: avoid }
+figure { margin: 0 0 6px } figcaption, .under { font-size: 7.5px; line-height: 1.2; margin: 0 0 2px }
+.wide { overflow: visible } table { font-size: 7.5px; line-height: 1.15; margin-bottom: 6px } th, td { padding: 0 2px } td:first-child { white-space: nowrap } }
 ";
 
 impl Report {
@@ -33,7 +37,18 @@ impl Report {
         for line in &self.conditions {
             let _ = writeln!(text, "<p>{}</p>", escaped(line));
         }
-        self.parts.iter().for_each(|part| part.html(&mut text));
+        text += "<nav>";
+        for (number, part) in self.parts.iter().enumerate() {
+            let _ = write!(
+                text,
+                "<a href=\"#part-{number}\">{}</a> ",
+                escaped(&part.title)
+            );
+        }
+        text += "</nav>\n";
+        for (number, part) in self.parts.iter().enumerate() {
+            part.html(number, &mut text);
+        }
         text + "</body>\n</html>\n"
     }
 
@@ -51,8 +66,9 @@ impl Report {
 }
 
 impl Part {
-    fn html(&self, text: &mut String) {
-        let _ = writeln!(text, "<h2>{}</h2>", escaped(&self.title));
+    fn html(&self, number: usize, text: &mut String) {
+        let title = escaped(&self.title);
+        let _ = writeln!(text, "<h2 id=\"part-{number}\">{title}</h2>");
         if !self.text.is_empty() {
             let _ = writeln!(text, "<p>{}</p>", escaped(&self.text));
         }
@@ -99,8 +115,12 @@ impl Table {
         };
         let _ = writeln!(
             text,
-            "<h3>{}</h3>\n<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
+            "<h3>{}</h3>\n{}<div class=\"wide\"><table>\n<thead><tr>{}</tr></thead>\n<tbody>",
             escaped(&self.title),
+            match self.conditions.as_str() {
+                "" => String::new(),
+                conditions => format!("<p class=\"under\">{}</p>\n", escaped(conditions)),
+            },
             cells("th", " scope=\"col\"", &mut self.columns.iter().copied())
         );
         for row in &self.rows {
@@ -119,9 +139,13 @@ impl Table {
     }
 
     fn markdown(&self, text: &mut String) {
+        let conditions = match self.conditions.as_str() {
+            "" => String::new(),
+            conditions => format!("{conditions}\n\n"),
+        };
         let _ = write!(
             text,
-            "\n**{}**\n\n| {} |\n| --- |{}\n",
+            "\n**{}**\n\n{conditions}| {} |\n| --- |{}\n",
             self.title,
             self.columns.join(" | "),
             " ---: |".repeat(self.columns.len() - 1)
@@ -147,6 +171,7 @@ mod tests {
     fn table() -> Table {
         Table {
             title: "t".to_owned(),
+            conditions: "CPU 1, Linux < 9".to_owned(),
             columns: vec!["name", "number"],
             rows: vec![vec!["a | b".to_owned(), "<5".to_owned()]],
         }
@@ -156,6 +181,12 @@ mod tests {
     fn paper_has_no_scroll_bars() {
         let (_, print) = LOOKS.split_once("@media print").unwrap();
         assert!(print.contains(".wide { overflow: visible }"), "{print}");
+        // Letters of 13 pixels in a chart of 1,120 are 6 points there, and two charts of four panels fit a sheet.
+        assert!(LOOKS.contains("@page { size: A4 portrait;"), "{LOOKS}");
+        assert!(
+            LOOKS.contains("figure { margin: 0 0 28px; break-inside: avoid }"),
+            "{LOOKS}"
+        );
     }
 
     #[test]
@@ -166,6 +197,7 @@ mod tests {
         let rows = [["idle", "200", "", "no"], ["10 %", "≥ 5", "", ""]];
         let table = Table {
             title: "t".to_owned(),
+            conditions: String::new(),
             columns: vec!["load", "offered", "nothing", "words"],
             rows: rows.map(|row| row.map(str::to_owned).to_vec()).to_vec(),
         };
@@ -180,6 +212,11 @@ mod tests {
         table().html(&mut html);
         table().markdown(&mut markdown);
         assert!(html.contains("<td>a | b</td><td>&lt;5</td>"), "{html}");
+        assert!(html.contains(">CPU 1, Linux &lt; 9</p>"), "{html}");
+        assert!(
+            markdown.contains("\n\nCPU 1, Linux < 9\n\n| name"),
+            "{markdown}"
+        );
         assert!(html.contains("<th scope=\"col\">name</th>"), "{html}");
         assert!(
             markdown.contains("| --- | ---: |\n| a \\| b | &lt;5 |"),

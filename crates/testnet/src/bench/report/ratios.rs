@@ -1,10 +1,8 @@
 //! Chart (f): how near contenders come to the yardsticks.
 
-use super::bars::{Bar, Group, chart, sheets};
-use super::{
-    Chart, LIMIT, Measured, Part, SOCKETS, XDP, conditions_of, figures, is_generators_limit, mark,
-    median, numbered, sign_of_ratio, style_of,
-};
+use super::bars::{Bar, Group};
+use super::sheets::{Entry, Theme};
+use super::{Measured, Part, figures, mark, median, overload, style_of};
 use crate::bench::plan::{Contender, Measure};
 use crate::bench::record::Record;
 
@@ -17,59 +15,67 @@ const RATES: [Measure; 4] = [
 ];
 
 pub(super) fn part(all: &[Measured]) -> Part {
+    let Some(first) = all.first() else {
+        return Part::default();
+    };
     let pairs = all
         .iter()
         .flat_map(|measured| RATES.map(|measure| (*measured, measure)));
-    let (groups, records): (Vec<Group>, Vec<Vec<&Record>>) = pairs
-        .filter_map(|(measured, measure)| {
-            Some((
-                group(measured, measure)?,
-                measured.records(measure).collect(),
-            ))
+    let entries = pairs.filter_map(|(measured, measure)| {
+        Some(Entry {
+            group: group(measured, measure)?,
+            what: format!("{}, {}", measured.scenario.title, measure.word()),
+            records: measured.records(measure).collect(),
         })
-        .unzip();
-    let Some(first) = all.first().filter(|_| !groups.is_empty()) else {
-        return Part::default();
-    };
-    let title = "Ratios to the yardsticks".to_owned();
-    let unit = "% of the yardstick";
-    let conditions = conditions_of(first.machine(), &records.concat());
-    let sheet = |(number, groups): (usize, Vec<Group>)| Chart {
-        name: numbered("ratios", number),
-        title: title.clone(),
-        svg: chart(&groups, unit, &[XDP, SOCKETS, LIMIT], Some(100.0), &title),
-        conditions: conditions.clone(),
+    });
+    let theme = Theme {
+        name: "ratios",
+        title: "Ratios to the yardsticks",
+        unit: "% of the yardstick",
+        line: Some(100.0),
     };
     Part {
-        title: title.clone(),
+        title: theme.title.to_owned(),
         text: "Medians as parts of the yardstick's median; the yardstick is named in each headline, or behind a name. \
                \"≤\": the generator, not the yardstick, was its limit, so the part is less in truth; \"≥\": that of the \
-               server, so it is more; \"?\": of both."
+               server, so it is more; \"?\": of both. Overload: \"sent 1.50 times its peak\" is the generator's limit, for \
+               twice the peak was to be sent; what would be answered then is not known, which is \"?\" too."
             .to_owned(),
-        charts: sheets(groups).into_iter().enumerate().map(sheet).collect(),
+        charts: theme.charts(first.machine(), entries.collect()),
         ..Part::default()
     }
 }
 
 fn group(measured: Measured, measure: Measure) -> Option<Group> {
-    let yardstick = measured.scenario.yardstick.as_deref()?;
+    let yardstick = measured.best_yardstick(measure)?;
     let is_basis = |name: &str| {
         let mut contenders = measured.scenario.contenders.iter();
-        contenders.any(|one| measured.yardstick_of(one) == Some(name))
+        contenders.any(|one| measured.yardstick_of(one, measure) == Some(name))
     };
     let others = measured.contenders(measure).into_iter();
     let bars: Vec<Bar> = others
         .filter(|(contender, _)| !is_basis(&contender.name))
         .filter_map(|(contender, records)| bar(measured, measure, contender, &records))
         .collect();
+    let best = match measured.scenario.yardsticks.len() {
+        0 | 1 => "",
+        _ => ", the best of its kind",
+    };
     (!bars.is_empty()).then(|| Group {
         title: format!(
-            "{}, {} (yardstick: {yardstick})",
+            "{}, {} (yardstick: {yardstick}{best}{})",
             measured.scenario.title,
-            measure.word()
+            measure.word(),
+            limit(measured, measure, yardstick)
         ),
         bars,
     })
+}
+
+/// How much of the overload a contender got, where the generator was the limit.
+fn limit(measured: Measured, measure: Measure, contender: &str) -> String {
+    let limit = overload::limit(measured, contender).filter(|_| measure == Measure::Overload);
+    limit.map_or_else(String::new, |times| format!(", {}", overload::words(times)))
 }
 
 /// Nothing where what it is compared with had nothing.
@@ -79,8 +85,7 @@ fn bar(
     contender: &Contender,
     records: &[&Record],
 ) -> Option<Bar> {
-    let own = contender.beside.as_deref();
-    let yardstick = own.or(measured.scenario.yardstick.as_deref())?;
+    let yardstick = measured.yardstick_of(contender, measure)?;
     let of_yardstick = measured.records_of(yardstick, measure);
     let basis = median(&figures(&of_yardstick));
     if basis <= 0.0 {
@@ -90,17 +95,16 @@ fn bar(
         .iter()
         .map(|figure| figure / basis * 100.0)
         .collect();
-    let sign = sign_of_ratio(
-        is_generators_limit(records),
-        is_generators_limit(&of_yardstick),
-    );
+    let sign = measured.sign(measure, &contender.name, yardstick);
     let mark = mark(&[records, of_yardstick.as_slice()].concat());
+    let own = contender.beside.as_ref();
     let of = own.map_or_else(String::new, |own| format!(" (of {own})"));
+    let limit = limit(measured, measure, &contender.name);
     Some(Bar {
         name: format!("{}{of}", contender.name),
         style: style_of(contender),
         value: median(&all),
-        text: format!("{sign}{:.1} %{mark}", median(&all)),
+        text: format!("{sign}{:.1} %{mark}{limit}", median(&all)),
         all,
     })
 }
@@ -165,5 +169,85 @@ mod tests {
         assert_eq!(told[0], ("floodgate sockets", "150.0 %"));
         let second = "floodgate sockets, -c 10 (of dnsperf, -c 10)";
         assert_eq!(told[1], (second, "120.0 %"));
+    }
+    #[test]
+    fn an_overload_that_the_generator_limited_says_what_was_sent() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let run = |contender: &str, sent: f64| {
+            let mut run = record(contender, 1, 300_000.0);
+            run.measure = Measure::Overload;
+            (run.offered, run.sent, run.seconds) = (8_000_000.0, sent, 10.0);
+            run
+        };
+        let results = results(vec![
+            record("millrace, AF_XDP", 1, 400_000.0),
+            record("echo", 1, 400_000.0),
+            run("millrace, AF_XDP", 6_000_000.0),
+            run("echo", 5_000_000.0),
+        ]);
+        let measured = Measured {
+            scenario: &scenarios[0],
+            results: &results,
+        };
+        let group = group(measured, Measure::Overload).unwrap();
+        assert_eq!(
+            group.title,
+            "REFUSED, overload (yardstick: echo, sent 1.25 times its peak)"
+        );
+        assert_eq!(group.bars[0].text, "? 100.0 %, sent 1.50 times its peak");
+    }
+
+    #[test]
+    fn of_several_yardsticks_the_best_is_the_one() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let mut scenarios = scenarios.iter();
+        let scenario = scenarios.find(|one| one.name == "generators").unwrap();
+        let of = |contender: &str, figure: f64| {
+            let mut run = record(contender, 1, figure);
+            (run.scenario, run.measure) = ("generators".to_owned(), Measure::Send);
+            run
+        };
+        let results = results(vec![
+            of("floodgate, -b 32", 380.0),
+            of("kxdpgun, -b 32", 300.0),
+            of("kxdpgun, -b 10", 400.0),
+        ]);
+        let measured = Measured {
+            scenario,
+            results: &results,
+        };
+        let group = group(measured, Measure::Send).unwrap();
+        assert!(
+            group
+                .title
+                .ends_with("(yardstick: kxdpgun, -b 10, the best of its kind)"),
+            "{}",
+            group.title
+        );
+        let told: Vec<(&str, &str)> = group
+            .bars
+            .iter()
+            .map(|bar| (&*bar.name, &*bar.text))
+            .collect();
+        assert_eq!(
+            told,
+            [("floodgate, -b 32", "95.0 %"), ("kxdpgun, -b 32", "75.0 %")]
+        );
+        // Where less is better, the best is the one with less.
+        assert_eq!(
+            measured.best_yardstick(Measure::Send),
+            Some("kxdpgun, -b 10")
+        );
+        let mut costs = results.records.clone();
+        costs.iter_mut().for_each(|one| one.measure = Measure::Cost);
+        let results = super::super::tests::results(costs);
+        let measured = Measured {
+            scenario,
+            results: &results,
+        };
+        assert_eq!(
+            measured.best_yardstick(Measure::Cost),
+            Some("kxdpgun, -b 32")
+        );
     }
 }

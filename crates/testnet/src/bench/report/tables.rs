@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Measured, Part, Table, commits, figures, is_generators_limit, median, queues_of, sign_of_ratio,
+    Measured, Part, Table, UNKNOWN, commits, figures, is_generators_limit, median, overload,
+    place_of, sign_of_ratio, title,
 };
+use crate::bench::plan::Measure;
 use crate::bench::record::Record;
 use crate::bench::results::Results;
 
@@ -33,10 +35,10 @@ pub(super) fn all(all: &[Measured]) -> Part {
         title: "All figures".to_owned(),
         text: "Offered, sent, answered and the witness's counts are those of all repeats together. R99: the highest offered \
                rate of which 99 % was answered right; its counts are those of the run at that rate, those of a latency of \
-               the runs at 10 %. Loss: what was sent and not answered right; where answers were dropped unread, what did \
+               the runs at 10 %. What is the same for all rows stands above them. Loss: what was sent and not answered right; where answers were dropped unread, what did \
                not come back. Witness: an ordinary client over kernel sockets beside the load. Lost here: what of all \
                repeats together the generator's machine lost, by cause. \"≥\", \"≤\", \"?\": the generator was the limit of \
-               the server, of the yardstick, of both."
+               the server, of the yardstick, of both; in overload \"?\": it could send no more than what is told."
             .to_owned(),
         tables: tables.collect(),
         ..Part::default()
@@ -61,6 +63,7 @@ pub(super) fn missing(results: &Results) -> Part {
         title: "What could not be measured".to_owned(),
         tables: vec![Table {
             title: "Failures".to_owned(),
+            conditions: String::new(),
             columns: vec!["scenario", "contender", "at", "why"],
             rows,
         }],
@@ -78,11 +81,11 @@ fn one_line(why: &str) -> String {
     }
 }
 
-fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Table> {
+fn table(measured: Measured, measure: Measure) -> Option<Table> {
     let contenders = measured.contenders(measure);
     let (_, first) = contenders.first()?;
     let basis = |contender| {
-        let yardstick = measured.yardstick_of(contender)?;
+        let yardstick = measured.yardstick_of(contender, measure)?;
         let mut all = contenders.iter();
         let (_, records) = all.find(|(contender, _)| contender.name == yardstick)?;
         Some(Basis {
@@ -90,22 +93,62 @@ fn table(measured: Measured, measure: crate::bench::plan::Measure) -> Option<Tab
             is_limited: is_generators_limit(records),
         })
     };
-    let of_several_commits = commits(&measured.results.records).len() > 1;
+    let records: Vec<&Record> = measured.records(measure).collect();
+    let differs = Differs::among(&records);
     let rows = contenders.iter().map(|(contender, records)| {
-        let basis = basis(contender);
-        row(&contender.name, records, basis, of_several_commits)
+        let limit = overload::limit(measured, &contender.name);
+        let limit = limit.filter(|_| measure == Measure::Overload);
+        row(&contender.name, records, basis(contender), differs, limit)
     });
+    let what = format!(
+        "{}: {}, {}",
+        measured.scenario.title,
+        measure.word(),
+        first[0].unit
+    );
+    let yardstick = measured.best_yardstick(measure);
+    let yardstick = yardstick.map_or_else(String::new, |name| format!(" Yardstick: {name}."));
     Some(Table {
-        title: format!(
-            "{}: {}, {}, {} queue(s)",
-            measured.scenario.title,
-            measure.word(),
-            first[0].unit,
-            queues_of(measured.records(measure))
-        ),
-        columns: COLUMNS.to_vec(),
-        rows: rows.collect(),
+        title: title(&what, &records),
+        conditions: format!("{}{yardstick}", place_of(measured.machine(), &records)),
+        ..without_empty(COLUMNS.to_vec(), rows.collect())
     })
+}
+
+/// Columns in which no row has anything say nothing: that of the yardstick where there is none, for example.
+fn without_empty(columns: Vec<&'static str>, rows: Vec<Vec<String>>) -> Table {
+    let is_told = |column: usize| rows.iter().any(|row| !row[column].is_empty());
+    let told: Vec<usize> = (0..columns.len())
+        .filter(|column| is_told(*column))
+        .collect();
+    let of_row = |row: &Vec<String>| told.iter().map(|column| row[*column].clone()).collect();
+    Table {
+        columns: told.iter().map(|column| columns[*column]).collect(),
+        rows: rows.iter().map(of_row).collect(),
+        ..Table::default()
+    }
+}
+
+/// What is not the same in all rows of a table, so that every row tells its own; the rest stands above them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Differs {
+    commit: bool,
+    generator: bool,
+    generator_mode: bool,
+}
+
+impl Differs {
+    fn among(records: &[&Record]) -> Differs {
+        let several = |word: fn(&Record) -> &str| {
+            let first = records.first().map(|record| word(record));
+            records.iter().any(|record| Some(word(record)) != first)
+        };
+        Differs {
+            commit: several(|record| &record.commit),
+            generator: several(|record| &record.generator),
+            generator_mode: several(|record| &record.generator_mode),
+        }
+    }
 }
 
 /// What others are compared with: the yardstick's figure, and whether it is the generator's limit.
@@ -115,67 +158,112 @@ struct Basis {
     is_limited: bool,
 }
 
-/// A contender's figures; `basis` is the yardstick's. Where the folder is `of_several_commits` its own are told.
+/// A contender's figures; `basis` is the yardstick's; `limit`: how many times its peak the generator could send at the most.
 fn row(
     name: &str,
     records: &[&Record],
     basis: Option<Basis>,
-    of_several_commits: bool,
+    differs: Differs,
+    limit: Option<f64>,
 ) -> Vec<String> {
     let figures = figures(records);
     let repeats: Vec<String> = figures.iter().copied().map(number).collect();
-    let part = basis.filter(|basis| basis.figure > 0.0);
     let is_limited = is_generators_limit(records);
-    let least = if is_limited { "≥ " } else { "" };
-    let sum = |count: fn(&Record) -> f64| records.iter().map(|record| count(record)).sum::<f64>();
-    // Of nothing that was sent nothing can be lost.
-    let loss: Vec<f64> = records
-        .iter()
-        .filter(|record| record.sent > 0.0)
-        .map(|record| record.loss())
-        .collect();
-    let disturbed: Vec<String> = records
-        .iter()
-        .filter_map(|record| {
-            let why = record.disturbed.as_ref()?;
-            Some(format!("#{}: {why}", record.repeat))
-        })
-        .collect();
+    let sign = |of_basis: bool| match limit {
+        Some(_) => UNKNOWN,
+        None => sign_of_ratio(is_limited, of_basis),
+    };
+    let part = basis.filter(|basis| basis.figure > 0.0);
+    vec![
+        name.to_owned(),
+        format!("{}{}", sign(false), number(median(&figures))),
+        repeats.join(", "),
+        part.map_or_else(String::new, |basis| {
+            let percent = median(&figures) / basis.figure * 100.0;
+            format!("{}{percent:.1}\u{a0}%", sign(basis.is_limited))
+        }),
+        if_told(sum(records, |record| record.offered)),
+        sent(records, limit),
+        answered(records),
+        loss(records),
+        seen(records),
+        mode(records, differs),
+        version(records, differs),
+        disturbed(records),
+    ]
+}
+
+fn sum(records: &[&Record], count: fn(&Record) -> f64) -> f64 {
+    records.iter().map(|record| count(record)).sum()
+}
+
+fn sent(records: &[&Record], limit: Option<f64>) -> String {
+    let why = limit.map_or_else(String::new, |times| {
+        format!(", generator's limit: {times:.2} times the peak")
+    });
+    format!("{}{why}", if_told(sum(records, |record| record.sent)))
+}
+
+/// Answers, which nobody has looked at where they were only counted.
+fn answered(records: &[&Record]) -> String {
+    let answered = sum(records, |record| record.right.max(record.unwanted));
+    let is_unread = records.iter().any(|record| record.is_unread());
+    format!("{answered:.0}{}", if is_unread { " (unread)" } else { "" })
+}
+
+/// Of nothing that was sent nothing can be lost.
+fn loss(records: &[&Record]) -> String {
+    let sending = records.iter().filter(|record| record.sent > 0.0);
+    let loss: Vec<f64> = sending.map(|record| record.loss()).collect();
+    match loss.is_empty() {
+        true => String::new(),
+        false => format!("{:.3}\u{a0}%{}", median(&loss) * 100.0, lost_here(records)),
+    }
+}
+
+/// How server and generator got onto their interfaces.
+fn mode(records: &[&Record], differs: Differs) -> String {
     let last = records[records.len() - 1];
-    let door = match last.server_mode.is_empty() {
+    let server = match last.server_mode.is_empty() {
         true => last.door.clone(),
         false => format!("{}, {}", last.door, last.server_mode),
     };
-    let own_commits = Vec::from_iter(commits(records.iter().copied())).join(", ");
-    let commit = match of_several_commits {
-        true => format!("commit {own_commits}"),
-        false => String::new(),
-    };
-    vec![
-        name.to_owned(),
-        format!("{least}{}", number(median(&figures))),
-        repeats.join(", "),
-        part.map_or_else(String::new, |basis| {
-            let sign = sign_of_ratio(is_limited, basis.is_limited);
-            let percent = median(&figures) / basis.figure * 100.0;
-            format!("{sign}{percent:.1}\u{a0}%")
-        }),
-        if_told(sum(|record| record.offered)),
-        if_told(sum(|record| record.sent)),
-        format!("{:.0}", sum(|record| record.right.max(record.unwanted))),
-        match loss.is_empty() {
-            true => String::new(),
-            false => format!("{:.3}\u{a0}%{}", median(&loss) * 100.0, lost_here(records)),
-        },
-        seen(records),
-        words(&[&door, &last.generator_mode]),
-        words(&[&last.server, &last.generator, &commit]),
-        if disturbed.is_empty() {
-            "no".to_owned()
-        } else {
-            disturbed.join("; ")
-        },
-    ]
+    words(&[
+        &server,
+        &if_differs(differs.generator_mode, &last.generator_mode),
+    ])
+}
+
+fn version(records: &[&Record], differs: Differs) -> String {
+    let last = records[records.len() - 1];
+    let commits = Vec::from_iter(commits(records.iter().copied())).join(", ");
+    words(&[
+        &last.server,
+        &if_differs(differs.generator, &last.generator),
+        &if_differs(differs.commit, &format!("commit {commits}")),
+    ])
+}
+
+/// A word that stands above the table where it is the same for all rows.
+fn if_differs(differs: bool, word: &str) -> String {
+    if differs {
+        word.to_owned()
+    } else {
+        String::new()
+    }
+}
+
+/// Which repeats were, and why.
+fn disturbed(records: &[&Record]) -> String {
+    let why = records.iter().filter_map(|record| {
+        let why = record.disturbed.as_ref()?;
+        Some(format!("#{}: {why}", record.repeat))
+    });
+    let why: Vec<String> = why.collect();
+    match why.is_empty() {
+        true => "no".to_owned(),
+        false => why.join("; "),
+    }
 }
 
 /// What of the loss was the generator's own, by cause, where there was any: `; lost here: rings full 5`.
@@ -243,6 +331,52 @@ mod tests {
     use super::*;
     use crate::bench::report::tests::record;
 
+    const ALL: Differs = Differs {
+        commit: true,
+        generator: true,
+        generator_mode: true,
+    };
+
+    #[test]
+    fn what_all_rows_share_is_told_above_them_and_not_in_each() {
+        let mut records = [record("a", 1, 5.0), record("b", 1, 6.0)];
+        let of = |records: &[Record]| {
+            let both: Vec<&Record> = records.iter().collect();
+            row("a", &both[..1], None, Differs::among(&both), None)
+        };
+        assert_eq!(of(&records)[9..11], ["xdp", "x 1"]);
+        records[1].generator_mode = "generic".to_owned();
+        records[1].commit = "decaf".to_owned();
+        assert_eq!(
+            of(&records)[9..11],
+            ["xdp; native, copy", "x 1; commit c0ffee"]
+        );
+    }
+
+    #[test]
+    fn an_overload_tells_that_nobody_read_and_where_the_generator_ended() {
+        let mut run = record("a", 1, 90.0);
+        (run.right, run.unwanted) = (0.0, 900.0);
+        let basis = Some(Basis {
+            figure: 100.0,
+            is_limited: false,
+        });
+        let told = row("a", &[&run], basis, ALL, None);
+        assert_eq!(told[5..7], ["1000", "900 (unread)"]);
+        let told = row("a", &[&run], basis, ALL, Some(1.5));
+        assert_eq!((&*told[1], &*told[3]), ("? 90.000", "? 90.0\u{a0}%"));
+        assert_eq!(told[5], "1000, generator's limit: 1.50 times the peak");
+    }
+
+    #[test]
+    fn a_column_of_nothing_is_none() {
+        let rows = [["a", "", "1"], ["b", "", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec()).to_vec();
+        let table = without_empty(vec!["name", "of the yardstick", "sent"], rows);
+        assert_eq!(table.columns, ["name", "sent"]);
+        assert_eq!(table.rows, [["a", "1"], ["b", ""]]);
+    }
+
     #[test]
     fn a_long_reason_is_one_line() {
         assert_eq!(one_line("a\n  b"), "a b");
@@ -261,9 +395,9 @@ mod tests {
             let figure = 1_000_000.0;
             Some(Basis { figure, is_limited })
         };
-        let limited = row("a", &records, basis(true), false);
+        let limited = row("a", &records, basis(true), ALL, None);
         assert_eq!(limited[3], "≤ 90.0\u{a0}%");
-        let row = row("a", &records, basis(false), false);
+        let row = row("a", &records, basis(false), ALL, None);
         assert_eq!(row.len(), COLUMNS.len());
         assert_eq!(
             row[..4],
@@ -273,7 +407,7 @@ mod tests {
             (row[7].as_str(), row[11].as_str()),
             ("1.000\u{a0}%", "#2: load")
         );
-        assert_eq!(row[10], "x 1; floodgate 0");
+        assert_eq!(row[10], "x 1; floodgate 0; commit c0ffee");
     }
 
     #[test]
@@ -282,11 +416,11 @@ mod tests {
         (none.sent, none.right) = (0.0, 0.0);
         none.witness.asked = 9;
         none.witness.answered = 7;
-        let told = row("a", &[&none], None, false);
+        let told = row("a", &[&none], None, ALL, None);
         assert_eq!(told[4..9], ["", "", "0", "", "7/9"]);
         none.witness.wrong = 2;
         none.details = serde_json::json!({ "generator_was_the_limit": true });
-        let told = row("a", &[&none], None, false);
+        let told = row("a", &[&none], None, ALL, None);
         assert_eq!((&*told[1], &*told[8]), ("≥ 0.000", "7/9, 2 wrong"));
     }
 
@@ -298,7 +432,7 @@ mod tests {
             record.details = serde_json::json!({"floodgate": {"lost_here": lost}});
         }
         let both: Vec<&Record> = records.iter().collect();
-        let told = row("a", &both, None, false);
+        let told = row("a", &both, None, ALL, None);
         assert_eq!(
             told[7],
             "1.000\u{a0}%; lost here: interface dropped in 2, rings full 7"
@@ -311,10 +445,10 @@ mod tests {
         records[1].commit = "decaf".to_owned();
         records[1].server_mode = "copy mode".to_owned();
         let both: Vec<&Record> = records.iter().collect();
-        let told = row("a", &both, None, true);
+        let told = row("a", &both, None, ALL, None);
         assert_eq!(told[10], "x 1; floodgate 0; commit c0ffee, decaf");
         assert_eq!(told[9], "xdp, copy mode; native, copy");
-        let told = row("a", &both[..1], None, true);
+        let told = row("a", &both[..1], None, ALL, None);
         assert_eq!(told[10], "x 1; floodgate 0; commit c0ffee");
     }
 }
