@@ -119,7 +119,7 @@ impl Command {
     fn parse(prefix: &str, library: &Library, words: &[String]) -> Outcome<Command> {
         let built = std::env::current_exe().ok();
         let built = built.and_then(|path| path.parent().map(PathBuf::from));
-        let target = library.folder().join("../target");
+        let target = target_of(library);
         let mut command = Command {
             settings: Settings {
                 prefix: prefix.to_owned(),
@@ -252,6 +252,15 @@ fn choose(names: &[String], all: &[Scenario]) -> Outcome<Vec<Scenario>> {
     }
     let wanted = all.iter().filter(|scenario| names.contains(&scenario.name));
     Ok(wanted.cloned().collect())
+}
+
+/// Where yardsticks and zones are: beside a folder of another checkout that has them, else in this tree.
+fn target_of(library: &Library) -> PathBuf {
+    let own = library.folder().join("../target");
+    match own.join("yardsticks").is_dir() {
+        true => own,
+        false => Library::ours().folder().join("../target"),
+    }
 }
 
 /// Measures the scenarios, and writes what there is after each of them, in a report of `all`. What fails is in it. An earlier
@@ -387,6 +396,18 @@ mod tests {
     fn parsed(line: &str) -> Outcome<Command> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         Command::parse("test", &Library::ours(), &words)
+    }
+
+    #[test]
+    fn a_folder_outside_of_a_checkout_has_this_trees_yardsticks() {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = folder.path().join("bench");
+        std::fs::create_dir(&bench).unwrap();
+        let library = Library::at(&bench).unwrap();
+        let ours = Library::ours().folder().join("../target");
+        assert_eq!(target_of(&library), ours);
+        std::fs::create_dir_all(folder.path().join("target/yardsticks")).unwrap();
+        assert_eq!(target_of(&library), library.folder().join("../target"));
     }
 
     #[test]

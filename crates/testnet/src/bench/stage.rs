@@ -136,6 +136,10 @@ impl Stage {
     pub(super) fn start(&self, contender: &Contender) -> Outcome<Running<'_>> {
         let mut server = self.library.server(&contender.server)?;
         server.arguments.extend_from_slice(&contender.arguments);
+        let words = arguments(&server, named(&server).as_deref());
+        if let Some(lack) = lack(&words, contender, self.zone.is_some()) {
+            return Err(Failure::new(lack));
+        }
         let configuration = contender
             .configuration
             .as_ref()
@@ -350,6 +354,21 @@ fn arguments(server: &Server, named: Option<&OsStr>) -> Vec<String> {
     }
 }
 
+/// What arguments want that a contender does not have: an empty word in its place would be the server's riddle.
+fn lack(arguments: &[String], contender: &Contender, has_zone: bool) -> Option<String> {
+    let wants = |name: &str| arguments.iter().any(|word| word.contains(name));
+    let (server, name) = (&contender.server, &contender.name);
+    if wants("$CONFIGURATION") && contender.configuration.is_none() {
+        return Some(format!(
+            "the arguments of server {server} have $CONFIGURATION, and the contender \"{name}\" names no `configuration`: a \
+             file under bench/configurations"
+        ));
+    }
+    (wants("$ZONE") && !has_zone).then(|| {
+        format!("the arguments of server {server} have $ZONE, and the scenario of \"{name}\" has no [zone]")
+    })
+}
+
 fn words(line: &OsStr) -> Vec<String> {
     let line = line.to_string_lossy();
     line.split_whitespace().map(str::to_owned).collect()
@@ -453,6 +472,25 @@ mod tests {
         let other = OsStr::new("/opt/new knot/knotd");
         assert_eq!(arguments(&knotd, Some(other)), ["-c", "$CONFIGURATION"]);
         assert_eq!(arguments(&knotd, None), ["-c", "$CONFIGURATION"]);
+    }
+
+    #[test]
+    fn a_contender_without_what_its_server_wants_is_told() {
+        let scenarios = Library::ours().scenarios().unwrap();
+        let mut contender = scenarios[0].contenders[0].clone();
+        let lack = |contender: &Contender, word: &str, has_zone: bool| {
+            lack(&[word.to_owned()], contender, has_zone).unwrap_or_default()
+        };
+        assert_eq!(lack(&contender, "$CONFIGURATION", false), "");
+        contender.configuration = None;
+        let said = lack(&contender, "--config=$CONFIGURATION", false);
+        assert!(
+            said.contains("\"millrace, AF_XDP\" names no `configuration`"),
+            "{said}"
+        );
+        let said = lack(&contender, "$ZONE", false);
+        assert!(said.contains("has no [zone]"), "{said}");
+        assert_eq!(lack(&contender, "$ZONE", true), "");
     }
 
     #[test]

@@ -93,7 +93,10 @@ impl Part {
             let _ = write!(
                 text,
                 "\n**{}**\n\n![{}](charts/{}.svg)\n\n{}\n",
-                chart.title, chart.title, chart.name, chart.conditions
+                shown(&chart.title),
+                shown(&chart.title),
+                chart.name,
+                shown(&chart.conditions)
             );
         }
         self.tables.iter().for_each(|table| table.markdown(text));
@@ -141,22 +144,26 @@ impl Table {
     fn markdown(&self, text: &mut String) {
         let conditions = match self.conditions.as_str() {
             "" => String::new(),
-            conditions => format!("{conditions}\n\n"),
+            conditions => format!("{}\n\n", shown(conditions)),
         };
         let _ = write!(
             text,
             "\n**{}**\n\n{conditions}| {} |\n| --- |{}\n",
-            self.title,
+            shown(&self.title),
             self.columns.join(" | "),
             " ---: |".repeat(self.columns.len() - 1)
         );
         for row in &self.rows {
-            // What looks like an element of HTML would not be shown.
-            let shown = |cell: &String| cell.replace('|', "\\|").replace('<', "&lt;");
-            let cells: Vec<String> = row.iter().map(shown).collect();
+            let cell = |cell: &String| shown(cell).replace('|', "\\|");
+            let cells: Vec<String> = row.iter().map(cell).collect();
             let _ = writeln!(text, "| {} |", cells.join(" | "));
         }
     }
+}
+
+/// A text in Markdown: what looks like an element of HTML, `<id:>` in BIND's version, would not be shown.
+fn shown(text: &str) -> String {
+    text.replace('<', "&lt;")
 }
 
 fn is_number(cell: &str) -> bool {
@@ -214,7 +221,7 @@ mod tests {
         assert!(html.contains("<td>a | b</td><td>&lt;5</td>"), "{html}");
         assert!(html.contains(">CPU 1, Linux &lt; 9</p>"), "{html}");
         assert!(
-            markdown.contains("\n\nCPU 1, Linux < 9\n\n| name"),
+            markdown.contains("\n\nCPU 1, Linux &lt; 9\n\n| name"),
             "{markdown}"
         );
         assert!(html.contains("<th scope=\"col\">name</th>"), "{html}");

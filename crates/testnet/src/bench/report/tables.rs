@@ -106,7 +106,8 @@ fn table(measured: Measured, measure: Measure) -> Option<Table> {
         measure.word(),
         first[0].unit
     );
-    let yardstick = measured.best_yardstick(measure);
+    let has_records = |name: &&str| !measured.records_of(name, measure).is_empty();
+    let yardstick = measured.best_yardstick(measure).filter(has_records);
     let yardstick = yardstick.map_or_else(String::new, |name| format!(" Yardstick: {name}."));
     Some(Table {
         title: title(&what, &records),
