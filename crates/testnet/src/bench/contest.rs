@@ -38,6 +38,8 @@ pub(super) struct Settings {
     pub places: Places,
     /// A server on another machine that is there already; no lab is built.
     pub remote: Option<SocketAddr>,
+    /// What is told of that one, which cannot be asked: its version, its machine.
+    pub server: String,
 }
 
 /// How long a server may take to give its first answer.
@@ -504,7 +506,9 @@ impl<'c> Contest<'c> {
             generator: String::new(),
             server: match (&self.stage, server) {
                 (Some(stage), Ok(server)) => stage.version(&server),
-                _ => format!("at {}", self.client.target()),
+                _ => format!("{} at {}", self.settings.server, self.client.target())
+                    .trim()
+                    .to_owned(),
             },
             door: contender.door.door().word().to_owned(),
             server_mode: String::new(),
@@ -634,6 +638,7 @@ mod tests {
                 zones: nowhere(),
             },
             remote: "192.0.2.9:53".parse().ok(),
+            server: "knotd 3.5".to_owned(),
         }
     }
 

@@ -47,7 +47,8 @@ const USAGE: &str = "usage: ./dev bench [OPTION]... [SCENARIO]...
   --seconds N     seconds that cost, overload and the like take (10)
   --cpus G,S      CPUs of generator and server (0,1)
   --remote ADDRESS[@PORT]  no lab: a server that is there already, on another machine
-  --as NAME       with --remote: which of the scenario's contenders it is
+  --as NAME       with --remote: which of the scenario's contenders it is; others add up in the folder, one after the other
+  --server TEXT   with --remote: what the report says of it: version, commit, machine, kernel, mode
   --scale X       multiplies every rate: to try the bench out on a busy machine (1)
   --results PATH  where results go, and what is there is gone on with (bench/results/DATE)
   --built PATH    where cargo has built the programs
@@ -137,6 +138,7 @@ impl Command {
                     zones: target.join("bench/zones"),
                 },
                 remote: None,
+                server: String::new(),
             },
             scenarios: Vec::new(),
             contender: None,
@@ -190,6 +192,7 @@ impl Command {
                 settings.remote = Some(SocketAddr::new(address, port));
             }
             "--as" => self.contender = Some(value.to_owned()),
+            "--server" => settings.server = value.to_owned(),
             _ => return Err(wrong()),
         }
         Ok(())
@@ -200,7 +203,7 @@ impl Command {
         match self.settings.remote {
             None => self.settings.cpus.to_string(),
             Some(server) => format!(
-                "Server at {server}, on another machine; CPU time is that of the generator's machine alone."
+                "Server at {server}, on another machine; machine, kernel, commit and CPU time are those of the generator's alone."
             ),
         }
     }
@@ -273,6 +276,11 @@ fn measure(
 ) -> Outcome<()> {
     let settings = &command.settings;
     if settings.remote.is_none() {
+        if command.contender.is_some() || !settings.server.is_empty() {
+            return Err(Failure::new(
+                "--as and --server tell of a server on another machine: give --remote ADDRESS with them, or leave them out",
+            ));
+        }
         // Where the kernel does not tell, taskset will.
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
         check_cpus(settings.cpus, online.as_deref().unwrap_or("0-"))?;
@@ -297,11 +305,13 @@ fn measure(
             continue;
         }
         let near = contest::near(&results.records, &scenario.name);
-        results.begin(&scenario.name, is_named);
+        results.begin(&scenario.name, is_named, command.contender.as_deref());
         let prepared = Contest::prepare(scenario, library, settings, &commit);
         let prepared = prepared.map(|contest| contest.behind(&results.records, near));
         let see = |outcome| results.keep(outcome, &command.results);
         match prepared.map(|contest| contest.run(&signals, see)) {
+            // Of a server on another machine one contender was measured: others may follow in the same folder.
+            Ok(true) if settings.remote.is_some() => {}
             Ok(true) => {
                 let name = scenario.name.clone();
                 results.whole.insert(name, settings.repeats);
@@ -454,6 +464,25 @@ mod tests {
         let lines = command.leave_one(&mut scenarios).unwrap();
         assert!(lines.is_empty(), "{lines:?}");
         assert_eq!(scenarios[0].contenders.len(), 1);
+    }
+
+    #[test]
+    fn what_a_remote_server_is_can_be_told() {
+        let command = parsed("--remote 192.0.2.9 --server knotd-3.5").unwrap();
+        assert_eq!(command.settings.server, "knotd-3.5");
+        assert!(
+            command
+                .place()
+                .contains("kernel, commit and CPU time are those of the generator's")
+        );
+        let library = Library::ours();
+        let failure = measure(&parsed("--server knotd-3.5").unwrap(), &library, &[], &[]);
+        assert!(
+            failure
+                .unwrap_err()
+                .to_string()
+                .contains("give --remote ADDRESS")
+        );
     }
 
     #[test]

@@ -78,12 +78,18 @@ impl Results {
         self.whole.get(scenario).is_some_and(|had| *had >= repeats)
     }
 
-    /// Before a scenario is measured: what could not be measured is tried again; everything is where it is to be `anew`.
-    pub(super) fn begin(&mut self, scenario: &str, anew: bool) {
+    /// Before a scenario is measured: what could not be measured is tried again; everything is where it is to be `anew`. Where
+    /// only one `contender` is measured, what there is of the others stays.
+    pub(super) fn begin(&mut self, scenario: &str, anew: bool, contender: Option<&str>) {
+        // What the whole scenario could not has no contender.
+        let is_meant = |of: &str, name: &str| {
+            of == scenario && (name.is_empty() || contender.is_none_or(|one| one == name))
+        };
         self.whole.remove(scenario);
-        self.missing.retain(|missing| missing.scenario != scenario);
+        self.missing
+            .retain(|missing| !is_meant(&missing.scenario, &missing.contender));
         self.records
-            .retain(|record| !anew || record.scenario != scenario);
+            .retain(|record| !anew || !is_meant(&record.scenario, &record.contender));
     }
 
     /// Writes what a later run goes on from. It is there whole at any time, in case this one is killed or the power fails.
@@ -330,14 +336,28 @@ mod tests {
         assert!(second.is_whole("cache", 2) && !second.is_whole("cache", 3));
         assert!(!second.is_whole("refused", 1));
         // What was cut short goes on with what it has; a failure is tried again.
-        second.begin("refused", false);
+        second.begin("refused", false, None);
         assert_eq!((second.records.len(), second.missing.len()), (2, 0));
         // What is named is measured anew; others stay.
-        second.begin("refused", true);
+        second.begin("refused", true, None);
         let left: Vec<&str> = second.records.iter().map(|one| &*one.scenario).collect();
         assert_eq!(left, ["cache"]);
-        second.begin("cache", false);
+        second.begin("cache", false, None);
         assert!(!second.is_whole("cache", 1));
+    }
+
+    #[test]
+    fn contenders_of_another_machine_add_up_in_a_folder() {
+        let mut results = results(vec![record("a", 1, 5.0), record("b", 1, 7.0)]);
+        results.missing[0].contender = "a".to_owned();
+        let mut whole = results.missing[0].clone();
+        whole.contender.clear();
+        results.missing.push(whole);
+        results.begin("refused", true, Some("b"));
+        let left: Vec<&str> = results.records.iter().map(|one| &*one.contender).collect();
+        assert_eq!((left, results.missing.len()), (vec!["a"], 1));
+        results.begin("refused", false, Some("a"));
+        assert_eq!((results.records.len(), results.missing.len()), (1, 0));
     }
 
     #[test]
