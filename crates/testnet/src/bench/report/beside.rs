@@ -57,8 +57,9 @@ fn table(measured: Measured) -> Option<Table> {
         .filter(|(name, _, measure, _)| *name == measure.word())
         .flat_map(|(_, _, measure, _)| measured.records(*measure));
     let records: Vec<&Record> = records.collect();
+    let what = format!("{}: contenders two by two", measured.scenario.title);
     (!rows.is_empty()).then(|| Table {
-        title: title(&measured.scenario.title, &records),
+        title: title(&what, &records),
         conditions: conditions_of(measured.machine(), &records),
         columns: COLUMNS.to_vec(),
         rows,

@@ -424,7 +424,7 @@ pub(super) mod tests {
                 .chain(tables)
                 .filter(|(title, _)| *title != "Failures")
             {
-                assert!(titles.insert((&part.title, title)), "twice: {title}");
+                assert!(titles.insert(title), "twice: {title}");
                 assert!(
                     title.ends_with(" queue)") || title.ends_with(" queues)"),
                     "{title}"
