@@ -2,6 +2,7 @@
 //! conditions of the runs that it shows, not of those on other sheets.
 
 use super::bars::{Group, ROOM, chart, height_of};
+use super::svg::Style;
 use super::{Chart, LIMIT, SOCKETS, XDP, conditions_of, numbered, title};
 use crate::bench::record::{Machine, Record};
 
@@ -43,7 +44,10 @@ impl Theme<'_> {
         let records: Vec<&Record> = all.copied().collect();
         let title = title(&format!("{}: {}", self.title, whats.join("; ")), &records);
         let groups: Vec<Group> = entries.into_iter().map(|entry| entry.group).collect();
-        let kinds = [XDP, SOCKETS, LIMIT];
+        let bars = || groups.iter().flat_map(|group| &group.bars);
+        let is_drawn = |kind: &(Style, &str)| bars().any(|bar| bar.style == kind.0);
+        let kinds: Vec<(Style, &str)> =
+            [XDP, SOCKETS, LIMIT].into_iter().filter(is_drawn).collect();
         Chart {
             name: numbered(self.name, number),
             svg: chart(&groups, self.unit, &kinds, self.line, &title),
@@ -73,7 +77,6 @@ fn sheets<T>(all: Vec<T>, height: impl Fn(&T) -> f64) -> Vec<Vec<T>> {
 mod tests {
     use super::*;
     use crate::bench::report::bars::Bar;
-    use crate::bench::report::svg::Style;
     use crate::bench::report::tests::record;
 
     fn group(count: usize) -> Group {
@@ -125,6 +128,8 @@ mod tests {
             ["R99: a", "R99: b", "R99: c"].map(|what| format!("{what} (AF_XDP; 1 queue)"));
         assert_eq!(titles, expected);
         assert_eq!(charts[2].name, "limits-3");
+        // The legend has the kinds of bars that are there.
+        assert!(charts[0].svg.contains(">AF_XDP<") && !charts[0].svg.contains(">yardstick<"));
         assert!(
             charts[0]
                 .conditions

@@ -7,6 +7,8 @@ use std::fmt::{Display, Write};
 
 /// Pixels of the letters.
 pub(super) const LETTERS: f64 = 13.0;
+/// How much wider bold ones are.
+const BOLD: f64 = 1.1;
 /// Pixels from line to line.
 pub(super) const LINE: f64 = 18.0;
 
@@ -93,10 +95,15 @@ impl Svg {
         ));
     }
 
-    /// A headline.
+    /// A headline. One that might be longer than the drawing is wide is set closer, so that its end is not cut off.
     pub(super) fn heading(&mut self, (x, y): (f64, f64), text: &str) {
+        let room = self.width - x - 4.0;
+        let length = match text_width(text) * BOLD > room {
+            true => format!(r#" textLength="{room:.1}" lengthAdjust="spacingAndGlyphs""#),
+            false => String::new(),
+        };
         self.draw(format_args!(
-            r#"<text x="{x:.1}" y="{y:.1}" font-weight="bold">{}</text>"#,
+            r#"<text x="{x:.1}" y="{y:.1}" font-weight="bold"{length}>{}</text>"#,
             escaped(text)
         ));
     }
@@ -273,6 +280,17 @@ mod tests {
         let text = svg.finish("<what>");
         assert!(text.contains("a &lt; &quot;b&quot; &amp; c"), "{text}");
         assert!(text.contains("<title>&lt;what&gt;</title>"), "{text}");
+    }
+
+    #[test]
+    fn a_headline_that_is_too_long_is_set_closer() {
+        let heading = |length: usize| {
+            let mut svg = Svg::new(500.0, 50.0);
+            svg.heading((4.0, 20.0), &"x".repeat(length));
+            svg.finish("what")
+        };
+        assert!(!heading(40).contains("textLength"));
+        assert!(heading(80).contains(r#"textLength="492.0""#));
     }
 
     #[test]
