@@ -603,9 +603,14 @@ fn make_queries(built: &Path, options: &[String], path: &Path) -> Outcome<()> {
         .output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(Failure::new(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        )),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.trim().trim_start_matches("floodgate: ");
+            Err(Failure::new(format!(
+                "floodgate queries {}: {said}",
+                options.join(" ")
+            )))
+        }
         Err(error) => Err(Failure::new(format!(
             "starting {}: {error}",
             built.join("floodgate").display()
@@ -618,6 +623,18 @@ mod tests {
     use super::*;
     use crate::bench::report::tests::record;
     use std::process::Stdio;
+
+    #[test]
+    fn options_of_queries_that_are_refused_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        // Another program that knows no such option.
+        std::os::unix::fs::symlink("/bin/ls", folder.path().join("floodgate")).unwrap();
+        let options = ["--randon", "5"].map(str::to_owned);
+        let failure = make_queries(folder.path(), &options, Path::new("/dev/null"));
+        let said = failure.unwrap_err().to_string();
+        assert!(said.starts_with("floodgate queries --randon 5: "), "{said}");
+        assert!(said.contains("option '--randon'"), "{said}");
+    }
 
     /// At a tenth of all rates, before a server on another machine.
     fn settings() -> Settings {

@@ -392,7 +392,7 @@ impl Results {
                 self.records.push(record);
             }
             Err(missing) => {
-                println!("  {} {}: {}", missing.at, missing.contender, missing.why);
+                println!("  {missing}");
                 self.missing.push(missing);
             }
         }

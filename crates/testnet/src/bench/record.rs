@@ -1,6 +1,7 @@
 //! What is kept of every measurement: the figure, and everything that it depends on.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -83,6 +84,15 @@ pub(super) struct Missing {
     /// The measure at which it failed, and the repeat.
     pub at: String,
     pub why: String,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.contender.as_str() {
+            "" => write!(f, "{}: {}", self.at, self.why),
+            contender => write!(f, "{} {contender}: {}", self.at, self.why),
+        }
+    }
 }
 
 /// Where it was measured.
@@ -219,6 +229,19 @@ mod tests {
     fn the_commit_is_that_of_the_tree_and_not_of_where_the_bench_is_run() {
         assert_eq!(commit_of(Path::new("/proc")), "unknown");
         assert!(!commit_of(Path::new(env!("CARGO_MANIFEST_DIR"))).contains(' '));
+    }
+
+    #[test]
+    fn what_is_missing_says_who_and_when_as_far_as_there_is_somebody() {
+        let mut missing = Missing {
+            scenario: "refused".to_owned(),
+            contender: "nsd".to_owned(),
+            at: "r99, #1".to_owned(),
+            why: "no answer".to_owned(),
+        };
+        assert_eq!(missing.to_string(), "r99, #1 nsd: no answer");
+        missing.contender.clear();
+        assert_eq!(missing.to_string(), "r99, #1: no answer");
     }
 
     #[test]
