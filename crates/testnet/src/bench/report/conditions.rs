@@ -144,7 +144,7 @@ pub(super) fn place_of(machine: &Machine, records: &[&Record]) -> String {
 
 /// Under what conditions some records came about, in one line: also what was counted.
 pub(super) fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
-    let servers = distinct(records, |record| record.server.clone());
+    let servers = distinct(records, server_of);
     let mode = distinct(records, |record| record.server_mode.clone());
     let server = match (servers.is_empty(), mode.is_empty()) {
         // Programs in the kernel tell no version.
@@ -157,6 +157,15 @@ pub(super) fn conditions_of(machine: &Machine, records: &[&Record]) -> String {
         place_of(machine, records),
         counts_of(records)
     )
+}
+
+/// What a server is: ours says first whose command line it takes, which beside dnsdist itself reads like another one of these.
+pub(super) fn server_of(record: &Record) -> String {
+    let inner = record.server.strip_prefix("dnsdist (");
+    match inner.and_then(|inner| inner.strip_suffix(')')) {
+        Some(own) if own.starts_with("millrace ") => own.to_owned(),
+        _ => record.server.clone(),
+    }
 }
 
 /// Every word that records have, each once.
@@ -315,6 +324,19 @@ mod tests {
             one.contains("answered, unread, 900, loss 10.000 %"),
             "{one}"
         );
+    }
+
+    #[test]
+    fn our_server_is_told_from_dnsdist() {
+        let mut record = record("a", 1, 5.0);
+        for (says, shown) in [
+            ("dnsdist (millrace 0.1.0)", "millrace 0.1.0"),
+            ("dnsdist 1.7.3 (Lua 5.1.4)", "dnsdist 1.7.3 (Lua 5.1.4)"),
+            ("", ""),
+        ] {
+            record.server = says.to_owned();
+            assert_eq!(server_of(&record), shown);
+        }
     }
 
     #[test]

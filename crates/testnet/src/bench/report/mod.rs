@@ -29,7 +29,7 @@ use super::plan::{Contender, Measure, Scenario};
 use super::record::{Machine, Record};
 use super::results::Results;
 use conditions::{
-    commits, conditions, conditions_of, left_out, paths_of, place_of, queues_in_words,
+    commits, conditions, conditions_of, left_out, paths_of, place_of, queues_in_words, server_of,
 };
 use svg::Style;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     Measured, Part, Table, UNKNOWN, commits, figures, is_generators_limit, median, overload,
-    place_of, sign_of_ratio, title,
+    place_of, server_of, sign_of_ratio, title,
 };
 use crate::bench::plan::Measure;
 use crate::bench::record::Record;
@@ -239,7 +239,7 @@ fn version(records: &[&Record], differs: Differs) -> String {
     let last = records[records.len() - 1];
     let commits = Vec::from_iter(commits(records.iter().copied())).join(", ");
     words(&[
-        &last.server,
+        &server_of(last),
         &if_differs(differs.generator, &last.generator),
         &if_differs(differs.commit, &format!("commit {commits}")),
     ])
