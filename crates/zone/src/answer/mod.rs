@@ -7,6 +7,7 @@
 //! RFC 1034 (§4.3.2), 1035, 2181 (§9: truncation), 2308 (negative answers), 4035 (§3.1: signatures and proofs), 4592
 //! (wildcards), 5155 (§7.2: NSEC3), 6604 (response codes of chains), 6672 (DNAME), 8482 (ANY), 9460 (SVCB), 9471 (glue).
 
+mod addresses;
 pub mod ahead;
 mod denial;
 mod writer;
@@ -14,8 +15,9 @@ mod zones;
 
 pub use zones::Zones;
 
-use crate::zone::parts::{DELEGATION, DNAME, Node, OWNER_ITSELF, RECORD_HEADER_LENGTH, Rrset};
+use crate::zone::parts::{DELEGATION, DNAME, Node, RECORD_HEADER_LENGTH, Rrset};
 use crate::zone::{Found, Zone};
+use addresses::Extra;
 use arrayvec::ArrayVec;
 use denial::{Absent, Expansion};
 use wire::codes::{class, qtype, rcode};
@@ -243,15 +245,6 @@ impl<T, const N: usize> Few<T, N> {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Extra<'z> {
-    rrset: Rrset<'z>,
-    body_at: usize,
-    owner: Placed,
-    /// The delegation, where this is one.
-    cut: Option<u32>,
-}
-
 /// What one name of a chain comes to.
 enum Step {
     /// The end, with this response code.
@@ -455,6 +448,7 @@ impl<'z> Response<'z, '_> {
             };
             if rrset.has_targets() {
                 self.extra = Some(Extra {
+                    zone,
                     rrset,
                     body_at,
                     owner,
@@ -625,6 +619,7 @@ impl<'z> Response<'z, '_> {
             }
         }
         self.extra = Some(Extra {
+            zone: number,
             rrset: servers,
             body_at,
             owner,
@@ -638,64 +633,6 @@ impl<'z> Response<'z, '_> {
         let owner = self.writer.rest_of(self.placed, zone.apex_wire().len());
         self.writer
             .put(Section::Authority, &soa, owner, self.signed)?;
-        Ok(())
-    }
-
-    /// Addresses of the names in the data of an RRset, as many as fit; of a delegation those first without which nobody
-    /// gets there.
-    #[inline]
-    fn add_addresses(&mut self, extra: &Extra<'z>) -> Result<(), Full> {
-        let Some(cut) = extra.cut else {
-            let is_ns = extra.rrset.kind == qtype::NS;
-            for (place, node) in extra.rrset.targets() {
-                // Nothing below a delegation is ours to say, but where servers are; nothing below a DNAME is there.
-                if node.cut().is_none() || is_ns && !node.is_redirected() {
-                    self.left_out |= self.add_addresses_of(extra, place, node).is_err();
-                }
-            }
-            return Ok(());
-        };
-        let is_required = |node: &Node<'_>| node.cut().is_some_and(|own| own.at == cut);
-        for (place, node) in extra.rrset.targets().filter(|(_, node)| is_required(node)) {
-            // RFC 9471 §2.1: "If the name server is unable to include all available glue records for in-domain name
-            // servers, it MUST set TC=1".
-            self.add_addresses_of(extra, place, node)?;
-        }
-        let is_other = |node: &Node<'_>| !is_required(node) && !node.is_redirected();
-        for (place, node) in extra.rrset.targets().filter(|(_, node)| is_other(node)) {
-            self.left_out |= self.add_addresses_of(extra, place, node).is_err();
-        }
-        Ok(())
-    }
-
-    fn add_addresses_of(
-        &mut self,
-        extra: &Extra<'z>,
-        place: u16,
-        node: Node<'z>,
-    ) -> Result<(), Full> {
-        let owner = match place {
-            OWNER_ITSELF => extra.owner,
-            place => Placed {
-                at: extra.body_at + usize::from(place),
-                length: node.name().len(),
-            },
-        };
-        for kind in [qtype::A, qtype::AAAA] {
-            if let Some(rrset) = node.rrset(kind) {
-                self.writer
-                    .put(Section::Additional, &rrset, owner, self.signed)?;
-            }
-        }
-        // RFC 9460 §4.1: servers "SHOULD return A, AAAA, and SVCB records in the Additional Section for any TargetNames that
-        // are in the zone". The owner's own are the answer.
-        let kind = extra.rrset.kind;
-        if matches!(kind, qtype::SVCB | qtype::HTTPS)
-            && let Some(rrset) = node.rrset(kind).filter(|rrset| rrset.at != extra.rrset.at)
-        {
-            self.writer
-                .put(Section::Additional, &rrset, owner, self.signed)?;
-        }
         Ok(())
     }
 }

@@ -131,8 +131,7 @@ impl<'z, 's: 'z> Step<'_, 'z, 's> {
         if zone.exists(name) {
             return self.give(name, name, last);
         }
-        let encloser = zone.encloser(name);
-        let wildcard = [b"\x01*", encloser].concat();
+        let wildcard = zone.source(name);
         if zone.exists(&wildcard) {
             return self.give(&wildcard, name, last);
         }
@@ -315,6 +314,14 @@ impl<'s> Zone<'s> {
             .rev()
             .find(|above| *above != name && self.exists(above))
             .expect("the apex exists")
+    }
+
+    /// Where the records of a name are: at the name, or else at the wildcard that stands for it if there is one.
+    fn source(&self, name: &[u8]) -> Vec<u8> {
+        match self.exists(name) {
+            true => name.to_vec(),
+            false => [b"\x01*", self.encloser(name)].concat(),
+        }
     }
 
     fn kinds(&self, name: &[u8]) -> Vec<u16> {
@@ -526,12 +533,16 @@ impl Extra<'_> {
             if !within(target, self.zone.apex) || is_unseen(target) {
                 continue;
             }
+            let source = self.zone.source(target);
+            if *source != *target && self.zone.is_hidden(target) {
+                continue;
+            }
             for address in [A, AAAA] {
-                self.zone.put(target, owner, address, signed, section);
+                self.zone.put(&source, owner, address, signed, section);
             }
             // RFC 9460 §4.1: "A, AAAA, and SVCB records".
-            if kind == SVCB && *target != *self.records[0].owner {
-                self.zone.put(target, owner, SVCB, signed, section);
+            if kind == SVCB && *source != *self.records[0].owner {
+                self.zone.put(&source, owner, SVCB, signed, section);
             }
         }
         section.sort();

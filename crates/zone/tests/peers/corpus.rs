@@ -56,6 +56,10 @@ const CORPUS: &[(&str, &[u16])] = &[
     ("x.y.wild.", &[A, TXT]),
     ("some.wildalias.", &[A, CNAME, TXT]),
     ("some.wildnx.", &[A]),
+    ("relay.", &[MX]),
+    ("_wild._tcp.", &[SRV]),
+    ("wildsvc.", &[SVCB]),
+    ("abroad.", &[A, NS]),
     // Empty non-terminals, and what is not there.
     ("ent.", &[A]),
     ("b.c.ent.", &[A, TXT]),

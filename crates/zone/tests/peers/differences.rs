@@ -2,7 +2,7 @@
 
 use super::corpus::Question;
 use super::read::{Message, Read};
-use wire::codes::qtype::{A, AAAA, SOA, TXT};
+use wire::codes::qtype::{A, AAAA, SOA, SVCB, TXT};
 
 /// What is not the same in two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,14 @@ pub(crate) const KNOWN: &[Known] = &[
         name: "x.ent2.optout.",
         kinds: &[],
         what: Difference::Authority,
+    },
+    // RFC 1034 §4.3.2, step 3c: "set the owner of the RR to be QNAME, and not the node with the "*" label"; knotd gives a
+    // service's target the wildcard's own name.
+    Known {
+        peer: "knotd",
+        name: "wildsvc.",
+        kinds: &[SVCB],
+        what: Difference::Additional,
     },
 ];
 
