@@ -162,6 +162,47 @@ fn a_proof_behind_a_long_rrset_is_there() {
     }
 }
 
+/// RFC 1035 §4.1.4: what a name has in common with the question's is written once.
+#[test]
+fn the_owner_of_an_nsec_record_is_as_short_as_the_question_lets_it_be() {
+    let apex = wire(&[]);
+    let deep = wire(&["deep", "down"]);
+    let record = |owner: &[u8], kind: u16, rdata: Vec<u8>| Record {
+        owner: owner.into(),
+        kind,
+        class: 1,
+        ttl: 60,
+        rdata: rdata.into(),
+    };
+    let soa = [&apex[..], &apex, &[0; 16], &[0, 0, 0, 60]].concat();
+    let records = vec![
+        record(&apex, 6, soa),
+        record(&apex, 2, apex.clone()),
+        record(&deep, 1, vec![192, 0, 2, 1]),
+    ];
+    let scene = Scene {
+        zones: vec![(apex.clone(), sign::sign(&apex, records, &Chain::Nsec))],
+    };
+    // RFC 4034 §4.1.1: the next name, here in the apex's record for the wildcard, is never compressed.
+    for (name, spelled, times) in [
+        (deep, &b"\x04deep"[..], 1),
+        (wire(&["x", "deep", "down"]), b"\x04deep", 1),
+        (wire(&["x", "DOWN"]), b"\x04down", 2),
+    ] {
+        let question = Question {
+            name,
+            kind: 15,
+            signed: true,
+        };
+        let (octets, _) = ask(&compiled(&scene), &question, 65_535).expect("an answer");
+        let expected = Model::new(&scene.zones).answer(&question);
+        assert_eq!(Some(read::message(&octets)), expected);
+        let windows = octets.windows(spelled.len());
+        let found = windows.filter(|window| window.eq_ignore_ascii_case(spelled));
+        assert_eq!(found.count(), times, "{question:?}");
+    }
+}
+
 /// RFC 1035 §4.1.1: TC says that a message "was truncated", and nothing of its RCODE.
 #[test]
 fn an_answer_that_does_not_fit_has_its_code_all_the_same() {

@@ -2,9 +2,9 @@
 
 use super::Response;
 use super::writer::{Full, Placed, Section};
-use crate::zone::names::parent;
+use crate::zone::names::{is_within, parent};
 use crate::zone::nsec3::{Chain, Proofs};
-use crate::zone::parts::{NONE, Node};
+use crate::zone::parts::{NONE, Node, POINTER_MAX};
 use crate::zone::{Denial, Zone};
 use wire::codes::qtype;
 use wire::name::NAME_LENGTH_MAX;
@@ -101,7 +101,7 @@ impl<'z> Response<'z, '_> {
             // RFC 4035 §3.1.3.1; an empty non-terminal has none of its own: the one before covers it (RFC 4035 §3.1.3.2).
             Denial::Nsec(owners) => {
                 let owner = zone.nsec_at_or_before(owners, node.name());
-                self.put_nsec(zone, number, owner, near)
+                self.put_nsec(number, owner, near)
             }
             // RFC 5155 §7.2.3, §7.2.4, §7.2.7: the record that matches, or where opt-out left it out, "a closest provable
             // encloser proof".
@@ -148,7 +148,7 @@ impl<'z> Response<'z, '_> {
             wildcard[..2].copy_from_slice(b"\x01*");
             wildcard[2..2 + encloser.len()].copy_from_slice(encloser);
             let covering = zone.nsec_at_or_before(owners, &wildcard[..2 + encloser.len()]);
-            self.put_nsec(zone, number, covering, absent.placed)?;
+            self.put_nsec(number, covering, absent.placed)?;
         }
         Ok(())
     }
@@ -165,7 +165,7 @@ impl<'z> Response<'z, '_> {
             // RFC 4035 §3.1.3.3.
             Denial::Nsec(owners) => {
                 let covering = zone.nsec_at_or_before(owners, absent.name);
-                self.put_nsec(zone, number, covering, absent.placed)
+                self.put_nsec(number, covering, absent.placed)
             }
             // RFC 5155 §7.2.6: "an NSEC3 RR that covers the 'next closer' name".
             Denial::Nsec3(chain) => {
@@ -216,13 +216,7 @@ impl<'z> Response<'z, '_> {
         self.writer.put_proof((octets, count), apex_at)
     }
 
-    fn put_nsec(
-        &mut self,
-        zone: &'z Zone,
-        number: u32,
-        owner: Option<Node<'z>>,
-        near: Placed,
-    ) -> Result<(), Full> {
+    fn put_nsec(&mut self, number: u32, owner: Option<Node<'z>>, near: Placed) -> Result<(), Full> {
         let Some((owner, rrset)) = owner.and_then(|owner| Some((owner, owner.rrset(qtype::NSEC)?)))
         else {
             return Ok(());
@@ -230,16 +224,36 @@ impl<'z> Response<'z, '_> {
         if !self.is_new(number, rrset.at) {
             return Ok(());
         }
-        let apex = zone.apex_wire().len();
-        let apex_at = self.writer.rest_of(near, apex);
         let name = owner.name();
-        if name.len() == apex {
-            self.writer.put(Section::Authority, &rrset, apex_at, true)?;
+        let shared = self.shared_end(name, near)?;
+        let labels = &name[..name.len() - shared.length];
+        if labels.is_empty() {
+            self.writer.put(Section::Authority, &rrset, shared, true)?;
             return Ok(());
         }
-        let labels = &name[..name.len() - apex];
         self.writer
-            .put_named(Section::Authority, &rrset, (labels, apex_at.at), true)
+            .put_named(Section::Authority, &rrset, (labels, shared.at), true)
+    }
+
+    /// The longest end that a name in lower case has in common with the one at `near`, of those that a pointer reaches.
+    fn shared_end(&self, name: &[u8], near: Placed) -> Result<Placed, Full> {
+        let mut buffer = [0; NAME_LENGTH_MAX];
+        let length = expand(self.writer.message, near.at, &mut buffer).map_or(0, |near| near.len());
+        buffer[..length].make_ascii_lowercase();
+        let mut end = &buffer[..length];
+        while let [first, ..] = end {
+            if is_within(name, end) {
+                let shared = self.writer.rest_of(near, end.len());
+                if shared.at <= POINTER_MAX {
+                    return Ok(shared);
+                }
+            }
+            if *first == 0 {
+                break;
+            }
+            end = parent(end);
+        }
+        Err(Full)
     }
 
     /// Remembers a proof by its place in the zone with this number; whether it was not there before.
