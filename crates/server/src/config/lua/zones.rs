@@ -103,11 +103,10 @@ fn settings(lua: &Lua, apex: NameBuf, options: &mut Options<'_>) -> mlua::Result
     bounds(options, ["refreshMin", "refreshMax"], &mut times.refresh)?;
     bounds(options, ["retryMin", "retryMax"], &mut times.retry)?;
     bounds(options, ["expireMin", "expireMax"], &mut times.expire)?;
-    let octets = |text: i64| u64::try_from(text).ok();
-    if let Some(journal) = options.number("journalSize", "octets")?.and_then(octets) {
+    if let Some(journal) = options.number("journalSize", "octets")? {
         settings.journal_octets = journal;
     }
-    if let Some(most) = options.number("maxSize", "octets")?.and_then(octets) {
+    if let Some(most) = options.number("maxSize", "octets")? {
         settings.transfer.octets = most;
     }
     if let Some(duration) = options.seconds("transferTimeout")? {

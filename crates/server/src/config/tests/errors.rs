@@ -94,6 +94,14 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: millrace.addZone: transferTimeout: 0: more expected, nothing could be transferred in; without it, the default holds",
     ),
     (
+        "millrace.addZone{name='a.', file='z', journalSize=-1}",
+        "test.conf:1: millrace.addZone: journalSize: octets expected, got -1",
+    ),
+    (
+        "millrace.addZone{name='a.', primaries={'192.0.2.1'}, maxSize=-1}",
+        "test.conf:1: millrace.addZone: maxSize: octets expected, got -1",
+    ),
+    (
         "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='192.0.2.20-192.0.2.10'}}}",
         "test.conf:1: millrace.addZone: acl[1]: address: '192.0.2.20-192.0.2.10' is no range: two addresses of one family, the lower one first, as in \"192.0.2.10-192.0.2.20\"",
     ),
