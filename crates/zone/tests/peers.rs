@@ -7,6 +7,8 @@
 mod corpus;
 #[path = "peers/differences.rs"]
 mod differences;
+#[path = "peers/random.rs"]
+mod random;
 #[path = "answers/read.rs"]
 mod read;
 #[path = "peers/servers.rs"]
@@ -18,7 +20,7 @@ mod zones;
 
 use corpus::{Question, any_questions, questions};
 use differences::{Difference, KNOWN};
-use read::Message;
+use read::{Message, Read};
 use servers::{Peer, Responder};
 use std::collections::BTreeSet;
 use validation::NOT_VALIDATED;
@@ -109,6 +111,72 @@ fn differ(peer: &Peer, question: &Question, ours: &Message, theirs: &Message) ->
             peer.name
         )
     })
+}
+
+/// What zones and questions are made of, each time others. Of the first, MX records and the like point to names of wildcards.
+const SEEDS: [u64; 3] = [5, 12, 22];
+
+/// Questions to each of the zones that nobody thought of.
+const RANDOM_QUESTIONS: usize = 250;
+
+/// They differ among themselves, where the corpus says: somebody answers as we do, and the addresses that knotd and nsd both
+/// have of use, we have, too.
+#[test]
+fn somebody_answers_as_we_do_whatever_the_zone_and_the_question() {
+    let differences = SEEDS.iter().flat_map(|seed| random_differences(*seed));
+    are_none(&differences.collect::<Vec<_>>());
+}
+
+fn random_differences(seed: u64) -> Vec<String> {
+    let mut numbers = random::Numbers(seed);
+    let zones =
+        random::ZONES.map(|(name, signed)| (name, random::zone(name, &mut numbers), signed));
+    let Some(ground) = Ground::of(zones.clone()) else {
+        return Vec::new();
+    };
+    let peers = Peer::start_all(&ground);
+    if peers.len() < 3 {
+        return Vec::new();
+    }
+    let questions = zones
+        .iter()
+        .flat_map(|(name, text, _)| std::iter::repeat_n((name, text), RANDOM_QUESTIONS));
+    let questions = questions.map(|(name, text)| random::question(name, text, &mut numbers));
+    questions
+        .filter_map(|question| alone(&ground, &peers, &question))
+        .collect()
+}
+
+/// What nobody answers as we do, or lacks addresses that two others have.
+fn alone(ground: &Ground, peers: &[Peer], question: &Question) -> Option<String> {
+    let ours = ground.message(question);
+    let theirs: Vec<Message> = peers
+        .iter()
+        .map(|peer| read::message(&peer.ask_stream(question)))
+        .collect();
+    let [first, second, ..] = &theirs[..] else {
+        return None;
+    };
+    let shared = first.additional.iter().filter(differences::is_address);
+    let mut shared = shared.filter(|record| second.additional.contains(record));
+    let lacks = shared.any(|record| !ours.additional.contains(record));
+    (lacks || !theirs.iter().any(|one| agrees(&ours, one, &theirs)))
+        .then(|| format!("{question:?}\nours {ours:#?}\ntheirs {theirs:#?}"))
+}
+
+/// Whether one of them answers as we do. RFC 4035 §3.1.3.4 has two NSEC records for a wildcard without data; where the wildcard is an
+/// empty non-terminal, and behind a DNAME, each of the others may give another one of the two.
+fn agrees(ours: &Message, one: &Message, all: &[Message]) -> bool {
+    let has = |message: &Message, record: &Read| message.authority.contains(record);
+    match Difference::between(ours, one) {
+        None => true,
+        Some(Difference::Authority) => {
+            let has_more = one.authority.iter().all(|record| has(ours, record));
+            let mut records = ours.authority.iter();
+            has_more && records.all(|record| all.iter().any(|other| has(other, record)))
+        }
+        Some(_) => false,
+    }
 }
 
 /// `None` where nobody validates.

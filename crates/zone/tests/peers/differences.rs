@@ -121,6 +121,6 @@ pub(crate) const KNOWN: &[Known] = &[
 
 /// What the additional section is for here. RFC 1034 §4.3.2, step 6: "attempt to add any other RRs which may be useful";
 /// servers add more or fewer, and what one of them adds, we add.
-fn is_address(record: &&Read) -> bool {
+pub(crate) fn is_address(record: &&Read) -> bool {
     [A, AAAA].contains(&record.kind)
 }

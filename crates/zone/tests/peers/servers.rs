@@ -197,12 +197,12 @@ fn nsd(ground: &Ground, port: u16, folder: &Path) -> Command {
 fn named(ground: &Ground, port: u16, folder: &Path) -> Command {
     let path = folder.display();
     let mut text = format!(
-        "options {{ directory \"{path}\"; pid-file \"{path}/pid\"; session-keyfile \"{path}/key\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; recursion no; minimal-responses no-auth; minimal-any yes; max-udp-size 4096; edns-udp-size 4096; allow-transfer {{ none; }}; notify no; }};\ncontrols {{ }};\n"
+        "options {{ directory \"{path}\"; pid-file \"{path}/pid\"; session-keyfile \"{path}/key\"; listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; recursion no; minimal-responses no-auth; minimal-any yes; max-udp-size 4096; edns-udp-size 4096; allow-transfer {{ none; }}; notify no; check-names primary ignore; }};\ncontrols {{ }};\n"
     );
     for zone in &ground.files {
         let _ = writeln!(
             text,
-            "zone \"{}\" {{ type primary; file \"{}\"; }};",
+            "zone \"{}\" {{ type primary; file \"{}\"; check-integrity no; }};",
             zone.name,
             zone.file.display()
         );

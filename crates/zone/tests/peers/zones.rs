@@ -51,7 +51,15 @@ const ZONES: [(&str, &str, Option<&[&str]>); 6] = [
 ];
 
 impl Ground {
+    /// The zones of the corpus.
     pub(crate) fn new() -> Option<Ground> {
+        Ground::of(ZONES.map(|(name, text, signed)| (name, text.to_owned(), signed)))
+    }
+
+    /// Zones of these texts, signed where that is asked.
+    pub(crate) fn of(
+        zones: impl IntoIterator<Item = (&'static str, String, Option<&'static [&'static str]>)>,
+    ) -> Option<Ground> {
         for program in ["dnssec-signzone", "dnssec-keygen"] {
             if !is_installed(program) {
                 println!(
@@ -67,20 +75,18 @@ impl Ground {
             .arg(folder.path())
             .status()
             .expect("chmod");
-        let files: Vec<ZoneFile> = ZONES
-            .iter()
-            .map(|(name, text, signed)| {
-                let file = folder.path().join(name.trim_end_matches('.'));
-                fs::write(&file, text).expect("a zone file");
-                let Some(words) = signed else {
-                    let anchor = None;
-                    return ZoneFile { name, file, anchor };
-                };
-                let file = sign(folder.path(), name, &file, words);
-                let anchor = Some(anchor(folder.path(), name));
-                ZoneFile { name, file, anchor }
-            })
-            .collect();
+        let files = zones.into_iter().map(|(name, text, signed)| {
+            let file = folder.path().join(name.trim_end_matches('.'));
+            fs::write(&file, text).expect("a zone file");
+            let Some(words) = signed else {
+                let anchor = None;
+                return ZoneFile { name, file, anchor };
+            };
+            let file = sign(folder.path(), name, &file, words);
+            let anchor = Some(anchor(folder.path(), name));
+            ZoneFile { name, file, anchor }
+        });
+        let files: Vec<ZoneFile> = files.collect();
         let zones = Zones::new(files.iter().map(|file| {
             let name = file.apex();
             let zone = built(name.as_name(), records(name.as_name(), &file.file));
