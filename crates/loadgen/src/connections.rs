@@ -111,7 +111,13 @@ pub fn measure(
     let (stops, done) = (AtomicU32::new(0), AtomicBool::new(false));
     let pace = Pace::new(rate, duration, plan.batch, plan.patience).shaped(plan.shape);
     let what = format!("{} over TCP", plan.target);
-    watch.start((&what, "thread"), duration);
+    let started = Instant::now();
+    let whole = pace.clone();
+    let schedule = Box::new(move |time: Instant| {
+        let now = time.saturating_duration_since(started);
+        whole.due_by(now.as_nanos() as u64)
+    });
+    watch.start((&what, "thread"), duration, Some(schedule));
     let sending = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let result =
@@ -126,15 +132,15 @@ pub fn measure(
         sender.join().expect("the sender does not panic")
     });
     watch.end(lock(&tally).clone());
-    let (sending, unwanted) = sending?;
-    let sending = if watch.is_stopped() {
-        sending
-    } else {
-        sending.max(duration)
-    };
     let tally = tally
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let (sending, unwanted, failure) = match sending {
+        Ok((sending, unwanted)) if watch.is_stopped() => (sending, unwanted, None),
+        Ok((sending, unwanted)) => (sending.max(duration), unwanted, None),
+        Err(failure) if tally.sent == 0 => return Err(failure),
+        Err(failure) => (started.elapsed(), 0, Some(failure)),
+    };
     let lane = LaneCounts {
         sent: tally.sent,
         received: tally.answers(),
@@ -149,6 +155,8 @@ pub fn measure(
             ..Losses::default()
         },
         interrupted: 0,
+        unread: plan.drop,
+        failure,
     })
 }
 

@@ -101,6 +101,10 @@ pub struct Answer {
 pub fn check(message: &[u8], asked: Question<'_>) -> Result<Answer, Fault> {
     let question = asked.question;
     let parts = parse_response(message).map_err(Fault::Response)?;
+    // What comes behind the last record that the header counts is no part of an answer: the counts are wrong, or it is.
+    if usize::from(parts.end) < message.len() {
+        return Err(Fault::Response(ResponseError::BadRecords));
+    }
     let opcode = |message| Header::read(message).map(|header| header.opcode());
     if opcode(asked.message).is_some_and(|sent| opcode(message) != Some(sent)) {
         return Err(Fault::OtherOpcode);
@@ -157,6 +161,20 @@ mod tests {
         let (mut message, _) = asked(line);
         message[2] |= 0x80;
         message
+    }
+
+    #[test]
+    fn octets_behind_the_last_record_are_none_of_an_answers() {
+        let (mut message, question) = asked("www.example A E");
+        message[2] |= 0x80;
+        assert!(check(&message, &question).is_ok());
+        message.push(0);
+        let records = Err(Fault::Response(ResponseError::BadRecords));
+        assert_eq!(check(&message, &question), records);
+        // The OPT record is there, and not counted.
+        message.pop();
+        message[11] = 0;
+        assert_eq!(check(&message, &question), records);
     }
 
     #[test]

@@ -106,6 +106,20 @@ impl Pace {
         self.intended(self.total)
     }
 
+    /// Queries that are due by `now`, in nanoseconds since the start, whether they are sent or not.
+    pub fn due_by(&self, now: u64) -> u64 {
+        let now = now as f64 / 1e9;
+        if now >= self.duration {
+            return self.total;
+        }
+        let sent = self.shape.sent_at(now, self.duration);
+        let batches = (sent / self.interval - self.offset).floor() + 1.0;
+        // Below 0 it is 0.
+        (batches as u64)
+            .saturating_mul(u64::from(self.batch))
+            .min(self.total)
+    }
+
     /// What is due at `now`, in nanoseconds since the start; a batch counts as sent from then on.
     #[inline]
     pub fn due(&mut self, now: u64) -> Due {
@@ -227,6 +241,22 @@ mod tests {
     fn a_rate_of_nothing_is_finished_at_once() {
         let mut pace = Pace::new(0.0, Duration::from_secs(1), 8, PATIENCE);
         assert_eq!(pace.due(0), Due::Finished { skipped: 0 });
+    }
+
+    #[test]
+    fn what_is_due_by_a_time_does_not_depend_on_what_was_sent() {
+        let second = Duration::from_secs(1);
+        let pace = Pace::new(1000.0, Duration::from_millis(25), 10, PATIENCE);
+        let due = [0, 9, 10, 19, 20, 24, 25, 900].map(|time| pace.due_by(time * SECOND / 1000));
+        assert_eq!(due, [10, 10, 20, 20, 25, 25, 25, 25]);
+        assert_eq!(Pace::new(0.0, second, 1, PATIENCE).due_by(SECOND / 2), 0);
+        // From nothing to twice the rate: after half of the time a quarter.
+        let ramp = Pace::new(1000.0, second, 1, PATIENCE).shaped(Shape::Ramp { from: 0.0 });
+        assert_eq!(ramp.due_by(SECOND / 2), 251);
+        assert_eq!(ramp.due_by(2 * SECOND), 1000);
+        let later = Pace::new(4.0, second, 1, PATIENCE).later(0.5);
+        let due = [100, 130, 400].map(|time| later.due_by(time * SECOND / 1000));
+        assert_eq!(due, [0, 1, 2]);
     }
 
     #[test]

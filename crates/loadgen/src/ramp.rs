@@ -1,6 +1,6 @@
 //! `--ramp`: what a server keeps up with. R99, the highest rate without any loss, and the peak.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::search::{Found, Probe, median, search};
 use crate::watch::Watch;
 use crate::xdp::{Generator, Measurement};
@@ -35,6 +35,8 @@ pub struct Ramp {
     pub loss_free: Vec<Found>,
     /// The probe in which most was answered right a second.
     pub peak: Option<Probe>,
+    /// What ended it before its time.
+    pub failure: Option<Failure>,
 }
 
 impl Ramp {
@@ -95,9 +97,11 @@ pub fn run(
     watch: &mut Watch,
     mut show: impl FnMut(&Probe, &Measurement),
 ) -> Outcome<Ramp> {
-    find(plan, |rate| {
+    let mut failure = None;
+    let found = find(plan, |rate| {
         let measurement = generator.measure(rate, plan.duration, watch)?;
-        if watch.is_stopped() {
+        failure.clone_from(&measurement.failure);
+        if watch.is_stopped() || failure.is_some() {
             return Ok(None);
         }
         let probe = Probe {
@@ -110,7 +114,8 @@ pub fn run(
         };
         show(&probe, &measurement);
         Ok(Some(probe))
-    })
+    });
+    Ok(Ramp { failure, ..found? })
 }
 
 /// The searches, whatever it is that probes a rate; `None` from it says to stop.
@@ -257,7 +262,7 @@ mod tests {
         let mut ramp = Ramp {
             r99: vec![found(3e3, true), found(1e3, false), found(2e3, true)],
             loss_free: vec![found(900.0, false), found(800.0, false)],
-            peak: None,
+            ..Ramp::default()
         };
         let medians = (ramp.r99_median(), ramp.loss_free_median());
         assert_eq!(medians, (Some(2e3), Some(850.0)));

@@ -94,6 +94,11 @@ impl Tally {
         self.wrong.iter().sum()
     }
 
+    /// Queries that were due and are sent or given up.
+    pub fn offered(&self) -> u64 {
+        self.sent + self.skipped
+    }
+
     /// Everything that came to our ports.
     pub fn answers(&self) -> u64 {
         self.right + self.late + self.duplicate + self.wrong_total()

@@ -1,14 +1,15 @@
 //! What the main thread does while others send: signals, the progress line or the live view, statistics in between.
 
 use crate::failure::{During, Failure, Outcome};
-use crate::live::{ENTER, LEAVE, Live};
+use crate::live::{ENTER, LEAVE, Live, Size};
 use crate::report::tell;
 use crate::tally::Tally;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time between two progress lines, and between two screens of the live view.
@@ -44,6 +45,8 @@ pub type Print = Box<dyn FnMut(&Tally, Part)>;
 pub struct Part {
     pub since: Duration,
     pub until: Duration,
+    /// Queries that were due in it, where there is a schedule: a generator that is behind has not counted all of them yet.
+    pub offered: Option<u64>,
 }
 
 impl Part {
@@ -51,6 +54,9 @@ impl Part {
         self.until - self.since
     }
 }
+
+/// How many queries should have been sent by a time.
+pub type Schedule = Box<dyn Fn(Instant) -> u64>;
 
 /// Signals, progress line and statistics in between.
 pub struct Watch {
@@ -75,10 +81,23 @@ struct Run {
     counted: Tally,
     last: Tally,
     live: Option<Live>,
+    schedule: Option<Schedule>,
+    /// Queries that were due by the time of what was printed last.
+    offered: u64,
+}
+
+/// What a look at the signals has found.
+#[derive(Default)]
+struct Signals {
+    /// Statistics are asked for (SIGUSR1).
+    statistics: bool,
+    /// The terminal has another size now (SIGWINCH).
+    size: bool,
 }
 
 impl Watch {
-    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself, and SIGHUP unless it is ignored. Must come before the first thread starts: they inherit it.
+    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself, and SIGHUP unless it is ignored; with the live view those that come from its
+    /// terminal, too. Must come before the first thread starts: they inherit it.
     ///
     /// # Errors
     /// The kernel gives no descriptor for signals, or there is no terminal for the live view.
@@ -92,6 +111,10 @@ impl Watch {
             .collect();
         if !is_ignored(Signal::SIGHUP) {
             set.add(Signal::SIGHUP);
+        }
+        if show == Show::Live {
+            set.extend([Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGWINCH]);
+            give_screen_back_before_panics();
         }
         set.thread_block().during("blocking signals")?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
@@ -117,11 +140,17 @@ impl Watch {
         self.statistics = Some((print, period));
     }
 
-    /// A measurement starts, which should take so long. `what` is measured; its load is spread over a `lane` each.
-    pub fn start(&mut self, (what, lane): (&str, &'static str), duration: Duration) {
+    /// A measurement starts, which should take so long. `what` is measured; its load is spread over a `lane` each. `schedule`: of
+    /// an open loop.
+    pub fn start(
+        &mut self,
+        (what, lane): (&str, &'static str),
+        duration: Duration,
+        schedule: Option<Schedule>,
+    ) {
         let now = Instant::now();
         if self.show == Show::Live {
-            tell(ENTER);
+            take_screen();
         }
         self.run = Some(Run {
             started: now,
@@ -131,6 +160,8 @@ impl Watch {
             counted: Tally::default(),
             last: Tally::default(),
             live: (self.show == Show::Live).then(|| Live::new(what, lane)),
+            schedule,
+            offered: 0,
         });
     }
 
@@ -139,6 +170,8 @@ impl Watch {
     pub fn end(&mut self, counted: Tally) {
         let run = self.leave();
         if let Some((mut run, (print, Some(_)))) = run.zip(self.statistics.as_mut()) {
+            // By now all that was due is sent or given up, or will never be.
+            run.schedule = None;
             run.print_part(counted, Instant::now(), print);
         }
     }
@@ -148,7 +181,7 @@ impl Watch {
         let run = self.run.take();
         match run.as_ref().map(|_| self.show) {
             Some(Show::Progress) => tell("\r\x1b[K"),
-            Some(Show::Live) => tell(LEAVE),
+            Some(Show::Live) => give_screen_back(),
             _ => {}
         }
         run
@@ -168,18 +201,24 @@ impl Watch {
     /// stop.
     pub fn turn(&mut self, limit: Duration, each: impl Fn() -> Vec<Tally>) -> bool {
         let asked = self.wait(limit);
+        let is_stopped = self.is_stopped();
         let Some(run) = &mut self.run else {
-            return !self.is_stopped();
+            return !is_stopped;
         };
+        if is_stopped {
+            // What it still means to send is not due any more.
+            run.schedule = None;
+        }
         let now = Instant::now();
         if let Some((print, period)) = &mut self.statistics {
-            if asked {
-                let until = now - run.started;
+            if asked.statistics {
+                let tally = Tally::sum(&each());
                 let so_far = Part {
                     since: Duration::ZERO,
-                    until,
+                    until: now - run.started,
+                    offered: Some(run.offered_by(now, &tally)),
                 };
-                print(&Tally::sum(&each()), so_far);
+                print(&tally, so_far);
             }
             // By the run's clock: a part that is printed a moment late delays no other.
             let part_at = |time: Instant, period: Duration| {
@@ -194,28 +233,71 @@ impl Watch {
                 run.show(Tally::sum(&each()), now, self.unread);
             }
             Show::Live if now - run.shown >= SCREEN_EVERY => run.show_screen(each(), now),
+            Show::Live if asked.size => run.draw(),
             _ => {}
         }
-        !self.is_stopped()
+        !is_stopped
     }
 
-    /// Waits for signals; `true`: statistics are asked for.
-    fn wait(&mut self, limit: Duration) -> bool {
+    /// Waits for signals.
+    fn wait(&mut self, limit: Duration) -> Signals {
         let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         // An error is a signal that nobody has blocked: look as well.
         let _ = poll(
             &mut [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)],
             timeout,
         );
-        let mut asked = false;
+        let mut asked = Signals::default();
         while let Ok(Some(signal)) = self.signals.read_signal() {
             match Signal::try_from(signal.ssi_signo as i32) {
-                Ok(Signal::SIGUSR1) => asked = true,
+                Ok(Signal::SIGUSR1) => asked.statistics = true,
+                Ok(Signal::SIGWINCH) => asked.size = true,
+                Ok(Signal::SIGQUIT) => self.obey(Signal::SIGQUIT),
+                Ok(Signal::SIGTSTP) => self.obey(Signal::SIGTSTP),
                 _ => self.stops += 1,
             }
         }
         asked
     }
+
+    /// Lets a signal that was held back have its usual effect, on the screen that was there before: SIGQUIT ends the program,
+    /// SIGTSTP holds it until it is continued.
+    fn obey(&self, signal: Signal) {
+        give_screen_back();
+        let only = SigSet::from(signal);
+        // Neither fails: the signal exists.
+        let _ = only.thread_unblock();
+        let _ = raise(signal);
+        let _ = only.thread_block();
+        if self.run.is_some() {
+            take_screen();
+        }
+    }
+}
+
+/// Whether the live view has the terminal's screen.
+static HAS_SCREEN: AtomicBool = AtomicBool::new(false);
+
+fn take_screen() {
+    if !HAS_SCREEN.swap(true, Ordering::Relaxed) {
+        tell(ENTER);
+    }
+}
+
+/// The screen is as it was, and the cursor is to be seen.
+fn give_screen_back() {
+    if HAS_SCREEN.swap(false, Ordering::Relaxed) {
+        tell(LEAVE);
+    }
+}
+
+/// What a panic says is read on the screen that stays.
+fn give_screen_back_before_panics() {
+    let says = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        give_screen_back();
+        says(panic);
+    }));
 }
 
 /// Whether whoever started this program wants a signal ignored, as nohup does. A signal that is blocked comes all the same.
@@ -241,21 +323,37 @@ impl Drop for Watch {
 impl Run {
     /// Prints what was counted since the last time.
     fn print_part(&mut self, tally: Tally, now: Instant, print: &mut Print) {
+        let offered = self.offered_by(now, &tally);
         let part = Part {
             since: self.printed - self.started,
             until: now - self.started,
+            offered: Some(offered.saturating_sub(self.offered)),
         };
         print(&tally.since(&self.counted), part);
-        (self.printed, self.counted) = (now, tally);
+        (self.printed, self.counted, self.offered) = (now, tally, offered);
+    }
+
+    /// Queries that were due by now: by the schedule, or where there is none, those that are sent or given up.
+    fn offered_by(&self, now: Instant, tally: &Tally) -> u64 {
+        let schedule = self.schedule.as_ref();
+        schedule.map_or_else(|| tally.offered(), |due_by| due_by(now))
     }
 
     fn show_screen(&mut self, tallies: Vec<Tally>, now: Instant) {
         let elapsed = now - self.started;
         let times = (elapsed, self.duration.saturating_sub(elapsed));
         if let Some(live) = &mut self.live {
-            tell(&live.screen(tallies, now - self.shown, times));
+            live.look(tallies, now - self.shown, times);
         }
         self.shown = now;
+        self.draw();
+    }
+
+    /// Draws what was seen last, as large as the terminal is now.
+    fn draw(&self) {
+        if let Some(live) = &self.live {
+            tell(&live.screen(Size::of_terminal()));
+        }
     }
 
     fn show(&mut self, tally: Tally, now: Instant, unread: bool) {
@@ -323,7 +421,7 @@ mod tests {
         let print = move |tally: &Tally, part| tells.send((tally.sent, part)).unwrap();
         let mut watch = Watch::new(Show::Nothing).unwrap();
         watch.print_statistics(Box::new(print), Some(Duration::from_millis(5)));
-        watch.start(("nothing", "thread"), Duration::ZERO);
+        watch.start(("nothing", "thread"), Duration::ZERO, None);
         let mut parts: Vec<(u64, Part)> = Vec::new();
         for turn in 1.. {
             assert!(watch.turn(Duration::from_millis(2), || vec![sent(turn)]));
@@ -339,6 +437,36 @@ mod tests {
         for two in parts.windows(2) {
             assert_eq!(two[0].1.until, two[1].1.since);
         }
+    }
+
+    #[test]
+    fn what_is_offered_is_what_was_due_and_not_what_a_generator_has_got_to() {
+        let mut run = Run {
+            started: Instant::now(),
+            duration: Duration::ZERO,
+            shown: Instant::now(),
+            printed: Instant::now(),
+            counted: Tally::default(),
+            last: Tally::default(),
+            live: None,
+            schedule: Some(Box::new(|_| 70)),
+            offered: 20,
+        };
+        let (tells, told) = std::sync::mpsc::channel();
+        let mut print: Print = Box::new(move |tally, part| {
+            tells.send((tally.sent, part.offered)).unwrap();
+        });
+        let sent = |sent| Tally {
+            sent,
+            skipped: 5,
+            ..Tally::default()
+        };
+        run.print_part(sent(30), Instant::now(), &mut print);
+        // At the end: all that was due is sent or given up.
+        run.schedule = None;
+        run.print_part(sent(90), Instant::now(), &mut print);
+        let expected = [(30, Some(50)), (60, Some(25))];
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::report::tell;
 use clap::{ArgGroup, Parser};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::codes::parse_qtype;
@@ -73,17 +73,59 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
     // Before the file is made anew that is written: the one may be the other, and where there is nothing to read it stays.
     let source = command.read()?;
     match &command.output {
-        None => command.write(&source, BufWriter::new(std::io::stdout().lock())),
+        None => return command.print(&source),
         Some(path) => {
             let count = command.write_file(&source, path)?;
             tell(&format!("{count} queries in {}\n", path.display()));
-            Ok(count)
         }
-    }?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
+/// A pipe that its reader may close, who has enough then (`| head`).
+struct Pipe<W> {
+    out: W,
+    is_closed: bool,
+}
+
+impl<W: Write> Pipe<W> {
+    fn note<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        let kind = result.as_ref().map_err(io::Error::kind);
+        self.is_closed |= matches!(kind, Err(ErrorKind::BrokenPipe));
+        result
+    }
+}
+
+impl<W: Write> Write for Pipe<W> {
+    fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        let result = self.out.write(octets);
+        self.note(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.out.flush();
+        self.note(result)
+    }
+}
+
 impl Command {
+    /// Writes to standard output, until whoever reads it has enough: a quiet end.
+    fn print(&self, source: &[u8]) -> Outcome<ExitCode> {
+        self.write_to_pipe(source, std::io::stdout().lock())
+            .map(|()| ExitCode::SUCCESS)
+    }
+
+    fn write_to_pipe(&self, source: &[u8], out: impl Write) -> Outcome<()> {
+        let mut pipe = Pipe {
+            out,
+            is_closed: false,
+        };
+        match self.write(source, BufWriter::new(&mut pipe)) {
+            Err(_) if pipe.is_closed => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
     /// The zone or the capture; empty where queries are made up.
     fn read(&self) -> Outcome<Vec<u8>> {
         match self.from_zone.as_ref().or(self.from_pcap.as_ref()) {
@@ -190,6 +232,37 @@ mod tests {
         }
         assert_eq!(write_from(path), Ok(()));
         assert_eq!(std::fs::read_to_string(path).unwrap(), "www.example. A\n");
+    }
+
+    /// Takes so many octets, and then fails so.
+    struct Ending(usize, ErrorKind);
+
+    impl Write for Ending {
+        fn write(&mut self, octets: &[u8]) -> io::Result<usize> {
+            if self.0 == 0 {
+                return Err(self.1.into());
+            }
+            let taken = octets.len().min(self.0);
+            self.0 -= taken;
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_a_quiet_end_and_a_full_disk_is_none() {
+        for line in ["--random 9", "--random 100000", "--zipf 9 -B"] {
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let command = parse::<Command>("floodgate queries", &words).unwrap();
+            let command = command.expect("no help asked for");
+            let end = |kind| command.write_to_pipe(&[], Ending(20, kind));
+            assert_eq!(end(ErrorKind::BrokenPipe), Ok(()), "{line}");
+            let failure = end(ErrorKind::StorageFull).unwrap_err().to_string();
+            assert!(failure.starts_with("writing queries: "), "{failure}");
+        }
     }
 
     #[test]

@@ -204,7 +204,7 @@ impl Command {
         self.print_in_between(&mut watch, long);
         let measurement = measure(&plan, &questions, &mut watch)?;
         say(&dnsperf::measurement(&measurement, long.latency_histogram));
-        Ok(ExitCode::SUCCESS)
+        measurement.failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
     /// A complaint that does not end the run.
@@ -236,7 +236,7 @@ impl Command {
         if self.json {
             say(&id.header(&way, self.timeout, self.interval));
             let lines = id.clone();
-            let print = move |tally: &Tally, part: Part| say(&lines.periodic(tally, part));
+            let print = move |tally: &Tally, part: Part| say(&lines.periodic(tally, part, false));
             watch.print_statistics(Box::new(print), self.interval);
         } else {
             tell(&text::header(&way));
@@ -247,7 +247,7 @@ impl Command {
         } else {
             say_table(&csv::measurement(&result, &way), &result.limits);
         }
-        Ok(ExitCode::SUCCESS)
+        result.failure.map_or(Ok(ExitCode::SUCCESS), Err)
     }
 
     fn plan(&self) -> Outcome<Plan> {
@@ -309,7 +309,13 @@ impl Command {
     fn question_format(&self, plan: &Plan) -> QuestionFormat {
         if self.binary {
             return QuestionFormat::Binary(match plan.transport {
-                Transport::Udp => Carrier::Datagram(Family::of(&plan.servers[0])),
+                // Each query may go to any server: IPv4 has room for less.
+                Transport::Udp => {
+                    Carrier::Datagram(match plan.servers.iter().any(SocketAddr::is_ipv4) {
+                        true => Family::V4,
+                        false => Family::V6,
+                    })
+                }
                 Transport::Tcp => Carrier::Stream,
             });
         }
@@ -328,18 +334,7 @@ impl Command {
 
     fn resolve_all(&self) -> Outcome<Vec<SocketAddr>> {
         let servers = self.servers.iter().map(|server| self.resolve(server));
-        let servers = servers.collect::<Outcome<Vec<_>>>()?;
-        match servers
-            .iter()
-            .find(|one| one.is_ipv4() != servers[0].is_ipv4())
-        {
-            None => Ok(servers),
-            Some(other) => Err(Failure::new(format!(
-                "{} and {} are of different versions of IP: run one after the other, or choose with -f",
-                servers[0].ip(),
-                other.ip()
-            ))),
-        }
+        servers.collect()
     }
 
     /// The server's first address of the family that is wanted.
@@ -516,6 +511,7 @@ mod tests {
         for (line, carrier) in [
             ("-B -s 192.0.2.1", Carrier::Datagram(Family::V4)),
             ("-B -s ::1", Carrier::Datagram(Family::V6)),
+            ("-B -s ::1 -s 192.0.2.1", Carrier::Datagram(Family::V4)),
             ("-B -m tcp", Carrier::Stream),
         ] {
             assert_eq!(format(line), QuestionFormat::Binary(carrier), "{line}");
@@ -529,6 +525,9 @@ mod tests {
         assert_eq!(addresses.len(), 3);
         assert_eq!((several.clients, several.threads), (3, 1));
         assert_eq!(plan("-s ::1 -s ::2 -c 9").unwrap().clients, 9);
+        let both = plan("-s 192.0.2.1 -s 2001:db8::1").unwrap();
+        let versions: Vec<bool> = both.servers.iter().map(SocketAddr::is_ipv4).collect();
+        assert_eq!((versions, both.clients), (vec![true, false], 2));
         assert_eq!(plan("").unwrap().servers, ["127.0.0.1:53".parse().unwrap()]);
     }
 
@@ -562,7 +561,9 @@ mod tests {
             ("-O doh-method=GET", "expected num-queries-per-conn=NUMBER"),
             ("-O num-queries-per-conn=0", "must be a number above 0"),
             ("-s 127.0.0.1 -f inet6", "no address of the family"),
-            ("-s 127.0.0.1 -s ::1", "different versions of IP"),
+            // -a and -f are of one version of IP.
+            ("-s 127.0.0.1 -s ::1 -f inet", "::1 has no address of the"),
+            ("-s 127.0.0.1 -s ::1 -a ::1", "127.0.0.1 has no address of"),
             ("-s 192.0.2.1 -s 192.0.2.2 -c 1", "at least 2"),
             ("--shape ramp:0", "-Q QUERIES -l SECONDS"),
             ("-a 127.0.0.1/33", "must be 0 to 32"),

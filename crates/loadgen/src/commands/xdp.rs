@@ -51,9 +51,8 @@ pub(super) struct Command {
     /// The server's port
     #[arg(short = 'p', long, value_name = "NUMBER", default_value_t = 53, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// CPUs of the threads: the first, and from each to the next
-    #[arg(short = 'F', long, value_name = "[START][sSTEP]", default_value = "0s1", value_parser = affinity)]
-    affinity: Affinity,
+    #[arg(short = 'F', long, value_name = "[START][sSTEP]", help = "CPUs of the threads: the first, and from each to the next [default: 0s1, as far as there are CPUs]", value_parser = affinity)]
+    affinity: Option<Affinity>,
     /// File of queries, a line each: `name type [E|D]`, and for single queries edns=SIZE, cookie=HEX, ecs=NETWORK,
     /// option=CODE:HEX; `-` is standard input
     #[arg(short = 'i', long, value_name = "FILE")]
@@ -212,7 +211,7 @@ impl Command {
         self.print_in_between(watch, id);
         let measurement = generator.measure(self.qps, self.duration, watch)?;
         self.say_result((id, way), &measurement, generator.mean_headers_length());
-        Ok(())
+        measurement.failure.map_or(Ok(()), Err)
     }
 
     fn run_tcp(&self, questions: &Questions, watch: &mut Watch) -> Outcome<()> {
@@ -246,7 +245,7 @@ impl Command {
         let measurement = connections::measure(&plan, questions, load, watch)?;
         let headers = tcp_headers_length(plan.target);
         self.say_result((&id, &way), &measurement, headers);
-        Ok(())
+        measurement.failure.map_or(Ok(()), Err)
     }
 
     fn say_header(&self, id: &RunId, way: &Way) {
@@ -262,7 +261,7 @@ impl Command {
 
     fn say_result(&self, (id, way): (&RunId, &Way), measurement: &Measurement, headers: usize) {
         match self.format() {
-            Format::Text => say(&text::measurement(measurement, headers, self.drop)),
+            Format::Text => say(&text::measurement(measurement, headers)),
             Format::Json => say(&id.summary(measurement)),
             Format::Csv => say_table(&csv::measurement(measurement, way), &measurement.limits),
         }
@@ -294,7 +293,7 @@ impl Command {
             Format::Json => say(&id.ramp(&ramp)),
             Format::Csv => say_table(&csv::ramp(&ramp, way), ramp.limit()),
         }
-        Ok(())
+        ramp.failure.map_or(Ok(()), Err)
     }
 
     fn plan(&self) -> Outcome<Plan> {
@@ -360,7 +359,7 @@ impl Command {
         let (json, drop, id) = (self.json, self.drop, id.clone());
         let print = move |tally: &Tally, part: Part| {
             say(&if json {
-                id.periodic(tally, part)
+                id.periodic(tally, part, drop)
             } else {
                 text::periodic(tally, part, drop)
             });
@@ -421,7 +420,7 @@ mod tests {
             parsed("-F 2s3 -l 10.1.2.3/8 -R 2:0:0:0:0:a -m generic -i f 192.0.2.1").unwrap();
         let plan = command.plan().unwrap();
         assert_eq!(plan.targets, ["192.0.2.1:53".parse().unwrap()]);
-        assert_eq!(plan.affinity, Affinity { start: 2, step: 3 });
+        assert_eq!(plan.affinity, Some(Affinity { start: 2, step: 3 }));
         assert_eq!(plan.remote_mac, Some([2, 0, 0, 0, 0, 10]));
         assert_eq!((plan.mode, plan.batch), (Mode::Generic, 10));
         assert_eq!(plan.sources.unwrap().prefix, 8);

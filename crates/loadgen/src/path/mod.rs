@@ -5,6 +5,8 @@ mod netlink;
 
 use crate::failure::{During, Failure, Outcome};
 use netlink::{Answer, Attribute, Netlink};
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use wire::frame::Mac;
@@ -74,6 +76,25 @@ pub fn check_scope(server: SocketAddr) -> Outcome<()> {
         )));
     }
     Ok(())
+}
+
+/// Whether an interface that was asked for leads to other machines.
+///
+/// # Errors
+/// It is the loopback interface. What AF_XDP sends there comes in as from a wire, from one of this machine's own addresses, and
+/// the kernel drops it as a martian (RFC 1812 §5.3.7).
+pub fn check_leads_out(interface: &str, target: IpAddr) -> Outcome<()> {
+    let mut all = getifaddrs().during("asking for the interfaces")?;
+    let is_loopback = all.any(|one| {
+        one.interface_name == interface && one.flags.contains(InterfaceFlags::IFF_LOOPBACK)
+    });
+    if !is_loopback {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "interface {interface} (-I) is the loopback interface, where AF_XDP reaches no server: leave -I out, or name the interface \
+         that leads to {target}; a server on this machine is asked by `floodgate sockets`"
+    )))
 }
 
 /// Asks for the route to a server, over one interface (index) where one is given.
@@ -210,6 +231,18 @@ mod tests {
             failure.to_string(),
             "127.0.0.1 is this machine: AF_XDP sends out of an interface; use `floodgate sockets`"
         );
+    }
+
+    #[test]
+    fn the_loopback_interface_leads_nowhere() {
+        let target = "192.0.2.1".parse().unwrap();
+        let failure = check_leads_out("lo", target).unwrap_err().to_string();
+        assert!(
+            failure.contains("interface lo (-I) is the loopback"),
+            "{failure}"
+        );
+        assert!(failure.contains("leads to 192.0.2.1"), "{failure}");
+        assert_eq!(check_leads_out("eth-that-is-not-there", target), Ok(()));
     }
 
     #[test]

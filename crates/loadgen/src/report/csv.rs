@@ -1,6 +1,6 @@
 //! Results as CSV (RFC 4180): a line of names, a line of values.
 
-use super::{QUANTILES, Way, quantile, rcode_text};
+use super::{QUANTILES, Way, longest_answer, quantile, rcode_text};
 use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::xdp::Measurement;
@@ -10,22 +10,23 @@ use std::fmt::Display;
 fn columns(measurement: &Measurement, way: &Way) -> Vec<(String, String)> {
     let (tally, losses) = (&measurement.tally, &measurement.losses);
     let seconds = measurement.sending.as_secs_f64();
+    let seen = |count: u64| (!measurement.unread).then_some(count);
     let mut columns = vec![("seconds".to_owned(), format!("{seconds:.3}"))];
     let counts = [
-        ("offered", measurement.offered()),
-        ("sent", tally.sent),
-        ("right", tally.right),
-        ("wrong", tally.wrong_total()),
-        ("duplicate", tally.duplicate),
-        ("late", tally.late),
-        ("unanswered", tally.unanswered()),
-        ("not_sent", tally.skipped),
-        ("unwanted", losses.unwanted),
-        ("rings_full", losses.rings_full),
-        ("too_long", losses.large),
-        ("other_queues", losses.elsewhere),
+        ("offered", Some(measurement.offered())),
+        ("sent", Some(tally.sent)),
+        ("right", seen(tally.right)),
+        ("wrong", seen(tally.wrong_total())),
+        ("duplicate", seen(tally.duplicate)),
+        ("late", seen(tally.late)),
+        ("unanswered", seen(tally.unanswered())),
+        ("not_sent", Some(tally.skipped)),
+        ("unwanted", Some(losses.unwanted)),
+        ("rings_full", seen(losses.rings_full)),
+        ("too_long", seen(losses.large)),
+        ("other_queues", seen(losses.elsewhere)),
     ];
-    columns.extend(counts.map(|(name, count)| (name.to_owned(), count.to_string())));
+    columns.extend(counts.map(|(name, count)| (name.to_owned(), or_empty(count))));
     let (received, to_be_sent) = losses.interface.unzip();
     let drops = [
         ("interface_dropped_in", received),
@@ -37,12 +38,10 @@ fn columns(measurement: &Measurement, way: &Way) -> Vec<(String, String)> {
         ("case_changed", tally.case_changed),
         ("answer_octets", tally.answer_octets),
     ];
-    columns.extend(counts.map(|(name, count)| (name.to_owned(), count.to_string())));
+    columns.extend(counts.map(|(name, count)| (name.to_owned(), or_empty(seen(count)))));
     columns.extend(QUANTILES.map(|(name, part)| {
-        (
-            format!("latency_{name}_ns"),
-            quantile(tally, part).to_string(),
-        )
+        let latency = or_empty(quantile(tally, part));
+        (format!("latency_{name}_ns"), latency)
     }));
     columns.extend(further(measurement, way).map(|(name, value)| (name.to_owned(), value)));
     columns
@@ -58,7 +57,7 @@ fn further(measurement: &Measurement, way: &Way) -> [(&'static str, String); 5] 
     let faults = faults.map(|fault| (fault.name(), tally.wrong[fault.index()]));
     let limited = u8::from(!measurement.limits.is_empty());
     [
-        ("answer_octets_max", tally.answer_octets_max.to_string()),
+        ("answer_octets_max", or_empty(longest_answer(tally))),
         ("rcodes", counted(rcodes)),
         ("wrong_kinds", counted(faults)),
         ("mode", mode(way)),
@@ -142,6 +141,8 @@ mod tests {
             losses: Losses::default(),
             interrupted: 0,
             limits: Vec::new(),
+            unread: false,
+            failure: None,
         }
     }
 
@@ -215,6 +216,22 @@ mod tests {
         assert_eq!(drops(&measured), ["", ""]);
         measured.losses.interface = Some((0, 4));
         assert_eq!(drops(&measured), ["0", "4"]);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_empty() {
+        let mut measured = measured();
+        let values = |measured: &Measurement, names: &[&str]| {
+            let text = measurement(measured, &SOCKETS);
+            let values = names.iter().map(|name| value(&text, name));
+            values.collect::<Vec<_>>().join("|")
+        };
+        let latencies = ["latency_p50_ns", "latency_max_ns", "answer_octets_max"];
+        assert_eq!(values(&measured, &latencies), "||");
+        let counts = ["sent", "right", "late", "unanswered", "rings_full"];
+        assert_eq!(values(&measured, &counts), "7|0|0|7|0");
+        measured.unread = true;
+        assert_eq!(values(&measured, &counts), "7||||");
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Results as JSON lines, in the shape that kxdpgun uses: DNS-OARC's dns-metrics, each object with our
 //! own findings under `floodgate` beside what the schema knows.
 
-use super::{QUANTILES, Transport, Way, quantile, rcode_text};
+use super::{QUANTILES, Transport, Way, longest_answer, quantile, rcode_text};
 use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
 use crate::tally::Tally;
 use crate::watch::Part;
-use crate::xdp::{Losses, Measurement};
+use crate::xdp::Measurement;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -51,18 +51,21 @@ impl RunId {
         }))
     }
 
-    /// Statistics in between, of a part of the run that ends now.
-    pub fn periodic(&self, tally: &Tally, part: Part) -> String {
+    /// Statistics in between, of a part of the run that ends now. `unread`: nobody looks at answers.
+    pub fn periodic(&self, tally: &Tally, part: Part, unread: bool) -> String {
         let until = SystemTime::now();
-        let since = until - part.length();
-        line(&self.statistics("stats_periodic", tally, since, until))
+        let times = (until - part.length(), until);
+        let mut object = self.statistics("stats_periodic", (tally, unread), times);
+        object["floodgate"]["offered"] = json!(part.offered.unwrap_or(tally.offered()));
+        line(&object)
     }
 
     /// The result of a run that has just ended.
     pub fn summary(&self, measurement: &Measurement) -> String {
         let until = SystemTime::now();
-        let since = until - measurement.sending;
-        let mut object = self.statistics("stats_sum", &measurement.tally, since, until);
+        let times = (until - measurement.sending, until);
+        let counted = (&measurement.tally, measurement.unread);
+        let mut object = self.statistics("stats_sum", counted, times);
         // A late answer does not undo the time-out of its query: dnsperf counts that as lost, too. One that was thrown away
         // unread (-r) has come.
         let unread = measurement.losses.unwanted;
@@ -72,11 +75,14 @@ impl RunId {
         let own = object["floodgate"].as_object_mut().expect("just made one");
         own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
         own.insert("limits".into(), json!(measurement.limits));
-        own.insert("lost_here".into(), lost_here(&measurement.losses));
-        let lanes = measurement
-            .lanes
-            .iter()
-            .map(|lane| json!({"sent": lane.sent, "received": lane.received}));
+        own.insert("lost_here".into(), lost_here(measurement));
+        if let Some(failure) = &measurement.failure {
+            own.insert("failure".into(), json!(failure.to_string()));
+        }
+        let lanes = measurement.lanes.iter().map(|lane| {
+            let received = (!measurement.unread).then_some(lane.received);
+            json!({"sent": lane.sent, "received": received})
+        });
         own.insert("threads".into(), lanes.collect());
         line(&object)
     }
@@ -88,7 +94,7 @@ impl RunId {
             "type": "probe",
             "rate": probe.rate,
             "seconds": probe.seconds,
-            "floodgate": own(&measurement.tally),
+            "floodgate": own(&measurement.tally, false),
         }))
     }
 
@@ -109,27 +115,36 @@ impl RunId {
         }))
     }
 
-    fn statistics(&self, kind: &str, tally: &Tally, since: SystemTime, until: SystemTime) -> Value {
-        json!({
+    /// What was counted in a time. Of answers that are `unread`, members of the schema are left out, which has no null.
+    fn statistics(
+        &self,
+        kind: &str,
+        (tally, unread): (&Tally, bool),
+        (since, until): (SystemTime, SystemTime),
+    ) -> Value {
+        let mut object = json!({
             "runid": self.id,
             "type": kind,
             "since": nanoseconds(since),
             "until": nanoseconds(until),
             "queries": tally.sent,
-            "responses": tally.answers(),
-            "unexpected": tally.wrong_total(),
-            "response_rcodes": rcodes(tally),
-            "response_latency": latency(tally),
             "conn_info": {
                 "type": match self.transport {
                     Transport::Udp => "udp",
                     Transport::Tcp => "tcp",
                 },
                 "packets_sent": tally.sent,
-                "packets_received": tally.answers(),
             },
-            "floodgate": own(tally),
-        })
+            "floodgate": own(tally, unread),
+        });
+        if !unread {
+            object["responses"] = json!(tally.answers());
+            object["unexpected"] = json!(tally.wrong_total());
+            object["response_rcodes"] = rcodes(tally);
+            object["response_latency"] = latency(tally);
+            object["conn_info"]["packets_received"] = json!(tally.answers());
+        }
+        object
     }
 }
 
@@ -149,13 +164,16 @@ fn info(way: &Way) -> Value {
     }
 }
 
-/// What was lost or went elsewhere on our side; without the interface's drops where nobody looked at them.
-fn lost_here(losses: &Losses) -> Value {
+/// What was lost or went elsewhere on our side; without the interface's drops where nobody looked at them. Null: nobody looks
+/// at answers.
+fn lost_here(measurement: &Measurement) -> Value {
+    let losses = &measurement.losses;
+    let seen = |count: u64| (!measurement.unread).then_some(count);
     let mut object = json!({
         "unwanted": losses.unwanted,
-        "rings_full": losses.rings_full,
-        "too_long": losses.large,
-        "other_queues": losses.elsewhere,
+        "rings_full": seen(losses.rings_full),
+        "too_long": seen(losses.large),
+        "other_queues": seen(losses.elsewhere),
     });
     if let Some((received, to_be_sent)) = losses.interface {
         object["interface_dropped_in"] = json!(received);
@@ -164,23 +182,24 @@ fn lost_here(losses: &Losses) -> Value {
     object
 }
 
-/// What the schema does not know.
-fn own(tally: &Tally) -> Value {
+/// What the schema does not know. Null: it was not measured, of answers that are `unread` nothing was.
+fn own(tally: &Tally, unread: bool) -> Value {
+    let seen = |count: u64| (!unread).then_some(count);
     let quantiles = QUANTILES.map(|(name, part)| (name.to_owned(), json!(quantile(tally, part))));
     let faults = Fault::all().filter(|fault| tally.wrong[fault.index()] > 0);
     let wrong = faults.map(|fault| (fault.name().to_owned(), json!(tally.wrong[fault.index()])));
     json!({
-        "offered": tally.sent + tally.skipped,
+        "offered": tally.offered(),
         "not_sent": tally.skipped,
-        "right": tally.right,
-        "wrong": wrong.collect::<Map<_, _>>(),
-        "duplicate": tally.duplicate,
-        "late": tally.late,
-        "truncated": tally.truncated,
-        "case_changed": tally.case_changed,
+        "right": seen(tally.right),
+        "wrong": (!unread).then(|| wrong.collect::<Map<_, _>>()),
+        "duplicate": seen(tally.duplicate),
+        "late": seen(tally.late),
+        "truncated": seen(tally.truncated),
+        "case_changed": seen(tally.case_changed),
         "query_octets": tally.sent_octets,
-        "answer_octets": tally.answer_octets,
-        "answer_octets_max": tally.answer_octets_max,
+        "answer_octets": seen(tally.answer_octets),
+        "answer_octets_max": longest_answer(tally),
         "latency_from_intended_time": quantiles.into_iter().collect::<Map<_, _>>(),
     })
 }
@@ -192,11 +211,15 @@ fn rcodes(tally: &Tally) -> Value {
     rcodes.collect::<Map<_, _>>().into()
 }
 
+/// An object without members where there was no answer: the schema has no null.
 fn latency(tally: &Tally) -> Value {
     let latency = &tally.latency;
+    if latency.is_empty() {
+        return json!({});
+    }
     json!({
         "avg": latency.mean() as u64,
-        "min": if latency.is_empty() { 0 } else { latency.min() },
+        "min": latency.min(),
         "max": latency.max(),
         "stddev": latency.stdev() as u64,
     })
@@ -214,7 +237,9 @@ fn line(object: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Failure;
     use crate::judge::Answer;
+    use crate::xdp::Losses;
 
     #[test]
     fn a_summary_tells_what_was_interrupted_and_in_words_what_the_limit_was() {
@@ -230,6 +255,8 @@ mod tests {
             losses: Default::default(),
             interrupted: 3,
             limits: vec!["The generator itself was the limit.".to_owned()],
+            unread: false,
+            failure: None,
         };
         let text = RunId::new(Transport::Tcp).summary(&measurement);
         let object: Value = serde_json::from_str(&text).unwrap();
@@ -249,15 +276,62 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_measured_is_no_zero() {
+        let mut measurement = Measurement {
+            sending: Duration::from_secs(1),
+            tally: Tally {
+                sent: 7,
+                ..Tally::default()
+            },
+            lanes: Vec::new(),
+            losses: Losses::default(),
+            interrupted: 0,
+            limits: Vec::new(),
+            unread: false,
+            failure: Some(Failure::new("the interface is gone")),
+        };
+        let told = |measurement: &Measurement| -> Value {
+            serde_json::from_str(&RunId::new(Transport::Udp).summary(measurement)).unwrap()
+        };
+        let object = told(&measurement);
+        assert_eq!(object["response_latency"], json!({}));
+        assert_eq!(object["responses"], 0, "that was measured");
+        let own = &object["floodgate"];
+        assert_eq!(own["failure"], "the interface is gone");
+        let quantiles = own["latency_from_intended_time"].as_object().unwrap();
+        assert!(quantiles.len() == 5 && quantiles.values().all(Value::is_null));
+        assert!(own["answer_octets_max"].is_null() && own["right"] == 0);
+        measurement.unread = true;
+        let object = told(&measurement);
+        for member in [
+            "responses",
+            "unexpected",
+            "response_latency",
+            "response_rcodes",
+        ] {
+            assert!(object.get(member).is_none(), "{member}");
+        }
+        let own = &object["floodgate"];
+        assert!(own["right"].is_null() && own["wrong"].is_null());
+        assert!(own["lost_here"]["rings_full"].is_null());
+        assert_eq!(
+            (&own["offered"], &object["queries"]),
+            (&json!(7), &json!(7))
+        );
+    }
+
+    #[test]
     fn drops_that_nobody_looked_at_are_left_out() {
-        let unseen = lost_here(&Losses::default());
+        let mut measurement = Measurement::new(
+            Duration::from_secs(1),
+            vec![Tally::default()],
+            Losses::default(),
+        );
+        let unseen = lost_here(&measurement);
         assert!(unseen["interface_dropped_in"].is_null());
         assert_eq!(unseen.as_object().unwrap().len(), 4);
-        let losses = Losses {
-            interface: Some((3, 4)),
-            ..Losses::default()
-        };
-        let object = lost_here(&losses);
+        measurement.losses.interface = Some((3, 4));
+        let object = lost_here(&measurement);
         let drops = ["interface_dropped_in", "interface_dropped_out"].map(|name| &object[name]);
         assert_eq!(drops, [&json!(3), &json!(4)]);
     }
@@ -319,8 +393,9 @@ mod tests {
         let part = Part {
             since: Duration::from_secs(2),
             until: Duration::from_secs(3),
+            offered: None,
         };
-        let text = RunId::new(Transport::Udp).periodic(&tally, part);
+        let text = RunId::new(Transport::Udp).periodic(&tally, part, false);
         assert_eq!(text.lines().count(), 1);
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["type"], "stats_periodic");
@@ -334,6 +409,14 @@ mod tests {
         );
         assert_eq!(object["response_rcodes"], json!({"REFUSED": 1}));
         assert_eq!(object["floodgate"]["offered"], 4);
+        // The schedule knows better what was due by then.
+        let part = Part {
+            offered: Some(6),
+            ..part
+        };
+        let text = RunId::new(Transport::Udp).periodic(&tally, part, false);
+        let later: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(later["floodgate"]["offered"], 6);
         assert_eq!(object["floodgate"]["wrong"], json!({"other-question": 1}));
     }
 }

@@ -120,13 +120,27 @@ pub const QUANTILES: [(&str, f64); 5] = [
     ("max", 1.0),
 ];
 
-/// The latency that this part of the right answers stayed below, in nanoseconds.
-pub fn quantile(tally: &Tally, quantile: f64) -> u64 {
+/// The latency that this part of the right answers stayed below, in nanoseconds. `None`: nothing was answered right.
+pub fn quantile(tally: &Tally, quantile: f64) -> Option<u64> {
+    let latency = &tally.latency;
     // The bucket's upper end may lie above what was ever seen.
-    tally
-        .latency
-        .value_at_quantile(quantile)
-        .min(tally.latency.max())
+    let value = || latency.value_at_quantile(quantile).min(latency.max());
+    (!latency.is_empty()).then(value)
+}
+
+/// The same as people read it.
+pub fn quantile_text(tally: &Tally, part: f64) -> String {
+    or_dash(quantile(tally, part).map(Time))
+}
+
+/// A value as people read it: `-` where nothing was measured, for a 0 would say that something was.
+pub fn or_dash(value: Option<impl fmt::Display>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Octets of the longest right answer. `None`: there was none.
+pub fn longest_answer(tally: &Tally) -> Option<u16> {
+    (tally.right > 0).then_some(tally.answer_octets_max)
 }
 
 /// A part of a whole in per cent; 0 of 0 is 0.
@@ -181,9 +195,21 @@ mod tests {
         let mut tally = Tally::default();
         tally.latency.record(1_234_567).unwrap();
         for (name, part) in QUANTILES {
-            assert!(quantile(&tally, part) <= tally.latency.max(), "{name}");
+            assert!(
+                quantile(&tally, part) <= Some(tally.latency.max()),
+                "{name}"
+            );
         }
-        assert_eq!(quantile(&Tally::default(), 0.5), 0);
         assert_eq!(percent(1, 0), 0.0);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_no_number() {
+        let mut tally = Tally::default();
+        assert_eq!(quantile(&tally, 0.5), None);
+        assert_eq!(quantile_text(&tally, 0.99), "-");
+        assert_eq!(longest_answer(&tally), None);
+        tally.latency.record(1_500).unwrap();
+        assert_eq!(quantile_text(&tally, 0.99), "1.5 us");
     }
 }

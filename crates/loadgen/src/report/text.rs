@@ -1,6 +1,6 @@
 //! Results as text: kxdpgun's lines first, so that scripts which read them go on working, then what it does not know.
 
-use super::{QUANTILES, Time, Way, percent, quantile, rcode_text};
+use super::{QUANTILES, Way, longest_answer, or_dash, percent, quantile_text, rcode_text};
 use crate::judge::Fault;
 use crate::ramp::Ramp;
 use crate::search::{Found, Probe};
@@ -24,14 +24,16 @@ pub fn header(way: &Way) -> String {
     }
 }
 
-/// The result of a run. `headers`: octets in front of a message in its frame. `drop`: answers were thrown away unread.
-pub fn measurement(measurement: &Measurement, headers: usize, drop: bool) -> String {
+/// The result of a run. `headers`: octets in front of a message in its frame.
+pub fn measurement(measurement: &Measurement, headers: usize) -> String {
     let mut out = String::new();
     for (number, lane) in measurement.lanes.iter().enumerate() {
+        let received = (!measurement.unread).then_some(lane.received);
         let _ = writeln!(
             out,
             "thread#{number:02}: sent {}, received {}",
-            lane.sent, lane.received
+            lane.sent,
+            or_dash(received)
         );
     }
     let tally = &measurement.tally;
@@ -44,7 +46,7 @@ pub fn measurement(measurement: &Measurement, headers: usize, drop: bool) -> Str
         per_second(tally.sent),
         percent(tally.sent, measurement.offered())
     );
-    if drop {
+    if measurement.unread {
         let _ = writeln!(
             out,
             "answers dropped unread: {}",
@@ -54,7 +56,7 @@ pub fn measurement(measurement: &Measurement, headers: usize, drop: bool) -> Str
         replies(&mut out, tally, seconds, headers);
         judgement(&mut out, measurement);
     }
-    losses(&mut out, measurement, drop);
+    losses(&mut out, measurement);
     let _ = writeln!(out, "duration: {}", duration(seconds));
     out
 }
@@ -127,29 +129,28 @@ fn judgement(out: &mut String, measurement: &Measurement) {
     }
     let _ = writeln!(
         out,
-        "truncated (TC): {}, question in other case: {}, longest answer: {} B",
-        tally.truncated, tally.case_changed, tally.answer_octets_max
+        "truncated (TC): {}, question in other case: {}, longest answer: {}",
+        tally.truncated,
+        tally.case_changed,
+        or_dash(longest_answer(tally).map(|octets| format!("{octets} B")))
     );
-    if tally.right > 0 {
-        let quantiles =
-            QUANTILES.map(|(name, part)| format!("{name} {}", Time(quantile(tally, part))));
-        let _ = writeln!(
-            out,
-            "latency from the intended time: {}",
-            quantiles.join(", ")
-        );
-    }
+    let quantiles = QUANTILES.map(|(name, part)| format!("{name} {}", quantile_text(tally, part)));
+    let _ = writeln!(
+        out,
+        "latency from the intended time: {}",
+        quantiles.join(", ")
+    );
 }
 
 /// Where queries and answers went that are missing.
-fn losses(out: &mut String, measurement: &Measurement, drop: bool) {
+fn losses(out: &mut String, measurement: &Measurement) {
     let (tally, losses) = (&measurement.tally, &measurement.losses);
     let _ = writeln!(
         out,
         "not sent in time (generator's limit): {}",
         tally.skipped
     );
-    if !drop {
+    if !measurement.unread {
         let _ = writeln!(
             out,
             "answers lost on this side: {} to full rings, {} too long for a frame, {} on other queues",
@@ -186,7 +187,7 @@ pub fn periodic(tally: &Tally, part: Part, drop: bool) -> String {
         tally.wrong_total(),
         tally.duplicate,
         tally.late,
-        Time(quantile(tally, 0.99))
+        quantile_text(tally, 0.99)
     )
 }
 
@@ -197,7 +198,7 @@ pub fn probe(probe: &Probe, measurement: &Measurement) -> String {
         probe.rate,
         percent(probe.sent, probe.offered),
         percent(probe.right, probe.offered),
-        Time(quantile(&measurement.tally, 0.99))
+        quantile_text(&measurement.tally, 0.99)
     )
 }
 
@@ -281,6 +282,8 @@ mod tests {
             },
             interrupted: 0,
             limits: vec!["The generator itself was the limit.".to_owned()],
+            unread: false,
+            failure: None,
         }
     }
 
@@ -305,7 +308,7 @@ dropped by the interface: 5 in, 6 out
 The generator itself was the limit.
 duration: 0.5 s
 ";
-        assert_eq!(measurement(&measured(), 42, false), expected);
+        assert_eq!(measurement(&measured(), 42), expected);
     }
 
     #[test]
@@ -325,19 +328,30 @@ duration: 0.5 s
             sent: 4,
             ..Tally::default()
         };
-        let text = measurement(&measured, 42, false);
+        let text = measurement(&measured, 42);
         let expected = "\
 total replies:     0 (0 pps) (0%)
 average DNS reply size: 0 B
 average Ethernet reply rate: 0 bps (0.00 Mbps)
 ";
         assert!(text.contains(expected), "{text}");
+        // Ours: nothing that reads like a latency that was measured.
+        assert!(text.contains("longest answer: -\n"), "{text}");
+        let latencies = "intended time: p50 -, p90 -, p99 -, p99.9 -, max -\n";
+        assert!(text.contains(latencies), "{text}");
+        let part = Part {
+            since: Duration::ZERO,
+            until: Duration::from_secs(1),
+            offered: None,
+        };
+        let line = periodic(&measured.tally, part, false);
+        assert!(line.ends_with(" late 0, p99 -\n"), "{line}");
     }
 
     #[test]
     fn of_answers_that_are_thrown_away_nothing_is_told_but_their_number() {
         let expected = "\
-thread#00: sent 4, received 3
+thread#00: sent 4, received -
 total queries:     4 (8 pps) (100.0000%)
 answers dropped unread: 7
 not sent in time (generator's limit): 0
@@ -345,7 +359,11 @@ dropped by the interface: 5 in, 6 out
 The generator itself was the limit.
 duration: 0.5 s
 ";
-        assert_eq!(measurement(&measured(), 42, true), expected);
+        let unread = Measurement {
+            unread: true,
+            ..measured()
+        };
+        assert_eq!(measurement(&unread, 42), expected);
     }
 
     #[test]
@@ -353,6 +371,7 @@ duration: 0.5 s
         let part = Part {
             since: Duration::from_millis(500),
             until: Duration::from_secs(1),
+            offered: None,
         };
         let told = |drop| periodic(&measured().tally, part, drop);
         assert_eq!(
@@ -366,7 +385,7 @@ duration: 0.5 s
     fn drops_that_nobody_looked_at_are_not_told() {
         let mut measured = measured();
         measured.losses.interface = None;
-        let text = measurement(&measured, 42, false);
+        let text = measurement(&measured, 42);
         assert!(!text.contains("dropped by the interface"), "{text}");
     }
 
@@ -374,7 +393,7 @@ duration: 0.5 s
     fn faults_are_told_by_name() {
         let mut measured = measured();
         measured.tally.count_wrong(Fault::OtherQuestion);
-        let text = measurement(&measured, 42, false);
+        let text = measurement(&measured, 42);
         assert!(text.contains("\nwrong 1, duplicate 0,"), "{text}");
         assert!(text.contains("\nwrong, other-question: 1\n"), "{text}");
     }
@@ -421,6 +440,7 @@ duration: 0.5 s
                 lost_here: 0,
                 seconds: 2.0,
             }),
+            failure: None,
         };
         let peak = format!("{:<46}2500/s answered right of 3000/s offered\n", "peak:");
         let expected = format!(

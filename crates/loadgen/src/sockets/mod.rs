@@ -17,7 +17,7 @@ pub use outstanding::OUTSTANDING_MAX;
 pub use tcp::Connections;
 
 use crate::connections::allow_many_files;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::questions::Questions;
 use crate::shape::Shape;
 use crate::tally::Tally;
@@ -41,7 +41,7 @@ pub enum Transport {
 /// Everything about a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// One at least, all of one version of IP; each has as many clients as any other, or one more.
+    /// One at least; each has as many clients as any other, or one more.
     pub servers: Vec<SocketAddr>,
     pub transport: Transport,
     /// Sockets, all threads together.
@@ -134,6 +134,8 @@ pub struct Measurement {
     /// TCP connections.
     pub connections: Connections,
     pub end: End,
+    /// What ended the run before its time: the counts are those until then.
+    pub failure: Option<Failure>,
 }
 
 /// Threads that have so little time left that more answers would not have let them send more.
@@ -203,6 +205,8 @@ impl Measurement {
                 rings_full: self.overflowed,
                 ..Losses::default()
             },
+            unread: false,
+            failure: self.failure,
         }
     }
 }
@@ -218,10 +222,11 @@ pub enum End {
 /// How often the main thread looks whether the run has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Runs until everything is sent and answered, the time is over, or the watch says so.
+/// Runs until everything is sent and answered, the time is over, the watch says so, or, with a
+/// [`failure`](Measurement::failure), a socket cannot be used any more.
 ///
 /// # Errors
-/// A socket that cannot be opened, or not be used any more.
+/// A socket that cannot be opened, or none that could send.
 pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome<Measurement> {
     allow_many_files()?;
     let tallies: Vec<Mutex<Tally>> = (0..plan.threads).map(|_| Mutex::default()).collect();
@@ -235,7 +240,8 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         .map(|thread| Clients::open(plan, thread, &connections))
         .collect::<Outcome<_>>()?;
     run.started = Instant::now();
-    watch.start((&plan.headline(), "thread"), plan.limit.unwrap_or_default());
+    let limit = plan.limit.unwrap_or_default();
+    watch.start((&plan.headline(), "thread"), limit, None);
     let results: Vec<Outcome<()>> = std::thread::scope(|scope| {
         let run = &run;
         let threads: Vec<_> = clients
@@ -255,7 +261,13 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     });
     watch.end(Tally::sum(&each(&tallies)));
     let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
-    results.into_iter().collect::<Outcome<()>>()?;
+    let failure = results.into_iter().find_map(Result::err);
+    let tally = Tally::sum(&each(&tallies));
+    if let Some(failure) = &failure
+        && tally.sent == 0
+    {
+        return Err(failure.clone());
+    }
     let sent_all = run.next.load(Ordering::Relaxed) >= total;
     let active = Duration::from_nanos(run.active_until.load(Ordering::Relaxed));
     // Behind the end of the file somebody may wait for a whole time-out: the threads have no work then.
@@ -271,9 +283,9 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
             false => 0.0,
         },
         rate: plan.rate,
-        tally: Tally::sum(&each(&tallies)),
+        tally,
         interrupted: run.interrupted.load(Ordering::Relaxed),
-        end: match (watch.is_stopped(), sent_all) {
+        end: match (watch.is_stopped() || failure.is_some(), sent_all) {
             (true, _) => End::Interrupted,
             (_, true) => End::EndOfFile,
             _ => End::TimeLimit,
@@ -281,6 +293,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
         connections: connections
             .into_inner()
             .unwrap_or_else(|poisoned| poisoned.into_inner()),
+        failure,
     })
 }
 

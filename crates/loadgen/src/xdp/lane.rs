@@ -223,7 +223,7 @@ impl Lane {
             Flushed::Drained => Ok(true),
             Flushed::Pending(_) => Ok(false),
             Flushed::Down(error) => Err(Failure::new(format!(
-                "interface {} cannot send any more: {}",
+                "interface {} cannot send any more: {}: the counts are those until then",
                 self.interface,
                 std::io::Error::from_raw_os_error(error)
             ))),
@@ -273,6 +273,7 @@ impl Lane {
     /// Takes back from the count what never left the ring.
     fn finish(&mut self, run: &Run<'_>, sending: bool) {
         if sending {
+            run.sent_until.fetch_max(run.now(), Ordering::Relaxed);
             run.sending.fetch_sub(1, Ordering::Release);
         }
         if let Flushed::Pending(stuck) = self.socket.flush() {

@@ -19,12 +19,13 @@ use crate::path;
 use crate::questions::Questions;
 use crate::shape::Shape;
 use crate::tally::Tally;
-use crate::watch::Watch;
+use crate::watch::{Schedule, Watch};
 use addressing::{Addressing, Target, port_bits};
 use clap::ValueEnum;
 use lane::{Lane, Run};
 use measurement::Baseline;
 use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::Pid;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant};
 use wire::frame::Mac;
 use xsk::nic::Nic;
 use xsk::{
-    AttachMode, BindMode, Collection, Collector, Options, RingSizes, Socket, Sources, Umem,
+    AttachMode, BindMode, CHUNK, Collection, Collector, Options, RingSizes, Socket, Sources, Umem,
     UmemOptions,
 };
 
@@ -70,6 +71,56 @@ pub struct Affinity {
     pub step: usize,
 }
 
+impl Default for Affinity {
+    fn default() -> Affinity {
+        Affinity { start: 0, step: 1 }
+    }
+}
+
+impl Affinity {
+    /// Whether every lane has its CPU.
+    ///
+    /// # Errors
+    /// One is not there, or this program may not use it.
+    fn check(self, lanes: usize) -> Outcome<()> {
+        // On a thread of its own, which ends with what it tried.
+        let missing = std::thread::scope(|scope| {
+            let tries = scope.spawn(|| (0..lanes).find(|lane| !self.pin(*lane)));
+            tries.join().expect("it does not panic")
+        });
+        let Some(lane) = missing else {
+            return Ok(());
+        };
+        Err(Failure::new(format!(
+            "-F {}s{}: CPU {}, of sending thread {} of {lanes}, is not there or not for this program, which may use CPUs {}",
+            self.start,
+            self.step,
+            self.cpu(lane),
+            lane + 1,
+            allowed_cpus()
+        )))
+    }
+
+    fn cpu(self, lane: usize) -> usize {
+        self.start + lane * self.step
+    }
+
+    /// Pins the calling thread. `false`: the CPU does not exist or is not allowed, and the kernel chooses.
+    fn pin(self, lane: usize) -> bool {
+        let mut cpus = CpuSet::new();
+        let is_set = cpus.set(self.cpu(lane)).is_ok();
+        is_set && sched_setaffinity(Pid::from_raw(0), &cpus).is_ok()
+    }
+}
+
+/// `0-1`, as the kernel has it.
+fn allowed_cpus() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lines = status.lines();
+    let list = lines.filter_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map(str::trim).collect()
+}
+
 /// Everything that a generator must know before it starts.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -89,7 +140,8 @@ pub struct Plan {
     pub drop: bool,
     /// Queries sent at once.
     pub batch: u32,
-    pub affinity: Affinity,
+    /// CPUs that were asked for; without it the usual ones, as far as there are so many.
+    pub affinity: Option<Affinity>,
     /// An answer that takes longer is late.
     pub late_after: Duration,
     /// How far behind its schedule the generator may fall before it gives queries up.
@@ -142,6 +194,8 @@ impl Generator {
     pub fn new(plan: Plan, questions: Questions, rate: f64) -> Outcome<Generator> {
         let (nic, mut addressing) = find_way(&plan)?;
         let lanes = nic.queues as usize;
+        plan.affinity
+            .map_or(Ok(()), |affinity| affinity.check(lanes))?;
         addressing.port_bits = port_bits(&plan.ports, lanes)?;
         let collector = Collector::load(&collection(&plan, &addressing))?;
         let of_lane = rate / lanes as f64;
@@ -179,7 +233,9 @@ impl Generator {
         };
         for queue in 0..self.nic.queues {
             let mut umem = Umem::new(options.rings.frames(), UmemOptions::default())?;
-            let socket = Socket::bind(&mut umem, self.nic.index, queue, options)?;
+            let socket = Socket::bind(&mut umem, self.nic.index, queue, options);
+            let frames = options.rings.frames() * self.nic.queues;
+            let socket = socket.map_err(|error| not_bound(frames, error))?;
             let questions = self.questions.len();
             let lane = Lane::new(queue as usize, &self.nic.name, (umem, socket), questions);
             self.lanes.push(lane);
@@ -220,10 +276,10 @@ impl Generator {
     }
 
     /// Sends at this rate for so long, waits for the last answers, and says what was counted. Ends early when the watch
-    /// says so.
+    /// says so, or, with a [`failure`](Measurement::failure), when the interface went down or away.
     ///
     /// # Errors
-    /// The interface went away, or a counter cannot be read.
+    /// Nothing could be sent, or somebody took the program off the interface.
     pub fn measure(
         &mut self,
         rate: f64,
@@ -250,8 +306,9 @@ impl Generator {
         let lanes = self.lanes.len();
         let pace = Pace::new(rate, duration, self.plan.batch, self.plan.patience);
         let pace = pace.shaped(self.plan.shape);
-        let affinity = self.plan.affinity;
-        watch.start((&self.headline(), "queue"), duration);
+        let affinity = self.plan.affinity.unwrap_or_default();
+        let schedule = schedule(&pace, lanes, (self.epoch, run.start));
+        watch.start((&self.headline(), "queue"), duration, Some(schedule));
         let results = std::thread::scope(|scope| {
             let threads: Vec<_> = self
                 .lanes
@@ -259,7 +316,7 @@ impl Generator {
                 .map(|lane| {
                     let (run, pace) = (&run, pace.clone().of_thread(lane.number, lanes));
                     scope.spawn(move || {
-                        pin(affinity, lane.number);
+                        affinity.pin(lane.number);
                         lane.run(run, pace)
                     })
                 })
@@ -273,29 +330,57 @@ impl Generator {
                 .collect::<Vec<_>>()
         });
         watch.end(Tally::sum(&each(&run)));
-        let sent_until = run.sent_until.load(Ordering::Relaxed);
-        let mut sending = Duration::from_nanos(sent_until.saturating_sub(run.start));
-        if !watch.is_stopped() {
+        let (mut sending, failure) = self.ending(&run, results)?;
+        if !watch.is_stopped() && failure.is_none() {
             // The last batch leaves one interval before the time is over.
             sending = sending.max(duration);
         }
-        results.into_iter().collect::<Outcome<()>>()?;
-        self.check_attached()?;
         let after = Baseline::read(&self.nic.name, &self.collector, &self.lanes)?;
         let tallies = tallies.into_iter().map(|tally| {
             tally
                 .into_inner()
                 .unwrap_or_else(|poisoned| poisoned.into_inner())
         });
-        Ok(Measurement::new(
-            sending,
-            tallies.collect(),
-            after.since(&before),
-        ))
+        let counted = Measurement::new(sending, tallies.collect(), after.since(&before));
+        Ok(Measurement {
+            unread: self.plan.drop,
+            failure,
+            ..counted
+        })
     }
 }
 
 impl Generator {
+    /// How long was sent, and what ended it before its time, if anything did.
+    ///
+    /// # Errors
+    /// Nothing was sent, or somebody took the program off the interface.
+    fn ending(
+        &self,
+        run: &Run<'_>,
+        results: Vec<Outcome<()>>,
+    ) -> Outcome<(Duration, Option<Failure>)> {
+        let sent_until = run.sent_until.load(Ordering::Relaxed);
+        let sending = Duration::from_nanos(sent_until.saturating_sub(run.start));
+        let failed = results.into_iter().find_map(Result::err);
+        match self.gone().or(failed) {
+            Some(failure) if Tally::sum(&each(run)).sent == 0 => Err(failure),
+            Some(failure) => Ok((sending, Some(failure))),
+            None => self.check_attached().map(|()| (sending, None)),
+        }
+    }
+
+    /// That the interface is gone, if it is: whoever only waits for answers does not notice.
+    fn gone(&self) -> Option<Failure> {
+        let is_there = Nic::name_of(self.nic.index).is_ok();
+        (!is_there).then(|| {
+            Failure::new(format!(
+                "interface {} went away during the run: the counts are those until then",
+                self.nic.name
+            ))
+        })
+    }
+
     /// Whether answers still come here.
     ///
     /// # Errors
@@ -330,6 +415,36 @@ fn not_attached(mode: Mode, error: xsk::Error) -> Failure {
         ));
     }
     error.into()
+}
+
+/// Why a queue has no socket, and what would be right. All queues have so many frames, which are locked in memory.
+fn not_bound(frames: u32, error: xsk::Error) -> Failure {
+    if error.raw_os_error() != Some(libc::ENOBUFS) {
+        return error.into();
+    }
+    let needed = u64::from(frames) * CHUNK as u64;
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
+    Failure::new(format!(
+        "locked memory: {needed} octets are needed for the frames of all queues, and RLIMIT_MEMLOCK allows {limit}: run \
+         `ulimit -l {}` or more in the shell first (`ulimit -l unlimited`), use LimitMEMLOCK=infinity in a unit, or give the \
+         program CAP_IPC_LOCK",
+        needed.div_ceil(1024)
+    ))
+}
+
+/// How many queries all lanes together should have sent by a time.
+fn schedule(pace: &Pace, lanes: usize, (epoch, start): (Instant, u64)) -> Schedule {
+    let lanes: Vec<Pace> = (0..lanes)
+        .map(|lane| pace.clone().of_thread(lane, lanes))
+        .collect();
+    Box::new(move |time| {
+        let now = (time - epoch).as_nanos() as u64;
+        let now = now.checked_sub(start);
+        let due = lanes
+            .iter()
+            .map(|lane| now.map_or(0, |now| lane.due_by(now)));
+        due.sum()
+    })
 }
 
 /// Watches over a run until all lanes have sent everything and the last answers are in, or their time is over, or one has
@@ -416,6 +531,9 @@ fn find_way(plan: &Plan) -> Outcome<(Nic, Addressing)> {
 fn way_to(plan: &Plan, given: Option<&Nic>, server: SocketAddr) -> Outcome<(Nic, Sources, Mac)> {
     let target = server.ip();
     let interface = interface_to(given, server)?;
+    if let Some(nic) = given {
+        path::check_leads_out(&nic.name, target)?;
+    }
     if let (Some(nic), Some(sources), Some(mac)) = (given, plan.sources, plan.remote_mac) {
         // Nothing to ask: not even a route is needed.
         return Ok((nic.clone(), sources, mac));
@@ -485,17 +603,56 @@ fn network_of_both(one: Sources, other: Sources) -> Sources {
     }
 }
 
-/// Pins the calling thread. Where the CPU does not exist or is not allowed, the kernel may choose.
-fn pin(affinity: Affinity, lane: usize) {
-    let mut cpus = CpuSet::new();
-    if cpus.set(affinity.start + lane * affinity.step).is_ok() {
-        let _ = sched_setaffinity(Pid::from_raw(0), &cpus);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused_and_the_usual_ones_need_not_be() {
+        // One that this program may use.
+        let list = allowed_cpus();
+        let first = list.split(['-', ',']).next().unwrap();
+        let start = first.parse().unwrap();
+        let of = |start, step| Affinity { start, step };
+        assert_eq!(of(start, 0).check(64), Ok(()));
+        for (wrong, lanes, cpu) in [
+            (of(1000, 0), 1, "CPU 1000, of sending thread 1 of 1,"),
+            (of(start, 1000), 2, "of sending thread 2 of 2,"),
+            // More than the kernel's sets have.
+            (of(60_000, 1), 1, "CPU 60000, of"),
+        ] {
+            let failure = wrong.check(lanes).unwrap_err().to_string();
+            assert!(failure.contains(cpu), "{failure}");
+            assert!(
+                failure.ends_with(&format!("may use CPUs {list}")),
+                "{failure}"
+            );
+        }
+        // This thread is where it was.
+        assert_eq!(allowed_cpus(), list);
+    }
+
+    #[test]
+    fn too_little_locked_memory_tells_the_limit_and_what_is_needed() {
+        let refused = |number| {
+            let error = std::io::Error::from_raw_os_error(number);
+            not_bound(25 << 10, xsk::Error::system("registering frames", error)).to_string()
+        };
+        let said = refused(libc::ENOBUFS);
+        assert!(said.contains("52428800 octets are needed"), "{said}");
+        assert!(said.contains("`ulimit -l 51200`"), "{said}");
+        assert!(!refused(libc::EINVAL).contains("ulimit"));
+    }
+
+    #[test]
+    fn what_lanes_should_have_sent_is_the_whole_schedule() {
+        let pace = Pace::new(1000.0, Duration::from_secs(1), 10, Duration::from_secs(1));
+        let epoch = Instant::now();
+        let due_by = schedule(&pace, 2, (epoch, 5_000_000));
+        let due = [0, 4, 5, 105, 2000].map(|time| due_by(epoch + Duration::from_millis(time)));
+        // Both begin at once, each with a batch every 20 ms.
+        assert_eq!(due, [0, 0, 20, 120, 1000]);
+    }
 
     #[test]
     fn the_program_takes_answers_to_the_sources_of_all_targets() {

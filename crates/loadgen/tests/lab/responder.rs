@@ -35,6 +35,8 @@ pub enum Deed {
     Refused,
     Truncated,
     OtherCase,
+    /// Octets behind the last record.
+    Longer,
     /// After so many milliseconds.
     Late(u64),
     /// Another question first, then the true answer.
@@ -147,6 +149,7 @@ impl Server {
             Deed::Refused => message[3] |= 5,
             Deed::Truncated => message[2] |= 2,
             Deed::OtherCase => message[13] ^= 0x20,
+            Deed::Longer => message.extend([0; 4]),
             _ => {}
         }
         let mut frame = self.frame(&headers, &message);

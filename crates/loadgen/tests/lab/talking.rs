@@ -5,7 +5,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Child;
+use std::process::{Child, ChildStderr};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use testnet::namespace::Namespace;
@@ -35,6 +35,11 @@ impl Talking {
     /// Its process.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it says on standard error.
+    pub fn errors(&mut self) -> ChildStderr {
+        self.child.stderr.take().unwrap()
     }
 
     /// Sends it a signal.

@@ -5,7 +5,9 @@ use floodgate::live::{ENTER, LEAVE};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::termios::{Termios, tcgetattr};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -14,6 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 use testnet::again_if_interrupted;
 use testnet::lab::TO_SERVER;
 
@@ -33,7 +36,18 @@ struct Terminal {
 
 impl Terminal {
     fn open() -> Terminal {
-        let pair = openpty(None::<&Winsize>, None::<&Termios>).unwrap();
+        Terminal::of_size(None)
+    }
+
+    /// One of so many columns and rows.
+    fn of_size(size: Option<(u16, u16)>) -> Terminal {
+        let size = size.map(|(columns, rows)| Winsize {
+            ws_col: columns,
+            ws_row: rows,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        });
+        let pair = openpty(size.as_ref(), None::<&Termios>).unwrap();
         for end in [&pair.master, &pair.slave] {
             // What other tests start meanwhile must not hold it open.
             fcntl(end, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
@@ -198,9 +212,98 @@ fn a_run_that_fails_gives_the_screen_back_before_it_says_why() {
     let (text, code) = terminal.end(child);
     assert_eq!(code, Some(1), "{text}");
     let [_, _, after] = parts(&text);
+    let lines: Vec<&str> = after.lines().collect();
+    assert!(lines[0].starts_with("thread#00: sent "), "{after}");
     let says = format!("floodgate: interface {TO_SERVER} cannot send any more: ");
-    assert!(after.starts_with(&says), "{after}");
-    assert_eq!(after.lines().count(), 1, "{after}");
+    let (last, statistics) = lines.split_last().unwrap();
+    assert!(last.starts_with(&says), "{after}");
+    for line in [
+        "answered right:    ",
+        "latency from the intended time: p50 ",
+    ] {
+        assert!(
+            statistics.iter().any(|found| found.starts_with(line)),
+            "no {line} in {after}"
+        );
+    }
+    let complaints = statistics.iter().filter(|line| line.contains("floodgate:"));
+    assert_eq!(complaints.count(), 0, "{after}");
+}
+
+/// The widest line of the last whole screen, and how many lines it has.
+fn last_screen(text: &str) -> Option<(usize, usize)> {
+    let whole = text.rfind("\x1b[J")?;
+    let start = text[..whole].rfind("\x1b[H")?;
+    // The terminal adds a carriage return of its own.
+    let screen = text[start..whole].replace("\x1b[H", "");
+    let screen = screen.replace("\r\r\n", "\r\n");
+    let lines: Vec<&str> = screen.split("\x1b[K\r\n").collect();
+    let width = |line: &&str| line.trim_end_matches("\x1b[K").chars().count();
+    Some((lines.iter().map(width).max()?, lines.len()))
+}
+
+/// A run over sockets that shows itself on this terminal, in a session of its own; and its file.
+fn run_live(terminal: &Terminal, options: &str) -> (Child, NamedTempFile) {
+    let port = loopback_server();
+    let file = queries(100);
+    let mut command = Command::new("setsid");
+    let line = format!("sockets --live -s 127.0.0.1 -p {port} -l 60 -t 60 {options} -d");
+    command
+        .args(["--ctty", env!("CARGO_BIN_EXE_floodgate")])
+        .args(line.split(' '))
+        .arg(file.path());
+    terminal.give_to(&mut command);
+    let child = command.spawn().unwrap();
+    (child, file)
+}
+
+#[test]
+fn screens_are_as_large_as_the_terminal_and_follow_it() {
+    let mut terminal = Terminal::of_size(Some((50, 12)));
+    let (mut child, _file) = run_live(&terminal, "-Q 500 -c 9 -T 9");
+    terminal.awaits("more, ");
+    terminal.awaits("\x1b[J");
+    let (width, lines) = last_screen(&terminal.text()).unwrap();
+    assert!(width < 50 && lines <= 12, "{}", terminal.text());
+    assert!(width > 40, "{}", terminal.text());
+    // The kernel tells the foreground by SIGWINCH.
+    let status = Command::new("stty")
+        .args(["cols", "120", "rows", "40"])
+        .stdin(Stdio::from(terminal.other_end.try_clone().unwrap()))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    terminal.awaits("thread 8 ");
+    terminal.awaits("Ctrl-C ends ");
+    let (width, lines) = last_screen(&terminal.text()).unwrap();
+    assert!((110..120).contains(&width) && lines <= 40, "{width}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn the_screen_is_given_back_whatever_ends_the_run() {
+    // Ctrl-\ on the terminal, and what others send.
+    for (key, signal) in [
+        (Some(b"\x1c"), Signal::SIGQUIT),
+        (None, Signal::SIGTERM),
+        (None, Signal::SIGHUP),
+    ] {
+        let mut terminal = Terminal::open();
+        let (child, _file) = run_live(&terminal, "-Q 500");
+        terminal.awaits("Ctrl-C ends ");
+        match key {
+            Some(key) => terminal.keys_and_screen.write_all(key).unwrap(),
+            None => kill(Pid::from_raw(child.id() as i32), signal).unwrap(),
+        }
+        let (text, code) = terminal.end(child);
+        let [_, _, after] = parts(&text);
+        // SIGQUIT ends a program at once, the others let it tell what it has.
+        match signal {
+            Signal::SIGQUIT => assert_eq!(code, None, "{after}"),
+            _ => assert!(code == Some(0) && after.contains("Statistics:"), "{after}"),
+        }
+    }
 }
 
 /// A server on the loopback interface that answers everything; its port.
