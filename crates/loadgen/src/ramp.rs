@@ -1,7 +1,7 @@
 //! `--ramp`: what a server keeps up with. R99, the highest rate without any loss, and the peak.
 
 use crate::failure::{Failure, Outcome};
-use crate::search::{Found, Probe, median, search};
+use crate::search::{Found, Probe, Rates, least_rate, median, search};
 use crate::watch::Watch;
 use crate::xdp::{Generator, Measurement};
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub struct Ramp {
     pub loss_free: Vec<Found>,
     /// The probe in which most was answered right a second.
     pub peak: Option<Probe>,
+    /// The lowest rate that is tried, in queries a second: one of 0 that was found is below it.
+    pub least: f64,
     /// What ended it before its time.
     pub failure: Option<Failure>,
 }
@@ -55,14 +57,18 @@ impl Ramp {
         are_mostly_limited(&self.r99)
     }
 
-    /// The same in words, and where it holds for the rate without loss alone.
+    /// The same in words, or that nothing was answered, and where it holds for the rate without loss alone.
     pub fn limit(&self) -> Option<&'static str> {
         const LIMIT: &str =
             "The generator itself or --highest was the limit: the server may do more.";
+        const NOTHING: &str = "Nothing was answered right at any rate: is the server there, at this address and port?";
         const WITHOUT_LOSS: &str =
             "The generator itself was the limit of the rate without loss: it may be higher.";
         if self.generator_was_the_limit() {
             return Some(LIMIT);
+        }
+        if self.peak.is_some_and(|peak| peak.right == 0) {
+            return Some(NOTHING);
         }
         are_mostly_limited(&self.loss_free).then_some(WITHOUT_LOSS)
     }
@@ -120,8 +126,15 @@ pub fn run(
 
 /// The searches, whatever it is that probes a rate; `None` from it says to stop.
 fn find(plan: RampPlan, mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>) -> Outcome<Ramp> {
-    let mut ramp = Ramp::default();
-    let mut start = plan.start;
+    let mut ramp = Ramp {
+        least: least_rate(plan.duration.as_secs_f64()),
+        ..Ramp::default()
+    };
+    let mut rates = Rates {
+        least: ramp.least,
+        start: plan.start,
+        highest: plan.highest,
+    };
     let mut seen = |rate: f64, ramp: &mut Ramp| -> Outcome<Option<Probe>> {
         let probe = probe(rate)?;
         if let Some(probe) = probe {
@@ -130,12 +143,12 @@ fn find(plan: RampPlan, mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>) ->
         Ok(probe)
     };
     for _ in 0..plan.repeats {
-        let Some(found) = search(R99, start, plan.highest, |rate| seen(rate, &mut ramp))? else {
+        let Some(found) = search(R99, rates, |rate| seen(rate, &mut ramp))? else {
             break;
         };
         ramp.r99.push(found);
         // The next search starts near by, but below: it must find the limit by itself.
-        start = found.rate * 0.7;
+        rates.start = found.rate * 0.7;
         if !plan.loss_free {
             continue;
         }
@@ -145,7 +158,11 @@ fn find(plan: RampPlan, mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>) ->
         }
         // What loses more than one in a hundred loses one.
         let most = found.rate;
-        let Some(mut found) = search(ALL, start, most, |rate| seen(rate, &mut ramp))? else {
+        let below = Rates {
+            highest: most,
+            ..rates
+        };
+        let Some(mut found) = search(ALL, below, |rate| seen(rate, &mut ramp))? else {
             break;
         };
         // That there was no higher rate to try is R99's limit, whosever that was.
@@ -242,6 +259,12 @@ mod tests {
         let ramp = find(PLAN, |rate| Ok(Some(probe(rate, 0.0)))).unwrap();
         let medians = (ramp.r99_median(), ramp.loss_free_median());
         assert_eq!(medians, (Some(0.0), Some(0.0)));
+        assert_eq!(ramp.least, 100.0);
+        assert!(
+            ramp.limit()
+                .unwrap()
+                .starts_with("Nothing was answered right")
+        );
     }
 
     #[test]

@@ -15,8 +15,23 @@ pub const PRECISION: f64 = 1.03;
 const FIRST_STEP: f64 = 1.125;
 const LARGEST_STEP: f64 = 2.0;
 
-/// No server is asked more slowly, in queries a second.
+/// What a rate is held for has so many queries at least, that one in a hundred can be told.
+pub const QUERIES: f64 = 100.0;
+/// The lowest rate where each is held for a second or less, in queries a second.
 const LEAST: f64 = 100.0;
+
+/// The lowest rate that is worth a try where each is held for so many seconds, in queries a second.
+pub fn least_rate(seconds: f64) -> f64 {
+    (QUERIES / seconds).min(LEAST)
+}
+
+/// Which rates are tried, in queries a second.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    pub least: f64,
+    pub start: f64,
+    pub highest: f64,
+}
 
 /// How a server did at a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,20 +76,22 @@ pub struct Found {
     pub generator_was_the_limit: bool,
 }
 
-/// Searches from `start` up to `highest`, in queries a second. `goal`: the part that must be answered right. `None`: the
-/// probe says to stop.
+/// Searches among these rates. `goal`: the part that must be answered right. `None`: the probe says to stop.
 ///
 /// # Errors
 /// What the probe fails with.
 pub fn search(
     goal: f64,
-    start: f64,
-    highest: f64,
+    Rates {
+        least,
+        start,
+        highest,
+    }: Rates,
     mut probe: impl FnMut(f64) -> Outcome<Option<Probe>>,
 ) -> Outcome<Option<Found>> {
     let (mut low, mut high) = (0.0, f64::INFINITY);
-    let highest = highest.max(LEAST);
-    let mut rate = start.clamp(LEAST, highest);
+    let highest = highest.max(least);
+    let mut rate = start.clamp(least, highest);
     let mut generator_was_the_limit = false;
     let mut step = FIRST_STEP;
     loop {
@@ -87,7 +104,7 @@ pub fn search(
             high = rate;
             generator_was_the_limit = found.generator_failed(goal);
         }
-        let at_the_end = low >= highest || high <= LEAST;
+        let at_the_end = low >= highest || high <= least;
         if at_the_end || high / low <= PRECISION {
             return Ok(Some(Found {
                 rate: low,
@@ -96,7 +113,7 @@ pub fn search(
         }
         rate = match (low, high) {
             (low, f64::INFINITY) => (low * step).min(highest),
-            (0.0, high) => (high / step).max(LEAST),
+            (0.0, high) => (high / step).max(least),
             // The geometric mean: as many steps wherever the limit lies.
             (low, high) => (low * high).sqrt(),
         };
@@ -132,9 +149,17 @@ mod tests {
         }
     }
 
+    fn rates(start: f64, highest: f64) -> Rates {
+        Rates {
+            least: LEAST,
+            start,
+            highest,
+        }
+    }
+
     fn limit_of(limit: f64, sender: f64) -> (Found, usize) {
         let mut probes = 0;
-        let found = search(0.99, 10_000.0, 1e7, |rate| {
+        let found = search(0.99, rates(10_000.0, 1e7), |rate| {
             probes += 1;
             Ok(Some(probe(rate, limit, sender)))
         });
@@ -171,7 +196,7 @@ mod tests {
     #[test]
     fn answers_that_the_generator_loses_are_its_limit() {
         let read = |lost_here: u64| {
-            search(0.99, 10_000.0, 1e7, |rate| {
+            search(0.99, rates(10_000.0, 1e7), |rate| {
                 let probe = probe(rate, 300_000.0, 1e9);
                 let lost_here = lost_here * (probe.sent - probe.right);
                 Ok(Some(Probe { lost_here, ..probe }))
@@ -189,13 +214,26 @@ mod tests {
 
     #[test]
     fn a_highest_rate_below_the_least_is_the_least() {
-        let found = search(1.0, 0.0, 1.0, |rate| Ok(Some(probe(rate, 1e9, 1e9))));
+        let found = search(1.0, rates(0.0, 1.0), |rate| Ok(Some(probe(rate, 1e9, 1e9))));
         assert_eq!(found.unwrap().unwrap().rate, LEAST);
     }
 
     #[test]
+    fn slow_servers_are_found_where_rates_are_held_for_long() {
+        assert_eq!([0.2, 1.0, 5.0].map(least_rate), [100.0, 100.0, 20.0]);
+        let slow = Rates {
+            least: least_rate(5.0),
+            start: 1_000.0,
+            highest: 1e7,
+        };
+        let found = search(0.99, slow, |rate| Ok(Some(probe(rate, 50.0, 1e9))));
+        let rate = found.unwrap().unwrap().rate;
+        assert!((48.0..51.0).contains(&rate), "{rate}");
+    }
+
+    #[test]
     fn a_stop_ends_the_search() {
-        assert_eq!(search(0.99, 1e4, 1e7, |_| Ok(None)), Ok(None));
+        assert_eq!(search(0.99, rates(1e4, 1e7), |_| Ok(None)), Ok(None));
     }
 
     #[test]
@@ -209,7 +247,7 @@ mod tests {
         #[test]
         fn every_limit_is_found(limit in 200.0..5e6_f64, start in 100.0..1e6_f64) {
             let mut probes = 0;
-            let found = search(0.99, start, 1e7, |rate| {
+            let found = search(0.99, rates(start, 1e7), |rate| {
                 probes += 1;
                 Ok(Some(probe(rate, limit, 1e9)))
             }).unwrap().unwrap();

@@ -11,6 +11,7 @@ use crate::questions::{Carrier, EdnsOption, Format as QuestionFormat, Questions,
 use crate::ramp::{self, RampPlan};
 use crate::report::json::RunId;
 use crate::report::{Format, Transport, Way, csv, say, say_table, tell, text};
+use crate::search::{QUERIES, least_rate};
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::{Part, Show, Watch};
@@ -40,7 +41,7 @@ pub(super) struct Command {
     /// Queries a second, all threads together
     #[arg(short = 'Q', long, value_name = "QUERIES", default_value = "1000", value_parser = rate)]
     qps: f64,
-    #[arg(short = 'b', long, value_name = "SIZE", help = "Queries sent at once [default: 10, with -T 1]", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(short = 'b', long, value_name = "SIZE", help = "Queries sent at once [default: 10, with -T 1, with --ramp fewer at low rates]", value_parser = clap::value_parser!(u32).range(1..=1024))]
     batch: Option<u32>,
     /// A connection by kernel sockets for every query, over TCP
     #[arg(short = 'T', long, value_name = "MODE", num_args = 0..=1, require_equals = true, default_missing_value = "plain", value_enum)]
@@ -185,6 +186,7 @@ pub(super) fn run(arguments: &[OsString]) -> Outcome<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let highest = if command.ramp.is_some() {
+        command.check_highest()?;
         command.highest
     } else {
         command.qps
@@ -296,6 +298,21 @@ impl Command {
         ramp.failure.map_or(Ok(()), Err)
     }
 
+    /// Whether there is a rate that a ramp can try.
+    fn check_highest(&self) -> Outcome<()> {
+        let seconds = self.duration.as_secs_f64();
+        let least = least_rate(seconds);
+        if self.highest >= least {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "--highest {}: below {least:.0} queries a second, {seconds} s (-t) have too few queries to tell one lost in a hundred: \
+             a higher rate, or -t {:.0} or more",
+            self.highest,
+            (QUERIES / self.highest).ceil()
+        )))
+    }
+
     fn plan(&self) -> Outcome<Plan> {
         Ok(Plan {
             targets: self.resolve_all()?,
@@ -311,7 +328,8 @@ impl Command {
                 ModeWord::Generic => Mode::Generic,
             },
             drop: self.drop,
-            batch: self.batch.unwrap_or(10),
+            batch: self.batch,
+            evenly: self.ramp.is_some(),
             affinity: self.affinity,
             late_after: self.late,
             patience: self.patience,
@@ -422,8 +440,26 @@ mod tests {
         assert_eq!(plan.targets, ["192.0.2.1:53".parse().unwrap()]);
         assert_eq!(plan.affinity, Some(Affinity { start: 2, step: 3 }));
         assert_eq!(plan.remote_mac, Some([2, 0, 0, 0, 0, 10]));
-        assert_eq!((plan.mode, plan.batch), (Mode::Generic, 10));
+        assert_eq!((plan.mode, plan.batch), (Mode::Generic, None));
         assert_eq!(plan.sources.unwrap().prefix, 8);
+    }
+
+    #[test]
+    fn a_ramp_sends_evenly_and_has_a_rate_to_try() {
+        let evenly = |line: &str| parsed(line).unwrap().plan().unwrap().evenly;
+        assert!(evenly("--ramp -i f 192.0.2.1") && !evenly("-i f 192.0.2.1"));
+        let highest = |options: &str| {
+            let command = parsed(&format!("--ramp {options} -i f 192.0.2.1")).unwrap();
+            command.check_highest().map_err(|error| error.to_string())
+        };
+        assert_eq!(highest("--highest 20"), Ok(()));
+        let failure = highest("--highest 5").unwrap_err();
+        assert!(
+            failure.ends_with("a higher rate, or -t 20 or more"),
+            "{failure}"
+        );
+        let failure = highest("--highest 99 -t 0.5").unwrap_err();
+        assert!(failure.ends_with("or -t 2 or more"), "{failure}");
     }
 
     #[test]

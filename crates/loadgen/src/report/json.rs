@@ -98,7 +98,8 @@ impl RunId {
         }))
     }
 
-    /// The result of a ramp: rates in queries a second, null where it was stopped before one was found.
+    /// The result of a ramp: rates in queries a second, null where it was stopped before one was found, 0 where it is below the
+    /// least that is tried.
     pub fn ramp(&self, ramp: &Ramp) -> String {
         let rates = |found: &[Found]| found.iter().map(|found| found.rate).collect::<Vec<_>>();
         line(&json!({
@@ -108,10 +109,12 @@ impl RunId {
             "r99_runs": rates(&ramp.r99),
             "loss_free": ramp.loss_free_median(),
             "loss_free_runs": rates(&ramp.loss_free),
+            "least": ramp.least,
             "peak": ramp.peak.map(|peak| peak.answers_per_second()),
             "peak_offered": ramp.peak.map(|peak| peak.rate),
             "generator_was_the_limit": ramp.generator_was_the_limit(),
             "limit": ramp.limit(),
+            "failure": ramp.failure.as_ref().map(ToString::to_string),
         }))
     }
 
@@ -355,6 +358,7 @@ mod tests {
         };
         let mut ramp = Ramp {
             peak: Some(probe),
+            least: 20.0,
             ..Ramp::default()
         };
         let stopped = told(&ramp);
@@ -370,6 +374,8 @@ mod tests {
         assert_eq!(told["r99"], 1_500.0);
         assert_eq!(told["r99_runs"], json!([2_000.0, 1_000.0]));
         assert_eq!(told["loss_free"], 0.0);
+        assert_eq!(told["least"], 20.0);
+        assert!(told["failure"].is_null());
         assert_eq!(told["peak_offered"], 3_000.0);
         assert_eq!(told["generator_was_the_limit"], true);
         assert_eq!(told["limit"], ramp.limit().unwrap());

@@ -28,17 +28,15 @@ pub fn header(way: &Way) -> String {
 pub fn measurement(measurement: &Measurement, headers: usize) -> String {
     let mut out = String::new();
     for (number, lane) in measurement.lanes.iter().enumerate() {
-        let received = (!measurement.unread).then_some(lane.received);
-        let _ = writeln!(
-            out,
-            "thread#{number:02}: sent {}, received {}",
-            lane.sent,
-            or_dash(received)
-        );
+        let received = match measurement.unread {
+            true => String::new(),
+            false => format!(", received {}", lane.received),
+        };
+        let _ = writeln!(out, "thread#{number:02}: sent {}{received}", lane.sent);
     }
     let tally = &measurement.tally;
     let seconds = measurement.sending.as_secs_f64();
-    let per_second = |count: u64| count as f64 / seconds;
+    let per_second = |count: u64| per_second(count, seconds);
     let _ = writeln!(
         out,
         "total queries:     {} ({:.0} pps) ({:.4}%)",
@@ -61,6 +59,15 @@ pub fn measurement(measurement: &Measurement, headers: usize) -> String {
     out
 }
 
+/// A rate; 0 where a run was stopped before it began.
+fn per_second(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        count as f64 / seconds
+    } else {
+        0.0
+    }
+}
+
 /// How long was sent: whole seconds first where it is these and little more, as a busy generator takes them. kxdpgun 3.2 prints
 /// whole seconds alone, and scripts read no others.
 fn duration(seconds: f64) -> String {
@@ -79,14 +86,14 @@ fn replies(out: &mut String, tally: &Tally, seconds: f64, headers: usize) {
     let _ = writeln!(
         out,
         "total replies:     {answers} ({:.0} pps) ({:.0}%)",
-        answers as f64 / seconds,
+        per_second(answers, seconds),
         percent(answers, tally.sent).floor()
     );
     // Of no answers, too: 0, as kxdpgun has it.
     let size = tally.answer_octets.checked_div(tally.right).unwrap_or(0);
     // Of frames as programs see them, without check sequence, preamble and gap: as kxdpgun 3.2 counts.
     let octets = tally.answer_octets + tally.right * headers as u64;
-    let bits = octets as f64 * 8.0 / seconds;
+    let bits = per_second(octets * 8, seconds);
     let _ = writeln!(
         out,
         "average DNS reply size: {size} B\n\
@@ -108,7 +115,7 @@ fn judgement(out: &mut String, measurement: &Measurement) {
         out,
         "answered right:    {} ({:.0}/s) ({:.4}% of queries)",
         tally.right,
-        tally.right as f64 / measurement.sending.as_secs_f64(),
+        per_second(tally.right, measurement.sending.as_secs_f64()),
         percent(tally.right, tally.sent)
     );
     let _ = writeln!(
@@ -205,17 +212,20 @@ pub fn probe(probe: &Probe, measurement: &Measurement) -> String {
 /// The result of a ramp.
 pub fn ramp(ramp: &Ramp) -> String {
     let mut out = String::new();
+    // A rate of 0 was not measured: not even the lowest one that is tried reached the goal.
+    let text = |rate: f64, below: &str| match rate > 0.0 {
+        true => format!("{rate:.0}"),
+        false => format!("{below}{:.0}", ramp.least),
+    };
     let all = |found: &[Found]| {
-        let rates: Vec<String> = found
-            .iter()
-            .map(|found| format!("{:.0}", found.rate))
-            .collect();
+        let rates: Vec<String> = found.iter().map(|found| text(found.rate, "<")).collect();
         rates.join(", ")
     };
     let _ = match ramp.r99_median() {
         Some(rate) => writeln!(
             out,
-            "R99 (99% of what was offered answered right): {rate:.0}/s, median of {}",
+            "R99 (99% of what was offered answered right): {}/s, median of {}",
+            text(rate, "below "),
             all(&ramp.r99)
         ),
         None => writeln!(
@@ -226,7 +236,8 @@ pub fn ramp(ramp: &Ramp) -> String {
     if let Some(rate) = ramp.loss_free_median() {
         let _ = writeln!(
             out,
-            "highest rate without loss:                    {rate:.0}/s, median of {}",
+            "highest rate without loss:                    {}/s, median of {}",
+            text(rate, "below "),
             all(&ramp.loss_free)
         );
     }
@@ -351,7 +362,7 @@ average Ethernet reply rate: 0 bps (0.00 Mbps)
     #[test]
     fn of_answers_that_are_thrown_away_nothing_is_told_but_their_number() {
         let expected = "\
-thread#00: sent 4, received -
+thread#00: sent 4
 total queries:     4 (8 pps) (100.0000%)
 answers dropped unread: 7
 not sent in time (generator's limit): 0
@@ -379,6 +390,14 @@ duration: 0.5 s
             "0.500 to 1.000 s: sent 4, right 3, wrong 0, duplicate 0, late 0, p99 1.0 us\n"
         );
         assert_eq!(told(true), "0.500 to 1.000 s: sent 4\n");
+    }
+
+    #[test]
+    fn a_run_that_was_stopped_before_it_began_has_rates() {
+        let mut stopped = measured();
+        stopped.sending = Duration::ZERO;
+        let text = measurement(&stopped, 42);
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
     }
 
     #[test]
@@ -440,6 +459,7 @@ duration: 0.5 s
                 lost_here: 0,
                 seconds: 2.0,
             }),
+            least: 100.0,
             failure: None,
         };
         let peak = format!("{:<46}2500/s answered right of 3000/s offered\n", "peak:");
@@ -450,6 +470,11 @@ duration: 0.5 s
              The generator itself or --highest was the limit: the server may do more.\n"
         );
         assert_eq!(ramp(&found_all), expected);
+        // Not even the lowest rate was without loss.
+        found_all.loss_free = vec![found(0.0)];
+        let lossy = ramp(&found_all);
+        let line = "without loss:                    below 100/s, median of <100\n";
+        assert!(lossy.contains(line), "{lossy}");
         // Stopped before the first search had ended.
         found_all.r99.clear();
         found_all.loss_free.clear();

@@ -138,8 +138,11 @@ pub struct Plan {
     pub mode: Mode,
     /// Throw answers away in the kernel.
     pub drop: bool,
-    /// Queries sent at once.
-    pub batch: u32,
+    /// Queries sent at once, where a number was asked for.
+    pub batch: Option<u32>,
+    /// Lanes take turns, and without a number that was asked for send fewer at once at low rates than [`BATCH`], a batch a
+    /// millisecond at most. What a server keeps up with is not to be found out by a load of bursts.
+    pub evenly: bool,
     /// CPUs that were asked for; without it the usual ones, as far as there are so many.
     pub affinity: Option<Affinity>,
     /// An answer that takes longer is late.
@@ -149,6 +152,38 @@ pub struct Plan {
     /// How the rate changes.
     pub shape: Shape,
     pub wake: Wake,
+}
+
+/// Queries sent at once unless another number is asked for, as kxdpgun has it.
+const BATCH: u32 = 10;
+
+impl Plan {
+    /// Queries that a lane of so many a second sends at once.
+    fn batch(&self, rate: f64) -> u32 {
+        let usual = match self.evenly {
+            true => (rate / 1e3).clamp(1.0, f64::from(BATCH)) as u32,
+            false => BATCH,
+        };
+        self.batch.unwrap_or(usual)
+    }
+
+    /// What each of so many lanes has of a schedule.
+    fn paces(&self, rate: f64, duration: Duration, lanes: usize) -> Vec<Pace> {
+        let batch = self.batch(rate / lanes as f64);
+        let whole = Pace::new(rate, duration, batch, self.patience).shaped(self.shape);
+        (0..lanes)
+            .map(|lane| self.pace_of(&whole, lane, lanes))
+            .collect()
+    }
+
+    /// What a lane, of so many, has of the whole schedule.
+    fn pace_of(&self, whole: &Pace, lane: usize, lanes: usize) -> Pace {
+        let part = whole.clone().of_thread(lane, lanes);
+        match self.evenly {
+            true => part.later(lane as f64 / lanes as f64),
+            false => part,
+        }
+    }
 }
 
 /// A generator with everything set up, ready to measure any number of times. Dropping it leaves nothing attached.
@@ -199,7 +234,8 @@ impl Generator {
         addressing.port_bits = port_bits(&plan.ports, lanes)?;
         let collector = Collector::load(&collection(&plan, &addressing))?;
         let of_lane = rate / lanes as f64;
-        let remembered = remembered(plan.shape, of_lane, plan.late_after, plan.batch);
+        let batch = plan.batch.unwrap_or(BATCH);
+        let remembered = remembered(plan.shape, of_lane, plan.late_after, batch);
         let flights = || Flights::new(remembered, addressing.port_bits).with_ids_of_its_own();
         let mut generator = Generator {
             flights: (0..lanes).map(|_| flights()).collect(),
@@ -304,17 +340,17 @@ impl Generator {
             end: AtomicBool::new(false),
         };
         let lanes = self.lanes.len();
-        let pace = Pace::new(rate, duration, self.plan.batch, self.plan.patience);
-        let pace = pace.shaped(self.plan.shape);
+        let paces = self.plan.paces(rate, duration, lanes);
         let affinity = self.plan.affinity.unwrap_or_default();
-        let schedule = schedule(&pace, lanes, (self.epoch, run.start));
+        let schedule = schedule(paces.clone(), (self.epoch, run.start));
         watch.start((&self.headline(), "queue"), duration, Some(schedule));
         let results = std::thread::scope(|scope| {
             let threads: Vec<_> = self
                 .lanes
                 .iter_mut()
-                .map(|lane| {
-                    let (run, pace) = (&run, pace.clone().of_thread(lane.number, lanes));
+                .zip(paces)
+                .map(|(lane, pace)| {
+                    let run = &run;
                     scope.spawn(move || {
                         affinity.pin(lane.number);
                         lane.run(run, pace)
@@ -432,11 +468,8 @@ fn not_bound(frames: u32, error: xsk::Error) -> Failure {
     ))
 }
 
-/// How many queries all lanes together should have sent by a time.
-fn schedule(pace: &Pace, lanes: usize, (epoch, start): (Instant, u64)) -> Schedule {
-    let lanes: Vec<Pace> = (0..lanes)
-        .map(|lane| pace.clone().of_thread(lane, lanes))
-        .collect();
+/// How many queries the lanes together should have sent by a time.
+fn schedule(lanes: Vec<Pace>, (epoch, start): (Instant, u64)) -> Schedule {
     Box::new(move |time| {
         let now = (time - epoch).as_nanos() as u64;
         let now = now.checked_sub(start);
@@ -633,6 +666,39 @@ mod tests {
     }
 
     #[test]
+    fn a_ramp_has_no_bursts_at_low_rates() {
+        let mut plan = Plan {
+            targets: Vec::new(),
+            interface: None,
+            sources: None,
+            local_mac: None,
+            remote_mac: None,
+            vlan: None,
+            ports: 1..=2,
+            mode: Mode::Auto,
+            drop: false,
+            batch: None,
+            evenly: true,
+            affinity: None,
+            late_after: Duration::from_secs(1),
+            patience: Duration::from_secs(1),
+            shape: Shape::Constant,
+            wake: Wake::Answers,
+        };
+        let batches = |plan: &Plan| [50.0, 2_500.0, 1e6].map(|rate| plan.batch(rate));
+        assert_eq!(batches(&plan), [1, 2, 10]);
+        let whole = Pace::new(100.0, Duration::from_secs(1), 1, Duration::from_secs(1));
+        let begin =
+            |plan: &Plan| [0, 1].map(|lane| plan.pace_of(&whole, lane, 2).due_by(9_000_000));
+        assert_eq!(begin(&plan), [1, 0]);
+        plan.evenly = false;
+        assert_eq!(batches(&plan), [10, 10, 10]);
+        assert_eq!(begin(&plan), [1, 1]);
+        plan.batch = Some(32);
+        assert_eq!(batches(&plan), [32, 32, 32]);
+    }
+
+    #[test]
     fn too_little_locked_memory_tells_the_limit_and_what_is_needed() {
         let refused = |number| {
             let error = std::io::Error::from_raw_os_error(number);
@@ -648,7 +714,8 @@ mod tests {
     fn what_lanes_should_have_sent_is_the_whole_schedule() {
         let pace = Pace::new(1000.0, Duration::from_secs(1), 10, Duration::from_secs(1));
         let epoch = Instant::now();
-        let due_by = schedule(&pace, 2, (epoch, 5_000_000));
+        let lanes = (0..2).map(|lane| pace.clone().of_thread(lane, 2));
+        let due_by = schedule(lanes.collect(), (epoch, 5_000_000));
         let due = [0, 4, 5, 105, 2000].map(|time| due_by(epoch + Duration::from_millis(time)));
         // Both begin at once, each with a batch every 20 ms.
         assert_eq!(due, [0, 0, 20, 120, 1000]);
