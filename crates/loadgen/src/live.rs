@@ -57,7 +57,7 @@ impl Size {
     }
 
     /// Columns that are written to: what reaches the last one makes some terminals begin a new line.
-    fn width(self) -> usize {
+    pub fn width(self) -> usize {
         self.columns.saturating_sub(1)
     }
 }

@@ -69,6 +69,8 @@ pub struct Watch {
     stops: u32,
     /// Answers are thrown away unread.
     unread: bool,
+    /// Statistics in between go to a terminal, too.
+    prints_on_terminal: bool,
 }
 
 /// One measurement as it goes.
@@ -126,6 +128,7 @@ impl Watch {
             run: None,
             stops: 0,
             unread: false,
+            prints_on_terminal: std::io::stdout().is_terminal(),
         })
     }
 
@@ -179,10 +182,8 @@ impl Watch {
     /// Takes away what was shown.
     fn leave(&mut self) -> Option<Run> {
         let run = self.run.take();
-        match run.as_ref().map(|_| self.show) {
-            Some(Show::Progress) => tell("\r\x1b[K"),
-            Some(Show::Live) => give_screen_back(),
-            _ => {}
+        if run.is_some() {
+            make_room(self.show);
         }
         run
     }
@@ -211,6 +212,16 @@ impl Watch {
         }
         let now = Instant::now();
         if let Some((print, period)) = &mut self.statistics {
+            // By the run's clock: a part that is printed a moment late delays no other.
+            let part_at = |time: Instant, period: Duration| {
+                (time - run.started).as_nanos() / period.as_nanos().max(1)
+            };
+            let is_time =
+                period.is_some_and(|period| part_at(now, period) > part_at(run.printed, period));
+            let shares = self.prints_on_terminal && (asked.statistics || is_time);
+            if shares {
+                make_room(self.show);
+            }
             if asked.statistics {
                 let tally = Tally::sum(&each());
                 let so_far = Part {
@@ -220,12 +231,12 @@ impl Watch {
                 };
                 print(&tally, so_far);
             }
-            // By the run's clock: a part that is printed a moment late delays no other.
-            let part_at = |time: Instant, period: Duration| {
-                (time - run.started).as_nanos() / period.as_nanos().max(1)
-            };
-            if period.is_some_and(|period| part_at(now, period) > part_at(run.printed, period)) {
+            if is_time {
                 run.print_part(Tally::sum(&each()), now, print);
+            }
+            if shares && self.show == Show::Live {
+                take_screen();
+                run.draw();
             }
         }
         match self.show {
@@ -288,6 +299,15 @@ fn take_screen() {
 fn give_screen_back() {
     if HAS_SCREEN.swap(false, Ordering::Relaxed) {
         tell(LEAVE);
+    }
+}
+
+/// Lines that stay are printed on the screen that stays, from the start of a line.
+fn make_room(show: Show) {
+    match show {
+        Show::Progress => tell("\r\x1b[K"),
+        Show::Live => give_screen_back(),
+        Show::Nothing => {}
     }
 }
 
@@ -365,6 +385,9 @@ impl Run {
         );
         let times = (now - self.started, self.duration);
         let line = progress(&tally, rates, times, unread);
+        // One that goes on in the next line could not be taken back.
+        let width = Size::of_terminal().width();
+        let line: String = line.chars().take(width).collect();
         tell(&format!("\r\x1b[K{line}"));
         self.shown = now;
         self.last = tally;
@@ -467,6 +490,15 @@ mod tests {
         run.print_part(sent(90), Instant::now(), &mut print);
         let expected = [(30, Some(50)), (60, Some(25))];
         assert_eq!(told.try_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_panic_is_told_on_the_screen_that_stays() {
+        give_screen_back_before_panics();
+        take_screen();
+        let panicked = std::panic::catch_unwind(|| panic!("as this test wants it"));
+        drop(std::panic::take_hook());
+        assert!(panicked.is_err() && !HAS_SCREEN.load(Ordering::Relaxed));
     }
 
     #[test]

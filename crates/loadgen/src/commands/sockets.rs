@@ -339,6 +339,7 @@ impl Command {
 
     /// The server's first address of the family that is wanted.
     fn resolve(&self, server: &str) -> Outcome<SocketAddr> {
+        path::check_plain(server)?;
         let mut found = (server, self.port)
             .to_socket_addrs()
             .during(format!("looking up the server {server}"))?;

@@ -398,6 +398,7 @@ fn resolve(target: &str, port: u16, sources: Option<Sources>) -> Outcome<SocketA
     if let Ok(address) = target.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, port));
     }
+    path::check_plain(target)?;
     let mut found = (target, port)
         .to_socket_addrs()
         .during(format!("looking up the target {target}"))?;

@@ -7,6 +7,7 @@ use crate::failure::{During, Failure, Outcome};
 use netlink::{Answer, Attribute, Netlink};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 use wire::frame::Mac;
@@ -63,6 +64,24 @@ pub fn scope_of(server: SocketAddr) -> u32 {
     }
 }
 
+/// Why a word of the command line is the address of no server, if it says more than an address: ports have an option of their own.
+///
+/// # Errors
+/// It has a port, or brackets.
+pub fn check_plain(word: &str) -> Outcome<()> {
+    let bracketed = word
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let inner = bracketed.and_then(|inner| inner.parse::<IpAddr>().ok());
+    let address = word.parse::<SocketAddr>().map(|server| server.ip());
+    match address.ok().or(inner) {
+        None => Ok(()),
+        Some(address) => Err(Failure::new(format!(
+            "{word}: an address alone is needed, {address}; -p takes the port"
+        ))),
+    }
+}
+
 /// Whether it is clear which link a server is on.
 ///
 /// # Errors
@@ -109,9 +128,13 @@ pub fn route(target: IpAddr, interface: Option<u32>) -> Outcome<Route> {
     body.extend([0; 10]);
     let mut attributes = vec![Attribute::new(RTA_DST, octets)];
     attributes.extend(interface.map(|index| Attribute::new(RTA_OIF, index.to_ne_bytes())));
-    let answer = Netlink::open()
-        .and_then(|netlink| netlink.ask(RTM_GETROUTE, &body, &attributes))
-        .during(&asking)?;
+    let answer = Netlink::open().and_then(|netlink| netlink.ask(RTM_GETROUTE, &body, &attributes));
+    let answer = answer.map_err(|error| match error.kind() {
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => Failure::new(format!(
+            "no route leads to {target} from here: {error} (`ip route get {target}` asks again; -I, -l and -R together need none)"
+        )),
+        _ => Failure::new(format!("{asking}: {error}")),
+    })?;
     let kind = answer.fixed::<ROUTE_FIXED>().map_or(0, |route| route[7]);
     if kind != RTN_UNICAST {
         return Err(Failure::new(match kind {
@@ -243,6 +266,17 @@ mod tests {
         );
         assert!(failure.contains("leads to 192.0.2.1"), "{failure}");
         assert_eq!(check_leads_out("eth-that-is-not-there", target), Ok(()));
+    }
+
+    #[test]
+    fn a_port_behind_an_address_is_no_name() {
+        for word in ["192.0.2.1:53", "[2001:db8::1]:53", "[2001:db8::1]"] {
+            let failure = check_plain(word).unwrap_err().to_string();
+            assert!(failure.ends_with("-p takes the port"), "{failure}");
+        }
+        for word in ["192.0.2.1", "2001:db8::1", "fe80::1%eth0", "ns.example"] {
+            assert_eq!(check_plain(word), Ok(()));
+        }
     }
 
     #[test]

@@ -72,6 +72,9 @@ impl RunId {
         let answered = measurement.tally.right + measurement.interrupted + unread;
         object["timeouts"] = json!(measurement.tally.sent.saturating_sub(answered));
         object["interrupted"] = json!(measurement.interrupted);
+        if measurement.unread {
+            object["discarded"] = json!({"responses": unread});
+        }
         let own = object["floodgate"].as_object_mut().expect("just made one");
         own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
         own.insert("limits".into(), json!(measurement.limits));
@@ -136,16 +139,22 @@ impl RunId {
                     Transport::Udp => "udp",
                     Transport::Tcp => "tcp",
                 },
-                "packets_sent": tally.sent,
             },
             "floodgate": own(tally, unread),
         });
+        // Over TCP nobody counts packets, of which a message may have several, or a part of one.
+        let is_packets = self.transport == Transport::Udp;
+        if is_packets {
+            object["conn_info"]["packets_sent"] = json!(tally.sent);
+        }
+        if is_packets && !unread {
+            object["conn_info"]["packets_received"] = json!(tally.answers());
+        }
         if !unread {
             object["responses"] = json!(tally.answers());
             object["unexpected"] = json!(tally.wrong_total());
             object["response_rcodes"] = rcodes(tally);
             object["response_latency"] = latency(tally);
-            object["conn_info"]["packets_received"] = json!(tally.answers());
         }
         object
     }
@@ -304,8 +313,22 @@ mod tests {
         let quantiles = own["latency_from_intended_time"].as_object().unwrap();
         assert!(quantiles.len() == 5 && quantiles.values().all(Value::is_null));
         assert!(own["answer_octets_max"].is_null() && own["right"] == 0);
+        assert_eq!(
+            object["conn_info"],
+            json!({"type": "udp", "packets_sent": 7, "packets_received": 0})
+        );
+        assert!(object.get("discarded").is_none());
         measurement.unread = true;
+        measurement.losses.unwanted = 6;
         let object = told(&measurement);
+        assert_eq!(
+            object["conn_info"],
+            json!({"type": "udp", "packets_sent": 7})
+        );
+        assert_eq!(object["discarded"], json!({"responses": 6}));
+        let over_tcp = RunId::new(Transport::Tcp).summary(&measurement);
+        let over_tcp: Value = serde_json::from_str(&over_tcp).unwrap();
+        assert_eq!(over_tcp["conn_info"], json!({"type": "tcp"}));
         for member in [
             "responses",
             "unexpected",

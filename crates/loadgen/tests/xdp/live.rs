@@ -282,6 +282,91 @@ fn screens_are_as_large_as_the_terminal_and_follow_it() {
 }
 
 #[test]
+fn statistics_in_between_stay_on_the_screen_that_was_there_before() {
+    let mut terminal = Terminal::open();
+    let (mut child, _file) = run_live(&terminal, "-Q 500 -S 0.3");
+    for _ in 0..4 {
+        let seen = terminal.shown.len();
+        let (started, enter) = (Instant::now(), ENTER.as_bytes());
+        let entered = |shown: &[u8]| shown.windows(enter.len()).any(|part| part == enter);
+        while !entered(&terminal.shown[seen..]) {
+            assert!(started.elapsed() < PATIENCE, "{}", terminal.text());
+            terminal.read(50);
+        }
+    }
+    let text = terminal.text();
+    // What is between giving a screen back and taking it again: a line for each period.
+    let between = text.split(LEAVE).skip(1);
+    let lines: Vec<&str> = between
+        .filter_map(|part| part.split(ENTER).next())
+        .collect();
+    assert!(lines.len() >= 3, "{text}");
+    for line in lines {
+        let (seconds, rate) = line
+            .trim()
+            .split_once(": ")
+            .unwrap_or_else(|| panic!("{line}"));
+        assert!(
+            seconds.parse::<f64>().is_ok() && rate.parse::<f64>().is_ok(),
+            "{line}"
+        );
+    }
+    let on_the_other = text.split(ENTER).skip(1);
+    let drawn: String = on_the_other
+        .filter_map(|part| part.split(LEAVE).next())
+        .collect();
+    assert!(!drawn.contains(".000000"), "{drawn}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_shell_has_its_screen_while_the_run_is_stopped() {
+    let mut terminal = Terminal::open();
+    let (mut child, _file) = run_live(&terminal, "-Q 500");
+    terminal.awaits("Ctrl-C ends ");
+    let shown = terminal.shown.len();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTSTP).unwrap();
+    // In a session without a shell the kernel does not stop it: it goes on at once.
+    let again = format!("{LEAVE}{ENTER}");
+    terminal.awaits(&again);
+    assert!(!terminal.text()[..shown].contains(LEAVE));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    while child.try_wait().unwrap().is_none() {
+        terminal.read(20);
+    }
+    while terminal.read(200) {}
+    let text = terminal.text();
+    assert!(
+        text.matches(LEAVE).count() == 2 && text.contains("Statistics:"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_progress_line_is_no_longer_than_the_terminal_is_wide() {
+    let mut terminal = Terminal::of_size(Some((30, 24)));
+    let port = loopback_server();
+    let file = queries(100);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_floodgate"));
+    let line = format!("sockets -s 127.0.0.1 -p {port} -l 60 -Q 500 -d");
+    command.args(line.split(' ')).arg(file.path());
+    terminal.give_to(&mut command);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    terminal.awaits(" s left: sent ");
+    terminal.read(50);
+    let text = terminal.text();
+    let lines: Vec<&str> = text.split("\r\x1b[K").skip(1).collect();
+    assert!(
+        lines.iter().all(|line| line.chars().count() < 30),
+        "{lines:?}"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
 fn the_screen_is_given_back_whatever_ends_the_run() {
     // Ctrl-\ on the terminal, and what others send.
     for (key, signal) in [
