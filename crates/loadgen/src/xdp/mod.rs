@@ -459,12 +459,13 @@ fn not_bound(frames: u32, error: xsk::Error) -> Failure {
         return error.into();
     }
     let needed = u64::from(frames) * CHUNK as u64;
-    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or(0, |(soft, _)| soft);
+    let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap_or((0, 0));
     Failure::new(format!(
-        "locked memory: {needed} octets are needed for the frames of all queues, and RLIMIT_MEMLOCK allows {limit}: run \
-         `ulimit -l {}` or more in the shell first (`ulimit -l unlimited`), use LimitMEMLOCK=infinity in a unit, or give the \
-         program CAP_IPC_LOCK",
-        needed.div_ceil(1024)
+        "locked memory: {needed} octets are needed for the frames of all queues, and RLIMIT_MEMLOCK allows {soft}: give the program \
+         CAP_IPC_LOCK, or raise the limit to {} KiB or more (`ulimit -l` up to the hard limit, {} KiB; beyond it root does, by \
+         memlock in /etc/security/limits.conf or LimitMEMLOCK= in a unit)",
+        needed.div_ceil(1024),
+        hard / 1024
     ))
 }
 
@@ -706,7 +707,7 @@ mod tests {
         };
         let said = refused(libc::ENOBUFS);
         assert!(said.contains("52428800 octets are needed"), "{said}");
-        assert!(said.contains("`ulimit -l 51200`"), "{said}");
+        assert!(said.contains("to 51200 KiB or more"), "{said}");
         assert!(!refused(libc::EINVAL).contains("ulimit"));
     }
 
