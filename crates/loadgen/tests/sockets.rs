@@ -513,6 +513,18 @@ fn scripts_find_dnsperfs_version_and_long_options() {
 }
 
 #[test]
+fn a_zone_may_come_by_standard_input() {
+    let mut command = flood("queries --from-zone -");
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut zone = child.stdin.take().unwrap();
+    zone.write_all(b"www.example. 60 A 192.0.2.1\n").unwrap();
+    drop(zone);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output), "www.example. A\n");
+}
+
+#[test]
 fn who_reads_no_further_ends_what_is_written_without_a_word() {
     let mut command = flood("queries --random 1000000");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -194,7 +194,8 @@ fn a_stall_shows_in_the_latencies_of_the_queries_that_it_delayed() {
     // All that was due meanwhile is sent, and answered at once.
     let longest = |told: &serde_json::Value| {
         let nanoseconds = told["floodgate"]["latency_from_intended_time"]["max"].as_u64();
-        Duration::from_nanos(nanoseconds.unwrap())
+        // Null of a part in which nothing was answered.
+        Duration::from_nanos(nanoseconds.unwrap_or(0))
     };
     let shown = (0..1000).any(|_| longest(&flood.object()) >= STALL / 2);
     assert!(shown, "500 queries were delayed, and none took longer");

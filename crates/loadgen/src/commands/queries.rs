@@ -9,7 +9,7 @@ use crate::report::tell;
 use clap::{ArgGroup, Parser};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use wire::codes::parse_qtype;
@@ -25,10 +25,10 @@ pub(super) struct Command {
     /// Queries for so many names, some asked far more often than others
     #[arg(long, value_name = "NAMES", value_parser = clap::value_parser!(u32).range(1..))]
     zipf: Option<u32>,
-    /// Every owner and type of a zone file
+    /// Every owner and type of a zone file; `-` is standard input
     #[arg(long, value_name = "FILE")]
     from_zone: Option<PathBuf>,
-    /// What was asked over UDP in a capture (pcap, pcapng)
+    /// What was asked over UDP in a capture (pcap, pcapng); `-` is standard input
     #[arg(long, value_name = "FILE")]
     from_pcap: Option<PathBuf>,
     /// With --zipf: queries to write; a hundred for each name without it
@@ -129,6 +129,11 @@ impl Command {
     /// The zone or the capture; empty where queries are made up.
     fn read(&self) -> Outcome<Vec<u8>> {
         match self.from_zone.as_ref().or(self.from_pcap.as_ref()) {
+            Some(path) if path.as_os_str() == "-" => {
+                let mut octets = Vec::new();
+                let read = io::stdin().lock().read_to_end(&mut octets);
+                read.map(|_| octets).during("reading standard input")
+            }
             Some(path) => std::fs::read(path).during(path.display()),
             None => Ok(Vec::new()),
         }
