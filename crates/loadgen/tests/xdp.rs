@@ -494,6 +494,19 @@ fn what_cannot_work_is_one_clear_line() {
         ),
         (format!("xdp -i {path} {CLIENT_V4}"), "is this machine"),
         (
+            format!("xdp -i {path} -I lo {SERVER}"),
+            "interface lo (-I) is the loopback interface",
+        ),
+        (
+            format!("xdp -i {path} -F 60000 {SERVER}"),
+            "CPU 60000, of sending thread 1 of 2, is not there",
+        ),
+        (format!("xdp -i {path} {SERVER}:53"), "-p takes the port"),
+        (
+            format!("xdp -i {path} --ramp --highest 5 {SERVER}"),
+            "a higher rate, or -t 20 or more",
+        ),
+        (
             format!("xdp -i {path} -l ::1 {SERVER}"),
             "different versions of IP",
         ),
