@@ -104,7 +104,7 @@ impl Load {
             return Err(Failure::new(format!("floodgate: {last}{complaint}")));
         };
         self.totals.add(&result);
-        Ok(())
+        check_whole(&result)
     }
 }
 
@@ -114,6 +114,15 @@ impl Drop for Load {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// Whether a run ended when it should.
+fn check_whole(result: &Value) -> Outcome<()> {
+    // It tells what was counted until then, too.
+    match result["floodgate"]["failure"].as_str() {
+        None => Ok(()),
+        Some(failure) => Err(Failure::new(format!("floodgate: {failure}"))),
     }
 }
 
@@ -169,6 +178,14 @@ mod tests {
         totals.add(&result);
         assert_eq!((totals.sent, totals.right, totals.duplicate), (10, 6, 2));
         assert_eq!(totals.wrong, ["other-question 2"; 2]);
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_is_a_failure() {
+        assert_eq!(check_whole(&json!({"floodgate": {"right": 3}})), Ok(()));
+        let cut_off = json!({"floodgate": {"right": 3, "failure": "interface cli0 went away"}});
+        let failure = check_whole(&cut_off).unwrap_err().to_string();
+        assert!(failure.ends_with("interface cli0 went away"), "{failure}");
     }
 
     #[test]
