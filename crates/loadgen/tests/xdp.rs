@@ -495,7 +495,7 @@ fn what_cannot_work_is_one_clear_line() {
         (format!("xdp -i {path} {CLIENT_V4}"), "is this machine"),
         (
             format!("xdp -i {path} -I lo {SERVER}"),
-            "interface lo (-I) is the loopback interface",
+            "interface lo is the loopback interface",
         ),
         (
             format!("xdp -i {path} -F 60000 {SERVER}"),
@@ -527,6 +527,21 @@ fn what_cannot_work_is_one_clear_line() {
         assert!(printed.complaint.contains(complaint), "{printed:?}");
         assert_eq!(program_on(&lab.client(), TO_SERVER), "", "{line}");
     }
+}
+
+#[test]
+fn a_tunnel_carries_no_frames_and_that_is_said_at_once() {
+    let Some(lab) = lab() else { return };
+    let tunnel =
+        "tuntap add dev tunnel mode tun\nlink set tunnel up\naddr add 198.18.0.1/24 dev tunnel\n";
+    lab.client().ip(tunnel).unwrap();
+    let file = queries(1);
+    let line = format!("xdp -i {} 198.18.0.9", file.path().display());
+    let printed = end(start(&lab.client(), &line));
+    assert!(!printed.success && printed.out.is_empty(), "{printed:?}");
+    let said = "floodgate: interface tunnel is no Ethernet, where AF_XDP reaches no server";
+    assert!(printed.complaint.starts_with(said), "{printed:?}");
+    assert_eq!(printed.complaint.lines().count(), 1, "{printed:?}");
 }
 
 #[test]

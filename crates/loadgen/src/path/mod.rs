@@ -6,7 +6,6 @@ mod netlink;
 use crate::failure::{During, Failure, Outcome};
 use netlink::{Answer, Attribute, Netlink};
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
@@ -97,22 +96,27 @@ pub fn check_scope(server: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether an interface that was asked for leads to other machines.
+/// Whether an interface carries Ethernet frames to other machines, as AF_XDP needs it.
 ///
 /// # Errors
-/// It is the loopback interface. What AF_XDP sends there comes in as from a wire, from one of this machine's own addresses, and
-/// the kernel drops it as a martian (RFC 1812 §5.3.7).
-pub fn check_leads_out(interface: &str, target: IpAddr) -> Outcome<()> {
-    let mut all = getifaddrs().during("asking for the interfaces")?;
-    let is_loopback = all.any(|one| {
-        one.interface_name == interface && one.flags.contains(InterfaceFlags::IFF_LOOPBACK)
-    });
-    if !is_loopback {
-        return Ok(());
-    }
+/// It is a tunnel, or the loopback interface. What AF_XDP sends there comes in as from a wire, from one of this machine's own
+/// addresses, and the kernel drops it as a martian (RFC 1812 §5.3.7).
+pub fn check_ethernet(interface: &str, target: IpAddr) -> Outcome<()> {
+    let all = getifaddrs().during("asking for the interfaces")?;
+    let own = all.filter(|one| one.interface_name == interface);
+    // What has no address on its link is told without one.
+    let kinds: Vec<Option<u16>> = own
+        .map(|one| Some(one.address?.as_link_addr()?.hatype()))
+        .collect();
+    let other = match kinds.iter().copied().flatten().next() {
+        _ if kinds.is_empty() => return Ok(()),
+        Some(libc::ARPHRD_ETHER) => return Ok(()),
+        Some(libc::ARPHRD_LOOPBACK) => "the loopback interface",
+        _ => "no Ethernet",
+    };
     Err(Failure::new(format!(
-        "interface {interface} (-I) is the loopback interface, where AF_XDP reaches no server: leave -I out, or name the interface \
-         that leads to {target}; a server on this machine is asked by `floodgate sockets`"
+        "interface {interface} is {other}, where AF_XDP reaches no server: name the interface that leads to {target} by Ethernet \
+         (-I), or use `floodgate sockets`"
     )))
 }
 
@@ -259,13 +263,13 @@ mod tests {
     #[test]
     fn the_loopback_interface_leads_nowhere() {
         let target = "192.0.2.1".parse().unwrap();
-        let failure = check_leads_out("lo", target).unwrap_err().to_string();
+        let failure = check_ethernet("lo", target).unwrap_err().to_string();
         assert!(
-            failure.contains("interface lo (-I) is the loopback"),
+            failure.contains("interface lo is the loopback interface"),
             "{failure}"
         );
         assert!(failure.contains("leads to 192.0.2.1"), "{failure}");
-        assert_eq!(check_leads_out("eth-that-is-not-there", target), Ok(()));
+        assert_eq!(check_ethernet("eth-that-is-not-there", target), Ok(()));
     }
 
     #[test]

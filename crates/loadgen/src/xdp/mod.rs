@@ -566,7 +566,7 @@ fn way_to(plan: &Plan, given: Option<&Nic>, server: SocketAddr) -> Outcome<(Nic,
     let target = server.ip();
     let interface = interface_to(given, server)?;
     if let Some(nic) = given {
-        path::check_leads_out(&nic.name, target)?;
+        path::check_ethernet(&nic.name, target)?;
     }
     if let (Some(nic), Some(sources), Some(mac)) = (given, plan.sources, plan.remote_mac) {
         // Nothing to ask: not even a route is needed.
@@ -576,6 +576,7 @@ fn way_to(plan: &Plan, given: Option<&Nic>, server: SocketAddr) -> Outcome<(Nic,
     let nic = given
         .cloned()
         .map_or_else(|| Nic::by_index(route.interface), Ok)?;
+    path::check_ethernet(&nic.name, target)?;
     let own = Sources {
         address: route.source,
         prefix: if target.is_ipv4() { 32 } else { 128 },
