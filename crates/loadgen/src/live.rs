@@ -21,6 +21,8 @@ use std::time::Duration;
 /// Columns of the names in front; of a rate in front of its curve.
 const NAME: usize = 12;
 const RATE: usize = 12;
+/// With fewer columns names have no column of their own.
+const NARROW: usize = 40;
 /// A curve or a bar of fewer columns shows nothing.
 const SHORTEST: usize = 4;
 /// Rates that are remembered: the widest curve.
@@ -198,11 +200,11 @@ impl Live {
         let shown = room.saturating_sub(1);
         let hidden = &rates[shown..];
         let least = hidden.iter().copied().fold(f64::INFINITY, f64::min);
-        let rest = format!(
-            "and {} more, {}/s at least",
-            hidden.len(),
-            grouped(least as u64)
-        );
+        let least = grouped(least as u64);
+        let rest = match shown {
+            0 => format!("{} {}s, {least}/s at least", rates.len(), self.lane),
+            _ => format!("and {} more, {least}/s at least", hidden.len()),
+        };
         (0..shown).map(line).chain([rest]).take(room).collect()
     }
 }
@@ -219,6 +221,9 @@ fn curve(name: &str, rates: &VecDeque<f64>, (highest, width): (f64, usize)) -> S
     let height = |rate: &f64| HEIGHTS[((rate / highest * 8.0) as usize).min(7)];
     let now = rates.back().copied().unwrap_or(0.0);
     let now = format!("{}/s", grouped(now as u64));
+    if width < NARROW - 1 {
+        return format!("{name} {now}");
+    }
     let room = width.saturating_sub(NAME + 1 + RATE + 2);
     let fits = if room < SHORTEST { 0 } else { room };
     let shown = rates.iter().skip(rates.len().saturating_sub(fits));
@@ -253,16 +258,16 @@ fn latencies(all: &Tally, before: &Tally) -> Option<Vec<String>> {
 fn flow(name: &str, items: &[String], width: usize) -> Vec<String> {
     let all: usize = items.iter().map(|item| 1 + item.len()).sum();
     // What fits a line only beside a name that is not filled up goes there.
-    let filled = if NAME + all <= width || name.len() + all > width {
-        NAME
-    } else {
-        name.len()
+    let (filled, indented) = match width {
+        _ if width < NARROW - 1 => (name.len(), 0),
+        _ if NAME + all <= width || name.len() + all > width => (NAME, NAME),
+        _ => (name.len(), name.len()),
     };
     let mut lines = vec![format!("{name:<filled$}")];
     for item in items {
         match lines.last_mut() {
             Some(line) if line.len() + 1 + item.len() <= width => *line += &format!(" {item}"),
-            _ => lines.push(format!("{:<filled$} {item}", "")),
+            _ => lines.push(format!("{:<indented$} {item}", "")),
         }
     }
     lines
@@ -383,6 +388,36 @@ mod tests {
         assert_eq!(
             lengths,
             [40, 80, 200].map(|columns| columns - 1 - 12 - 2 - 7)
+        );
+    }
+
+    #[test]
+    fn no_number_is_cut_on_a_narrow_terminal() {
+        let size = Size {
+            columns: 20,
+            rows: 24,
+        };
+        let lines = lines(&live(3).screen(size));
+        for line in [
+            "sent 3,711/s",
+            "right 3,702/s",
+            "unanswered",
+            " 9 so far; wrong 0,",
+        ] {
+            assert!(
+                lines.iter().any(|found| found == line),
+                "{line}: {lines:#?}"
+            );
+        }
+        let flat = Size {
+            columns: 40,
+            rows: 10,
+        };
+        let lines = self::lines(&live(3).screen(flat));
+        assert_eq!(
+            lines.last().unwrap(),
+            "3 queues, 1,234/s at least",
+            "{lines:#?}"
         );
     }
 
