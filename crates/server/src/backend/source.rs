@@ -5,7 +5,7 @@ use nix::sys::socket::{
 };
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use tokio::net::TcpSocket;
 
@@ -42,14 +42,20 @@ impl Source {
     /// # Errors
     /// What the kernel says: the address is not ours, the interface is not there.
     pub fn udp(&self, address: SocketAddr) -> io::Result<UdpSocket> {
-        let family = match address {
+        let socket = self.unbound(address)?;
+        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        Ok(socket)
+    }
+
+    /// The same without an address, of the family that `peer` has.
+    fn unbound(&self, peer: SocketAddr) -> io::Result<UdpSocket> {
+        let family = match peer {
             SocketAddr::V4(_) => AddressFamily::Inet,
             SocketAddr::V6(_) => AddressFamily::Inet6,
         };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket: OwnedFd = socket(family, SockType::Datagram, flags, None)?;
-        self.mark(&socket, address.is_ipv4())?;
-        bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+        self.mark(&socket, peer.is_ipv4())?;
         Ok(UdpSocket::from(socket))
     }
 
@@ -76,20 +82,19 @@ impl Source {
         Ok(socket)
     }
 
-    /// The address that the kernel sends from towards `server`: `address`, or what a connected socket says. Port 0.
+    /// A UDP socket connected to `server`: it has the address that the kernel sends from, `address` if that is said, and a
+    /// random port (RFC 5452, section 9.2).
     ///
     /// # Errors
     /// No route, an address that is not ours, an interface that is not there.
-    pub fn towards(&self, server: SocketAddr) -> io::Result<SocketAddr> {
-        let any: IpAddr = match server {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    pub fn connected(&self, server: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = match self.address {
+            Some(address) => self.udp(SocketAddr::new(address, 0))?,
+            // Connecting binds it: one system call less.
+            None => self.unbound(server)?,
         };
-        let socket = self.udp(SocketAddr::new(self.address.unwrap_or(any), 0))?;
         socket.connect(server)?;
-        let mut source = socket.local_addr()?;
-        source.set_port(0);
-        Ok(source)
+        Ok(socket)
     }
 
     fn mark(&self, socket: &impl AsFd, is_v4: bool) -> io::Result<()> {
@@ -124,6 +129,7 @@ pub fn bind_to(socket: &impl AsFd, interface: &str) -> io::Result<()> {
 mod tests {
     use super::*;
     use nix::sys::socket::getsockopt;
+    use std::net::Ipv4Addr;
 
     fn loopback() -> SocketAddr {
         "127.0.0.1:0".parse().unwrap()
@@ -167,8 +173,12 @@ mod tests {
     #[test]
     fn without_options_the_kernel_chooses() {
         let source = Source::default();
-        let towards = source.towards("127.0.0.1:53".parse().unwrap());
-        assert_eq!(towards.unwrap(), loopback());
+        let server = "127.0.0.1:53".parse().unwrap();
+        let connected = source.connected(server).unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), server);
+        let from = connected.local_addr().unwrap();
+        assert_eq!(from.ip(), loopback().ip());
+        assert_ne!(from.port(), 0);
         let tcp = source.tcp("127.0.0.1:53".parse().unwrap(), None).unwrap();
         assert_eq!(getsockopt(&tcp, sockopt::Ipv4Tos).unwrap(), 0);
         assert!(!getsockopt(&tcp, sockopt::TcpFastOpenConnect).unwrap());
@@ -180,7 +190,9 @@ mod tests {
             interface: Some("nosuch0".to_owned()),
             ..Source::default()
         };
-        let error = source.towards("127.0.0.1:53".parse().unwrap()).unwrap_err();
+        let error = source
+            .connected("127.0.0.1:53".parse().unwrap())
+            .unwrap_err();
         assert!(
             error.to_string().starts_with("interface nosuch0: "),
             "{error}"

@@ -53,6 +53,19 @@ pub fn build(threads: usize) -> io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
+/// The runtime of the periodic health checks: one thread. Where tasks that wake together were spread over several, each would
+/// wake the others.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn build_for_checks() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("health")
+        .enable_all()
+        .build()
+}
+
 /// What a reload has to say of the number of threads that it wants: those of `runtime` began with the process.
 pub fn threads_that_stay(runtime: &tokio::runtime::Runtime, wanted: usize) -> Option<String> {
     let running = runtime.metrics().num_workers();

@@ -14,6 +14,9 @@ const LEFT_AT_LEAST: u64 = 16 << 20;
 /// And this part of the limit.
 const LEFT_PARTS: u64 = 20;
 
+/// What cgroup v1 says where there is no limit: the most pages that the kernel counts (PAGE_COUNTER_MAX), of 4 KiB.
+const UNLIMITED: u64 = i64::MAX as u64 & !0xfff;
+
 /// The files that tell of one cgroup; names of cgroup v2 or v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Files {
@@ -162,7 +165,8 @@ impl Files {
 
     fn limit_and_used(&self) -> Option<(u64, u64)> {
         let number = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-        Some((number(&self.limit)?, number(&self.used)?))
+        let limit = number(&self.limit).filter(|limit| *limit < UNLIMITED)?;
+        Some((limit, number(&self.used)?))
     }
 
     fn cached(&self) -> u64 {
@@ -259,6 +263,9 @@ mod tests {
         assert!(!files.is_near(), "no files, no limit");
         fs::write(&files.limit, "max\n").unwrap();
         assert_eq!(files.left(), None, "a file that sets none");
+        write(&files.used, 1);
+        write(&files.limit, 9_223_372_036_854_771_712);
+        assert_eq!(files.left(), None, "version 1 says it so");
         write(&files.limit, 1 << 30);
         write(&files.used, 1_000 << 20);
         assert!(files.is_near());

@@ -3,7 +3,7 @@
 
 use super::Event;
 use super::overview::Overview;
-use crate::backend::health::{Checks, OnChange};
+use crate::backend::health::{Beats, Checks, OnChange};
 use crate::backend::ports::Rotation;
 use crate::clock::Now;
 use crate::config::{Config, LocalAddress};
@@ -45,6 +45,8 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Services {
     runtime: Runtime,
+    /// One thread, so that checks wake no other one.
+    checking: Runtime,
     stopper: Stopper,
     /// A signal has asked for the end.
     is_told_to_end: watch::Receiver<bool>,
@@ -83,10 +85,13 @@ impl Services {
         let shard = instance.shards.last().map(Arc::clone);
         let shard = shard.ok_or_else(|| io::Error::other("the runtime has no counters"))?;
         let shared = Arc::new(Shared::new(Arc::clone(&instance.config), shard));
+        let beats = Beats::default();
+        let checking = runtime::build_for_checks()?;
         let on_change = tell_of_servers(events.clone());
         let checks = Checks::new(
             Arc::clone(&instance.ports),
             Random::from_kernel()?,
+            beats,
             on_change,
         );
         let threads = instance.config.load().tuning.tcp.threads;
@@ -100,6 +105,7 @@ impl Services {
         }
         Ok(Services {
             runtime,
+            checking,
             stopper: Stopper::default(),
             is_told_to_end,
             is_stopping,
@@ -124,7 +130,7 @@ impl Services {
                 _ = is_told.wait_for(|told| *told) => {}
             }
         });
-        let _inside = self.runtime.enter();
+        let _inside = self.checking.enter();
         self.checks.follow(&config.servers, &functions);
     }
 
@@ -284,6 +290,7 @@ impl Services {
                 FINISH_WITHIN.as_secs()
             );
         }
+        self.checking.shutdown_background();
         self.runtime.shutdown_background();
     }
 }

@@ -1,17 +1,19 @@
 //! Health checks: probes by kernel sockets, never over AF_XDP, with dnsdist's options and defaults.
 //!
-//! Each server has a task that probes it every `checkInterval` (give or take a twentieth, so that many servers are not
-//! probed in step; `course` has the lazy mode). A probe has a fresh socket and a random ID, is not connected (ICMP tells it
-//! nothing), and waits through whatever does not answer it, up to `checkTimeout`: junk marks no server down (invariant I7).
-//! RFC 5452, section 9.1. The socket is not kept for the next probe: its port could be found out in the meantime, and who
-//! forges answers would have but the ID to guess.
+//! Each server has a task that probes it every `checkInterval` (give or take a twentieth, so that not all are probed in step; `course`
+//! has the lazy mode), at the next of the beats that all tasks share (`pace`), which makes checks cheap. A probe has a fresh socket and a random ID, and waits through whatever does not answer it, up to
+//! `checkTimeout`: ICMP tells it nothing, and junk marks no server down (invariant I7). RFC 5452, section 9.1. The socket is
+//! not kept for the next probe: its port could be found out in the meantime, and who forges answers would have but the ID to
+//! guess. It is also what the kernel is asked with for the address that queries leave from.
 //!
 //! Before the first queries are served every server was probed once: [`Checks::first_round`].
 
 mod course;
+mod pace;
 mod probe;
 mod shape;
 
+pub use pace::Beats;
 pub use shape::{Asked, CheckFunction, Shape};
 
 use super::ports::Ports;
@@ -22,15 +24,16 @@ use crate::config::LuaState;
 use crate::log;
 use crate::random::Random;
 use course::Course;
+use pace::Pace;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 /// Servers that the first round probes at the same time: descriptors, and a burst of queries.
 const FIRST_ROUND: usize = 500;
@@ -53,6 +56,7 @@ pub struct Checks {
     /// Called with every change that checks find.
     on_change: OnChange,
     random: Mutex<Random>,
+    beats: Beats,
     /// The task of each server that is followed.
     tasks: Mutex<Followed>,
     /// setVerboseHealthChecks: checks that fail are logged as errors.
@@ -60,12 +64,13 @@ pub struct Checks {
 }
 
 impl Checks {
-    /// None yet. Probes leave from the addresses that queries leave from, which `ports` finds out.
-    pub fn new(ports: Arc<Ports>, random: Random, on_change: OnChange) -> Checks {
+    /// None yet. Probes leave from the addresses that queries leave from, which `ports` finds out, and at `beats`.
+    pub fn new(ports: Arc<Ports>, random: Random, beats: Beats, on_change: OnChange) -> Checks {
         Checks {
             ports,
             on_change,
             random: Mutex::new(random),
+            beats,
             tasks: Mutex::default(),
             is_verbose: AtomicBool::new(false),
         }
@@ -88,7 +93,7 @@ impl Checks {
                 if !is_checked || server.is_judged || server.sample.is_some() {
                     return checks.find_source(&server);
                 }
-                let up = checks.check(&server, &functions).await;
+                let up = checks.check(&server, &functions, Pace::soon()).await;
                 server.state.set_checked(up);
                 checks.tell(&server, up);
             });
@@ -133,7 +138,8 @@ impl Checks {
                 continue;
             }
             checked = Instant::now();
-            let success = self.check(&server, &functions).await;
+            let pace = self.beats.pace();
+            let success = self.check(&server, &functions, pace).await;
             spent = checked.elapsed();
             if let Some(up) = course.judge(&server, success) {
                 self.change(&server, up);
@@ -159,19 +165,21 @@ impl Checks {
         (self.on_change)(server, up);
     }
 
-    /// Sleeps, but looks after the server's AF_XDP path meanwhile.
+    /// Sleeps until the beat that is next to the end of `time`, but looks after the server's AF_XDP path meanwhile.
     async fn wait(&self, server: &Server, time: Duration, functions: &Functions) {
-        let end = Instant::now() + time;
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if !server.xsk.is_known() {
-                return sleep(left).await;
+        let mut now = Instant::now();
+        let end = self.beats.near(now, time);
+        while now < end {
+            let left = end - now;
+            let pause = match server.xsk.is_known() {
+                true => server.trust.pause(left),
+                false => left,
+            };
+            sleep_until(self.beats.near(now, pause).min(end)).await;
+            if server.xsk.is_known() {
+                self.judge_xsk(server, functions).await;
             }
-            sleep(server.trust.pause(left)).await;
-            self.judge_xsk(server, functions).await;
-            if Instant::now() >= end {
-                return;
-            }
+            now = Instant::now();
         }
     }
 
@@ -180,7 +188,7 @@ impl Checks {
             Judgement::Keep => {}
             Judgement::Resume => server.xsk.resume(),
             Judgement::Suspect => {
-                if self.check(server, functions).await {
+                if self.check(server, functions, Pace::soon()).await {
                     server.xsk.suspend();
                     let pause = server.trust.suspend(Now::read()).as_secs();
                     log::warn!(
@@ -193,13 +201,10 @@ impl Checks {
     }
 
     /// One check: whether the server is well.
-    async fn check(&self, server: &Server, functions: &Functions) -> bool {
+    async fn check(&self, server: &Server, functions: &Functions, pace: Pace) -> bool {
         let id = self.random().next_u32() as u16;
-        let result = match (
-            probe::asked(server, id, functions),
-            self.source_towards(server),
-        ) {
-            (Ok(asked), Ok(source)) => probe::ask(server, source, &asked).await,
+        let result = match (probe::asked(server, id, functions), self.connect_to(server)) {
+            (Ok(asked), Ok(socket)) => probe::ask(server, socket, &asked, pace).await,
             (Err(failure), _) => Err(failure),
             (_, Err(error)) => Err(probe::Failure::Socket(error)),
         };
@@ -221,20 +226,20 @@ impl Checks {
     /// For a server that is not probed: queries need to know from where they leave all the same.
     fn find_source(&self, server: &Server) {
         if server.state.is_up()
-            && let Err(error) = self.source_towards(server)
+            && let Err(error) = self.connect_to(server)
         {
             log::verbose!("No way to {}: {error}", server.name_with_address());
         }
     }
 
-    /// From where the server is asked now, whatever it was before.
-    fn source_towards(&self, server: &Server) -> io::Result<SocketAddr> {
+    /// A socket to the server, from where it is asked now, whatever that was before.
+    fn connect_to(&self, server: &Server) -> io::Result<UdpSocket> {
         let before = server.ports.get();
-        let source = self.ports.prepare(server)?;
+        let connected = self.ports.prepare(server)?;
         if before.is_some() && before != server.ports.get() {
             self.retire_ports(&self.lock_tasks());
         }
-        Ok(source)
+        Ok(connected)
     }
 
     fn retire_ports(&self, followed: &Followed) {

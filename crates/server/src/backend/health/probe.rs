@@ -1,15 +1,16 @@
 //! One probe: a query of our own to one server, and what its answer says.
 
+use super::pace::Pace;
 use super::{Asked, Functions};
 use crate::backend::exchange::is_bare_error;
 use crate::backend::server::{HealthCounters, HealthOptions, Server};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::UdpSocket;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until, timeout};
 use wire::codes::rcode;
 use wire::message::{
     HEADER_LENGTH, Header, QueryFlags, parse_response, question_matches, write_query,
@@ -21,6 +22,9 @@ const QUERY_ROOM: usize = HEADER_LENGTH + 255 + 4;
 
 /// RFC 1035, section 4.2.1: without EDNS an answer has 512 bytes at most; some servers send more.
 const ANSWER_ROOM: usize = 4_096;
+
+/// Messages that are read at a time: whoever sends junk without end holds up no other server's checks.
+const READ_AT_ONCE: u32 = 1_024;
 
 /// Why a server is not well.
 #[derive(Debug)]
@@ -101,21 +105,23 @@ fn by_options(health: &HealthOptions, id: u16) -> Result<Asked, Failure> {
     })
 }
 
-/// Asks `server` from `source`.
-pub(super) async fn ask(server: &Server, source: SocketAddr, asked: &Asked) -> Result<(), Failure> {
+/// Asks `server` by a socket that is connected to it; over TCP from the same address. Answers are looked for at `pace`.
+pub(super) async fn ask(
+    server: &Server,
+    connected: UdpSocket,
+    asked: &Asked,
+    pace: Pace,
+) -> Result<(), Failure> {
     let options = &server.options;
     let question = Question::new(asked)?;
-    let answer = async {
-        // The manual on checkTCP: "Always enabled for TCP-only … backends".
-        if options.health.over_tcp || options.tcp_only {
-            question.ask_tcp(source, server).await
-        } else {
-            question.ask_udp(source, server).await
-        }
+    // The manual on checkTCP: "Always enabled for TCP-only … backends".
+    let code = if options.health.over_tcp || options.tcp_only {
+        let answer = question.ask_tcp(connected, server);
+        let limited = timeout(options.health.timeout, answer).await;
+        limited.map_err(|_| Failure::NoAnswer)??
+    } else {
+        question.ask_udp(&connected, server, pace).await?
     };
-    let code = timeout(options.health.timeout, answer)
-        .await
-        .map_err(|_| Failure::NoAnswer)??;
     if is_well(code, options.health.must_resolve) {
         return Ok(());
     }
@@ -181,26 +187,52 @@ impl Question {
         Some(parts.rcode)
     }
 
-    /// Not connected, so that no ICMP message, which anybody can forge, ends the wait.
-    async fn ask_udp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
-        let address = server.options.address;
-        let socket = UdpSocket::from_std(server.options.source.udp(source)?)?;
+    /// The socket is looked at now and then: to be woken by it would cost as much as all the rest of the check.
+    async fn ask_udp(
+        &self,
+        socket: &UdpSocket,
+        server: &Server,
+        mut pace: Pace,
+    ) -> Result<u16, Failure> {
+        let end = Instant::now() + server.options.health.timeout;
         let datagram = [begin_of(server), self.message()].concat();
-        socket.send_to(&datagram, address).await?;
-        let mut buffer = [0; ANSWER_ROOM];
+        socket.send(&datagram)?;
         loop {
-            let (length, from) = socket.recv_from(&mut buffer).await?;
-            if (from.ip(), from.port()) != (address.ip(), address.port()) {
-                continue;
-            }
-            if let Some(code) = self.answered_by(&buffer[..length], &server.health) {
+            let until = pace.next(Instant::now()).min(end);
+            sleep_until(until).await;
+            if let Some(code) = self.read_answer(socket, &server.health) {
                 return Ok(code);
+            }
+            if until == end {
+                return Err(Failure::NoAnswer);
             }
         }
     }
 
-    async fn ask_tcp(&self, source: SocketAddr, server: &Server) -> Result<u16, Failure> {
+    /// The RCODE of the true answer, if it is there, whatever came before. The errors of a connected socket are ICMP messages,
+    /// which anybody can forge: they end no wait.
+    fn read_answer(&self, socket: &UdpSocket, counters: &HealthCounters) -> Option<u16> {
+        let mut buffer = [0; ANSWER_ROOM];
+        for _ in 0..READ_AT_ONCE {
+            match socket.recv(&mut buffer) {
+                Ok(length) => {
+                    let code = self.answered_by(&buffer[..length], counters);
+                    if code.is_some() {
+                        return code;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(_) => {}
+            }
+        }
+        None
+    }
+
+    async fn ask_tcp(&self, connected: UdpSocket, server: &Server) -> Result<u16, Failure> {
         let options = &server.options;
+        let mut source = connected.local_addr()?;
+        source.set_port(0);
+        drop(connected);
         let socket = options.source.tcp(options.address, Some(source))?;
         let mut stream = socket.connect(options.address).await?;
         let bytes = [begin_of(server), &self.framed[..2 + self.length]].concat();

@@ -171,6 +171,9 @@ pub struct Ports {
     /// One per worker: the sockets that it reads.
     epolls: Vec<Epoll>,
     watch: Box<dyn PortWatch>,
+    /// A fault, for the simulation: all queries leave from the first port of a pool.
+    #[cfg(test)]
+    pub(crate) is_stuck: std::sync::atomic::AtomicBool,
 }
 
 impl Ports {
@@ -187,6 +190,8 @@ impl Ports {
             buffers: Mutex::default(),
             epolls: (0..workers).map(epoll).collect::<Result<_, _>>()?,
             watch,
+            #[cfg(test)]
+            is_stuck: Default::default(),
         })
     }
 
@@ -201,17 +206,20 @@ impl Ports {
     }
 
     /// Finds out from where `server` is asked, opens the ports of that address if they are not open, and tells the server.
-    /// To be called before queries go to it, and again when the route may have changed. The source address, with port 0; that
-    /// it is another one than before is a line of the log.
+    /// To be called before queries go to it, and again when the route may have changed. What the kernel was asked with: a
+    /// socket connected to the server, from that address and a port that is not of the pool. That the address is another one
+    /// than before is a line of the log.
     ///
     /// # Errors
     /// No route, an address that is not ours, or no socket at all. Fewer sockets than wanted are no error but a line of
     /// the log.
-    pub fn prepare(&self, server: &Server) -> io::Result<SocketAddr> {
+    pub fn prepare(&self, server: &Server) -> io::Result<UdpSocket> {
         // Before the kernel is asked: of two threads that ask while routes change the last one to ask tells the server.
         let _change = self.lock();
         let options = &server.options;
-        let source = options.source.towards(options.address)?;
+        let connected = options.source.connected(options.address)?;
+        let mut source = connected.local_addr()?;
+        source.set_port(0);
         let leaving = Leaving::new(source, &options.source);
         let before = self.source_of(server);
         server.ports.set(self.pool_of(&leaving)?);
@@ -224,7 +232,7 @@ impl Ports {
                 source.ip()
             );
         }
-        Ok(source)
+        Ok(connected)
     }
 
     /// The address that queries to `server` leave from; `None` where no ports towards it are open.
@@ -358,6 +366,11 @@ impl Departures {
         let pools = self.pools.get_or_insert_with(|| ports.pools.load());
         let pool = pools.get(usize::from(number))?;
         let count = pool.ports.len() as u32;
+        #[cfg(test)]
+        let count = match ports.is_stuck.load(std::sync::atomic::Ordering::Relaxed) {
+            true => 1,
+            false => count,
+        };
         let mut single = Pick::default();
         let pick = self
             .picks
