@@ -105,6 +105,12 @@ impl Sample {
             && failures * 100 >= looked_at as i64 * i64::from(self.options.threshold)
     }
 
+    /// How many of the last queries are said to have failed.
+    #[cfg(test)]
+    pub(crate) fn failures(&self) -> u64 {
+        self.failed.load(Relaxed).unsigned_abs()
+    }
+
     /// The server is well: what was before says nothing any more.
     pub fn clear(&self) {
         for result in &self.results {

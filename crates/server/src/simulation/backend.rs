@@ -1,7 +1,8 @@
 //! The backends: they answer late, twice, never, with junk or an error, in any order.
 
 use super::clients::{OUR_MAC, SERIAL_OPTION, frame_of};
-use super::races::LegAnswer;
+use super::keys::Key;
+use super::races::{LegAnswer, Said};
 use super::{Checked, Violation};
 use crate::clock::Now;
 use crate::random::Random;
@@ -31,13 +32,15 @@ struct Pending {
 pub(super) struct Sent {
     pub(super) frame: Vec<u8>,
     pub(super) family: Family,
-    /// The true answer of one of several servers.
+    /// Whose query it is for, where that is known.
     pub(super) leg: Option<LegAnswer>,
 }
 
 #[derive(Default)]
 pub(super) struct Backend {
     pending: Vec<Pending>,
+    /// Those of all queries that came, in order.
+    pub(super) keys: Vec<Key>,
 }
 
 /// Which server this is: the last octet of its address. Two ports of one address are one server.
@@ -70,6 +73,11 @@ impl Backend {
             return Err(Violation::new("I2", text));
         }
         let message = packet.payload(frame).to_vec();
+        self.keys.push(Key {
+            source: packet.source,
+            id: u16::from_be_bytes([message[0], message[1]]),
+            is_marked: marked != 0,
+        });
         self.pending.push(Pending {
             since: now,
             packet: *packet,
@@ -126,16 +134,20 @@ impl Pending {
     fn answer(&self, is_good: bool) -> Sent {
         let server = self.packet.destination;
         let message = answer_to(&self.message, server, is_good);
-        let leg = serial_of(&self.message).filter(|_| is_one_of_several(server));
+        let said = if is_good { Said::Good } else { Said::Error };
         Sent {
             frame: frame_of(&message, &self.headers()),
             family: self.packet.family(),
-            leg: leg.map(|serial| LegAnswer {
-                serial,
-                server: identity(server),
-                is_good,
-            }),
+            leg: self.leg(said),
         }
+    }
+
+    fn leg(&self, said: Said) -> Option<LegAnswer> {
+        Some(LegAnswer {
+            serial: serial_of(&self.message)?,
+            server: identity(self.packet.destination),
+            said,
+        })
     }
 
     /// Something that ends no wait (I7).
@@ -152,7 +164,7 @@ impl Pending {
         Sent {
             frame: frame_of(&message, &headers),
             family: self.packet.family(),
-            leg: None,
+            leg: self.leg(Said::Junk),
         }
     }
 

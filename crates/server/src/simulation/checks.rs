@@ -1,10 +1,12 @@
 //! What must hold after each step, and at rest.
 
 use super::clients::{FAMILIES, Kind, service};
+use super::keys;
 use super::network::{Network, QUEUES, Side};
 use super::parties::RINGS;
 use super::world::World;
 use super::{Checked, Violation};
+use crate::backend::lazy::Sample;
 use crate::backend::server::Server;
 use crate::network::plan::BackendPair;
 use crate::pipeline::drop::DropReason;
@@ -26,6 +28,14 @@ const REASONS: [DropReason; 5] = [
 
 /// A key is kept back for 250 ms after an answer: so long is between the queries at rest, because keys are few.
 const BETWEEN: Duration = Duration::from_millis(300);
+
+/// What a missing answer breaks.
+fn name(had_junk: bool) -> &'static str {
+    match had_junk {
+        true => "I7",
+        false => "I1",
+    }
+}
 
 impl World<'_> {
     /// I3: no frame has two owners or none.
@@ -153,6 +163,7 @@ impl World<'_> {
         let asked = self.clients.asked.iter();
         let silent = asked.filter(|asked| asked.accepted && asked.answers == 0);
         let (excused, silent): (Vec<_>, Vec<_>) = silent.partition(|asked| asked.excused);
+        let had_junk = silent.iter().any(|asked| asked.heard.has_junk());
         let (silent, excused) = (silent.len() as u64, excused.len() as u64);
         // A leg that timed out says nothing of its query, and of the excused we do not know.
         let is_exact = excused == 0 && !self.has_asked_several();
@@ -164,19 +175,37 @@ impl World<'_> {
             let what = format!(
                 "{silent} queries without an answer ({excused} excused), {dropped} dropped, {late} and {late_legs} timed out"
             );
-            return Err(Violation::new("I1", what));
+            return Err(Violation::new(name(had_junk), what));
         }
         self.check_races()
     }
 
-    /// I1 of queries that several servers were asked: a good answer is the client's, and every other one is counted.
+    /// I7: no server is thought ill of for anything but queries that it did not get, or did not answer in time.
+    pub(super) fn check_servers(&self) -> Checked {
+        for server in &self.instance.config.load().servers {
+            let unanswered = server.timeouts.sum() + server.send_errors.sum();
+            let failures = server.sample.as_deref().map_or(0, Sample::failures);
+            if failures > unanswered || !server.state.is_up() {
+                let what = format!(
+                    "{} is {}: {failures} queries are said to have failed, {unanswered} have",
+                    server.options.address,
+                    server.state.word()
+                );
+                return Err(Violation::new("I7", what));
+            }
+        }
+        Ok(())
+    }
+
+    /// A good answer that comes in time is the client's (I1), whatever junk came before (I7); of queries that several servers
+    /// were asked every other one is counted.
     fn check_races(&self) -> Checked {
         let is_full = self.drops(DropReason::RingFull) > 0;
         for (serial, asked) in self.clients.asked.iter().enumerate() {
             let is_owed = asked.answers == 0 && !asked.excused && !is_full;
             if is_owed && asked.heard.first_good().is_some() {
                 let what = format!("number {serial} has a good answer and got none: {asked:?}");
-                return Err(Violation::new("I1", what));
+                return Err(Violation::new(name(asked.heard.has_junk()), what));
             }
         }
         let losers: u64 = self
@@ -212,28 +241,33 @@ impl World<'_> {
         servers.map(|server| server.timeouts.sum()).sum()
     }
 
-    /// I9: everything is answered once nothing is wrong any more. I7: what the backend sent before has done no harm.
+    /// I9: everything is answered once nothing is wrong any more.
     pub(super) fn check_service(&mut self) -> Checked {
         self.is_at_rest = true;
         for (kind, family) in Kind::ALL
             .into_iter()
             .flat_map(|kind| FAMILIES.map(|family| (kind, family)))
         {
-            let frame = self.clients.ask_for(kind, family, &mut self.random);
-            if !self.bring(&frame, 0)? {
-                return Err(Violation::new("I9", "no ring takes a query at rest"));
-            }
-            self.settle()?;
-            let answers = self.backend.answer_all();
-            self.deliver(answers)?;
-            self.settle()?;
-            let asked = self.clients.asked.last().expect("it was just asked");
-            if (asked.answers == 1) != (kind != Kind::Dropped) {
-                return Err(Violation::new("I9", format!("{asked:?} at rest")));
-            }
-            self.pass(BETWEEN)?;
+            self.check_served(kind, family)?;
         }
+        (0..keys::IN_A_ROW).try_for_each(|_| self.check_served(Kind::Fresh, Family::V4))?;
         self.check_owners()
+    }
+
+    fn check_served(&mut self, kind: Kind, family: Family) -> Checked {
+        let frame = self.clients.ask_for(kind, family, &mut self.random);
+        if !self.bring(&frame, 0)? {
+            return Err(Violation::new("I9", "no ring takes a query at rest"));
+        }
+        self.settle()?;
+        let answers = self.backend.answer_all();
+        self.deliver(answers)?;
+        self.settle()?;
+        let asked = self.clients.asked.last().expect("it was just asked");
+        if (asked.answers == 1) != (kind != Kind::Dropped) {
+            return Err(Violation::new("I9", format!("{asked:?} at rest")));
+        }
+        self.pass(BETWEEN)
     }
 
     /// I2: what leaves comes from the interface's own Ethernet address, once its changes are known.

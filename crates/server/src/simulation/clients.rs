@@ -207,7 +207,7 @@ impl Clients {
         }
     }
 
-    /// A worker takes an answer to a query that several servers were asked.
+    /// A worker takes what a server has sent for a query.
     pub(super) fn heard(&mut self, answer: LegAnswer, now: Now) {
         let asked = &mut self.asked[answer.serial];
         let is_in_time = |judged: Judged| now.since(judged.at) < TIMEOUT;

@@ -17,13 +17,16 @@
 //! Not here: TCP itself (queries of streams enter the pipeline, and a backend answers them; races over TCP need sockets), what
 //! goes by kernel sockets, and the helper.
 //!
-//! Checked by name: I1, I2, I3, I4 (what the tables claim; the verdicts themselves are the kernel program's, as I5 is:
-//! crates/xsk/tests/verdicts), I6, I7, I8, I9. Faults that were planted ([`Fault`]) must be found: they show that the checks see.
+//! Checked by name: I1 to I9. Of I4 and I5 what the tables and the fallback make of a frame ([`programs`]); the verdicts of the
+//! kernel program itself are those of crates/xsk/tests/verdicts. Of I7 that junk ends no wait and speaks against no server, and
+//! that ports and IDs are not to be guessed ([`keys`]). Faults that were planted ([`Fault`]) must be found: they show that the
+//! checks see.
 
 mod backend;
 mod checks;
 mod clients;
 mod ground;
+mod keys;
 mod network;
 mod parties;
 mod programs;
@@ -82,6 +85,16 @@ enum Fault {
     BlindToPrograms,
     /// What was refused is not tried again.
     NoSecondTry,
+    /// The program has no verdict for frames of a queue that has no socket.
+    NoFallback,
+    /// Junk ends the wait for the true answer.
+    JunkEndsWaits,
+    /// Junk says that its server is not well.
+    JunkIsFailure,
+    /// IDs count up.
+    CountedIds,
+    /// All queries leave from one port.
+    OnePort,
 }
 
 /// Things that happen in a run, before it comes to rest.
@@ -186,6 +199,31 @@ fn a_program_that_is_taken_off_and_not_missed_is_found() {
 #[test]
 fn what_was_refused_and_is_not_tried_again_is_found() {
     assert!(matches!(found(Fault::NoSecondTry), None | Some("I9")));
+}
+
+#[test]
+fn a_frame_that_is_aborted_is_found() {
+    assert!(matches!(found(Fault::NoFallback), None | Some("I5")));
+}
+
+#[test]
+fn junk_that_ends_a_wait_is_found() {
+    assert!(matches!(found(Fault::JunkEndsWaits), None | Some("I7")));
+}
+
+#[test]
+fn junk_that_speaks_against_a_server_is_found() {
+    assert!(matches!(found(Fault::JunkIsFailure), None | Some("I7")));
+}
+
+#[test]
+fn ids_that_can_be_predicted_are_found() {
+    assert!(matches!(found(Fault::CountedIds), None | Some("I7")));
+}
+
+#[test]
+fn a_port_that_can_be_predicted_is_found() {
+    assert!(matches!(found(Fault::OnePort), None | Some("I7")));
 }
 
 #[test]

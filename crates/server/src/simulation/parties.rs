@@ -38,7 +38,7 @@ pub(super) struct Party {
     pub(super) ends: BTreeMap<u8, End>,
     /// Devices whose queue the worker was told to close, and has not yet.
     closing: Vec<(u8, Option<u32>)>,
-    /// True answers that are in its rings, by device number.
+    /// What servers have sent that is in its rings, by device number.
     pub(super) legs: BTreeMap<u8, Vec<LegAnswer>>,
 }
 

@@ -1,10 +1,22 @@
 //! The kernel program's tables, and what it lets a ring have by them: what `network::steering` fills, without the maps.
 
+use super::Fault;
 use crate::network::plan::BackendPair;
 use crate::network::{Device, Plan, PlannedDevice};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 use wire::frame::Packet;
+
+/// What becomes of a frame that comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The kernel gets it; so it does where there is no program.
+    Pass,
+    /// The socket of the device with this number gets it.
+    Redirect(u8),
+    /// Nobody gets it: what the kernel makes of a redirect to a queue without a socket, unless the program says otherwise.
+    Aborted,
+}
 
 /// The program on one device.
 struct Program {
@@ -22,14 +34,20 @@ pub(super) struct Programs {
     all: BTreeMap<u8, Program>,
     /// A fault: nothing is ever taken out.
     are_stale: bool,
+    /// What the program says of frames for a queue without a socket (the flags of bpf_redirect_map).
+    fallback: Verdict,
 }
 
 impl Programs {
     /// None yet.
-    pub(super) fn new(are_stale: bool) -> Programs {
+    pub(super) fn new(fault: Fault) -> Programs {
         Programs {
             all: BTreeMap::new(),
-            are_stale,
+            are_stale: fault == Fault::StaleTables,
+            fallback: match fault {
+                Fault::NoFallback => Verdict::Aborted,
+                _ => Verdict::Pass,
+            },
         }
     }
 
@@ -139,16 +157,22 @@ impl Programs {
         })
     }
 
-    /// The device whose socket gets a packet that comes in by this interface and queue; `None`: the kernel gets it.
-    pub(super) fn claims(&self, interface: u32, queue: u32, packet: &Packet) -> Option<u8> {
-        let program = self.on(interface).filter(|program| !program.is_off)?;
+    /// What becomes of a packet that comes in by this interface and queue: the last rows of the table in bpf/README.md.
+    pub(super) fn judge(&self, interface: u32, queue: u32, packet: &Packet) -> Verdict {
+        let Some(program) = self.on(interface).filter(|program| !program.is_off) else {
+            return Verdict::Pass;
+        };
         let pair = BackendPair {
             source: packet.destination.ip(),
             backend: packet.source,
         };
         let is_ours =
             program.destinations.contains(&packet.destination) || program.backends.contains(&pair);
-        (is_ours && program.entered.contains(&queue)).then_some(program.device.number)
+        match (is_ours, program.entered.contains(&queue)) {
+            (true, true) => Verdict::Redirect(program.device.number),
+            (true, false) => self.fallback,
+            (false, _) => Verdict::Pass,
+        }
     }
 
     /// Whether queries to this address come to a socket, by this queue of the interface.

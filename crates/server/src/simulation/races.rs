@@ -3,13 +3,23 @@
 //! The first good answer is the client's, as soon as a worker has seen it; an error only where nobody had better. What a
 //! worker has seen, and when, the world notes here before the worker's turn.
 
-/// A true answer of one of the servers.
+/// What a server sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The true answer.
+    Good,
+    /// A true answer, and an error.
+    Error,
+    /// Nothing that ends a wait (I7).
+    Junk,
+}
+
+/// What one of the servers has sent for a query.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LegAnswer {
     pub(super) serial: usize,
     pub(super) server: u8,
-    /// No error.
-    pub(super) is_good: bool,
+    pub(super) said: Said,
 }
 
 /// What workers have seen of answers to one query, the first of each server, in order.
@@ -19,10 +29,16 @@ pub(super) struct Heard {
     in_time: Vec<(u8, bool)>,
     /// Perhaps too late.
     late: Vec<(u8, bool)>,
+    /// Junk came as well.
+    has_junk: bool,
 }
 
 impl Heard {
     pub(super) fn note(&mut self, answer: LegAnswer, is_in_time: bool) {
+        if answer.said == Said::Junk {
+            self.has_junk = true;
+            return;
+        }
         if self.all().any(|(server, _)| *server == answer.server) {
             return;
         }
@@ -30,7 +46,12 @@ impl Heard {
             true => &mut self.in_time,
             false => &mut self.late,
         };
-        list.push((answer.server, answer.is_good));
+        list.push((answer.server, answer.said == Said::Good));
+    }
+
+    /// Whether there was junk among it.
+    pub(super) fn has_junk(&self) -> bool {
+        self.has_junk
     }
 
     fn all(&self) -> impl Iterator<Item = &(u8, bool)> {
@@ -70,7 +91,7 @@ mod tests {
             let answer = LegAnswer {
                 serial: 0,
                 server,
-                is_good,
+                said: if is_good { Said::Good } else { Said::Error },
             };
             heard.note(answer, is_in_time);
         }
@@ -88,6 +109,22 @@ mod tests {
         assert!(heard.allows(Some(12)));
         assert!(!heard.allows(Some(13)) && !heard.allows(None) && !heard.allows(Some(11)));
         assert_eq!(heard.losers(), 2);
+    }
+
+    #[test]
+    fn junk_is_no_answer() {
+        let mut heard = Heard::default();
+        let said = Said::Junk;
+        heard.note(
+            LegAnswer {
+                serial: 0,
+                server: 11,
+                said,
+            },
+            true,
+        );
+        assert!(heard.has_junk() && heard.first_good().is_none());
+        assert!(!heard.allows(Some(11)) && !heard.allows(None));
     }
 
     #[test]

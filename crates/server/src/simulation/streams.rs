@@ -3,7 +3,7 @@
 
 use super::backend::{answer_to, identity, is_one_of_several};
 use super::ground::WORKERS;
-use super::races::LegAnswer;
+use super::races::{LegAnswer, Said};
 use super::world::World;
 use super::{Checked, Violation};
 use crate::backend::server::Server;
@@ -117,7 +117,7 @@ impl World<'_> {
             let answer = LegAnswer {
                 serial,
                 server: identity(server),
-                is_good: true,
+                said: Said::Good,
             };
             self.clients.heard(answer, self.now);
         }

@@ -3,13 +3,15 @@
 use super::backend::{Backend, Sent};
 use super::clients::Clients;
 use super::ground::{Ground, WORKERS};
+use super::keys;
 use super::network::{Network, Side};
 use super::parties::{End, Party};
-use super::programs::Programs;
+use super::programs::{Programs, Verdict};
 use super::steering::{Follower, worker_of};
 use super::streams::Waits;
 use super::{Checked, Fault, Violation};
 use crate::backend::exchange::Exchanges;
+use crate::backend::exchange::planted::Planted;
 use crate::backend::policy::Policy;
 use crate::backend::servers::Servers;
 use crate::clock::Now;
@@ -25,6 +27,7 @@ use crate::pipeline::rings::Rings;
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use wire::frame::Packet;
 
@@ -103,6 +106,10 @@ impl<'g> World<'g> {
         let mut random = Random::from_seed(seed);
         let instance = Arc::new(instance(ground, config, hand_over, &mut random, fault));
         prepare(&instance);
+        ground
+            .ports
+            .is_stuck
+            .store(fault == Fault::OnePort, Relaxed);
         remember_hedging(&instance);
         let parties = (0..WORKERS)
             .map(|number| Party::new(number, &instance, seed))
@@ -116,7 +123,7 @@ impl<'g> World<'g> {
             backend: Backend::default(),
             network: Network::new(),
             follower: Follower::default(),
-            programs: Programs::new(fault == Fault::StaleTables),
+            programs: Programs::new(fault),
             streams: Vec::new(),
             mix: Mix::random(&mut random),
             random,
@@ -138,7 +145,9 @@ impl<'g> World<'g> {
         self.recover()?;
         self.rest()?;
         self.check_counts()?;
-        self.check_service()
+        self.check_servers()?;
+        self.check_service()?;
+        keys::check(&self.backend.keys)
     }
 
     fn step(&mut self) -> Checked {
@@ -194,8 +203,13 @@ impl<'g> World<'g> {
         frame: &[u8],
     ) -> Result<Option<(usize, u8)>, Violation> {
         let packet = Packet::parse(frame, false).expect("what others send is well-formed");
-        let Some(device) = self.programs.claims(interface, queue, &packet) else {
-            return Ok(None);
+        let device = match self.programs.judge(interface, queue, &packet) {
+            Verdict::Redirect(device) => device,
+            Verdict::Pass => return Ok(None),
+            Verdict::Aborted => {
+                let what = format!("queue {queue} of interface {interface} loses {packet:?}");
+                return Err(Violation::new("I5", what));
+            }
         };
         let worker = worker_of(queue);
         self.check_claim(worker, (device, queue), &packet)?;
@@ -466,9 +480,8 @@ fn instance(
     fault: Fault,
 ) -> Instance {
     let servers = Arc::new(Servers::default());
-    let exchanges = Exchanges::new(WORKERS, OUTSTANDING, servers, random)
-        .narrowed(ID_BITS, fault == Fault::NoQuarantine)
-        .with_losers(fault == Fault::LosersAnswer);
+    let exchanges =
+        Exchanges::new(WORKERS, OUTSTANDING, servers, random).narrowed(ID_BITS, planted(fault));
     let rings = |writers| Rings::new(8, 8, writers);
     let own = (0..WORKERS).map(|number| Shard::new(number, Writers::One, rings(Writers::One)));
     let shared = Shard::new(WORKERS, Writers::Many, rings(Writers::Many));
@@ -482,6 +495,18 @@ fn instance(
         hand_over,
         shards: own.chain([shared]).map(Arc::new).collect(),
         config: Arc::new(ArcSwap::from_pointee(config)),
+    }
+}
+
+/// What is wrong with queries in flight.
+fn planted(fault: Fault) -> Planted {
+    Planted {
+        without_quarantine: fault == Fault::NoQuarantine,
+        losers_answer: fault == Fault::LosersAnswer,
+        junk_ends_waits: fault == Fault::JunkEndsWaits,
+        junk_is_failure: fault == Fault::JunkIsFailure,
+        ids_count_up: fault == Fault::CountedIds,
+        ..Planted::default()
     }
 }
 

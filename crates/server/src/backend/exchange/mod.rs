@@ -23,6 +23,8 @@ mod bodies;
 mod entries;
 mod extras;
 mod hedges;
+#[cfg(test)]
+pub(crate) mod planted;
 mod race;
 mod share;
 mod slots;
@@ -99,9 +101,7 @@ pub struct Exchanges {
     /// Which bits of an ID are chosen: all 16 but in tests, where few IDs make them meet.
     id_mask: u16,
     #[cfg(test)]
-    without_quarantine: bool,
-    #[cfg(test)]
-    losers_answer: bool,
+    planted: planted::Planted,
 }
 
 /// Where a query goes, and for how long.
@@ -152,30 +152,13 @@ impl Exchanges {
             servers,
             id_mask: u16::MAX,
             #[cfg(test)]
-            without_quarantine: false,
-            #[cfg(test)]
-            losers_answer: false,
+            planted: planted::Planted::default(),
         }
     }
 
     /// The part of worker number `worker`: one for each, and no second one.
     pub fn share(&self, worker: usize) -> Share {
         Share::new(worker)
-    }
-
-    /// With IDs of so few bits that keys meet; and perhaps with the fault that keys are used again at once.
-    #[cfg(test)]
-    pub(crate) fn narrowed(mut self, id_bits: u32, without_quarantine: bool) -> Exchanges {
-        self.id_mask = (1 << id_bits) - 1;
-        self.without_quarantine = without_quarantine;
-        self
-    }
-
-    /// Perhaps with the fault that who has lost a race answers as well.
-    #[cfg(test)]
-    pub(crate) fn with_losers(mut self, answer: bool) -> Exchanges {
-        self.losers_answer = answer;
-        self
     }
 
     /// The servers whose queries are in the table.
@@ -280,6 +263,8 @@ impl Exchanges {
     ) -> Option<(Key, Place)> {
         (0..TRIES).find_map(|_| {
             let id = random.next_u32() as u16 & self.id_mask;
+            #[cfg(test)]
+            let id = self.planted_id(id);
             let key = Key::new(departure.port.number, id);
             match self.entries.claim(key, body, departure.now) {
                 Ok(place) => Some((key, place)),
@@ -292,7 +277,7 @@ impl Exchanges {
     #[inline]
     fn kept_until(&self, now: Now, time: Duration) -> Now {
         #[cfg(test)]
-        if self.without_quarantine {
+        if self.planted.without_quarantine {
             return now;
         }
         Now(now.0 + time.as_nanos() as u64)
@@ -363,6 +348,8 @@ impl Exchanges {
                 Err(why) => reason = why,
             }
             self.count_junk(&body, remote, reason, shard);
+            #[cfg(test)]
+            self.heed_junk((place, entry), now);
         }
         Err(reason)
     }

@@ -238,7 +238,7 @@ impl Exchanges {
                 Ok(())
             }
             #[cfg(test)]
-            Outcome::Lost if self.losers_answer => Ok(()),
+            Outcome::Lost if self.planted.losers_answer => Ok(()),
             Outcome::Held => Err(DropReason::ResponseHeld),
             Outcome::Lost | Outcome::Waits | Outcome::Over(_) => Err(DropReason::ResponseLost),
         }

@@ -447,7 +447,7 @@ fn ids_use_all_sixteen_bits() {
 /// taken: with 16 IDs, some slot is used again by then.
 fn late_answers_are_taken(without_quarantine: bool) -> bool {
     let mut bench = Bench::new(100, 0x000f);
-    bench.exchanges.without_quarantine = without_quarantine;
+    bench.exchanges.planted.without_quarantine = without_quarantine;
     let remote = bench.servers[0].options.address;
     let mut lives: Vec<(u16, Now)> = Vec::new();
     for _ in 0..200 {
