@@ -76,8 +76,8 @@ impl fmt::Display for Error {
             Error::ForeignProgram { interface, program } => write!(
                 out,
                 "interface {name} already has an XDP program that is not ours (program id {program}); it is left alone. \
-                 Detach it (`ip link set dev {name} xdp off`, `millrace xdp unload --interface {name}` where another \
-                 millrace left it, or end its owner) to use AF_XDP here",
+                 To use AF_XDP here end its owner (`bpftool prog show id {program}`), or detach it once nobody needs it: \
+                 `millrace xdp unload --interface {name}` where a millrace left it, else `ip link set dev {name} xdp off`",
                 name = Named(*interface)
             ),
             Error::QueueBusy { interface, queue } => write!(

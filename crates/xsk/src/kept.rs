@@ -93,10 +93,9 @@ pub(crate) fn folder_of(name: &str) -> PathBuf {
 /// The links that may be kept in the folder of an interface.
 const LINKS: [&str; 2] = [LINK, dnsdist::LINK];
 
-/// Where the link is pinned that keeps this program on this interface, if it is one of ours.
-pub(crate) fn links_of(name: &str, interface: u32, program: u32) -> Vec<PathBuf> {
-    let pins = LINKS.into_iter().map(|link| folder_of(name).join(link));
-    pins.filter(|pin| keeps(pin, interface, program)).collect()
+/// Where the link of our program on this interface is pinned, and that of the one for dnsdist.
+pub(crate) fn links_of(name: &str) -> [PathBuf; 2] {
+    LINKS.map(|link| folder_of(name).join(link))
 }
 
 /// Whether the link that is pinned there keeps this program on this interface.

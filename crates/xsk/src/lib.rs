@@ -49,7 +49,7 @@ pub use collector::{COLLECTED, Collected, Collection, Collector, Sources};
 pub use dnsdist::{DNSDIST_PINS, Owner, load_dnsdist};
 pub use error::{Error, Result};
 pub use foreign::Foreign;
-pub use found::Found;
+pub use found::{Found, Owned};
 pub use heartbeat::Heartbeat;
 pub use kept::unload;
 pub use layout::{LAYOUT, REASONS, ROOM, Reason};

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, Once};
 
+use caps::{CapSet, Capability, CapsHashSet};
 use libbpf_rs::{MapCore, Object, ObjectBuilder, PrintLevel};
 
 use crate::error::{Error, Result};
@@ -97,29 +98,24 @@ pub(crate) fn sum_over_cpus(counters: &Map, number: u32) -> Result<u64> {
         .sum())
 }
 
-/// Capabilities (by their bits in a mask) of which loading takes all, where there is no CAP_SYS_ADMIN: capabilities(7).
-const NEEDED: [(&str, u64); 3] = [
-    ("CAP_BPF", 1 << 39),
-    ("CAP_NET_ADMIN", 1 << 12),
-    ("CAP_PERFMON", 1 << 38),
+/// Capabilities of which loading takes all, where there is no CAP_SYS_ADMIN: capabilities(7).
+const NEEDED: [Capability; 3] = [
+    Capability::CAP_BPF,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_PERFMON,
 ];
-const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 /// What this thread lacks for loading a program; nothing where that cannot be found out.
-fn missing() -> Vec<&'static str> {
-    let status = std::fs::read_to_string("/proc/thread-self/status");
-    status.map_or_else(|_| Vec::new(), |status| missing_in(&status))
+fn missing() -> Vec<String> {
+    caps::read(None, CapSet::Effective).map_or_else(|_| Vec::new(), |had| missing_in(&had))
 }
 
-/// `CapEff:` in proc_pid_status(5): a mask in hexadecimal.
-fn missing_in(status: &str) -> Vec<&'static str> {
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let Some(mask) = mask.filter(|mask| mask & CAP_SYS_ADMIN == 0) else {
+fn missing_in(had: &CapsHashSet) -> Vec<String> {
+    if had.contains(&Capability::CAP_SYS_ADMIN) {
         return Vec::new();
-    };
-    let missing = NEEDED.into_iter().filter(|(_, bit)| mask & bit == 0);
-    missing.map(|(name, _)| name).collect()
+    }
+    let missing = NEEDED.iter().filter(|needed| !had.contains(*needed));
+    missing.map(Capability::to_string).collect()
 }
 
 /// What libbpf has said lately; it would go to stderr otherwise.
@@ -160,17 +156,16 @@ fn lock_complaints() -> std::sync::MutexGuard<'static, Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::missing_in;
+    use super::*;
 
     #[test]
-    fn what_is_missing_is_told_by_the_mask() {
-        let of = |mask: &str| missing_in(&format!("Name:\tlab\nCapEff:\t{mask}\nCapBnd:\t0\n"));
-        assert_eq!(of("000001ffffffffff"), [""; 0]);
-        assert_eq!(of("0000000000200000"), [""; 0], "CAP_SYS_ADMIN alone");
-        assert_eq!(of("000000c000001000"), [""; 0]);
-        assert_eq!(of("0000008000001000"), ["CAP_PERFMON"]);
-        assert_eq!(of("000000c000000000"), ["CAP_NET_ADMIN"]);
-        assert_eq!(of("0"), ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
-        assert_eq!(missing_in("Name:\tlab\n"), [""; 0]);
+    fn what_is_missing_is_told_by_what_is_there() {
+        let of = |had: &[Capability]| missing_in(&had.iter().copied().collect());
+        let [bpf, net_admin, perfmon] = NEEDED;
+        assert_eq!(of(&NEEDED), [""; 0]);
+        assert_eq!(of(&[Capability::CAP_SYS_ADMIN]), [""; 0], "alone");
+        assert_eq!(of(&[bpf, net_admin]), ["CAP_PERFMON"]);
+        assert_eq!(of(&[bpf, perfmon]), ["CAP_NET_ADMIN"]);
+        assert_eq!(of(&[]), ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
     }
 }

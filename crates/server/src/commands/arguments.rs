@@ -33,7 +33,7 @@ pub(super) enum Arguments {
     /// One of our own commands, to the instance whose control socket is there.
     Ask(Request, PathBuf),
     /// `xdp status` of one interface.
-    XdpStatus(String, PathBuf),
+    XdpStatus(Option<String>, PathBuf),
     /// `xdp load` and `xdp unload`: by hand, without an instance.
     XdpLoad(LoadArguments),
     XdpUnload(String),
@@ -142,12 +142,7 @@ impl AskArguments {
             AskCommand::Xdp { what } => what,
         };
         match what {
-            XdpCommand::Status { interface: None } => {
-                Arguments::Ask(Request::XdpStatus, self.control)
-            }
-            XdpCommand::Status {
-                interface: Some(interface),
-            } => Arguments::XdpStatus(interface, self.control),
+            XdpCommand::Status { interface } => Arguments::XdpStatus(interface, self.control),
             XdpCommand::Load(asked) => Arguments::XdpLoad(asked),
             XdpCommand::Unload { interface } => Arguments::XdpUnload(interface),
         }
@@ -470,12 +465,21 @@ mod tests {
             (&["reload"][..], Request::Reload),
             (&["restart"], Request::Restart),
             (&["stats"], Request::Stats),
-            (&["xdp", "status"], Request::XdpStatus),
         ] {
             let Ok(Arguments::Ask(found, path)) = read(words) else {
                 panic!("no command: {words:?}");
             };
             assert_eq!((found, path.as_path()), (request, Path::new(DEFAULT_PATH)));
+        }
+        for (words, interface) in [
+            (&["xdp", "status"][..], None),
+            (&["xdp", "status", "--interface", "ens3f0"], Some("ens3f0")),
+        ] {
+            let Ok(Arguments::XdpStatus(found, path)) = read(words) else {
+                panic!("no command: {words:?}");
+            };
+            assert_eq!(found.as_deref(), interface);
+            assert_eq!(path, Path::new(DEFAULT_PATH));
         }
         let Ok(Arguments::Ask(_, path)) = read(&["stats", "--control", "/tmp/c"]) else {
             panic!("no command");

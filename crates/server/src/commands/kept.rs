@@ -75,19 +75,22 @@ fn owner_of_pins(named: Option<&str>) -> xsk::Result<Option<Owner>> {
 /// What is on an interface while no instance runs that could tell.
 pub(super) fn status(interface: &str) -> ExitCode {
     let found = Nic::by_name(interface).and_then(|nic| Found::on(&nic));
-    say(found.map(|found| told(interface, found.as_ref())))
+    say(found.map(|found| match found {
+        None => format!("{interface}: no millrace runs, and no XDP program is attached"),
+        Some(found) => told(interface, "no millrace runs; what is attached", &found),
+    }))
 }
 
-fn told(interface: &str, found: Option<&Found>) -> String {
-    let Some(found) = found else {
-        return format!("{interface}: no millrace runs, and no XDP program is attached");
-    };
-    let mode = if found.native { "native" } else { "generic" };
-    let name = found.name.as_deref().unwrap_or("(root may see its name)");
-    let mut text = format!(
-        "{interface}: no millrace runs; what is attached\n  program   {name}, id {}, in {mode} mode",
-        found.id
-    );
+/// What is on an interface that the running instance has no program on, if there is something.
+pub(super) fn told_beside(interface: &str) -> Option<String> {
+    let nic = Nic::by_name(interface).ok()?;
+    let found = Found::on(&nic).ok()??;
+    let line = "not the running millrace's: kernel sockets serve there; what is attached";
+    Some(told(interface, line, &found))
+}
+
+fn told(interface: &str, line: &str, found: &Found) -> String {
+    let mut text = format!("{interface}: {line}\n  program   {found}");
     if !found.maps.is_empty() {
         text += &format!("\n  maps      {}", found.maps.join(", "));
     }
@@ -158,19 +161,17 @@ mod tests {
             id: 7,
             native: true,
             name: Some("dnsdist".to_owned()),
+            tag: Some("00f1e2d3c4b5a697".to_owned()),
             maps: vec!["xsk_map".to_owned(), "xskDestinations".to_owned()],
             pins: vec![PathBuf::from("/sys/fs/bpf/dnsdist/xskmap")],
         };
         let expected = "\
 enp1s0: no millrace runs; what is attached
-  program   dnsdist, id 7, in native mode
+  program   dnsdist, id 7, in native mode, tag 00f1e2d3c4b5a697
   maps      xsk_map, xskDestinations
   pinned    /sys/fs/bpf/dnsdist/xskmap";
-        assert_eq!(told("enp1s0", Some(&found)), expected);
-        assert_eq!(
-            told("enp1s0", None),
-            "enp1s0: no millrace runs, and no XDP program is attached"
-        );
+        let line = "no millrace runs; what is attached";
+        assert_eq!(told("enp1s0", line, &found), expected);
     }
 
     #[test]

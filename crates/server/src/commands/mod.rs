@@ -52,7 +52,9 @@ fn act(
         Ok(Arguments::Execute(command, arguments)) => console::execute(&arguments, &command),
         Ok(Arguments::Ask(request, path)) => running::ask(&path, &request),
         Ok(Arguments::Mirror(asked, path)) => asked.run(&path),
-        Ok(Arguments::XdpStatus(interface, path)) => running::xdp_status(&path, &interface),
+        Ok(Arguments::XdpStatus(interface, path)) => {
+            running::xdp_status(&path, interface.as_deref())
+        }
         Ok(Arguments::XdpLoad(asked)) => asked.run(),
         Ok(Arguments::XdpUnload(interface)) => kept::unload(&interface),
         Ok(Arguments::Zone(arguments)) => arguments.run(),

@@ -4,8 +4,10 @@
 use super::{complain, kept, put};
 use crate::control::client::{self, ClientError};
 use crate::control::protocol::Request;
-use crate::network::status::Status;
+use crate::network::status::{ProgramStatus, Status};
+use nix::net::if_::if_nameindex;
 use serde_json::Value;
+use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,37 +18,64 @@ pub fn ask(path: &Path, request: &Request) -> ExitCode {
             put(text(request, &result));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            complain(error);
-            ExitCode::FAILURE
+        Err(error) => fail(error),
+    }
+}
+
+/// `millrace xdp status`: what the instance has, or has on one interface, and programs that are not its. Where no instance runs,
+/// what is on the interface.
+pub fn xdp_status(path: &Path, interface: Option<&str>) -> ExitCode {
+    let reply = match (client::request(path, &Request::XdpStatus), interface) {
+        (Err(ClientError::NotRunning(_)), Some(interface)) => return kept::status(interface),
+        (Err(error), _) => return fail(error),
+        (Ok(reply), _) => reply,
+    };
+    let Ok(status) = serde_json::from_value::<Status>(reply.clone()) else {
+        // A newer instance knows more than this program: better its words than none.
+        put(format_args!("{reply}\n"));
+        return ExitCode::SUCCESS;
+    };
+    match interface {
+        Some(interface) => xdp_status_of(&status, interface),
+        None => {
+            put(&status);
+            let interfaces = if_nameindex().into_iter();
+            let names = interfaces.flat_map(|all| {
+                let names = all
+                    .iter()
+                    .map(|one| one.name().to_string_lossy().into_owned());
+                names.collect::<Vec<_>>()
+            });
+            names.for_each(|name| put(beside(&status, &name)));
+            ExitCode::SUCCESS
         }
     }
 }
 
-/// `millrace xdp status --interface`: of one interface, and by that alone where no instance runs.
-pub fn xdp_status(path: &Path, interface: &str) -> ExitCode {
-    let answered = match client::request(path, &Request::XdpStatus) {
-        Err(ClientError::NotRunning(_)) => return kept::status(interface),
-        answered => answered.map_err(|error| error.to_string()),
-    };
-    let status = answered.and_then(|status| {
-        serde_json::from_value::<Status>(status).map_err(|error| error.to_string())
-    });
-    let device = status.and_then(|status| {
-        let mut devices = status.devices.into_iter();
-        let found = devices.find(|device| device.interface == interface);
-        found.ok_or_else(|| format!("AF_XDP is not in use on {interface}"))
-    });
-    match device {
-        Ok(device) => {
-            put(device);
-            ExitCode::SUCCESS
-        }
-        Err(reason) => {
-            complain(reason);
-            ExitCode::FAILURE
-        }
+fn xdp_status_of(status: &Status, interface: &str) -> ExitCode {
+    let mut devices = status.devices.iter();
+    let device = devices.find(|device| device.interface == interface);
+    let others = beside(status, interface);
+    if device.is_none() && others.is_empty() {
+        return fail(format_args!("AF_XDP is not in use on {interface}"));
     }
+    device.into_iter().for_each(put);
+    put(others);
+    ExitCode::SUCCESS
+}
+
+/// A program on the interface that is not the instance's; nothing where there is none.
+fn beside(status: &Status, interface: &str) -> String {
+    let mut devices = status.devices.iter();
+    let is_its = devices
+        .any(|device| device.interface == interface && device.program != ProgramStatus::Detached);
+    let told = kept::told_beside(interface).filter(|_| !is_its);
+    told.map_or_else(String::new, |text| format!("{text}\n"))
+}
+
+fn fail(error: impl Display) -> ExitCode {
+    complain(error);
+    ExitCode::FAILURE
 }
 
 /// What is printed: lines, each with its line feed.
@@ -56,11 +85,6 @@ fn text(request: &Request, result: &Value) -> String {
             let lines = statistics.iter();
             lines.map(|(name, value)| statistic(name, value)).collect()
         }
-        (Request::XdpStatus, status) => match serde_json::from_value::<Status>(status.clone()) {
-            Ok(status) => status.to_string(),
-            // A newer instance knows more than this program: better its words than none.
-            Err(_) => format!("{status}\n"),
-        },
         (_, Value::Array(lines)) => lines.iter().map(line).collect(),
         (_, other) => line(other),
     }
@@ -97,15 +121,6 @@ mod tests {
         assert_eq!(
             text(&Request::Version, &json!("dnsdist (millrace 1)")),
             "dnsdist (millrace 1)\n"
-        );
-        let status = serde_json::to_value(Status::default()).unwrap();
-        assert_eq!(
-            text(&Request::XdpStatus, &status),
-            Status::default().to_string()
-        );
-        assert_eq!(
-            text(&Request::XdpStatus, &json!({"new": 1})),
-            "{\"new\":1}\n"
         );
     }
 }

@@ -5,7 +5,7 @@ use crate::rig::{REFUSED, Rig, by_hand};
 use libbpf_rs::{Link, MapCore, MapHandle};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use testnet::lab::{Lab, Topology};
 use testnet::namespace::run;
 use xsk::nic::Nic;
@@ -51,6 +51,16 @@ fn other_program_for_ours(rig: &Rig) -> (Program, u32) {
 /// How often another program may come too late.
 const TRIES: u32 = 20;
 
+/// What `millrace xdp WORDS` prints where the daemon is.
+fn xdp(rig: &Rig, words: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_millrace"));
+    command.arg("xdp").args(words).arg("--control");
+    command.arg(rig.control()).stdout(Stdio::piped());
+    let child = rig.lab.server().spawn(&mut command, Some(&rig.lab.bpffs()));
+    let output = child.expect("millrace xdp").wait_with_output();
+    String::from_utf8_lossy(&output.expect("millrace xdp to end").stdout).into_owned()
+}
+
 #[test]
 fn a_program_that_was_there_first_is_left_alone_until_it_goes() {
     let Some(lab) = Rig::lab("first", Topology::TwoInterfaces) else {
@@ -61,8 +71,20 @@ fn a_program_that_was_there_first_is_left_alone_until_it_goes() {
     rig.says("no AF_XDP on enp1s0, kernel sockets serve");
     rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
     assert!(other.is_attached());
+    let is_named = |said: &str| {
+        let line = said
+            .lines()
+            .find(|line| line.starts_with("  program   steer, id "));
+        line.is_some_and(|line| line.contains(", tag "))
+    };
+    for words in [&["status"][..], &["status", "--interface", "enp1s0"]] {
+        let said = xdp(&rig, words);
+        let line = "enp1s0: not the running millrace's: kernel sockets serve there";
+        assert!(said.contains(line) && is_named(&said), "{said}");
+    }
     drop(other);
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    assert!(!xdp(&rig, &["status"]).contains("not the running millrace's"));
     assert_eq!(rig.changes("attached"), 1.0);
     rig.server.stop().expect("a good end");
 }
@@ -206,7 +228,7 @@ fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
     rig.says("AF_XDP through the maps of somebody else's program (/sys/fs/bpf/dnsdist/xskmap)");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     // When the last queue had its socket.
-    rig.says("enp1s0: queries to 192.0.2.1:53 come over AF_XDP");
+    rig.says("queries to 192.0.2.1:53 come over AF_XDP");
     assert_eq!(rig.changes("destinations-changed"), 1.0);
     rig.server.stop().expect("a good end");
 }

@@ -132,6 +132,8 @@ pub(crate) fn describe_map(map: &OwnedFd) -> io::Result<MapFacts> {
 pub(crate) struct ProgramFacts {
     /// Its first 15 octets.
     pub(crate) name: String,
+    /// What its instructions hash to: the same wherever it is loaded.
+    pub(crate) tag: [u8; 8],
     /// The ids of the maps that it uses.
     pub(crate) maps: Vec<u32>,
 }
@@ -152,6 +154,7 @@ pub(crate) fn describe_program(program: &OwnedFd) -> io::Result<ProgramFacts> {
     ids.truncate(info.nr_map_ids as usize);
     Ok(ProgramFacts {
         name: text(&info.name),
+        tag: info.tag,
         maps: ids,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Interface};
 use std::collections::BTreeSet;
-use xsk::{CHUNK, RingSizes};
+use xsk::{CHUNK, Found, Owned, RingSizes};
 
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -612,20 +612,62 @@ fn reverse_path(interface: &Interface, facts: &Facts) -> Finding {
 
 fn other_program(interface: &Interface, _: &Facts) -> Finding {
     const WHAT: &str = "other XDP programs";
-    match interface.foreign_program {
-        None => of(interface, WHAT, "none", Judgement::Good),
-        Some(id) => of(
-            interface,
-            WHAT,
-            format!("program {id}, which no running instance knows"),
-            Judgement::Wrong {
-                right: "none: an interface has one program, and millrace replaces nobody's"
-                    .to_owned(),
-                command: format!(
-                    "bpftool prog show id {id}; ip link set {} xdp off",
-                    interface.name
-                ),
-            },
+    let Some(found) = &interface.foreign_program else {
+        return of(interface, WHAT, "none", Judgement::Good);
+    };
+    let name = &interface.name;
+    let owned = found.owned(name);
+    let value = format!("{found}{}: {}", pinned(found), whose(owned));
+    let judgement = match owned {
+        Owned::Kept => Judgement::Good,
+        _ => Judgement::Wrong {
+            right: "none: an interface has one program, and millrace replaces nobody's; as it is kernel sockets serve here"
+                .to_owned(),
+            command: choices(owned, found.id, name),
+        },
+    };
+    of(interface, WHAT, value, judgement)
+}
+
+fn pinned(found: &Found) -> String {
+    let pins = found.pins.iter();
+    let pins: Vec<String> = pins.map(|pin| pin.display().to_string()).collect();
+    match pins.is_empty() {
+        true => ", not pinned".to_owned(),
+        false => format!(", pinned at {}", pins.join(" and ")),
+    }
+}
+
+fn whose(owned: Owned) -> &'static str {
+    match owned {
+        Owned::Kept => "millrace's own, kept for the next start",
+        Owned::Running => "another running millrace's",
+        Owned::KeptForDnsdist => "what `millrace xdp load --dnsdist` has attached",
+        Owned::Dnsdist => "dnsdist's, by its maps",
+        Owned::Dispatcher => "libxdp's, which calls the programs of others",
+        Owned::Other => "somebody else's, perhaps a firewall",
+    }
+}
+
+/// What can be done about a program: that which ends it last, and under which condition.
+fn choices(owned: Owned, id: u32, name: &str) -> String {
+    let off = format!("ip link set dev {name} xdp off");
+    match owned {
+        Owned::Kept | Owned::KeptForDnsdist => {
+            format!("millrace xdp unload --interface {name}   # once no dnsdist needs it")
+        }
+        Owned::Running => {
+            "pgrep -a millrace   # one of these has it: ask it with --control, or stop it"
+                .to_owned()
+        }
+        Owned::Dnsdist => format!(
+            "newXsk with its xskMapPath in the file has millrace serve by its maps; or, once no dnsdist needs it: {off}"
+        ),
+        Owned::Dispatcher => format!(
+            "xdp-loader status {name}   # the programs that it calls; each once nobody needs it: xdp-loader unload {name} --id ID"
+        ),
+        Owned::Other => format!(
+            "bpftool prog show id {id}; bpftool link show   # whose it is, and what for; once nobody needs it: {off}"
         ),
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::control::client;
 use crate::control::protocol::Request;
-use crate::network::status::{DeviceStatus, Status};
+use crate::network::status::{DeviceStatus, ProgramStatus, Status};
 use std::fs;
 use std::path::{Path, PathBuf};
+use xsk::Found;
 use xsk::nic::{NODE_FILES, Nic, Tuning};
 
 /// Everything that [`super::checks`] judges. `None`: the machine does not say.
@@ -62,8 +63,8 @@ pub(super) struct Interface {
     pub(super) gro_flush_timeout: Option<u64>,
     /// The running instance polls its queues.
     pub(super) is_polled: bool,
-    /// The id of a program that the running instance does not know.
-    pub(super) foreign_program: Option<u32>,
+    /// A program that is not the running instance's.
+    pub(super) foreign_program: Option<Found>,
     /// The file system's word: the machine's node that the card sits on; -1: there is but one.
     pub(super) node: Option<i64>,
     /// The running instance has it; without one every interface may be served.
@@ -239,9 +240,9 @@ impl Root<'_> {
     pub(super) fn interface(&self, name: &str, instance: &[DeviceStatus]) -> Interface {
         let nic = Nic::by_name(name).ok();
         let rp_filter = |who| self.number(&format!("proc/sys/net/ipv4/conf/{who}/rp_filter"));
-        let index = nic.as_ref().map(|nic| nic.index);
         let own = instance.iter().find(|device| device.interface == name);
-        let program = index.and_then(|index| xsk::attached_program(index).ok().flatten());
+        let has_program = own.is_some_and(|own| own.program != ProgramStatus::Detached);
+        let program = nic.as_ref().and_then(|nic| Found::on(nic).ok().flatten());
         Interface {
             name: name.to_owned(),
             driver: nic
@@ -256,7 +257,7 @@ impl Root<'_> {
             defer_hard_irqs: self.number(&format!("sys/class/net/{name}/napi_defer_hard_irqs")),
             gro_flush_timeout: self.number(&format!("sys/class/net/{name}/gro_flush_timeout")),
             is_polled: own.is_some_and(|own| own.queues.iter().any(|queue| queue.is_polled)),
-            foreign_program: program.filter(|_| own.is_none()),
+            foreign_program: program.filter(|_| !has_program),
             node: NODE_FILES
                 .iter()
                 .find_map(|file| self.text(&format!("sys/class/net/{name}/{file}")))

@@ -3,8 +3,9 @@
 use super::checks::{Finding, all};
 use super::facts::{Facts, Interface, Interrupts, Pages, Root};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use xsk::Found;
 use xsk::nic::Tuning;
 
 /// A machine on which nothing is wrong.
@@ -156,7 +157,7 @@ fn a_wrong_value_of_an_interface_is_found() {
         }),
         ("rp_filter", |interface| interface.rp_filter = Some(1)),
         ("other XDP programs", |interface| {
-            interface.foreign_program = Some(7)
+            interface.foreign_program = Some(program("filter", &[]))
         }),
     ];
     for (what, plant) in planted {
@@ -418,4 +419,62 @@ fn this_machine_can_be_looked_at() {
         "{facts:?}"
     );
     assert_eq!(all(&facts).len(), 22);
+}
+
+fn program(name: &str, pins: &[&str]) -> Found {
+    Found {
+        id: 7,
+        native: true,
+        name: Some(name.to_owned()),
+        tag: Some("00f1e2d3c4b5a697".to_owned()),
+        maps: Vec::new(),
+        pins: pins.iter().map(PathBuf::from).collect(),
+    }
+}
+
+/// What is printed of an interface that has this program.
+fn said_of(program: Found) -> String {
+    let interface = Interface {
+        foreign_program: Some(program),
+        ..interface("ens3f0")
+    };
+    let facts = Facts {
+        interfaces: vec![interface],
+        ..sound()
+    };
+    let mut findings = all(&facts).into_iter();
+    let finding = findings.find(|finding| finding.what == "other XDP programs");
+    finding.expect("it is looked for").to_string()
+}
+
+/// Whoever does what is advised must not end somebody's firewall without having been told of it.
+#[test]
+fn a_program_is_said_to_be_whose_it_is_and_nobody_is_told_to_take_off_a_strangers() {
+    let strangers = said_of(program("filter", &["/sys/fs/bpf/firewall"]));
+    let expected = "WRONG  ens3f0: other XDP programs: filter, id 7, in native mode, tag 00f1e2d3c4b5a697, pinned at \
+        /sys/fs/bpf/firewall: somebody else's, perhaps a firewall\n";
+    assert!(strangers.starts_with(expected), "{strangers}");
+    let advice = strangers.lines().nth(2).unwrap_or_default().trim();
+    assert!(advice.starts_with("bpftool prog show id 7;"), "{advice}");
+    assert!(
+        advice.ends_with("once nobody needs it: ip link set dev ens3f0 xdp off"),
+        "{advice}"
+    );
+    let kept = said_of(program("steer", &["/sys/fs/bpf/millrace/ens3f0/link"]));
+    assert!(
+        kept.starts_with("ok ") && kept.contains("kept for the next start"),
+        "{kept}"
+    );
+    let dnsdists = said_of(Found {
+        maps: vec!["xsk_map".to_owned(), "xskDestinations".to_owned()],
+        ..program("xdp_dns_filter", &[])
+    });
+    assert!(
+        dnsdists.contains("not pinned: dnsdist's") && dnsdists.contains("newXsk"),
+        "{dnsdists}"
+    );
+    let dispatcher = said_of(program("xdp_dispatcher", &[]));
+    assert!(dispatcher.contains("xdp-loader status ens3f0") && !dispatcher.contains("xdp off"));
+    let another = said_of(program("steer", &[]));
+    assert!(another.contains("another running millrace's") && !another.contains("xdp off"));
 }
