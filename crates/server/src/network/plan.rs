@@ -44,15 +44,12 @@ pub struct PlannedDevice {
 impl Plan {
     /// Logs the lines that `old` did not have.
     pub fn say_what_is_new(&self, old: &Plan) {
-        let is_new = |known: &[String], line: &&String| !known.contains(line);
-        let lines = self.lines.iter();
-        lines
-            .filter(|line| is_new(&old.lines, line))
-            .for_each(|line| log::info!("{line}"));
-        let warnings = self.warnings.iter();
-        warnings
-            .filter(|line| is_new(&old.warnings, line))
-            .for_each(|line| log::warn!("{line}"));
+        new_in(&self.lines, &old.lines).for_each(|line| log::info!("{line}"));
+    }
+
+    /// The same of warnings.
+    pub fn warn_of_what_is_new(&self, old: &Plan) {
+        new_in(&self.warnings, &old.warnings).for_each(|line| log::warn!("{line}"));
     }
 
     /// How many servers are to be asked from another address than by `old`.
@@ -64,6 +61,10 @@ impl Plan {
         };
         self.paths.iter().filter(is_moved).count()
     }
+}
+
+fn new_in<'l>(lines: &'l [String], old: &[String]) -> impl Iterator<Item = &'l String> {
+    lines.iter().filter(|line| !old.contains(line))
 }
 
 impl PlannedDevice {

@@ -42,7 +42,7 @@ impl Hands for Daemon {
         &mut self.keeping
     }
 
-    /// Says what is new in it, and moves the ports: programs expect answers there.
+    /// Warns of what is new in it, and moves the ports: programs expect answers there.
     fn plan(&mut self) -> Option<Plan> {
         let config = self.instance.config.load_full();
         let plan = match planned(&config, &mut self.keeping.devices) {
@@ -50,14 +50,14 @@ impl Hands for Daemon {
             Err(error) => {
                 // It is asked again every second, and this is said once.
                 if !self.keeping.is_overdue {
-                    self.lines.push(format!(
+                    self.account.line(format!(
                         "the network is not followed: the kernel does not say what interfaces there are: {error}"
                     ));
                 }
                 return None;
             }
         };
-        plan.say_what_is_new(&self.keeping.plan);
+        plan.warn_of_what_is_new(&self.keeping.plan);
         self.move_ports(&config, &plan);
         Some(plan)
     }
@@ -119,18 +119,17 @@ impl Hands for Daemon {
                 lock(&self.steering).insert(device, attached);
                 self.needs.forget(device.number);
                 self.overview.changes.count(Change::Attached);
-                self.lines.push(format!("{}: {how}", device.name));
+                self.account.change(device, how);
             }
             Err(reason) => {
                 let need = Need::Program(device.number);
-                let line = self.needs.refuse(need, AGAIN, &reason).then(|| {
+                if self.needs.refuse(need, AGAIN, &reason) {
                     self.overview.changes.count(Change::AttachRefused);
-                    format!(
+                    self.account.line(format!(
                         "no AF_XDP on {}, kernel sockets serve: {reason}",
                         device.name
-                    )
-                });
-                self.lines.extend(line);
+                    ));
+                }
             }
         }
     }
@@ -144,7 +143,7 @@ impl Hands for Daemon {
         let facts = workers::facts(new);
         self.order(|| Order::Change(new.number, facts));
         self.overview.changes.count(Change::InterfaceChanged);
-        self.lines.push(difference(old, new));
+        self.account.change(new, difference(old, new));
     }
 
     fn close(&mut self, device: &Device, queue: u32) {
@@ -156,30 +155,31 @@ impl Hands for Daemon {
         worker.reins.order(Order::Close(number, Some(queue)));
         self.overview.changes.count(Change::QueueClosed);
         let line = format!("queue {queue} of {} is closed", device.name);
-        self.lines.push(line);
+        self.account.change(device, line);
     }
 
     fn open(&mut self, device: &Device, queue: u32) -> Result<(), Infallible> {
         if let Err(reason) = self.order_to_open(device, queue) {
             let line = self.refuse_queue(device, queue, &reason);
-            self.lines.extend(line);
+            line.into_iter().for_each(|line| self.account.line(line));
         }
         Ok(())
     }
 
     fn apply(&mut self, planned: &PlannedDevice) {
-        let name = &planned.device.name;
+        let device = &planned.device;
         let applied = lock(&self.steering).apply(planned);
         match applied {
             Ok(false) => {}
             Ok(true) => {
                 self.overview.changes.count(Change::DestinationsChanged);
                 let destinations = planned.destinations.iter().copied();
-                self.lines.push(arrival(name, destinations));
+                self.account.arrival(device, arrival(destinations));
             }
-            Err(error) => self.lines.push(format!(
-                "{name}: some traffic is left to kernel sockets: {error}"
-            )),
+            Err(error) => {
+                let line = format!("some traffic is left to kernel sockets: {error}");
+                self.account.change(device, line);
+            }
         }
     }
 
@@ -187,8 +187,8 @@ impl Hands for Daemon {
         let cleared = lock(&self.steering).clear_all_but(plan);
         for device in cleared {
             self.overview.changes.count(Change::DestinationsChanged);
-            let line = format!("{}: all queries go to kernel sockets", device.name);
-            self.lines.push(line);
+            let line = "all queries go to kernel sockets";
+            self.account.change(&device, line);
         }
         self.needs.keep_those_of(plan);
         let sources = Arc::new(plan.impossible_sources.clone());
@@ -202,8 +202,8 @@ impl Hands for Daemon {
         self.overview.changes.count(why);
         let what = match why {
             Change::Detached => {
-                let line = format!("{}: AF_XDP is not needed there any more", device.name);
-                return self.lines.push(line);
+                let line = "AF_XDP is not needed there any more";
+                return self.account.change(device, line);
             }
             Change::ProgramGone => {
                 self.needs
@@ -331,16 +331,10 @@ fn memory_for(frames: u32, interface: &str) -> xsk::Result<Option<OwnedFd>> {
 }
 
 /// What comes over AF_XDP from now on, for the log.
-pub(super) fn arrival(
-    interface: &str,
-    destinations: impl IntoIterator<Item = SocketAddr>,
-) -> String {
+pub(super) fn arrival(destinations: impl IntoIterator<Item = SocketAddr>) -> String {
     let addresses = destinations.into_iter().map(|address| address.to_string());
     let addresses: Vec<String> = addresses.collect();
-    format!(
-        "{interface}: queries to {} come over AF_XDP",
-        addresses.join(", ")
-    )
+    format!("queries to {} come over AF_XDP", addresses.join(", "))
 }
 
 fn left_alone(program: u32) -> String {
@@ -371,7 +365,7 @@ fn difference(old: &Device, new: &Device) -> String {
     if old.queues != new.queues {
         changes.push(format!("it has {} queues, had {}", new.queues, old.queues));
     }
-    format!("{}: {}", new.name, changes.join("; "))
+    changes.join("; ")
 }
 
 #[cfg(test)]
@@ -396,7 +390,7 @@ mod tests {
             queues: 4,
             ..old.clone()
         };
-        let line = "wan0: it was called enp1s0; its address is 02:00:00:00:00:02, was 02:00:00:00:00:01; its MTU is 1280, was 1500; it has 4 queues, had 2";
+        let line = "it was called enp1s0; its address is 02:00:00:00:00:02, was 02:00:00:00:00:01; its MTU is 1280, was 1500; it has 4 queues, had 2";
         assert_eq!(difference(&old, &new), line);
     }
 }

@@ -14,6 +14,7 @@
 //! Stop is the same backwards: queues leave the maps (the kernel's sockets serve), rings and sockets are drained, queries
 //! in flight get their answers, everything is closed.
 
+mod account;
 mod edit;
 mod failure;
 mod hands;
@@ -50,6 +51,7 @@ use crate::network::steering::Steering;
 use crate::notify;
 use crate::pipeline::cache::cleaning;
 use crate::worker::Order;
+use account::Account;
 use memory::Memory;
 use needs::{Needs, OpenedQueue};
 use overview::Overview;
@@ -161,7 +163,7 @@ pub struct Daemon {
     helper: Arc<Helper>,
     needs: Needs,
     /// For the operator, of the steps that are being done.
-    lines: Vec<String>,
+    account: Account,
     polling: Polling,
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.

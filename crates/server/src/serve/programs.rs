@@ -164,30 +164,35 @@ pub(super) fn take_traffic(plan: &Plan, steering: &Mutex<Steering>) {
 pub(super) fn enter(overview: &Overview) {
     let mut steering = lock(&overview.steering);
     for queue in lock(&overview.queues).iter() {
-        enter_queue(&mut steering, queue);
+        if enter_queue(&mut steering, queue).is_some() {
+            let (number, interface) = (queue.queue, &queue.interface);
+            log::info!("queue {number} of {interface} is {}", how_served(queue));
+        }
     }
 }
 
-/// From now on the queue's frames come to its socket; whether other addresses and ports come over AF_XDP than before.
-pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) -> bool {
+/// From now on the queue's frames come to its socket; whether other addresses and ports come over AF_XDP than before. `None`: they
+/// do not come, which is said.
+pub(super) fn enter_queue(steering: &mut Steering, queue: &BoundQueue) -> Option<bool> {
+    let (number, interface) = (queue.queue, &queue.interface);
+    let entered = steering.enter(queue.device, number, &queue.socket);
+    entered
+        .inspect_err(|error| {
+            log::warn!("queue {number} of {interface} is left to kernel sockets: {error}");
+        })
+        .ok()
+}
+
+/// How a queue is served, for the log.
+pub(super) fn how_served(queue: &BoundQueue) -> String {
     let copy = if queue.zero_copy { "zero-copy" } else { "copy" };
     let polled = if queue.is_polled {
         ", busy polling"
     } else {
         ""
     };
-    let (number, interface) = (queue.queue, &queue.interface);
-    match steering.enter(queue.device, number, &queue.socket) {
-        Ok(has_changed) => {
-            log::info!(
-                "queue {number} of {interface} is served over AF_XDP, {copy} mode{polled}; its worker's frames: {}",
-                queue.memory.pages(&xsk::smaps())
-            );
-            has_changed
-        }
-        Err(error) => {
-            log::warn!("queue {number} of {interface} is left to kernel sockets: {error}");
-            false
-        }
-    }
+    format!(
+        "served over AF_XDP, {copy} mode{polled}; its worker's frames: {}",
+        queue.memory.pages(&xsk::smaps())
+    )
 }

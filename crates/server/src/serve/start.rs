@@ -1,5 +1,6 @@
 //! From a command line to a daemon that serves.
 
+use super::account::Account;
 use super::failure::{StartError, system};
 use super::listeners::{listeners, pulses};
 use super::memory::{Memory, TooLittle};
@@ -116,7 +117,7 @@ impl Daemon {
         enter(&overview);
         Ok(Daemon {
             needs: Needs::after(&plan, ground.too_little.as_ref()),
-            lines: Vec::new(),
+            account: Account::default(),
             arguments,
             instance,
             keeping: Keeping::new(plan, devices),
@@ -274,6 +275,7 @@ fn first_plan(config: &Config, devices: &mut network::Devices) -> Plan {
         Plan::default()
     });
     plan.say_what_is_new(&Plan::default());
+    plan.warn_of_what_is_new(&Plan::default());
     plan
 }
 

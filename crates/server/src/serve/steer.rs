@@ -13,7 +13,7 @@
 
 use super::hands::arrival;
 use super::needs::{AGAIN, OpenedQueue};
-use super::programs::enter_queue;
+use super::programs::{enter_queue, how_served};
 use super::start::prepare;
 use super::{Daemon, lock, workers};
 use crate::backend::server::Server;
@@ -46,28 +46,38 @@ impl Daemon {
 
     /// Addresses, links or routes have changed: what is ours may be another thing now.
     pub(super) fn replan(&mut self) {
-        let lines = self.plan_anew();
-        lines.iter().for_each(|line| log::notice!("{line}"));
+        if !self.has_lent_queues() {
+            let Ok(()) = keeping::replan(self);
+        }
+        self.tell();
         // A link that is up again, were it down for so short a time that the plan is the same, takes what a worker that sleeps
         // has in its TX ring.
         self.order(|| Order::Wake);
     }
 
-    /// Plans for the network as it is now and does what is new; the lines for the operator. While another process has the
+    /// Plans for the network as it is now, for another configuration, and does what is new; the lines for the operator. While another process has the
     /// queues nothing is planned: whatever has asked for it, it is done when that process has failed.
     pub(super) fn plan_anew(&mut self) -> Vec<String> {
         if self.has_lent_queues() {
             return Vec::new();
         }
+        let old = self.keeping.plan.clone();
         let Ok(()) = keeping::replan(self);
-        std::mem::take(&mut self.lines)
+        self.keeping.plan.say_what_is_new(&old);
+        self.account.take_all()
+    }
+
+    /// Tells of what has been done, once nothing more is under way about an interface.
+    fn tell(&mut self) {
+        let is_under_way = |device| self.needs.opening_of(device).next().is_some();
+        let lines = self.account.take(is_under_way);
+        lines.iter().for_each(|line| log::notice!("{line}"));
     }
 
     /// Has the plan carried out that serves: what it names and could not be had may be there now.
     pub(super) fn steer_again(&mut self) {
         let Ok(()) = keeping::steer_again(self);
-        let lines = std::mem::take(&mut self.lines);
-        lines.iter().for_each(|line| log::notice!("{line}"));
+        self.tell();
     }
 
     /// An interface (by index) was deleted.
@@ -122,21 +132,26 @@ impl Daemon {
         match opened.outcome {
             Ok(done) => {
                 let bound = workers::bound(&device, opened.queue, opened.rows, done);
-                if enter_queue(&mut lock(&self.steering), &bound) {
-                    self.overview.changes.count(Change::DestinationsChanged);
-                    let taken = lock(&self.steering).taken(opened.device);
-                    log::notice!("{}", arrival(&device.name, taken));
+                let entered = enter_queue(&mut lock(&self.steering), &bound);
+                if let Some(has_changed) = entered {
+                    let how = how_served(&bound);
+                    self.account.queue(&device, opened.queue, how);
+                    if has_changed {
+                        self.overview.changes.count(Change::DestinationsChanged);
+                        let taken = lock(&self.steering).taken(opened.device);
+                        self.account.arrival(&device, arrival(taken));
+                    }
                 }
                 lock(&self.overview.queues).push(bound);
                 self.needs.forget_queue(opened.device, opened.queue);
                 self.overview.changes.count(Change::QueueOpened);
                 let worker = self.worker_of(opened.queue);
                 if worker != opened.queue as usize {
-                    log::notice!(
+                    let line = format!(
                         "queue {} of {} has worker {worker}, which has another queue too: a restart makes one for each",
-                        opened.queue,
-                        device.name
+                        opened.queue, device.name
                     );
+                    self.account.change(&device, line);
                 }
             }
             Err(error) => {
@@ -144,6 +159,7 @@ impl Daemon {
                 line.iter().for_each(|line| log::warn!("{line}"));
             }
         }
+        self.tell();
     }
 
     /// It cannot be had now; the line for the operator, if the reason is a new one.
@@ -166,7 +182,7 @@ impl Daemon {
     /// Takes our program off devices that the configuration needs no more.
     pub(super) fn detach_unplanned(&mut self) -> Vec<String> {
         keeping::detach_unplanned(self);
-        std::mem::take(&mut self.lines)
+        self.account.take_all()
     }
 
     /// Nothing comes by this device's sockets any more: its queues are closed, their frames are ours again.

@@ -86,6 +86,45 @@ fn deleted_and_made_anew() {
     rig.server.stop().expect("a good end");
 }
 
+/// Under wildcards there is most to tell of an interface that comes: program, queues, addresses of both families.
+#[test]
+fn an_interface_that_goes_and_comes_under_wildcards_is_a_line_each() {
+    let wildcards = "addLocal(\"0.0.0.0:53\", {xdp=true})\naddLocal(\"[::]:53\", {xdp=true})\n"
+        .to_owned()
+        + REFUSED;
+    let Some(mut rig) = Rig::start("a-line-each", &wildcards) else {
+        return;
+    };
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let lines = |rig: &Rig| {
+        let log = rig.log();
+        let of_it = log.lines().filter(|line| line.contains("enp1s0"));
+        of_it.map(str::to_owned).collect::<Vec<String>>()
+    };
+    let before = lines(&rig).len();
+    rig.ip(DELETE);
+    rig.says("enp1s0: the interface is gone: kernel sockets serve");
+    assert_eq!(lines(&rig).len(), before + 1, "{}", rig.log());
+    create(&rig, 2);
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    let come = lines(&rig).split_off(before + 1);
+    let attached = come
+        .iter()
+        .filter(|line| line.contains("AF_XDP program attached"));
+    let told: Vec<&String> = attached.collect();
+    assert_eq!(told.len(), 1, "{come:?}");
+    assert!(
+        told[0].contains("queues 0, 1 of enp1s0 are served over AF_XDP"),
+        "{come:?}"
+    );
+    assert!(told[0].contains("come over AF_XDP"), "{come:?}");
+    // An address that comes after the interface is an event of its own.
+    let addresses = come.iter().filter(|line| !line.contains("attached"));
+    let mut others = addresses.map(|line| line.contains("enp1s0: queries to "));
+    assert!(others.all(|is_address| is_address), "{come:?}");
+    rig.server.stop().expect("a good end");
+}
+
 #[test]
 fn moved_to_another_namespace_and_back() {
     let Some(mut rig) = rig("move") else { return };

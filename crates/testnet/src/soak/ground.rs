@@ -51,7 +51,12 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    pub(super) fn prepare(prefix: &str, subject: &Subject, rate: u32) -> Outcome<Self> {
+    pub(super) fn prepare(
+        prefix: &str,
+        subject: &Subject,
+        configuration: &str,
+        rate: u32,
+    ) -> Outcome<Self> {
         let lab = Lab::up(Plan {
             prefix: prefix.to_owned(),
             topology: Topology::FourQueues,
@@ -66,7 +71,7 @@ impl Ground {
         ];
         let exceptions = Exceptions::watch(prefix)?;
         let kernel_before = counters(&lab)?;
-        let daemon = Daemon::start(subject, &lab, &configuration(""), &folder)?;
+        let daemon = Daemon::start(subject, &lab, configuration, &folder)?;
         let mut load = Load::new(&folder, rate)?;
         load.start(&lab)?;
         Ok(Self {

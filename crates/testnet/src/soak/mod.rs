@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use drift::{Drift, Reading};
 use faults::Harm;
-use ground::Ground;
+use ground::{Ground, configuration};
 use schedule::{Schedule, Step};
 use witness::{lost, percentile};
 
@@ -37,13 +37,14 @@ use crate::{During, Failure, Outcome, signals};
 
 pub const USAGE: &str =
     "usage: lab soak [--seed N] [--seconds N | --minutes N] [--rate N] [KIND]...
-       lab soak flood|restarts [--small] [--rate N] | race
+       lab soak flood|restarts [--small] [--rate N] | restarts --sockets | race
   flood        a million forged sources, and two clients that are none (F30)
   race         dnsperf's published test: unique names, each once, to four resolvers at once
   restarts     restarts by hand-over at the highest rate that loses nothing without one
   --seed N     which faults, and in which order (default: the time)
   --minutes N  how long (default 20)
   --rate N     queries a second over AF_XDP (default 3000; flood 125000, restarts at most 100000)
+  --sockets    the server has no AF_XDP: its kernel sockets alone
   --small      a few seconds of it: flood 40,000 queries, one restart at 3000
   KIND         only faults whose name holds one of these words";
 
@@ -62,6 +63,8 @@ struct Options {
     rate: Option<u32>,
     /// Of a flood, of restarts: no more than shows that what must be counted is counted right.
     is_small: bool,
+    /// Of restarts: without AF_XDP.
+    by_sockets: bool,
     words: Vec<String>,
 }
 
@@ -77,6 +80,7 @@ impl Options {
             time: Duration::from_secs(20 * 60),
             rate: None,
             is_small: false,
+            by_sockets: false,
             words: Vec::new(),
         };
         let mut words = words.iter();
@@ -91,6 +95,7 @@ impl Options {
                 "--minutes" => options.time = Duration::from_secs(60 * number()?),
                 "--rate" => options.rate = Some(number()?.clamp(1, 10_000_000) as u32),
                 "--small" => options.is_small = true,
+                "--sockets" => options.by_sockets = true,
                 _ if word.starts_with('-') => return Err(Failure::new(USAGE)),
                 _ => options.words.push(word.to_owned()),
             }
@@ -109,8 +114,12 @@ pub fn run(prefix: &str, subject: &Subject, words: &[&str]) -> Outcome<ExitCode>
     signals::stop_in_order()?;
     let kinds: Vec<&str> = options.words.iter().map(String::as_str).collect();
     match kinds[..] {
-        ["flood"] => return flood::run(prefix, subject, &options),
         ["restarts"] => return restarts::run(prefix, subject, &options),
+        _ if options.by_sockets => {
+            let text = format!("--sockets is for restarts\n{USAGE}");
+            return Err(Failure::new(text));
+        }
+        ["flood"] => return flood::run(prefix, subject, &options),
         _ if options.is_small => {
             let text = format!("--small is for flood and restarts\n{USAGE}");
             return Err(Failure::new(text));
@@ -122,7 +131,8 @@ pub fn run(prefix: &str, subject: &Subject, words: &[&str]) -> Outcome<ExitCode>
         return Err(Failure::new(format!("no such kind of fault\n{USAGE}")));
     }
     println!("soak: seed {}, {:?}", options.seed, options.time);
-    let ground = Ground::prepare(prefix, subject, options.rate.unwrap_or(RATE))?;
+    let rate = options.rate.unwrap_or(RATE);
+    let ground = Ground::prepare(prefix, subject, &configuration(""), rate)?;
     let mut soak = Soak {
         ground,
         drift: Drift::default(),

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::ground::Ground;
+use super::ground::{Ground, configuration};
 use super::load::Totals;
 use super::{Options, RATE, WARM_UP};
 use crate::kernel_counters::KernelDrops;
@@ -44,17 +44,55 @@ impl Extent {
     }
 }
 
+/// By which queries come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    AfXdp,
+    Sockets,
+}
+
+impl Door {
+    fn of(options: &Options) -> Self {
+        match options.by_sockets {
+            true => Self::Sockets,
+            false => Self::AfXdp,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::AfXdp => "AF_XDP",
+            Self::Sockets => "kernel sockets",
+        }
+    }
+
+    fn configuration(self) -> String {
+        let usual = configuration("");
+        match self {
+            Self::AfXdp => usual,
+            Self::Sockets => {
+                let listeners = usual.replace("{xdp=true}", "{reusePort=true}");
+                listeners.replace(" xdp=true,", "")
+            }
+        }
+    }
+}
+
 /// Runs it.
 pub(super) fn run(prefix: &str, subject: &Subject, options: &Options) -> Outcome<ExitCode> {
     let extent = Extent::of(options);
-    let mut ground = Ground::prepare(prefix, subject, LOWEST)?;
+    let door = Door::of(options);
+    let mut ground = Ground::prepare(prefix, subject, &door.configuration(), LOWEST)?;
     ground.daemon.watch_for(WARM_UP)?;
-    ground.await_af_xdp()?;
+    if door == Door::AfXdp {
+        ground.await_af_xdp()?;
+    }
     ground.load.leave_backends_out()?;
     let rate = lossless_rate(&mut ground, extent)?;
     let before = kernel_drops(&ground)?;
     let totals = restarted(&mut ground, rate, extent)?;
-    let name = format!("{} restarts at {rate} queries a second", extent.restarts);
+    let (count, by) = (extent.restarts, door.name());
+    let name = format!("{count} restarts at {rate} queries a second over {by}");
     // What a frozen machine has not asked in time was not lost; of a generator that is late for longer nothing can be said.
     let asked = Totals {
         not_sent: totals.not_sent.saturating_sub(rate.into()),
@@ -151,5 +189,14 @@ mod tests {
         assert_eq!((all.rate, all.restarts), (HIGHEST, 3));
         assert_eq!((small.rate, small.restarts), (RATE, 1));
         assert!(small.held < all.held && small.rate >= LOWEST);
+    }
+
+    #[test]
+    fn without_af_xdp_nothing_is_configured_of_it() {
+        let of = |words: &[&str]| Door::of(&Options::read(words).expect("options"));
+        assert!(of(&["restarts"]).configuration().contains("xdp=true"));
+        let sockets = of(&["restarts", "--sockets"]);
+        assert!(!sockets.configuration().contains("xdp=true"));
+        assert_eq!(sockets.name(), "kernel sockets");
     }
 }
