@@ -23,9 +23,9 @@ const TIMES: u32 = 6;
 /// Of a core: 0.1 %. The tests' build, which is not optimised, needs several times the instructions of a release.
 const PARTS_OF_A_CORE: u32 = if cfg!(debug_assertions) { 200 } else { 1_000 };
 
-/// Wake-ups a second, of all threads together: two beats of the health checks and the looks for answers behind them, the clock of
-/// the control thread; that is 5, however many servers there are. With a timer and a socket in epoll for each check it was 70.
-const WAKE_UPS_A_SECOND: u64 = 10;
+/// Wake-ups a second, of all threads together: a beat of the health checks and the look for answers behind it, the clock of
+/// the control thread; that is 3, however many servers there are. With a timer and a socket in epoll for each check it was 70.
+const WAKE_UPS_A_SECOND: u64 = 6;
 
 /// What a process has used up.
 #[derive(Debug, Clone, Copy)]

@@ -5,18 +5,18 @@
 //! EPYC). So the tasks of all servers wake at common beats, and look for answers at common moments behind them.
 //!
 //! ```text
-//!   beat      32 ms      96 ms …              512 ms          544 ms …             1,024 ms
-//!    │ ask a    │ read a                        │ ask c          │ read c              │ ask a
-//!    │ ask b    │          │ read b             │                                      │ ask b
+//!   beat      32 ms      96 ms …              1,024 ms   1,056 ms …                 2,048 ms
+//!    │ ask a    │ read a                        │ ask a      │ read a                  │ ask a
+//!    │ ask b    │          │ read b             │ ask c      │ read c                  │ ask b
 //! ```
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From one beat to the next: half of the shortest interval, or a little more. A multiple of 64 ms: so long are the second level's
+/// From one beat to the next: the shortest interval, or a little more, so that all that is checked each second is so at once. A multiple of 64 ms: so long are the second level's
 /// slots in the wheel of tokio's timer, which wakes up once for what ends with a slot, and twice for everything else that is
 /// further away.
-const BEAT: Duration = Duration::from_millis(512);
+const BEAT: Duration = Duration::from_millis(1_024);
 
 /// The first look for an answer, after a beat, and what all looks are multiples of. Most answers have come by then.
 const LOOK: Duration = Duration::from_millis(32);
@@ -43,6 +43,11 @@ impl Beats {
     /// The beat next to the end of `time` from `now` on, which is to come.
     pub(super) fn near(&self, now: Instant, time: Duration) -> Instant {
         self.multiple(BEAT, now, time)
+    }
+
+    /// When to look at something that may not wait for a beat, about so much later: at a time that looks share.
+    pub(super) fn look(&self, now: Instant, time: Duration) -> Instant {
+        self.multiple(LOOK, now, time)
     }
 
     /// The multiple of `step` next to the end of `time` from `now` on, which is to come.
@@ -111,9 +116,17 @@ mod tests {
             (beat - beats.start).as_millis()
         };
         // An interval of a second, give or take a twentieth.
-        assert_eq!([950, 1_000, 1_050].map(|time| near(512, time)), [1_536; 3]);
-        assert_eq!([near(0, 0), near(511, 0), near(512, 0)], [512, 512, 1_024]);
+        assert_eq!(
+            [950, 1_000, 1_050].map(|time| near(1_024, time)),
+            [2_048; 3]
+        );
+        assert_eq!(
+            [near(0, 0), near(1_023, 0), near(1_024, 0)],
+            [1_024, 1_024, 2_048]
+        );
         assert_eq!([near(3, 900), near(300, 900)], [1_024, 1_024]);
+        let look = beats.look(beats.start + milliseconds(3), milliseconds(500));
+        assert_eq!((look - beats.start).as_millis(), 512);
     }
 
     #[test]
@@ -129,7 +142,10 @@ mod tests {
             }
             seen
         };
-        assert_eq!(looks(beats.pace(), 6), [32, 64, 128, 256, 512, 512]);
+        assert_eq!(
+            looks(beats.pace(), 7),
+            [32, 64, 128, 256, 512, 1_024, 1_024]
+        );
         assert_eq!(looks(Pace::soon(), 7), [1, 2, 4, 8, 16, 32, 32]);
         // Who asked a moment later looks at the same moment.
         let late = beats.start + milliseconds(512) + Duration::from_micros(900);
