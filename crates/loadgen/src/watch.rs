@@ -98,8 +98,8 @@ struct Signals {
 }
 
 impl Watch {
-    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself, and SIGHUP unless it is ignored; with the live view those that come from its
-    /// terminal, too. Must come before the first thread starts: they inherit it.
+    /// Takes SIGINT, SIGTERM and SIGUSR1 for itself; SIGHUP too, and with the live view what else comes from its terminal, but of
+    /// these nothing that is ignored: whoever started us wants it so. Must come before the first thread starts: they inherit it.
     ///
     /// # Errors
     /// The kernel gives no descriptor for signals, or there is no terminal for the live view.
@@ -111,13 +111,12 @@ impl Watch {
         let mut set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]
             .into_iter()
             .collect();
-        if !is_ignored(Signal::SIGHUP) {
-            set.add(Signal::SIGHUP);
-        }
+        let mut others = vec![Signal::SIGHUP];
         if show == Show::Live {
-            set.extend([Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGWINCH]);
+            others.extend([Signal::SIGQUIT, Signal::SIGTSTP, Signal::SIGWINCH]);
             give_screen_back_before_panics();
         }
+        set.extend(others.into_iter().filter(|signal| !is_ignored(*signal)));
         set.thread_block().during("blocking signals")?;
         let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
         let signals = SignalFd::with_flags(&set, flags).during("waiting for signals")?;

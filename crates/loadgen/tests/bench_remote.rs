@@ -148,7 +148,7 @@ fn a_remote_server_is_measured_by_its_address_alone() {
     assert_eq!(records.len(), 1, "{said}");
     check_record(&records[0]);
     for (file, part) in [
-        ("README.md", "Tiny: cost, core-us/answer, 2 queue(s)"),
+        ("README.md", "Tiny: cost, core-us/answer (AF_XDP; 2 queues)"),
         ("report.html", "Tiny: cost, "),
         ("results.csv", "echo"),
     ] {

@@ -112,7 +112,7 @@ pub struct Worker {
     last_housekeeping: Now,
     /// When frames came last.
     last_frame: Now,
-    /// The TX ring holds frames that the kernel did not take.
+    /// The TX ring holds frames that the kernel did not take, or counters are not shown yet.
     unsent: bool,
     stop: Option<Now>,
 }

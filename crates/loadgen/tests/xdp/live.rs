@@ -246,10 +246,12 @@ fn last_screen(text: &str) -> Option<(usize, usize)> {
 fn run_live(terminal: &Terminal, options: &str) -> (Child, NamedTempFile) {
     let port = loopback_server();
     let file = queries(100);
-    let mut command = Command::new("setsid");
+    // Whoever started the test may ignore them (a shell does, of what it starts in the background), and what is ignored stays so.
+    let mut command = Command::new("env");
     let line = format!("sockets --live -s 127.0.0.1 -p {port} -l 60 -t 60 {options} -d");
     command
-        .args(["--ctty", env!("CARGO_BIN_EXE_floodgate")])
+        .args(["--default-signal=QUIT,HUP,TSTP", "setsid", "--ctty"])
+        .arg(env!("CARGO_BIN_EXE_floodgate"))
         .args(line.split(' '))
         .arg(file.path());
     terminal.give_to(&mut command);

@@ -138,15 +138,18 @@ impl Queue {
         count
     }
 
-    /// Somebody who reads keeps the worker from writing for a moment: then the next turn writes. No worker waits.
-    fn publish(&self, kernel: Option<KernelCounters>) {
-        if let Ok(mut counts) = self.rows.0.try_lock() {
-            counts.own = self.socket.counters();
-            counts.partial_checksums = self.partial_checksums;
-            if let Some(kernel) = kernel {
-                counts.kernel = kernel;
-            }
+    /// Somebody who reads keeps the worker from writing for a moment: no worker waits, but it was not written then, and another
+    /// turn must write.
+    fn publish(&self, kernel: Option<KernelCounters>) -> bool {
+        let Ok(mut counts) = self.rows.0.try_lock() else {
+            return false;
+        };
+        counts.own = self.socket.counters();
+        counts.partial_checksums = self.partial_checksums;
+        if let Some(kernel) = kernel {
+            counts.kernel = kernel;
         }
+        true
     }
 }
 
@@ -505,7 +508,8 @@ impl Devices {
         }
     }
 
-    /// Shows the kernel what was put into the TX rings; whether some waits because the kernel takes no more now.
+    /// Shows the kernel what was put into the TX rings, and the counters to whoever reads them; whether some of either must wait
+    /// for another turn.
     pub fn flush(&mut self) -> bool {
         if self.is_tapped() {
             self.show_sent();
@@ -513,11 +517,11 @@ impl Devices {
         let mut waits = false;
         for queue in self.queues.iter_mut().flatten() {
             // Before: what an answer tells of is counted when it arrives. What flushing counts shows in the next turn.
-            queue.publish(None);
+            waits |= !queue.publish(None);
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
         }
         for (_, queue) in &mut self.further {
-            queue.publish(None);
+            waits |= !queue.publish(None);
             // One that was sent by until a lower one came may have something left.
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
         }

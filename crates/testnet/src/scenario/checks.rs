@@ -124,9 +124,10 @@ impl Run<'_> {
         let received = grown("millrace_xsk_received", SERVER_CLIENTS);
         let stalled = grown("millrace_xsk_heartbeat_passes", SERVER_CLIENTS);
         if !came_by_xdp(sent, received, stalled) && !self.scenario.mixed_paths {
+            let verdicts = verdicts(&self.before, &now);
             return Err(Failure::new(format!(
                 "AF_XDP received {received} frames from clients who sent {sent} queries; {stalled} were passed to the kernel \
-                 because a worker stood still"
+                 because a worker stood still (all verdicts there: {verdicts})"
             )));
         }
         let seen = self.seen_over_udp();
@@ -147,6 +148,22 @@ impl Run<'_> {
         let seen = self.backends.iter().flat_map(Backend::seen);
         seen.filter(|seen| seen.transport == Transport::Udp).count()
     }
+}
+
+/// What the kernel program has made of the clients' frames between two moments: `query 3, socket 1`.
+fn verdicts(before: &Metrics, now: &Metrics) -> String {
+    let of = |metrics: &Metrics, labels: &[(String, String)]| {
+        let sum = metrics.sum("millrace_steer_verdicts", labels);
+        sum.unwrap_or(0.0)
+    };
+    let clients = [("interface".to_owned(), SERVER_CLIENTS.to_owned())];
+    let rows = now.rows("millrace_steer_verdicts", &clients);
+    let grown = rows.filter_map(|row| {
+        let grown = row.value - of(before, &row.labels);
+        let (_, reason) = row.labels.iter().find(|(name, _)| name == "reason")?;
+        (grown > 0.0).then(|| format!("{reason} {grown}"))
+    });
+    grown.collect::<Vec<_>>().join(", ")
 }
 
 /// Whether so many queries were taken by AF_XDP. Where the machine stands still between two queries, the program rightly
