@@ -41,27 +41,14 @@ const BACKEND_CONNECTIONS: usize = 1_024;
 /// Zones that go out at a time: each keeps six messages of up to 64 KiB, and its version of the zone.
 const TRANSFERS: usize = 64;
 
-/// The runtime itself, with so many threads: one at least.
+/// A runtime with so many threads, one at least, of this name.
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn build(threads: usize) -> io::Result<tokio::runtime::Runtime> {
+pub fn build(name: &str, threads: usize) -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
-        .thread_name("runtime")
-        .enable_all()
-        .build()
-}
-
-/// The runtime of the periodic health checks: one thread. Where tasks that wake together were spread over several, each would
-/// wake the others.
-///
-/// # Errors
-/// When it cannot be started.
-pub fn build_for_checks() -> io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("health")
+        .thread_name(name)
         .enable_all()
         .build()
 }
@@ -500,7 +487,7 @@ mod tests {
 
     #[test]
     fn there_are_as_many_threads_as_wanted_until_the_next_start() {
-        let runtime = build(3).unwrap();
+        let runtime = build("runtime", 3).unwrap();
         assert_eq!(runtime.metrics().num_workers(), 3);
         assert_eq!(threads_that_stay(&runtime, 3), None);
         assert_eq!(

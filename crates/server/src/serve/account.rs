@@ -1,9 +1,15 @@
 //! What has been done about interfaces after an event of the network, told in one line for each.
 //!
-//! A line waits until the queues that are being bound are there: it says what has changed, and what serves then.
+//! A line waits until the queues that are being bound are there: it says what has changed, and what serves then. It also rests
+//! for a moment, for one event often comes in parts: an interface that is deleted loses its addresses first.
 
 use crate::network::Device;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long after the last thing that was noted lines are told. From an interface's addresses to the interface itself the kernel
+/// takes tens of milliseconds.
+const REST: Duration = Duration::from_millis(300);
 
 /// What was done about one interface.
 #[derive(Debug, Default)]
@@ -24,12 +30,15 @@ pub(super) struct Account {
     interfaces: BTreeMap<u8, Interface>,
     /// Whole lines, of no device that is open.
     lines: Vec<String>,
+    /// When it is time to tell; `None`: nothing is new.
+    due: Option<Instant>,
 }
 
 impl Account {
     /// A line of its own.
     pub(super) fn line(&mut self, line: String) {
         self.lines.push(line);
+        self.rest();
     }
 
     /// Something about a device has changed.
@@ -47,7 +56,23 @@ impl Account {
         self.of(device).arrival = Some(what);
     }
 
+    /// The device is gone, which says it all.
+    pub(super) fn forget(&mut self, device: u8) {
+        self.interfaces.remove(&device);
+    }
+
+    /// When to look what can be told.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Something is new, or not under way any more.
+    pub(super) fn rest(&mut self) {
+        self.due = Some(Instant::now() + REST);
+    }
+
     fn of(&mut self, device: &Device) -> &mut Interface {
+        self.rest();
         let interface = self.interfaces.entry(device.number).or_default();
         interface.name.clone_from(&device.name);
         interface
@@ -55,6 +80,7 @@ impl Account {
 
     /// The lines for the operator, but of devices that something is still being done about.
     pub(super) fn take(&mut self, is_under_way: impl Fn(u8) -> bool) -> Vec<String> {
+        self.due = None;
         let told = |number: &u8, _: &mut Interface| !is_under_way(*number);
         let interfaces = self.interfaces.extract_if(.., told);
         let lines: Vec<String> = interfaces.map(|(_, interface)| interface.text()).collect();
@@ -138,5 +164,17 @@ mod tests {
         account.queue(&one, 2, "served over AF_XDP, copy mode".to_owned());
         let line = "enp1s0: queue 2 of enp1s0 is served over AF_XDP, copy mode";
         assert_eq!(account.take_all(), [line]);
+    }
+
+    #[test]
+    fn lines_rest_for_a_moment_and_what_is_gone_has_none() {
+        let mut account = Account::default();
+        assert_eq!(account.due(), None);
+        let before = Instant::now();
+        account.change(&device(0, "enp1s0"), "all queries go to kernel sockets");
+        assert!(account.due() >= Some(before + REST));
+        account.forget(0);
+        assert!(account.take_all().is_empty());
+        assert_eq!(account.due(), None);
     }
 }

@@ -215,6 +215,7 @@ impl Hands for Daemon {
             }
             _ => "the interface is gone",
         };
+        self.account.forget(device.number);
         log::warn!("{}: {what}: kernel sockets serve", device.name);
     }
 

@@ -201,18 +201,30 @@ impl Daemon {
             self.say_ready();
         }
         loop {
-            match next_event(&self.events, self.next_look) {
+            let due = self.account.due().into_iter();
+            let look = due.fold(self.next_look, Instant::min);
+            match next_event(&self.events, look) {
                 Ok(event) => {
                     if self.is_last(event) {
                         break;
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => self.do_chores(),
+                Err(RecvTimeoutError::Timeout) => self.do_what_is_due(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.stop();
         ExitCode::SUCCESS
+    }
+
+    fn do_what_is_due(&mut self) {
+        let now = Instant::now();
+        if self.account.due().is_some_and(|due| due <= now) {
+            self.tell();
+        }
+        if self.next_look <= now {
+            self.do_chores();
+        }
     }
 
     /// Once a second, however many events wait.
@@ -337,6 +349,7 @@ impl Daemon {
     }
 
     fn stop(mut self) {
+        self.tell();
         self.services.begin_to_stop();
         self.dismiss_successor();
         // For whoever watches over this service it goes on, if another process has it.

@@ -45,7 +45,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(5);
 
 pub(super) struct Services {
     runtime: Runtime,
-    /// One thread, so that checks wake no other one.
+    /// One thread: where health checks that wake together were spread over several, each would wake the others.
     checking: Runtime,
     stopper: Stopper,
     /// A signal has asked for the end.
@@ -86,7 +86,7 @@ impl Services {
         let shard = shard.ok_or_else(|| io::Error::other("the runtime has no counters"))?;
         let shared = Arc::new(Shared::new(Arc::clone(&instance.config), shard));
         let beats = Beats::default();
-        let checking = runtime::build_for_checks()?;
+        let checking = runtime::build("health", 1)?;
         let on_change = tell_of_servers(events.clone());
         let checks = Checks::new(
             Arc::clone(&instance.ports),
@@ -95,7 +95,7 @@ impl Services {
             on_change,
         );
         let threads = instance.config.load().tuning.tcp.threads;
-        let runtime = runtime::build(threads)?;
+        let runtime = runtime::build("runtime", threads)?;
         runtime.spawn(forward_reload(signals.hangups, events.clone()));
         let (told, is_told_to_end) = watch::channel(false);
         let (told, is_stopping) = (Arc::new(told), Arc::<AtomicBool>::default());

@@ -49,14 +49,13 @@ impl Daemon {
         if !self.has_lent_queues() {
             let Ok(()) = keeping::replan(self);
         }
-        self.tell();
         // A link that is up again, were it down for so short a time that the plan is the same, takes what a worker that sleeps
         // has in its TX ring.
         self.order(|| Order::Wake);
     }
 
-    /// Plans for the network as it is now, for another configuration, and does what is new; the lines for the operator. While another process has the
-    /// queues nothing is planned: whatever has asked for it, it is done when that process has failed.
+    /// Plans for the network as it is now, for another configuration, and does what is new; the lines for the operator. While
+    /// another process has the queues nothing is planned: whatever has asked for it, it is done when that process has failed.
     pub(super) fn plan_anew(&mut self) -> Vec<String> {
         if self.has_lent_queues() {
             return Vec::new();
@@ -67,8 +66,8 @@ impl Daemon {
         self.account.take_all()
     }
 
-    /// Tells of what has been done, once nothing more is under way about an interface.
-    fn tell(&mut self) {
+    /// Tells of what has been done, of interfaces that nothing more is under way about.
+    pub(super) fn tell(&mut self) {
         let is_under_way = |device| self.needs.opening_of(device).next().is_some();
         let lines = self.account.take(is_under_way);
         lines.iter().for_each(|line| log::notice!("{line}"));
@@ -77,7 +76,6 @@ impl Daemon {
     /// Has the plan carried out that serves: what it names and could not be had may be there now.
     pub(super) fn steer_again(&mut self) {
         let Ok(()) = keeping::steer_again(self);
-        self.tell();
     }
 
     /// An interface (by index) was deleted.
@@ -159,7 +157,7 @@ impl Daemon {
                 line.iter().for_each(|line| log::warn!("{line}"));
             }
         }
-        self.tell();
+        self.account.rest();
     }
 
     /// It cannot be had now; the line for the operator, if the reason is a new one.

@@ -228,7 +228,14 @@ fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
     rig.says("AF_XDP through the maps of somebody else's program (/sys/fs/bpf/dnsdist/xskmap)");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     // When the last queue had its socket.
-    rig.says("queries to 192.0.2.1:53 come over AF_XDP");
+    let arrival = "queries to 192.0.2.1:53 come over AF_XDP";
+    rig.says(arrival);
+    let log = rig.log();
+    let line = log.lines().find(|line| line.contains(arrival));
+    assert!(
+        line.is_some_and(|line| line.contains("\"enp1s0: ")),
+        "{log}"
+    );
     assert_eq!(rig.changes("destinations-changed"), 1.0);
     rig.server.stop().expect("a good end");
 }

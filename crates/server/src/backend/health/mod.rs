@@ -1,10 +1,10 @@
 //! Health checks: probes by kernel sockets, never over AF_XDP, with dnsdist's options and defaults.
 //!
-//! Each server has a task that probes it every `checkInterval` (give or take a twentieth; `course` has the lazy mode), at the next of
-//! the beats that all tasks share (`pace`), which makes checks cheap. A probe has a fresh socket and a random ID, and waits through whatever does not answer it, up to
-//! `checkTimeout`: ICMP tells it nothing, and junk marks no server down (invariant I7). RFC 5452, section 9.1. The socket is
-//! not kept for the next probe: its port could be found out in the meantime, and who forges answers would have but the ID to
-//! guess. It is also what the kernel is asked with for the address that queries leave from.
+//! Each server has a task that probes it every `checkInterval` (give or take a twentieth; `course` has the lazy mode), at the next
+//! of the beats that all tasks share (`pace`), which makes checks cheap. A probe has a fresh socket and a random ID, and waits
+//! through whatever does not answer it, up to `checkTimeout`: ICMP tells it nothing, and junk marks no server down (invariant I7).
+//! RFC 5452, section 9.1. The socket is not kept for the next probe: its port could be found out in the meantime, and who forges
+//! answers would have but the ID to guess. It is also what the kernel is asked with for the address that queries leave from.
 //!
 //! Before the first queries are served every server was probed once: [`Checks::first_round`].
 

@@ -13,9 +13,9 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From one beat to the next: the shortest interval, or a little more, so that all that is checked each second is so at once. A multiple of 64 ms: so long are the second level's
-/// slots in the wheel of tokio's timer, which wakes up once for what ends with a slot, and twice for everything else that is
-/// further away.
+/// From one beat to the next: the shortest interval, or a little more, so that all that is checked each second is so at once. A
+/// multiple of 64 ms: so long are the second level's slots in the wheel of tokio's timer, which wakes up once for what ends with a
+/// slot, and twice for everything else that is further away.
 const BEAT: Duration = Duration::from_millis(1_024);
 
 /// The first look for an answer, after a beat, and what all looks are multiples of. Most answers have come by then.

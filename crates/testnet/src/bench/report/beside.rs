@@ -170,7 +170,7 @@ fn signed(difference: f64) -> String {
 mod tests {
     use super::*;
     use crate::bench::plan::Library;
-    use crate::bench::report::tests::{record, results};
+    use crate::bench::report::tests::{overload, record, results};
 
     fn pairs(scenario: &str) -> Vec<(String, String)> {
         let scenarios = Library::ours().scenarios().unwrap();
@@ -228,12 +228,7 @@ mod tests {
     #[test]
     fn an_overload_says_what_both_got_where_that_is_less_than_was_to_be() {
         let scenarios = Library::ours().scenarios().unwrap();
-        let run = |contender: &str, sent: f64| {
-            let mut run = record(contender, 1, 300.0);
-            (run.measure, run.unit) = (Measure::Overload, "answers/s".to_owned());
-            (run.offered, run.sent, run.seconds) = (8_000.0, sent, 10.0);
-            run
-        };
+        let run = |contender: &str, sent: f64| overload(contender, 300.0, (8_000.0, sent));
         let results = results(vec![
             record("millrace, AF_XDP", 1, 400.0),
             record("knotd, AF_XDP", 1, 400.0),

@@ -5,8 +5,9 @@
 //!  Results ─▶ Report: head, parts ( text, charts, tables ) ─▶ report.html, README.md, charts/NAME.svg
 //! ```
 //!
-//! What is said below every chart and table of how it came about is in [`conditions`](mod@conditions). A theme of charts is a file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`]; so are the
-//! tables that set figures against each other: [`overload`], [`beside`].
+//! What is said below every chart and table of how it came about is in [`conditions`](mod@conditions). A theme of charts is a
+//! file: [`over_time`], [`once_through`], [`limits`], [`latency`], [`evenness`], [`ratios`]; so are the tables that set figures
+//! against each other: [`overload`], [`beside`].
 
 mod axis;
 mod bars;
@@ -312,6 +313,18 @@ pub(super) mod tests {
     use crate::bench::course::Course;
     use crate::bench::plan::Library;
     use crate::bench::record::Missing;
+
+    /// An overload of ten seconds: what was answered a second, and how many queries were to be sent and were.
+    pub(super) fn overload(contender: &str, figure: f64, (offered, sent): (f64, f64)) -> Record {
+        Record {
+            measure: Measure::Overload,
+            unit: "answers/s".to_owned(),
+            offered,
+            sent,
+            seconds: 10.0,
+            ..record(contender, 1, figure)
+        }
+    }
 
     /// A record of the scenario `refused`.
     pub(in crate::bench) fn record(contender: &str, repeat: u32, figure: f64) -> Record {

@@ -164,7 +164,7 @@ fn sent_a_second(run: &Record) -> f64 {
 mod tests {
     use super::*;
     use crate::bench::plan::Library;
-    use crate::bench::report::tests::{record, results};
+    use crate::bench::report::tests::{overload, record, results};
 
     #[test]
     fn answers_under_overload_are_a_part_of_the_highest_peak() {
@@ -209,12 +209,7 @@ mod tests {
     #[test]
     fn less_than_twice_the_peak_is_the_generators_limit() {
         let scenarios = Library::ours().scenarios().unwrap();
-        let run = |contender: &str, sent: f64| {
-            let mut run = record(contender, 1, 190_000.0);
-            run.measure = Measure::Overload;
-            (run.offered, run.sent, run.seconds) = (4_000_000.0, sent, 10.0);
-            run
-        };
+        let run = |contender: &str, sent: f64| overload(contender, 190_000.0, (4_000_000.0, sent));
         let results = results(vec![
             record("millrace, AF_XDP", 1, 200_000.0),
             record("echo", 1, 200_000.0),

@@ -113,7 +113,7 @@ fn bar(
 mod tests {
     use super::*;
     use crate::bench::plan::Library;
-    use crate::bench::report::tests::{record, results};
+    use crate::bench::report::tests::{overload, record, results};
 
     #[test]
     fn a_ratio_says_if_the_generator_was_the_limit_or_a_run_disturbed() {
@@ -170,15 +170,11 @@ mod tests {
         let second = "floodgate sockets, -c 10 (of dnsperf, -c 10)";
         assert_eq!(told[1], (second, "120.0 %"));
     }
+
     #[test]
     fn an_overload_that_the_generator_limited_says_what_was_sent() {
         let scenarios = Library::ours().scenarios().unwrap();
-        let run = |contender: &str, sent: f64| {
-            let mut run = record(contender, 1, 300_000.0);
-            run.measure = Measure::Overload;
-            (run.offered, run.sent, run.seconds) = (8_000_000.0, sent, 10.0);
-            run
-        };
+        let run = |contender: &str, sent: f64| overload(contender, 300_000.0, (8_000_000.0, sent));
         let results = results(vec![
             record("millrace, AF_XDP", 1, 400_000.0),
             record("echo", 1, 400_000.0),
