@@ -110,11 +110,12 @@ impl Daemon {
         let metrics = Arc::new(Metrics::new(Arc::clone(&overview) as Arc<_>));
         lua.serve(&metrics);
         services.check(&instance.config.load());
-        services.open(ground.doors, &overview, &metrics, ground.handed);
         let keeper = services.keeper(&sender);
         keeper.follow(&instance.config.load().local);
         let workers = start_all(ground.rings, &overview)?;
         enter(&overview);
+        // Whoever gets an answer there may count on it that queries come over AF_XDP.
+        services.open(ground.doors, &overview, &metrics, ground.handed);
         Ok(Daemon {
             needs: Needs::after(&plan, ground.too_little.as_ref()),
             account: Account::default(),

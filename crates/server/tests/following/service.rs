@@ -190,6 +190,20 @@ fn a_reload_that_is_asked_for_during_the_start_comes_once_after_it() {
 }
 
 /// The status tells who has the address; as soon as that one lets go the service starts.
+/// The control socket, `/metrics` and the console say that the daemon serves: a query that is asked then comes over AF_XDP.
+#[test]
+fn whoever_is_answered_at_the_control_socket_finds_queries_coming_over_af_xdp() {
+    let Some(lab) = lab("service-entered") else {
+        return;
+    };
+    let rig = Rig::start_in(lab, &configuration());
+    let log = rig.log();
+    for queue in 0..2 {
+        let line = format!("queue {queue} of enp1s0 is served over AF_XDP");
+        assert!(log.contains(&line), "the daemon answers without it:\n{log}");
+    }
+}
+
 #[test]
 fn an_address_in_use_is_told_of_and_waited_for() {
     let Some(lab) = lab("occupied") else { return };
