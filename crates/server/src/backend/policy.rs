@@ -9,6 +9,7 @@ use crate::clock::Now;
 use crate::pipeline::extras::Tags;
 use crate::random::Random;
 use rapidhash::v3::rapidhash_v3;
+use std::borrow::Cow;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 use wire::name::{NAME_LENGTH_MAX, Name};
@@ -89,6 +90,14 @@ impl Policy {
             .iter()
             .find(|(_, policy)| *policy == width(self));
         found.map_or("", |(name, _)| name)
+    }
+
+    /// The name as people are shown it: of a race also how many servers it asks, as in `race(2)`.
+    pub fn shown(self) -> Cow<'static, str> {
+        match self {
+            Policy::Race { width } if width > 0 => format!("{}({width})", self.name()).into(),
+            _ => self.name().into(),
+        }
     }
 
     /// Whether a query may go to more than one server.

@@ -12,6 +12,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::config::pools::PoolId;
 use crate::counters::Counter;
+use std::borrow::Cow;
 use std::sync::Arc;
 use wire::codes::rcode;
 
@@ -28,10 +29,10 @@ pub trait Chooser: Send + Sync {
 }
 
 /// The name of what chooses: a policy of the configuration's own goes before a built-in one.
-pub fn policy_name(policy: Policy, chooser: Option<&Arc<dyn Chooser>>) -> &str {
+pub fn policy_name(policy: Policy, chooser: Option<&Arc<dyn Chooser>>) -> Cow<'_, str> {
     match chooser {
-        Some(chooser) => chooser.name(),
-        None => policy.name(),
+        Some(chooser) => chooser.name().into(),
+        None => policy.shown(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::objects::server::ServerObject;
 use super::objects::{object, pool};
+use super::options::shown;
 use super::query::{LuaPolicy, run_built_in};
 use super::{define, spec, wrong};
 use crate::backend::policy::Policy;
@@ -68,26 +69,44 @@ impl PolicyObject {
 
     fn name(&self) -> String {
         match self {
-            PolicyObject::BuiltIn(policy) => policy.name().to_owned(),
+            PolicyObject::BuiltIn(policy) => policy.shown().into_owned(),
             PolicyObject::Function(policy) => policy.name().to_owned(),
         }
     }
 }
 
 /// `race(2)`: of all servers that are up, two are asked at once.
-fn limited(policy: &PolicyObject, servers: i64) -> mlua::Result<PolicyObject> {
-    let width = u8::try_from(servers).ok().filter(|width| *width >= 2);
-    match (policy.built_in(), width) {
-        (Some(Policy::Race { .. }), Some(width)) => {
-            Ok(PolicyObject::BuiltIn(Policy::Race { width }))
-        }
-        (Some(Policy::Race { .. }), None) => Err(wrong(format!(
-            "race({servers}): a number of servers from 2 to 255 expected"
-        ))),
-        _ => Err(wrong(format!(
+fn limited(policy: &PolicyObject, servers: &Value) -> mlua::Result<PolicyObject> {
+    let Some(Policy::Race { .. }) = policy.built_in() else {
+        return Err(wrong(format!(
             "{}: a policy, not a function: only race takes a number of servers",
             policy.name()
+        )));
+    };
+    let width = whole(servers).and_then(|servers| u8::try_from(servers).ok());
+    match width.filter(|width| *width >= 2) {
+        Some(width) => Ok(PolicyObject::BuiltIn(Policy::Race { width })),
+        None => Err(wrong(format!(
+            "race({}): a number of servers from 2 to 255 expected; race without brackets asks all",
+            given(servers)
         ))),
+    }
+}
+
+/// A number without a fraction; LuaJIT has no others than floating ones.
+fn whole(value: &Value) -> Option<i64> {
+    match value {
+        Value::Integer(number) => Some(*number),
+        Value::Number(number) => Some(*number as i64).filter(|whole| *whole as f64 == *number),
+        _ => None,
+    }
+}
+
+/// What stood between the brackets.
+fn given(value: &Value) -> String {
+    match value {
+        Value::Nil => String::new(),
+        value => shown(value),
     }
 }
 
@@ -122,8 +141,8 @@ impl UserData for PolicyObject {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("toString", |_, policy, ()| Ok(policy.text()));
         methods.add_meta_method(MetaMethod::ToString, |_, policy, ()| Ok(policy.text()));
-        methods.add_meta_method(MetaMethod::Call, |_, policy, servers: i64| {
-            limited(policy, servers)
+        methods.add_meta_method(MetaMethod::Call, |_, policy, servers: Value| {
+            limited(policy, &servers)
         });
     }
 }

@@ -16,6 +16,7 @@ use crate::pipeline::route;
 use crate::pipeline::rules::response::ResponseRule;
 use crate::pipeline::rules::{Rule, RuleOf};
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,8 +65,9 @@ fn object<const FIELDS: usize>(fields: [(&str, Value); FIELDS]) -> Map<String, V
 }
 
 /// The default pool's policy.
-pub(super) fn policy(config: &Config) -> &str {
-    config.pool(PoolId::DEFAULT).map_or("", |pool| {
+pub(super) fn policy(config: &Config) -> Cow<'_, str> {
+    let pool = config.pool(PoolId::DEFAULT);
+    pool.map_or_else(Cow::default, |pool| {
         route::policy_name(pool.policy, pool.chooser.as_ref())
     })
 }

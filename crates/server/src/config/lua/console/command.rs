@@ -188,6 +188,17 @@ mod tests {
     }
 
     #[test]
+    fn of_a_race_it_is_shown_how_many_servers_it_asks() {
+        let file = "setServerPolicy(race(2)) setPoolServerPolicy(race, 'all')";
+        let commands = [
+            "showServerPolicy()",
+            "showPoolServerPolicy('all')",
+            "race(3).name",
+        ];
+        assert_eq!(ask(file, &commands), ["race(2)\n", "race\n", "race(3)\n"]);
+    }
+
+    #[test]
     fn results_are_shown_as_dnsdist_shows_them() {
         let file = "g = 'global' list = {1, 2, 'three', {a=1, b='x'}}";
         for (command, expected) in [

@@ -40,7 +40,7 @@ fn policy_name(spec: &Spec, pool: Option<&PoolSpec>) -> String {
         None | Some((None, None)) => (spec.policy, &spec.chooser),
         Some((own, chooser)) => (own.unwrap_or_default(), chooser),
     };
-    route::policy_name(policy, chooser.as_ref()).to_owned()
+    route::policy_name(policy, chooser.as_ref()).into_owned()
 }
 
 // ---------------------------------------------------------------------------------------------- showServers
