@@ -115,12 +115,16 @@ impl Wait {
     }
 }
 
-/// Why an address is not served; where it takes a privilege, which.
+/// Why an address is not served, and what that takes: a privilege, or the address itself.
 pub(super) fn cannot_serve(address: SocketAddr, error: &io::Error) -> String {
-    let is_privileged = error.kind() == io::ErrorKind::PermissionDenied && address.port() < 1_024;
-    let needs = match is_privileged {
-        true => ": ports below 1,024 take root, or CAP_NET_BIND_SERVICE",
-        false => "",
+    let needs = match error.kind() {
+        io::ErrorKind::PermissionDenied if address.port() < 1_024 => {
+            ": ports below 1,024 take root, or CAP_NET_BIND_SERVICE"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            ": no interface has this address; `ip address` shows those there are"
+        }
+        _ => "",
     };
     format!("cannot serve {address}: {error}{needs}")
 }
@@ -154,6 +158,18 @@ mod tests {
         );
         assert!(said(denied, 1_024).ends_with("(os error 13)"));
         assert!(said(in_use, 53).ends_with("(os error 98)"));
+    }
+
+    #[test]
+    fn an_address_that_no_interface_has_is_said_to_be_one() {
+        // Of a network for documentation (RFC 5737).
+        let address = SocketAddr::from(([203, 0, 113, 77], 5_300));
+        let error = bound(address).expect_err("an address that is not here");
+        let said = cannot_serve(address, &error);
+        assert!(
+            said.contains("(os error 99): no interface has this address"),
+            "{said}"
+        );
     }
 
     #[test]

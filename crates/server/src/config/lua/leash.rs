@@ -80,10 +80,10 @@ impl Leash {
         self.pulled.store(true, Relaxed);
         // A `pcall` around the loop catches this error, and the loop around the `pcall` goes on: from now on every
         // instruction is one, until nothing is left that catches.
-        lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), |_, _| {
-            Err(stopped())
+        lua.set_global_hook(HookTriggers::new().every_nth_instruction(1), move |_, _| {
+            Err(stopped(limit))
         })?;
-        Err(stopped())
+        Err(stopped(limit))
     }
 }
 
@@ -95,9 +95,12 @@ pub(super) enum Ended {
     Stopped,
 }
 
-/// What the code sees of its end.
-fn stopped() -> mlua::Error {
-    super::wrong("stopped: it ran too long")
+/// What the code sees of its end, and the console shows; the limit is in nanoseconds.
+fn stopped(limit: u64) -> mlua::Error {
+    let limit = Duration::from_nanos(limit);
+    super::wrong(format!(
+        "stopped after {limit:?}: it loops, or does too much for one call"
+    ))
 }
 
 #[cfg(test)]
@@ -136,6 +139,15 @@ mod tests {
             let result = run(text);
             assert!(matches!(result, Err(Ended::Stopped)), "{text}: {result:?}");
         }
+    }
+
+    #[test]
+    fn the_error_tells_the_limit() {
+        let error = stopped(LIMIT.as_nanos() as u64).to_string();
+        assert!(
+            error.ends_with("stopped after 20ms: it loops, or does too much for one call"),
+            "{error}"
+        );
     }
 
     #[test]

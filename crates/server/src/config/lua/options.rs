@@ -2,7 +2,7 @@
 
 use super::{place, spec, wrong};
 use crate::config::spec::{Remark, RemarkKind};
-use mlua::{FromLua, Lua, Table, Value};
+use mlua::{AnyUserData, FromLua, Lua, Table, Value};
 use std::time::Duration;
 
 /// The options of one call.
@@ -177,6 +177,32 @@ pub(super) fn shown(value: &Value) -> String {
         | Value::Number(_)
         | Value::Boolean(_)
         | Value::Nil => value.to_string().unwrap_or_default(),
+        Value::UserData(object) => class_of(object),
         other => format!("a {}", other.type_name()),
     }
 }
+
+/// What an object is, in the manual's words; an error that says "a userdata" helps nobody.
+fn class_of(object: &AnyUserData) -> String {
+    let name = object.type_name().map(|name| name.to_string_lossy());
+    let name = name.unwrap_or_default();
+    let known = CLASSES.iter().find(|(ours, _)| *ours == name);
+    known.map_or_else(|| format!("a {name}"), |(_, shown)| (*shown).to_owned())
+}
+
+/// Types of ours whose names are not those of the manual.
+const CLASSES: [(&str, &str); 13] = [
+    ("ServerObject", "a Server"),
+    ("PoolObject", "a ServerPool"),
+    ("CacheObject", "a PacketCache"),
+    ("PolicyObject", "a policy"),
+    ("NetmaskObject", "a Netmask"),
+    ("DnsName", "a DNSName"),
+    ("DnsNameSet", "a DNSNameSet"),
+    ("SelectorObject", "a selector"),
+    ("CountedSelector", "a selector"),
+    ("ActionObject", "an action"),
+    ("ResponseActionObject", "an action on responses"),
+    ("RuleAction", "what newRuleAction returns"),
+    ("TimedSet", "a TimedIPSetRule: its slice() is the selector"),
+];

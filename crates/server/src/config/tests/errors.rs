@@ -182,6 +182,26 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: DelayAction: argument 1: a number from 0 to 4294967295 expected, got another one",
     ),
     (
+        "addAction(newNMG(), DropAction())",
+        "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got a NetmaskGroup",
+    ),
+    (
+        "addAction(newServer('192.0.2.1'), DropAction())",
+        "test.conf:1: addAction: argument 1: a selector, a netmask or a name expected, got a Server",
+    ),
+    (
+        "setServerPolicy(race())",
+        "test.conf:1: race: race(): a number of servers from 2 to 255 expected; race without brackets asks all",
+    ),
+    (
+        "setServerPolicy(race('x'))",
+        "test.conf:1: race: race(x): a number of servers from 2 to 255 expected; race without brackets asks all",
+    ),
+    (
+        "setServerPolicy(race(2.5))",
+        "test.conf:1: race: race(2.5): a number of servers from 2 to 255 expected; race without brackets asks all",
+    ),
+    (
         "AndRule(5)",
         "test.conf:1: AndRule: argument 1: a table expected, got number",
     ),
