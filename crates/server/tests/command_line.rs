@@ -514,6 +514,22 @@ fn commands_run_in_the_instance_whose_file_is_named() {
     assert_eq!(served.end().0, Some(0));
 }
 
+/// Scripts read what the console answers, and the client runs the file to find it.
+#[test]
+fn what_the_file_prints_does_not_stand_in_the_answer() {
+    let (address, console) = (own_address(), own_address());
+    let text = format!(
+        "setKey('MXNeLFWHUe4363BBKrY06cAsH8NWNb+Se2eXU5+Bb74=') controlSocket('{console}') print('read', 3) {REFUSES}"
+    );
+    let served = Served::start(&text, &["-l", &address.to_string()], address);
+    await_tcp(console);
+    let file = served.file.path().display().to_string();
+    let output = millrace(&["-C", &file, "-e", "1 + 1"]);
+    assert_eq!(crate::text(&output.stdout), "2\n");
+    assert_eq!(crate::text(&output.stderr), "read\t3\n");
+    assert_eq!(served.end().0, Some(0));
+}
+
 /// I12: a check, the console's client and a second start touch nothing of the instance that runs.
 #[test]
 fn i12_who_comes_second_leaves_the_first_as_it_is() {

@@ -2,6 +2,7 @@
 
 use super::super::{place, spec, state::LuaState};
 use super::{Output, json};
+use crate::config::spec::Purpose;
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua, LuaString, MultiValue, Value, Variadic};
 use std::io::{self, Write};
@@ -71,12 +72,16 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     })
 }
 
-/// Lua's `print`: to whoever gave the command, or to standard output as long as a file is read.
+/// Lua's `print`: to whoever gave the command, or to standard output as long as a file is read. A file that is read to find a
+/// console prints to standard error: standard output has what the console answers, and scripts read it.
 fn print(lua: &Lua, values: Variadic<Value>) -> mlua::Result<()> {
     let texts = values.iter().map(|value| as_text(lua, value));
     let line = texts.collect::<mlua::Result<Vec<_>>>()?.join("\t");
     match lua.app_data_ref::<Output>() {
         // Functions print while they serve, too: a terminal that is gone must not end the thread that runs them.
+        None if spec(lua).is_ok_and(|spec| spec.purpose == Purpose::Client) => {
+            let _ = writeln!(io::stderr().lock(), "{line}");
+        }
         None => {
             let _ = writeln!(io::stdout().lock(), "{line}");
         }
@@ -172,7 +177,7 @@ fn delta(lua: &Lua) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::config::pools::PoolNames;
-    use crate::config::spec::{Purpose, Spec};
+    use crate::config::spec::Spec;
 
     /// What each command is answered, one after the other, after a file was read.
     fn ask(file: &str, commands: &[&str]) -> Vec<String> {
