@@ -12,7 +12,7 @@ use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::xdp::addressing::source_of;
-use crate::xdp::{LaneCounts, Losses, Measurement, not_sent};
+use crate::xdp::{LaneCounts, Losses, Measurement, not_sent, time_of_day};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -135,28 +135,36 @@ pub fn measure(
     let tally = tally
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
-    let (sending, unwanted, failure) = match sending {
-        Ok((sending, unwanted)) if watch.is_stopped() => (sending, unwanted, None),
-        Ok((sending, unwanted)) => (sending.max(duration), unwanted, None),
+    let end = match sending {
+        Ok(end) if watch.is_stopped() => end,
+        Ok(end) => End {
+            sending: end.sending.max(duration),
+            ..end
+        },
         Err(failure) if tally.sent == 0 => return Err(failure),
-        Err(failure) => (started.elapsed(), 0, Some(failure)),
+        Err(failure) => End {
+            sending: started.elapsed(),
+            unwanted: 0,
+            failure: Some(failure),
+        },
     };
     let lane = LaneCounts {
         sent: tally.sent,
         received: tally.answers(),
     };
     Ok(Measurement {
-        sending,
+        began: time_of_day(started),
+        sending: end.sending,
         limits: not_sent(&tally, ADVICE).into_iter().collect(),
         tally,
         lanes: vec![lane],
         losses: Losses {
-            unwanted,
+            unwanted: end.unwanted,
             ..Losses::default()
         },
         interrupted: 0,
         unread: plan.drop,
-        failure,
+        failure: end.failure,
     })
 }
 
@@ -196,6 +204,19 @@ struct Sender<'r> {
     next: u64,
     /// Answers that were left unread, as asked.
     unwanted: u64,
+    /// Connections that never stood, and why the first of them did not.
+    refused: u64,
+    why_refused: Option<std::io::Error>,
+}
+
+/// What is known at the end of a run, beside the tally.
+struct End {
+    /// How long the sending took.
+    sending: Duration,
+    /// Answers that were left unread.
+    unwanted: u64,
+    /// What ended the run before its time, or that no connection ever stood.
+    failure: Option<Failure>,
 }
 
 impl<'r> Sender<'r> {
@@ -214,12 +235,13 @@ impl<'r> Sender<'r> {
             free: Vec::new(),
             next: 0,
             unwanted: 0,
+            refused: 0,
+            why_refused: None,
         })
     }
 
-    /// Sends by the pace and collects until everything is answered or late; returns how long the sending took, and how many
-    /// answers were left unread. `stops`: how often somebody asked to stop.
-    fn run(mut self, mut pace: Pace, stops: &AtomicU32) -> Outcome<(Duration, u64)> {
+    /// Sends by the pace and collects until everything is answered or late. `stops`: how often somebody asked to stop.
+    fn run(mut self, mut pace: Pace, stops: &AtomicU32) -> Outcome<End> {
         let mut events = vec![EpollEvent::empty(); EVENTS];
         // When all was sent, and how often somebody had asked to stop by then.
         let mut sent_until = None;
@@ -247,8 +269,20 @@ impl<'r> Sender<'r> {
             };
             let waited = Duration::from_nanos(self.now()).saturating_sub(until);
             if self.free.len() == self.connections.len() || waited > patience {
-                return Ok((until, self.unwanted));
+                return Ok(self.end(until));
             }
+        }
+    }
+
+    /// A server that is not there answers nothing either: that the numbers do not tell.
+    fn end(self, sending: Duration) -> End {
+        let is_all = self.refused == lock(self.tally).sent;
+        let target = self.plan.target;
+        let why = self.why_refused.filter(|_| is_all);
+        End {
+            sending,
+            unwanted: self.unwanted,
+            failure: why.map(|why| Failure::new(format!("no TCP connection to {target}: {why}"))),
         }
     }
 
@@ -335,15 +369,21 @@ impl<'r> Sender<'r> {
                 continue;
             };
             if let Some(ended) = connection.go_on(questions, self.plan.drop) {
-                self.unwanted += u64::from(matches!(ended, Ended::Unread));
-                let mut tally = lock(self.tally);
-                count(
-                    connection,
-                    ended,
-                    questions,
-                    (now, self.plan.late_after),
-                    &mut tally,
-                );
+                match ended {
+                    Ended::Answered => count(
+                        connection,
+                        questions,
+                        (now, self.plan.late_after),
+                        &mut lock(self.tally),
+                    ),
+                    Ended::Unread => self.unwanted += 1,
+                    Ended::Refused(why) => {
+                        self.refused += 1;
+                        self.why_refused.get_or_insert(why);
+                    }
+                    // Never answered.
+                    Ended::Broken => {}
+                }
                 self.connections[slot] = None;
                 self.free.push(slot);
             }
@@ -360,6 +400,8 @@ enum Ended {
     Unread,
     /// Without one.
     Broken,
+    /// Before it stood.
+    Refused(std::io::Error),
 }
 
 impl Connection {
@@ -368,8 +410,13 @@ impl Connection {
         if !self.is_written {
             match self.stream.peer_addr() {
                 Ok(_) => {}
-                Err(_) if matches!(self.stream.take_error(), Ok(None)) => return None,
-                Err(_) => return Some(Ended::Broken),
+                Err(_) => {
+                    return self
+                        .stream
+                        .take_error()
+                        .unwrap_or_else(Some)
+                        .map(Ended::Refused);
+                }
             }
             match self.write(questions) {
                 Ok(whole) => self.is_written = whole,
@@ -435,18 +482,14 @@ impl Connection {
     }
 }
 
-/// Judges what came by a connection. One that broke counts as never answered.
+/// Judges what came by a connection.
 fn count(
     connection: &Connection,
-    ended: Ended,
     questions: &Questions,
     (now, late_after): (u64, Duration),
     tally: &mut Tally,
 ) {
-    let Some(message) = connection
-        .message()
-        .filter(|_| matches!(ended, Ended::Answered))
-    else {
+    let Some(message) = connection.message() else {
         return;
     };
     if message.get(..2) != Some(&connection.id.to_be_bytes()) && message.len() >= HEADER_LENGTH {

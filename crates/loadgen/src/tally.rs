@@ -104,6 +104,11 @@ impl Tally {
         self.right + self.late + self.duplicate + self.wrong_total()
     }
 
+    /// Whether anything was counted at all.
+    pub fn is_something(&self) -> bool {
+        self.offered() + self.answers() + self.given_up > 0
+    }
+
     /// Queries without a right answer, in time or late.
     pub fn unanswered(&self) -> u64 {
         self.sent.saturating_sub(self.right + self.late)

@@ -168,13 +168,16 @@ impl Watch {
     }
 
     /// It has ended: takes away what was shown, and prints the last part, which may be shorter than the others or, with the wait
-    /// for the last answers, longer.
+    /// for the last answers, longer. Of the moment between the end of a part and that of the run there is nothing to tell.
     pub fn end(&mut self, counted: Tally) {
         let run = self.leave();
-        if let Some((mut run, (print, Some(_)))) = run.zip(self.statistics.as_mut()) {
+        if let Some((mut run, (print, Some(period)))) = run.zip(self.statistics.as_mut()) {
             // By now all that was due is sent or given up, or will never be.
             run.schedule = None;
-            run.print_part(counted, Instant::now(), print);
+            let now = Instant::now();
+            if counted.since(&run.counted).is_something() || now - run.printed >= *period / 10 {
+                run.print_part(counted, now, print);
+            }
         }
     }
 
@@ -458,6 +461,24 @@ mod tests {
         assert_eq!(parts[0].1.since, Duration::ZERO);
         for two in parts.windows(2) {
             assert_eq!(two[0].1.until, two[1].1.since);
+        }
+    }
+
+    #[test]
+    fn a_moment_without_anything_at_the_end_is_no_part() {
+        let period = Duration::from_secs(3600);
+        let sent = |sent| Tally {
+            sent,
+            ..Tally::default()
+        };
+        for (at_the_end, parts) in [(0, 0), (1, 1)] {
+            let (tells, told) = std::sync::mpsc::channel();
+            let mut watch = Watch::new(Show::Nothing).unwrap();
+            let print = move |tally: &Tally, _| tells.send(tally.sent).unwrap();
+            watch.print_statistics(Box::new(print), Some(period));
+            watch.start(("nothing", "thread"), Duration::ZERO, None);
+            watch.end(sent(at_the_end));
+            assert_eq!(told.try_iter().count(), parts);
         }
     }
 

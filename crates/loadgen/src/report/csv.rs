@@ -112,7 +112,7 @@ mod tests {
     use crate::search::{Found, Probe};
     use crate::tally::Tally;
     use crate::xdp::{Description, Losses};
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
     use xsk::{AttachMode, BindMode};
 
     const SOCKETS: Way = Way::KernelSockets {
@@ -131,6 +131,7 @@ mod tests {
 
     fn measured() -> Measurement {
         Measurement {
+            began: UNIX_EPOCH,
             sending: Duration::from_millis(1500),
             tally: Tally {
                 sent: 7,

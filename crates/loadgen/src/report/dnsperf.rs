@@ -297,6 +297,7 @@ mod tests {
         tally.count_right(&answer, 14_000);
         tally.count_right(&answer, 26_000);
         let measured = Measurement {
+            began: UNIX_EPOCH,
             duration: Duration::from_secs(2),
             sending: Duration::from_secs(2),
             tally,
@@ -416,6 +417,7 @@ Interval Statistics:
     #[test]
     fn what_the_limit_was_is_said() {
         let measured = Measurement {
+            began: UNIX_EPOCH,
             duration: Duration::from_secs(2),
             sending: Duration::from_secs(2),
             tally: Tally {

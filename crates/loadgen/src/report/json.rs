@@ -62,8 +62,8 @@ impl RunId {
 
     /// The result of a run that has just ended.
     pub fn summary(&self, measurement: &Measurement) -> String {
-        let until = SystemTime::now();
-        let times = (until - measurement.sending, until);
+        // The wait for the last answers is behind these times.
+        let times = (measurement.began, measurement.began + measurement.sending);
         let counted = (&measurement.tally, measurement.unread);
         let mut object = self.statistics("stats_sum", counted, times);
         // A late answer does not undo the time-out of its query: dnsperf counts that as lost, too. One that was thrown away
@@ -256,6 +256,7 @@ mod tests {
     #[test]
     fn a_summary_tells_what_was_interrupted_and_in_words_what_the_limit_was() {
         let measurement = Measurement {
+            began: UNIX_EPOCH,
             sending: Duration::from_secs(1),
             tally: Tally {
                 sent: 7,
@@ -273,6 +274,9 @@ mod tests {
         let text = RunId::new(Transport::Tcp).summary(&measurement);
         let object: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(object["floodgate"]["limits"], json!(measurement.limits));
+        // However long the last answers were waited for.
+        let times = (&object["since"], &object["until"]);
+        assert_eq!(times, (&json!(0), &json!(1_000_000_000)));
         let counts = (&object["timeouts"], &object["interrupted"]);
         assert_eq!(counts, (&json!(3), &json!(3)));
         let unread = Measurement {
@@ -290,6 +294,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_no_zero() {
         let mut measurement = Measurement {
+            began: UNIX_EPOCH,
             sending: Duration::from_secs(1),
             tally: Tally {
                 sent: 7,
@@ -349,7 +354,7 @@ mod tests {
     #[test]
     fn drops_that_nobody_looked_at_are_left_out() {
         let mut measurement = Measurement::new(
-            Duration::from_secs(1),
+            (UNIX_EPOCH, Duration::from_secs(1)),
             vec![Tally::default()],
             Losses::default(),
         );

@@ -261,7 +261,7 @@ mod tests {
     use crate::judge::Answer;
     use crate::report::Transport;
     use crate::xdp::{Description, LaneCounts, Losses};
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
     use xsk::{AttachMode, BindMode};
 
     /// Half a second of four queries and three answers.
@@ -280,6 +280,7 @@ mod tests {
             tally.count_right(&answer, 1_000);
         }
         Measurement {
+            began: UNIX_EPOCH,
             sending: Duration::from_millis(500),
             lanes: vec![LaneCounts {
                 sent: 4,

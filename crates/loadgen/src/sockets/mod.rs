@@ -22,12 +22,12 @@ use crate::questions::Questions;
 use crate::shape::Shape;
 use crate::tally::Tally;
 use crate::watch::Watch;
-use crate::xdp::{LaneCounts, Losses};
+use crate::xdp::{LaneCounts, Losses, time_of_day};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use worker::{Run, Worker, lock};
 use xsk::Sources;
 
@@ -118,7 +118,10 @@ impl Plan {
 /// What one run came to.
 #[derive(Clone, Debug)]
 pub struct Measurement {
-    /// From the first query to the last answer or time-out.
+    /// When it began.
+    pub began: SystemTime,
+    /// From the first query until all was sent, or the time was over, and the last answer had come: dnsperf's run time. What is
+    /// waited for behind that and never comes is not in it, or one lost query would make seconds of a run of milliseconds.
     pub duration: Duration,
     /// The part of it in which queries were sent: see [`Plan::sending`]. Where all were sent, to the last answer.
     pub sending: Duration,
@@ -193,6 +196,7 @@ impl Measurement {
     /// The same as that of one lane, for what prints both.
     pub fn of_all_threads(self) -> crate::xdp::Measurement {
         crate::xdp::Measurement {
+            began: self.began,
             sending: self.duration,
             limits: self.limits(),
             interrupted: self.interrupted,
@@ -260,7 +264,7 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
             .collect()
     });
     watch.end(Tally::sum(&each(&tallies)));
-    let duration = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
+    let ended = Duration::from_nanos(run.ended.load(Ordering::Relaxed));
     let failure = results.into_iter().find_map(Result::err);
     let tally = Tally::sum(&each(&tallies));
     if let Some(failure) = &failure
@@ -271,11 +275,12 @@ pub fn measure(plan: &Plan, questions: &Questions, watch: &mut Watch) -> Outcome
     let sent_all = run.next.load(Ordering::Relaxed) >= total;
     let active = Duration::from_nanos(run.active_until.load(Ordering::Relaxed));
     // Behind the end of the file somebody may wait for a whole time-out: the threads have no work then.
-    let sending = plan.sending(if sent_all { active } else { duration });
+    let sending = plan.sending(if sent_all { active } else { ended });
     let whole = sending.as_nanos() as f64 * plan.threads as f64;
     let cpu_time = run.cpu_time.load(Ordering::Relaxed) as f64;
     Ok(Measurement {
-        duration,
+        began: time_of_day(run.started),
+        duration: sending.max(active),
         sending,
         overflowed: run.overflowed.load(Ordering::Relaxed),
         busy: match sending >= SHORTEST_JUDGED {

@@ -5,12 +5,14 @@ use crate::failure::{Failure, Outcome};
 use crate::judge::Fault;
 use crate::report::percent;
 use crate::tally::Tally;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 use xsk::{Collected, Collector};
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Measurement {
+    /// When it began.
+    pub began: SystemTime,
     /// How long the sending took.
     pub sending: Duration,
     /// What was counted, by all lanes together.
@@ -27,6 +29,11 @@ pub struct Measurement {
     pub unread: bool,
     /// What ended the run before its time: the counts are those until then.
     pub failure: Option<Failure>,
+}
+
+/// The time of day at which it was `then`.
+pub(crate) fn time_of_day(then: Instant) -> SystemTime {
+    SystemTime::now() - then.elapsed()
 }
 
 /// The generator was the limit when it could not send so much of what was due, in per cent.
@@ -92,7 +99,11 @@ impl Losses {
 }
 
 impl Measurement {
-    pub(crate) fn new(sending: Duration, tallies: Vec<Tally>, losses: Losses) -> Measurement {
+    pub(crate) fn new(
+        (began, sending): (SystemTime, Duration),
+        tallies: Vec<Tally>,
+        losses: Losses,
+    ) -> Measurement {
         let lanes = tallies.iter().map(|tally| LaneCounts {
             sent: tally.sent,
             received: tally.answers(),
@@ -101,6 +112,7 @@ impl Measurement {
         let mut tally = Tally::sum(&tallies);
         tally.wrong[Fault::Source.index()] += losses.other_source;
         Measurement {
+            began,
             sending,
             limits: limits(&tally, &losses),
             tally,

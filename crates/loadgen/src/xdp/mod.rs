@@ -10,6 +10,7 @@ pub mod addressing;
 mod lane;
 mod measurement;
 
+pub(crate) use measurement::time_of_day;
 pub use measurement::{LaneCounts, Losses, Measurement, not_sent};
 
 use crate::failure::{Failure, Outcome};
@@ -371,13 +372,14 @@ impl Generator {
             // The last batch leaves one interval before the time is over.
             sending = sending.max(duration);
         }
+        let began = time_of_day(self.epoch + Duration::from_nanos(run.start));
         let after = Baseline::read(&self.nic.name, &self.collector, &self.lanes)?;
         let tallies = tallies.into_iter().map(|tally| {
             tally
                 .into_inner()
                 .unwrap_or_else(|poisoned| poisoned.into_inner())
         });
-        let counted = Measurement::new(sending, tallies.collect(), after.since(&before));
+        let counted = Measurement::new((began, sending), tallies.collect(), after.since(&before));
         Ok(Measurement {
             unread: self.plan.drop,
             failure,

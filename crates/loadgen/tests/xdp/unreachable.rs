@@ -1,7 +1,22 @@
 //! Queries that somebody on the way does not let through are lost over sockets: his word of it, which the kernel passes on as an
-//! error of the next call, ends no run.
+//! error of the next call, ends no run. Where no connection over TCP ever stands, it is the answer to what is asked.
 
 use crate::lab::{SERVER, end, lab, queries, start};
+
+#[test]
+fn a_port_that_nobody_listens_at_is_named_behind_the_counts() {
+    let Some(lab) = lab() else { return };
+    let file = queries(3);
+    let path = file.path().display();
+    let line = format!("xdp -T -q --patience 60 -t 0.2 -Q 100 -i {path} {SERVER}");
+    let printed = end(start(&lab.client(), &line));
+    assert!(!printed.success, "{printed:?}");
+    let counts = "never answered 20";
+    assert!(printed.out.contains(counts), "{printed:?}");
+    let last = printed.complaint.lines().last().unwrap_or_default();
+    let said = format!("floodgate: no TCP connection to {SERVER}:53: Connection refused");
+    assert!(last.starts_with(&said), "{printed:?}");
+}
 
 #[test]
 fn queries_that_a_router_refuses_to_forward_are_lost_and_the_run_goes_on() {
