@@ -13,6 +13,7 @@
 
 #define VLAN_LENGTH 4
 #define VLAN_ID 0x0fff /* of the tag's second word; the rest is priority */
+#define MORE_FRAGMENTS 0x2000 /* of IPv4's fragment word: without an offset, the first of several */
 
 const volatile struct collection collection = { .vlan = NO_VLAN };
 
@@ -58,6 +59,53 @@ static __always_inline const struct ethhdr *untagged(const struct ethhdr *ethern
 	    (bpf_ntohs(*tag) & VLAN_ID) != collection.vlan)
 		return 0;
 	return (const void *)ethernet + VLAN_LENGTH;
+}
+
+/* RFC 8200 section 4.5. */
+struct fragment_header {
+	__u8 next, reserved;
+	__be16 offset; /* in units of eight octets, in the upper 13 bits; the lowest bit: more follow */
+	__be32 id;
+};
+
+static __always_inline int is_first_of_ipv4(const struct iphdr *ip, const void *end, struct datagram *out)
+{
+	if ((const void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 || ip->protocol != IPPROTO_UDP)
+		return 0;
+	if ((ip->frag_off & bpf_htons(MORE_FRAGMENTS_OR_OFFSET)) != bpf_htons(MORE_FRAGMENTS))
+		return 0;
+	out->source = &ip->saddr;
+	out->destination = &ip->daddr;
+	out->version = 4;
+	out->udp = (const void *)(ip + 1);
+	return 1;
+}
+
+static __always_inline int is_first_of_ipv6(const struct ipv6hdr *ip, const void *end, struct datagram *out)
+{
+	const struct fragment_header *fragment = (const void *)(ip + 1);
+
+	if ((const void *)(fragment + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_FRAGMENT)
+		return 0;
+	if (fragment->next != IPPROTO_UDP || fragment->offset != bpf_htons(1))
+		return 0;
+	out->source = &ip->saddr;
+	out->destination = &ip->daddr;
+	out->version = 6;
+	out->udp = (const void *)(fragment + 1);
+	return 1;
+}
+
+/* Of a datagram in fragments the first has the ports. The kernel puts it together; nobody waits for it there. */
+static __always_inline int is_first_fragment(const struct ethhdr *ethernet, const void *end, struct datagram *out)
+{
+	int is_first = 0;
+
+	if (ethernet->h_proto == bpf_htons(ETH_P_IP))
+		is_first = is_first_of_ipv4((const void *)(ethernet + 1), end, out);
+	else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6))
+		is_first = is_first_of_ipv6((const void *)(ethernet + 1), end, out);
+	return is_first && (const void *)(out->udp + 1) <= end;
 }
 
 static __always_inline int is_own_address(const struct datagram *in)
@@ -108,17 +156,21 @@ static __always_inline int judge(struct xdp_md *ctx)
 	const void *end = (const void *)(long)ctx->data_end;
 	const struct ethhdr *frame = (const void *)(long)ctx->data, *ethernet;
 	struct datagram in;
+	int is_whole;
 
 	if ((const void *)(frame + 1) > end || !is_own_mac(frame))
 		return NO_ANSWER;
 	ethernet = untagged(frame, end);
-	if (!ethernet || parse(ethernet, end, &in) != PARSED || !is_to_us(&in))
+	if (!ethernet)
+		return NO_ANSWER;
+	is_whole = parse(ethernet, end, &in) == PARSED;
+	if ((!is_whole && !is_first_fragment(ethernet, end, &in)) || !is_to_us(&in))
 		return NO_ANSWER;
 	if (!is_from_target(&in))
 		return OTHER_SOURCE;
 	if (collection.drop)
 		return ANSWER_DROPPED;
-	if ((const void *)frame + ROOM < end)
+	if (!is_whole || (const void *)frame + ROOM < end)
 		return ANSWER_LARGE;
 	if (bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS) != XDP_REDIRECT)
 		return ANSWER_SOCKET;

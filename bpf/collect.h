@@ -33,7 +33,7 @@ struct collection {
 enum collected {
 	ANSWER_TAKEN = 0,   /* to the socket of its queue */
 	ANSWER_DROPPED = 1, /* an answer, but answers are not wanted */
-	ANSWER_LARGE = 2,   /* an answer, but longer than a chunk's room: passed to the kernel */
+	ANSWER_LARGE = 2,   /* an answer, but longer than a chunk's room, or the first of its fragments: passed to the kernel */
 	ANSWER_SOCKET = 3,  /* an answer, but its queue has no socket: passed to the kernel */
 	NO_ANSWER = 4,	    /* anything else: passed to the kernel */
 	OTHER_SOURCE = 5,   /* to one of our addresses and ports, but from no server under test: passed to the kernel */

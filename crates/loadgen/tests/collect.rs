@@ -198,6 +198,49 @@ fn a_frame_longer_than_a_chunks_room_is_passed() {
     );
 }
 
+/// The same frame as the fragment of a datagram that begins at this offset, in units of eight octets, with or without more
+/// behind it.
+fn fragment(frame: &[u8], offset: u16, more: bool) -> Vec<u8> {
+    let (ethernet, ip) = frame.split_at(14);
+    if ip[0] >> 4 == 4 {
+        let word = u16::from(more) << 13 | offset;
+        return [ethernet, &ip[..6], &word.to_be_bytes(), &ip[8..]].concat();
+    }
+    let word = (offset << 3 | u16::from(more)).to_be_bytes();
+    let header = [17, 0, word[0], word[1], 0, 0, 0, 9];
+    let mut frame = [ethernet, &ip[..40], &header, &ip[40..]].concat();
+    frame[14 + 6] = 44;
+    frame
+}
+
+#[test]
+fn of_an_answer_in_fragments_the_first_is_counted_as_a_long_one() {
+    let Some(collector) = collector(|_| {}) else {
+        return;
+    };
+    for (from, to, counted) in [
+        (TARGETS[0], "192.0.2.96:16384", Collected::AnswerLarge),
+        (TARGETS[1], "[2001:db8::9]:16384", Collected::AnswerLarge),
+        (TARGETS[0], "192.0.2.96:20000", Collected::NoAnswer),
+        (
+            "198.51.100.1:54",
+            "192.0.2.96:16384",
+            Collected::OtherSource,
+        ),
+    ] {
+        let whole = answer(from, to, None, 1400);
+        let first = fragment(&whole, 0, true);
+        assert_eq!(judge(&collector, &first), (XDP_PASS, counted), "{from}");
+        for (offset, more) in [(180, true), (180, false)] {
+            let rest = judge(&collector, &fragment(&whole, offset, more));
+            assert_eq!(rest, (XDP_PASS, Collected::NoAnswer), "{from}, {offset}");
+        }
+        // Cut off before the end of its ports.
+        let cut = judge(&collector, &first[..if whole[12] == 8 { 41 } else { 69 }]);
+        assert_eq!(cut, (XDP_PASS, Collected::NoAnswer), "{from}");
+    }
+}
+
 #[test]
 fn unwanted_answers_are_dropped_and_nothing_else() {
     let Some(collector) = collector(|collection| collection.drop = true) else {

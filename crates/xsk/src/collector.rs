@@ -57,7 +57,7 @@ pub enum Collected {
     AnswerTaken = 0,
     /// An answer, thrown away as asked.
     AnswerDropped = 1,
-    /// An answer longer than a chunk's room, passed to the kernel.
+    /// An answer longer than a chunk's room, or in fragments, of which the first is counted; passed to the kernel.
     AnswerLarge = 2,
     /// An answer on a queue without a socket, passed to the kernel.
     AnswerSocket = 3,

@@ -78,7 +78,7 @@ pub struct LaneCounts {
 pub struct Losses {
     /// Answers thrown away in the kernel, as asked (`-r`).
     pub unwanted: u64,
-    /// Answers longer than a frame of ours, which went to the kernel.
+    /// Answers longer than a frame of ours, or in fragments, which went to the kernel.
     pub large: u64,
     /// Answers on a queue without a socket of ours, which went to the kernel.
     pub elsewhere: u64,
