@@ -545,8 +545,10 @@ fn who_reads_no_further_ends_what_is_written_without_a_word() {
 fn lines_that_are_no_queries_are_left_out_and_told_of() {
     let server = udp_server(&[Deed::Answer]);
     let mut file = queries(2);
-    file.write_all(b"a..b A\nno-type\n").unwrap();
+    file.write_all(b"a..b A\nno-type\nlast.example A 300\n")
+        .unwrap();
     let warning = "2 lines left out as no query, first line 3: `a..b`";
+    let of_flags = "1 line asked without flags, first line 5: `300` is no flag";
     for (option, to_stdout) in [("", false), ("-W", true)] {
         let line = format!(
             "sockets -s {} -p {} -d {} {option}",
@@ -557,9 +559,11 @@ fn lines_that_are_no_queries_are_left_out_and_told_of() {
         let output = flood(&line).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         let text = text(&output);
-        assert_lines(&text, &["Queries sent:         2"]);
-        assert_eq!(text.contains(warning), to_stdout, "{text}");
-        assert_eq!(told.contains(warning), !to_stdout, "{told}");
+        assert_lines(&text, &["Queries sent:         3"]);
+        for warning in [warning, of_flags] {
+            assert_eq!(text.contains(warning), to_stdout, "{text}");
+            assert_eq!(told.contains(warning), !to_stdout, "{told}");
+        }
     }
 }
 

@@ -176,11 +176,18 @@ impl Command {
         let plan = self.plan()?;
         let long = LongOptions::read(&self.options)?;
         let mut questions = Questions::read(&self.datafile, self.question_format(&plan))?;
-        if let Some((count, first)) = questions.left_out() {
+        let lines = [
+            (questions.left_out(), "left out as no query"),
+            (questions.shortened(), "asked without flags"),
+        ];
+        for (found, what) in lines {
+            let Some((count, first)) = found else {
+                continue;
+            };
             let file = self.datafile.display();
             let plural = if count == 1 { "" } else { "s" };
             self.warn(&format!(
-                "{file}: {count} line{plural} left out as no query, first {first}"
+                "{file}: {count} line{plural} {what}, first {first}"
             ));
         }
         if let Some(path) = &self.expect {

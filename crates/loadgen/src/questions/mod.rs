@@ -76,6 +76,8 @@ pub struct Questions {
     expected: Vec<Option<Expected>>,
     /// How many lines were left out, and what is wrong with the first of them.
     left_out: Option<(usize, Failure)>,
+    /// How many lines were read without what is behind name and type, and what is wrong with that of the first of them.
+    shortened: Option<(usize, Failure)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +161,13 @@ impl Questions {
     /// How many lines of the file are no queries and were left out, and what is wrong with the first of them.
     pub fn left_out(&self) -> Option<(usize, &Failure)> {
         self.left_out.as_ref().map(|(count, first)| (*count, first))
+    }
+
+    /// How many lines were read without what is behind name and type, and what is wrong with that of the first of them.
+    pub fn shortened(&self) -> Option<(usize, &Failure)> {
+        self.shortened
+            .as_ref()
+            .map(|(count, first)| (*count, first))
     }
 
     /// Adds a message.

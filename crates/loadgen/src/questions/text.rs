@@ -1,6 +1,6 @@
 //! Queries as lines of text: `name type [flags]`, as kxdpgun and dnsperf write them.
 //!
-//! Flags: `E` with EDNS, `D` with EDNS and DNSSEC OK; `edns=SIZE`, `cookie=HEX`, `ecs=NETWORK`, `option=CODE:HEX` for this
+//! Flags: `E` with EDNS, `D` with EDNS and DNSSEC OK, in lower case too; `edns=SIZE`, `cookie=HEX`, `ecs=NETWORK`, `option=CODE:HEX` for this
 //! query alone. Empty lines and lines that start with `;` or `#` are left out.
 
 use super::{EdnsOption, Questions};
@@ -51,31 +51,35 @@ impl Style {
 /// # Errors
 /// The first line that is wrong, with its number.
 pub fn parse(text: &[u8], style: Style) -> Outcome<Questions> {
-    read(text, &style, Err)
+    read(text, &style, |wrong, _| Err(wrong))
 }
 
-/// Reads lines, and leaves out those that are wrong, as dnsperf does: [`Questions::left_out`] has their number.
+/// Reads lines as dnsperf does. It asks for name and type where what is behind them is wrong, and leaves lines out that are no
+/// queries: [`Questions::shortened`] and [`Questions::left_out`] have their numbers.
 ///
 /// # Errors
 /// More than there is room for.
 pub fn parse_what_is_right(text: &[u8], style: Style) -> Outcome<Questions> {
-    let mut left_out: Option<(usize, Failure)> = None;
-    let mut questions = read(text, &style, |wrong| {
-        left_out = Some(match left_out.take() {
-            Some((count, first)) => (count + 1, first),
-            None => (1, wrong),
-        });
-        Ok(())
+    let (mut left_out, mut shortened): (Option<(usize, Failure)>, _) = (None, None);
+    let mut questions = read(text, &style, |wrong, short| {
+        let such = match short {
+            None => &mut left_out,
+            Some(_) => &mut shortened,
+        };
+        such.get_or_insert((0, wrong)).0 += 1;
+        Ok(short)
     })?;
     questions.left_out = left_out;
+    questions.shortened = shortened;
     Ok(questions)
 }
 
-/// Reads lines; `on_wrong` decides of each that is wrong whether it ends this.
+/// Reads lines; `on_wrong` decides of each that is wrong whether it ends this, or what of its query without flags is taken: it
+/// gets the length, if there is such a query.
 fn read(
     text: &[u8],
     style: &Style,
-    mut on_wrong: impl FnMut(Failure) -> Outcome<()>,
+    mut on_wrong: impl FnMut(Failure, Option<usize>) -> Outcome<Option<usize>>,
 ) -> Outcome<Questions> {
     let mut questions = Questions::default();
     let mut message = [0; 512];
@@ -85,14 +89,24 @@ fn read(
             continue;
         }
         let wrong = |what: String| Failure::new(format!("line {}: {what}", number + 1));
-        match readable(line).and_then(|line| write_line(&mut message, line, style)) {
-            Ok(length) => questions
+        let length = match readable(line).and_then(|line| write_line(&mut message, line, style)) {
+            Ok(length) => Some(length),
+            Err(what) => on_wrong(wrong(what), write_short(&mut message, line, style))?,
+        };
+        if let Some(length) = length {
+            questions
                 .push(&message[..length])
-                .map_err(|failure| wrong(failure.to_string()))?,
-            Err(what) => on_wrong(wrong(what))?,
+                .map_err(|failure| wrong(failure.to_string()))?;
         }
     }
     Ok(questions)
+}
+
+/// Writes the query of a line without its flags, if there is one; returns its length.
+fn write_short(message: &mut [u8; 512], line: &[u8], style: &Style) -> Option<usize> {
+    let mut words = readable(line).ok()?.split_ascii_whitespace();
+    let line = format!("{} {}", words.next()?, words.next()?);
+    write_line(message, &line, style).ok()
 }
 
 /// The text of a line, if it is one that could be a query.
@@ -151,8 +165,8 @@ fn flags_of<'l>(
             Ok(())
         };
         match word.split_once('=') {
-            None if word == "E" => {}
-            None if word == "D" => dnssec_ok = true,
+            None if word.eq_ignore_ascii_case("E") => {}
+            None if word.eq_ignore_ascii_case("D") => dnssec_ok = true,
             Some(("edns", size)) => {
                 let wrong = |_| format!("`{word}`: must be octets, at most 65535");
                 payload_size = size.parse().map_err(wrong)?;
@@ -346,6 +360,33 @@ mod tests {
         assert!(first.to_string().starts_with("line 3: `a..b`"), "{first}");
         let questions = parse_what_is_right(b"a A\n; b\n", Style::default()).unwrap();
         assert_eq!((questions.len(), questions.left_out()), (1, None));
+    }
+
+    #[test]
+    fn flags_that_are_none_are_ignored_where_that_is_wanted() {
+        let text = b"a A\nb A junk\nc A D ecs=1\nd\n";
+        let questions = parse_what_is_right(text, Style::default()).unwrap();
+        assert_eq!((questions.len(), questions.left_out().unwrap().0), (3, 1));
+        let (count, first) = questions.shortened().unwrap();
+        let first = first.to_string();
+        assert!(count == 2 && first.starts_with("line 2: `junk`"), "{first}");
+        let plain = parse(b"a A\nb A\nc A", Style::default()).unwrap();
+        let messages = |questions: &Questions| {
+            let all = (0..3).map(|number| questions.get(number).message.to_vec());
+            all.collect::<Vec<_>>()
+        };
+        assert_eq!(messages(&questions), messages(&plain));
+    }
+
+    #[test]
+    fn flags_may_be_in_lower_case() {
+        let edns = |line: &str| {
+            let questions = parse(line.as_bytes(), Style::default()).unwrap();
+            let parts = parse_query(questions.get(0).message).unwrap();
+            parts.edns.map(|edns| edns.dnssec_ok)
+        };
+        let told = ["a A e", "a A d", "a A"].map(edns);
+        assert_eq!(told, [Some(false), Some(true), None]);
     }
 
     proptest! {
