@@ -6,12 +6,14 @@
 install_packages "${packages_build[@]}" "${packages_lab[@]}" "${packages_bench[@]}"
 use_rust
 say "building (cargo programs; the first time takes minutes)"
-cargo programs --quiet &&
+cargo programs --quiet || fail "FAILED at step \"build\""
+if [[ ! ${1:-} =~ ^(list|report|--help)$ ]]; then
     cargo build --release --quiet --package xsk --examples &&
-    make --quiet -C bench/yardsticks || fail "FAILED at step \"build\""
-# What operators install is measured, unless another program is named, or nothing is measured at all.
-if [[ -z ${MILLRACE:-} && " $* " != *" --remote "* && ! ${1:-} =~ ^(list|report|--help)$ ]]; then
-    build_profiled
-    export MILLRACE=$PWD/$profiled_program
+        make --quiet -C bench/yardsticks || fail "FAILED at step \"yardsticks\""
+    # What operators install is measured, unless another program is named.
+    if [[ -z ${MILLRACE:-} && " $* " != *" --remote "* ]]; then
+        build_profiled
+        export MILLRACE=$PWD/$profiled_program
+    fi
 fi
 exec target/release/lab bench "$@"

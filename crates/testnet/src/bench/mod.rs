@@ -214,19 +214,28 @@ impl Command {
         if self.settings.remote.is_none() {
             return Ok(Vec::new());
         }
-        let wanted = self.contender.as_deref().unwrap_or_default();
+        let Some(wanted) = self.contender.as_deref() else {
+            return Err(Failure::new(format!(
+                "--remote tells nothing of the server there: --as NAME says which contender it is{}",
+                scenarios
+                    .first()
+                    .map_or_else(String::new, |scenario| format!(
+                        ", of {} one of {}",
+                        scenario.name,
+                        scenario.contender_names().join("; ")
+                    ))
+            )));
+        };
         let (with, without): (Vec<_>, Vec<_>) = std::mem::take(scenarios)
             .into_iter()
             .partition(|scenario| scenario.contenders.iter().any(|one| one.name == wanted));
         if let Some(first) = without.first()
             && (with.is_empty() || !self.scenarios.is_empty())
         {
-            let names = first.contenders.iter().map(|one| one.name.as_str());
-            let names: Vec<&str> = names.collect();
             return Err(Failure::new(format!(
                 "scenario {} has no contender \"{wanted}\": --as takes one of {}",
                 first.name,
-                names.join("; ")
+                first.contender_names().join("; ")
             )));
         }
         *scenarios = with;
@@ -268,6 +277,9 @@ fn target_of(library: &Library) -> PathBuf {
 
 /// Measures the scenarios, and writes what there is after each of them, in a report of `all`. What fails is in it. An earlier
 /// run's results in the folder stay: whoever names no scenario goes on where that one ended.
+///
+/// # Errors
+/// A signal stopped it, or all that was tried failed.
 fn measure(
     command: &Command,
     library: &Library,
@@ -298,6 +310,7 @@ fn measure(
     let mut results = fresh.going_on(&command.results)?;
     let is_named = !command.scenarios.is_empty();
     let signals = Signals::take()?;
+    let (mut measured, mut failed) = (0_u32, 0_u32);
     for scenario in scenarios {
         println!("{}: {}", scenario.name, scenario.title);
         if !is_named && results.is_whole(&scenario.name, settings.repeats) {
@@ -308,7 +321,14 @@ fn measure(
         results.begin(&scenario.name, is_named, command.contender.as_deref());
         let prepared = Contest::prepare(scenario, library, settings, &commit);
         let prepared = prepared.map(|contest| contest.behind(&results.records, near));
-        let see = |outcome| results.keep(outcome, &command.results);
+        let see = |outcome: Result<Record, Missing>| {
+            *if outcome.is_ok() {
+                &mut measured
+            } else {
+                &mut failed
+            } += 1;
+            results.keep(outcome, &command.results);
+        };
         match prepared.map(|contest| contest.run(&signals, see)) {
             // Of a server on another machine one contender was measured: others may follow in the same folder.
             Ok(true) if settings.remote.is_some() => {}
@@ -317,12 +337,15 @@ fn measure(
                 results.whole.insert(name, settings.repeats);
             }
             Ok(false) => {}
-            Err(failure) => results.see(Err(Missing {
-                scenario: scenario.name.clone(),
-                contender: String::new(),
-                at: "before the first run".to_owned(),
-                why: failure.to_string(),
-            })),
+            Err(failure) => {
+                failed += 1;
+                results.see(Err(Missing {
+                    scenario: scenario.name.clone(),
+                    contender: String::new(),
+                    at: "before the first run".to_owned(),
+                    why: failure.to_string(),
+                }));
+            }
         }
         results.write(&command.results, all)?;
         for line in report::latency::summary(&results, scenario) {
@@ -336,7 +359,17 @@ fn measure(
         }
     }
     println!("results are in {}", command.results.display());
-    Ok(())
+    all_failed(measured, failed)
+}
+
+/// Some servers may not be installed here, and the report says so; where nothing is left, whoever asked has no results.
+fn all_failed(measured: u32, failed: u32) -> Outcome<()> {
+    match (measured, failed) {
+        (0, 1..) => Err(Failure::new(format!(
+            "nothing could be measured: {failed} tries failed, each with a line above"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Fails where there are no such CPUs among those `online`, in the kernel's words: `0-3,5`.
@@ -460,6 +493,7 @@ mod tests {
             failure.to_string().contains("millrace, sockets"),
             "{failure}"
         );
+        assert!(failure.to_string().contains("--as NAME"), "{failure}");
         command.contender = Some("millrace, sockets".to_owned());
         let lines = command.leave_one(&mut scenarios).unwrap();
         assert!(lines.is_empty(), "{lines:?}");
@@ -502,6 +536,14 @@ mod tests {
         // Whoever names one wants it measured.
         command.scenarios = vec![scenarios[0].name.clone()];
         assert!(command.leave_one(&mut scenarios).is_err());
+    }
+
+    #[test]
+    fn a_bench_in_which_everything_failed_is_no_success() {
+        assert_eq!(all_failed(0, 0), Ok(()), "all is there already");
+        assert_eq!(all_failed(1, 7), Ok(()));
+        let failure = all_failed(0, 7).unwrap_err().to_string();
+        assert!(failure.contains("7 tries failed"), "{failure}");
     }
 
     #[test]

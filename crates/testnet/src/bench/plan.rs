@@ -279,6 +279,12 @@ pub(super) struct Library {
 }
 
 impl Scenario {
+    /// What charts call the contenders.
+    pub(super) fn contender_names(&self) -> Vec<&str> {
+        let names = self.contenders.iter().map(|one| one.name.as_str());
+        names.collect()
+    }
+
     /// RX and TX queues of every interface while a contender is measured.
     pub(super) fn queues_of(&self, contender: &Contender) -> u32 {
         contender.queues.unwrap_or(self.queues)

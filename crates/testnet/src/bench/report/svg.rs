@@ -87,10 +87,10 @@ impl Svg {
         ));
     }
 
-    /// Text on white: lines behind it do not cross it.
+    /// Text on white, wide enough for its spaces: lines behind it do not cross it.
     pub(super) fn number(&mut self, (x, y): (f64, f64), text: &str) {
         self.draw(format_args!(
-            r##"<text x="{x:.1}" y="{y:.1}" stroke="#fff" stroke-width="6" paint-order="stroke">{}</text>"##,
+            r##"<text x="{x:.1}" y="{y:.1}" stroke="#fff" stroke-width="9" stroke-linejoin="round" paint-order="stroke">{}</text>"##,
             escaped(text)
         ));
     }
@@ -280,6 +280,17 @@ mod tests {
         let text = svg.finish("<what>");
         assert!(text.contains("a &lt; &quot;b&quot; &amp; c"), "{text}");
         assert!(text.contains("<title>&lt;what&gt;</title>"), "{text}");
+    }
+
+    /// Chromium's sans serif leaves 5.3 pixels between the glyphs on both sides of a space: a line there stays visible through less.
+    #[test]
+    fn the_white_below_a_number_closes_its_spaces() {
+        let mut svg = Svg::new(100.0, 50.0);
+        svg.number((1.0, 2.0), "87.0 %");
+        let text = svg.finish("what");
+        let width = text.split("stroke-width=\"").nth(1).unwrap();
+        let width: f64 = width.split('"').next().unwrap().parse().unwrap();
+        assert!(width > 8.0, "{text}");
     }
 
     #[test]
