@@ -131,7 +131,7 @@ fn a_remote_server_is_measured_by_its_address_alone() {
     );
     // Which contender it is must be said.
     let said = bench(&lab, &format!("{words} tiny"));
-    let wrong = "scenario tiny has no contender \"\": --as takes one of nobody; echo";
+    let wrong = "--as NAME says which contender it is, of tiny one of nobody; echo";
     assert!(said.contains(wrong), "{said}");
     assert!(!results.exists(), "{said}");
     let said = bench(&lab, &format!("{words} --as echo tiny"));
