@@ -146,6 +146,7 @@ pub fn measure(
             sending: started.elapsed(),
             unwanted: 0,
             failure: Some(failure),
+            remark: None,
         },
     };
     let lane = LaneCounts {
@@ -165,6 +166,7 @@ pub fn measure(
         interrupted: 0,
         unread: plan.drop,
         failure: end.failure,
+        remark: end.remark,
     })
 }
 
@@ -215,8 +217,10 @@ struct End {
     sending: Duration,
     /// Answers that were left unread.
     unwanted: u64,
-    /// What ended the run before its time, or that no connection ever stood.
+    /// What ended the run before its time.
     failure: Option<Failure>,
+    /// That no connection ever stood, if it is so.
+    remark: Option<String>,
 }
 
 impl<'r> Sender<'r> {
@@ -282,7 +286,8 @@ impl<'r> Sender<'r> {
         End {
             sending,
             unwanted: self.unwanted,
-            failure: why.map(|why| Failure::new(format!("no TCP connection to {target}: {why}"))),
+            failure: None,
+            remark: why.map(|why| format!("No TCP connection to {target} ever stood: {why}.")),
         }
     }
 

@@ -265,7 +265,7 @@ impl Command {
         match self.format() {
             Format::Text => say(&text::measurement(measurement, headers)),
             Format::Json => say(&id.summary(measurement)),
-            Format::Csv => say_table(&csv::measurement(measurement, way), &measurement.limits),
+            Format::Csv => say_table(&csv::measurement(measurement, way), measurement.sentences()),
         }
     }
 

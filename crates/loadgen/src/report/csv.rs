@@ -144,6 +144,7 @@ mod tests {
             limits: Vec::new(),
             unread: false,
             failure: None,
+            remark: None,
         }
     }
 

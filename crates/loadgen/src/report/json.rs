@@ -79,6 +79,9 @@ impl RunId {
         own.insert("seconds".into(), json!(measurement.sending.as_secs_f64()));
         own.insert("limits".into(), json!(measurement.limits));
         own.insert("lost_here".into(), lost_here(measurement));
+        if let Some(remark) = &measurement.remark {
+            own.insert("remark".into(), json!(remark));
+        }
         if let Some(failure) = &measurement.failure {
             own.insert("failure".into(), json!(failure.to_string()));
         }
@@ -270,6 +273,7 @@ mod tests {
             limits: vec!["The generator itself was the limit.".to_owned()],
             unread: false,
             failure: None,
+            remark: None,
         };
         let text = RunId::new(Transport::Tcp).summary(&measurement);
         let object: Value = serde_json::from_str(&text).unwrap();
@@ -306,6 +310,7 @@ mod tests {
             limits: Vec::new(),
             unread: false,
             failure: Some(Failure::new("the interface is gone")),
+            remark: None,
         };
         let told = |measurement: &Measurement| -> Value {
             serde_json::from_str(&RunId::new(Transport::Udp).summary(measurement)).unwrap()

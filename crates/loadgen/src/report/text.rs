@@ -170,8 +170,8 @@ fn losses(out: &mut String, measurement: &Measurement) {
             "dropped by the interface: {received} in, {to_be_sent} out"
         );
     }
-    for limit in &measurement.limits {
-        let _ = writeln!(out, "{limit}");
+    for sentence in measurement.sentences() {
+        let _ = writeln!(out, "{sentence}");
     }
 }
 
@@ -296,6 +296,7 @@ mod tests {
             limits: vec!["The generator itself was the limit.".to_owned()],
             unread: false,
             failure: None,
+            remark: None,
         }
     }
 

@@ -211,6 +211,7 @@ impl Measurement {
             },
             unread: false,
             failure: self.failure,
+            remark: None,
         }
     }
 }

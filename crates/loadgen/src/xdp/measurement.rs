@@ -29,6 +29,8 @@ pub struct Measurement {
     pub unread: bool,
     /// What ended the run before its time: the counts are those until then.
     pub failure: Option<Failure>,
+    /// In words: what the counts do not tell, and nobody on our side can help.
+    pub remark: Option<String>,
 }
 
 /// The time of day at which it was `then`.
@@ -121,7 +123,13 @@ impl Measurement {
             interrupted: 0,
             unread: false,
             failure: None,
+            remark: None,
         }
+    }
+
+    /// What is said in words.
+    pub fn sentences(&self) -> impl Iterator<Item = &String> {
+        self.limits.iter().chain(&self.remark)
     }
 
     /// Queries that the rate asked for until the run ended.

@@ -1,21 +1,34 @@
 //! Queries that somebody on the way does not let through are lost over sockets: his word of it, which the kernel passes on as an
 //! error of the next call, ends no run. Where no connection over TCP ever stands, it is the answer to what is asked.
 
-use crate::lab::{SERVER, end, lab, queries, start};
+use crate::lab::{SERVER, end, lab, queries, start, summary};
 
 #[test]
 fn a_port_that_nobody_listens_at_is_named_behind_the_counts() {
     let Some(lab) = lab() else { return };
     let file = queries(3);
     let path = file.path().display();
-    let line = format!("xdp -T -q --patience 60 -t 0.2 -Q 100 -i {path} {SERVER}");
-    let printed = end(start(&lab.client(), &line));
-    assert!(!printed.success, "{printed:?}");
-    let counts = "never answered 20";
-    assert!(printed.out.contains(counts), "{printed:?}");
-    let last = printed.complaint.lines().last().unwrap_or_default();
-    let said = format!("floodgate: no TCP connection to {SERVER}:53: Connection refused");
-    assert!(last.starts_with(&said), "{printed:?}");
+    let run = |format: &str| {
+        let line = format!("xdp -T -q --patience 60 -t 0.2 -Q 100 {format} -i {path} {SERVER}");
+        let printed = end(start(&lab.client(), &line));
+        assert!(printed.success, "{printed:?}");
+        printed
+    };
+    let said = format!("No TCP connection to {SERVER}:53 ever stood: Connection refused");
+    let text = run("").out;
+    assert!(text.contains("never answered 20"), "{text}");
+    assert!(text.contains(&said), "{text}");
+    let own = &summary(&run("-j"))["floodgate"];
+    let remark = own["remark"].as_str().unwrap_or_default();
+    assert!(remark.starts_with(&said), "{own:#}");
+    // The generator was not the limit.
+    assert_eq!(own["limits"], serde_json::json!([]));
+    let table = run("--csv");
+    assert!(table.complaint.contains(&said), "{table:?}");
+    assert!(
+        table.out.trim_end().ends_with(",kernel sockets,0"),
+        "{table:?}"
+    );
 }
 
 #[test]
