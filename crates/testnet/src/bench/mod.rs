@@ -198,6 +198,22 @@ impl Command {
         Ok(())
     }
 
+    /// Whether what is told of the place can be.
+    fn check_place(&self) -> Outcome<()> {
+        let settings = &self.settings;
+        if settings.remote.is_some() {
+            return Ok(());
+        }
+        if self.contender.is_some() || !settings.server.is_empty() {
+            return Err(Failure::new(
+                "--as and --server tell of a server on another machine: give --remote ADDRESS with them, or leave them out",
+            ));
+        }
+        // Where the kernel does not tell, taskset will.
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        check_cpus(settings.cpus, online.as_deref().unwrap_or("0-"))
+    }
+
     /// Where and how it is measured.
     fn place(&self) -> String {
         match self.settings.remote {
@@ -287,16 +303,7 @@ fn measure(
     all: &[Scenario],
 ) -> Outcome<()> {
     let settings = &command.settings;
-    if settings.remote.is_none() {
-        if command.contender.is_some() || !settings.server.is_empty() {
-            return Err(Failure::new(
-                "--as and --server tell of a server on another machine: give --remote ADDRESS with them, or leave them out",
-            ));
-        }
-        // Where the kernel does not tell, taskset will.
-        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
-        check_cpus(settings.cpus, online.as_deref().unwrap_or("0-"))?;
-    }
+    command.check_place()?;
     let fresh = Results {
         machine: Machine::here(&command.place()),
         search_seconds: settings.search_seconds,
@@ -366,7 +373,7 @@ fn measure(
 fn all_failed(measured: u32, failed: u32) -> Outcome<()> {
     match (measured, failed) {
         (0, 1..) => Err(Failure::new(format!(
-            "nothing could be measured: {failed} tries failed, each with a line above"
+            "nothing could be measured; failures, each with a line above: {failed}"
         ))),
         _ => Ok(()),
     }
@@ -543,7 +550,7 @@ mod tests {
         assert_eq!(all_failed(0, 0), Ok(()), "all is there already");
         assert_eq!(all_failed(1, 7), Ok(()));
         let failure = all_failed(0, 7).unwrap_err().to_string();
-        assert!(failure.contains("7 tries failed"), "{failure}");
+        assert!(failure.ends_with("above: 7"), "{failure}");
     }
 
     #[test]
