@@ -346,12 +346,7 @@ fn measure(
             Ok(false) => {}
             Err(failure) => {
                 failed += 1;
-                results.see(Err(Missing {
-                    scenario: scenario.name.clone(),
-                    contender: String::new(),
-                    at: "before the first run".to_owned(),
-                    why: failure.to_string(),
-                }));
+                results.see(Err(unprepared(scenario, &failure)));
             }
         }
         results.write(&command.results, all)?;
@@ -367,6 +362,16 @@ fn measure(
     }
     println!("results are in {}", command.results.display());
     all_failed(measured, failed)
+}
+
+/// A scenario of which nothing could be tried.
+fn unprepared(scenario: &Scenario, failure: &Failure) -> Missing {
+    Missing {
+        scenario: scenario.name.clone(),
+        contender: String::new(),
+        at: "before the first run".to_owned(),
+        why: failure.to_string(),
+    }
 }
 
 /// Some servers may not be installed here, and the report says so; where nothing is left, whoever asked has no results.
