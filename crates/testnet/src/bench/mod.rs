@@ -69,37 +69,50 @@ pub fn run(prefix: &str, words: &[String]) -> ExitCode {
         println!("{USAGE}");
         return ExitCode::SUCCESS;
     }
-    let outcome = library(words).and_then(|(library, words)| {
-        let scenarios = library.scenarios()?;
-        if words == ["list"] {
-            for scenario in &scenarios {
-                let when = if scenario.when_named {
-                    " (only when it is named)"
-                } else {
-                    ""
-                };
-                println!("{:<19} {}{when}", scenario.name, scenario.title);
-            }
-            return Ok(());
-        }
-        if let [word, folder] = &words[..]
-            && word == "report"
-        {
-            return report_again(folder, &scenarios);
-        }
-        let command = Command::parse(prefix, &library, &words)?;
-        let mut chosen = choose(&command.scenarios, &scenarios)?;
-        for line in command.leave_one(&mut chosen)? {
-            println!("{line}");
-        }
-        measure(&command, &library, &chosen, &scenarios)
-    });
-    match outcome {
+    match do_as_said(prefix, words) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{failure}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Lists, reports, measures, or only checks whether these words could be measured: before a build of a quarter of an hour.
+fn do_as_said(prefix: &str, words: &[String]) -> Outcome<()> {
+    let (library, words) = library(words)?;
+    let scenarios = library.scenarios()?;
+    let (is_check, words) = match words.split_first() {
+        Some((word, rest)) if word == "check" => (true, rest),
+        _ => (false, &words[..]),
+    };
+    match words {
+        [word] if word == "list" => {
+            list(&scenarios);
+            return Ok(());
+        }
+        [word, folder] if word == "report" => return report_again(folder, &scenarios),
+        _ => {}
+    }
+    let command = Command::parse(prefix, &library, words)?;
+    let mut chosen = choose(&command.scenarios, &scenarios)?;
+    let left_out = command.leave_one(&mut chosen)?;
+    if is_check {
+        return command.check_place();
+    }
+    for line in left_out {
+        println!("{line}");
+    }
+    measure(&command, &library, &chosen, &scenarios)
+}
+
+fn list(scenarios: &[Scenario]) {
+    for scenario in scenarios {
+        let when = match scenario.when_named {
+            true => " (only when it is named)",
+            false => "",
+        };
+        println!("{:<19} {}{when}", scenario.name, scenario.title);
     }
 }
 
@@ -548,6 +561,24 @@ mod tests {
         // Whoever names one wants it measured.
         command.scenarios = vec![scenarios[0].name.clone()];
         assert!(command.leave_one(&mut scenarios).is_err());
+    }
+
+    #[test]
+    fn words_can_be_checked_without_measuring() {
+        let check = |line: &str| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            do_as_said("test", &words)
+        };
+        assert_eq!(check("check --repeats 1 refused"), Ok(()));
+        for (line, said) in [
+            ("check refusd", "there is no scenario refusd"),
+            ("check --as echo refused", "give --remote ADDRESS"),
+            ("check --remote 192.0.2.1 refused", "--as NAME"),
+            ("check --repeats 0", "--repeats 0: not understood"),
+        ] {
+            let failure = check(line).unwrap_err().to_string();
+            assert!(failure.contains(said), "{line}: {failure}");
+        }
     }
 
     #[test]
