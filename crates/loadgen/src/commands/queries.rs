@@ -1,7 +1,7 @@
 //! `floodgate queries`: writes files of queries.
 
 use super::parse;
-use super::values::exponent;
+use super::values::{count, exponent};
 use crate::failure::{During, Outcome};
 use crate::queries::made_up::{Shape, random, zipf};
 use crate::queries::{Edns, Writer, capture, zone};
@@ -20,7 +20,7 @@ use wire::codes::parse_qtype;
 #[command(group(ArgGroup::new("what").required(true).args(["random", "zipf", "from_zone", "from_pcap"])))]
 pub(super) struct Command {
     /// So many queries, for names that all differ
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = count)]
     random: Option<u64>,
     /// Queries for so many names, some asked far more often than others
     #[arg(long, value_name = "NAMES", value_parser = clap::value_parser!(u32).range(1..))]
@@ -32,7 +32,7 @@ pub(super) struct Command {
     #[arg(long, value_name = "FILE")]
     from_pcap: Option<PathBuf>,
     /// With --zipf: queries to write; a hundred for each name without it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["random", "from_zone", "from_pcap"])]
+    #[arg(long, value_name = "N", value_parser = count, conflicts_with_all = ["random", "from_zone", "from_pcap"])]
     count: Option<u64>,
     /// With --zipf: how unevenly names are asked
     #[arg(long, value_name = "NUMBER", default_value_t = 1.0, value_parser = exponent, conflicts_with_all = ["random", "from_zone", "from_pcap"])]

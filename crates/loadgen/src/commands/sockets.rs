@@ -1,7 +1,7 @@
 //! `floodgate sockets`: dnsperf's command line (its manual, versions 2.10 to 2.14), and what it lacks.
 
 use super::parse;
-use super::values::{rate, seconds, sources};
+use super::values::{count, rate, seconds, sources};
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
 use crate::pace::sleep_precisely;
@@ -45,7 +45,7 @@ pub(super) struct Command {
     #[arg(short = 'l', value_name = "SECONDS", value_parser = seconds)]
     limit: Option<Duration>,
     /// Go through the file so often; once without -l
-    #[arg(short = 'n', value_name = "RUNS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'n', value_name = "RUNS", value_parser = count)]
     runs: Option<u64>,
     /// Sockets to send from, at least one for each server [default: that]
     #[arg(short = 'c', value_name = "CLIENTS", value_parser = clap::value_parser!(u32).range(1..=65535))]

@@ -26,6 +26,12 @@ pub(super) fn rate(text: &str) -> Result<f64, String> {
     Ok(rate)
 }
 
+/// How many, or how often: once at least.
+pub(super) fn count(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "must be a whole number, 1 or more".to_owned())
+}
+
 /// An exponent of Zipf's law.
 pub(super) fn exponent(text: &str) -> Result<f64, String> {
     let wrong = || "must be a number from 0 to 100".to_owned();
@@ -88,6 +94,15 @@ mod tests {
         assert_eq!(pair("4s2"), Ok((4, 2)));
         assert!(pair("").is_err());
         assert!(pair("0s18446744073709551615").is_err());
+    }
+
+    #[test]
+    fn a_count_is_one_at_least_and_a_complaint_is_short() {
+        assert_eq!((count("1"), count("4294967296")), (Ok(1), Ok(1 << 32)));
+        for wrong in ["0", "-1", "1.5", "x", ""] {
+            let said = count(wrong).unwrap_err();
+            assert_eq!(said, "must be a whole number, 1 or more", "{wrong}");
+        }
     }
 
     #[test]

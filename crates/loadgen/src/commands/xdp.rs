@@ -1,7 +1,7 @@
 //! `floodgate xdp`: kxdpgun's command line (its manual, versions 3.2 to 3.5), and what it lacks.
 
 use super::parse;
-use super::values::{affinity, mac, ports, rate, seconds, sources};
+use super::values::{affinity, count, mac, ports, rate, seconds, sources};
 use crate::connections;
 use crate::expected::Expectations;
 use crate::failure::{During, Failure, Outcome};
@@ -101,7 +101,7 @@ pub(super) struct Command {
     #[arg(long)]
     csv: bool,
     /// Print statistics every so many milliseconds, of that time alone (SIGUSR1: of the run so far)
-    #[arg(short = 'S', long = "stats-period", value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(short = 'S', long = "stats-period", value_name = "MILLISECONDS", value_parser = count)]
     stats_period: Option<u64>,
     /// No progress line
     #[arg(short = 'q', long)]
