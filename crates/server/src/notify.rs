@@ -31,6 +31,7 @@ static MANAGER: LazyLock<Manager> =
 
 /// The service has started, or has reloaded; `status` is what `systemctl status` shows.
 pub fn ready(status: &str) {
+    *MANAGER.shown() = status.to_owned();
     MANAGER.tell(format!("READY=1\nSTATUS={status}"));
 }
 
@@ -39,9 +40,9 @@ pub fn is_heard() -> bool {
     MANAGER.address.is_some()
 }
 
-/// What `systemctl status` shows until the service is [`ready`].
+/// What `systemctl status` shows from now on; what it shows already is not said again.
 pub fn status(text: &str) {
-    MANAGER.tell(format!("STATUS={text}"));
+    MANAGER.status(text);
 }
 
 /// The configuration is read anew; [`ready`] says when that is over, whatever became of it.
@@ -129,6 +130,8 @@ struct Manager {
     /// What is sent by. Opened once: where clients have all the descriptors the service must not be taken for dead.
     end: OnceLock<OwnedFd>,
     waiting: Mutex<VecDeque<Message>>,
+    /// The status that was told last.
+    shown: Mutex<String>,
     /// This process is the one that is watched: no other is listened to (NotifyAccess=main), and what it says is a warning in
     /// the journal.
     is_main: AtomicBool,
@@ -140,8 +143,22 @@ impl Manager {
             address,
             end: OnceLock::new(),
             waiting: Mutex::default(),
+            shown: Mutex::default(),
             is_main: AtomicBool::new(true),
         }
+    }
+
+    fn status(&self, text: &str) {
+        let mut shown = self.shown();
+        if *shown != text && self.is_main.load(Relaxed) {
+            text.clone_into(&mut shown);
+            self.tell(format!("STATUS={text}"));
+        }
+    }
+
+    fn shown(&self) -> MutexGuard<'_, String> {
+        // A text is whole whatever the holder died of.
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn alive(&self) {
@@ -367,6 +384,22 @@ mod tests {
         manager.is_main.store(true, Relaxed);
         manager.alive();
         assert_eq!(read(&socket), ["WATCHDOG=1"]);
+    }
+
+    #[test]
+    fn a_status_is_told_when_it_is_another_one_and_by_the_main_process_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("notify");
+        let socket = UnixDatagram::bind(&path).expect("a socket");
+        socket.set_nonblocking(true).expect("a socket");
+        let manager = Manager::at(Some(path.into_os_string()));
+        for queues in [0, 0, 2, 2] {
+            manager.status(&format!("{queues} queues"));
+        }
+        assert_eq!(read(&socket), ["STATUS=0 queues", "STATUS=2 queues"]);
+        manager.is_main.store(false, Relaxed);
+        manager.status("0 queues");
+        assert_eq!(read(&socket), [""; 0]);
     }
 
     #[test]

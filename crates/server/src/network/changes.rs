@@ -28,10 +28,16 @@ pub enum Change {
     DestinationsChanged,
     /// A server that is reached over AF_XDP is asked from another address.
     SourceChanged,
+    /// An interface with our program is down or has no carrier: nothing comes by it.
+    LinkDown,
+    /// It is up again.
+    LinkUp,
+    /// A server is reached by another next hop or interface, by kernel sockets, or over AF_XDP (again).
+    PathChanged,
 }
 
 /// How many kinds there are.
-const KINDS: usize = Change::SourceChanged as usize + 1;
+const KINDS: usize = Change::PathChanged as usize + 1;
 
 impl Change {
     pub const ALL: [Change; KINDS] = [
@@ -46,6 +52,9 @@ impl Change {
         Change::InterfaceChanged,
         Change::DestinationsChanged,
         Change::SourceChanged,
+        Change::LinkDown,
+        Change::LinkUp,
+        Change::PathChanged,
     ];
 
     /// Its name in metrics.
@@ -62,6 +71,9 @@ impl Change {
             Change::InterfaceChanged => "interface-changed",
             Change::DestinationsChanged => "destinations-changed",
             Change::SourceChanged => "source-changed",
+            Change::LinkDown => "link-down",
+            Change::LinkUp => "link-up",
+            Change::PathChanged => "path-changed",
         }
     }
 }

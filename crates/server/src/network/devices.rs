@@ -56,6 +56,12 @@ impl Devices {
         })
     }
 
+    /// Whether the interface with this index has a number, and has not gone.
+    pub fn has(&self, interface: u32) -> bool {
+        let mut known = self.interfaces.iter();
+        known.any(|known| known.interface == interface && known.gone.is_none())
+    }
+
     /// The interface with this index has gone.
     pub fn retire(&mut self, interface: u32, now: Instant) {
         let mut known = self.interfaces.iter_mut();

@@ -36,6 +36,8 @@ pub enum Notice {
     Replan,
     /// The interface with this index is gone, and with it every socket bound to it.
     LinkGone(u32),
+    /// A server is reached another way than until now.
+    PathChanged,
 }
 
 /// What is to be done now. Several are carried out in the order in which they come.

@@ -275,6 +275,7 @@ impl<N: Fn(Notice)> Following<N> {
         server.xsk.set(device, mac);
         let name = self.due.device_name(device);
         log::notice!("Server reached over AF_XDP"; server = server.options.address, interface = name, next_hop = MacText(mac));
+        (self.notify)(Notice::PathChanged);
     }
 
     fn clear(&self, number: ServerId, reason: &str) {
@@ -283,6 +284,7 @@ impl<N: Fn(Notice)> Following<N> {
         };
         server.xsk.clear();
         log::warn!("Server reached by kernel sockets"; server = server.options.address, reason = reason);
+        (self.notify)(Notice::PathChanged);
     }
 }
 
@@ -447,6 +449,9 @@ mod tests {
         // Nothing was sent yet: the next hops are resolved by knocking.
         expect_path(&servers[0], Some((first, P1)));
         expect_path(&servers[1], Some((first, P1)));
+        for _ in &servers {
+            expect_notice(&notices, &Notice::PathChanged);
+        }
 
         // The neighbour's address changes, and the kernel forgets the old one.
         cables.peer("link set p1 address 02:00:00:00:01:77");
@@ -454,6 +459,9 @@ mod tests {
         cables.forget("fe80::2 dev s1");
         expect_path(&servers[0], Some((first, [2, 0, 0, 0, 1, 0x77])));
         expect_path(&servers[1], Some((first, [2, 0, 0, 0, 1, 0x77])));
+        for _ in &servers {
+            expect_notice(&notices, &Notice::PathChanged);
+        }
 
         // The route moves to another interface.
         cables.server("route replace 203.0.113.9/32 via 198.51.100.2 dev s2");

@@ -116,6 +116,9 @@ pub trait Hands {
     /// A device's own address, name, largest packet or number of queues is another one.
     fn change(&mut self, old: &Device, new: &Device);
 
+    /// A device's link is up again, or it is down or has no carrier: nothing comes by it, and all that is there stays.
+    fn link(&mut self, device: &Device, is_up: bool);
+
     /// Closes a queue. It need not be closed when this returns.
     fn close(&mut self, device: &Device, queue: u32);
 
@@ -166,6 +169,7 @@ pub fn steer_again<H: Hands>(hands: &mut H) -> Result<(), H::Error> {
 
 /// Brings everything in line with `plan`.
 fn steer<H: Hands>(hands: &mut H, plan: Plan) -> Result<(), H::Error> {
+    tell_of_links(hands, &plan);
     for planned in &plan.devices {
         attach_or_change(hands, planned);
         close_unplanned(hands, planned);
@@ -175,6 +179,19 @@ fn steer<H: Hands>(hands: &mut H, plan: Plan) -> Result<(), H::Error> {
     hands.clear_all_but(&plan);
     hands.keeping_mut().plan = plan;
     hands.watch()
+}
+
+/// Of those that have a program already: whoever gets one now has no link that was another.
+fn tell_of_links<H: Hands>(hands: &mut H, plan: &Plan) {
+    for device in hands.devices() {
+        let was_silent = hands.keeping().plan.silent.contains(&device.interface);
+        let is_silent = plan.silent.contains(&device.interface);
+        // One that is not named may be gone, which is told as such.
+        let is_named = Need::Program(device.number).is_in(plan);
+        if is_silent != was_silent && (is_silent || is_named) {
+            hands.link(&device, !is_silent);
+        }
+    }
 }
 
 fn attach_or_change<H: Hands>(hands: &mut H, planned: &PlannedDevice) {

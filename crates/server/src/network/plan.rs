@@ -5,6 +5,7 @@ use super::devices::{Device, Devices};
 use super::interfaces::{
     InterfaceQueues, Interfaces, QueueWish, Why, listens_to, scope_of, which_interfaces,
 };
+use super::links::Link;
 use super::routes::{Destination, Route};
 use super::view::NetworkView;
 use crate::backend::server::{Server, ServerId};
@@ -22,6 +23,8 @@ pub struct Plan {
     pub paths: Vec<PlannedPath>,
     /// Interfaces (by index) that are there and down: what is known of them stays as it is.
     pub down: Vec<u32>,
+    /// Interfaces of devices, of this plan or an earlier one, that are there and down or without a carrier: nothing comes by them.
+    pub silent: Vec<u32>,
     pub impossible_sources: ImpossibleSources,
     /// One line for each listener or server and interface: what is opened and why.
     pub lines: Vec<String>,
@@ -135,7 +138,7 @@ pub fn plan(
         devices,
         plan: Plan {
             impossible_sources: ImpossibleSources::of(&view.addresses),
-            down: down(view),
+            down: indices(view, |link| !link.up),
             ..Plan::default()
         },
     };
@@ -151,11 +154,14 @@ pub fn plan(
     for planned in &mut planning.plan.devices {
         planned.queues.sort();
     }
+    let devices = planning.devices;
+    planning.plan.silent = indices(view, |link| !link.carrier && devices.has(link.index));
     planning.plan
 }
 
-fn down(view: &NetworkView) -> Vec<u32> {
-    let links = view.links.iter().filter(|link| !link.up);
+/// The links of which that is so.
+fn indices(view: &NetworkView, is_so: impl Fn(&Link) -> bool) -> Vec<u32> {
+    let links = view.links.iter().filter(|link| is_so(link));
     links.map(|link| link.index).collect()
 }
 

@@ -15,6 +15,8 @@ const REST: Duration = Duration::from_millis(300);
 #[derive(Debug, Default)]
 struct Interface {
     name: String,
+    /// What its link is now, if that is another thing: of one that flaps, the last.
+    link: Option<&'static str>,
     /// What has changed, in order.
     changes: Vec<String>,
     /// Queues that are served now, and how.
@@ -44,6 +46,11 @@ impl Account {
     /// Something about a device has changed.
     pub(super) fn change(&mut self, device: &Device, what: impl Into<String>) {
         self.of(device).changes.push(what.into());
+    }
+
+    /// The device's link has gone or come, whatever was said of that before.
+    pub(super) fn link(&mut self, device: &Device, what: &'static str) {
+        self.of(device).link = Some(what);
     }
 
     /// A queue is served from now on.
@@ -98,7 +105,8 @@ impl Account {
 impl Interface {
     fn text(mut self) -> String {
         let queues = std::mem::take(&mut self.queues);
-        let mut parts = self.changes;
+        let mut parts: Vec<String> = self.link.map(str::to_owned).into_iter().collect();
+        parts.extend(self.changes);
         parts.extend(by_how(queues).iter().map(|(how, numbers)| {
             let (word, is) = match numbers.len() {
                 1 => ("queue", "is"),
@@ -163,6 +171,18 @@ mod tests {
         assert!(account.take_all().is_empty());
         account.queue(&one, 2, "served over AF_XDP, copy mode".to_owned());
         let line = "enp1s0: queue 2 of enp1s0 is served over AF_XDP, copy mode";
+        assert_eq!(account.take_all(), [line]);
+    }
+
+    #[test]
+    fn f22_of_a_link_that_flaps_the_last_is_told() {
+        let mut account = Account::default();
+        let one = device(0, "enp1s0");
+        for what in ["it is down", "it is up again"].repeat(50) {
+            account.link(&one, what);
+        }
+        account.change(&one, "its MTU is 1280, was 1500");
+        let line = "enp1s0: it is up again; its MTU is 1280, was 1500";
         assert_eq!(account.take_all(), [line]);
     }
 

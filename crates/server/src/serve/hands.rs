@@ -146,6 +146,18 @@ impl Hands for Daemon {
         self.account.change(new, difference(old, new));
     }
 
+    fn link(&mut self, device: &Device, is_up: bool) {
+        let (change, what) = match is_up {
+            true => (Change::LinkUp, "it is up again"),
+            false => (
+                Change::LinkDown,
+                "it is down or has no carrier: nothing comes by it",
+            ),
+        };
+        self.overview.changes.count(change);
+        self.account.link(device, what);
+    }
+
     fn close(&mut self, device: &Device, queue: u32) {
         let number = device.number;
         lock(&self.steering).leave(number, queue);

@@ -44,6 +44,7 @@ use crate::control::socket::Estate;
 use crate::instance::Instance;
 use crate::local::{Keeper, Line, Local};
 use crate::log;
+use crate::network::Change;
 use crate::network::follow::{Follower, Notice};
 use crate::network::helper::Helper;
 use crate::network::keeping::Keeping;
@@ -279,6 +280,9 @@ impl Daemon {
             Event::Stop => return true,
             Event::Network(Notice::Replan) => self.replan(),
             Event::Network(Notice::LinkGone(interface)) => self.lose(interface),
+            Event::Network(Notice::PathChanged) => {
+                self.overview.changes.count(Change::PathChanged);
+            }
             Event::Opened(opened) => {
                 self.opened(opened);
                 return !self.say_when_serving();
@@ -324,15 +328,20 @@ impl Daemon {
 
     /// Tells whoever watches over this service that all is as it should be, and what that is.
     fn say_ready(&self) {
+        notify::ready(&self.status());
+        self.keep_sockets();
+    }
+
+    /// What serves, in one line. Queues come and go with the network.
+    fn status(&self) -> String {
         let config = self.instance.config.load();
         let queues = lock(&self.overview.queues).len();
-        notify::ready(&format!(
+        format!(
             "configuration {}: {} addresses, {queues} queues over AF_XDP, {} servers",
             config.generation,
             config.local_addresses().count(),
             config.servers.len()
-        ));
-        self.keep_sockets();
+        )
     }
 
     /// Leaves the listening sockets in the descriptor store, for the start after a stop.

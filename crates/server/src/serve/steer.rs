@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::log;
 use crate::network::keeping::{self, Look, Need};
 use crate::network::{Change, Device, Plan};
+use crate::notify;
 use crate::worker::Order;
 
 impl Daemon {
@@ -34,6 +35,9 @@ impl Daemon {
         }
         if self.has_lent_queues() {
             return;
+        }
+        if notify::is_heard() {
+            notify::status(&self.status());
         }
         let Ok(()) = keeping::lose_taken_off(self);
         self.keep_interrupts();

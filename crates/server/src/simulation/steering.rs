@@ -127,6 +127,7 @@ impl World<'_> {
         for notice in told {
             match notice {
                 Notice::Replan => keeping::replan(self)?,
+                Notice::PathChanged => {}
                 Notice::LinkGone(interface) => {
                     keeping::lose(self, interface, network::Change::InterfaceGone)?;
                 }
@@ -238,6 +239,9 @@ impl Hands for World<'_> {
             party.order_change(new);
         }
     }
+
+    /// A line for the operator, who is not there.
+    fn link(&mut self, _: &Device, _: bool) {}
 
     fn close(&mut self, device: &Device, queue: u32) {
         self.programs.leave(device.number, queue);

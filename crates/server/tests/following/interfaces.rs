@@ -149,7 +149,19 @@ fn down_and_up() {
     let Some(mut rig) = rig("down") else { return };
     rig.ip("link set enp1s0 down\n");
     rig.says("enp1s0 is down");
+    rig.says("enp1s0: it is down or has no carrier: nothing comes by it");
     rig.ip("link set enp1s0 up\n");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.says("enp1s0: it is up again");
+    // The cable of the clients, which stays in the plan.
+    rig.client_ip("link set to-server down\n");
+    rig.awaits("the carrier's loss to be counted", || {
+        rig.changes("link-down") == 2.0
+    });
+    rig.client_ip("link set to-server up\n");
+    rig.awaits("the carrier's return to be counted", || {
+        rig.changes("link-up") == 2.0
+    });
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }

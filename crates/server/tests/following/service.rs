@@ -125,6 +125,19 @@ fn lab(name: &str) -> Option<Lab> {
     Rig::lab(name, Topology::TwoInterfaces)
 }
 
+/// `systemctl status` shows what there is, not what there was when the configuration was read.
+#[test]
+fn f38_the_status_follows_the_queues() {
+    let Some(lab) = lab("status") else { return };
+    let mut manager = Manager::start();
+    let mut rig = Rig::start_by(lab, &configuration(), &manager.starts(&[]));
+    manager.awaits("READY=1");
+    rig.ip("link del enp1s0\n");
+    let without = "STATUS=configuration 1: 1 addresses, 0 queues over AF_XDP";
+    assert!(manager.is_told(without, TOLD_WITHIN));
+    rig.server.stop().expect("a good end");
+}
+
 #[test]
 fn f38_systemd_is_told_what_happens() {
     let Some(lab) = lab("told") else { return };

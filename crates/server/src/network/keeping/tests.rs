@@ -107,6 +107,10 @@ impl Hands for Script {
         self.note(format!("change {}: {}, {}", new.number, old.mtu, new.mtu));
     }
 
+    fn link(&mut self, device: &Device, is_up: bool) {
+        self.note(format!("link {}: {is_up}", device.number));
+    }
+
     fn close(&mut self, device: &Device, queue: u32) {
         let gone = (device.number, queue);
         self.bound.retain(|bound| *bound != gone);
@@ -214,6 +218,51 @@ fn the_same_plan_is_no_reason_to_do_anything_but_to_watch() {
     script.is_watching = false;
     let expected = ["apply 0", "clear all but 1", "watch 1"];
     assert_eq!(script.replan(&devices), expected);
+}
+
+/// A plan of these devices, whose links are all down.
+fn silent(devices: &[PlannedDevice], is_named: bool) -> Plan {
+    let interfaces = devices.iter().map(|planned| planned.device.interface);
+    Plan {
+        silent: interfaces.collect(),
+        ..plan(if is_named { devices } else { &[] })
+    }
+}
+
+/// Without a carrier a device stays in the plan; one that is down is in none.
+#[test]
+fn f22_a_link_that_goes_and_comes_is_told_once_each() {
+    let devices = [device(0, &[0])];
+    for is_named in [true, false] {
+        let mut script = Script::with(&devices);
+        for _ in 0..2 {
+            script.next = Some(silent(&devices, is_named));
+            assert_eq!(replan(&mut script), Ok(()));
+        }
+        assert_eq!(script.take_steps()[0], "link 0: false", "{is_named}");
+        assert_eq!(script.replan(&devices)[0], "link 0: true", "{is_named}");
+        assert!(script.replan(&devices).is_empty());
+    }
+}
+
+/// It was down, and is deleted before it is up: nobody is told of a link that is up.
+#[test]
+fn a_link_that_is_gone_is_not_up_again() {
+    let mut script = Script::with(&[device(0, &[0])]);
+    script.next = Some(silent(&[device(0, &[0])], false));
+    assert_eq!(replan(&mut script), Ok(()));
+    script.take_steps();
+    assert_eq!(script.replan(&[]), ["clear all but 0", "watch 0"]);
+}
+
+/// What was created down, and is up when it gets its program, has had no link before.
+#[test]
+fn a_device_that_is_new_has_no_link_that_is_up_again() {
+    let mut script = Script::with(&[]);
+    script.next = Some(silent(&[device(0, &[0])], false));
+    assert_eq!(replan(&mut script), Ok(()));
+    script.take_steps();
+    assert_eq!(script.replan(&[device(0, &[0])])[0], "attach 0");
 }
 
 #[test]
