@@ -22,7 +22,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, setsockopt, socketpair, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
-use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid};
 use protocol::{Reply, Request};
 use std::fmt;
@@ -185,7 +185,7 @@ impl Helper {
         if let Some(Ok(status)) = ended
             && status.pid().is_some()
         {
-            self.lose(&mut peer, &format!("{status:?}"));
+            self.lose(&mut peer, &how_it_ended(status));
         }
     }
 
@@ -448,6 +448,15 @@ fn nothing_came() -> HelperError {
     }
 }
 
+/// In words, for the log.
+fn how_it_ended(status: WaitStatus) -> String {
+    match status {
+        WaitStatus::Exited(_, code) => format!("exit status {code}"),
+        WaitStatus::Signaled(_, signal, _) => format!("killed by {signal}"),
+        other => format!("{other:?}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -464,6 +473,15 @@ mod tests {
             is_late: false,
         });
         (helper, theirs)
+    }
+
+    #[test]
+    fn its_end_is_told_in_words() {
+        let process = nix::unistd::getpid();
+        let killed = WaitStatus::Signaled(process, nix::sys::signal::Signal::SIGKILL, false);
+        assert_eq!(how_it_ended(killed), "killed by SIGKILL");
+        let exited = WaitStatus::Exited(process, 3);
+        assert_eq!(how_it_ended(exited), "exit status 3");
     }
 
     fn is_busy(asked: Result<(Reply, Vec<OwnedFd>)>) -> bool {
