@@ -29,6 +29,7 @@ mod polling;
 mod programs;
 mod reload;
 mod services;
+mod stalls;
 mod start;
 mod steer;
 mod succession;
@@ -59,6 +60,7 @@ use overview::Overview;
 use polling::Polling;
 use reload::Reloading;
 use services::Services;
+use stalls::Stalls;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -166,6 +168,7 @@ pub struct Daemon {
     /// For the operator, of the steps that are being done.
     account: Account,
     polling: Polling,
+    stalls: Stalls,
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.
     retired: Vec<Arc<Config>>,

@@ -277,7 +277,8 @@ fn row(queue: &BoundQueue, steering: &Steering) -> XskRow {
     }
 }
 
-fn passed_for_stall(steered: &Steered, queue: u32) -> u64 {
+/// Packets of a queue that the program has passed because its worker had stalled.
+pub(super) fn passed_for_stall(steered: &Steered, queue: u32) -> u64 {
     let heartbeat = steered.attached.heartbeat(queue).ok().flatten();
     heartbeat.map_or(0, |heartbeat| heartbeat.passed())
 }

@@ -13,6 +13,7 @@ use super::programs::{
     take_traffic, uses_others_maps, wants_xdp,
 };
 use super::services::{Doors, Services, Signals};
+use super::stalls::Stalls;
 use super::succession::Legacy;
 use super::workers::{self, BoundQueue, RunningWorker};
 use super::{Daemon, Event, hangup, lock, occupied, watchdog};
@@ -133,6 +134,7 @@ impl Daemon {
             asked_again: Vec::new(),
             helper,
             polling: Polling::default(),
+            stalls: Stalls::default(),
             retired: Vec::new(),
             applied: lua.edit(|spec| spec.edits),
             lua,

@@ -39,6 +39,7 @@ impl Daemon {
         if notify::is_heard() {
             notify::status(&self.status());
         }
+        self.tell_of_stalls();
         let Ok(()) = keeping::lose_taken_off(self);
         self.keep_interrupts();
         match keeping::look(self) {

@@ -130,7 +130,7 @@ fn lab(name: &str) -> Option<Lab> {
 fn f38_the_status_follows_the_queues() {
     let Some(lab) = lab("status") else { return };
     let mut manager = Manager::start();
-    let mut rig = Rig::start_by(lab, &configuration(), &manager.starts(&[]));
+    let rig = Rig::start_by(lab, &configuration(), &manager.starts(&[]));
     manager.awaits("READY=1");
     rig.ip("link del enp1s0\n");
     let without = "STATUS=configuration 1: 1 addresses, 0 queues over AF_XDP";

@@ -82,7 +82,7 @@ impl Drop for Held {
 #[test]
 fn f26_a_held_worker_loses_200_ms_of_its_queue() {
     let listen = "addLocal(\"192.0.2.1:53\", {xdp=true})\n".to_owned() + REFUSED;
-    let Some(rig) = Rig::start("stalled", &listen) else {
+    let Some(mut rig) = Rig::start("stalled", &listen) else {
         return;
     };
     rig.is_served_over_xdp("192.0.2.1:53", "enp1s0");
@@ -118,6 +118,7 @@ fn f26_a_held_worker_loses_200_ms_of_its_queue() {
         "lost of the living worker's queue, of which {passed} were passed to the kernel: {of_living:?}"
     );
     assert!(past > 0.0, "no query went past the held worker");
+    rig.says("worker-1 has shown no life for 100 ms or longer: ");
     // And then all is as before.
     for _ in 0..20 {
         assert!(rig.asks("192.0.2.1:53", PATIENCE));
