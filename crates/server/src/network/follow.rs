@@ -411,6 +411,11 @@ mod tests {
         while notices.recv_timeout(PATIENCE).expect("a notice") != *wanted {}
     }
 
+    /// So many are told.
+    fn expect_new_paths(notices: &Receiver<Notice>, count: usize) {
+        (0..count).for_each(|_| expect_notice(notices, &Notice::PathChanged));
+    }
+
     #[test]
     fn servers_without_af_xdp_are_not_followed() {
         let servers = [
@@ -449,9 +454,7 @@ mod tests {
         // Nothing was sent yet: the next hops are resolved by knocking.
         expect_path(&servers[0], Some((first, P1)));
         expect_path(&servers[1], Some((first, P1)));
-        for _ in &servers {
-            expect_notice(&notices, &Notice::PathChanged);
-        }
+        expect_new_paths(&notices, servers.len());
 
         // The neighbour's address changes, and the kernel forgets the old one.
         cables.peer("link set p1 address 02:00:00:00:01:77");
@@ -459,9 +462,7 @@ mod tests {
         cables.forget("fe80::2 dev s1");
         expect_path(&servers[0], Some((first, [2, 0, 0, 0, 1, 0x77])));
         expect_path(&servers[1], Some((first, [2, 0, 0, 0, 1, 0x77])));
-        for _ in &servers {
-            expect_notice(&notices, &Notice::PathChanged);
-        }
+        expect_new_paths(&notices, servers.len());
 
         // The route moves to another interface.
         cables.server("route replace 203.0.113.9/32 via 198.51.100.2 dev s2");
