@@ -71,8 +71,9 @@ const APPLIED: [&str; 30] = [
 ];
 
 /// What only systemd itself can do, or what takes nothing from a service that does not look for it: tests/packaging/booted.
-const BY_SYSTEMD: [&str; 17] = [
+const BY_SYSTEMD: [&str; 18] = [
     "ConfigurationDirectory",
+    "ConfigurationDirectoryMode",
     "ExecStart",
     "ExecStartPre",
     "FileDescriptorStoreMax",
