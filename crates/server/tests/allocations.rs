@@ -5,6 +5,8 @@
 mod ffi;
 #[path = "../examples/stages/ground.rs"]
 mod ground;
+#[path = "../examples/stages/listed.rs"]
+mod listed;
 #[path = "../examples/stages/rings.rs"]
 mod rings;
 #[path = "allocations/short.rs"]
@@ -28,6 +30,25 @@ fn no_query_allocates() {
         ground.serve(2_000);
         assert_eq!(allocations() - before, 0, "in 2,000 queries: {name}");
     }
+}
+
+/// The same behind every rule, action and policy that is listed with its cost, but where it is marked.
+#[test]
+fn no_listed_rule_allocates_but_where_it_is_marked() {
+    let mut wrong = Vec::new();
+    for listed in listed::listed() {
+        let scene = Scene::ALL.iter().find(|(name, _)| *name == listed.scene);
+        let scene = scene.and_then(|(_, scene)| scene.behind(listed.lines.clone().leak()));
+        let mut ground = Ground::new(scene.expect("a scene that can have lines before its rules"));
+        let before = allocations();
+        ground.serve(2_000);
+        let allocated = allocations() - before;
+        if (allocated > 0) != listed.cost.ends_with('*') {
+            let lines = listed.lines;
+            wrong.push(format!("{allocated} allocations in 2,000 queries: {lines}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The same of a whole worker: frames in, frames out.

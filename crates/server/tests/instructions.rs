@@ -3,10 +3,14 @@
 //!
 //! The program that is counted, examples/stages, is built here, optimised: after `cargo programs` that takes no time.
 
+#[path = "../examples/stages/listed.rs"]
+mod listed;
+
+use listed::Listed;
 use nix::unistd::Uid;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 
 /// Queries per count.
 const COUNT: u64 = 2_000;
@@ -14,28 +18,77 @@ const COUNT: u64 = 2_000;
 /// How much a count may be above its ceiling, in hundredths: other processors make other choices in memcpy.
 const TOLERANCE: f64 = 2.0;
 
+/// What is counted: a scene of the program's, and lines of a configuration before its rules, where there are any.
+struct Counted {
+    scene: String,
+    lines: Option<String>,
+    /// Instructions per query.
+    ceiling: u64,
+}
+
+impl Counted {
+    /// As the ceilings' files have it.
+    fn text(&self) -> String {
+        let lines = self.lines.as_deref().map(|lines| format!(" {lines}"));
+        format!("{}{}", self.scene, lines.unwrap_or_default())
+    }
+}
+
 #[test]
 fn no_query_takes_more_instructions_than_its_ceiling() {
+    let mut scenes = ceilings();
+    if !Uid::effective().is_root() {
+        println!(
+            "SKIP: not root: the backend's address of whole workers belongs into a network of its own"
+        );
+        scenes.retain(|counted| !counted.scene.starts_with("loop-"));
+    }
+    hold("bench/counts.txt", scenes);
+}
+
+#[test]
+fn no_rule_or_feature_takes_more_instructions_than_is_listed() {
+    let alone = ceilings();
+    let behind = |listed: Listed| {
+        let scene = alone.iter().find(|known| known.scene == listed.scene);
+        let scene = scene.expect("a scene of bench/counts.txt");
+        let more = listed.cost.trim_end_matches('*').parse();
+        Counted {
+            ceiling: scene
+                .ceiling
+                .saturating_add_signed(more.expect("a number of instructions")),
+            scene: listed.scene,
+            lines: Some(listed.lines),
+        }
+    };
+    hold(
+        "bench/rules.txt",
+        listed::listed().into_iter().map(behind).collect(),
+    );
+}
+
+/// Counts all, and fails where one is above its ceiling in that file.
+fn hold(file: &str, all: Vec<Counted>) {
     if Command::new("valgrind").arg("--version").output().is_err() {
         println!("SKIP: valgrind is not installed, so nothing counts instructions");
         return;
     }
-    let program = build();
     let mut broken = Vec::new();
-    for (scene, ceiling, counted) in counts(&program) {
-        println!("{scene}: {counted:.0} instructions, ceiling {ceiling}");
-        let above = (counted / ceiling as f64 - 1.0) * 100.0;
+    for (what, found) in counts(build(), all) {
+        let (text, ceiling) = (what.text(), what.ceiling);
+        println!("{text}: {found:.0} instructions, ceiling {ceiling}");
+        let above = (found / ceiling as f64 - 1.0) * 100.0;
         if above > TOLERANCE {
             broken.push(format!(
-                "{scene} takes {counted:.0} instructions, {above:.1} % above {ceiling}"
+                "{text} takes {found:.0} instructions, {above:.1} % above {ceiling}"
             ));
         } else if above < -TOLERANCE {
-            println!("{scene}: its ceiling in bench/counts.txt can be lowered to {counted:.0}");
+            println!("{text}: its ceiling in {file} can be lowered to {found:.0}");
         }
     }
     assert!(
         broken.is_empty(),
-        "{}: say in bench/counts.txt what that buys, or take it back",
+        "{}: say in {file} what that buys, or take it back",
         broken.join("; ")
     );
 }
@@ -44,8 +97,13 @@ fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Builds the program; where it is.
-fn build() -> PathBuf {
+/// The program, built once; where it is.
+fn build() -> &'static Path {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(build_now);
+    &BUILT
+}
+
+fn build_now() -> PathBuf {
     let mut command = Command::new(env!("CARGO"));
     command.args(["programs", "--quiet"]).current_dir(top());
     // What cargo tells this test of its package: some build scripts of dependencies look at that, and would run again, here and
@@ -70,7 +128,7 @@ fn build() -> PathBuf {
 }
 
 /// Scenes and ceilings: a line each, `#` starts a remark.
-fn ceilings() -> Vec<(String, u64)> {
+fn ceilings() -> Vec<Counted> {
     let text = std::fs::read_to_string(top().join("bench/counts.txt")).expect("bench/counts.txt");
     let lines = text
         .lines()
@@ -82,27 +140,23 @@ fn ceilings() -> Vec<(String, u64)> {
             let [scene, ceiling] = words[..] else {
                 panic!("bench/counts.txt: \"{line}\" is not a scene and a number")
             };
-            (scene.to_owned(), ceiling.parse().expect("a number"))
+            Counted {
+                scene: scene.to_owned(),
+                lines: None,
+                ceiling: ceiling.parse().expect("a number"),
+            }
         })
         .collect()
 }
 
-/// Each scene with its ceiling and its count: as many scenes at once as there are processors, for counts do not mind.
-fn counts(program: &Path) -> Vec<(String, u64, f64)> {
-    let mut scenes = ceilings();
-    if !Uid::effective().is_root() {
-        println!(
-            "SKIP: not root: the backend's address of whole workers belongs into a network of its own"
-        );
-        scenes.retain(|(scene, _)| !scene.starts_with("loop-"));
-    }
-    let scenes = Mutex::new(scenes.into_iter());
-    let next = || scenes.lock().expect("no count panics here").next();
+/// Each with its count: as many at once as there are processors, for counts do not mind.
+fn counts(program: &Path, all: Vec<Counted>) -> Vec<(Counted, f64)> {
+    let all = Mutex::new(all.into_iter());
+    let next = || all.lock().expect("no count panics here").next();
     let count_some = || {
-        let count = |(scene, ceiling): (String, u64)| {
-            let allowed = ceiling as f64 * (1.0 + TOLERANCE / 100.0);
-            let counted = fewest(program, &scene, allowed);
-            (scene, ceiling, counted)
+        let count = |counted: Counted| {
+            let found = fewest(program, &counted);
+            (counted, found)
         };
         std::iter::from_fn(next).map(count).collect::<Vec<_>>()
     };
@@ -111,25 +165,26 @@ fn counts(program: &Path) -> Vec<(String, u64, f64)> {
         let threads: Vec<_> = (0..processors).map(|_| scope.spawn(count_some)).collect();
         let joined = threads.into_iter().map(|thread| thread.join());
         joined
-            .flat_map(|counted| counted.expect("every scene is counted"))
+            .flat_map(|counted| counted.expect("everything is counted"))
             .collect()
     })
 }
 
-/// Instructions per query of a scene. Hash keys are random, and about one in fifty makes two names of a set collide, which
-/// costs a comparison more: what is above `allowed` is counted again, with other keys.
-fn fewest(program: &Path, scene: &str, allowed: f64) -> f64 {
-    let mut counted = instructions(program, scene);
+/// Instructions per query. Hash keys are random, and about one in fifty makes two names of a set collide, which costs a
+/// comparison more: what is above its ceiling is counted again, with other keys.
+fn fewest(program: &Path, counted: &Counted) -> f64 {
+    let allowed = counted.ceiling as f64 * (1.0 + TOLERANCE / 100.0);
+    let mut found = instructions(program, counted);
     for _ in 0..2 {
-        if counted > allowed {
-            counted = counted.min(instructions(program, scene));
+        if found > allowed {
+            found = found.min(instructions(program, counted));
         }
     }
-    counted
+    found
 }
 
-/// Instructions per query of a scene.
-fn instructions(program: &Path, scene: &str) -> f64 {
+/// Instructions per query, counted once.
+fn instructions(program: &Path, counted: &Counted) -> f64 {
     let output = Command::new("valgrind")
         .args([
             "--tool=callgrind",
@@ -137,7 +192,8 @@ fn instructions(program: &Path, scene: &str) -> f64 {
             "--toggle-collect=*measured*",
         ])
         .arg(program)
-        .args([scene, &COUNT.to_string()])
+        .args([&counted.scene, &COUNT.to_string()])
+        .args(&counted.lines)
         .output()
         .expect("valgrind runs");
     let report = String::from_utf8_lossy(&output.stderr);
@@ -146,6 +202,9 @@ fn instructions(program: &Path, scene: &str) -> f64 {
         .find_map(|line| line.split("Collected :").nth(1));
     let collected: u64 = collected
         .and_then(|number| number.trim().parse().ok())
-        .unwrap_or_else(|| panic!("{scene}: callgrind does not say what it collected:\n{report}"));
+        .unwrap_or_else(|| {
+            let what = counted.text();
+            panic!("{what}: callgrind does not say what it collected:\n{report}")
+        });
     collected as f64 / COUNT as f64
 }

@@ -2,9 +2,11 @@
 //!
 //! RFC 1035 §3.2.1, RFC 2181 §8, RFC 2308 §5. The OPT record has no TTL: those octets hold flags (RFC 6891 §6.1.3).
 
-use crate::bytes::{put_u32, u32_at};
+use crate::bytes::{put_u32, u16_at, u32_at};
 use crate::codes::qtype;
-use crate::message::{BrokenRecord, Header, Records, ResponseParts, Section};
+use crate::message::{
+    BrokenRecord, HEADER_LENGTH, Header, MESSAGE_LENGTH_MAX, Records, ResponseParts, Section,
+};
 use std::fmt;
 
 /// The TTLs of a response.
@@ -68,6 +70,55 @@ pub fn collect(
         ttls.has_soa |= record.rtype == qtype::SOA && record.section == Section::Authority;
     }
     Ok(ttls)
+}
+
+/// Places for the TTLs of nearly every response.
+const FEW: usize = 64;
+
+/// As many records as there can be: each takes 11 octets, behind the header.
+const MANY: usize = (MESSAGE_LENGTH_MAX - HEADER_LENGTH) / 11;
+
+/// Gives each record of the response in `message` the TTL that `new` makes of its type and its TTL, in seconds.
+///
+/// # Errors
+/// [`TtlError::BadRecords`] where `parts` are not of `message`, which is as it was then.
+pub fn change_each(
+    message: &mut [u8],
+    parts: &ResponseParts,
+    new: impl Fn(u16, u32) -> u32,
+) -> Result<(), TtlError> {
+    let mut few = [0; FEW];
+    match collect(message, parts, &mut few) {
+        Ok(ttls) => change_at(message, &few[..ttls.count], new),
+        Err(TtlError::TooMany) => return change_each_of_many(message, parts, new),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Places for as many records as a message can have are 12 KiB of zeros, to be written for each: not for the few.
+#[cold]
+#[inline(never)]
+fn change_each_of_many(
+    message: &mut [u8],
+    parts: &ResponseParts,
+    new: impl Fn(u16, u32) -> u32,
+) -> Result<(), TtlError> {
+    let mut many = [0; MANY];
+    let ttls = collect(message, parts, &mut many)?;
+    change_at(message, &many[..ttls.count], new);
+    Ok(())
+}
+
+/// A record's type, class and TTL: 2, 2 and 4 octets (RFC 1035 §3.2.1); the offsets are those of TTLs.
+fn change_at(message: &mut [u8], offsets: &[u16], new: impl Fn(u16, u32) -> u32) {
+    for &offset in offsets {
+        let at = usize::from(offset);
+        let (rtype, ttl) = (u16_at(message, at - 4), u32_at(message, at));
+        if let (Some(rtype), Some(ttl)) = (rtype, ttl) {
+            put_u32(message, at, new(rtype, effective(ttl)));
+        }
+    }
 }
 
 /// Takes `seconds` off each TTL, down to 0.
@@ -161,6 +212,42 @@ mod tests {
         set(&mut message, offsets, 60);
         assert_eq!(read_by_domain(&message), [60, 60]);
         assert_eq!(&message[message.len() - 11..], &opt);
+    }
+
+    #[test]
+    fn each_record_gets_the_ttl_that_is_made_of_its_own_and_its_type() {
+        let new = |rtype, ttl: u32| if rtype == 1 { ttl / 2 } else { ttl };
+        // Few, as many as there are places for few, and more.
+        for addresses in [0, 1, FEW - 1, FEW, 700] {
+            let response = Composed::response("www.example.com", 1).record(
+                Section::Answer,
+                TO_QNAME,
+                16,
+                0x8000_0300,
+                b"\x01a",
+            );
+            let records = (0..addresses as u32).fold(response, |response, ttl| {
+                response.record(Section::Answer, TO_QNAME, 1, ttl, &[192, 0, 2, 1])
+            });
+            let mut message = records.opt(0x0000_8000, b"").octets;
+            let opt = message[message.len() - 11..].to_vec();
+            let parts = parse_response(&message).unwrap();
+            assert_eq!(change_each(&mut message, &parts, new), Ok(()));
+            let halves = (0..addresses as u32).map(|ttl| ttl / 2);
+            let expected: Vec<u32> = std::iter::once(0).chain(halves).collect();
+            assert_eq!(read_by_domain(&message), expected);
+            assert_eq!(&message[message.len() - 11..], &opt);
+        }
+    }
+
+    #[test]
+    fn of_another_message_no_ttl_is_changed() {
+        let message = two_addresses_and_opt();
+        let parts = parse_response(&message).unwrap();
+        let mut part = message[..70].to_vec();
+        let outcome = change_each(&mut part, &parts, |_, _| 7);
+        assert_eq!(outcome, Err(TtlError::BadRecords));
+        assert_eq!(part, &message[..70]);
     }
 
     #[test]

@@ -28,8 +28,12 @@ impl Stalls {
         let stalls = self.0.iter_mut().zip(passed).enumerate();
         let lines = stalls.filter_map(|(worker, (stall, &passed))| {
             let new = stall.look(passed)?;
+            let packets = match new {
+                1 => "1 packet for it was".to_owned(),
+                _ => format!("{new} packets for it were"),
+            };
             Some(format!(
-                "worker-{worker} has shown no life for 100 ms or longer: {new} packets for it were passed to kernel sockets, and more will be until it does (millrace_xsk_heartbeat_passes)"
+                "worker-{worker} has shown no life for 100 ms or longer: {packets} passed to kernel sockets, and more will be until it does (millrace_xsk_heartbeat_passes)"
             ))
         });
         lines.collect()
@@ -90,7 +94,7 @@ mod tests {
         for _ in 0..OVER {
             assert!(stalls.look(&[0, 101]).is_empty());
         }
-        assert!(stalls.look(&[0, 102])[0].contains(": 1 packets "));
+        assert!(stalls.look(&[0, 102])[0].contains(": 1 packet for it was "));
     }
 
     #[test]

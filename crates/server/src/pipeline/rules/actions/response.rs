@@ -9,7 +9,7 @@ use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome
 use crate::pipeline::zone_traffic::has_signature;
 use std::time::Duration;
 use wire::edit::without_types;
-use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, parse_response};
+use wire::message::parse_response;
 use wire::ttl;
 
 /// `AllowResponseAction()`: no further rule.
@@ -229,26 +229,12 @@ impl ResponseAction for ClearRecordTypesResponseAction {
     }
 }
 
-/// As many records as there can be: each takes 11 bytes, behind the header.
-const RECORDS_MAX: usize = (MESSAGE_LENGTH_MAX - HEADER_LENGTH) / 11;
-
 /// Gives every record of the response the TTL that `change` makes of its type and TTL in seconds.
 fn change_ttls(response: &mut Query<'_>, change: impl Fn(u16, u32) -> u32) {
-    let mut places = [0; RECORDS_MAX];
     let message = &mut response.message[..response.length];
-    let Ok(parts) = parse_response(message) else {
-        return;
-    };
-    let Ok(ttls) = ttl::collect(message, &parts, &mut places) else {
-        return;
-    };
-    for &place in &places[..ttls.count] {
-        // A record's type, class and TTL: 2, 2 and 4 bytes (RFC 1035 §3.2.1).
-        let fields = &mut message[usize::from(place) - 4..usize::from(place) + 4];
-        let rtype = u16::from_be_bytes([fields[0], fields[1]]);
-        let before = u32::from_be_bytes([fields[4], fields[5], fields[6], fields[7]]);
-        let after = change(rtype, ttl::effective(before));
-        fields[4..].copy_from_slice(&after.to_be_bytes());
+    if let Ok(parts) = parse_response(message) {
+        // What has no records that can be read goes on as it is.
+        let _ = ttl::change_each(message, &parts, change);
     }
 }
 
