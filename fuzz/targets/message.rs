@@ -231,8 +231,8 @@ fn ttls(octets: &[u8], parts: &ResponseParts, records: &[Record]) {
     assert_eq!(found.minimum, with_ttl.iter().map(effective).min());
     let mut aged = octets.to_vec();
     ttl::age(&mut aged, &places, 100);
-    ttl::cap(&mut aged, &places, 3_600);
-    ttl::floor(&mut aged, &places, 5);
+    let bounded = ttl::change_each(&mut aged, parts, |_, ttl| ttl.clamp(5, 3_600));
+    assert_eq!(bounded, Ok(()));
     let mut expected = octets.to_vec();
     for record in with_ttl {
         let ttl = ttl::effective(record.ttl)

@@ -25,7 +25,7 @@ fn no_query_allocates() {
     // A call takes memory: Lua's own, and what is asked for before it ([`millrace::heap`]).
     let scenes = Scene::ALL.into_iter();
     for (name, scene) in scenes.filter(|(_, scene)| *scene != Scene::Lua) {
-        let mut ground = Ground::new(scene);
+        let mut ground = Ground::new("", scene);
         let before = allocations();
         ground.serve(2_000);
         assert_eq!(allocations() - before, 0, "in 2,000 queries: {name}");
@@ -38,8 +38,8 @@ fn no_listed_rule_allocates_but_where_it_is_marked() {
     let mut wrong = Vec::new();
     for listed in listed::listed() {
         let scene = Scene::ALL.iter().find(|(name, _)| *name == listed.scene);
-        let scene = scene.and_then(|(_, scene)| scene.behind(listed.lines.clone().leak()));
-        let mut ground = Ground::new(scene.expect("a scene that can have lines before its rules"));
+        let (_, scene) = scene.expect("a scene");
+        let mut ground = Ground::new(&listed.lines, *scene);
         let before = allocations();
         ground.serve(2_000);
         let allocated = allocations() - before;
@@ -77,7 +77,7 @@ fn f33_queries_are_answered_while_the_allocator_fails() {
     let slow = [Scene::Suffixes, Scene::Prefixes];
     let scenes = Scene::ALL.into_iter().map(|(_, scene)| scene);
     for scene in scenes.filter(|scene| !slow.contains(scene)) {
-        let mut ground = Ground::new(scene);
+        let mut ground = Ground::new("", scene);
         without_memory(|| ground.serve(1_000));
         ground.serve(10);
     }

@@ -1,5 +1,5 @@
-//! Instructions per query, counted by callgrind, against the ceilings in bench/counts.txt. Counts repeat where times do not:
-//! a change that makes the packet path longer is seen here first.
+//! Instructions per query, counted by callgrind, against the ceilings in bench/counts.txt and bench/rules.txt. Counts repeat where
+//! times do not: a change that makes the packet path longer is seen here first.
 //!
 //! The program that is counted, examples/stages, is built here, optimised: after `cargo programs` that takes no time.
 
@@ -18,7 +18,7 @@ const COUNT: u64 = 2_000;
 /// How much a count may be above its ceiling, in hundredths: other processors make other choices in memcpy.
 const TOLERANCE: f64 = 2.0;
 
-/// What is counted: a scene of the program's, and lines of a configuration before its rules, where there are any.
+/// What is counted: a scene of the program's, and lines of a configuration before its own, where there are any.
 struct Counted {
     scene: String,
     lines: Option<String>,

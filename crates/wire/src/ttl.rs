@@ -72,11 +72,11 @@ pub fn collect(
     Ok(ttls)
 }
 
-/// Places for the TTLs of nearly every response.
-const FEW: usize = 64;
+/// So many records are found without a large array: all but very few responses have fewer.
+pub const FEW_RECORDS: usize = 64;
 
 /// As many records as there can be: each takes 11 octets, behind the header.
-const MANY: usize = (MESSAGE_LENGTH_MAX - HEADER_LENGTH) / 11;
+pub const RECORDS_MAX: usize = (MESSAGE_LENGTH_MAX - HEADER_LENGTH) / 11;
 
 /// Gives each record of the response in `message` the TTL that `new` makes of its type and its TTL, in seconds.
 ///
@@ -87,7 +87,7 @@ pub fn change_each(
     parts: &ResponseParts,
     new: impl Fn(u16, u32) -> u32,
 ) -> Result<(), TtlError> {
-    let mut few = [0; FEW];
+    let mut few = [0; FEW_RECORDS];
     match collect(message, parts, &mut few) {
         Ok(ttls) => change_at(message, &few[..ttls.count], new),
         Err(TtlError::TooMany) => return change_each_of_many(message, parts, new),
@@ -104,7 +104,7 @@ fn change_each_of_many(
     parts: &ResponseParts,
     new: impl Fn(u16, u32) -> u32,
 ) -> Result<(), TtlError> {
-    let mut many = [0; MANY];
+    let mut many = [0; RECORDS_MAX];
     let ttls = collect(message, parts, &mut many)?;
     change_at(message, &many[..ttls.count], new);
     Ok(())
@@ -125,18 +125,6 @@ fn change_at(message: &mut [u8], offsets: &[u16], new: impl Fn(u16, u32) -> u32)
 #[inline]
 pub fn age(message: &mut [u8], offsets: &[u16], seconds: u32) {
     change(message, offsets, |ttl| ttl.saturating_sub(seconds));
-}
-
-/// Lowers each TTL that is above `maximum`, in seconds, to it.
-#[inline]
-pub fn cap(message: &mut [u8], offsets: &[u16], maximum: u32) {
-    change(message, offsets, |ttl| ttl.min(maximum));
-}
-
-/// Raises each TTL that is below `minimum`, in seconds, to it.
-#[inline]
-pub fn floor(message: &mut [u8], offsets: &[u16], minimum: u32) {
-    change(message, offsets, |ttl| ttl.max(minimum));
 }
 
 /// Sets each TTL to `seconds`.
@@ -205,9 +193,10 @@ mod tests {
         let opt = message[message.len() - 11..].to_vec();
         age(&mut message, offsets, 250);
         assert_eq!(read_by_domain(&message), [50, 0]);
-        floor(&mut message, offsets, 20);
+        let parts = parse_response(&message).unwrap();
+        change_each(&mut message, &parts, |_, ttl| ttl.max(20)).unwrap();
         assert_eq!(read_by_domain(&message), [50, 20]);
-        cap(&mut message, offsets, 30);
+        change_each(&mut message, &parts, |_, ttl| ttl.min(30)).unwrap();
         assert_eq!(read_by_domain(&message), [30, 20]);
         set(&mut message, offsets, 60);
         assert_eq!(read_by_domain(&message), [60, 60]);
@@ -218,7 +207,7 @@ mod tests {
     fn each_record_gets_the_ttl_that_is_made_of_its_own_and_its_type() {
         let new = |rtype, ttl: u32| if rtype == 1 { ttl / 2 } else { ttl };
         // Few, as many as there are places for few, and more.
-        for addresses in [0, 1, FEW - 1, FEW, 700] {
+        for addresses in [0, 1, FEW_RECORDS - 1, FEW_RECORDS, 700] {
             let response = Composed::response("www.example.com", 1).record(
                 Section::Answer,
                 TO_QNAME,
@@ -298,7 +287,8 @@ mod tests {
             .octets;
         let mut offsets = [0; 1];
         assert_eq!(collected(&message, &mut offsets).unwrap().minimum, Some(0));
-        cap(&mut message, &offsets, 30);
+        let parts = parse_response(&message).unwrap();
+        change_each(&mut message, &parts, |_, ttl| ttl.min(30)).unwrap();
         assert_eq!(read_by_domain(&message), [0]);
     }
 

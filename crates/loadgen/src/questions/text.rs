@@ -1,7 +1,7 @@
 //! Queries as lines of text: `name type [flags]`, as kxdpgun and dnsperf write them.
 //!
-//! Flags: `E` with EDNS, `D` with EDNS and DNSSEC OK, in lower case too; `edns=SIZE`, `cookie=HEX`, `ecs=NETWORK`, `option=CODE:HEX` for this
-//! query alone. Empty lines and lines that start with `;` or `#` are left out.
+//! Flags: `E` with EDNS, `D` with EDNS and DNSSEC OK, in lower case too; `edns=SIZE`, `cookie=HEX`, `ecs=NETWORK`,
+//! `option=CODE:HEX` for this query alone. Empty lines and lines that start with `;` or `#` are left out.
 
 use super::{EdnsOption, Questions};
 use crate::failure::{Failure, Outcome};

@@ -118,17 +118,6 @@ pub(crate) enum Scene {
     Proxied,
     /// As `Forward`, by such a proxy.
     ProxiedForward,
-    /// As `Refused`, `Hit` or `Forward`, behind these lines: rules, and whatever else a configuration says. What comes of the
-    /// query is theirs to say.
-    Behind(Base, &'static str),
-}
-
-/// What stands behind lines of a configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Base {
-    Refused,
-    Hit,
-    Forward,
 }
 
 impl Scene {
@@ -151,29 +140,8 @@ impl Scene {
         ("proxied-forward", Scene::ProxiedForward),
     ];
 
-    /// The same without lines before its rules.
-    fn base(self) -> Scene {
-        match self {
-            Scene::Behind(Base::Refused, _) => Scene::Refused,
-            Scene::Behind(Base::Hit, _) => Scene::Hit,
-            Scene::Behind(Base::Forward, _) => Scene::Forward,
-            other => other,
-        }
-    }
-
-    /// This scene with lines before its rules.
-    pub(crate) fn behind(self, lines: &'static str) -> Option<Scene> {
-        let base = match self {
-            Scene::Refused => Base::Refused,
-            Scene::Hit => Base::Hit,
-            Scene::Forward => Base::Forward,
-            _ => return None,
-        };
-        Some(Scene::Behind(base, lines))
-    }
-
     fn configuration(self) -> String {
-        let text = match self.base() {
+        let text = match self {
             Scene::Refused => REFUSE,
             Scene::Copied => COPY,
             Scene::Lua => CALL,
@@ -182,13 +150,7 @@ impl Scene {
             _ => BALANCE,
         };
         let more = if self.is_proxied() { TRUST } else { "" };
-        let text = format!("{text}{more}");
-        match self {
-            Scene::Behind(_, lines) => {
-                text.replacen("addAction", &format!("{lines}\naddAction"), 1)
-            }
-            _ => text,
-        }
+        format!("{text}{more}")
     }
 
     /// Whether a proxy asks.
@@ -203,7 +165,7 @@ impl Scene {
 
     /// Whether each query goes to the backend.
     fn forwards(self) -> bool {
-        matches!(self.base(), Scene::Forward | Scene::ProxiedForward)
+        matches!(self, Scene::Forward | Scene::ProxiedForward)
     }
 
     /// Whether the zone is signed, and signatures are asked for.
@@ -222,7 +184,7 @@ impl Scene {
     /// Whether the cache has the answers.
     fn hits(self) -> bool {
         use Scene::{Hit, Prefixes, Proxied, Suffixes};
-        matches!(self.base(), Hit | Suffixes | Prefixes | Proxied)
+        matches!(self, Hit | Suffixes | Prefixes | Proxied)
     }
 
     /// A rule before all others.
@@ -237,6 +199,8 @@ impl Scene {
 
 pub(crate) struct Ground {
     scene: Scene,
+    /// There are lines of a configuration before the scene's own.
+    is_behind: bool,
     config: Arc<Config>,
     shard: Shard,
     exchanges: Exchanges,
@@ -260,9 +224,10 @@ const NAMES: usize = 1_000;
 pub(crate) const NOW: Now = Now(1_000_000_000);
 
 impl Ground {
-    /// Everything is allocated here, and everything that fills up as it is used is used once.
-    pub(crate) fn new(scene: Scene) -> Ground {
-        let mut config = configuration(scene, BACKEND);
+    /// A scene behind `lines` of a configuration, if there are any: what comes of a query is theirs to say. Everything is allocated
+    /// here, and everything that fills up as it is used is used once.
+    pub(crate) fn new(lines: &str, scene: Scene) -> Ground {
+        let mut config = configuration(lines, scene, BACKEND);
         config.rules.splice(0..0, scene.first_rule());
         config.open_actions();
         let mut random = Random::from_seed(7);
@@ -275,6 +240,7 @@ impl Ground {
         }
         let mut ground = Ground {
             scene,
+            is_behind: !lines.is_empty(),
             config: Arc::new(config),
             shard: Shard::new(0, Writers::One, Rings::new(5_000, 5_000, Writers::One)),
             share: exchanges.share(0),
@@ -292,7 +258,7 @@ impl Ground {
     }
 
     fn fill(&mut self) {
-        let queries = match self.scene.base() {
+        let queries = match self.scene {
             Scene::Refused | Scene::Copied | Scene::Lua | Scene::Qps => {
                 vec![query(b"\x03www\x07example\x03com\x00")]
             }
@@ -335,8 +301,11 @@ impl Ground {
 
     fn answer(&mut self, query: &[u8]) {
         let answered = self.ask(query, |verdict, _| matches!(verdict, Verdict::Answer(_)));
-        let is_any_good = matches!(self.scene, Scene::Behind(..));
-        assert!(answered || is_any_good, "{:?} is answered here", self.scene);
+        assert!(
+            answered || self.is_behind,
+            "{:?} is answered here",
+            self.scene
+        );
     }
 
     /// To the backend and back.
@@ -432,10 +401,11 @@ pub(crate) fn respond(query: &[u8], id: [u8; 2], message: &mut [u8]) -> usize {
     end
 }
 
-/// The configuration of a scene, with its backend at this address.
-pub(crate) fn configuration(scene: Scene, backend: &str) -> Config {
+/// The configuration of a scene behind these lines, with its backend at this address.
+pub(crate) fn configuration(lines: &str, scene: Scene, backend: &str) -> Config {
     let zone = zone(scene.names(), scene.is_signed());
-    loaded(&scene.configuration().replace("BACKEND", backend), &zone)
+    let own = scene.configuration().replace("BACKEND", backend);
+    loaded(&format!("{lines}\n{own}"), &zone)
 }
 
 /// What a file with `text` makes, beside a file `zone`.

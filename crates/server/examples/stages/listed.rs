@@ -9,7 +9,7 @@ pub(crate) struct Listed {
     pub(crate) scene: String,
     /// Instructions that a query takes more than in the scene alone, or fewer; `*` behind them: it may allocate.
     pub(crate) cost: String,
-    /// What stands before the scene's rules.
+    /// What stands before the scene's own lines.
     pub(crate) lines: String,
 }
 
@@ -17,11 +17,16 @@ pub(crate) struct Listed {
 pub(crate) fn listed() -> Vec<Listed> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/rules.txt");
     let text = std::fs::read_to_string(path).expect("bench/rules.txt");
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .filter(|line| !line.trim().is_empty())
-        .map(|line| read(line).unwrap_or_else(|| panic!("bench/rules.txt: \"{line}\" is not a scene, a cost and lines of a configuration")))
-        .collect()
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let listed = lines.map(|line| {
+        read(line).unwrap_or_else(|| {
+            panic!(
+                "bench/rules.txt: \"{line}\" is not a scene, a cost and lines of a configuration"
+            )
+        })
+    });
+    listed.collect()
 }
 
 fn read(line: &str) -> Option<Listed> {

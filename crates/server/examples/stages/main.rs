@@ -1,6 +1,6 @@
 //! Takes queries through the stages of the pipeline, or through a whole worker, for counting: `stages SCENE COUNT`, best under
 //! `valgrind --tool=callgrind --toggle-collect='*measured*'`. tests/instructions.rs does that. `stages SCENE COUNT LINES` has
-//! lines of a configuration before the scene's rules.
+//! lines of a configuration before the scene's own.
 
 mod ground;
 mod rings;
@@ -13,10 +13,8 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let done = match &words[..] {
-        [name, count] => count.parse().is_ok_and(|count| serve(name, count)),
-        [name, count, lines] => count
-            .parse()
-            .is_ok_and(|count| serve_behind(name, lines.clone(), count)),
+        [name, count] => count.parse().is_ok_and(|count| serve(name, "", count)),
+        [name, count, lines] => count.parse().is_ok_and(|count| serve(name, lines, count)),
         _ => false,
     };
     if done {
@@ -25,31 +23,21 @@ fn main() -> ExitCode {
     let scenes = Scene::ALL.iter().chain(&Course::ALL);
     let names: Vec<&str> = scenes.map(|(name, _)| *name).collect();
     eprintln!(
-        "usage: stages SCENE COUNT [LINES]\n  SCENE: one of {}; of these refused, hit and forward can have LINES before their rules",
+        "usage: stages SCENE COUNT [LINES]\n  SCENE: one of {}\n  LINES: of a configuration, before the scene's own; not of a loop",
         names.join(", ")
     );
     ExitCode::FAILURE
 }
 
-fn find(scenes: &[(&str, Scene)], name: &str) -> Option<Scene> {
-    let found = scenes.iter().find(|(known, _)| *known == name);
-    found.map(|(_, scene)| *scene)
-}
-
-/// Whether lines can stand before the rules of such a scene, whose queries are served then.
-fn serve_behind(name: &str, lines: String, count: usize) -> bool {
-    let scene = find(&Scene::ALL, name).and_then(|scene| scene.behind(lines.leak()));
-    scene.is_some_and(|scene| {
-        measured(&mut Ground::new(scene), count);
-        true
-    })
-}
-
-/// Whether there is such a scene, whose queries are served then.
-fn serve(name: &str, count: usize) -> bool {
-    if let Some(scene) = find(&Scene::ALL, name) {
-        measured(&mut Ground::new(scene), count);
-    } else if let Some(scene) = find(&Course::ALL, name) {
+/// Whether there is such a scene, whose queries are served then, behind these lines.
+fn serve(name: &str, lines: &str, count: usize) -> bool {
+    let find = |scenes: &[(&str, Scene)]| {
+        let found = scenes.iter().find(|(known, _)| *known == name);
+        found.map(|(_, scene)| *scene)
+    };
+    if let Some(scene) = find(&Scene::ALL) {
+        measured(&mut Ground::new(lines, scene), count);
+    } else if let Some(scene) = find(&Course::ALL).filter(|_| lines.is_empty()) {
         Course::new(scene).serve(count, measured_turn);
     } else {
         return false;

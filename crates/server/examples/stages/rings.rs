@@ -82,7 +82,7 @@ impl Course {
     /// # Panics
     /// Not as root.
     pub(crate) fn new(scene: Scene) -> Course {
-        let config = configuration(scene, BACKEND);
+        let config = configuration("", scene, BACKEND);
         if matches!(scene, Scene::Hit | Scene::Forward) {
             assert!(
                 Uid::effective().is_root(),

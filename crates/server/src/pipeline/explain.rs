@@ -341,7 +341,7 @@ impl Lines {
     fn answer(&mut self, answer: &[u8]) {
         let code = Header::read(answer).map_or(0, |header| u16::from(header.rcode()));
         let code = rcode::name(code).map_or_else(|| code.to_string(), str::to_owned);
-        let mut places = [0; 64];
+        let mut places = [0; ttl::FEW_RECORDS];
         let ttls = parse_response(answer)
             .ok()
             .and_then(|parts| ttl::collect(answer, &parts, &mut places).ok());

@@ -342,11 +342,10 @@ fn measure(
         let prepared = Contest::prepare(scenario, library, settings, &commit);
         let prepared = prepared.map(|contest| contest.behind(&results.records, near));
         let see = |outcome: Result<Record, Missing>| {
-            *if outcome.is_ok() {
-                &mut measured
-            } else {
-                &mut failed
-            } += 1;
+            match &outcome {
+                Ok(_) => measured += 1,
+                Err(_) => failed += 1,
+            }
             results.keep(outcome, &command.results);
         };
         match prepared.map(|contest| contest.run(&signals, see)) {

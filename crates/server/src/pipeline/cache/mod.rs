@@ -44,7 +44,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use table::{Place, Table};
 use wire::edit::shuffle_addresses;
-use wire::message::{HEADER_LENGTH, MESSAGE_LENGTH_MAX, QueryParts, ResponseParts};
+use wire::message::{HEADER_LENGTH, QueryParts, ResponseParts};
 use wire::ttl::{self, TtlError};
 
 /// Bytes of the log per entry: dnsdist's manual assumes responses of 512 bytes. What is larger on average makes old entries
@@ -235,7 +235,7 @@ impl PacketCache {
         if !fits || !same_question || filled.is_none() {
             return false;
         }
-        let mut few = [0; FEW_RECORDS];
+        let mut few = [0; ttl::FEW_RECORDS];
         match ttl::collect(response, parts, &mut few) {
             Ok(ttls) => {
                 let places = &mut few[..ttls.count];
@@ -266,7 +266,7 @@ impl PacketCache {
         now: Now,
         lane: Lane,
     ) -> bool {
-        let mut many = [0; MESSAGE_LENGTH_MAX / 11];
+        let mut many = [0; ttl::RECORDS_MAX];
         let Ok(ttls) = ttl::collect(response, parts, &mut many) else {
             return false;
         };
@@ -418,9 +418,6 @@ const WAY_PARTS: u64 = 8;
 
 /// After so many entries it is found out anew how far they get.
 const MEASURE: u64 = 64;
-
-/// So many records are found without a large array: all but very few responses have fewer.
-const FEW_RECORDS: usize = 64;
 
 /// Makes the query in its buffer the answer. `None`, and the query is as it was, when the entry was overwritten meanwhile.
 #[inline]
