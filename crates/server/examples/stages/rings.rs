@@ -202,7 +202,7 @@ fn instance(config: Config, hand_over: handover::Sender) -> Instance {
     let ports = Ports::new(1, 16, Box::new(())).expect("epoll");
     for server in &config.servers {
         ports.prepare(server).expect("it is on this host");
-        server.xsk.set(BACKENDS, THEIR_MAC);
+        server.reach_over_xsk(BACKENDS, THEIR_MAC);
     }
     let shard = |number, writers| {
         let rings = Rings::new(5_000, 5_000, writers);

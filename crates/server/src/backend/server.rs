@@ -219,6 +219,20 @@ impl Server {
         }
     }
 
+    /// Frames for the server go to `next_hop` from now on. Another path than the last one is judged by what is sent on it alone.
+    pub fn reach_over_xsk(&self, device: u8, next_hop: [u8; 6]) {
+        if self.xsk.set(device, next_hop) {
+            self.retry_xsk();
+        }
+    }
+
+    /// Something on the way to the server is not as it was: what became of earlier queries does not matter any more. In this
+    /// order: a health check that gives AF_XDP up at the same time sets the pause last, and none leaves it given up without one.
+    pub fn retry_xsk(&self) {
+        self.trust.begin_anew();
+        self.xsk.resume();
+    }
+
     /// The same server with other options: it counts on where `old` does, which may still have queries in flight. Where
     /// its address is the same, it is as well as `old` is, and as fast; where it is checked in the same way, too, no first
     /// check decides anew.
@@ -475,14 +489,14 @@ const KNOWN: u64 = 1 << 63;
 const SUSPENDED: u64 = 1 << 62;
 
 impl XskPath {
-    /// A path other than the last one is tried whatever became of that.
-    pub fn set(&self, device: u8, next_hop: [u8; 6]) {
+    /// A path other than the last one is tried whatever became of that. Whether it is another one.
+    fn set(&self, device: u8, next_hop: [u8; 6]) -> bool {
         let mut mac = [0; 8];
         mac[2..].copy_from_slice(&next_hop);
         let path = KNOWN | u64::from(device) << 48 | u64::from_be_bytes(mac);
         let changed = |old: u64| (old & !SUSPENDED != path).then_some(path);
         // An error means that it is the same path.
-        let _ = self.0.fetch_update(Relaxed, Relaxed, changed);
+        self.0.fetch_update(Relaxed, Relaxed, changed).is_ok()
     }
 
     /// From now on kernel sockets carry the server's queries.
@@ -522,7 +536,30 @@ impl XskPath {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fixture;
+    use super::super::trust::Judgement;
     use super::*;
+    use crate::clock::Now;
+    use crate::counters::Lane;
+
+    #[test]
+    fn what_was_lost_on_one_path_is_not_held_against_the_next() {
+        let server = fixture::server(0, fixture::options("192.0.2.2:53"));
+        let judge = |second: u64| server.trust.judge(Now(second * 1_000_000_000));
+        let lose = || (0..4).for_each(|_| server.trust.count_sent(Lane::SHARED));
+        server.reach_over_xsk(1, [2, 0, 0, 0, 0, 8]);
+        assert_eq!(judge(1), Judgement::Keep);
+        lose();
+        assert_eq!(judge(2), Judgement::Keep, "they have just left");
+        server.reach_over_xsk(1, [2, 0, 0, 0, 0, 8]);
+        assert_eq!(judge(3), Judgement::Suspect, "the same path");
+        server.reach_over_xsk(1, [2, 0, 0, 0, 0, 9]);
+        assert_eq!(judge(4), Judgement::Keep, "nothing was sent on this one");
+        lose();
+        assert_eq!((judge(5), judge(6)), (Judgement::Keep, Judgement::Suspect));
+        server.retry_xsk();
+        assert_eq!(judge(7), Judgement::Keep, "from another address");
+    }
 
     #[test]
     fn a_pool_is_known_with_the_one_before() {

@@ -82,6 +82,12 @@ impl XskTrust {
         self.lock().suspend(now)
     }
 
+    /// The way to the server is another one: neither what went unanswered on the last one nor its pause says anything about it.
+    pub fn begin_anew(&self) {
+        let received = self.received.sum();
+        self.lock().begin_anew(self.sent.sum(), received);
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Judge> {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,6 +162,12 @@ impl Judge {
         (self.sent, self.received, self.seen) = (sent, received, None);
     }
 
+    /// The next pause stays as long as it is: ways that change all the time and never lead there are tried ever less often.
+    fn begin_anew(&mut self, sent: u64, received: u64) {
+        self.suspended_until = None;
+        self.restart(sent, received);
+    }
+
     fn suspend(&mut self, now: Now) -> Duration {
         let pause = self.pause;
         self.suspended_until = Some(Now(now.0 + pause.as_nanos() as u64));
@@ -217,6 +229,24 @@ mod tests {
             Judgement::Keep
         );
         assert_eq!(judge.suspend(milliseconds(now)), PAUSE);
+    }
+
+    /// Else queries on a second way that leads nowhere would be lost until the pause of the first one ends: up to 320 s.
+    #[test]
+    fn another_way_is_judged_without_waiting_for_the_pause_of_the_last_one() {
+        let mut judge = Judge::default();
+        judge.judge(0, 0, milliseconds(0));
+        judge.judge(UNANSWERED, 0, milliseconds(500));
+        let judgement = judge.judge(UNANSWERED, 0, milliseconds(1_000));
+        assert_eq!(judgement, Judgement::Suspect);
+        judge.suspend(milliseconds(1_000));
+        judge.begin_anew(UNANSWERED, 0);
+        let sent = 2 * UNANSWERED;
+        assert_eq!(judge.judge(sent, 0, milliseconds(1_500)), Judgement::Keep);
+        let judgement = judge.judge(sent, 0, milliseconds(2_000));
+        assert_eq!(judgement, Judgement::Suspect);
+        let pause = judge.suspend(milliseconds(2_000));
+        assert_eq!(pause, 2 * PAUSE, "no answer came in between");
     }
 
     #[test]

@@ -272,7 +272,7 @@ impl<N: Fn(Notice)> Following<N> {
         let Some(server) = self.servers.get(&number) else {
             return;
         };
-        server.xsk.set(device, mac);
+        server.reach_over_xsk(device, mac);
         let name = self.due.device_name(device);
         log::notice!("Server reached over AF_XDP"; server = server.options.address, interface = name, next_hop = MacText(mac));
         (self.notify)(Notice::PathChanged);

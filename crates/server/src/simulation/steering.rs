@@ -148,7 +148,7 @@ impl World<'_> {
                 server,
                 device,
                 mac,
-            } => server_of(server)?.xsk.set(device, mac),
+            } => server_of(server)?.reach_over_xsk(device, mac),
             Change::KernelSockets { server, .. } => server_of(server)?.xsk.clear(),
             Change::Knock {
                 next_hop,

@@ -257,7 +257,7 @@ async fn a_server_is_checked_over_tcp_when_that_is_wanted() {
 #[tokio::test]
 async fn silence_over_xsk_while_probes_succeed_means_kernel_sockets() {
     let server = server(0, backend(well).await.0);
-    server.xsk.set(1, [2, 0, 0, 0, 0, 1]);
+    server.reach_over_xsk(1, [2, 0, 0, 0, 0, 1]);
     let checks = checks();
     let servers = [Arc::clone(&server)];
     checks.first_round(&servers, &Functions::new()).await;

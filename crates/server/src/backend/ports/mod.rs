@@ -225,7 +225,7 @@ impl Ports {
         server.ports.set(self.pool_of(&leaving)?);
         if let Some(before) = before.filter(|before| *before != source.ip()) {
             // What went unanswered left from another address.
-            server.xsk.resume();
+            server.retry_xsk();
             crate::log::notice!(
                 "{} is asked from {} now, no longer from {before}",
                 server.name_with_address(),

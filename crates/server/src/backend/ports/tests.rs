@@ -236,7 +236,7 @@ fn a_server_whose_source_is_another_one_moves_to_its_ports() {
     let mut random = Random::from_seed(1);
     let mut earlier = Departures::default();
     assert!(earlier.pick(&ports, &server, &mut random).is_some());
-    server.xsk.set(1, [2, 0, 0, 0, 0, 9]);
+    server.reach_over_xsk(1, [2, 0, 0, 0, 0, 9]);
     server.xsk.suspend();
     ports.prepare(&server).expect("loopback");
     assert_eq!(ports.source_of(&server), Some(old));
