@@ -2,8 +2,8 @@
 
 use super::memory::TooLittle;
 use crate::frontend::devices::{Opened, QueueRows};
-use crate::network::Plan;
 use crate::network::keeping::Need;
+use crate::network::{Change, Changes, Plan};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,17 +31,26 @@ pub(super) struct Needs {
 }
 
 impl Needs {
-    /// After a start that had no memory for the frames of these queues, which has been said.
-    pub(super) fn after(plan: &Plan, too_little: Option<&TooLittle>) -> Needs {
-        let mut needs = Needs::default();
-        for planned in plan.devices.iter().filter(|_| too_little.is_some()) {
-            let device = planned.device.number;
+    /// At the start there was no memory for the frames of these queues, which has been said.
+    pub(super) fn lack_memory(&mut self, plan: &Plan, too_little: &TooLittle) {
+        for planned in &plan.devices {
             for wish in &planned.queues {
-                let reason = too_little.map(TooLittle::reason).unwrap_or_default();
-                needs.refuse(Need::Queue(device, wish.number), AGAIN, &reason);
+                let need = Need::Queue(planned.device.number, wish.number);
+                self.refuse(need, AGAIN, &too_little.reason());
             }
         }
-        needs
+    }
+
+    /// What the start was refused is counted as what is refused later.
+    pub(super) fn changes(&self) -> Changes {
+        let changes = Changes::default();
+        for need in self.refused.keys() {
+            changes.count(match need {
+                Need::Program(_) => Change::AttachRefused,
+                Need::Queue(..) => Change::QueueRefused,
+            });
+        }
+        changes
     }
 
     /// Whether it is to be tried now.

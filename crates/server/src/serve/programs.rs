@@ -2,6 +2,7 @@
 
 use super::failure::StartError;
 use super::lock;
+use super::needs::{AGAIN, Needs};
 use super::overview::Overview;
 use super::workers::{self, BoundQueue};
 use crate::backend::ports::PortWatch;
@@ -10,6 +11,7 @@ use crate::frontend::devices::Devices;
 use crate::log;
 use crate::network::attached::Attached;
 use crate::network::helper::Helper;
+use crate::network::keeping::Need;
 use crate::network::privileges;
 use crate::network::steering::Steering;
 use crate::network::{self, Device, NetworkView, Plan, plan};
@@ -65,8 +67,9 @@ pub(super) fn planned(config: &Config, devices: &mut network::Devices) -> io::Re
     ))
 }
 
-/// The programs of all planned devices that can have one. There are privileges still: no helper is needed.
-pub(super) fn attached(plan: &Plan, tuning: &Tuning) -> Steering {
+/// The programs of all planned devices that can have one; which cannot is said, and noted. There are privileges still: no helper
+/// is needed.
+pub(super) fn attached(plan: &Plan, tuning: &Tuning, needs: &mut Needs) -> Steering {
     let mut steering = Steering::default();
     for planned in &plan.devices {
         let name = &planned.device.name;
@@ -81,7 +84,11 @@ pub(super) fn attached(plan: &Plan, tuning: &Tuning) -> Steering {
                 steering.insert(&planned.device, attached);
                 log::info!("{name}: {how}");
             }
-            Err(error) => log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}"),
+            Err(error) => {
+                let need = Need::Program(planned.device.number);
+                needs.refuse(need, AGAIN, &error.to_string());
+                log::warn!("no AF_XDP on {name}, kernel sockets serve: {error}");
+            }
         }
     }
     for line in steering.features() {
@@ -120,19 +127,21 @@ pub(super) fn say_what_is_missing(plan: &Plan, queues: &[BoundQueue]) {
 }
 
 /// The frames and bound queues of each worker, with so many frames for each queue. When there is no memory for a worker's, it and
-/// those after it have kernel sockets.
+/// those after it have kernel sockets. Which queues cannot be had is said, and noted.
 pub(super) fn rings(
     workers: usize,
     plan: &Plan,
     steering: &Mutex<Steering>,
     (mut frames, tuning): (u32, &Tuning),
+    needs: &mut Needs,
 ) -> Result<(Vec<Devices>, Vec<BoundQueue>), StartError> {
     let steering = lock(steering);
     let mut ready = Vec::new();
     let mut rings = Vec::with_capacity(workers);
     while rings.len() < workers {
         let wish = (frames, tuning);
-        match workers::devices(rings.len(), plan, &steering, wish, &mut ready) {
+        let outcome = (&mut ready, &mut *needs);
+        match workers::devices(rings.len(), plan, &steering, wish, outcome) {
             Ok(devices) => rings.push(devices),
             Err(error) if frames > 0 => {
                 log::warn!(

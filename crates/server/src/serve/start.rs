@@ -3,7 +3,7 @@
 use super::account::Account;
 use super::failure::{StartError, system};
 use super::listeners::{listeners, pulses};
-use super::memory::{Memory, TooLittle};
+use super::memory::Memory;
 use super::needs::Needs;
 use super::overview::Overview;
 use super::paths;
@@ -42,7 +42,7 @@ use crate::network::helper::Helper;
 use crate::network::keeping::Keeping;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
-use crate::network::{self, Changes, Device, Plan};
+use crate::network::{self, Device, Plan};
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::fmt::Display;
@@ -103,7 +103,7 @@ impl Daemon {
             queues: Mutex::new(ground.queues),
             helper: Arc::clone(&helper.counts),
             events: sender.clone(),
-            changes: Changes::default(),
+            changes: ground.needs.changes(),
             reins: OnceLock::new(),
             listening: Listening::default(),
             turn: Mutex::default(),
@@ -118,7 +118,7 @@ impl Daemon {
         // Whoever gets an answer there may count on it that queries come over AF_XDP.
         services.open(ground.doors, &overview, &metrics, ground.handed);
         Ok(Daemon {
-            needs: Needs::after(&plan, ground.too_little.as_ref()),
+            needs: ground.needs,
             account: Account::default(),
             arguments,
             instance,
@@ -180,8 +180,8 @@ struct Ground {
     /// Those that are bound.
     queues: Vec<BoundQueue>,
     memory: Memory,
-    /// For frames of queues.
-    too_little: Option<TooLittle>,
+    /// What was refused: it is tried again, and the reason not said again.
+    needs: Needs,
     doors: Doors,
     handed: handover::Receiver,
     estate: Option<Estate>,
@@ -196,8 +196,9 @@ fn ground(
     let mut devices = network::Devices::default();
     let plan = first_plan(&config, &mut devices);
     polling::let_leftovers(&plan, config.tuning.busy_poll.is_some());
+    let mut needs = Needs::default();
     let steering = match &mut legacy.predecessor {
-        None => attached(&plan, &config.tuning),
+        None => attached(&plan, &config.tuning, &mut needs),
         Some(predecessor) => {
             predecessor.load_programs(&plan);
             Steering::default()
@@ -220,10 +221,12 @@ fn ground(
     let (rings, queues) = {
         let tuning = &instance.config.load().tuning;
         let wish = (*frames.as_ref().unwrap_or(&0), tuning);
-        rings(workers, wanted, &steering, wish)?
+        rings(workers, wanted, &steering, wish, &mut needs)?
     };
-    if legacy.predecessor.is_none() && frames.is_ok() {
-        say_what_is_missing(&plan, &queues);
+    match &frames {
+        Err(too_little) => needs.lack_memory(&plan, too_little),
+        Ok(_) if legacy.predecessor.is_none() => say_what_is_missing(&plan, &queues),
+        Ok(_) => {}
     }
     take_traffic(&open, &steering);
     instance
@@ -242,7 +245,7 @@ fn ground(
         rings,
         queues,
         memory,
-        too_little: frames.err(),
+        needs,
         doors,
         handed,
         estate,

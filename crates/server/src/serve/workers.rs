@@ -1,11 +1,13 @@
 //! Makes the workers: frames and rings by the plan, a thread each.
 
+use super::needs::{AGAIN, Needs};
 use super::programs::wants_xdp;
 use crate::config::{Config, Listener, Tuning, processors_of};
 use crate::frontend::devices::{Devices, Facts, Opened, Opening, QueueRows};
 use crate::frontend::outlets::Outlets;
 use crate::instance::Instance;
 use crate::log;
+use crate::network::keeping::Need;
 use crate::network::steering::Steering;
 use crate::network::{Device, Plan, PlannedDevice};
 use crate::worker::{Order, Reins, Worker};
@@ -93,7 +95,7 @@ pub(super) fn devices(
     plan: &Plan,
     steering: &Steering,
     (frames, tuning): (u32, &Tuning),
-    ready: &mut Vec<BoundQueue>,
+    (ready, needs): (&mut Vec<BoundQueue>, &mut Needs),
 ) -> xsk::Result<Devices> {
     let mine = || {
         plan.devices.iter().filter(|planned| {
@@ -116,10 +118,14 @@ pub(super) fn devices(
             Socket::open().inspect(|socket| poll(socket, tuning.busy_poll, place.0, planned));
         match socket.and_then(|socket| bind(place, planned, steering, (socket, &mut devices))) {
             Ok(entry) => ready.push(entry),
-            Err(error) => log::warn!(
-                "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
-                planned.device.name
-            ),
+            Err(error) => {
+                let need = Need::Queue(planned.device.number, place.0);
+                needs.refuse(need, AGAIN, &error.to_string());
+                log::warn!(
+                    "queue {number} of {} is not served over AF_XDP, kernel sockets serve it: {error}",
+                    planned.device.name
+                );
+            }
         }
     }
     Ok(devices)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use testnet::lab::{Lab, Topology};
 use testnet::namespace::run;
+use testnet::subject::StartedBy;
 use xsk::nic::Nic;
 use xsk::{AttachMode, Program};
 
@@ -86,6 +87,31 @@ fn a_program_that_was_there_first_is_left_alone_until_it_goes() {
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     assert!(!xdp(&rig, &["status"]).contains("not the running millrace's"));
     assert_eq!(rig.changes("attached"), 1.0);
+    rig.server.stop().expect("a good end");
+}
+
+/// It is tried again every other second, and said once.
+#[test]
+fn f27_what_the_start_is_refused_is_said_once() {
+    let Some(lab) = Rig::lab("refused", Topology::TwoInterfaces) else {
+        return;
+    };
+    let start = ["setpriv", "--bounding-set=-net_raw"].map(str::to_owned);
+    let by = StartedBy {
+        command: start.to_vec(),
+        ..StartedBy::default()
+    };
+    let mut rig = Rig::start_by(lab, &configuration(), &by);
+    rig.says("CAP_NET_RAW is missing, to open AF_XDP sockets");
+    rig.awaits("the queues are tried again, twice", || {
+        rig.metric("millrace_helper_refused", &[]) >= 4.0
+    });
+    let log = rig.log();
+    for queue in ["queue 0 of enp1s0", "queue 1 of enp1s0"] {
+        assert_eq!(log.matches(queue).count(), 1, "{log}");
+    }
+    assert_eq!(rig.changes("queue-refused"), 2.0);
+    rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }
 
