@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 
 fn main() {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bpf");
+    // Asked for now: in a clone that was moved, cargo runs this program again and does not compile it again.
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    let sources = Path::new(&package).join("../../bpf");
     for name in [
         "steer.bpf.c",
         "collect.bpf.c",

@@ -38,6 +38,7 @@ pub mod soak;
 pub mod subject;
 pub mod sys;
 pub mod tour;
+mod tree;
 
 pub use again::again_if_interrupted;
 pub use failure::{During, Failure, Outcome};

@@ -1,9 +1,7 @@
 //! The pages of the manual, for tests that hold what they name against the code.
 
+use crate::tree;
 use std::fs;
-use std::path::Path;
-
-const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// A page.
 pub struct Page {
@@ -19,7 +17,7 @@ impl Page {
     /// # Panics
     /// When one cannot be read.
     pub fn all() -> Vec<Page> {
-        let folder = fs::read_dir(Path::new(TOP).join("docs")).expect("the manual");
+        let folder = fs::read_dir(tree::top().join("docs")).expect("the manual");
         let names = folder.map(|entry| entry.expect("a name").file_name());
         let names = names.filter_map(|name| name.into_string().ok());
         let mut paths: Vec<String> = names
@@ -36,7 +34,7 @@ impl Page {
     /// # Panics
     /// When it cannot be read.
     pub fn read(path: &str) -> Page {
-        let text = fs::read_to_string(Path::new(TOP).join(path));
+        let text = fs::read_to_string(tree::top().join(path));
         Page {
             path: path.to_owned(),
             text: text.unwrap_or_else(|error| panic!("{path}: {error}")),

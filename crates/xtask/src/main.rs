@@ -15,7 +15,12 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::FAILURE;
     }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked for now: cargo does not compile us again in a clone that was moved.
+    let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") else {
+        eprintln!("tidy: cargo says where the tree is: cargo run -p xtask -- tidy");
+        return ExitCode::FAILURE;
+    };
+    let top = Path::new(&package).join("../..");
     match tidy::check(&top) {
         Ok(report) => report.print(),
         Err(error) => {

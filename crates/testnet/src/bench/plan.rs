@@ -13,7 +13,7 @@ use serde::de::{DeserializeOwned, SeqAccess, Visitor, value::SeqAccessDeserializ
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::subject::Door;
-use crate::{During, Failure, Outcome};
+use crate::{During, Failure, Outcome, tree};
 
 /// One file under `bench/scenarios`.
 #[derive(Clone, Debug, Deserialize)]
@@ -347,9 +347,8 @@ impl Contender {
 impl Library {
     /// The project's own.
     pub(super) fn ours() -> Library {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
         Library {
-            folder: folder.canonicalize().unwrap_or(folder),
+            folder: tree::top().join("bench"),
         }
     }
 

@@ -13,6 +13,7 @@ use super::course::Course;
 use super::cpu::Used;
 use super::plan::Measure;
 use super::witness::Seen;
+use crate::tree;
 
 /// One measurement of one contender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -115,7 +116,7 @@ impl Machine {
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Machine {
             date: said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
-            commit: commit_of(Path::new(env!("CARGO_MANIFEST_DIR"))),
+            commit: commit_of(&tree::top()),
             kernel: said("uname", &["-srm"]),
             cpu: field(&cpuinfo, "model name").to_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |count| count.get()),
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn the_commit_is_that_of_the_tree_and_not_of_where_the_bench_is_run() {
         assert_eq!(commit_of(Path::new("/proc")), "unknown");
-        assert!(!commit_of(Path::new(env!("CARGO_MANIFEST_DIR"))).contains(' '));
+        assert!(!commit_of(&tree::top()).contains(' '));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::run::{Ground, Transcript, known_gap, run, timed};
 use crate::exceptions::Exceptions;
 use crate::lab::{Lab, Topology};
 use crate::subject::{Door, Subject};
-use crate::{During, Failure, Outcome, signals};
+use crate::{During, Failure, Outcome, signals, tree};
 
 /// What to run.
 pub struct Suite {
@@ -49,9 +49,8 @@ impl Suite {
     /// All scenarios of tests/scenarios on every door of the subject, changed by `words`:
     /// `--door NAME`, `--jobs N`, `--folder PATH`, `--offload`; other words choose files.
     pub fn from_words(subject: Subject, prefix: &str, words: &[&str]) -> Outcome<Self> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
         let mut suite = Self {
-            folder: folder.canonicalize().unwrap_or(folder),
+            folder: tree::top().join("tests/scenarios"),
             words: Vec::new(),
             doors: subject.doors().to_vec(),
             subject,
@@ -320,11 +319,7 @@ mod tests {
     #[test]
     fn every_scenario_of_the_tree_can_be_read() {
         let mut paths = Vec::new();
-        collect(
-            &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios"),
-            &mut paths,
-        )
-        .expect("a folder");
+        collect(&tree::top().join("tests/scenarios"), &mut paths).expect("a folder");
         for path in &paths {
             super::super::read(path).expect("a good file");
         }

@@ -12,7 +12,7 @@ use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::process::Process;
-use crate::{During, Outcome, sys};
+use crate::{During, Outcome, sys, tree};
 
 /// A lab, or here.
 pub(super) enum Ground {
@@ -219,6 +219,5 @@ impl Ground {
 }
 
 fn examples() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/lab");
-    folder.canonicalize().unwrap_or(folder)
+    tree::top().join("examples/lab")
 }
