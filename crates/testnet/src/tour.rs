@@ -4,7 +4,7 @@
 mod ground;
 mod queries;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -78,6 +78,7 @@ impl Tour<'_> {
 }
 
 fn start_knotd(ground: &Ground) -> Outcome<Process> {
+    ground.in_place_of(Role::Backend, || is_free(ground.backend_address()))??;
     let configuration = ground.write_knot_configuration()?;
     let mut command = Command::new("knotd");
     command.arg("--config").arg(&configuration);
@@ -86,6 +87,15 @@ fn start_knotd(ground: &Ground) -> Outcome<Process> {
     await_answer(&mut knotd, ground, Role::Backend, address)?;
     println!("knotd serves example.net at {address}");
     Ok(knotd)
+}
+
+/// knotd that cannot have its address ends; whoever has it would answer in its place, and other things than knotd would.
+fn is_free(address: SocketAddr) -> Outcome<()> {
+    let bound = UdpSocket::bind(address).and_then(|_| TcpListener::bind(address));
+    let port = address.port();
+    bound.map(drop).during(format!(
+        "taking {address} for knotd (who has it: ss -lnp \"sport = :{port}\")"
+    ))
 }
 
 fn start_server(ground: &Ground, subject: &Subject) -> Outcome<Process> {
@@ -136,4 +146,22 @@ fn output_of(ground: &Ground, command: &mut Command) -> Outcome<String> {
         .during(format!("starting {name}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_another_server_has_is_no_place_for_knotd() {
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let address = udp.local_addr().expect("its address");
+        let failure = is_free(address).expect_err("it is taken").to_string();
+        let what = format!("taking {address} for knotd");
+        assert!(failure.starts_with(&what), "{failure}");
+        drop(udp);
+        is_free(address).expect("it is free");
+        let _tcp = TcpListener::bind(address).expect("the same port");
+        is_free(address).expect_err("it is taken by TCP");
+    }
 }
