@@ -344,7 +344,7 @@ fn send<'c>(
             }
         }
     }
-    respond::restore_flags(query);
+    respond::restore_rd(query);
     let length = edns::append(query, &mut reply, wishes, (config, env.shard));
     authority
         .statistics

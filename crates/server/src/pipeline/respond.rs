@@ -376,7 +376,8 @@ fn restore(waiting: &Waiting, answer: &mut Query<'_>) {
 }
 
 /// Two bits of the header's second word.
-const RD_AND_CD: u16 = 0x0110;
+const RD: u16 = 0x0100;
+const RD_AND_CD: u16 = RD | 0x0010;
 
 fn set_their_flags(header: &mut Header, client_flags: u16) {
     header.set_flags(header.flags() & !RD_AND_CD | client_flags & RD_AND_CD);
@@ -396,6 +397,16 @@ pub fn restore_flags_of(message: &mut [u8], client_flags: u16) {
 pub(super) fn restore_flags(query: &mut Query<'_>) {
     if (query.header().flags() ^ query.client_flags) & RD_AND_CD != 0 {
         restore_flags_of(query.message, query.client_flags);
+    }
+}
+
+/// The same for an answer from a zone: the RD that the client sent, and no CD. RFC 4035 §3.1.6: "A security-aware name server
+/// SHOULD clear the CD bit when composing an authoritative response."
+#[inline]
+pub(super) fn restore_rd(query: &mut Query<'_>) {
+    let theirs = query.client_flags & RD;
+    if (query.header().flags() ^ theirs) & RD_AND_CD != 0 {
+        restore_flags_of(query.message, theirs);
     }
 }
 

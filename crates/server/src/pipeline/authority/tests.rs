@@ -78,6 +78,24 @@ fn a_served_name_is_answered_from_its_zone() {
     assert_eq!(scene.counted(Counter::FrontendNxdomain), 1);
 }
 
+/// RFC 4035 §3.1.6. Records, a refusal, and what has no records for another reason.
+#[test]
+fn an_authoritative_answer_never_has_cd() {
+    let mut scene = scene(ZONE);
+    let asked = [
+        ("www.example.com.", qtype::A, 0x8500),
+        ("nx.example.com.", qtype::A, 0x8503),
+        ("www.example.com.", qtype::NXNAME, 0x8101),
+        ("www.example.net.", qtype::A, 0x8105),
+    ];
+    for (name, kind, flags) in asked {
+        let mut message = query(name, kind);
+        message[3] |= 0x10;
+        let answer = answered(&mut scene, &message);
+        assert_eq!(shape(&answer).0, flags, "{name} {kind}");
+    }
+}
+
 /// What a batch looks ahead to, and what it does not.
 #[test]
 fn a_query_of_a_batch_waits_for_memory_where_the_zone_is_large() {
