@@ -1,5 +1,6 @@
 //! Reads a zone file and those it includes.
 
+use super::placed::placed;
 use super::room::Room;
 use super::{Progress, Stamp};
 use std::cell::RefCell;
@@ -10,7 +11,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use wire::name::Name;
 use zone::file::{Reader, Settings};
-use zone::record::RecordRef;
 use zone::zone::{Warning, Zone, ZoneBuilder, ZoneError};
 
 /// Errors of one file that are told: the rest is most often their consequence.
@@ -54,7 +54,7 @@ pub(super) fn read_within(
     };
     drop(reader);
     let built = builder.finish_or_tell(ERRORS_MAX);
-    let (zone, warnings) = built.map_err(|errors| placed(apex, file, &errors))?;
+    let (zone, warnings) = built.map_err(|errors| wrong(apex, file, &errors))?;
     Ok(Some(ReadZone {
         zone,
         warnings,
@@ -63,10 +63,10 @@ pub(super) fn read_within(
 }
 
 /// The files that a zone is read from, as they were opened.
-type Stamps = Rc<RefCell<Vec<Stamp>>>;
+pub(super) type Stamps = Rc<RefCell<Vec<Stamp>>>;
 
 /// A reader of `file` and those it includes.
-fn reader<'p>(
+pub(super) fn reader<'p>(
     apex: Name<'_>,
     file: &Path,
     stamps: &Stamps,
@@ -84,42 +84,20 @@ fn reader<'p>(
     Ok(Reader::new(&path, octets, opener, Settings::new(apex)))
 }
 
-/// What is wrong with records that are good each by itself, with the place of the last one that it is about: the file is read
-/// again for that, since who remembers places pays for them in every zone.
-fn placed(apex: Name<'_>, file: &Path, errors: &[ZoneError]) -> Vec<String> {
-    let path = file.display();
-    let mut texts: Vec<String> = errors
+/// What is wrong with records that are good each by itself.
+fn wrong(apex: Name<'_>, file: &Path, errors: &[ZoneError]) -> Vec<String> {
+    let told = errors
         .iter()
-        .map(|error| format!("{path}: {error}"))
+        .map(|error| (error.about(), error.to_string()))
         .collect();
-    let progress = Progress::default();
-    let have_places = errors.iter().any(|error| error.about().is_some());
-    if have_places && let Ok(mut reader) = reader(apex, file, &Stamps::default(), &progress) {
-        while let Some(read) = reader.read() {
-            let about =
-                |error: &ZoneError| read.as_ref().is_ok_and(|record| is_about(error, record));
-            let told: Vec<usize> = (0..errors.len())
-                .filter(|&number| about(&errors[number]))
-                .collect();
-            for number in told {
-                texts[number] = reader.error(errors[number].to_string()).to_string();
-            }
-        }
-    }
+    let mut texts = placed(apex, file, told);
     if errors.len() == ERRORS_MAX {
+        let path = file.display();
         texts.push(format!(
             "{path}: after {ERRORS_MAX} errors the rest is not looked at: there may be more"
         ));
     }
     texts
-}
-
-/// Whether an error is about the records of this one's owner and type.
-fn is_about(error: &ZoneError, record: &RecordRef<'_>) -> bool {
-    error.about().is_some_and(|(owner, kind)| {
-        let owner = owner.as_name().as_bytes();
-        record.kind == kind && record.owner.eq_ignore_ascii_case(owner)
-    })
 }
 
 /// A file whose octets are counted as they are read.

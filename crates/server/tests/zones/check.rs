@@ -39,7 +39,7 @@ fn a_zone_file_is_checked_and_printed() {
     assert!(checked.out.starts_with(&summary), "{}", checked.out);
     assert!(checked.out.contains(", 4 records, "), "{}", checked.out);
     let warned = checked.error;
-    assert!(warned.contains("zone: warning: MX of "), "{warned}");
+    assert!(warned.contains("zone:4:1: warning: MX of "), "{warned}");
     assert!(warned.contains(" nowhere.example.com."), "{warned}");
     let printed = zone("print", &file);
     assert!(printed.well, "{}", printed.error);

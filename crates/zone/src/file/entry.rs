@@ -179,8 +179,8 @@ fn ttl(words: &mut Words<'_>) -> Result<u32, Wrong> {
 }
 
 fn ttl_of(word: &super::words::Word<'_>) -> Result<u32, Wrong> {
-    let seconds = word.seconds().ok().filter(|seconds| *seconds <= TTL_MAX);
-    seconds.ok_or_else(|| {
+    // What is above the maximum is read, as other servers read it: the zone takes it as 0 and warns of it.
+    word.seconds().map_err(|_| {
         word.wrong(format_args!(
             "a TTL from 0 to {TTL_MAX} seconds (RFC 2181 §8), or with units such as 1w2d3h4m5s, belongs here"
         ))

@@ -16,6 +16,7 @@ use hashbrown::HashTable;
 use std::collections::HashSet;
 use wire::codes::{class, qtype};
 use wire::name::{NAME_LENGTH_MAX, Name, NameBuf};
+use wire::ttl::effective;
 
 /// Warnings that are kept: a million of them help nobody.
 const WARNINGS_MAX: usize = 1_000;
@@ -97,12 +98,11 @@ impl ZoneBuilder {
         let mut lowered = [0; NAME_LENGTH_MAX];
         let lowered = name.to_lowercase(&mut lowered).as_bytes();
         if !names::is_within(lowered, &self.apex) {
-            if self.warnings.len() < WARNINGS_MAX {
-                let (owner, apex) = (name.to_owned(), name_of(&self.apex));
-                self.warnings.push(Warning::OutOfZone { owner, apex });
-            }
+            let (owner, apex) = (name.to_owned(), name_of(&self.apex));
+            self.warn(Warning::OutOfZone { owner, apex });
             return Ok(());
         }
+        let ttl = self.ttl(record, name);
         let covered = (record.kind == qtype::RRSIG)
             .then(|| rdata::covered(record.rdata))
             .flatten();
@@ -119,7 +119,7 @@ impl ZoneBuilder {
         let stored = Stored {
             kind: record.kind,
             length: record.rdata.len() as u16,
-            ttl: record.ttl,
+            ttl,
             at: self.octets.len() as u32,
             before: owner.last,
         };
@@ -131,6 +131,26 @@ impl ZoneBuilder {
             return Err(ZoneError::TooLarge { apex });
         }
         Ok(())
+    }
+
+    /// Once for records that follow each other.
+    #[cold]
+    fn warn(&mut self, warning: Warning) {
+        if self.warnings.len() < WARNINGS_MAX && self.warnings.last() != Some(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// The TTL that a record has here. RFC 2181 §8: "Implementations should treat TTL values received with the most significant
+    /// bit set as if the entire value received was zero."
+    fn ttl(&mut self, record: RecordRef<'_>, owner: Name<'_>) -> u32 {
+        let (kind, ttl) = (record.kind, record.ttl);
+        let effective = effective(ttl);
+        if effective != ttl {
+            let owner = owner.to_owned();
+            self.warn(Warning::TtlTooHigh { owner, kind, ttl });
+        }
+        effective
     }
 
     fn check(&self, record: RecordRef<'_>, name: Name<'_>) -> Result<(), ZoneError> {
@@ -493,6 +513,22 @@ mod tests {
             }]
         );
         assert_eq!(zone.records().count(), 3);
+    }
+
+    /// RFC 2181 §8.
+    #[test]
+    fn a_ttl_above_the_highest_is_none_and_told() {
+        let (zone, warnings) = built(
+            "@ 60 SOA ns host 1 2 3 4 5\n@ 60 NS ns\nns 2147483647 A 192.0.2.1\nhigh 2147483648 A 192.0.2.2\n",
+        );
+        let high = Warning::TtlTooHigh {
+            owner: "high.example.com.".parse().unwrap(),
+            kind: qtype::A,
+            ttl: 2_147_483_648,
+        };
+        assert_eq!(warnings, [high]);
+        let ttls: Vec<u32> = zone.records().map(|record| record.ttl).collect();
+        assert_eq!(ttls, [60, 60, 0, 2_147_483_647]);
     }
 
     #[test]

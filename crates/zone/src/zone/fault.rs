@@ -1,7 +1,7 @@
 //! What is wrong with a zone's records as a whole.
 
 use std::fmt;
-use wire::codes::{QtypeText, qtype};
+use wire::codes::QtypeText;
 use wire::name::NameBuf;
 
 /// Why records are no zone that can be served.
@@ -102,18 +102,6 @@ impl fmt::Display for ZoneError {
 }
 
 impl ZoneError {
-    /// The owner and type of the records that it is about and that are good each by itself; `None`: of others.
-    #[must_use]
-    pub const fn about(&self) -> Option<(&NameBuf, u16)> {
-        match self {
-            ZoneError::CnameBeside { owner, kind }
-            | ZoneError::ManyAliases { owner, kind, .. }
-            | ZoneError::RrsetTooLong { owner, kind, .. } => Some((owner, *kind)),
-            ZoneError::ManySoas { apex, .. } => Some((apex, qtype::SOA)),
-            _ => None,
-        }
-    }
-
     /// The text of those that are about records of one owner and type.
     fn write_of_records(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -157,6 +145,8 @@ pub enum Warning {
     OutOfZone { owner: NameBuf, apex: NameBuf },
     /// Records of one RRset with different TTLs: the lowest is taken.
     TtlsDiffer { owner: NameBuf, kind: u16 },
+    /// A TTL above 2³¹ - 1.
+    TtlTooHigh { owner: NameBuf, kind: u16, ttl: u32 },
     /// An RRSIG record whose RRset is not there: left out.
     SignatureOfNothing { owner: NameBuf, kind: u16 },
     /// Records below a DNAME are never seen.
@@ -173,8 +163,12 @@ pub enum Warning {
     DsAtApex { apex: NameBuf },
     /// NSEC3 with iterations.
     Iterations { apex: NameBuf, count: u16 },
-    /// NSEC3 records that are not in the zone's chain.
-    StrayNsec3 { apex: NameBuf, count: usize },
+    /// NSEC3 records that are not in the zone's chain, the first of them with this owner.
+    StrayNsec3 {
+        apex: NameBuf,
+        first: NameBuf,
+        count: usize,
+    },
     /// The apex has DNSKEY records, but nothing proves what is not there.
     NoChain { apex: NameBuf },
 }
@@ -191,6 +185,12 @@ impl fmt::Display for Warning {
             Warning::TtlsDiffer { owner, kind } => write!(
                 f,
                 "{} records at {owner} have different TTLs: the lowest is taken (RFC 2181 §5.2 wants one)",
+                QtypeText(*kind)
+            ),
+            Warning::TtlTooHigh { owner, kind, ttl } => write!(
+                f,
+                "{} at {owner} has a TTL of {ttl} s, which is taken as 0, as whoever receives it would: at most 2147483647 \
+                 is right (RFC 2181 §8)",
                 QtypeText(*kind)
             ),
             Warning::SignatureOfNothing { owner, kind } => {
@@ -223,6 +223,15 @@ impl fmt::Display for Warning {
                     "name server {target} of {owner} has no address: add its A or AAAA record"
                 )
             }
+            of_dnssec => of_dnssec.write_of_dnssec(f),
+        }
+    }
+}
+
+impl Warning {
+    /// The text of those that are about a chain of trust or of proofs.
+    fn write_of_dnssec(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Warning::DsWithoutNs { owner } => {
                 write!(
                     f,
@@ -239,14 +248,16 @@ impl fmt::Display for Warning {
                     "NSEC3 of {apex} has {count} iterations: 0 is right (RFC 9276 §3.1)"
                 )
             }
-            Warning::StrayNsec3 { apex, count } => write!(
+            Warning::StrayNsec3 { apex, first, count } => write!(
                 f,
-                "{count} NSEC3 records of {apex} are not in the chain that its NSEC3PARAM record tells of, and prove nothing"
+                "{count} NSEC3 records of {apex} are not in the chain that its NSEC3PARAM record tells of, and prove nothing, \
+                 {first} first"
             ),
             Warning::NoChain { apex } => write!(
                 f,
                 "{apex} has keys, but neither NSEC nor a chain of NSEC3 records at its apex: nothing proves what is not there"
             ),
+            other => write!(f, "{other:?}"),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! RFC 1034 (§4.2: zones and cuts), 2181 (§5, §10.1), 4034 (§6.1: canonical order), 4592 (wildcards), 5155 (NSEC3), 6672
 //! (DNAME), 9276 (iterations).
 
+mod about;
 mod build;
 mod case;
 mod check;
@@ -24,6 +25,7 @@ mod rdata;
 mod signatures;
 mod table;
 
+pub use about::About;
 pub(crate) use build::Changed;
 pub use build::ZoneBuilder;
 pub use check::{Oddity, SignatureFault};

@@ -4,7 +4,7 @@
 use super::super::{complain, put};
 use super::{Which, of_file};
 use crate::clock::unix;
-use crate::local::ReadZone;
+use crate::local::{ReadZone, placed};
 use std::fmt::Display;
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -35,24 +35,28 @@ impl Check {
 
     fn of_zone(&self, read: &ReadZone) -> ExitCode {
         let (file, zone) = (self.which.file.display(), &read.zone);
+        let oddities = zone.oddities(self.time.unwrap_or_else(|| unix() as u32));
+        let flaws = self.flaws(read);
         let mut errors = 0;
-        let mut tell = |is_error: bool, what: &dyn Display| {
+        let mut told = Vec::new();
+        let mut tell = |is_error: bool, about, what: &dyn Display| {
             errors += usize::from(is_error);
             let word = if is_error { "error" } else { "warning" };
-            complain(format_args!("{file}: {word}: {what}"));
+            told.push((Some(about), format!("{word}: {what}")));
         };
         for warning in &read.warnings {
             let is_of_validation = matches!(warning, Warning::NoChain { .. });
-            tell(self.dnssec && is_of_validation, warning);
+            tell(self.dnssec && is_of_validation, warning.about(), warning);
         }
-        let time = self.time.unwrap_or_else(|| unix() as u32);
-        for oddity in zone.oddities(time) {
-            tell(self.dnssec && oddity.is_of_validation(), &oddity);
+        for oddity in &oddities {
+            let is_error = self.dnssec && oddity.is_of_validation();
+            tell(is_error, oddity.about(), oddity);
         }
-        let flaws = self.flaws(read);
         for flaw in &flaws {
-            tell(flaw.is_error(), flaw);
+            tell(flaw.is_error(), flaw.about(), flaw);
         }
+        let texts = placed(self.which.name.as_name(), &self.which.file, told);
+        texts.iter().for_each(complain);
         let signed = match (zone.is_signed(), self.dnssec) {
             (false, _) => "",
             (true, true) if errors == 0 && flaws.iter().all(is_verified) => ", signed and verified",

@@ -9,8 +9,9 @@ use crate::zone::fault::{Warning, ZoneError};
 use crate::zone::nsec3::{Chain, Hashed, Parameters, Proofs};
 use crate::zone::overlay::Overlay;
 use crate::zone::parts::{
-    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, NODE_HEADER_LENGTH, NONE, Node,
-    OPTED_OUT, PROOF_LABEL_AT, RECORD_HEADER_LENGTH, RRSET_HEADER_LENGTH, choices, u16_at,
+    Arena, CHOICES_LENGTH, DEEP, DELEGATION, DNAME, FEW_RRSETS, LABEL_LENGTH, NODE_HEADER_LENGTH,
+    NONE, Node, OPTED_OUT, PROOF_LABEL_AT, RECORD_HEADER_LENGTH, RRSET_HEADER_LENGTH, choices,
+    u16_at,
 };
 use crate::zone::proofs::Proving;
 use crate::zone::table::Table;
@@ -130,12 +131,15 @@ impl<'b> Assembly<'b> {
         let mut strays = Vec::new();
         let chain = self.encode_proofs(parameters.as_ref(), &mut strays)?.0;
         let chain = parameters.map(|parameters| self.chain(parameters, &chain, &mut strays));
-        if !strays.is_empty() {
-            let count = strays.len();
-            self.warn(|| Warning::StrayNsec3 {
-                apex: name_of(&self.builder.apex),
-                count,
-            });
+        if let Some(first) = strays.first() {
+            let apex = &self.builder.apex;
+            let label = &self.arena[*first as usize + PROOF_LABEL_AT..][..LABEL_LENGTH];
+            let warning = Warning::StrayNsec3 {
+                apex: name_of(apex),
+                first: name_of(&[label, apex].concat()),
+                count: strays.len(),
+            };
+            self.warn(|| warning);
         }
         Ok((chain.flatten(), strays))
     }
@@ -158,6 +162,7 @@ impl<'b> Assembly<'b> {
                 left_out += 1;
                 self.warn(|| Warning::StrayNsec3 {
                     apex: name_of(&builder.apex),
+                    first: name_of(name),
                     count: 1,
                 });
                 continue;
