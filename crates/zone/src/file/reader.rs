@@ -293,11 +293,18 @@ impl<'a> Reader<'a> {
         let octets = (self.open)(path).map_err(|cause| {
             error(format!("'{path}' cannot be opened: {cause}; it is looked for in the folder of the zone's file"), false)
         })?;
-        self.push(path, octets);
+        self.push(&self.name_of_included(path), octets);
         if let Some(origin) = origin {
             self.origin = origin;
         }
         Ok(())
+    }
+
+    /// What an included file is called in errors: it is in the folder of the zone's file.
+    fn name_of_included(&self, path: &str) -> String {
+        let zone_file = self.files.first().map_or("", |file| &file.source.name);
+        let folder_end = zone_file.rfind('/').map_or(0, |slash| slash + 1);
+        format!("{}{path}", &zone_file[..folder_end])
     }
 
     /// The next record of a `$GENERATE`.

@@ -26,7 +26,7 @@ fn read_all(
         ..Settings::new(origin.as_name())
     };
     let (mut records, mut errors) = (Vec::new(), Vec::new());
-    for result in Reader::new("zone", text, open, settings) {
+    for result in Reader::new("zones/zone", text, open, settings) {
         match result {
             Ok(record) => records.push(record),
             Err(error) => errors.push(error),
@@ -110,6 +110,28 @@ fn origins_change_and_come_back_after_an_include() {
             "b.example.com. 5 IN A 192.0.2.2",
             "d.b.example.com. 5 IN A 192.0.2.3",
             "y.example.com. 5 IN A 192.0.2.5",
+        ]
+    );
+}
+
+#[test]
+fn an_error_names_the_included_file_with_its_folder() {
+    let files = HashMap::from([
+        ("sub/inner", "$INCLUDE deeper\na A 1.2\n"),
+        ("deeper", "b A\n"),
+    ]);
+    let text = b"$TTL 5\n$INCLUDE sub/inner\nc A\n";
+    let (_, errors) = read_all(text, &files, Bounds::default());
+    let places: Vec<(&str, u32)> = errors
+        .iter()
+        .map(|error| (&*error.file, error.line))
+        .collect();
+    assert_eq!(
+        places,
+        [
+            ("zones/deeper", 1),
+            ("zones/sub/inner", 2),
+            ("zones/zone", 3)
         ]
     );
 }
