@@ -110,6 +110,10 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: millrace.addZone: acl[1]: address: '192.0.2.1-2001:db8::1' is no range: two addresses of one family, the lower one first, as in \"192.0.2.10-192.0.2.20\"",
     ),
     (
+        "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='192.0.2.0/33'}}}",
+        "test.conf:1: millrace.addZone: acl[1]: address: '192.0.2.0/33': an address, a prefix (0-32 bits for IPv4, 0-128 for IPv6) or a range expected, as in \"192.0.2.0/24\" or \"192.0.2.10-192.0.2.20\"",
+    ),
+    (
         "millrace.addZone{name='a.', file='z', acl={{action='transfer', address='!192.0.2.1'}}}",
         "test.conf:1: millrace.addZone: acl[1]: address: '!192.0.2.1': a ! excludes nobody here: an entry of its own with deny=true does",
     ),

@@ -242,7 +242,10 @@ fn span_of(place: &str, text: &str) -> mlua::Result<Span> {
         Ok(_) => Err(wrong(format!(
             "{place}: address: '{text}': a ! excludes nobody here: an entry of its own with deny=true does"
         ))),
-        Err(error) => Err(wrong(format!("{place}: address: {error}"))),
+        // Not what the error itself says: that names a !, which is nothing here, and knows neither ranges nor paths.
+        Err(_) => Err(wrong(format!(
+            "{place}: address: '{text}': an address, a prefix (0-32 bits for IPv4, 0-128 for IPv6) or a range expected, as in \"192.0.2.0/24\" or \"192.0.2.10-192.0.2.20\""
+        ))),
     }
 }
 
