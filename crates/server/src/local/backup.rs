@@ -134,7 +134,7 @@ pub(super) fn backup(
     let holding = live.holding(settings, state);
     let holding = holding.ok_or("it is not loaded: there is nothing to copy")?;
     place.begin()?;
-    let written = write(&place.fresh, &holding, order.parts, &live.apex).and_then(|label| {
+    let written = write(&place.fresh, &holding, order.parts, live).and_then(|label| {
         let is_replaced = place.put(order.is_forced)?;
         Ok((label, is_replaced))
     });
@@ -274,13 +274,13 @@ impl Place {
 }
 
 /// Writes what is held into this folder, the label last.
-fn write(folder: &Path, holding: &Holding, parts: Parts, apex: &NameBuf) -> Result<Label, String> {
+fn write(folder: &Path, holding: &Holding, parts: Parts, live: &Live) -> Result<Label, String> {
     let zone = holding.zone.as_ref().ok_or("there is no zone to copy")?;
     let mut files = BTreeMap::new();
     for name in parts.names() {
         let path = folder.join(name);
         let written = match (name, &holding.journal, holding.timers) {
-            (ZONE, _, _) => store::write_text(zone, &path),
+            (ZONE, _, _) => store::write_text(zone, &path, &live.progress),
             (JOURNAL, Some(octets), _) => store::write_whole(octets, &path),
             (TIMERS, _, Some(timers)) => store::write_whole(&json(&Facts::of(timers))?, &path),
             _ => continue,
@@ -294,7 +294,7 @@ fn write(folder: &Path, holding: &Holding, parts: Parts, apex: &NameBuf) -> Resu
     let label = Label {
         label: MAGIC.to_owned(),
         format: FORMAT,
-        zone: apex.to_string(),
+        zone: live.apex.to_string(),
         serial: zone.soa().serial,
         date: log::utc(SystemTime::now()),
         by: concat!("millrace ", env!("CARGO_PKG_VERSION")).to_owned(),

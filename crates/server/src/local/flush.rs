@@ -22,8 +22,8 @@ pub(super) fn flush(
         .ok_or("it is not served: there is nothing to write")?;
     let path = target(live, to, settings, state)?;
     let written = match to {
-        Some(_) => store::write_text(&zone, &path),
-        None => store::write_through(&zone, &path),
+        Some(_) => store::write_text(&zone, &path, &live.progress),
+        None => store::write_through(&zone, &path, &live.progress),
     };
     written.map_err(|error| format!("{error}; what was there stays"))?;
     let (serial, records) = (zone.soa().serial, zone.records_count());
@@ -109,7 +109,11 @@ mod tests {
             (None, file),
             (Some(copies.as_path()), copies.join("example.com.zone")),
         ] {
+            live.begin("writing");
             let said = flush(&live, to, &settings, &state).unwrap();
+            // `millrace zone flush` draws it.
+            let length = fs::metadata(&path).unwrap().len();
+            assert_eq!(live.progress.read(), (length, 0));
             let expected = format!(
                 "serial 7, {} records written to {}",
                 served.len(),

@@ -717,7 +717,9 @@ impl Live {
         settings: &ZoneSettings,
     ) -> Result<(), String> {
         let path = absolute(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        store::write_through(zone, &path).map_err(backup::unwritten)?;
+        // What was read of the backup is no part of what is written.
+        self.progress.begin(0);
+        store::write_through(zone, &path, &self.progress).map_err(backup::unwritten)?;
         work.stamps = Stamp::of(file).into_iter().collect();
         work.is_unkept = settings.is_kept();
         self.serve(Arc::clone(zone));

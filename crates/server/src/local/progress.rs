@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The work on one zone.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Octets read of a file, or that came of a transfer.
+    /// Octets read or written of a file, or that came of a transfer.
     done: AtomicU64,
     /// Octets that there are; 0 where nobody knows.
     total: AtomicU64,

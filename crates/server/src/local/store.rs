@@ -14,7 +14,7 @@ mod files;
 
 use super::state::NoRight;
 use super::timers::Timers;
-use super::{Stamp, StateDirectory};
+use super::{Progress, Stamp, StateDirectory};
 use crate::clock;
 use crate::log;
 use files::{Directory, Fresh};
@@ -573,8 +573,8 @@ pub(super) fn text_in(folder: &Path, apex: Name<'_>) -> PathBuf {
 ///
 /// # Errors
 /// What could not be written.
-pub(super) fn write_text(zone: &Zone, path: &Path) -> Result<(), StoreError> {
-    write_lines(zone, path, None)
+pub(super) fn write_text(zone: &Zone, path: &Path, progress: &Progress) -> Result<(), StoreError> {
+    write_lines(zone, path, None, progress)
 }
 
 /// The same for a file that the configuration names: a symbolic link stays, and what it leads to is written; the mode of what
@@ -582,18 +582,27 @@ pub(super) fn write_text(zone: &Zone, path: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// What could not be written.
-pub(super) fn write_through(zone: &Zone, path: &Path) -> Result<(), StoreError> {
+pub(super) fn write_through(
+    zone: &Zone,
+    path: &Path,
+    progress: &Progress,
+) -> Result<(), StoreError> {
     let path = match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return write_lines(zone, path, None);
+            return write_lines(zone, path, None, progress);
         }
         found => found.map_err(unable("read", path))?,
     };
     let replaced = fs::metadata(&path).map_err(unable("read", &path))?;
-    write_lines(zone, &path, Some(&replaced))
+    write_lines(zone, &path, Some(&replaced), progress)
 }
 
-fn write_lines(zone: &Zone, path: &Path, replaced: Option<&Metadata>) -> Result<(), StoreError> {
+fn write_lines(
+    zone: &Zone,
+    path: &Path,
+    replaced: Option<&Metadata>,
+    progress: &Progress,
+) -> Result<(), StoreError> {
     let directory = Directory::new(path.parent().unwrap_or(Path::new("/")));
     let mut fresh = Fresh::create(path, &directory)?;
     if let Some(replaced) = replaced {
@@ -605,10 +614,12 @@ fn write_lines(zone: &Zone, path: &Path, replaced: Option<&Metadata>) -> Result<
         let _ = writeln!(text, "{record}");
         if text.len() > GATHERED {
             fresh.write(text.as_bytes())?;
+            progress.add(text.len());
             text.clear();
         }
     }
     fresh.write(text.as_bytes())?;
+    progress.add(text.len());
     fresh.finish()?.rename(&directory)
 }
 

@@ -80,8 +80,12 @@ const WHOLE: Parts = Parts {
 fn another_server_goes_on_with_zone_journal_and_timers() {
     let ground = Ground::new();
     let order = ground.order(WHOLE);
+    ground.live.begin("copying");
     let said = ground.backup(&order).unwrap();
     let place = order.folder.join("example.com");
+    // `millrace zone backup` draws it.
+    let length = fs::metadata(place.join(ZONE)).unwrap().len();
+    assert_eq!(ground.live.progress.read(), (length, 0));
     let expected = format!(
         "serial 7 copied to {}: journal, timers, zone",
         place.display()
