@@ -145,6 +145,18 @@ fn failures(daemon: &Daemon, control: &str) {
         let said = String::from_utf8_lossy(&unknown.stdout).into_owned();
         assert_eq!(said, "error: [example.net.] (no such zone found)\n");
     }
+    // As Knot, which knows no beginnings of names: a script that asks for the wrong one is not told that there was nothing.
+    for words in [
+        &["stats", "server-operation"][..],
+        &["stats", "mod-stats.request"],
+        &["zone-stats", "example.com", "mod-stats.querytype"],
+    ] {
+        let unknown = knotc(&[&["-s", control], words].concat());
+        let counter = words[words.len() - 1];
+        assert!(!unknown.status.success(), "{words:?}");
+        let said = String::from_utf8_lossy(&unknown.stdout).into_owned();
+        assert_eq!(said, format!("error: (not exists) {counter}\n"));
+    }
 }
 
 /// knotc(8), zone-status, as monitoring takes it to pieces.
