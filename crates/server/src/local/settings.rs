@@ -19,6 +19,8 @@ pub struct ZoneSettings {
     pub primaries: Vec<Peer>,
     /// Who is told that the zone has changed.
     pub notify: Vec<Peer>,
+    /// How long after a new version.
+    pub notify_delay: Duration,
     pub acl: Acl,
     pub times: TimeBounds,
     /// How long the journal may get, in octets; 0: none is kept.
@@ -60,6 +62,7 @@ impl ZoneSettings {
             file: None,
             primaries: Vec::new(),
             notify: Vec::new(),
+            notify_delay: Duration::ZERO,
             acl: Acl::default(),
             times: TimeBounds::default(),
             journal_octets: JOURNAL_OCTETS,

@@ -123,6 +123,7 @@ impl Keeper {
                     shared: Arc::clone(&self.shared),
                     telling: JoinSet::new(),
                     told: None,
+                    tell_from: Instant::now(),
                     wanted: 0,
                     silent: Vec::new(),
                 };
@@ -210,6 +211,8 @@ struct Follower {
     telling: JoinSet<()>,
     /// The serial that secondaries were told last.
     told: Option<u32>,
+    /// Until when they were not to be told of it.
+    tell_from: Instant,
     /// What [`Shared::publish`] said last.
     wanted: u64,
     /// Primaries that said nothing when they were asked last.
@@ -489,15 +492,20 @@ impl Follower {
         self.wanted = self.shared.publish();
     }
 
-    /// Tells secondaries of a version that they were not told of, as soon as it serves.
+    /// Tells secondaries of a version that they were not told of, once it serves and the delay is over.
     fn tell(&mut self) {
+        self.tell_within(self.settings.notify_delay);
+    }
+
+    fn tell_within(&mut self, delay: Duration) {
         let Some(zone) = self.live.served() else {
             return;
         };
         let serial = zone.soa().serial;
         if self.told != Some(serial) {
             self.told = Some(serial);
-            let version = Version::new(self.shared.met.subscribe(), self.wanted);
+            self.tell_from = tell::from(self.tell_from, Instant::now(), delay);
+            let version = Version::new(self.shared.met.subscribe(), self.wanted, self.tell_from);
             let (peers, doors) = (&self.settings.notify, &self.shared.telling);
             tell::all(&mut self.telling, peers, (&zone, &version), doors);
         }
@@ -507,7 +515,8 @@ impl Follower {
         self.told = None;
         // A reload that is under way may have read a version that does not serve yet.
         self.publish();
-        self.tell();
+        // Whoever gives this order has waited already.
+        self.tell_within(Duration::ZERO);
         let (failed, said) = match (self.live.served(), self.settings.notify.len()) {
             (None, _) => (
                 true,
@@ -516,10 +525,11 @@ impl Follower {
             (Some(_), 0) => (true, "notify: nobody is to be told".to_owned()),
             (Some(zone), count) => {
                 let serial = zone.soa().serial;
-                (
-                    false,
-                    format!("{count} servers are told of serial {serial}"),
-                )
+                let whom = match count {
+                    1 => "1 server is".to_owned(),
+                    _ => format!("{count} servers are"),
+                };
+                (false, format!("{whom} told of serial {serial}"))
             }
         };
         self.live.end(failed, said);
@@ -921,6 +931,7 @@ mod tests {
             shared: Keeper::new(Handle::current(), || {}).shared,
             telling: JoinSet::new(),
             told: None,
+            tell_from: Instant::now(),
             wanted: 0,
             silent: Vec::new(),
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use wire::codes::rcode;
 use wire::message::Header;
 use zone::transfer::query;
@@ -38,20 +38,32 @@ pub(super) struct Version {
     met: watch::Receiver<u64>,
     /// The one that this version was wanted by.
     wanted: u64,
+    /// Before that nobody is told.
+    from: Instant,
 }
 
 impl Version {
-    pub(super) fn new(met: watch::Receiver<u64>, wanted: u64) -> Version {
-        Version { met, wanted }
+    pub(super) fn new(met: watch::Receiver<u64>, wanted: u64, from: Instant) -> Version {
+        Version { met, wanted, from }
     }
 
-    /// Waits until it serves. RFC 1996 §3.11: a secondary that is told "should behave as though the zone given in the QNAME
+    /// Waits until it serves and may be told of. RFC 1996 §3.11: a secondary that is told "should behave as though the zone given in the QNAME
     /// had reached its REFRESH interval", so it asks for the SOA record at once.
     async fn serves(mut self) {
         let wanted = self.wanted;
         let met = self.met.wait_for(|met| *met >= wanted);
         // Too long, or nobody is there who could say so: see SERVES_WITHIN.
         let _ = timeout(SERVES_WITHIN, met).await;
+        sleep_until(self.from).await;
+    }
+}
+
+/// When secondaries are told of a version that comes `now`, where they were to be told of the one before it at `before`. A delay
+/// that is under way is not begun anew: of a zone that changes more often than that nobody would ever be told.
+pub(super) fn from(before: Instant, now: Instant, delay: Duration) -> Instant {
+    match before > now {
+        true => before.min(now + delay),
+        false => now + delay,
     }
 }
 
@@ -116,7 +128,7 @@ mod tests {
             key: None,
         };
         let (_sender, met) = watch::channel(1);
-        let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1));
+        let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1, Instant::now()));
         let doors = Arc::new(Doors::of(2));
         let mut telling = JoinSet::new();
         let peers = vec![peer; 3];
@@ -129,5 +141,40 @@ mod tests {
         assert!(timeout(no_time, doors.enter(address)).await.is_err());
         telling.shutdown().await;
         assert!(timeout(no_time, doors.enter(address)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn nobody_is_told_before_the_delay_is_over() {
+        let told = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let peer = Peer {
+            address: told.local_addr().unwrap(),
+            source: None,
+            key: None,
+        };
+        let (_sender, met) = watch::channel(1);
+        let from = Instant::now() + Duration::from_millis(300);
+        let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1, from));
+        let mut telling = JoinSet::new();
+        let doors = Arc::new(Doors::of(2));
+        all(&mut telling, &[peer], (&zone, &version), &doors);
+        told.recv_from(&mut [0; 512]).await.unwrap();
+        assert!(Instant::now() >= from);
+        telling.shutdown().await;
+    }
+
+    #[test]
+    fn a_zone_that_changes_all_the_time_is_told_of_all_the_same() {
+        let now = Instant::now();
+        let seconds = Duration::from_secs;
+        let delay = seconds(10);
+        let first = from(now, now, delay);
+        assert_eq!(first, now + delay);
+        assert_eq!(from(first, now + seconds(9), delay), first);
+        let next = now + seconds(11);
+        assert_eq!(from(first, next, delay), next + delay);
+        // `millrace zone notify`, and a reload that shortens the delay.
+        let soon = now + seconds(5);
+        assert_eq!(from(first, soon, Duration::ZERO), soon);
+        assert_eq!(from(first, soon, seconds(2)), soon + seconds(2));
     }
 }

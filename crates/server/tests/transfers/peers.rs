@@ -64,7 +64,7 @@ fn what_we_have_goes_to_them_and_changes_by_ixfr() {
         ours.until_said("serial 6 went by IXFR to 127.0.0.1:");
         assert!(
             ours.command(&["zone", "notify"])
-                .contains("1 servers are told of serial 6")
+                .contains("1 server is told of serial 6")
         );
     }
 }

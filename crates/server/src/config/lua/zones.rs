@@ -98,6 +98,7 @@ fn settings(lua: &Lua, apex: NameBuf, options: &mut Options<'_>) -> mlua::Result
     });
     settings.primaries = peers::peers(lua, "primaries", options.get("primaries")?)?;
     settings.notify = peers::peers(lua, "notify", options.get("notify")?)?;
+    settings.notify_delay = options.seconds("notifyDelay")?.unwrap_or_default();
     settings.acl = peers::acl(lua, options.get("acl")?)?;
     let times = &mut settings.times;
     bounds(options, ["refreshMin", "refreshMax"], &mut times.refresh)?;

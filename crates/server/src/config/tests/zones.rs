@@ -71,7 +71,7 @@ fn a_zone_has_servers_around_it_and_says_who_may() {
 #[test]
 fn a_zone_has_what_its_template_says_and_it_does_not() {
     let zones = zones(
-        "millrace.addZoneTemplate{name='ours', file='zones/%s.zone', notify='192.0.2.2', journalSize=7, refreshMin=60,\n\
+        "millrace.addZoneTemplate{name='ours', file='zones/%s.zone', notify='192.0.2.2', notifyDelay=5, journalSize=7, refreshMin=60,\n\
            pool={'auth'}, statistics=true, acl={action='transfer', key='k.'}}\n\
          millrace.addZone{name='Example.org.', template='ours'}\n\
          millrace.addZone{name='example.net.', template='ours', notify={}, journalSize=8, pool='', statistics=false}\n",
@@ -94,6 +94,7 @@ fn a_zone_has_what_its_template_says_and_it_does_not() {
         let path = settings.file.as_ref().expect("the template names one");
         assert!(path.ends_with(file), "{}", path.display());
         assert_eq!(settings.journal_octets, journal);
+        assert_eq!(settings.notify_delay, Duration::from_secs(5));
         assert_eq!(settings.times.refresh.0, 60);
         assert!(may(zone, Action::Transfer, "203.0.113.1", Some("k.")));
     }
