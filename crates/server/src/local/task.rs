@@ -537,6 +537,9 @@ impl Follower {
 
     /// Reads the file of a primary, if it has changed.
     async fn reload(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        // As at the start: cores are few, queries need them too, and what is read is in memory twice. The semaphore is never closed.
+        let _place = shared.loading.acquire().await;
         let (live, settings, state) = self.shares();
         let lines = spawn_blocking(move || {
             if !live.needs_load(&settings) {
@@ -894,9 +897,11 @@ async fn moment_by(clock: impl Fn() -> u64, seconds: u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::apex;
+    use super::super::fixture::{apex, text};
     use super::*;
     use std::cell::Cell;
+    use std::fs;
+    use tokio::time::timeout;
 
     /// The system's clock says the first of these, and the second from the second look on; how long a moment is waited for.
     async fn waited(clock: [u64; 2], seconds: u64) -> Duration {
@@ -911,6 +916,24 @@ mod tests {
         began.elapsed()
     }
 
+    fn follower(settings: Arc<ZoneSettings>, state: &Arc<StateDirectory>) -> Follower {
+        let live = Arc::new(Live::new(&apex()));
+        Follower {
+            orders: live.take_orders().unwrap(),
+            live,
+            put_off: VecDeque::new(),
+            settings,
+            state: Arc::clone(state),
+            number: 1,
+            shared: Keeper::new(Handle::current(), || {}).shared,
+            telling: JoinSet::new(),
+            told: None,
+            tell_from: Instant::now(),
+            wanted: 0,
+            silent: Vec::new(),
+        }
+    }
+
     /// As they may where the queue of orders was full.
     #[tokio::test]
     async fn settings_that_were_overtaken_do_not_take_effect() {
@@ -920,21 +943,7 @@ mod tests {
             Arc::new(settings)
         };
         let state = Arc::new(StateDirectory::default());
-        let live = Arc::new(Live::new(&apex()));
-        let mut follower = Follower {
-            orders: live.take_orders().unwrap(),
-            live,
-            put_off: VecDeque::new(),
-            settings: settings(1),
-            state: Arc::clone(&state),
-            number: 1,
-            shared: Keeper::new(Handle::current(), || {}).shared,
-            telling: JoinSet::new(),
-            told: None,
-            tell_from: Instant::now(),
-            wanted: 0,
-            silent: Vec::new(),
-        };
+        let mut follower = follower(settings(1), &state);
         for (number, expected) in [(3, 3), (2, 3), (4, 4)] {
             let order = Order::Settings(settings(number), Arc::clone(&state), number);
             follower.obey(order).await;
@@ -946,6 +955,26 @@ mod tests {
             follower.obey_later(Order::Notified { from, serial }.into());
         }
         assert_eq!(follower.put_off.len(), 2, "each primary is asked once");
+    }
+
+    /// `millrace zone reload` orders it of all zones at once.
+    #[tokio::test]
+    async fn as_many_files_are_read_at_a_time_as_there_are_cores() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("zone");
+        fs::write(&file, text(5, "")).unwrap();
+        let mut settings = ZoneSettings::new(apex());
+        settings.file = Some(file);
+        let mut follower = follower(Arc::new(settings), &Arc::default());
+        let shared = Arc::clone(&follower.shared);
+        let cores = u32::try_from(shared.loading.available_permits()).unwrap();
+        let others = shared.loading.acquire_many(cores).await.unwrap();
+        let reads = timeout(Duration::from_millis(300), follower.reload());
+        assert!(reads.await.is_err());
+        assert!(follower.live.served().is_none());
+        drop(others);
+        follower.reload().await;
+        assert_eq!(follower.live.served().unwrap().soa().serial, 5);
     }
 
     #[tokio::test(start_paused = true)]
