@@ -23,8 +23,8 @@ pub struct Instance {
     pub named: NamedSockets,
     /// Signs of life of workers at their kernel sockets; `None`: the kernel gives none (no CAP_BPF at start).
     pub pulses: Option<Pulses>,
-    /// What frames cannot truly come from.
-    pub impossible_sources: ArcSwap<ImpossibleSources>,
+    /// What frames cannot truly come from. Workers read it through a cache of their own.
+    pub impossible_sources: Arc<ArcSwap<ImpossibleSources>>,
     pub hand_over: Sender,
     /// One per worker, the asynchronous runtime's last.
     pub shards: Box<[Arc<Shard>]>,

@@ -41,6 +41,7 @@ mod spread;
 mod sync;
 #[allow(unsafe_code)]
 mod sys;
+mod tally;
 mod umem;
 
 pub use attach::{AttachMode, Attachment, attached_program};
@@ -57,8 +58,8 @@ pub use pages::{Area, Pages, smaps};
 pub use program::{Handed, Program};
 pub use settle::settle;
 pub use socket::{
-    BATCH, Batch, BindMode, Counters, Flushed, KernelCounters, Options, Received, Refilled,
-    RingSizes, Socket,
+    BATCH, Batch, BindMode, Flushed, KernelCounters, Options, Received, Refilled, RingSizes, Socket,
 };
 pub use spread::{Chosen, Pulses, SPREADS, Spread, forget_spread};
+pub use tally::{Count, Counters, Tally};
 pub use umem::{CHUNK, Census, Frame, Umem, UmemOptions};

@@ -175,9 +175,12 @@ mod tests {
         let chunks = Umem::shared_memory(16, None).unwrap();
         let mut umem = Umem::of_shared_memory(&chunks).unwrap();
         let (mut socket, mut kernel) = socket(&mut umem, &chunks, &SIZES, 0).unwrap();
+        assert!(!socket.has_waiting());
         assert!(kernel.receive(&[7; 60]));
+        assert!(socket.has_waiting());
         let mut batch = Batch::new();
         assert_eq!(socket.receive(&mut umem, &mut batch), 1);
+        assert!(!socket.has_waiting());
         for received in batch.drain() {
             assert_eq!(umem.chunk(&received.frame)[256..316], [7; 60]);
             let sent = socket.send(received.frame, received.start, received.length);

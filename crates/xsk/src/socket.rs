@@ -12,6 +12,7 @@ use crate::error::{Error, Named, Result};
 use crate::ring::{Consumer, Producer};
 use crate::sys::memory::MappedRing;
 use crate::sys::socket as system;
+use crate::tally::{Counters, Tally};
 use crate::umem::{CHUNK, Frame, Ledger, Place, SOCKETS, Umem};
 
 /// Most frames of one batch: enough to share the cost of a wake-up, few enough to stay in the first-level cache.
@@ -170,22 +171,6 @@ pub enum Flushed {
     Down(i32),
 }
 
-/// What this side has counted since bind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    pub received: u64,
-    pub sent: u64,
-    pub completed: u64,
-    /// Frames that found the TX ring full.
-    pub tx_full: u64,
-    /// Times the fill ring was found empty.
-    pub fill_empty: u64,
-    /// System calls to send.
-    pub wakeups: u64,
-    /// Slots whose address or length could not be true: not used.
-    pub bad_addresses: u64,
-}
-
 /// What the kernel has counted since bind (XDP_STATISTICS). The last three are zero before Linux 5.9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelCounters {
@@ -217,7 +202,7 @@ pub struct Socket {
     owed: bool,
     /// The kernel has taken all that was put into the TX ring.
     drained: bool,
-    counters: Counters,
+    tally: Arc<Tally>,
 }
 
 impl Socket {
@@ -262,7 +247,7 @@ impl Socket {
         socket.membership.zero_copy = socket.mode()? == BindMode::ZeroCopy;
         socket.raise_budget(options.rings.tx);
         umem.add_sharer(&socket.descriptor);
-        socket.counters = Counters::default();
+        socket.tally = Arc::default();
         Ok(socket)
     }
 
@@ -301,7 +286,7 @@ impl Socket {
             budget: COPY_BUDGET,
             owed: true,
             drained: true,
-            counters: Counters::default(),
+            tally: Arc::default(),
         })
     }
 
@@ -328,7 +313,7 @@ impl Socket {
             budget: COPY_BUDGET,
             owed: true,
             drained: true,
-            counters: Counters::default(),
+            tally: Arc::default(),
         })
     }
 
@@ -409,7 +394,7 @@ impl Socket {
             let Some(slot) = self.rx.pop() else { break };
             umem.prefetch(slot.addr);
             match umem.received(slot.addr, from) {
-                None => self.counters.bad_addresses += 1,
+                None => self.tally.bad_addresses.add(1),
                 Some(frame) => {
                     let start = slot.addr as u32 % CHUNK as u32;
                     if slot.len as usize <= CHUNK - start as usize {
@@ -419,7 +404,7 @@ impl Socket {
                             length: slot.len,
                         });
                     } else {
-                        self.counters.bad_addresses += 1;
+                        self.tally.bad_addresses.add(1);
                         umem.give(frame);
                     }
                 }
@@ -428,8 +413,14 @@ impl Socket {
         if self.rx.release() > 0 {
             self.owed = true;
         }
-        self.counters.received += batch.len() as u64;
+        self.tally.received.add(batch.len() as u64);
         batch.len()
+    }
+
+    /// Whether frames are there to be received: one load.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.rx.waiting() > 0
     }
 
     /// Puts a frame into the TX ring: octets `start .. start + length` of its chunk. It leaves with the next
@@ -448,7 +439,7 @@ impl Socket {
             "{length} octets at {start} are not a frame within a chunk of {CHUNK}"
         );
         if self.tx.room(1) == 0 {
-            self.counters.tx_full += 1;
+            self.tally.tx_full.add(1);
             return Err(frame);
         }
         let chunk = frame.surrender();
@@ -461,7 +452,7 @@ impl Socket {
             len: length,
             options: 0,
         });
-        self.counters.sent += 1;
+        self.tally.sent.add(1);
         Ok(())
     }
 
@@ -497,7 +488,7 @@ impl Socket {
             if !self.tx.needs_wakeup() {
                 return Flushed::Pending(pending);
             }
-            self.counters.wakeups += 1;
+            self.tally.wakeups.add(1);
             let woken = system::wake(self.descriptor.as_fd());
             let left = self.tx.pending();
             calls = calls.saturating_sub(1);
@@ -528,11 +519,11 @@ impl Socket {
             if umem.completed(address, from) {
                 count += 1;
             } else {
-                self.counters.bad_addresses += 1;
+                self.tally.bad_addresses.add(1);
             }
         }
         self.completion.release();
-        self.counters.completed += u64::from(count);
+        self.tally.completed.add(count.into());
         count
     }
 
@@ -559,8 +550,9 @@ impl Socket {
         }
         let count = self.fill.publish();
         self.owed = count < room;
-        self.counters.fill_empty += u64::from(was_empty);
-        if count > 0 && self.fill.needs_wakeup() {
+        self.tally.fill_empty.add(was_empty.into());
+        // In copy mode the kernel never sleeps over an empty fill ring, and the look would wait for all that was just written.
+        if count > 0 && self.membership.zero_copy && self.fill.needs_wakeup() {
             system::wake_receiver(self.descriptor.as_fd());
         }
         Refilled {
@@ -589,7 +581,17 @@ impl Socket {
     }
 
     pub fn counters(&self) -> Counters {
-        self.counters
+        self.tally.read()
+    }
+
+    /// The same for whoever reads it from another thread.
+    pub fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Counts in another tally from now on: one that somebody reads already.
+    pub fn count_in(&mut self, tally: Arc<Tally>) {
+        self.tally = tally;
     }
 
     /// The kernel's own counters.

@@ -214,7 +214,7 @@ fn instance(config: Config, hand_over: handover::Sender) -> Instance {
         listeners: Listeners::new(Vec::new()),
         named: Default::default(),
         pulses: None,
-        impossible_sources: ArcSwap::default(),
+        impossible_sources: Arc::default(),
         hand_over,
         shards: Box::new([shard(0, Writers::One), shard(1, Writers::Many)]),
         config: Arc::new(ArcSwap::from_pointee(config)),

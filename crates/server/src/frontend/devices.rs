@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wire::frame::{Headers, Mac, write_headers};
 use xsk::{
-    BindMode, CHUNK, Flushed, Frame, Heartbeat, KernelCounters, Options, RingSizes, Socket, Umem,
-    UmemOptions,
+    BindMode, CHUNK, Counters, Flushed, Frame, Heartbeat, KernelCounters, Options, RingSizes,
+    Socket, Tally, Umem, UmemOptions,
 };
 
 /// Where a copied message starts in its chunk, in bytes: room for the longest headers in front (Ethernet, IPv6, UDP), on
@@ -33,8 +33,6 @@ pub struct Queue {
     polled: Option<Duration>,
     /// Slots of the fill ring.
     fill: u32,
-    /// Frames whose checksum their sender had left to its device.
-    pub partial_checksums: u64,
     pub rows: Arc<QueueRows>,
 }
 
@@ -99,22 +97,29 @@ const FILL_AT_LEAST: u32 = 256;
 /// Slots of the fill ring of a further queue of a device, at most: the frames of one queue are enough for ten.
 const FILL_OF_FURTHER: u32 = 1_024;
 
-/// What `/metrics` shows of one queue: written by its worker after each batch that had frames, read by anybody.
+/// What `/metrics` shows of one queue: written by its worker, read by anybody.
 #[derive(Debug, Default)]
-pub struct QueueRows(Mutex<QueueCounts>);
-
-/// One moment of [`QueueRows`].
-#[derive(Debug, Clone, Copy, Default)]
-pub struct QueueCounts {
-    pub own: ::xsk::Counters,
-    pub kernel: ::xsk::KernelCounters,
-    /// Frames whose checksum their sender had left to its device.
-    pub partial_checksums: u64,
+pub struct QueueRows {
+    own: Arc<Tally>,
+    kernel: Mutex<KernelCounters>,
 }
 
 impl QueueRows {
-    pub fn read(&self) -> QueueCounts {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What this side counts, as it does.
+    pub fn own(&self) -> Counters {
+        self.own.read()
+    }
+
+    /// What the kernel has counted when it was asked last.
+    pub fn kernel(&self) -> KernelCounters {
+        *self.kernel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No worker waits for somebody who reads: it asks the kernel again soon.
+    fn keep(&self, kernel: KernelCounters) {
+        if let Ok(mut kept) = self.kernel.try_lock() {
+            *kept = kernel;
+        }
     }
 }
 
@@ -136,20 +141,6 @@ impl Queue {
             heartbeat.beat();
         }
         count
-    }
-
-    /// Somebody who reads keeps the worker from writing for a moment: no worker waits, but it was not written then, and another
-    /// turn must write.
-    fn publish(&self, kernel: Option<KernelCounters>) -> bool {
-        let Ok(mut counts) = self.rows.0.try_lock() else {
-            return false;
-        };
-        counts.own = self.socket.counters();
-        counts.partial_checksums = self.partial_checksums;
-        if let Some(kernel) = kernel {
-            counts.kernel = kernel;
-        }
-        true
     }
 }
 
@@ -195,7 +186,9 @@ impl Devices {
         };
         let (interface, queue) = (opening.interface, opening.queue);
         let umem = &mut self.umem;
-        let socket = Socket::bind_descriptor(opening.descriptor, umem, interface, queue, options)?;
+        let mut socket =
+            Socket::bind_descriptor(opening.descriptor, umem, interface, queue, options)?;
+        socket.count_in(Arc::clone(&opening.rows.own));
         let duplicate = socket.as_fd().try_clone_to_owned();
         let opened = Opened {
             socket: duplicate
@@ -213,7 +206,6 @@ impl Devices {
             polled: socket.busy_poll(),
             socket,
             fill: rings.fill,
-            partial_checksums: 0,
             rows: opening.rows,
         };
         self.insert(opening.device, queue);
@@ -221,7 +213,9 @@ impl Devices {
     }
 
     /// A queue that is there already, because it is simulated: for simulations, and for counting.
-    pub fn adopt(&mut self, device: u8, socket: Socket, facts: Facts) {
+    pub fn adopt(&mut self, device: u8, mut socket: Socket, facts: Facts) {
+        let rows = Arc::<QueueRows>::default();
+        socket.count_in(Arc::clone(&rows.own));
         let queue = Queue {
             socket,
             heartbeat: None,
@@ -230,8 +224,7 @@ impl Devices {
             mtu: facts.mtu,
             polled: None,
             fill: 0,
-            partial_checksums: 0,
-            rows: Arc::default(),
+            rows,
         };
         self.insert(device, queue);
     }
@@ -410,6 +403,12 @@ impl Devices {
         queue.receive(&mut self.umem, batch)
     }
 
+    /// Whether a queue has frames to be received.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.all().any(|queue| queue.socket.has_waiting())
+    }
+
     /// The same with the queue at a place among the further ones; its device and number, and how many frames.
     #[cold]
     pub fn receive_further(
@@ -508,20 +507,16 @@ impl Devices {
         }
     }
 
-    /// Shows the kernel what was put into the TX rings, and the counters to whoever reads them; whether some of either must wait
-    /// for another turn.
+    /// Shows the kernel what was put into the TX rings; whether some of it must wait for another turn.
     pub fn flush(&mut self) -> bool {
         if self.is_tapped() {
             self.show_sent();
         }
         let mut waits = false;
         for queue in self.queues.iter_mut().flatten() {
-            // Before: what an answer tells of is counted when it arrives. What flushing counts shows in the next turn.
-            waits |= !queue.publish(None);
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
         }
         for (_, queue) in &mut self.further {
-            waits |= !queue.publish(None);
             // One that was sent by until a lower one came may have something left.
             waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
         }
@@ -596,7 +591,9 @@ impl Devices {
     /// Reads the kernel's own counters into the rows.
     pub fn publish_kernel(&self) {
         for queue in self.all() {
-            queue.publish(queue.socket.statistics().ok());
+            if let Ok(kernel) = queue.socket.statistics() {
+                queue.rows.keep(kernel);
+            }
         }
     }
 }

@@ -14,15 +14,18 @@ use super::tap::Before;
 use super::udp;
 use crate::backend::Forwarder;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
+use crate::instance::Instance;
 use crate::network::addresses::ImpossibleSources;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, Protocol, Way};
 use crate::pipeline::{self, Env, Forward, HandOver, Paused, Verdict, respond};
 
+use arc_swap::{ArcSwap, Cache};
 use arrayvec::ArrayVec;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::Arc;
 use wire::frame::Headers;
 use wire::frame::{FrameError, Packet, UdpChecksum};
 use wire::message::Header;
@@ -32,10 +35,21 @@ use xsk::{Batch, CHUNK, Frame, Received};
 const AHEAD: usize = 16;
 
 /// What a worker takes frames in with, for all of its queues.
-#[derive(Default)]
 pub struct Intake {
     batch: Batch,
     ahead: Ahead,
+    /// What frames cannot truly come from.
+    impossible: Cache<Arc<ArcSwap<ImpossibleSources>>, Arc<ImpossibleSources>>,
+}
+
+impl Intake {
+    pub fn new(instance: &Instance) -> Intake {
+        Intake {
+            batch: Batch::default(),
+            ahead: Ahead::default(),
+            impossible: Cache::new(Arc::clone(&instance.impossible_sources)),
+        }
+    }
 }
 
 /// Queries of a batch that have paused: their frames, and beside each where it came in and what is known of it. These are
@@ -69,13 +83,12 @@ pub fn serve(
     if count == 0 {
         return 0;
     }
-    let impossible = outlets.instance.impossible_sources.load();
     if outlets.devices.is_tapped() {
         let queue = outlets.devices.queue(device);
         let queue = queue.map_or(0, |queue| queue.socket.queue());
-        return tapped((device, queue), intake, &impossible, waiting, outlets, env);
+        return tapped((device, queue), intake, waiting, outlets, env);
     }
-    serve_batch(device, intake, &impossible, waiting, outlets, env);
+    serve_batch(device, intake, waiting, outlets, env);
     count
 }
 
@@ -93,23 +106,26 @@ pub fn serve_further(
     let Some((device, queue, count @ 1..)) = received else {
         return 0;
     };
-    let impossible = outlets.instance.impossible_sources.load();
     if outlets.devices.is_tapped() {
-        return tapped((device, queue), intake, &impossible, waiting, outlets, env);
+        return tapped((device, queue), intake, waiting, outlets, env);
     }
-    serve_batch(device, intake, &impossible, waiting, outlets, env);
+    serve_batch(device, intake, waiting, outlets, env);
     count
 }
 
 fn serve_batch(
     device: u8,
     intake: &mut Intake,
-    impossible: &ImpossibleSources,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) {
-    let Intake { batch, ahead } = intake;
+    let Intake {
+        batch,
+        ahead,
+        impossible,
+    } = intake;
+    let impossible = impossible.load();
     for received in batch.drain() {
         one(device, received, impossible, ahead, waiting, outlets, env);
         if ahead.parked.is_full() {
@@ -145,12 +161,16 @@ fn go_on(ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
 fn tapped(
     (device, queue): (u8, u32),
     intake: &mut Intake,
-    impossible: &ImpossibleSources,
     waiting: &mut Waiting,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) -> usize {
-    let Intake { batch, ahead } = intake;
+    let Intake {
+        batch,
+        ahead,
+        impossible,
+    } = intake;
+    let impossible = impossible.load();
     let mut count = 0;
     for received in batch.drain() {
         count += 1;
@@ -226,9 +246,9 @@ fn parse(
         return false;
     }
     if packet.checksum == UdpChecksum::Partial
-        && let Some(queue) = outlets.devices.queue_mut(device)
+        && let Some(queue) = outlets.devices.queue(device)
     {
-        queue.partial_checksums += 1;
+        queue.socket.tally().partial_checksums.add(1);
     }
     true
 }

@@ -246,7 +246,7 @@ impl Commands for Overview {
 }
 
 fn queue_status(queue: &BoundQueue, steered: &Steered, smaps: &str) -> QueueStatus {
-    let counts = queue.rows.read().own;
+    let counts = queue.rows.own();
     let heartbeat = steered.attached.heartbeat(queue.queue).ok().flatten();
     QueueStatus {
         number: queue.queue,
@@ -264,15 +264,13 @@ fn row(queue: &BoundQueue, steering: &Steering) -> XskRow {
     let steered = steering
         .devices()
         .find(|steered| steered.device.number == queue.device);
-    let counts = queue.rows.read();
     XskRow {
         interface: queue.interface.clone(),
         queue: queue.queue,
         zero_copy: queue.zero_copy,
         native: steered.is_some_and(|steered| steered.attached.is_native()),
-        own: counts.own,
-        kernel: counts.kernel,
-        partial_checksums: counts.partial_checksums,
+        own: queue.rows.own(),
+        kernel: queue.rows.kernel(),
         heartbeat_passes: steered.map_or(0, |steered| passed_for_stall(steered, queue.queue)),
     }
 }

@@ -425,7 +425,7 @@ fn instance(
         exchanges: Exchanges::new(workers, outstanding, servers, &mut random),
         ports: Arc::new(ports),
         hand_over,
-        impossible_sources: ArcSwap::default(),
+        impossible_sources: Arc::default(),
         shards,
         config: Arc::new(ArcSwap::from_pointee(config)),
     })

@@ -491,7 +491,7 @@ fn instance(
         listeners: Listeners::new(Vec::new()),
         named: NamedSockets::default(),
         pulses: None,
-        impossible_sources: ArcSwap::default(),
+        impossible_sources: Arc::default(),
         hand_over,
         shards: own.chain([shared]).map(Arc::new).collect(),
         config: Arc::new(ArcSwap::from_pointee(config)),

@@ -90,8 +90,6 @@ pub struct XskRow {
     pub native: bool,
     pub own: xsk::Counters,
     pub kernel: xsk::KernelCounters,
-    /// Frames whose checksum the sender had left to its device.
-    pub partial_checksums: u64,
     /// Frames that the kernel program passed because this socket's owner had stalled.
     pub heartbeat_passes: u64,
 }
@@ -502,7 +500,7 @@ const XSK: &[Family<XskRow>] = columns! {
     Counter "fill_starved" |row| row.own.fill_empty.into(), "Times that the fill ring was found empty.";
     Counter "wakeups" |row| row.own.wakeups.into(), "System calls to send.";
     Counter "bad_addresses" |row| row.own.bad_addresses.into(), "Ring entries of the kernel that could not be true.";
-    Counter "partial_checksums" |row| row.partial_checksums.into(), "Frames whose checksum the sender had left to its device.";
+    Counter "partial_checksums" |row| row.own.partial_checksums.into(), "Frames whose checksum the sender had left to its device.";
     Counter "heartbeat_passes" |row| row.heartbeat_passes.into(), "Frames passed to the kernel because the owner of the socket had stalled.";
     Counter "rx_dropped" |row| row.kernel.rx_dropped.into(), "Frames that the kernel dropped: too long for a chunk.";
     Counter "rx_invalid" |row| row.kernel.rx_invalid.into(), "Fill ring entries that the kernel did not accept.";

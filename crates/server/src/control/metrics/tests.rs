@@ -64,10 +64,10 @@ fn standing() -> Standing {
         native: true,
         own: xsk::Counters {
             received: 31,
+            partial_checksums: 32,
             ..xsk::Counters::default()
         },
         kernel: xsk::KernelCounters::default(),
-        partial_checksums: 32,
         heartbeat_passes: 33,
     }];
     standing.frames = vec![FrameRow {
