@@ -112,7 +112,7 @@ pub struct Worker {
     last_housekeeping: Now,
     /// When frames came last.
     last_frame: Now,
-    /// The TX ring holds frames that the kernel did not take, or counters are not shown yet.
+    /// The TX ring holds frames that the kernel did not take.
     unsent: bool,
     stop: Option<Now>,
 }
@@ -145,7 +145,7 @@ impl Worker {
             ports: instance.ports.reader(number),
             queries: Inbox::new(udp::QUERY_ROOM),
             responses: Inbox::new(udp::RESPONSE_ROOM),
-            frames: Box::default(),
+            frames: Box::new(xsk::Intake::new(&instance)),
             waiting: Box::default(),
         };
         let mut worker = Worker {
@@ -209,9 +209,13 @@ impl Worker {
         if self.outlets.devices.polling().is_some() {
             self.outlets.devices.poll();
         }
-        let count = self.serve_devices();
+        let mut count = self.serve_devices();
         if count > 0 {
             self.last_frame = now;
+        }
+        // What has come meanwhile shares the system call to send: bursts come a frame at a time, and the first one wakes.
+        while (1..BATCH).contains(&count) && self.outlets.devices.has_waiting() {
+            count += self.serve_devices();
         }
         self.unsent = self.outlets.flush(&self.shard);
         count

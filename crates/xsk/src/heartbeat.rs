@@ -22,7 +22,10 @@ impl Heartbeat {
 
     /// Adds one. It continues the cell's value: one that started from 0 could equal what the program remembers.
     pub fn beat(&self) {
-        self.cells.atomic_u64(self.offset).fetch_add(1, Relaxed);
+        let count = self.cells.atomic_u64(self.offset);
+        // Not one instruction that locks: it would wait here for the line, which the program on another processor has read for
+        // each frame. Where two beat at once one beat is lost, and the other one shows all the same.
+        count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Frames that the program passed because the cell had not changed.

@@ -145,16 +145,8 @@ pub(super) fn prefetch_line(place: *const u8) {
     let _ = place;
 }
 
-/// Asks the processor for the cache line of the word at `place`, which will be written soon; does nothing where there is no such
-/// instruction, or no such word.
+/// The same for the word at `place`; there may be no such word.
 #[inline]
 pub(super) fn prefetch(words: &[AtomicU64], place: usize) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint. It reads nothing and faults at no address, one outside the words included.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(words.as_ptr().wrapping_add(place).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (words, place);
+    prefetch_line(words.as_ptr().wrapping_add(place).cast());
 }

@@ -276,17 +276,10 @@ impl Mapping {
         unsafe { &*self.start.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
-    /// Asks the processor to bring the cache line at `offset`; does nothing where there is no such instruction.
+    /// Asks the processor for the cache line at `offset`, to write to it; does nothing where there is no such instruction.
     #[inline]
     pub(crate) fn prefetch(&self, offset: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a hint. It reads nothing and faults at no address, one outside the area included.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.start.as_ptr().wrapping_add(offset).cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = offset;
+        prefetch_to_write(self.start.as_ptr().wrapping_add(offset));
     }
 
     #[inline(always)]
@@ -402,6 +395,21 @@ impl<T: Slot> Shared for MappedRing<T> {
         // not shared between threads.
         unsafe { self.slots.add(slot).write(value) }
     }
+}
+
+/// Asks the processor for the cache line at `place`, to write to it; does nothing where there is no such instruction.
+///
+/// Not by `_mm_prefetch` with `_MM_HINT_ET0`: compiled for any x86-64 that asks for the line to read it, and the first write would
+/// ask the other processor once more. Those too old for `prefetchw` take it for a NOP.
+#[inline(always)]
+fn prefetch_to_write<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint. It reads nothing and faults at no address.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 /// membarrier(2), MEMBARRIER_CMD_GLOBAL: returns when every RCU read-side section that had begun is over.
