@@ -47,8 +47,8 @@ impl Version {
         Version { met, wanted, from }
     }
 
-    /// Waits until it serves and may be told of. RFC 1996 §3.11: a secondary that is told "should behave as though the zone given in the QNAME
-    /// had reached its REFRESH interval", so it asks for the SOA record at once.
+    /// Waits until it serves and may be told of. RFC 1996 §3.11: a secondary that is told "should behave as though the zone given
+    /// in the QNAME had reached its REFRESH interval", so it asks for the SOA record at once.
     async fn serves(mut self) {
         let wanted = self.wanted;
         let met = self.met.wait_for(|met| *met >= wanted);
