@@ -391,6 +391,12 @@ impl Devices {
         )
     }
 
+    /// Whether a queue has frames to be received.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        self.all().any(|queue| queue.socket.has_waiting())
+    }
+
     /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.
     pub fn receive(&mut self, device: u8, batch: &mut xsk::Batch) -> usize {
         let Some(queue) = self
@@ -401,12 +407,6 @@ impl Devices {
             return 0;
         };
         queue.receive(&mut self.umem, batch)
-    }
-
-    /// Whether a queue has frames to be received.
-    #[inline]
-    pub fn has_waiting(&self) -> bool {
-        self.all().any(|queue| queue.socket.has_waiting())
     }
 
     /// The same with the queue at a place among the further ones; its device and number, and how many frames.
