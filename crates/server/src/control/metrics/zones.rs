@@ -340,4 +340,15 @@ mod tests {
         assert_eq!(value("mod-stats.query-type[AAAA]"), None);
         assert_eq!(statistics(&Config::default()), []);
     }
+
+    /// It tells a name that nothing is counted by from a count of zero by a list of its own.
+    #[test]
+    fn the_shim_knotc_knows_each_group() {
+        let shim = include_str!("../../../../../packaging/knotc");
+        let words: Vec<&str> = shim.split([' ', ')', '\n']).collect();
+        for group in GROUPS {
+            let name = format!("mod-stats.{}", group.name);
+            assert!(words.contains(&name.as_str()), "{name}");
+        }
+    }
 }
