@@ -42,12 +42,21 @@ impl Attached {
         }
     }
 
-    /// Warns of queries that somebody else's program would lose.
-    pub fn warn_of_losses(&self, planned: &PlannedDevice) {
+    /// Warns of queries that somebody else's program would lose, and of maps that newXsk names and no program here uses.
+    pub fn warn(&self, planned: &PlannedDevice) {
         if !self.passes_without_socket()
             && let Some(line) = losses(planned)
         {
             log::warn!("{line}");
+        }
+        // A pin outlives the loader that made it, and its map would serve nothing. Without the right to look there is none.
+        if let (Attached::Ours(_), Some(path)) = (self, planned.map_path())
+            && Path::new(path).exists()
+        {
+            let name = &planned.device.name;
+            log::warn!(
+                "{path} is not used: no program on {name} has this map, so our own is attached; a loader that is gone left the pin"
+            );
         }
     }
 

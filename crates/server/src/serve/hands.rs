@@ -115,7 +115,7 @@ impl Hands for Daemon {
         };
         match attached {
             Ok((attached, how)) => {
-                attached.warn_of_losses(planned);
+                attached.warn(planned);
                 lock(&self.steering).insert(device, attached);
                 self.needs.forget(device.number);
                 self.overview.changes.count(Change::Attached);

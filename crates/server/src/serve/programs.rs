@@ -80,7 +80,7 @@ pub(super) fn attached(plan: &Plan, tuning: &Tuning, needs: &mut Needs) -> Steer
             tuning,
         ) {
             Ok((attached, how)) => {
-                attached.warn_of_losses(planned);
+                attached.warn(planned);
                 steering.insert(&planned.device, attached);
                 log::info!("{name}: {how}");
             }

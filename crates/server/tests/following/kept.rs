@@ -2,6 +2,7 @@
 
 use crate::rig::{PATIENCE, REFUSED, Rig, ask, by_hand, ends};
 use libbpf_rs::{MapCore, MapHandle, MapType};
+use std::fs;
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
@@ -207,6 +208,20 @@ fn maps_for_dnsdist_serve_us_too() {
     rig.server.end(true).expect("a killed daemon");
     ends(helper);
     kernel_sockets_get_everything(&rig);
+}
+
+/// The program goes with its link; the pins of its maps stay.
+#[test]
+fn pins_that_a_loader_left_are_told_of_and_our_program_serves() {
+    let Some(lab) = loaded_for_dnsdist("leftpins") else {
+        return;
+    };
+    fs::remove_file(lab.bpffs().join("millrace/enp1s0/dnsdist")).expect("the link of the program");
+    assert_eq!(program(&lab), None);
+    let mut rig = Rig::start_in(lab, &by_hand());
+    rig.says("/sys/fs/bpf/dnsdist/xskmap is not used: no program on enp1s0 has this map");
+    rig.is_served_over_xdp(ADDRESS, "enp1s0");
+    rig.server.stop().expect("a good end");
 }
 
 #[test]
