@@ -181,13 +181,14 @@ impl Worker {
 
     /// Serves until told to stop.
     ///
-    /// While a batch was served more have come: only when the rings are empty the worker looks at everything and sleeps. A
-    /// look at the rings is a few loads, a wait a system call (at 100,000 queries a second every second one was in vain).
+    /// While a batch was served and sent more have come: only when the rings are empty the worker looks at everything and sleeps.
+    /// A look at the rings is a few loads, a wait a system call (at 100,000 queries a second every second one was in vain).
     pub fn run(mut self) {
         let mut since_poll = 0;
         self.now = Now::read();
         while !self.is_done() {
-            let more = self.serve_rings(self.now) > 0 || self.goes_on_polling();
+            let count = self.serve_rings(self.now);
+            let more = count > 0 && self.outlets.devices.has_waiting() || self.goes_on_polling();
             since_poll += 1;
             if !more || since_poll >= BATCHES_PER_POLL {
                 since_poll = 0;

@@ -198,8 +198,8 @@ pub struct Socket {
     interface: u32,
     queue: u32,
     budget: u32,
-    /// The fill ring has room: frames have come in since it was last filled, or there were not enough free ones.
-    owed: bool,
+    /// See [`Socket::owed`].
+    owed: u32,
     /// The kernel has taken all that was put into the TX ring.
     drained: bool,
     tally: Arc<Tally>,
@@ -284,7 +284,7 @@ impl Socket {
             interface,
             queue,
             budget: COPY_BUDGET,
-            owed: true,
+            owed: u32::MAX,
             drained: true,
             tally: Arc::default(),
         })
@@ -311,7 +311,7 @@ impl Socket {
             interface: 0,
             queue,
             budget: COPY_BUDGET,
-            owed: true,
+            owed: u32::MAX,
             drained: true,
             tally: Arc::default(),
         })
@@ -410,9 +410,7 @@ impl Socket {
                 }
             }
         }
-        if self.rx.release() > 0 {
-            self.owed = true;
-        }
+        self.owed = self.owed.saturating_add(self.rx.release());
         self.tally.received.add(batch.len() as u64);
         batch.len()
     }
@@ -527,13 +525,19 @@ impl Socket {
         count
     }
 
+    /// Frames that have come in since the fill ring was last filled; `u32::MAX`: there were not enough free ones then.
+    #[inline]
+    pub fn owed(&self) -> u32 {
+        self.owed
+    }
+
     /// Gives free frames to the kernel to receive into, as many as the fill ring has room for. While none have come in
     /// since the last time it costs nothing.
     pub fn refill(&mut self, umem: &mut Umem) -> Refilled {
         if umem.has_closed_sockets() {
             umem.reclaim();
         }
-        if !self.owed {
+        if self.owed == 0 {
             return Refilled {
                 count: 0,
                 was_empty: false,
@@ -549,7 +553,7 @@ impl Socket {
             self.fill.push(u64::from(chunk) * CHUNK as u64);
         }
         let count = self.fill.publish();
-        self.owed = count < room;
+        self.owed = if count < room { u32::MAX } else { 0 };
         self.tally.fill_empty.add(was_empty.into());
         // In copy mode the kernel never sleeps over an empty fill ring, and the look would wait for all that was just written.
         if count > 0 && self.membership.zero_copy && self.fill.needs_wakeup() {

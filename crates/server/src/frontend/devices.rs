@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wire::frame::{Headers, Mac, write_headers};
 use xsk::{
-    BindMode, CHUNK, Counters, Flushed, Frame, Heartbeat, KernelCounters, Options, RingSizes,
-    Socket, Tally, Umem, UmemOptions,
+    BATCH, BindMode, CHUNK, Counters, Flushed, Frame, Heartbeat, KernelCounters, Options,
+    RingSizes, Socket, Tally, Umem, UmemOptions,
 };
 
 /// Where a copied message starts in its chunk, in bytes: room for the longest headers in front (Ethernet, IPv6, UDP), on
@@ -130,17 +130,26 @@ impl Queue {
         self.mtu.saturating_sub(headers)
     }
 
+    /// The frames come first: they are asked of the sender's processor, and what follows needs none of them.
     #[inline]
     fn receive(&mut self, umem: &mut Umem, batch: &mut xsk::Batch) -> usize {
-        self.socket.complete(umem);
-        let refilled = self.socket.refill(umem);
         let count = self.socket.receive(umem, batch);
-        if (count > 0 || refilled.was_empty)
+        self.socket.complete(umem);
+        let was_empty = self.refill(umem);
+        if (count > 0 || was_empty)
             && let Some(heartbeat) = &self.heartbeat
         {
             heartbeat.beat();
         }
         count
+    }
+
+    /// Whether the fill ring was empty, if it was time to fill it. How far the kernel has come in it is in a cache line that the
+    /// sender's processor writes: one look for many frames.
+    #[inline]
+    fn refill(&mut self, umem: &mut Umem) -> bool {
+        let many = (self.fill / 8).min(BATCH as u32);
+        self.socket.owed() >= many && self.socket.refill(umem).was_empty
     }
 }
 
@@ -397,7 +406,7 @@ impl Devices {
         self.all().any(|queue| queue.socket.has_waiting())
     }
 
-    /// Takes back what was sent and gives the kernel frames to receive into; then receives a batch of `device`.
+    /// Receives a batch of `device`; takes back what was sent, and gives the kernel frames to receive into.
     pub fn receive(&mut self, device: u8, batch: &mut xsk::Batch) -> usize {
         let Some(queue) = self
             .queues
