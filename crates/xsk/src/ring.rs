@@ -82,6 +82,11 @@ impl<S: Shared> Producer<S> {
         }
     }
 
+    /// Slots of the ring.
+    pub(crate) fn size(&self) -> u32 {
+        self.shared.size()
+    }
+
     /// Free slots, looking at the consumer only when fewer than `wanted` are known.
     pub(crate) fn room(&mut self, wanted: u32) -> u32 {
         let known = self.free();

@@ -198,7 +198,7 @@ pub struct Socket {
     interface: u32,
     queue: u32,
     budget: u32,
-    /// See [`Socket::owed`].
+    /// Frames that have come in since the fill ring was last filled; `u32::MAX`: there were not enough free ones then.
     owed: u32,
     /// The kernel has taken all that was put into the TX ring.
     drained: bool,
@@ -525,10 +525,11 @@ impl Socket {
         count
     }
 
-    /// Frames that have come in since the fill ring was last filled; `u32::MAX`: there were not enough free ones then.
+    /// Whether it is worth while to [`refill`](Self::refill): frames for a batch are owed, or for an eighth of a small ring. How far
+    /// the kernel has come in the fill ring is in a cache line that the sender's processor writes: one look for many frames.
     #[inline]
-    pub fn owed(&self) -> u32 {
-        self.owed
+    pub fn owes_many(&self) -> bool {
+        self.owed >= (self.fill.size() / 8).clamp(1, BATCH as u32)
     }
 
     /// Gives free frames to the kernel to receive into, as many as the fill ring has room for. While none have come in

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wire::frame::{Headers, Mac, write_headers};
 use xsk::{
-    BATCH, BindMode, CHUNK, Counters, Flushed, Frame, Heartbeat, KernelCounters, Options,
-    RingSizes, Socket, Tally, Umem, UmemOptions,
+    BindMode, CHUNK, Counters, Flushed, Frame, Heartbeat, KernelCounters, Options, RingSizes,
+    Socket, Tally, Umem, UmemOptions,
 };
 
 /// Where a copied message starts in its chunk, in bytes: room for the longest headers in front (Ethernet, IPv6, UDP), on
@@ -135,21 +135,13 @@ impl Queue {
     fn receive(&mut self, umem: &mut Umem, batch: &mut xsk::Batch) -> usize {
         let count = self.socket.receive(umem, batch);
         self.socket.complete(umem);
-        let was_empty = self.refill(umem);
+        let was_empty = self.socket.owes_many() && self.socket.refill(umem).was_empty;
         if (count > 0 || was_empty)
             && let Some(heartbeat) = &self.heartbeat
         {
             heartbeat.beat();
         }
         count
-    }
-
-    /// Whether the fill ring was empty, if it was time to fill it. How far the kernel has come in it is in a cache line that the
-    /// sender's processor writes: one look for many frames.
-    #[inline]
-    fn refill(&mut self, umem: &mut Umem) -> bool {
-        let many = (self.fill / 8).min(BATCH as u32);
-        self.socket.owed() >= many && self.socket.refill(umem).was_empty
     }
 }
 
@@ -623,6 +615,28 @@ mod tests {
         mtu: 1_500,
         accept_partial: true,
     };
+
+    /// Frames come one at a time; four are an eighth of this ring.
+    #[test]
+    fn the_fill_ring_is_filled_for_many_frames_at_once() {
+        let rings = RingSizes { fill: 32, ..RINGS };
+        let chunks = Umem::shared_memory(64, None).expect("memory");
+        let umem = Umem::of_shared_memory(&chunks).expect("memory");
+        let mut devices = Devices::new(umem);
+        let made = xsk::simulated::socket(devices.umem(), &chunks, &rings, 0);
+        let (socket, mut kernel) = made.expect("memory");
+        devices.adopt(3, socket, OLD);
+        let mut batch = xsk::Batch::new();
+        let levels = [(); 5].map(|()| {
+            assert!(kernel.receive(&[0; 60]));
+            assert_eq!(devices.receive(3, &mut batch), 1);
+            for received in batch.drain() {
+                devices.umem().give(received.frame);
+            }
+            devices.census().0.fill
+        });
+        assert_eq!(levels, [31, 30, 29, 32, 31]);
+    }
 
     #[test]
     fn a_queue_that_takes_anothers_place_knows_what_has_changed() {

@@ -55,7 +55,7 @@ impl Attached {
         {
             let name = &planned.device.name;
             log::warn!(
-                "{path} is not used: no program on {name} has this map, so our own is attached; a loader that is gone left the pin"
+                "{name}: {path} is not used, for no program there has this map: a loader that is gone has left the pin, and our own program serves"
             );
         }
     }

@@ -1,7 +1,7 @@
 //! A kept link: the program stays on the interface from one run to the next (docs/af_xdp.md, "Kept programs").
 
-use crate::rig::{PATIENCE, REFUSED, Rig, ask, by_hand, ends};
-use libbpf_rs::{Link, MapCore, MapHandle, MapType};
+use crate::rig::{PATIENCE, REFUSED, Rig, ask, by_hand, detach, ends};
+use libbpf_rs::{MapCore, MapHandle, MapType};
 use std::fs;
 use std::net::UdpSocket;
 use std::path::PathBuf;
@@ -218,12 +218,11 @@ fn pins_that_a_loader_left_are_told_of_and_our_program_serves() {
     };
     let pin = lab.bpffs().join("millrace/enp1s0/dnsdist");
     // At once: a link whose pin is removed lets go of the interface a moment later.
-    let link = Link::open(&pin).expect("the link that is kept");
-    link.detach().expect("to detach it");
+    detach(&pin);
     fs::remove_file(pin).expect("its pin");
     assert_eq!(program(&lab), None);
     let mut rig = Rig::start_in(lab, &by_hand());
-    rig.says("/sys/fs/bpf/dnsdist/xskmap is not used: no program on enp1s0 has this map");
+    rig.says("enp1s0: /sys/fs/bpf/dnsdist/xskmap is not used, for no program there has this map");
     rig.is_served_over_xdp(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }

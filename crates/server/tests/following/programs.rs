@@ -1,8 +1,8 @@
 //! Programs on our interfaces: ours taken off, and those of others.
 
 use crate::restart::{Load, end, restarted};
-use crate::rig::{REFUSED, Rig, by_hand};
-use libbpf_rs::{Link, MapCore, MapHandle};
+use crate::rig::{REFUSED, Rig, by_hand, detach};
+use libbpf_rs::{MapCore, MapHandle};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -266,10 +266,9 @@ fn maps_of_somebody_elses_program_are_used_when_they_come_later() {
     rig.server.stop().expect("a good end");
 }
 
-/// Takes our program off as an operator would, by its link, which is kept so that it can be found.
+/// Takes our program off, which is kept so that its link can be found.
 fn detach_ours(rig: &Rig) {
     let pin = rig.lab.bpffs().join("millrace/enp1s0/link");
     rig.awaits("the link that is kept", || pin.exists());
-    let link = Link::open(pin).expect("the link that is kept");
-    link.detach().expect("to detach it");
+    detach(&pin);
 }

@@ -1,5 +1,6 @@
 //! A lab with the daemon in it, and the questions that a test asks of it.
 
+use libbpf_rs::Link;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::Pid;
 use std::cell::RefCell;
@@ -333,6 +334,12 @@ pub(crate) fn by_hand() -> String {
      end\n"
     .to_owned()
         + REFUSED
+}
+
+/// Takes a program off its interface as an operator would, by its link, which is pinned here.
+pub(crate) fn detach(pin: &Path) {
+    let link = Link::open(pin).expect("the link that is kept");
+    link.detach().expect("to detach it");
 }
 
 /// Whether a process is there: whoever is its parent then may leave it as a zombie, of which there is only the name left (proc(5)).
