@@ -262,6 +262,11 @@ impl World {
     fn query(&mut self, chunk: &mut [u8; CHUNK], start: usize, packet: &Packet) {
         let length = usize::from(packet.payload_length);
         let asked = chunk[start..start + length].to_vec();
+        let way = Way::Xsk {
+            device: 0,
+            client_mac: packet.source_mac,
+            our_mac: packet.destination_mac,
+        };
         let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             message: &mut chunk[start..],
@@ -269,11 +274,7 @@ impl World {
             client: &packet.source,
             destination: &packet.destination,
             protocol: Protocol::Udp,
-            way: Way::Xsk {
-                device: 0,
-                client_mac: packet.source_mac,
-                our_mac: packet.destination_mac,
-            },
+            way: &way,
             listener: 0,
             room: QUERY_ROOM,
             outgrown: &mut outgrown,
@@ -287,8 +288,9 @@ impl World {
             .map_or(refused, |parts| QUERY_ROOM.min(parts.payload_size().into()));
         let verdict = self.with_env(|env| match run(&mut arrival, env) {
             Verdict::Answer(length) => Fate::Answer(length),
-            Verdict::Forward(forward) => {
-                Fate::Forward(forward.port, forward.server.options.address)
+            Verdict::Forward(server) => {
+                let forwarded = env.forwarded().expect("it was just forwarded");
+                Fate::Forward(forwarded.port, server.options.address)
             }
             Verdict::HandOver(_) => Fate::Elsewhere,
             Verdict::Drop(_) => Fate::Drop,
@@ -389,6 +391,7 @@ impl World {
                 exchanges: &self.exchanges,
                 share: &mut self.share,
                 departures: &mut departures,
+                forwarded: None,
             }),
         })
     }
@@ -486,8 +489,8 @@ fn framed(source: SocketAddr, destination: SocketAddr, message: &[u8]) -> Vec<u8
     let mut chunk = vec![0; 64 + message.len()];
     chunk[64..].copy_from_slice(message);
     let headers = Headers {
-        source_mac: [2, 0, 0, 0, 0, 9],
-        destination_mac: OUR_MAC,
+        source_mac: &[2, 0, 0, 0, 0, 9],
+        destination_mac: &OUR_MAC,
         source: &source,
         destination: &destination,
         code_point: 0,

@@ -158,7 +158,7 @@ impl Bench {
             client: &"192.0.2.7:4242".parse().unwrap(),
             destination: &"192.0.2.1:53".parse().unwrap(),
             protocol,
-            way: Way::Stream,
+            way: &Way::Stream,
             listener: 0,
             outgrown: &mut outgrown,
             in_front: InFront::FromProxies,

@@ -97,7 +97,7 @@ impl Roomless {
         let found = hand_over.found;
         let bytes = arrival.bytes(found.length);
         let ends = (*arrival.client, *arrival.destination);
-        let door = (arrival.protocol, arrival.way);
+        let door = (arrival.protocol, *arrival.way);
         Some(Roomless {
             config: Arc::clone(config),
             query: OwnedQuery::copy(bytes, found.limit, ends, door)?,
@@ -203,7 +203,7 @@ fn copied(hand_over: &HandOver<'_>, arrival: &Arrival<'_>, config: &Arc<Config>)
         extras: hand_over.extras.clone(),
         client: *arrival.client,
         destination: *arrival.destination,
-        way: arrival.way,
+        way: *arrival.way,
         since: Now::read(),
     })))
 }
@@ -501,7 +501,7 @@ mod tests {
             client: &CLIENT.parse().unwrap(),
             destination: &DESTINATION.parse().unwrap(),
             protocol: Protocol::Udp,
-            way: Way::Socket { listener: 0 },
+            way: &Way::Socket { listener: 0 },
             listener: 0,
             outgrown: &mut Vec::new(),
             in_front: InFront::Nothing,

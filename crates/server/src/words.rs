@@ -141,6 +141,15 @@ pub fn partial(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, join)
 }
 
+/// The four bytes at `at` of what `words` hold; zeros where they end.
+#[inline]
+pub fn four(words: &[AtomicU64], at: usize) -> [u8; 4] {
+    let word = |number: usize| words.get(number).map_or(0, |word| word.load(Relaxed));
+    let (first, behind) = (word(at / 8), word(at / 8 + 1));
+    let both = u128::from(behind) << 64 | u128::from(first);
+    ((both >> (at % 8 * 8)) as u32).to_le_bytes()
+}
+
 /// Copies the front of `words` into all of `bytes`.
 ///
 /// # Panics

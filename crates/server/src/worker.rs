@@ -251,6 +251,7 @@ impl Worker {
                 share: &mut self.share,
                 ports: &self.instance.ports,
                 departures: &mut departures,
+                forwarded: None,
             }),
         };
         let result = work(&mut self.inlets, &mut self.outlets, &mut env);

@@ -50,7 +50,7 @@ pub fn truncated(buffer: &mut [u8], parts: &QueryParts, edns: EdnsPolicy) -> usi
 #[inline]
 fn finish(buffer: &mut [u8], parts: &QueryParts, rcode: u16, tc: bool, edns: EdnsPolicy) -> usize {
     let question_end = usize::from(parts.question_end);
-    let opt = match (edns, parts.edns) {
+    let opt = match (edns, &parts.edns) {
         (EdnsPolicy::Answer { payload_size }, Some(query)) => Some(opt_record(
             payload_size,
             (rcode >> 4) as u8,

@@ -121,6 +121,13 @@ fn change_at(message: &mut [u8], offsets: &[u16], new: impl Fn(u16, u32) -> u32)
     }
 }
 
+/// The octets of a TTL, `octets` until now, that is so many seconds lower, down to 0.
+#[inline]
+#[must_use]
+pub const fn aged(octets: u32, seconds: u32) -> u32 {
+    effective(octets).saturating_sub(seconds)
+}
+
 /// Takes `seconds` off each TTL, down to 0.
 #[inline]
 pub fn age(message: &mut [u8], offsets: &[u16], seconds: u32) {

@@ -91,8 +91,8 @@ impl Addressing {
         }
         let port = self.first_port + ((lane as u16) << self.port_bits) + port;
         let headers = Headers {
-            source_mac: self.local_mac,
-            destination_mac: target.mac,
+            source_mac: &self.local_mac,
+            destination_mac: &target.mac,
             source: &SocketAddr::new(source_of(target.sources, number), port),
             destination: &target.server,
             code_point: 0,

@@ -2,10 +2,10 @@
 //! harness (`main.rs` beside this file, tests/allocations.rs) takes queries through.
 
 use ipnet::{IpNet, Ipv4Net};
-use millrace::backend::Forwarder;
 use millrace::backend::exchange::{Exchanges, Share, Waiting};
 use millrace::backend::ports::{Departures, Ports};
 use millrace::backend::servers::Servers;
+use millrace::backend::{Forwarded, Forwarder};
 use millrace::clock::Now;
 use millrace::config::Config;
 use millrace::config::load::{Overrides, load};
@@ -300,7 +300,7 @@ impl Ground {
     }
 
     fn answer(&mut self, query: &[u8]) {
-        let answered = self.ask(query, |verdict, _| matches!(verdict, Verdict::Answer(_)));
+        let answered = self.ask(query, |verdict, _, _| matches!(verdict, Verdict::Answer(_)));
         assert!(
             answered || self.is_behind,
             "{:?} is answered here",
@@ -310,12 +310,12 @@ impl Ground {
 
     /// To the backend and back.
     fn forward(&mut self, query: &[u8]) {
-        let forwarded = self.ask(query, |verdict, frame| match verdict {
-            Verdict::Forward(forward) => {
-                let local = SocketAddr::new(forward.port.source, forward.port.number);
-                Some((local, forward.server.options.address, [frame[0], frame[1]]))
-            }
-            _ => None,
+        let forwarded = self.ask(query, |verdict, forwarded, frame| {
+            let (Verdict::Forward(server), Some(forwarded)) = (verdict, forwarded) else {
+                return None;
+            };
+            let local = forwarded.port.end();
+            Some((local, server.options.address, [frame[0], frame[1]]))
         });
         let Some((local, remote, id)) = forwarded else {
             panic!("{:?}: not forwarded", self.scene)
@@ -342,13 +342,18 @@ impl Ground {
                 share,
                 ports,
                 departures: &mut Departures::default(),
+                forwarded: None,
             }),
         };
         let answer = respond::accept(local, remote, frame, length, waiting, &mut env);
         assert_eq!(answer, Ok(length));
     }
 
-    fn ask<T>(&mut self, query: &[u8], look: impl FnOnce(&Verdict<'_>, &[u8]) -> T) -> T {
+    fn ask<T>(
+        &mut self,
+        query: &[u8],
+        look: impl FnOnce(&Verdict<'_>, Option<Forwarded>, &[u8]) -> T,
+    ) -> T {
         self.frame[..query.len()].copy_from_slice(query);
         let mut outgrown = Vec::new();
         let mut arrival = Arrival {
@@ -357,7 +362,7 @@ impl Ground {
             client: &SocketAddr::from(([192, 0, 2, 9], 4_242)),
             destination: &SocketAddr::from(([192, 0, 2, 1], 53)),
             protocol: Protocol::Udp,
-            way: Way::Socket { listener: 0 },
+            way: &Way::Socket { listener: 0 },
             listener: 0,
             room: ROOM,
             outgrown: &mut outgrown,
@@ -373,6 +378,7 @@ impl Ground {
                 share: &mut self.share,
                 ports: &self.ports,
                 departures: &mut Departures::default(),
+                forwarded: None,
             }),
         };
         // As a frame is taken through them that is the only one of its batch.
@@ -380,7 +386,8 @@ impl Ground {
             Some(verdict) => verdict,
             None => go_on(&mut arrival, &mut self.paused, &mut env),
         };
-        look(&verdict, arrival.message)
+        let forwarded = env.forwarder.and_then(|forwarder| forwarder.forwarded);
+        look(&verdict, forwarded, arrival.message)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Takes queries through the stages of the pipeline, or through a whole worker, for counting: `stages SCENE COUNT`, best under
-//! `valgrind --tool=callgrind --toggle-collect='*measured*'`. tests/instructions.rs does that. `stages SCENE COUNT LINES` has
+//! `valgrind --tool=callgrind --toggle-collect='*measured*'`. tests/instructions does that. `stages SCENE COUNT LINES` has
 //! lines of a configuration before the scene's own.
 
 mod ground;
@@ -9,6 +9,7 @@ use ground::{Ground, NOW, Scene};
 use millrace::worker::Worker;
 use rings::Course;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -38,6 +39,7 @@ fn serve(name: &str, lines: &str, count: usize) -> bool {
     if let Some(scene) = find(&Scene::ALL) {
         measured(&mut Ground::new(lines, scene), count);
     } else if let Some(scene) = find(&Course::ALL).filter(|_| lines.is_empty()) {
+        eprintln!("turns begin and end with a store to {:p}", &TURN);
         Course::new(scene).serve(count, measured_turn);
     } else {
         return false;
@@ -51,8 +53,13 @@ fn measured(ground: &mut Ground, count: usize) {
     ground.serve(count);
 }
 
+/// Whether a turn is taken: for whoever looks at all loads and stores.
+static TURN: AtomicBool = AtomicBool::new(false);
+
 /// What it counts of a whole worker: not what the simulated kernel does between two turns.
 #[inline(never)]
 fn measured_turn(worker: &mut Worker) {
+    TURN.store(true, Ordering::Release);
     worker.turn(NOW);
+    TURN.store(false, Ordering::Release);
 }

@@ -242,8 +242,8 @@ fn answering(frame: &[u8]) -> Vec<u8> {
 fn framed(source: SocketAddr, destination: SocketAddr, message: &[u8]) -> Vec<u8> {
     const START: usize = 64;
     let headers = Headers {
-        source_mac: THEIR_MAC,
-        destination_mac: OUR_MAC,
+        source_mac: &THEIR_MAC,
+        destination_mac: &OUR_MAC,
         source: &source,
         destination: &destination,
         code_point: 0,

@@ -36,6 +36,17 @@ pub struct Forwarder<'c> {
     pub share: &'c mut Share,
     pub ports: &'c Ports,
     pub departures: &'c mut Departures,
+    /// What there is to know of the query that was just forwarded.
+    pub forwarded: Option<Forwarded>,
+}
+
+/// A query on its way to a backend over UDP.
+#[derive(Debug, Clone, Copy)]
+pub struct Forwarded {
+    /// It is so many bytes at the front of its buffer: rules may have changed that.
+    pub length: usize,
+    /// The backend port it must leave from.
+    pub port: Port,
 }
 
 impl Forwarder<'_> {

@@ -4,7 +4,7 @@ use super::devices::Devices;
 use super::listeners::{outlet, serving};
 use super::sys::Outbox;
 use crate::backend::Forwarder;
-use crate::backend::exchange::{Leg, QUERY_ROOM, Waiting};
+use crate::backend::exchange::{Leg, Port, QUERY_ROOM, Waiting};
 use crate::backend::server::Server;
 use crate::clock::Now;
 use crate::counters::Shard;
@@ -13,7 +13,7 @@ use crate::pipeline::drop::DropReason;
 use crate::pipeline::query::{Arrival, Way};
 use crate::pipeline::restart::{self, Again};
 use crate::pipeline::suspended::{self, Suspended};
-use crate::pipeline::{Env, Forward, HandOver, Verdict, respond};
+use crate::pipeline::{Env, HandOver, Verdict, respond};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,16 +35,18 @@ impl Outlets {
         match verdict {
             Verdict::Answer(length) => {
                 self.answer(
-                    arrival.way,
+                    *arrival.way,
                     *arrival.destination,
                     *arrival.client,
                     arrival.bytes(length),
                 );
             }
-            Verdict::Forward(forward) => {
-                let message = arrival.bytes(forward.length);
-                self.send_legs(message, env);
-                self.forward(&forward, message, env);
+            Verdict::Forward(server) => {
+                if let Some(forwarded) = env.forwarded() {
+                    let message = arrival.bytes(forwarded.length);
+                    self.send_legs(message, env);
+                    self.forward(server, forwarded.port, message, env);
+                }
             }
             Verdict::HandOver(hand_over) => self.hand_over(&hand_over, arrival, env),
             Verdict::Drop(_) => {}
@@ -67,8 +69,8 @@ impl Outlets {
         } = way
         {
             let headers = Headers {
-                source_mac: our_mac,
-                destination_mac: client_mac,
+                source_mac: &our_mac,
+                destination_mac: &client_mac,
                 source: &destination,
                 destination: &client,
                 code_point: 0,
@@ -191,14 +193,14 @@ impl Outlets {
     }
 
     /// Sends a query to its backend by the backend port's kernel socket.
-    fn forward(&mut self, forward: &Forward<'_>, message: &[u8], env: &Env<'_>) {
-        let address = forward.server.options.address;
+    fn forward(&mut self, server: &Server, port: Port, message: &[u8], env: &Env<'_>) {
+        let address = server.options.address;
         if let Some(forwarder) = &env.forwarder
-            && let Some(socket) = forwarder.departures.socket(forward.port)
+            && let Some(socket) = forwarder.departures.socket(port)
         {
-            let header = forwarder.proxy_header(forward.server);
+            let header = forwarder.proxy_header(server);
             self.outbox
-                .push_query(socket, address, forward.port, (header, message));
+                .push_query(socket, address, port, (header, message));
         }
     }
 
@@ -241,12 +243,13 @@ impl Outlets {
         if let Some((device, next_hop)) = server.xsk.get()
             && let Some(queue) = self.devices.queue(device)
         {
+            let own_mac = queue.mac;
             let headers = Headers {
-                source_mac: queue.mac,
-                destination_mac: next_hop,
+                source_mac: &own_mac,
+                destination_mac: &next_hop,
                 source: &leg.port.end(),
                 destination: &address,
-                code_point: server.options.source.dscp,
+                code_point: server.options.source.dscp.into(),
             };
             if self.devices.send_copy(device, &headers, (header, message)) {
                 server.trust.count_sent(shard.lane);

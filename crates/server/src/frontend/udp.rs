@@ -36,6 +36,9 @@ pub fn queries(
         };
         let destination = datagram.local.unwrap_or(sockets.address.ip());
         let destination = SocketAddr::new(destination, sockets.address.port());
+        let way = Way::Socket {
+            listener: sockets.number,
+        };
         let mut outgrown = Vec::new();
         let mut arrival = Arrival {
             room: datagram.buffer.len(),
@@ -44,9 +47,7 @@ pub fn queries(
             client: &datagram.peer,
             destination: &destination,
             protocol: Protocol::Udp,
-            way: Way::Socket {
-                listener: sockets.number,
-            },
+            way: &way,
             listener: listener.unwrap_or(NO_LISTENER),
             outgrown: &mut outgrown,
             in_front: InFront::FromProxies,

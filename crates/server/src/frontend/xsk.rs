@@ -12,14 +12,15 @@ use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
 use super::tap::Before;
 use super::udp;
-use crate::backend::Forwarder;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
+use crate::backend::server::Server;
+use crate::backend::{Forwarded, Forwarder};
 use crate::instance::Instance;
 use crate::network::addresses::ImpossibleSources;
 use crate::pipeline::drop::DropReason;
 use crate::pipeline::proxy::InFront;
 use crate::pipeline::query::{Arrival, Protocol, Way};
-use crate::pipeline::{self, Env, Forward, HandOver, Paused, Verdict, respond};
+use crate::pipeline::{self, Env, HandOver, Paused, Verdict, respond};
 
 use arc_swap::{ArcSwap, Cache};
 use arrayvec::ArrayVec;
@@ -63,12 +64,24 @@ struct Ahead {
 }
 
 /// Where a query came in, and where its message starts in its frame.
-#[derive(Default)]
 struct Place {
     device: u8,
     listener: u16,
     start: usize,
     packet: Packet,
+    way: Way,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place {
+            device: 0,
+            listener: 0,
+            start: 0,
+            packet: Packet::default(),
+            way: Way::Stream,
+        }
+    }
 }
 
 /// Serves one batch of frames of `device`; how many there were.
@@ -222,6 +235,11 @@ fn one(
         return response(frame, start, packet, waiting, outlets, env);
     };
     (place.device, place.listener, place.start) = (device, listener, start);
+    place.way = Way::Xsk {
+        device,
+        client_mac: place.packet.source_mac,
+        our_mac: place.packet.destination_mac,
+    };
     query(frame, ahead, outlets, env);
 }
 
@@ -287,11 +305,7 @@ impl Place {
             client: &packet.source,
             destination: &packet.destination,
             protocol: Protocol::Udp,
-            way: Way::Xsk {
-                device: self.device,
-                client_mac: packet.source_mac,
-                our_mac: packet.destination_mac,
-            },
+            way: &self.way,
             listener: self.listener,
             // What the frame cannot carry, the kernel's socket can: both doors give the same answers.
             room: udp::QUERY_ROOM,
@@ -335,7 +349,7 @@ fn settle(
             let message = place.start..place.start + length;
             answer(frame, message, place.device, &headers, outlets, env);
         }
-        Verdict::Forward(out) => forward(frame, place.start, &out, outlets, env),
+        Verdict::Forward(server) => forward(frame, place.start, server, outlets, env),
         Verdict::HandOver(hand_over) => hand_over_from(frame, &hand_over, place, outlets, env),
         Verdict::Drop(_) => outlets.devices.umem().give(frame),
     }
@@ -401,28 +415,33 @@ const HEADERS_MAX: usize = 14 + 40 + 8;
 fn forward(
     mut frame: Frame,
     start: usize,
-    out: &Forward<'_>,
+    server: &Server,
     outlets: &mut Outlets,
     env: &mut Env<'_>,
 ) {
-    // Before the frame leaves, and its bytes with it.
-    send_legs(&frame, start..start + out.length, outlets, env);
-    let address = out.server.options.address;
-    let header = match &env.forwarder {
-        Some(forwarder) => forwarder.proxy_header(out.server),
-        None => &[],
+    let Some(Forwarded { length, port }) = env.forwarded() else {
+        return outlets.devices.umem().give(frame);
     };
-    let length = header.len() + out.length;
-    if let Some((device, next_hop)) = out.server.xsk.get()
+    let message = start..start + length;
+    // Before the frame leaves, and its bytes with it.
+    send_legs(&frame, message.clone(), outlets, env);
+    let Some(forwarder) = &env.forwarder else {
+        return outlets.devices.umem().give(frame);
+    };
+    let address = server.options.address;
+    let header = forwarder.proxy_header(server);
+    let length = header.len() + length;
+    if let Some((device, next_hop)) = server.xsk.get()
         && let Some(queue) = outlets.devices.queue(device)
         && header.len() + HEADERS_MAX <= start
     {
+        let own_mac = queue.mac;
         let headers = Headers {
-            source_mac: queue.mac,
-            destination_mac: next_hop,
-            source: &out.port.end(),
+            source_mac: &own_mac,
+            destination_mac: &next_hop,
+            source: &port.end(),
             destination: &address,
-            code_point: out.server.options.source.dscp,
+            code_point: server.options.source.dscp.into(),
         };
         let chunk = outlets.devices.umem().chunk_mut(&frame);
         let id = Header::read(&chunk[start..]).map(|header| header.id());
@@ -432,12 +451,12 @@ fn forward(
         }
         let devices = &mut outlets.devices;
         match devices.send(device, frame, start, length, &headers) {
-            Ok(()) => return out.server.trust.count_sent(env.shard.lane),
+            Ok(()) => return server.trust.count_sent(env.shard.lane),
             Err(Unsent::RingFull) => {
                 env.shard.count_drop(DropReason::RingFull);
-                if let (Some(forwarder), Some(id)) = (&env.forwarder, id) {
+                if let Some(id) = id {
                     // Not a time-out of the server's: nothing was sent.
-                    forwarder.exchanges.cancel(out.port, id, env.now, env.shard);
+                    forwarder.exchanges.cancel(port, id, env.now, env.shard);
                 }
                 return;
             }
@@ -447,11 +466,9 @@ fn forward(
     let Outlets {
         devices, outbox, ..
     } = outlets;
-    let message = &devices.umem().chunk(&frame)[start..start + out.length];
-    if let Some(forwarder) = &env.forwarder
-        && let Some(socket) = forwarder.departures.socket(out.port)
-    {
-        outbox.push_query(socket, address, out.port, (header, message));
+    let message = &devices.umem().chunk(&frame)[message];
+    if let Some(socket) = forwarder.departures.socket(port) {
+        outbox.push_query(socket, address, port, (header, message));
     }
     devices.umem().give(frame);
 }
@@ -487,8 +504,8 @@ fn response(
                     our_mac,
                 } => {
                     let headers = Headers {
-                        source_mac: our_mac,
-                        destination_mac: client_mac,
+                        source_mac: &our_mac,
+                        destination_mac: &client_mac,
                         source: &waiting.destination,
                         destination: &waiting.client,
                         code_point: 0,

@@ -91,7 +91,7 @@ impl Asked {
             destination: *arrival.destination,
             path: config.path_at(arrival.listener).map(Arc::clone),
             protocol: arrival.protocol,
-            way: arrival.way,
+            way: *arrival.way,
         })
     }
 

@@ -102,13 +102,14 @@ enum Found {
     Roomless,
 }
 
-/// Asks memory for the slot that the query's name will be looked for in, where a zone serves it that is large.
+/// Asks memory for the slot that the query's name will be looked for in, where a zone serves it that is large; else `foreseen` is
+/// nothing.
 #[inline]
-pub fn foresee(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
-    if !config.local.zones().has_large() || !config.authority.pools.has(query.pool) {
-        return None;
+pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foreseen>) {
+    *foreseen = None;
+    if config.local.zones().has_large() && config.authority.pools.has(query.pool) {
+        *foreseen = foresee_served(query, config);
     }
-    foresee_served(query, config)
 }
 
 #[inline(never)]
@@ -145,7 +146,7 @@ fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict
     };
     if zone_traffic::concerns(query) && is_served(query, env.config) {
         let reason = HandOverReason::Zone;
-        return Some(Verdict::HandOver(HandOver::of(query, reason, None)));
+        return Some(HandOver::of(query, reason, None));
     }
     let mut wishes = Wishes::of(query, env);
     match find(query, env.config, &wishes) {
@@ -153,7 +154,7 @@ fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict
         Found::Reply(reply) => Some(send(query, reply, &mut wishes, env)),
         Found::Roomless => {
             let reason = HandOverReason::Oversized;
-            Some(Verdict::HandOver(HandOver::of(query, reason, None)))
+            Some(HandOver::of(query, reason, None))
         }
     }
 }
@@ -171,7 +172,7 @@ pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     // A refusal of what is signed is signed, too (RFC 8945 §5.3), or says what is wrong with the signature (§5.2).
     if query.parts.is_signed {
         let reason = HandOverReason::Zone;
-        return Verdict::HandOver(HandOver::of(query, reason, None));
+        return HandOver::of(query, reason, None);
     }
     let mut wishes = Wishes::of(query, env);
     let error = Some(extended_error::NOT_AUTHORITATIVE);

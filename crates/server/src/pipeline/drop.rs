@@ -3,7 +3,8 @@
 
 /// Why a frame, a query or a response went no further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+// As long as what other verdicts hold: see `Verdict`.
+#[repr(usize)]
 pub enum DropReason {
     /// The frame is not a well-formed UDP datagram (lengths, headers).
     FrameMalformed,

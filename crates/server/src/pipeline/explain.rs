@@ -72,7 +72,7 @@ pub fn explain(
         client: &SocketAddr::new(supposed.from, CLIENT_PORT),
         destination: &destination,
         protocol,
-        way: Way::Stream,
+        way: &Way::Stream,
         listener: NO_LISTENER,
         room: ROOM,
         outgrown: &mut outgrown,
@@ -102,7 +102,7 @@ pub fn explain(
     match verdict {
         Verdict::Answer(length) => lines.answer(arrival.bytes(length)),
         Verdict::Drop(reason) => lines.say("verdict", format!("dropped: {}", reason.name())),
-        Verdict::Forward(forward) => lines.server(forward.server, &trail, &rehearsed),
+        Verdict::Forward(server) => lines.server(server, &trail, &rehearsed),
         Verdict::HandOver(hand_over) => match hand_over.server {
             Some(server) => {
                 give_back(server, &trail, &rehearsed, &within_qps);

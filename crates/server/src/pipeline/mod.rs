@@ -27,12 +27,12 @@ pub mod suspended;
 pub mod xfr;
 pub mod zone_traffic;
 
-use crate::backend::Forwarder;
-use crate::backend::exchange::Port;
 use crate::backend::server::Server;
+use crate::backend::{Forwarded, Forwarder};
 use crate::clock::Now;
 use crate::config::Config;
 use crate::counters::{Counter, Lane, Shard, Traffic};
+use crate::heap;
 use crate::random::Random;
 use carried::Carried;
 use drop::DropReason;
@@ -71,6 +71,12 @@ impl Env<'_> {
         self.shard.lane == Lane::REHEARSAL
     }
 
+    /// What there is to know of the query that was just forwarded.
+    #[inline]
+    pub fn forwarded(&self) -> Option<Forwarded> {
+        self.forwarder.as_ref()?.forwarded
+    }
+
     /// The counters of what came by this door.
     #[inline]
     fn traffic(&self, (listener, protocol): Door) -> Option<&Traffic> {
@@ -80,26 +86,23 @@ impl Env<'_> {
 }
 
 /// What becomes of a query. Nothing else ever leaves the pipeline.
+///
+/// Each has one word beside its kind, so that it is handed on in two registers. What is longer goes through memory, and there in
+/// other pieces than it was written in: then the processor waits until all that was written before is in the cache ("store
+/// forwarding" fails), 60 ns behind a ring of recent queries.
 #[derive(Debug)]
 pub enum Verdict<'c> {
     /// The buffer holds the answer; its length in bytes.
     Answer(usize),
-    /// The buffer holds the query under its new ID; what the answer will need is in an exchange slot.
-    Forward(Forward<'c>),
+    /// The buffer holds the query under its new ID, for this server over UDP: [`Forwarder::forwarded`] tells the rest. What the
+    /// answer will need is in an exchange slot.
+    Forward(&'c Arc<Server>),
     /// For the asynchronous runtime: what a frame cannot wait for.
-    HandOver(HandOver<'c>),
+    HandOver(Box<HandOver<'c>>),
     Drop(DropReason),
 }
 
-/// A query on its way to a backend over UDP.
-#[derive(Debug)]
-pub struct Forward<'c> {
-    pub server: &'c Arc<Server>,
-    /// The query is so many bytes at the front of the buffer: rules may have changed its length.
-    pub length: usize,
-    /// The backend port it must leave from.
-    pub port: Port,
-}
+const _: () = assert!(size_of::<Verdict<'_>>() == 16);
 
 /// A query that the asynchronous runtime takes over, as an owned copy.
 #[derive(Debug)]
@@ -113,17 +116,28 @@ pub struct HandOver<'c> {
 }
 
 impl<'c> HandOver<'c> {
-    /// Takes over `query`, as the stages have left it.
+    /// The verdict that `query` is taken over, as the stages have left it.
+    #[cold]
     pub fn of(
         query: &mut Query<'_>,
         reason: HandOverReason,
         server: Option<&'c Arc<Server>>,
-    ) -> HandOver<'c> {
-        HandOver {
+    ) -> Verdict<'c> {
+        let hand_over = HandOver {
             reason,
             server,
             found: query.found(),
             extras: query.extras.take(),
+        };
+        hand_over.verdict()
+    }
+
+    /// The verdict that this is handed over; without memory it is lost.
+    #[cold]
+    pub fn verdict(self) -> Verdict<'c> {
+        match heap::is_short() {
+            true => Verdict::Drop(DropReason::OutOfMemory),
+            false => Verdict::HandOver(Box::new(self)),
         }
     }
 
@@ -138,7 +152,7 @@ impl<'c> HandOver<'c> {
 
 /// Why a query or its answer leaves the packet path. One counter each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(usize)]
 pub enum HandOverReason {
     /// The client came over TCP, so the backend is asked over TCP.
     Stream,
@@ -229,7 +243,7 @@ impl Paused {
     /// Whether zones or the cache will need memory for this query, which then has paused.
     #[inline]
     fn pause(&mut self, query: &mut Query<'_>, config: &Config) -> bool {
-        self.zone = authority::foresee(query, config);
+        authority::foresee(query, config, &mut self.zone);
         let waits = self.zone.is_some() || cache::foresee(query, config, &mut self.cache).is_some();
         if waits {
             self.found = query.found();
@@ -275,23 +289,22 @@ pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: &mut Paused, env: &mut Env<'
     counted(door, decide(&mut query, foreseen, env, &mut ()), env)
 }
 
-/// The verdict on a query, which is counted, for its listener too: where it is made, for on its way out it would be copied.
+/// The verdict on a query, which is counted, for its listener too.
 #[inline(always)]
 fn counted<'c>(door: Door, verdict: Verdict<'c>, env: &Env<'_>) -> Verdict<'c> {
     match verdict {
-        // Made anew: moved, it would be copied with all the room that other verdicts need.
-        Verdict::Answer(length) => {
+        Verdict::Answer(_) => {
             count_query(door, true, env);
-            Verdict::Answer(length)
+            verdict
         }
-        Verdict::Forward(forward) => {
+        Verdict::Forward(_) => {
             count_query(door, false, env);
-            Verdict::Forward(forward)
+            verdict
         }
-        Verdict::HandOver(hand_over) => {
+        Verdict::HandOver(ref hand_over) => {
             count_query(door, false, env);
             env.shard.count_hand_over(hand_over.reason);
-            Verdict::HandOver(hand_over)
+            verdict
         }
         Verdict::Drop(reason) => {
             // What the ACL drops is no query, nor is what a proxy should have put a header in front of: see `judge`.
@@ -299,7 +312,7 @@ fn counted<'c>(door: Door, verdict: Verdict<'c>, env: &Env<'_>) -> Verdict<'c> {
                 count_query(door, false, env);
             }
             env.shard.count_drop(reason);
-            Verdict::Drop(reason)
+            verdict
         }
     }
 }
@@ -391,10 +404,10 @@ fn decide<'c>(
         return verdict;
     }
     follow.reached(5, Some(query));
-    let picked = match subnet::add(query, env) {
-        Ok(picked) => picked,
-        Err(verdict) => return verdict,
-    };
+    let mut picked = None;
+    if let Err(verdict) = subnet::add(query, &mut picked, env) {
+        return verdict;
+    }
     follow.reached(6, Some(query));
     if let Some(verdict) = cache::answer(query, foreseen, env) {
         return verdict;

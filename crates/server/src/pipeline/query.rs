@@ -64,7 +64,7 @@ pub struct Arrival<'m> {
     /// The address and port that the client sent to: the source of the answer.
     pub destination: &'m SocketAddr,
     pub protocol: Protocol,
-    pub way: Way,
+    pub way: &'m Way,
     /// The listener's place in the configuration (`Config::place_of`), for its counters and its word on proxies;
     /// [`NO_LISTENER`] where nobody counts.
     pub listener: u16,
@@ -149,7 +149,7 @@ impl OwnedQuery {
             client: &self.client,
             destination: &self.destination,
             protocol: self.protocol,
-            way: self.way,
+            way: &self.way,
             listener: NO_LISTENER,
             outgrown: &mut self.outgrown,
             in_front: self.in_front,
@@ -173,7 +173,7 @@ pub struct Query<'m> {
     /// Who asks is somebody else where a proxy passed it on: [`Query::client`].
     pub ends: Ends<'m>,
     pub protocol: Protocol,
-    pub way: Way,
+    pub way: &'m Way,
     /// The longest answer that fits both this door and what the client said it takes (RFC 6891, section 6.2.3), in bytes.
     pub limit: usize,
     /// The pool that will be asked; "" until an action says otherwise.

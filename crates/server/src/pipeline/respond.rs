@@ -168,8 +168,9 @@ fn finish<'c>(
     let extras = waiting.extras.take();
     let mut outgrown = std::mem::take(&mut waiting.outgrown);
     outgrown.clear();
-    let (client, destination) = (waiting.client, waiting.destination);
-    let mut view = view(waiting, (&client, &destination), parts, message)?;
+    let (client, destination, way) = (waiting.client, waiting.destination, waiting.way);
+    let ends = ((&client, &destination), &way);
+    let mut view = view(waiting, ends, parts, message)?;
     view.spare = Some(&mut outgrown);
     view.carry(extras);
     let mut response = Response {
@@ -279,7 +280,7 @@ fn keep<'c>(
 /// The response as selectors see it.
 fn view<'m>(
     waiting: &Waiting,
-    ends: Ends<'m>,
+    (ends, way): (Ends<'m>, &'m Way),
     parts: &ResponseParts,
     message: &'m mut [u8],
 ) -> Result<Query<'m>, DropReason> {
@@ -295,14 +296,14 @@ fn view<'m>(
         edns,
         ..waiting.parts
     };
-    Ok(as_query(waiting, ends, message, parts))
+    Ok(as_query(waiting, (ends, way), message, parts))
 }
 
-/// What lies in `message`, with what was decided about the query. `ends` are those of `waiting`, which may change while this is
-/// looked at.
+/// What lies in `message`, with what was decided about the query. `ends` and `way` are those of `waiting`, which may change while
+/// this is looked at.
 pub(super) fn as_query<'m>(
     waiting: &Waiting,
-    ends: Ends<'m>,
+    (ends, way): (Ends<'m>, &'m Way),
     message: &'m mut [u8],
     parts: QueryParts,
 ) -> Query<'m> {
@@ -311,11 +312,11 @@ pub(super) fn as_query<'m>(
         length: parts.end.into(),
         parts,
         ends,
-        protocol: match waiting.way {
+        protocol: match way {
             Way::Stream => Protocol::Tcp,
             Way::Xsk { .. } | Way::Socket { .. } => Protocol::Udp,
         },
-        way: waiting.way,
+        way,
         limit: waiting.limit,
         pool: waiting.pool,
         skip_cache: waiting.skip_cache,
@@ -330,7 +331,7 @@ pub(super) fn as_query<'m>(
 #[cold]
 pub fn timed_out(waiting: &Waiting, now: Now, shard: &Shard) {
     let mut message = waiting.query;
-    let ends = (&waiting.client, &waiting.destination);
+    let ends = ((&waiting.client, &waiting.destination), &waiting.way);
     let mut query = as_query(waiting, ends, &mut message, waiting.parts);
     query.carry(waiting.extras.clone());
     shard.rings.record_timeout(&query, now, waiting.server);
@@ -495,9 +496,7 @@ pub(super) fn give<'c>(
         && let Err(reason) = take_through(chain, query, env)
     {
         return match reason {
-            DropReason::ResponseSuspended => {
-                Verdict::HandOver(HandOver::of(query, HandOverReason::Suspended, None))
-            }
+            DropReason::ResponseSuspended => HandOver::of(query, HandOverReason::Suspended, None),
             reason => Verdict::Drop(reason),
         };
     }
@@ -520,7 +519,7 @@ fn send<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     count_own(query.message, env.shard);
     if delay_of(query) > Duration::ZERO {
         let reason = HandOverReason::Delayed;
-        return Verdict::HandOver(HandOver::of(query, reason, None));
+        return HandOver::of(query, reason, None);
     }
     Verdict::Answer(query.length)
 }
@@ -662,7 +661,7 @@ mod tests {
             waiting.server = ServerId(3);
             waiting.client = *query.client();
             waiting.destination = *query.destination();
-            waiting.way = query.way;
+            waiting.way = *query.way;
             waiting.limit = query.limit;
             waiting.client_flags = query.client_flags;
             waiting.sent = Now(now.0 - 7_000_000);

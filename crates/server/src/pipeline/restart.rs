@@ -87,7 +87,7 @@ pub fn timed_out(waiting: &mut Waiting, env: &mut Env<'_>) -> Option<Again> {
     }
     let mut message = waiting.query;
     let extras = waiting.extras.take();
-    let ends = (&waiting.client, &waiting.destination);
+    let ends = ((&waiting.client, &waiting.destination), &waiting.way);
     let mut view = respond::as_query(waiting, ends, &mut message, waiting.parts);
     view.length = waiting.query_length;
     view.carry(extras);

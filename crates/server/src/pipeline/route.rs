@@ -2,7 +2,8 @@
 
 use super::drop::DropReason;
 use super::query::{Protocol, Query, Way};
-use super::{Env, Forward, HandOver, HandOverReason, Verdict, authority, respond};
+use super::{Env, HandOver, HandOverReason, Verdict, authority, respond};
+use crate::backend::Forwarded;
 use crate::backend::exchange::OpenError;
 use crate::backend::policy::{Choice, Policy};
 use crate::backend::pool::{Pool, Subnets};
@@ -135,10 +136,8 @@ pub fn choose<'c>(
         env.shard.count(Counter::NoPolicy);
         return no_server(query, env);
     };
-    let hand_over = |reason, query: &mut Query<'_>| {
-        Verdict::HandOver(HandOver::of(query, reason, Some(server)))
-    };
-    if query.way == Way::Stream {
+    let hand_over = |reason, query: &mut Query<'_>| HandOver::of(query, reason, Some(server));
+    if *query.way == Way::Stream {
         return hand_over(HandOverReason::Stream, query);
     }
     if server.options.tcp_only {
@@ -160,11 +159,11 @@ pub fn choose<'c>(
         port.map(|port| (server, port))
     };
     match opened {
-        Ok((server, port)) => Verdict::Forward(Forward {
-            server,
-            length: query.length,
-            port,
-        }),
+        Ok((server, port)) => {
+            let length = query.length;
+            forwarder.forwarded = Some(Forwarded { length, port });
+            Verdict::Forward(server)
+        }
         Err(OpenError::QueryTooLong) => hand_over(HandOverReason::LongQuery, query),
         Err(OpenError::Full) => Verdict::Drop(DropReason::ExchangesFull),
         Err(OpenError::NoPort | OpenError::ProxyHeader) => {

@@ -78,7 +78,7 @@ impl Reply {
     fn of(verdict: Verdict<'_>, arrival: &Arrival<'_>) -> Reply {
         match verdict {
             Verdict::Answer(length) => Reply::Answer(arrival.bytes(length).to_vec()),
-            Verdict::Forward(forward) => Reply::Forward(forward.server.number),
+            Verdict::Forward(server) => Reply::Forward(server.number),
             Verdict::HandOver(hand_over) => Reply::HandOver(hand_over.reason),
             Verdict::Drop(reason) => Reply::Drop(reason),
         }
@@ -178,7 +178,7 @@ impl Scene {
             client: &self.client,
             destination: &self.destination,
             protocol: self.protocol,
-            way: Way::Socket { listener: 0 },
+            way: &Way::Socket { listener: 0 },
             listener: 0,
             room: self.room,
             outgrown: &mut outgrown,
@@ -195,6 +195,7 @@ impl Scene {
                 share: &mut self.share,
                 ports: &self.ports,
                 departures: &mut departures,
+                forwarded: None,
             }),
         };
         look(&mut arrival, &mut env)

@@ -50,7 +50,7 @@ pub struct SubnetWishes {
     pub networks: Option<(IpNet, IpNet)>,
 }
 
-/// Puts the option into a query for a server that wants it; that server, which has been chosen then.
+/// Puts the option into a query for a server that wants it; `picked` is that server, which has been chosen then.
 ///
 /// Cost where no server wants it: one comparison.
 ///
@@ -59,12 +59,13 @@ pub struct SubnetWishes {
 #[inline]
 pub fn add<'c>(
     query: &mut Query<'_>,
+    picked: &mut Option<Picked<'c>>,
     env: &mut Env<'c>,
-) -> Result<Option<Picked<'c>>, Verdict<'c>> {
-    match env.config.uses_subnets {
-        true => add_for_chosen(query, env),
-        false => Ok(None),
+) -> Result<(), Verdict<'c>> {
+    if env.config.uses_subnets {
+        *picked = add_for_chosen(query, env)?;
     }
+    Ok(())
 }
 
 #[inline(never)]
@@ -211,11 +212,18 @@ mod tests {
         scene
     }
 
+    /// The server that is chosen then, if one is; nothing is cached.
+    fn picked_by<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Picked<'c>> {
+        let mut picked = None;
+        assert!(add(query, &mut picked, env).is_ok());
+        picked
+    }
+
     /// The option that the server gets, and the marks.
     fn added(scene: &mut Scene, message: &[u8], wishes: SubnetWishes) -> (Option<Vec<u8>>, Marks) {
         scene.examine(message, |query, env| {
             query.extras().subnet = wishes;
-            let picked = add(query, env).expect("nothing is cached");
+            let picked = picked_by(query, env);
             assert!(picked.is_some());
             let parts = parse_query(query.bytes()).expect("a query still");
             assert_eq!(parts, query.parts);
@@ -254,7 +262,7 @@ mod tests {
                 config.uses_subnets = true;
             });
             let marks = scene.examine(&query("a.", qtype::A), |query, env| {
-                let picked = add(query, env).expect("nothing is cached");
+                let picked = picked_by(query, env);
                 assert!(picked.is_none());
                 query.marks
             });
@@ -304,7 +312,7 @@ mod tests {
         });
         let now = scene.now;
         scene.examine(&query("a.", qtype::A), |query, env| {
-            let picked = add(query, env).expect("nothing is cached");
+            let picked = picked_by(query, env);
             assert!(picked.is_some() && server.would_be_within_rate(now));
             route::choose(query, picked, env);
             assert!(!server.would_be_within_rate(now));
@@ -384,7 +392,8 @@ mod tests {
                     assert!(set_option(query, 65_001, value));
                 }
                 let asked = query.bytes().to_vec();
-                assert!(add(query, env).is_ok() && query.marks.zero_scope);
+                picked_by(query, env);
+                assert!(query.marks.zero_scope);
                 let mut waiting = Waiting::new();
                 waiting.query[..query.length].copy_from_slice(query.bytes());
                 waiting.query_length = query.length;

@@ -78,7 +78,7 @@ impl Suspended {
             parts: self.found.parts,
             ends: (&self.ends.0, &self.ends.1),
             protocol: self.protocol,
-            way: self.way,
+            way: &self.way,
             limit: self.found.limit,
             pool: self.found.pool,
             skip_cache: self.found.skip_cache,
@@ -170,12 +170,15 @@ fn go_on_as_response<'c>(
     match respond::complete_suspended(waiting, response, env) {
         Err(reason) => Verdict::Drop(reason),
         Ok(length) if waiting.delay().is_zero() => Verdict::Answer(length),
-        Ok(length) => Verdict::HandOver(HandOver {
-            reason: HandOverReason::Delayed,
-            server: None,
-            found: Found { length, ..found },
-            extras: waiting.extras.take(),
-        }),
+        Ok(length) => {
+            let delayed = HandOver {
+                reason: HandOverReason::Delayed,
+                server: None,
+                found: Found { length, ..found },
+                extras: waiting.extras.take(),
+            };
+            delayed.verdict()
+        }
     }
 }
 

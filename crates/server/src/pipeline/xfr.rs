@@ -46,7 +46,7 @@ fn without_marked(waiting: &Waiting, message: &mut [u8]) -> Option<usize> {
         edns: found.edns,
         ..waiting.parts
     };
-    let ends = (&waiting.client, &waiting.destination);
+    let ends = ((&waiting.client, &waiting.destination), &waiting.way);
     let mut view = as_query(waiting, ends, message, parts);
     take_out_marked(&mut view);
     Some(view.length)
@@ -74,7 +74,7 @@ fn apply(
     };
     let mut outgrown = std::mem::take(&mut waiting.outgrown);
     outgrown.clear();
-    let ends = (&waiting.client, &waiting.destination);
+    let ends = ((&waiting.client, &waiting.destination), &waiting.way);
     let mut view = as_query(waiting, ends, message, parts);
     view.spare = Some(&mut outgrown);
     view.carry(without_wishes(waiting.extras.take()));

@@ -49,12 +49,13 @@ pub fn apply_rules<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdi
     };
     extras.get_or_insert_default().answer = Some(answer.into_boxed_slice());
     query.message[..asked.len()].copy_from_slice(&asked);
-    Some(Verdict::HandOver(HandOver {
+    let answered = HandOver {
         reason: HandOverReason::Zone,
         server: None,
         found,
         extras,
-    }))
+    };
+    Some(answered.verdict())
 }
 
 /// RFC 8945 §5.1: the TSIG record "MUST be the last RR in the additional data section". One in another place is a signature

@@ -170,8 +170,8 @@ impl Pending {
 
     fn headers(&self) -> Headers<'_> {
         Headers {
-            source_mac: MAC,
-            destination_mac: OUR_MAC,
+            source_mac: &MAC,
+            destination_mac: &OUR_MAC,
             source: &self.packet.destination,
             destination: &self.packet.source,
             code_point: 0,

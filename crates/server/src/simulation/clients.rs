@@ -354,8 +354,8 @@ fn message(kind: Kind, serial: usize, id: u16) -> Vec<u8> {
 
 fn frame(message: &[u8], family: Family, serial: usize) -> Vec<u8> {
     let headers = Headers {
-        source_mac: CLIENT_MAC,
-        destination_mac: OUR_MAC,
+        source_mac: &CLIENT_MAC,
+        destination_mac: &OUR_MAC,
         source: &client(family, serial),
         destination: &service(family),
         code_point: 0,

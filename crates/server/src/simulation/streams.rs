@@ -85,8 +85,11 @@ impl World<'_> {
                 }
                 None => Err(Violation::new("I1", "handed over to nobody")),
             },
-            Verdict::Forward(forward) => {
-                let what = format!("what came by a stream goes out by {:?}", forward.port);
+            Verdict::Forward(server) => {
+                let what = format!(
+                    "what came by a stream goes to {} in a datagram",
+                    server.name_with_address()
+                );
                 Err(Violation::new("I10", what))
             }
         }

@@ -78,7 +78,7 @@ impl Worker {
             client: &SocketAddr::from(([192, 0, 2, 9], 4_242)),
             destination: &SocketAddr::from(([192, 0, 2, 1], 53)),
             protocol: Protocol::Udp,
-            way: Way::Socket { listener: 0 },
+            way: &Way::Socket { listener: 0 },
             listener: NO_LISTENER,
             outgrown: &mut outgrown,
             in_front: InFront::Nothing,
@@ -124,6 +124,7 @@ fn f33_what_is_to_be_handed_over_is_lost_without_memory() {
     let mut push = || {
         worker.ask(|verdict, arrival, config| match verdict {
             Verdict::HandOver(hand_over) => sender.push(hand_over, arrival, config),
+            Verdict::Drop(reason) => Err(*reason),
             _ => panic!("not handed over"),
         })
     };

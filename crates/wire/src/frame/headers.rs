@@ -23,15 +23,17 @@ const HOP_LIMIT: u8 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers<'e> {
     /// Ethernet address of the device that sends.
-    pub source_mac: Mac,
+    pub source_mac: &'e Mac,
     /// Ethernet address of the next hop.
-    pub destination_mac: Mac,
+    pub destination_mac: &'e Mac,
     /// Our address and port.
     pub source: &'e SocketAddr,
     /// Theirs; of the same family.
     pub destination: &'e SocketAddr,
     /// How the packet is to be forwarded: six bits of the DS field (RFC 2474 §3). 0 is the default (§4.1).
-    pub code_point: u8,
+    ///
+    /// As a word, for compilers read it as one: one octet of it, just written, a processor would wait for.
+    pub code_point: u32,
 }
 
 impl Headers<'_> {
@@ -39,7 +41,7 @@ impl Headers<'_> {
     /// upper ones. The others say that nobody here knows ECN (RFC 3168 §5).
     #[inline]
     const fn ds_field(&self) -> u8 {
-        self.code_point << 2
+        (self.code_point as u8) << 2
     }
 }
 
@@ -170,8 +172,8 @@ fn write_ipv6(
 
 #[inline]
 fn write_ethernet<const N: usize>(head: &mut [u8; N], headers: &Headers<'_>, ethertype: u16) {
-    put(head, 0, headers.destination_mac);
-    put(head, 6, headers.source_mac);
+    put(head, 0, *headers.destination_mac);
+    put(head, 6, *headers.source_mac);
     put(head, ETHERNET_LENGTH - 2, ethertype.to_be_bytes());
 }
 

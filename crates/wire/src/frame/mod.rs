@@ -161,8 +161,8 @@ impl Packet {
     #[must_use]
     pub const fn reply_headers(&self) -> Headers<'_> {
         Headers {
-            source_mac: self.destination_mac,
-            destination_mac: self.source_mac,
+            source_mac: &self.destination_mac,
+            destination_mac: &self.source_mac,
             source: &self.destination,
             destination: &self.source,
             code_point: 0,

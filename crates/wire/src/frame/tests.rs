@@ -14,14 +14,14 @@ struct Ends {
     destination_mac: Mac,
     source: SocketAddr,
     destination: SocketAddr,
-    code_point: u8,
+    code_point: u32,
 }
 
 impl Ends {
     fn headers(&self) -> Headers<'_> {
         Headers {
-            source_mac: self.source_mac,
-            destination_mac: self.destination_mac,
+            source_mac: &self.source_mac,
+            destination_mac: &self.destination_mac,
             source: &self.source,
             destination: &self.destination,
             code_point: self.code_point,
@@ -455,7 +455,7 @@ fn an_answer_goes_back_where_its_query_came_from() {
         );
         assert_eq!(
             (reply.source_mac, reply.destination_mac),
-            (SERVER_MAC, CLIENT_MAC)
+            (&SERVER_MAC, &CLIENT_MAC)
         );
         assert_eq!(packet.family(), Family::of(&headers.source));
     }
@@ -541,7 +541,7 @@ fn any_headers() -> impl Strategy<Value = Ends> {
         (any_source_v4(), any_source_v4()),
         (any_source_v6(), any_source_v6())
     ];
-    (any::<Mac>(), any::<Mac>(), ends, 0_u8..64)
+    (any::<Mac>(), any::<Mac>(), ends, 0_u32..64)
         .prop_filter("to itself", |(_, _, (source, destination), _)| {
             source.ip() != destination.ip()
         })

@@ -299,7 +299,8 @@ impl Hash for Name<'_> {
 
 /// Lowers the ASCII letters among eight octets at once.
 #[inline]
-const fn lowercase_eight(word: u64) -> u64 {
+#[must_use]
+pub const fn lowercase_eight(word: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     // Within seven bits an addition cannot carry into the next octet; the eighth bit tells the outcome.
     let seven_bits = word & (0x7f * EACH);

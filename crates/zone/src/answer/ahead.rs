@@ -6,7 +6,6 @@
 use super::Zones;
 use wire::codes::qtype;
 use wire::message::QueryParts;
-use wire::name::NAME_LENGTH_MAX;
 
 /// Octets of a cache line.
 const LINE: usize = 64;
@@ -32,8 +31,7 @@ pub fn foresee(
     parts: &QueryParts,
     want: impl FnOnce(*const u8),
 ) -> Option<Foreseen> {
-    let mut name = [0; NAME_LENGTH_MAX];
-    let name = parts.qname(message).to_lowercase(&mut name).as_bytes();
+    let name = parts.qname(message).as_bytes();
     let labels = usize::from(parts.labels);
     let home = zones.find(name, labels, parts.qtype == qtype::DS)?;
     let (hash, slot) = home.zone?.first_slot(name, labels)?;

@@ -90,8 +90,7 @@ pub fn answer_among(
     if parts.qclass != class::IN {
         return answer_of_other_class(zones, serves, message, parts, limit);
     }
-    let mut name = [0; NAME_LENGTH_MAX];
-    let asked = parts.qname(message).to_lowercase(&mut name).as_bytes();
+    let asked = parts.qname(message).as_bytes();
     let labels = usize::from(parts.labels);
     let Some(home) = zones.find(asked, labels, parts.qtype == qtype::DS) else {
         return Outcome::NotServed;
@@ -115,6 +114,9 @@ pub fn answer_among(
             given: parts.qtype,
         });
     }
+    let mut name = [0; NAME_LENGTH_MAX];
+    let asked = parts.qname(writer.message).to_lowercase(&mut name);
+    let length = asked.len();
     let mut response = Response {
         zones,
         serves,
@@ -124,7 +126,7 @@ pub fn answer_among(
         labels,
         placed: Placed {
             at: HEADER_LENGTH,
-            length: asked.len(),
+            length,
         },
         name,
         origin: 0,

@@ -122,13 +122,11 @@ impl Zones {
     /// RFC 4035 §3.1.4.1.
     #[must_use]
     pub fn enclosing(&self, name: Name<'_>, labels: u8, for_parent: bool) -> Option<usize> {
-        let mut buffer = [0; NAME_LENGTH_MAX];
-        let name = name.to_lowercase(&mut buffer);
         let home = self.find(name.as_bytes(), labels.into(), for_parent)?;
         Some(home.number as usize)
     }
 
-    /// The zone with the longest apex at or above `name`, in lower case, of so many labels. `for_parent`: where `name` is
+    /// The zone with the longest apex at or above `name`, in whatever case, of so many labels. `for_parent`: where `name` is
     /// an apex, the zone above it goes first, if there is one.
     ///
     /// RFC 4035 §3.1.4.1: DS records "appear only at the parental side of zone cuts", and whoever serves both sides answers
@@ -142,6 +140,11 @@ impl Zones {
     }
 
     fn find_among(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
+        let mut lowered = [0; NAME_LENGTH_MAX];
+        let lowered = &mut lowered[..name.len()];
+        lowered.copy_from_slice(name);
+        lowered.make_ascii_lowercase();
+        let name = &*lowered;
         let mut own = None;
         let (mut suffix, mut depth) = (name, labels);
         loop {
@@ -181,7 +184,7 @@ impl Zones {
         for _ in depth..labels {
             at += 1 + usize::from(name[at]);
         }
-        let is_below = at == start && same(&name[start..], &entry.apex);
+        let is_below = at == start && same(&entry.apex, &name[start..]);
         is_below.then_some(Home {
             number: 0,
             zone: entry.zone.as_deref(),

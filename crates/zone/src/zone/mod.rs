@@ -232,7 +232,7 @@ impl Zone {
         Rrset::read(self.arena(), self.negative_soa_at as usize, self.apex.len())
     }
 
-    /// Where the name is, which is below the apex and in lower case; `None`: there is none.
+    /// Where the name is, which is below the apex; `None`: there is none.
     #[inline(always)]
     fn place_below(&self, name: &[u8]) -> Option<u32> {
         let hash = self.base.table.keys().hash(name);
@@ -251,7 +251,7 @@ impl Zone {
         at.map(|at| self.node(at))
     }
 
-    /// Where `name`, in lower case, of so many labels, at or below the apex, is or would be. One probe for each label more
+    /// Where `name`, in whatever case, of so many labels, at or below the apex, is or would be. One probe for each label more
     /// than the closest encloser has, but none for labels beyond the zone's deepest name.
     #[inline(always)]
     pub(crate) fn find(&self, name: &[u8], labels: usize) -> Found<'_> {
@@ -454,7 +454,7 @@ impl Base {
         at.map(|at| self.node(at))
     }
 
-    /// Where the name was, which is below the apex, in lower case and has this hash.
+    /// Where the name was, which is below the apex and has this hash.
     #[inline(always)]
     fn place_of(&self, name: &[u8], hash: u64) -> Option<u32> {
         let arena = Arena::new(&self.arena, None);

@@ -143,7 +143,7 @@ impl Body<'_> {
         (client, destination): (SocketAddr, SocketAddr),
         backend: SocketAddr,
     ) {
-        let (kind, device, listener, client_mac, our_mac) = match query.way {
+        let (kind, device, listener, client_mac, our_mac) = match *query.way {
             Way::Xsk {
                 device,
                 client_mac,
@@ -480,7 +480,7 @@ mod tests {
                 parts,
                 ends: (&client, &destination),
                 protocol: crate::pipeline::query::Protocol::Udp,
-                way,
+                way: &way,
                 limit: usize::from(limit),
                 pool: PoolId(pool),
                 skip_cache,

@@ -148,7 +148,7 @@ fn query<'q>(buffer: &'q mut [u8], client: &'q SocketAddr) -> Query<'q> {
         length,
         ends: (client, &DESTINATION),
         protocol: Protocol::Udp,
-        way: Way::Socket { listener: 3 },
+        way: &Way::Socket { listener: 3 },
         limit: 1_232,
         pool: PoolId(2),
         skip_cache: false,

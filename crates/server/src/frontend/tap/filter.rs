@@ -146,8 +146,8 @@ mod tests {
         let mut chunk = vec![0; 64];
         chunk.extend(&message);
         let headers = Headers {
-            source_mac: [2, 0, 0, 0, 0, 9],
-            destination_mac: [2, 0, 0, 0, 0, 1],
+            source_mac: &[2, 0, 0, 0, 0, 9],
+            destination_mac: &[2, 0, 0, 0, 0, 1],
             source: &"192.0.2.9:4242".parse().unwrap(),
             destination: &"192.0.2.1:53".parse().unwrap(),
             code_point: 0,

@@ -412,7 +412,10 @@ impl Statistics {
 fn tally_beside(cells: &[AtomicU64; CELLS], beside: &Beside, shard: &Shard) -> usize {
     let count = |cell: usize, number: u64| shard.bump(&cells[cell], number);
     let operation = operation(beside.third_octet, beside.kind);
-    count(PROTOCOL + protocol(beside.way, &beside.client), 1);
+    count(
+        PROTOCOL + protocol((beside.way.0, &beside.way.1), &beside.client),
+        1,
+    );
     count(OPERATION + operation, 1);
     count(REQUEST_BYTES + operation.min(2), beside.request_octets);
     count(EDNS_PRESENCE, beside.has_edns.into());
@@ -440,7 +443,7 @@ pub struct Beside {
 
 /// The place in [`PROTOCOLS`].
 #[inline]
-fn protocol(way: (Protocol, Way), client: &SocketAddr) -> usize {
+fn protocol(way: (Protocol, &Way), client: &SocketAddr) -> usize {
     let is_v6 = usize::from(client.is_ipv6());
     match way {
         (Protocol::Udp, Way::Xsk { .. }) => 4 + is_v6,

@@ -183,17 +183,18 @@ impl PacketCache {
     }
 
     /// The entry with this hash of which `is_it` is true. `guess`: the slot of its set where it may be.
-    #[inline]
+    #[inline(always)]
     fn find(
         &self,
         (hash, guess): (u64, usize),
         is_it: impl Fn(&Record<'_>) -> bool,
     ) -> Option<(Place<'_>, Record<'_>)> {
-        self.table.search(hash, guess, &self.log, |place| {
-            let record = Record::open(&self.log, place)?;
-            let same = record.hash() == hash && is_it(&record);
-            same.then_some((place, record))
-        })
+        let is_there = |place| {
+            let record = Record::open(&self.log, place);
+            record.is_some_and(|record| record.hash() == hash && is_it(&record))
+        };
+        let place = self.table.search(hash, guess, &self.log, is_there)?;
+        Some((place, Record::open(&self.log, place)?))
     }
 
     /// Whether `record` is what is kept for queries like this one, of which `foreseen` is known.
@@ -569,7 +570,7 @@ fn hit<'c>(
         Some(Served::TooLong) if query.limit > query.message.len() => {
             // The client takes more than this buffer holds: one with more room asks the cache again.
             let reason = HandOverReason::Oversized;
-            return Some(Verdict::HandOver(HandOver::of(query, reason, None)));
+            return Some(HandOver::of(query, reason, None));
         }
         Some(Served::TooLong) => respond::truncated(query, env),
         None => return None,

@@ -193,12 +193,19 @@ impl<'l> Record<'l> {
             // Four places, the first highest.
             let mut four = word.load(Relaxed);
             for _ in 0..left.min(4) {
-                let at = (four >> 48) as u16;
+                let at = usize::from((four >> 48) as u16);
                 four <<= 16;
-                match change {
-                    Ttl::Age(seconds) => ttl::age(body, &[at], seconds),
-                    Ttl::Set(seconds) => ttl::set(body, &[at], seconds),
-                }
+                let Some(place) = body.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) else {
+                    continue;
+                };
+                let ttl = match change {
+                    // Not as it lies in the body, where it was just written in other pieces.
+                    Ttl::Age(seconds) => {
+                        ttl::aged(u32::from_be_bytes(words::four(body_words, at)), seconds)
+                    }
+                    Ttl::Set(seconds) => seconds,
+                };
+                *place = ttl.to_be_bytes();
             }
             left = left.saturating_sub(4);
         }

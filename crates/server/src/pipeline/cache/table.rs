@@ -122,45 +122,55 @@ impl Table {
         Some((place, whole(slot.load(Ordering::Relaxed), head)))
     }
 
-    /// The first thing that `look` finds at the places with the tag of `hash` whose records are still there. The slot `guess` of
+    /// The first of the places with the tag of `hash` whose records are still there of which `is_it` is true. The slot `guess` of
     /// the set is looked at before all others: see [`Table::glance`].
-    #[inline]
-    pub(super) fn search<'t, T>(
+    #[inline(always)]
+    pub(super) fn search<'t>(
         &'t self,
         hash: u64,
         guess: usize,
         log: &Log,
-        mut look: impl FnMut(Place<'t>) -> Option<T>,
-    ) -> Option<T> {
-        let (head, capacity, tag) = (log.head(), log.capacity(), tag(hash));
-        let own = self.set_of(hash);
-        let may_be = |value: u64| value >> POSITION_BITS == tag && value != 0;
-        let mut at = |slot: &'t AtomicU64, value: u64| {
-            let position = whole(value, head);
-            let place = Place {
-                slot,
-                value,
-                position,
-            };
-            let is_there = head.wrapping_sub(position) <= capacity;
-            is_there.then(|| look(place)).flatten()
+        is_it: impl Fn(Place<'t>) -> bool,
+    ) -> Option<Place<'t>> {
+        let slot = self.lines.array::<LINE>(self.set_of(hash)).get(guess);
+        let value = slot.map_or(0, |slot| slot.load(Ordering::Acquire));
+        let guessed = slot.filter(|slot| Table::place(hash, slot, value, log).is_some_and(&is_it));
+        let (slot, value) = match guessed {
+            Some(slot) => (slot, value),
+            None => self.search_all(hash, log, is_it)?,
         };
-        if let Some(slot) = self.lines.array::<LINE>(own).get(guess) {
-            let value = slot.load(Ordering::Acquire);
-            if may_be(value)
-                && let Some(found) = at(slot, value)
-            {
-                return Some(found);
-            }
-        }
+        // Made once more, of two words: handed on as a whole it would go through memory, and be waited for there.
+        Table::place(hash, slot, value, log)
+    }
+
+    /// What is in a slot with this value, if it may be what `hash` is of and its record is still there.
+    #[inline(always)]
+    fn place<'t>(hash: u64, slot: &'t AtomicU64, value: u64, log: &Log) -> Option<Place<'t>> {
+        let head = log.head();
+        let position = whole(value, head);
+        let may_be = value >> POSITION_BITS == tag(hash) && value != 0;
+        let is_there = head.wrapping_sub(position) <= log.capacity();
+        (may_be && is_there).then_some(Place {
+            slot,
+            value,
+            position,
+        })
+    }
+
+    #[inline(never)]
+    fn search_all<'t>(
+        &'t self,
+        hash: u64,
+        log: &Log,
+        is_it: impl Fn(Place<'t>) -> bool,
+    ) -> Option<(&'t AtomicU64, u64)> {
+        let own = self.set_of(hash);
         for set in [own, self.behind(own)] {
             let mut value = 0;
             for slot in self.lines.array::<LINE>(set) {
                 value = slot.load(Ordering::Acquire);
-                if may_be(value)
-                    && let Some(found) = at(slot, value)
-                {
-                    return Some(found);
+                if Table::place(hash, slot, value, log).is_some_and(&is_it) {
+                    return Some((slot, value));
                 }
             }
             // A set with room, and that is at its end, has none of its entries in the next one.

@@ -171,7 +171,7 @@ pub fn apply_chain<'c>(
                 return Some(Verdict::Drop(reason));
             }
             Outcome::HandOver(reason) => {
-                return Some(Verdict::HandOver(super::HandOver::of(query, reason, None)));
+                return Some(super::HandOver::of(query, reason, None));
             }
         }
     }

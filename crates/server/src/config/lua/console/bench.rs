@@ -128,7 +128,7 @@ fn arrival<'m>(message: &'m mut [u8], length: usize, outgrown: &'m mut Vec<u8>) 
         client: &NOBODY,
         destination: &NOBODY,
         protocol: Protocol::Udp,
-        way: Way::Stream,
+        way: &Way::Stream,
         listener: NO_LISTENER,
         outgrown,
         in_front: InFront::Nothing,

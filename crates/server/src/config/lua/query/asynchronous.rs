@@ -55,7 +55,7 @@ pub(super) fn hold(
         extras,
         ends: (*client, *destination),
         protocol: query.protocol,
-        way: query.way,
+        way: *query.way,
         asked: origin.asked,
         server: origin.server,
         rest: Rest::default(),

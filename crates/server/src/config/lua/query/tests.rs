@@ -67,7 +67,7 @@ fn waiting(scene: &mut Scene, asked: &[u8]) -> Waiting {
         let mut waiting = Waiting::new();
         waiting.client = *query.client();
         waiting.destination = *query.destination();
-        waiting.way = query.way;
+        waiting.way = *query.way;
         waiting.limit = query.limit;
         waiting.client_flags = query.client_flags;
         waiting.query[..asked.len()].copy_from_slice(asked);

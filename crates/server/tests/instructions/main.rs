@@ -1,10 +1,11 @@
 //! Instructions per query, counted by callgrind, against the ceilings in bench/counts.txt and bench/rules.txt. Counts repeat where
-//! times do not: a change that makes the packet path longer is seen here first.
+//! times do not: a change that makes the packet path longer is seen here first. And loads that a processor would wait for.
 //!
 //! The program that is counted, examples/stages, is built here, optimised: after `cargo programs` that takes no time.
 
-#[path = "../examples/stages/listed.rs"]
+#[path = "../../examples/stages/listed.rs"]
 mod listed;
+mod loads;
 
 use listed::Listed;
 use nix::unistd::Uid;
@@ -67,9 +68,30 @@ fn no_rule_or_feature_takes_more_instructions_than_is_listed() {
     );
 }
 
+/// What a count of instructions does not show.
+#[test]
+fn no_load_waits_for_stores_of_a_moment_ago() {
+    if !Uid::effective().is_root() || !has_valgrind() {
+        println!("SKIP: whole workers are looked at as root and by valgrind alone");
+        return;
+    }
+    // Whatever is answered in a frame takes most of this way. (A scene is 25 s of a processor.)
+    let late = loads::late(build(), "loop-hit");
+    assert!(
+        late.is_empty(),
+        "loads that wait, by address and how often in a turn of ten queries: {late:x?}. What is copied as a whole there was just \
+         written in pieces: `addr2line -i -e target/release/examples/stages` tells where, for an address less 108000 (hexadecimal), \
+         which is where valgrind has put the program"
+    );
+}
+
+fn has_valgrind() -> bool {
+    Command::new("valgrind").arg("--version").output().is_ok()
+}
+
 /// Counts all, and fails where one is above its ceiling in that file.
 fn hold(file: &str, all: Vec<Counted>) {
-    if Command::new("valgrind").arg("--version").output().is_err() {
+    if !has_valgrind() {
         println!("SKIP: valgrind is not installed, so nothing counts instructions");
         return;
     }
