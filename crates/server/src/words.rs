@@ -209,6 +209,9 @@ mod tests {
                 prop_assert_eq!(load_over(stored, &mut over, bytes.len()), Some(()));
                 prop_assert_eq!(&over[..bytes.len()], &bytes[..]);
             }
+            for (at, expected) in bytes.windows(4).enumerate() {
+                prop_assert_eq!(&four(&words, at), expected);
+            }
             let mut back = vec![0; bytes.len()];
             load(&words, &mut back);
             prop_assert_eq!(bytes, back);
