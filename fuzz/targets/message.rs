@@ -230,7 +230,10 @@ fn ttls(octets: &[u8], parts: &ResponseParts, records: &[Record]) {
     assert_eq!(found.count, with_ttl.len());
     assert_eq!(found.minimum, with_ttl.iter().map(effective).min());
     let mut aged = octets.to_vec();
-    ttl::age(&mut aged, &places, 100);
+    for place in places.into_iter().map(usize::from) {
+        let ttl: &mut [u8; 4] = aged[place..].first_chunk_mut().expect("a TTL");
+        *ttl = ttl::aged(u32::from_be_bytes(*ttl), 100).to_be_bytes();
+    }
     let bounded = ttl::change_each(&mut aged, parts, |_, ttl| ttl.clamp(5, 3_600));
     assert_eq!(bounded, Ok(()));
     let mut expected = octets.to_vec();

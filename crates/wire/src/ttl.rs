@@ -128,30 +128,6 @@ pub const fn aged(octets: u32, seconds: u32) -> u32 {
     effective(octets).saturating_sub(seconds)
 }
 
-/// Takes `seconds` off each TTL, down to 0.
-#[inline]
-pub fn age(message: &mut [u8], offsets: &[u16], seconds: u32) {
-    change(message, offsets, |ttl| ttl.saturating_sub(seconds));
-}
-
-/// Sets each TTL to `seconds`.
-#[inline]
-pub fn set(message: &mut [u8], offsets: &[u16], seconds: u32) {
-    change(message, offsets, |_| seconds);
-}
-
-/// Places outside the message are passed over.
-#[inline]
-fn change(message: &mut [u8], offsets: &[u16], new: impl Fn(u32) -> u32) {
-    for offset in offsets {
-        let at = usize::from(*offset);
-        let changed = u32_at(message, at).map(|ttl| new(effective(ttl)));
-        if let Some(ttl) = changed {
-            put_u32(message, at, ttl);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,16 +172,15 @@ mod tests {
                 has_soa: false
             }
         );
-        let offsets = &offsets[..ttls.count];
         let opt = message[message.len() - 11..].to_vec();
-        age(&mut message, offsets, 250);
-        assert_eq!(read_by_domain(&message), [50, 0]);
         let parts = parse_response(&message).unwrap();
+        change_each(&mut message, &parts, |_, ttl| aged(ttl, 250)).unwrap();
+        assert_eq!(read_by_domain(&message), [50, 0]);
         change_each(&mut message, &parts, |_, ttl| ttl.max(20)).unwrap();
         assert_eq!(read_by_domain(&message), [50, 20]);
         change_each(&mut message, &parts, |_, ttl| ttl.min(30)).unwrap();
         assert_eq!(read_by_domain(&message), [30, 20]);
-        set(&mut message, offsets, 60);
+        change_each(&mut message, &parts, |_, _| 60).unwrap();
         assert_eq!(read_by_domain(&message), [60, 60]);
         assert_eq!(&message[message.len() - 11..], &opt);
     }
@@ -299,13 +274,6 @@ mod tests {
         assert_eq!(read_by_domain(&message), [0]);
     }
 
-    #[test]
-    fn places_outside_the_message_are_passed_over() {
-        let mut message = [7; 10];
-        set(&mut message, &[7, 10, 65_535], 0);
-        assert_eq!(message, [7; 10]);
-    }
-
     proptest! {
         #[test]
         fn ageing_is_what_domain_reads(
@@ -318,7 +286,10 @@ mod tests {
             let mut message = message.opt(0, b"").octets;
             let mut offsets = [0; 20];
             let count = collected(&message, &mut offsets).unwrap().count;
-            age(&mut message, &offsets[..count], seconds);
+            for at in offsets[..count].iter().map(|offset| usize::from(*offset)) {
+                let ttl = aged(u32_at(&message, at).unwrap(), seconds);
+                put_u32(&mut message, at, ttl).unwrap();
+            }
             let expected: Vec<_> =
                 records.iter().map(|(ttl, _)| effective(*ttl).saturating_sub(seconds)).collect();
             prop_assert_eq!(read_by_domain(&message), expected);

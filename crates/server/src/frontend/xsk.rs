@@ -69,6 +69,7 @@ struct Place {
     listener: u16,
     start: usize,
     packet: Packet,
+    /// The stages borrow it: a copy would be of what was just written field by field.
     way: Way,
 }
 

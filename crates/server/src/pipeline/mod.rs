@@ -292,29 +292,22 @@ pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: &mut Paused, env: &mut Env<'
 /// The verdict on a query, which is counted, for its listener too.
 #[inline(always)]
 fn counted<'c>(door: Door, verdict: Verdict<'c>, env: &Env<'_>) -> Verdict<'c> {
-    match verdict {
-        Verdict::Answer(_) => {
-            count_query(door, true, env);
-            verdict
-        }
-        Verdict::Forward(_) => {
-            count_query(door, false, env);
-            verdict
-        }
-        Verdict::HandOver(ref hand_over) => {
+    match &verdict {
+        Verdict::Answer(_) => count_query(door, true, env),
+        Verdict::Forward(_) => count_query(door, false, env),
+        Verdict::HandOver(hand_over) => {
             count_query(door, false, env);
             env.shard.count_hand_over(hand_over.reason);
-            verdict
         }
         Verdict::Drop(reason) => {
             // What the ACL drops is no query, nor is what a proxy should have put a header in front of: see `judge`.
             if !matches!(reason, DropReason::Acl | DropReason::ProxyProtocolInvalid) {
                 count_query(door, false, env);
             }
-            env.shard.count_drop(reason);
-            verdict
+            env.shard.count_drop(*reason);
         }
     }
+    verdict
 }
 
 #[inline(always)]

@@ -100,7 +100,7 @@ impl<'m> Name<'m> {
 
     /// The name that `bytes` are, which was measured before.
     #[inline]
-    pub(crate) fn measured(bytes: &'m [u8]) -> Name<'m> {
+    pub fn measured(bytes: &'m [u8]) -> Name<'m> {
         debug_assert_eq!(measure(bytes).map(|(length, _)| length), Ok(bytes.len()));
         Name(bytes)
     }

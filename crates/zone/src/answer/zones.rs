@@ -141,10 +141,7 @@ impl Zones {
 
     fn find_among(&self, name: &[u8], labels: usize, for_parent: bool) -> Option<Home<'_>> {
         let mut lowered = [0; NAME_LENGTH_MAX];
-        let lowered = &mut lowered[..name.len()];
-        lowered.copy_from_slice(name);
-        lowered.make_ascii_lowercase();
-        let name = &*lowered;
+        let name = Name::measured(name).to_lowercase(&mut lowered).as_bytes();
         let mut own = None;
         let (mut suffix, mut depth) = (name, labels);
         loop {

@@ -424,6 +424,41 @@ fn ttls_are_left_alone_if_so_configured() {
     assert_eq!(ttls(&hit(&mut scene, &asked).unwrap()), [300, 200]);
 }
 
+/// What is read while somebody writes may be anything.
+#[test]
+fn places_of_ttls_outside_the_body_are_passed_over() {
+    let (table, log) = (Table::new(8), Log::new(65_536));
+    let mut key = Key::default();
+    let asked = query("www.example.", qtype::A);
+    let parts = parse_query(&asked).unwrap();
+    let filled = key.fill(&asked, &parts, (Protocol::Udp, false), &options(|_| {}));
+    assert!(filled.is_some());
+    let body = [7; 10];
+    let draft = Draft {
+        hash: 5,
+        key: &key,
+        stored: 0,
+        expires: 1,
+        stamp: 0,
+        head: &asked,
+        body: &body,
+        places: &[2, 7, 10, 65_535],
+    };
+    let room = log.reserve(draft.len()).unwrap();
+    draft.write(&room);
+    assert!(table.put(5, room.position, None, &log));
+    let place = table.search(5, 0, &log, |_| true).unwrap();
+    let record = Record::open(&log, place).unwrap();
+    for (change, ttl) in [
+        (Ttl::Age(0x0707_0000), [0, 0, 7, 7]),
+        (Ttl::Set(9), [0, 0, 0, 9]),
+    ] {
+        let (mut head, mut rest) = ([0; HEADER_LENGTH], [1; 32]);
+        assert_eq!(record.read(&mut head, &mut rest, change), Some(body.len()));
+        assert_eq!(rest[..body.len()], [&[7; 2][..], &ttl, &[7; 4]].concat());
+    }
+}
+
 #[test]
 fn stale_entries_serve_only_while_no_server_is_up() {
     let (mut scene, cache) = scene(|options| options.stale_ttl = 9);
