@@ -1,6 +1,9 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format lints style build units simulation tests models scenarios offload dialect minute small race fuzz kernels packaging once)
+stages=(format build lints style units simulation tests models scenarios offload dialect minute small race fuzz kernels packaging once)
+# What runs beside the stages behind it, until the one that it is named with. The optimised build is for minutes one crate on one
+# processor, and cargo keeps it apart from what is built for tests.
+declare -A beside=([build]=tests)
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -47,25 +50,62 @@ stage_once() { ./dev run --once; }
 
 # run_stages NAME...: runs them all, whatever fails, and closes with the sums and what failed.
 run_stages() {
-    local name logs=target/dev lines=() culprits=() passed=0 failed=0 skipped=0
+    local name logs=target/dev culprits=() passed=0 failed=0 skipped=0
+    local -A running=()
     mkdir -p "$logs"
     for name in "$@"; do
         declare -F "stage_$name" >/dev/null || fail "no stage \"$name\": ${stages[*]}"
+        rm -f "$logs/$name.result"
     done
     for name in "$@"; do
-        run_stage "$name" "$logs/$name.log"
-        passed=$((passed + stage_passed)) failed=$((failed + stage_failed)) skipped=$((skipped + stage_skipped))
-        lines+=("$stage_line")
-        ((stage_failed == 0)) || culprits+=("$name")
+        await_those_until "$name"
+        if [[ -n ${beside[$name]:-} ]]; then
+            start_beside "$name"
+        else
+            run_stage "$name" "$logs"
+            add_up "$name"
+        fi
     done
+    await_those_until end
     for name in "${culprits[@]}"; do
         say "what failed in $name; all of it is in $logs/$name.log"
         what_failed "$logs/$name.log"
     done
     printf '\n'
-    printf '%s\n' "${lines[@]}"
+    for name in "$@"; do
+        sed -n 2p "$logs/$name.result"
+    done
     printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skipped"
     ((failed == 0))
+}
+
+# start_beside NAME: in a process group of its own, which ends with this shell: Ctrl-C would not reach it.
+start_beside() {
+    set -m
+    run_stage "$1" "$logs" &
+    set +m
+    running[$1]=$!
+    # shellcheck disable=SC2064 # those that run now
+    trap "kill -- $(printf -- '-%s ' "${running[@]}")2>/dev/null || :" EXIT
+}
+
+# await_those_until NAME: the stages that run beside others no longer than until this one begins; all of them until the end.
+await_those_until() {
+    local name
+    for name in "${!running[@]}"; do
+        [[ $1 == end || ${beside[$name]} == "$1" ]] || continue
+        wait "${running[$name]}" || :
+        unset "running[$name]"
+        add_up "$name"
+    done
+}
+
+# add_up NAME: the counts of a stage that has ended.
+add_up() {
+    local stage_passed stage_failed stage_skipped
+    read -r stage_passed stage_failed stage_skipped <"$logs/$1.result" || fail "stage $1 has told nothing of its end"
+    passed=$((passed + stage_passed)) failed=$((failed + stage_failed)) skipped=$((skipped + stage_skipped))
+    ((stage_failed == 0)) || culprits+=("$1")
 }
 
 # watch LOG: what a stage prints, into its log; a terminal shows it as well. Elsewhere thousands of lines about what passed
@@ -79,20 +119,21 @@ what_failed() {
         tail -n 60 "$1"
 }
 
-# run_stage NAME LOG: leaves its counts in stage_passed, stage_failed, stage_skipped, its line in stage_line.
+# run_stage NAME LOGS: leaves its counts and the line about it in NAME.result beside its log.
 run_stage() {
-    local start=$EPOCHREALTIME status=0 seconds
+    local start=$EPOCHREALTIME status=0 seconds log=$2/$1.log stage_passed stage_failed stage_skipped
     say "$1"
     # A subshell, so that no stage can change what the next one finds.
     (
         set -o pipefail
-        "stage_$1" 2>&1 | watch "$2"
+        "stage_$1" 2>&1 | watch "$log"
     ) || status=1
     seconds=$(((${EPOCHREALTIME/./} - ${start/./}) / 1000000))
-    skips_are_listed "$2" >>"$2" 2>&1 || status=1
-    count_log "$2" "$status"
-    stage_line=$(printf '%-10s %-6s %5d s   %d passed, %d failed, %d skipped' \
-        "$1" "$( ((status == 0)) && echo ok || echo FAILED)" "$seconds" "$stage_passed" "$stage_failed" "$stage_skipped")
+    skips_are_listed "$log" >>"$log" 2>&1 || status=1
+    count_log "$log" "$status"
+    printf '%d %d %d\n%-10s %-6s %5d s   %d passed, %d failed, %d skipped\n' "$stage_passed" "$stage_failed" "$stage_skipped" \
+        "$1" "$( ((status == 0)) && echo ok || echo FAILED)" "$seconds" "$stage_passed" "$stage_failed" "$stage_skipped" \
+        >"$2/$1.result"
 }
 
 # count_log LOG STATUS: adds up cargo's "test result:" lines, the scenarios' last line, "SKIP:" lines. A

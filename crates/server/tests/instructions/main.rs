@@ -96,7 +96,7 @@ fn hold(file: &str, all: Vec<Counted>) {
         return;
     }
     let mut broken = Vec::new();
-    for (what, found) in counts(build(), all) {
+    for (what, found) in counts(build_bare(), all) {
         let (text, ceiling) = (what.text(), what.ceiling);
         println!("{text}: {found:.0} instructions, ceiling {ceiling}");
         let above = (found / ceiling as f64 - 1.0) * 100.0;
@@ -123,6 +123,20 @@ fn top() -> PathBuf {
 fn build() -> &'static Path {
     static BUILT: LazyLock<PathBuf> = LazyLock::new(build_now);
     &BUILT
+}
+
+/// The same without the tables of lines, which valgrind would read for each count: a third of its time.
+fn build_bare() -> &'static Path {
+    static BARE: LazyLock<PathBuf> = LazyLock::new(|| {
+        let bare = build().with_extension("bare");
+        let mut strip = Command::new("strip");
+        strip.arg("--strip-debug").arg("-o").arg(&bare).arg(build());
+        match strip.status() {
+            Ok(status) if status.success() => bare,
+            _ => build().to_owned(),
+        }
+    });
+    &BARE
 }
 
 fn build_now() -> PathBuf {
