@@ -133,6 +133,11 @@ impl Ledger {
     pub fn remove(self) {
         let _ = fs::remove_dir_all(&self.folder);
         drop(self.lock);
+        if let Some(own) = temporary_folder() {
+            // Another lab may have something in there.
+            let _ = fs::remove_dir(base_folder());
+            let _ = fs::remove_dir(own);
+        }
     }
 
     fn processes(&self) -> PathBuf {
@@ -151,8 +156,15 @@ fn base_folder() -> PathBuf {
         return PathBuf::from("/run/millrace-lab");
     }
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let own = own.unwrap_or_else(|| format!("/tmp/millrace-lab-{}", nix::unistd::geteuid()).into());
+    let own = own.or_else(temporary_folder).unwrap_or_default();
     own.join("millrace-lab")
+}
+
+/// Of a user who has no run-time directory.
+fn temporary_folder() -> Option<PathBuf> {
+    let user = nix::unistd::geteuid();
+    let has_one = user.is_root() || std::env::var_os("XDG_RUNTIME_DIR").is_some();
+    (!has_one).then(|| format!("/tmp/millrace-lab-{user}").into())
 }
 
 fn end_line(line: &str) -> Option<String> {

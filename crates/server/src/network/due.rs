@@ -122,6 +122,11 @@ impl Due {
         decisions(self.paths.reset(links, neighbours))
     }
 
+    /// See [`Paths::leave_out`].
+    pub fn leave_out(&mut self, unserved: Vec<u8>) {
+        self.paths.leave_out(unserved);
+    }
+
     /// From now on the ways to these servers are followed, over these devices.
     pub fn watch(
         &mut self,

@@ -44,6 +44,7 @@ struct Order {
     servers: HashMap<ServerId, Arc<Server>>,
     watched: Vec<Watched>,
     devices: Vec<Device>,
+    unserved: Vec<u8>,
 }
 
 impl Follower {
@@ -68,13 +69,15 @@ impl Follower {
     }
 
     /// From now on the ways to these servers are followed, as planned, over the devices that are open: those that are down,
-    /// and so in no plan, too.
-    pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan, devices: Vec<Device>) {
+    /// and so in no plan, too. Nothing leaves by one whose number is not among those that are `served` by a queue.
+    pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan, devices: Vec<Device>, served: &[u8]) {
+        let numbers = devices.iter().map(|device| device.number);
         let order = Order {
             servers: wanted(servers)
                 .map(|server| (server.number, Arc::clone(server)))
                 .collect(),
             watched: watched(servers, plan),
+            unserved: numbers.filter(|number| !served.contains(number)).collect(),
             devices,
         };
         if let Some(orders) = &self.orders {
@@ -204,6 +207,7 @@ impl<N: Fn(Notice)> Following<N> {
 
     fn obey(&mut self, order: Order) {
         self.servers = order.servers;
+        self.due.leave_out(order.unserved);
         let decisions = self.due.watch(order.watched, order.devices, Now::read());
         self.carry_out(decisions);
     }
@@ -392,7 +396,7 @@ mod tests {
         });
         let (follower, plan) = inside.expect("the server's namespace");
         let devices = plan.devices.iter().map(|planned| planned.device.clone());
-        follower.watch(servers, &plan, devices.collect());
+        follower.watch(servers, &plan, devices.collect(), &[0, 1, 2, 3]);
         (follower, plan, notices)
     }
 

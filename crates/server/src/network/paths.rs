@@ -53,6 +53,8 @@ pub struct Paths {
     /// Who is at a destination: positions in `servers`.
     at: HashMap<Destination, Vec<usize>>,
     devices: Vec<Device>,
+    /// Numbers of those that no queue could be opened of.
+    unserved: Vec<u8>,
     links: HashMap<u32, Link>,
     /// By interface and address.
     neighbours: HashMap<(u32, IpAddr), Known>,
@@ -155,6 +157,11 @@ impl Paths {
             });
         }
         self.settle_all()
+    }
+
+    /// Of these devices no queue is open, so nothing leaves by them; counts from the next [`Paths::watch`] on.
+    pub fn leave_out(&mut self, unserved: Vec<u8>) {
+        self.unserved = unserved;
     }
 
     /// Where the kernel must be asked for the way, each destination once.
@@ -413,9 +420,13 @@ impl Paths {
                 .get(&device.interface)
                 .is_some_and(|link| link.carrier)
         };
-        match devices.find(has_carrier) {
+        let mut devices = devices.filter(has_carrier).peekable();
+        if devices.peek().is_none() {
+            return lasting(format!("{} is down or has no carrier", link.name));
+        }
+        match devices.find(|device| !self.unserved.contains(&device.number)) {
             Some(device) => Ok(device.number),
-            None => lasting(format!("{} is down or has no carrier", link.name)),
+            None => lasting(format!("no queue of {} could be opened", link.name)),
         }
     }
 
@@ -765,6 +776,26 @@ mod tests {
             ..watched(None)
         };
         assert_eq!(following(own).destinations(), [destination()]);
+    }
+
+    #[test]
+    fn a_device_without_a_queue_leads_nowhere() {
+        let mut paths = reached();
+        let watch = |paths: &mut Paths| {
+            let devices = lab().links[1..].iter().map(device).collect();
+            paths.watch(vec![watched(None)], devices)
+        };
+        paths.leave_out(vec![0, 1]);
+        let [Change::KernelSockets { reason, .. }] = &watch(&mut paths)[..] else {
+            panic!("one change");
+        };
+        assert_eq!(reason, "no queue of enp2s0 could be opened");
+        assert_eq!(watch(&mut paths), [], "it is said once");
+        paths.leave_out(vec![0]);
+        assert!(matches!(
+            watch(&mut paths)[..],
+            [Change::Frames { device: 1, .. }]
+        ));
     }
 
     #[test]

@@ -66,8 +66,15 @@ impl Plan {
     }
 }
 
+/// Each once: two lines of a configuration may lack the same interface.
 fn new_in<'l>(lines: &'l [String], old: &[String]) -> impl Iterator<Item = &'l String> {
-    lines.iter().filter(|line| !old.contains(line))
+    let is_new =
+        |(place, line): &(usize, &String)| !old.contains(line) && !lines[..*place].contains(line);
+    lines
+        .iter()
+        .enumerate()
+        .filter(is_new)
+        .map(|(_, line)| line)
 }
 
 impl PlannedDevice {
@@ -337,6 +344,13 @@ mod tests {
 
     fn numbers(device: &PlannedDevice) -> Vec<u32> {
         device.queues.iter().map(|queue| queue.number).collect()
+    }
+
+    #[test]
+    fn what_is_new_is_said_once() {
+        let lines = ["no a", "no b", "no a", "no c"].map(str::to_owned);
+        let new: Vec<&String> = new_in(&lines, &lines[1..2]).collect();
+        assert_eq!(new, ["no a", "no c"]);
     }
 
     #[test]

@@ -235,10 +235,14 @@ impl Hands for Daemon {
         let config = self.instance.config.load_full();
         let open = open_devices(&lock(&self.steering));
         let plan = &self.keeping.plan;
+        let numbers = open.iter().map(|device| device.number);
+        let served: Vec<u8> = numbers
+            .filter(|number| !self.bound(*number).is_empty())
+            .collect();
         match &self.follower {
-            Some(follower) => follower.watch(&config.servers, plan, open),
+            Some(follower) => follower.watch(&config.servers, plan, open, &served),
             None if wants_xdp(&config) => {
-                self.follower = follow(&config, plan, open, &self.overview.events);
+                self.follower = follow(&config, plan, (open, served), &self.overview.events);
             }
             None => {}
         }

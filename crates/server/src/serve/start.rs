@@ -43,6 +43,7 @@ use crate::network::keeping::Keeping;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
 use crate::network::{self, Device, Plan};
+use crate::pipeline::acl::Netmask;
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::fmt::Display;
@@ -53,6 +54,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::signal::unix::Signal;
+
+/// An ACL may have a million.
+const NETMASKS_TOLD: usize = 50;
 
 impl Daemon {
     /// Everything up to the first query.
@@ -74,7 +78,9 @@ impl Daemon {
             helper.forgo();
         }
         let signals = Signals { hangups, ends };
-        Daemon::on(ground, arguments, (Arc::new(helper), signals), lua, legacy)
+        let daemon = Daemon::on(ground, arguments, (Arc::new(helper), signals), lua, legacy)?;
+        daemon.say_who_is_served();
+        Ok(daemon)
     }
 
     /// Threads on what is prepared; from here on there are no privileges.
@@ -95,8 +101,8 @@ impl Daemon {
         let (sender, events) = channel();
         let services = Services::new(&instance, signals, &sender)
             .map_err(system("starting the asynchronous runtime"))?;
-        let attached = open_devices(&lock(&steering));
-        let follower = follow(&instance.config.load(), &plan, attached, &sender);
+        let open = open_by(&steering, &ground.queues);
+        let follower = follow(&instance.config.load(), &plan, open, &sender);
         let overview = Arc::new(Overview {
             instance: Arc::clone(&instance),
             steering: Arc::clone(&steering),
@@ -147,6 +153,19 @@ impl Daemon {
             predecessor: legacy.predecessor.take(),
             has_left: false,
         })
+    }
+
+    /// Where queries may come, and from whom: what an operator looks for first. How queues are served has lines of its own.
+    fn say_who_is_served(&self) {
+        for sockets in self.instance.listeners.all().iter().flatten() {
+            log::info!("Listening"; address = sockets.address, sockets = sockets.udp.len());
+        }
+        let (first, count) = self.lua.edit(|spec| {
+            let first = spec.acl.iter().take(NETMASKS_TOLD).map(Netmask::to_string);
+            (Vec::from_iter(first).join(", "), spec.acl.len())
+        });
+        let more = if count > NETMASKS_TOLD { ", …" } else { "" };
+        log::info!("ACL allowing queries"; netmasks = format!("{first}{more}"), count = count);
     }
 }
 
@@ -366,11 +385,17 @@ fn give_privileges_away(
     Ok(())
 }
 
+/// The devices that have a program, and the numbers of those that have one of these queues too.
+fn open_by(steering: &Mutex<Steering>, queues: &[BoundQueue]) -> (Vec<Device>, Vec<u8>) {
+    let served = queues.iter().map(|bound| bound.device);
+    (open_devices(&lock(steering)), served.collect())
+}
+
 /// Keeps each server's way over AF_XDP right while routes and neighbours move, where anything is to be reached by it.
 pub(super) fn follow(
     config: &Config,
     plan: &Plan,
-    open: Vec<Device>,
+    (open, served): (Vec<Device>, Vec<u8>),
     events: &Sender<Event>,
 ) -> Option<Follower> {
     if !wants_xdp(config) {
@@ -383,7 +408,7 @@ pub(super) fn follow(
     };
     match Follower::start(notify) {
         Ok(follower) => {
-            follower.watch(&config.servers, plan, open);
+            follower.watch(&config.servers, plan, open, &served);
             Some(follower)
         }
         Err(error) => {

@@ -20,7 +20,7 @@ use crate::backend::server::Server;
 use crate::clock::{Now, unix};
 use crate::config::Config;
 use crate::log;
-use crate::network::keeping::{self, Look, Need};
+use crate::network::keeping::{self, Hands, Look, Need};
 use crate::network::{Change, Device, Plan};
 use crate::notify;
 use crate::worker::Order;
@@ -132,6 +132,7 @@ impl Daemon {
         let Some(device) = lock(&self.steering).device(opened.device).cloned() else {
             return;
         };
+        let was_served = !self.overview.bound(opened.device).is_empty();
         match opened.outcome {
             Ok(done) => {
                 let bound = workers::bound(&device, opened.queue, opened.rows, done);
@@ -161,6 +162,10 @@ impl Daemon {
                 let line = self.refuse_queue(&device, opened.queue, &error.to_string());
                 line.iter().for_each(|line| log::warn!("{line}"));
             }
+        }
+        if !was_served {
+            // Servers are reached by it from now on, or not after all.
+            let Ok(()) = self.watch();
         }
         self.account.rest();
     }

@@ -101,16 +101,24 @@ fn f27_what_the_start_is_refused_is_said_once() {
         command: start.to_vec(),
         ..StartedBy::default()
     };
-    let mut rig = Rig::start_by(lab, &configuration(), &by);
+    let server = "newServer({address=\"198.51.100.2:53\", xdp=true})\n".to_owned();
+    let mut rig = Rig::start_by(lab, &(server + &configuration()), &by);
     rig.says("CAP_NET_RAW is missing, to open AF_XDP sockets");
     rig.awaits("the queues are tried again, twice", || {
-        rig.metric("millrace_helper_refused", &[]) >= 4.0
+        rig.metric("millrace_helper_refused", &[]) >= 8.0
     });
     let log = rig.log();
-    for queue in ["queue 0 of enp1s0", "queue 1 of enp1s0"] {
-        assert_eq!(log.matches(queue).count(), 1, "{log}");
+    for interface in ["enp1s0", "enp2s0"] {
+        for queue in ["queue 0", "queue 1"] {
+            let line = format!("{queue} of {interface}");
+            assert_eq!(log.matches(&line).count(), 1, "{log}");
+        }
     }
-    assert_eq!(rig.changes("queue-refused"), 2.0);
+    assert_eq!(rig.changes("queue-refused"), 4.0);
+    // A program is on that interface, and nothing leaves by it.
+    rig.says("no queue of enp2s0 could be opened");
+    assert!(!log.contains("reached over AF_XDP"), "{log}");
+    assert_eq!(rig.metric("millrace_server_xsk", &[]), 0.0);
     rig.is_served_by_the_kernel(ADDRESS, "enp1s0");
     rig.server.stop().expect("a good end");
 }

@@ -44,11 +44,14 @@ impl Daemon {
             fs::write(folder.path().join(name), text).expect("a file");
         }
         let (dns, web) = (own_address(), own_address());
+        let state = folder.path().join("state");
+        fs::create_dir(&state).expect("a folder of its own");
         let text = format!(
-            "addLocal('{dns}')\nsetACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
+            "millrace.setStateDirectory('{}')\naddLocal('{dns}')\nsetACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
              setWebserverConfig{{statsRequireAuthentication=false}}\n\
              millrace.addZone{{name='example.com.', file='zone', statistics=true}}\n\
-             millrace.addZone{{name='example.org.', file='zone'}}\n"
+             millrace.addZone{{name='example.org.', file='zone'}}\n",
+            state.display()
         );
         fs::write(folder.path().join("millrace.conf"), text + more).expect("a file");
         let zone = files.iter().find(|(name, _)| *name == "zone");
