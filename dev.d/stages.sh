@@ -15,9 +15,10 @@ stage_units() {
     cargo test --workspace --quiet --no-fail-fast --lib --bins -- --show-output &&
         cargo test --workspace --quiet --doc
 }
-# Rings, time, netlink and backends by seeds: crates/server/src/simulation.
+# Rings, time, netlink and backends by seeds: crates/server/src/simulation. Of the whole workspace, as the unit tests were built:
+# alone the package would have other features of its dependencies, and be compiled once more.
 stage_simulation() {
-    SIMULATION_SEEDS=10000 cargo test --package millrace --lib --quiet simulation -- --show-output
+    SIMULATION_SEEDS=10000 cargo test --workspace --lib --quiet simulation -- --show-output
 }
 
 # The scenarios have stages of their own, with the optimised program.
