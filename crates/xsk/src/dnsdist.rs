@@ -132,8 +132,9 @@ pub(crate) fn remove(folder: &Path) -> Result<bool> {
         Ok(link) => {
             let program = bpf::describe_link(&link).and_then(|(_, id)| bpf::program_by_id(id));
             let program = program.map_err(failed("looking at", &pin))?;
+            // The program is off the interface before its maps go. What cannot be detached goes with its pin.
+            let _ = bpf::detach_link(&link);
             fs::remove_file(&pin).map_err(failed("removing", &pin))?;
-            // The program is off the interface before its maps go.
             drop(link);
             if let Ok(pins) = fs::read_link(&pointer) {
                 unpin(&program, &pins)?;

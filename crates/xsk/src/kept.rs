@@ -205,6 +205,8 @@ pub fn unload(name: &str) -> Result<bool> {
     let was_there = pin.exists();
     let failed = |error| Error::system(format!("removing {}", pin.display()), error);
     if was_there {
+        // Whoever is told that it was taken off finds nothing there. What cannot be detached goes with its pin.
+        let _ = bpf::pinned(&pin).and_then(|link| bpf::detach_link(&link));
         fs::remove_file(&pin).map_err(failed)?;
     }
     let was_theirs = dnsdist::remove(&kept.folder)?;

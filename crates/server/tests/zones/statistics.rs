@@ -272,6 +272,16 @@ fn munin(daemon: &Daemon) {
             .iter()
             .all(|field| config.contains(&format!("{field}.type DERIVE\n")))
     );
+    let nobody = Command::new(packaging("munin/millrace_zones"))
+        .env("MILLRACE", env!("CARGO_BIN_EXE_millrace"))
+        .env("control", daemon.control().with_extension("nobody"))
+        .output()
+        .expect("the script is executable");
+    let values = String::from_utf8_lossy(&nobody.stdout);
+    let unknown = fields.iter().map(|field| format!("{field}.value U\n"));
+    assert_eq!(values, String::from_iter(unknown));
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(!nobody.stderr.is_empty(), "the reason");
 }
 
 /// Of a daemon that has something for every panel of the dashboard: counters of all groups, and a zone from a primary.

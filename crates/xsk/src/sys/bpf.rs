@@ -255,6 +255,13 @@ pub(crate) fn update_link(link: &OwnedFd, program: &OwnedFd) -> io::Result<()> {
     result(unsafe { raw::bpf_link_update(link, program, std::ptr::null()) })
 }
 
+/// Takes a link's program off its interface now. When the last reference to a link goes the kernel does that too, but a moment
+/// later. Linux 5.9.
+pub(crate) fn detach_link(link: &OwnedFd) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    result(unsafe { raw::bpf_link_detach(link.as_raw_fd()) })
+}
+
 /// Pins a link, program or map at a path of bpffs.
 pub(crate) fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = CString::new(path.as_os_str().as_bytes())?;
