@@ -3,6 +3,7 @@
 
 use super::backup::{self, Holding};
 use super::order::Letter;
+use super::placed::placed;
 use super::progress::Progress;
 use super::read::{self, ReadZone};
 use super::room::Room;
@@ -336,8 +337,6 @@ impl Live {
             zone.soa().serial,
             zone.records_count()
         ))];
-        let said = warnings.iter().take(WARNINGS_SAID);
-        lines.extend(said.map(|warning| Line::info(format!("zone {}: {warning}", self.apex))));
         work.stamps = stamps;
         work.is_unkept = settings.is_kept();
         if let Some(old) = self.held() {
@@ -345,6 +344,15 @@ impl Live {
         }
         self.serve(Arc::new(zone));
         self.change_state(|state| (state.timers, state.is_expired) = (None, false));
+        // Where their records are is looked up in the file, while the zone serves.
+        let said = warnings.iter().take(WARNINGS_SAID);
+        let told = said.map(|warning| (Some(warning.about()), warning.to_string()));
+        let placed = placed(self.apex.as_name(), file, told.collect());
+        lines.extend(
+            placed
+                .iter()
+                .map(|said| Line::info(format!("zone {}: {said}", self.apex))),
+        );
         Some(lines)
     }
 

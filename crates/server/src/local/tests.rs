@@ -44,6 +44,25 @@ fn a_reload_keeps_what_did_not_change_and_what_is_broken() {
     assert_eq!(serial(&third), Some(7));
 }
 
+#[test]
+fn a_warning_names_the_line_of_its_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    let specs = ZoneSpecs::of_file("example.com.", &file);
+    fs::write(
+        &file,
+        text(7, "www A 192.0.2.80\nhigh 2147483648 A 192.0.2.6"),
+    )
+    .unwrap();
+    let (_, lines) = Local::load(&specs, &Local::default());
+    let start = format!(
+        "zone example.com.: {}:6:1: A at high.example.com. has a TTL of 2147483648 s",
+        file.display()
+    );
+    let told = lines.iter().filter(|line| line.text.starts_with(&start));
+    assert_eq!(told.count(), 1, "{lines:?}");
+}
+
 /// As secondaries see none of it, and as whoever has ordered the reload would not know.
 #[test]
 fn a_changed_file_without_a_greater_serial_is_said_to_whom_reloads_it() {
