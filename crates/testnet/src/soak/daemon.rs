@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -71,7 +72,8 @@ impl Daemon {
         }
         self.await_end()?;
         self.server = None;
-        let id = daemon_in(lab)?.ok_or_else(|| Failure::new("nobody has taken over"))?;
+        let id =
+            daemon_in(lab, &self.subject)?.ok_or_else(|| Failure::new("nobody has taken over"))?;
         lab.ledger().add(id, "millrace")?;
         self.end = sys::process_descriptor(id).during("watching who has taken over")?;
         self.id = id;
@@ -217,16 +219,19 @@ pub(super) fn run_beside(program: &Path, lab: &Lab, words: &[&str]) -> Outcome<O
         .during(format!("millrace {}", words.join(" ")))
 }
 
-/// The number of the process called `millrace` in the lab's server namespace.
-fn daemon_in(lab: &Lab) -> Outcome<Option<u32>> {
+/// The number of the process that runs the program of `subject` in the lab's server namespace.
+fn daemon_in(lab: &Lab, subject: &Subject) -> Outcome<Option<u32>> {
+    let program = subject.program.file_name().unwrap_or_default();
+    // proc_pid_comm(5): longer names are cut to 15 octets.
+    let name: Vec<u8> = program.as_bytes().iter().copied().take(15).collect();
     let own = lab
         .server()
         .run(|| fs::read_link("/proc/thread-self/ns/net"))?;
     let namespace = own.during("reading the namespace's number")?;
     let is_it = |id: &u32| {
-        let called = fs::read_to_string(format!("/proc/{id}/comm"));
+        let called = fs::read(format!("/proc/{id}/comm"));
         let theirs = fs::read_link(format!("/proc/{id}/ns/net"));
-        called.is_ok_and(|called| called.trim() == "millrace")
+        called.is_ok_and(|called| called.trim_ascii_end() == name)
             && theirs.is_ok_and(|theirs| theirs == namespace)
     };
     let processes = fs::read_dir("/proc").during("reading /proc")?.flatten();
