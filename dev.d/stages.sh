@@ -1,9 +1,11 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
 stages=(format build lints style units simulation tests models scenarios offload dialect minute small race fuzz kernels packaging once)
-# What runs beside the stages behind it, until the one that it is named with. The optimised build is for minutes one crate on one
+# What may run beside which stages behind it: any other one awaits its end. The optimised build is for minutes one crate on one
 # processor, and cargo keeps it apart from what is built for tests.
-declare -A beside=([build]=tests)
+declare -A beside=([build]="lints style units simulation")
+# The process groups of those that run so.
+declare -A running=()
 
 stage_format() { cargo fmt --all --check; }
 stage_lints() { cargo clippy --workspace --all-targets --quiet -- -D warnings; }
@@ -52,14 +54,13 @@ stage_once() { ./dev run --once; }
 # run_stages NAME...: runs them all, whatever fails, and closes with the sums and what failed.
 run_stages() {
     local name logs=target/dev culprits=() passed=0 failed=0 skipped=0
-    local -A running=()
     mkdir -p "$logs"
     for name in "$@"; do
         declare -F "stage_$name" >/dev/null || fail "no stage \"$name\": ${stages[*]}"
         rm -f "$logs/$name.result"
     done
     for name in "$@"; do
-        await_those_until "$name"
+        await_those_before "$name"
         if [[ -n ${beside[$name]:-} ]]; then
             start_beside "$name"
         else
@@ -67,7 +68,7 @@ run_stages() {
             add_up "$name"
         fi
     done
-    await_those_until end
+    await_those_before end
     for name in "${culprits[@]}"; do
         say "what failed in $name; all of it is in $logs/$name.log"
         what_failed "$logs/$name.log"
@@ -86,15 +87,21 @@ start_beside() {
     run_stage "$1" "$logs" &
     set +m
     running[$1]=$!
-    # shellcheck disable=SC2064 # those that run now
-    trap "kill -- $(printf -- '-%s ' "${running[@]}")2>/dev/null || :" EXIT
+    trap end_those_beside EXIT
 }
 
-# await_those_until NAME: the stages that run beside others no longer than until this one begins; all of them until the end.
-await_those_until() {
+end_those_beside() {
+    local group
+    for group in "${running[@]}"; do
+        kill -- "-$group" 2>/dev/null || :
+    done
+}
+
+# await_those_before NAME: the stages that run and may not run beside this one.
+await_those_before() {
     local name
     for name in "${!running[@]}"; do
-        [[ $1 == end || ${beside[$name]} == "$1" ]] || continue
+        [[ " ${beside[$name]} " != *" $1 "* ]] || continue
         wait "${running[$name]}" || :
         unset "running[$name]"
         add_up "$name"

@@ -6,16 +6,24 @@
 use nix::sys::socket::{self, AddressFamily, Backlog, SockFlag, SockType, UnixAddr};
 use nix::unistd::Gid;
 use std::fmt;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Only the owner and the group may connect: connect(2) asks for "write permission on the socket file".
 pub(crate) const MODE: u32 = 0o660;
+
+/// How long a folder may be locked by whoever binds a socket there at the same time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often it is tried: flock(2) knows no time limit.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// Why nobody can be served at a path.
 #[derive(Debug)]
@@ -25,6 +33,8 @@ pub enum PathError {
     /// There is a file that is no socket: it is not ours to remove.
     NotASocket,
     NoFolder(PathBuf),
+    /// Somebody has locked it, and does not let go.
+    Locked(PathBuf),
     /// What was tried, and the kernel's reason.
     System(&'static str, io::Error),
 }
@@ -39,6 +49,12 @@ impl fmt::Display for PathError {
             PathError::NoFolder(folder) => write!(
                 f,
                 "there is no folder {}: make it, for the user that millrace runs as to write to",
+                folder.display()
+            ),
+            PathError::Locked(folder) => write!(
+                f,
+                "its folder {} is locked by a process, as one is that keeps zones (millrace.setStateDirectory): name a path in \
+                 another folder",
                 folder.display()
             ),
             PathError::System(what, error) => write!(f, "{what}: {error}"),
@@ -75,8 +91,7 @@ impl PathSocket {
             return Err(PathError::NoFolder(folder.to_owned()));
         }
         // Of two that start at once the second looks when the first has bound.
-        let lock = File::open(folder).map_err(system("cannot open its folder"))?;
-        lock.lock().map_err(system("cannot lock its folder"))?;
+        let _lock = locked(folder, PATIENCE)?;
         clear(path)?;
         let listener = listen(path, queue).map_err(system("cannot listen"))?;
         PathSocket::of(listener, path).map_err(system("cannot look at it"))
@@ -125,6 +140,20 @@ impl PathSocket {
     }
 }
 
+/// The folder, locked as long as it is open.
+fn locked(folder: &Path, patience: Duration) -> Result<File, PathError> {
+    let file = File::open(folder).map_err(system("cannot open its folder"))?;
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(system("cannot lock its folder")(error)),
+            Err(TryLockError::WouldBlock) if began.elapsed() < patience => thread::sleep(AGAIN),
+            Err(TryLockError::WouldBlock) => return Err(PathError::Locked(folder.to_owned())),
+        }
+    }
+}
+
 /// Device and inode of the file at a path.
 pub(crate) fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
@@ -168,4 +197,23 @@ fn probe(path: &Path) -> io::Result<()> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     Ok(socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As a state directory is, for as long as its process runs.
+    #[test]
+    fn a_folder_that_stays_locked_is_an_error_and_not_waited_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let held = File::open(folder.path()).expect("it is there");
+        held.lock().expect("nobody has it");
+        let refused = locked(folder.path(), Duration::from_millis(20));
+        let error = refused.expect_err("it is held").to_string();
+        assert!(error.contains("is locked by a process"), "{error}");
+        drop(held);
+        let socket = PathSocket::bind(&folder.path().join("dns.sock"), 1);
+        assert!(socket.expect("it is free").is_there());
+    }
 }

@@ -155,13 +155,16 @@ fn path_in(folder: &Path) -> PathBuf {
 }
 
 fn configure(folder: &Path, (dns, web): (SocketAddr, SocketAddr), lines: &str) {
+    let state = folder.join("state");
+    fs::create_dir_all(&state).expect("a folder of its own");
     let text = format!(
-        "addLocal('{dns}')\n{lines}setACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
+        "millrace.setStateDirectory('{}')\naddLocal('{dns}')\n{lines}setACL({{'127.0.0.0/8'}})\nwebserver('{web}')\n\
          setWebserverConfig{{statsRequireAuthentication=false}}\n\
          addAction(AndRule{{QNameRule('tcp.example.'), TCPRule(true)}}, RCodeAction(DNSRCode.NXDOMAIN))\n\
          addAction('example.', RCodeAction(DNSRCode.REFUSED))\n\
          millrace.addZone{{name='example.com.', file='zone', acl={{action='transfer', address='{}'}}}}\n\
          millrace.addZone{{name='example.org.', file='zone', acl={{action='transfer', address='127.0.0.0/8'}}}}\n",
+        state.display(),
         path_in(folder).display()
     );
     fs::write(folder.join("conf"), text).expect("a file");

@@ -113,6 +113,9 @@ impl SocketError {
             PathError::NoFolder(_) => {
                 SocketError::System("it has no folder", path, ErrorKind::NotFound.into())
             }
+            PathError::Locked(_) => {
+                SocketError::System("cannot listen", path, io::Error::other(error))
+            }
             PathError::System(what, error) => SocketError::System(what, path, error),
         }
     }

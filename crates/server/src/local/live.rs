@@ -347,12 +347,8 @@ impl Live {
         // Where their records are is looked up in the file, while the zone serves.
         let said = warnings.iter().take(WARNINGS_SAID);
         let told = said.map(|warning| (Some(warning.about()), warning.to_string()));
-        let placed = placed(self.apex.as_name(), file, told.collect());
-        lines.extend(
-            placed
-                .iter()
-                .map(|said| Line::info(format!("zone {}: {said}", self.apex))),
-        );
+        let placed = placed(self.apex.as_name(), file, told.collect()).into_iter();
+        lines.extend(placed.map(|said| Line::info(format!("zone {}: {said}", self.apex))));
         Some(lines)
     }
 

@@ -24,6 +24,23 @@ pub struct Device {
 /// How long the number of an interface that has gone is not given to another one: queries in flight carry it.
 const REST: Duration = Duration::from_secs(60);
 
+/// The devices that have a program of ours.
+#[derive(Debug, Clone, Default)]
+pub struct Open {
+    pub devices: Vec<Device>,
+    /// The numbers of those that have a queue too: by the others nothing leaves.
+    pub served: Vec<u8>,
+}
+
+#[cfg(test)]
+impl From<Vec<Device>> for Open {
+    /// All of them have one.
+    fn from(devices: Vec<Device>) -> Open {
+        let served = devices.iter().map(|device| device.number).collect();
+        Open { devices, served }
+    }
+}
+
 /// The devices that this process has. A number is not given to another interface before it has rested.
 #[derive(Debug, Default)]
 pub struct Devices {

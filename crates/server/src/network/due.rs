@@ -11,7 +11,7 @@
 //! After links, addresses or routes have moved, the kernel is asked anew for every way that matters: it tells of a route
 //! that came, but not of those that a link took with it when it went down, nor which of two routes is the better one now.
 
-use super::devices::Device;
+use super::devices::Open;
 use super::events::NetworkEvent;
 use super::links::Link;
 use super::neighbours::Neighbour;
@@ -122,21 +122,11 @@ impl Due {
         decisions(self.paths.reset(links, neighbours))
     }
 
-    /// See [`Paths::leave_out`].
-    pub fn leave_out(&mut self, unserved: Vec<u8>) {
-        self.paths.leave_out(unserved);
-    }
-
     /// From now on the ways to these servers are followed, over these devices.
-    pub fn watch(
-        &mut self,
-        servers: Vec<Watched>,
-        devices: Vec<Device>,
-        now: Now,
-    ) -> Vec<Decision> {
+    pub fn watch(&mut self, servers: Vec<Watched>, open: Open, now: Now) -> Vec<Decision> {
         // Nothing has changed that could go on changing.
         self.ask = Some(now);
-        decisions(self.paths.watch(servers, devices))
+        decisions(self.paths.watch(servers, open))
     }
 
     /// One event.
@@ -245,7 +235,7 @@ fn later(now: Now, by: Duration) -> Now {
 
 #[cfg(test)]
 mod tests {
-    use super::super::devices::Devices;
+    use super::super::devices::{Device, Devices};
     use super::super::fixtures::{ip, lab};
     use super::*;
     use crate::backend::server::ServerId;
@@ -303,7 +293,7 @@ mod tests {
     fn waiting() -> Due {
         let mut due = idle();
         let servers = vec![watched(1, "198.51.100.2")];
-        assert_eq!(due.watch(servers, devices(), at(30)), []);
+        assert_eq!(due.watch(servers, devices().into(), at(30)), []);
         let asking = due.begin_asking(at(30));
         let route = Route {
             interface: 3,
@@ -421,7 +411,7 @@ mod tests {
         due.hear(NetworkEvent::RouteChanged, at(100));
         let servers = [(1, "192.0.2.9"), (2, "2001:db8::9"), (3, "192.0.2.2")];
         let servers = servers.map(|(number, address)| watched(number, address));
-        assert_eq!(due.watch(servers.into(), devices(), at(101)), []);
+        assert_eq!(due.watch(servers.into(), devices().into(), at(101)), []);
         assert_eq!(due.next_task(), Some((at(101), Task::Ask)));
         let sorted = ["192.0.2.2", "192.0.2.9", "2001:db8::9"].map(destination);
         assert_eq!(due.begin_asking(at(101)).destinations, sorted);

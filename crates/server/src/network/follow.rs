@@ -1,7 +1,7 @@
 //! Follows the network while serving: one thread listens to the kernel and keeps each server's way over AF_XDP right. What is
 //! to be done, and when, [`Due`] decides; here are the socket, the thread and the clock.
 
-use super::devices::Device;
+use super::devices::Open;
 pub use super::due::Notice;
 use super::due::{Decision, Due, Heard, Task};
 use super::events::{GROUPS, NetworkEvent};
@@ -43,8 +43,7 @@ pub struct Follower {
 struct Order {
     servers: HashMap<ServerId, Arc<Server>>,
     watched: Vec<Watched>,
-    devices: Vec<Device>,
-    unserved: Vec<u8>,
+    open: Open,
 }
 
 impl Follower {
@@ -69,16 +68,14 @@ impl Follower {
     }
 
     /// From now on the ways to these servers are followed, as planned, over the devices that are open: those that are down,
-    /// and so in no plan, too. Nothing leaves by one whose number is not among those that are `served` by a queue.
-    pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan, devices: Vec<Device>, served: &[u8]) {
-        let numbers = devices.iter().map(|device| device.number);
+    /// and so in no plan, too.
+    pub fn watch(&self, servers: &[Arc<Server>], plan: &Plan, open: Open) {
         let order = Order {
             servers: wanted(servers)
                 .map(|server| (server.number, Arc::clone(server)))
                 .collect(),
             watched: watched(servers, plan),
-            unserved: numbers.filter(|number| !served.contains(number)).collect(),
-            devices,
+            open,
         };
         if let Some(orders) = &self.orders {
             // The thread ends by a panic only, which has told its story.
@@ -207,8 +204,7 @@ impl<N: Fn(Notice)> Following<N> {
 
     fn obey(&mut self, order: Order) {
         self.servers = order.servers;
-        self.due.leave_out(order.unserved);
-        let decisions = self.due.watch(order.watched, order.devices, Now::read());
+        let decisions = self.due.watch(order.watched, order.open, Now::read());
         self.carry_out(decisions);
     }
 
@@ -396,7 +392,7 @@ mod tests {
         });
         let (follower, plan) = inside.expect("the server's namespace");
         let devices = plan.devices.iter().map(|planned| planned.device.clone());
-        follower.watch(servers, &plan, devices.collect(), &[0, 1, 2, 3]);
+        follower.watch(servers, &plan, Vec::from_iter(devices).into());
         (follower, plan, notices)
     }
 

@@ -37,7 +37,7 @@ pub mod steering;
 pub mod view;
 
 pub use changes::{Change, Changes};
-pub use devices::{Device, Devices};
+pub use devices::{Device, Devices, Open};
 pub use follow::{Follower, Notice};
 pub use interfaces::{InterfaceQueues, Interfaces, Why, which_interfaces};
 pub use plan::{Plan, PlannedDevice, plan};

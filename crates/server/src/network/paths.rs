@@ -1,7 +1,7 @@
 //! Which device and which next hop reach each server over AF_XDP, as the network changes. No I/O and no clock:
 //! [`super::due`] feeds it, and passes on what it says.
 
-use super::devices::Device;
+use super::devices::{Device, Open};
 use super::events::NetworkEvent;
 use super::links::Link;
 use super::neighbours::Neighbour;
@@ -52,9 +52,7 @@ pub struct Paths {
     servers: Vec<Followed>,
     /// Who is at a destination: positions in `servers`.
     at: HashMap<Destination, Vec<usize>>,
-    devices: Vec<Device>,
-    /// Numbers of those that no queue could be opened of.
-    unserved: Vec<u8>,
+    open: Open,
     links: HashMap<u32, Link>,
     /// By interface and address.
     neighbours: HashMap<(u32, IpAddr), Known>,
@@ -130,11 +128,11 @@ impl Paths {
     }
 
     /// From now on these servers are followed, over these devices. A server that was followed before keeps what is known.
-    pub fn watch(&mut self, servers: Vec<Watched>, devices: Vec<Device>) -> Vec<Change> {
+    pub fn watch(&mut self, servers: Vec<Watched>, open: Open) -> Vec<Change> {
         let old = std::mem::take(&mut self.servers).into_iter();
         let mut old: HashMap<ServerId, Followed> =
             old.map(|known| (known.watched.server, known)).collect();
-        self.devices = devices;
+        self.open = open;
         self.at.clear();
         for (position, watched) in servers.into_iter().enumerate() {
             let (route, preferred, told) = match old.remove(&watched.server) {
@@ -159,11 +157,6 @@ impl Paths {
         self.settle_all()
     }
 
-    /// Of these devices no queue is open, so nothing leaves by them; counts from the next [`Paths::watch`] on.
-    pub fn leave_out(&mut self, unserved: Vec<u8>) {
-        self.unserved = unserved;
-    }
-
     /// Where the kernel must be asked for the way, each destination once.
     pub fn destinations(&self) -> Vec<Destination> {
         self.at.keys().copied().collect()
@@ -176,7 +169,11 @@ impl Paths {
 
     /// The name of a device's interface.
     pub fn device_name(&self, number: u8) -> &str {
-        let device = self.devices.iter().find(|device| device.number == number);
+        let device = self
+            .open
+            .devices
+            .iter()
+            .find(|device| device.number == number);
         device.map_or("?", |device| &device.name)
     }
 
@@ -424,7 +421,7 @@ impl Paths {
         if devices.peek().is_none() {
             return lasting(format!("{} is down or has no carrier", link.name));
         }
-        match devices.find(|device| !self.unserved.contains(&device.number)) {
+        match devices.find(|device| self.open.served.contains(&device.number)) {
             Some(device) => Ok(device.number),
             None => lasting(format!("no queue of {} could be opened", link.name)),
         }
@@ -433,7 +430,7 @@ impl Paths {
     /// The devices that send what leaves by a link: its own, or those of the bond that it is.
     fn devices_of(&self, link: &Link) -> impl Iterator<Item = &Device> {
         let index = link.index;
-        self.devices.iter().filter(move |device| {
+        self.open.devices.iter().filter(move |device| {
             let link = self.links.get(&device.interface);
             device.interface == index || link.and_then(|link| link.master) == Some(index)
         })
@@ -497,13 +494,17 @@ mod tests {
         }
     }
 
+    fn open() -> Open {
+        let devices: Vec<Device> = lab().links[1..].iter().map(device).collect();
+        devices.into()
+    }
+
     /// Paths that follow one server over `enp1s0` (device 0) and `enp2s0` (device 1).
     fn following(server: Watched) -> Paths {
         let mut paths = Paths::default();
         let links = lab().links;
-        let devices = links[1..].iter().map(device).collect();
         assert_eq!(paths.reset(links, Vec::new()), []);
-        assert_eq!(paths.watch(vec![server], devices), []);
+        assert_eq!(paths.watch(vec![server], open()), []);
         paths
     }
 
@@ -751,8 +752,7 @@ mod tests {
         assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), []);
         assert_eq!(paths.routed(&wish(), &Err("no route".to_owned())), []);
         // The plan has the last word: what it says twice is not asked for again.
-        let devices: Vec<Device> = lab().links[1..].iter().map(device).collect();
-        assert_eq!(paths.watch(vec![watched(None)], devices.clone()), []);
+        assert_eq!(paths.watch(vec![watched(None)], open()), []);
         assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), []);
         // It has followed, which loses nothing that is known of the way until the kernel has answered.
         let planned = Destination {
@@ -763,7 +763,7 @@ mod tests {
             destination: planned,
             ..watched(None)
         };
-        assert_eq!(paths.watch(vec![followed], devices), []);
+        assert_eq!(paths.watch(vec![followed], open()), []);
         assert_eq!(paths.routed(&planned, &from("198.51.100.77")), []);
         assert_eq!(paths.routed(&wish(), &from("198.51.100.77")), []);
         assert_eq!(paths.routed(&wish(), &from("198.51.100.1")), moved);
@@ -781,19 +781,17 @@ mod tests {
     #[test]
     fn a_device_without_a_queue_leads_nowhere() {
         let mut paths = reached();
-        let watch = |paths: &mut Paths| {
-            let devices = lab().links[1..].iter().map(device).collect();
-            paths.watch(vec![watched(None)], devices)
+        let mut watch = |served: &[u8]| {
+            let served = served.to_vec();
+            paths.watch(vec![watched(None)], Open { served, ..open() })
         };
-        paths.leave_out(vec![0, 1]);
-        let [Change::KernelSockets { reason, .. }] = &watch(&mut paths)[..] else {
+        let [Change::KernelSockets { reason, .. }] = &watch(&[])[..] else {
             panic!("one change");
         };
         assert_eq!(reason, "no queue of enp2s0 could be opened");
-        assert_eq!(watch(&mut paths), [], "it is said once");
-        paths.leave_out(vec![0]);
+        assert_eq!(watch(&[0]), [], "it is said once");
         assert!(matches!(
-            watch(&mut paths)[..],
+            watch(&[1])[..],
             [Change::Frames { device: 1, .. }]
         ));
     }
@@ -801,8 +799,7 @@ mod tests {
     #[test]
     fn a_reload_keeps_what_is_known() {
         let mut paths = reached();
-        let devices = lab().links[1..].iter().map(device).collect();
-        assert_eq!(paths.watch(vec![watched(None)], devices), []);
+        assert_eq!(paths.watch(vec![watched(None)], open()), []);
         let same = paths.routed(&destination(), &route(3));
         assert_eq!(same, []);
     }

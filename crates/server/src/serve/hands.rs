@@ -14,7 +14,7 @@ use crate::network::attached::Attached;
 use crate::network::keeping::{Hands, Keeping, Need};
 use crate::network::links::MacText;
 use crate::network::privileges::may_lock;
-use crate::network::{Change, Device, Plan, PlannedDevice};
+use crate::network::{Change, Device, Open, Plan, PlannedDevice};
 use crate::worker::Order;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -233,16 +233,18 @@ impl Hands for Daemon {
 
     fn watch(&mut self) -> Result<(), Infallible> {
         let config = self.instance.config.load_full();
-        let open = open_devices(&lock(&self.steering));
+        let devices = self.devices();
+        let numbers = devices.iter().map(|device| device.number);
+        let served = numbers.filter(|number| !self.bound(*number).is_empty());
+        let open = Open {
+            served: served.collect(),
+            devices,
+        };
         let plan = &self.keeping.plan;
-        let numbers = open.iter().map(|device| device.number);
-        let served: Vec<u8> = numbers
-            .filter(|number| !self.bound(*number).is_empty())
-            .collect();
         match &self.follower {
-            Some(follower) => follower.watch(&config.servers, plan, open, &served),
+            Some(follower) => follower.watch(&config.servers, plan, open),
             None if wants_xdp(&config) => {
-                self.follower = follow(&config, plan, (open, served), &self.overview.events);
+                self.follower = follow(&config, plan, open, &self.overview.events);
             }
             None => {}
         }

@@ -42,8 +42,8 @@ use crate::network::helper::Helper;
 use crate::network::keeping::Keeping;
 use crate::network::privileges::{self, Wish};
 use crate::network::steering::Steering;
-use crate::network::{self, Device, Plan};
-use crate::pipeline::acl::Netmask;
+use crate::network::{self, Open, Plan};
+use crate::pipeline::acl::Netmasks;
 use crate::random::Random;
 use arc_swap::ArcSwap;
 use std::fmt::Display;
@@ -160,12 +160,14 @@ impl Daemon {
         for sockets in self.instance.listeners.all().iter().flatten() {
             log::info!("Listening"; address = sockets.address, sockets = sockets.udp.len());
         }
-        let (first, count) = self.lua.edit(|spec| {
-            let first = spec.acl.iter().take(NETMASKS_TOLD).map(Netmask::to_string);
-            (Vec::from_iter(first).join(", "), spec.acl.len())
-        });
-        let more = if count > NETMASKS_TOLD { ", …" } else { "" };
-        log::info!("ACL allowing queries"; netmasks = format!("{first}{more}"), count = count);
+        let acl = &self.instance.config.load().acl;
+        let first: Netmasks = acl.iter().take(NETMASKS_TOLD).collect();
+        let more = if acl.len() > NETMASKS_TOLD {
+            ", …"
+        } else {
+            ""
+        };
+        log::info!("ACL allowing queries"; netmasks = format!("{first}{more}"), count = acl.len());
     }
 }
 
@@ -385,17 +387,18 @@ fn give_privileges_away(
     Ok(())
 }
 
-/// The devices that have a program, and the numbers of those that have one of these queues too.
-fn open_by(steering: &Mutex<Steering>, queues: &[BoundQueue]) -> (Vec<Device>, Vec<u8>) {
-    let served = queues.iter().map(|bound| bound.device);
-    (open_devices(&lock(steering)), served.collect())
+fn open_by(steering: &Mutex<Steering>, queues: &[BoundQueue]) -> Open {
+    Open {
+        devices: open_devices(&lock(steering)),
+        served: queues.iter().map(|bound| bound.device).collect(),
+    }
 }
 
 /// Keeps each server's way over AF_XDP right while routes and neighbours move, where anything is to be reached by it.
 pub(super) fn follow(
     config: &Config,
     plan: &Plan,
-    (open, served): (Vec<Device>, Vec<u8>),
+    open: Open,
     events: &Sender<Event>,
 ) -> Option<Follower> {
     if !wants_xdp(config) {
@@ -408,7 +411,7 @@ pub(super) fn follow(
     };
     match Follower::start(notify) {
         Ok(follower) => {
-            follower.watch(&config.servers, plan, open, &served);
+            follower.watch(&config.servers, plan, open);
             Some(follower)
         }
         Err(error) => {

@@ -279,8 +279,8 @@ impl Hands for World<'_> {
     fn watch(&mut self) -> Checked {
         let config = self.instance.config.load_full();
         let servers = watched(&config.servers, &self.follower.keeping.plan);
-        let devices = self.programs.devices();
-        let decisions = self.follower.due.watch(servers, devices, self.now);
+        let open = self.programs.devices().into();
+        let decisions = self.follower.due.watch(servers, open, self.now);
         self.carry_out(decisions)
     }
 }
