@@ -128,6 +128,29 @@ struct Inlets {
     waiting: Box<Waiting>,
 }
 
+impl Inlets {
+    /// Whether more frames have come, maybe while queries that had paused went on: what comes before pauses with them.
+    fn has_more(&mut self, outlets: &mut Outlets, env: &mut Env<'_>) -> bool {
+        outlets.devices.has_waiting()
+            || xsk::go_on(&mut self.frames, outlets, env) && outlets.devices.has_waiting()
+    }
+
+    /// One batch of every device, of which queries may have paused; how many frames.
+    fn serve_batches(&mut self, outlets: &mut Outlets, env: &mut Env<'_>) -> usize {
+        let Inlets {
+            frames, waiting, ..
+        } = self;
+        let mut count = 0;
+        for device in 0..outlets.devices.count() {
+            count += xsk::serve(device, frames, waiting, outlets, env);
+        }
+        for place in 0..outlets.devices.count_of_further() {
+            count += xsk::serve_further(place, frames, waiting, outlets, env);
+        }
+        count
+    }
+}
+
 impl Worker {
     /// Takes over the rings in `outlets` and every listener's socket of this worker's number.
     ///
@@ -210,13 +233,9 @@ impl Worker {
         if self.outlets.devices.polling().is_some() {
             self.outlets.devices.poll();
         }
-        let mut count = self.serve_devices();
+        let count = self.serve_devices();
         if count > 0 {
             self.last_frame = now;
-        }
-        // What has come meanwhile shares the system call to send: bursts come a frame at a time, and the first one wakes.
-        while (1..BATCH).contains(&count) && self.outlets.devices.has_waiting() {
-            count += self.serve_devices();
         }
         self.unsent = self.outlets.flush(&self.shard);
         count
@@ -260,29 +279,18 @@ impl Worker {
         result
     }
 
-    /// One batch of every device; how many frames.
+    /// A batch of every device, and what comes meanwhile, up to about another one; how many frames.
     fn serve_devices(&mut self) -> usize {
         if self.outlets.devices.count() == 0 {
             return 0;
         }
         self.with_env(|inlets, outlets, env| {
-            let mut count: usize = (0..outlets.devices.count())
-                .map(|device| {
-                    xsk::serve(
-                        device,
-                        &mut inlets.frames,
-                        &mut inlets.waiting,
-                        outlets,
-                        env,
-                    )
-                })
-                .sum();
-            for place in 0..outlets.devices.count_of_further() {
-                let Inlets {
-                    frames, waiting, ..
-                } = &mut *inlets;
-                count += xsk::serve_further(place, frames, waiting, outlets, env);
+            let mut count = inlets.serve_batches(outlets, env);
+            // It shares the system call to send: bursts come a frame at a time, and the first one wakes.
+            while (1..BATCH).contains(&count) && inlets.has_more(outlets, env) {
+                count += inlets.serve_batches(outlets, env);
             }
+            xsk::go_on(&mut inlets.frames, outlets, env);
             count
         })
     }
@@ -294,8 +302,10 @@ impl Worker {
         } else {
             self.patience()
         };
+        self.outlets.devices.beat();
         let rings = self.outlets.devices.descriptors();
         let ready = self.watch.wait(rings, timeout);
+        self.outlets.devices.foresee();
         self.now = Now::read();
         let mut count = 0;
         for token in ready.tokens() {

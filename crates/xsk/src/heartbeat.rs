@@ -8,7 +8,8 @@ use crate::layout::PASSED_OFFSET;
 use crate::sys::memory::Mapping;
 
 /// The heartbeat cell of one queue. The program passes frames to the kernel when frames were redirected and the cell has
-/// not changed for 100 ms: so beat after each batch that took frames, and when an empty fill ring was refilled.
+/// not changed for 100 ms: so beat when frames were taken or an empty fill ring was refilled, before the wait for more and far more
+/// often than that.
 #[derive(Clone)]
 pub struct Heartbeat {
     cells: Arc<Mapping>,

@@ -415,9 +415,16 @@ impl Socket {
         batch.len()
     }
 
-    /// Whether frames are there to be received: one load.
+    /// Asks for what [`receive`](Socket::receive) reads first.
+    #[inline]
+    pub fn foresee(&self) {
+        self.rx.foresee();
+    }
+
+    /// Whether frames are there to be received: one load. What [`receive`](Socket::receive) reads then is asked for.
     #[inline]
     pub fn has_waiting(&self) -> bool {
+        self.rx.foresee();
         self.rx.waiting() > 0
     }
 

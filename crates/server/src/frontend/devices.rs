@@ -23,6 +23,10 @@ pub struct Queue {
     pub socket: Socket,
     /// `None` where somebody else's program is used, which looks at none.
     pub heartbeat: Option<Heartbeat>,
+    /// Frames were taken since the last one.
+    owes_beat: bool,
+    /// A turn has ended since what was sent was taken back, and the kernel was given frames.
+    is_behind: bool,
     /// Our own Ethernet address there.
     pub mac: Mac,
     /// Whether clients behind the device may leave UDP checksums partial (veth, virtio, tap).
@@ -130,18 +134,23 @@ impl Queue {
         self.mtu.saturating_sub(headers)
     }
 
-    /// The frames come first: they are asked of the sender's processor, and what follows needs none of them.
+    /// The frames come first: they are asked of the sender's processor, and what else is done, once a turn, needs none of them.
     #[inline]
     fn receive(&mut self, umem: &mut Umem, batch: &mut xsk::Batch) -> usize {
         let count = self.socket.receive(umem, batch);
-        self.socket.complete(umem);
-        let was_empty = self.socket.owes_many() && self.socket.refill(umem).was_empty;
-        if (count > 0 || was_empty)
-            && let Some(heartbeat) = &self.heartbeat
-        {
-            heartbeat.beat();
+        self.owes_beat |= count > 0;
+        if std::mem::take(&mut self.is_behind) {
+            self.socket.complete(umem);
+            self.owes_beat |= self.socket.owes_many() && self.socket.refill(umem).was_empty;
         }
         count
+    }
+
+    /// Shows the kernel what was put into the TX ring; whether some of it must wait for another turn.
+    #[inline]
+    fn flush(&mut self) -> bool {
+        self.is_behind = true;
+        matches!(self.socket.flush(), Flushed::Pending(_))
     }
 }
 
@@ -201,6 +210,8 @@ impl Devices {
         self.filled += rings.fill;
         let queue = Queue {
             heartbeat: opening.heartbeat,
+            owes_beat: false,
+            is_behind: true,
             mac: opening.facts.mac,
             accept_partial: opening.facts.accept_partial,
             mtu: opening.facts.mtu,
@@ -220,6 +231,8 @@ impl Devices {
         let queue = Queue {
             socket,
             heartbeat: None,
+            owes_beat: false,
+            is_behind: true,
             mac: facts.mac,
             accept_partial: facts.accept_partial,
             mtu: facts.mtu,
@@ -398,7 +411,28 @@ impl Devices {
         self.all().any(|queue| queue.socket.has_waiting())
     }
 
-    /// Receives a batch of `device`; takes back what was sent, and gives the kernel frames to receive into.
+    /// A sign of life for each queue that has taken frames since its last one. To be called before each wait and, where none is
+    /// needed, many times in the 100 ms after which a program takes a worker for stalled. Not after each batch: the program has read
+    /// the cell for each frame on the sender's processor, and would have to ask this one for it again.
+    pub fn beat(&mut self) {
+        let further = self.further.iter_mut().map(|(_, queue)| queue);
+        for queue in self.queues.iter_mut().flatten().chain(further) {
+            if std::mem::take(&mut queue.owes_beat)
+                && let Some(heartbeat) = &queue.heartbeat
+            {
+                heartbeat.beat();
+            }
+        }
+    }
+
+    /// Asks for what [`receive`](Devices::receive) will read first: the sender's processor has written it.
+    #[inline]
+    pub fn foresee(&self) {
+        self.all().for_each(|queue| queue.socket.foresee());
+    }
+
+    /// Receives a batch of `device`; the first time in a turn it takes back what was sent, and gives the kernel frames to receive
+    /// into.
     pub fn receive(&mut self, device: u8, batch: &mut xsk::Batch) -> usize {
         let Some(queue) = self
             .queues
@@ -508,18 +542,18 @@ impl Devices {
         }
     }
 
-    /// Shows the kernel what was put into the TX rings; whether some of it must wait for another turn.
+    /// Ends a turn: shows the kernel what was put into the TX rings; whether some of it must wait for another turn.
     pub fn flush(&mut self) -> bool {
         if self.is_tapped() {
             self.show_sent();
         }
         let mut waits = false;
         for queue in self.queues.iter_mut().flatten() {
-            waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
+            waits |= queue.flush();
         }
         for (_, queue) in &mut self.further {
             // One that was sent by until a lower one came may have something left.
-            waits |= matches!(queue.socket.flush(), Flushed::Pending(_));
+            waits |= queue.flush();
         }
         waits
     }
@@ -616,7 +650,7 @@ mod tests {
         accept_partial: true,
     };
 
-    /// Frames come one at a time; four are an eighth of this ring.
+    /// Frames come one at a time, each in a turn of its own; four are an eighth of this ring.
     #[test]
     fn the_fill_ring_is_filled_for_many_frames_at_once() {
         let rings = RingSizes { fill: 32, ..RINGS };
@@ -633,6 +667,7 @@ mod tests {
             for received in batch.drain() {
                 devices.umem().give(received.frame);
             }
+            devices.flush();
             devices.census().0.fill
         });
         assert_eq!(levels, [31, 30, 29, 32, 31]);

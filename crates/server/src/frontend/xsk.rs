@@ -85,7 +85,7 @@ impl Default for Place {
     }
 }
 
-/// Serves one batch of frames of `device`; how many there were.
+/// Serves one batch of frames of `device`, but for those that have paused ([`go_on`]); how many there were.
 pub fn serve(
     device: u8,
     intake: &mut Intake,
@@ -143,29 +143,40 @@ fn serve_batch(
     for received in batch.drain() {
         one(device, received, impossible, ahead, waiting, outlets, env);
         if ahead.parked.is_full() {
-            go_on(ahead, outlets, env);
+            ahead.go_on(outlets, env);
         }
     }
-    go_on(ahead, outlets, env);
 }
 
-fn go_on(ahead: &mut Ahead, outlets: &mut Outlets, env: &mut Env<'_>) {
-    let Ahead {
-        parked,
-        places,
-        paused,
-    } = ahead;
-    if parked.len() > 1 {
-        for paused in &mut paused[..parked.len()] {
-            paused.foresee(env.config);
-        }
+/// Takes on the queries that have paused; whether there were any.
+#[inline]
+pub fn go_on(intake: &mut Intake, outlets: &mut Outlets, env: &mut Env<'_>) -> bool {
+    let were_any = !intake.ahead.parked.is_empty();
+    if were_any {
+        intake.ahead.go_on(outlets, env);
     }
-    let known = places.iter().zip(paused.iter_mut());
-    for (frame, (place, paused)) in parked.drain(..).zip(known) {
-        let mut outgrown = Vec::new();
-        let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
-        let verdict = pipeline::go_on(&mut arrival, paused, env);
-        settle(verdict, place, frame, outgrown, outlets, env);
+    were_any
+}
+
+impl Ahead {
+    fn go_on(&mut self, outlets: &mut Outlets, env: &mut Env<'_>) {
+        let Ahead {
+            parked,
+            places,
+            paused,
+        } = self;
+        if parked.len() > 1 {
+            for paused in &mut paused[..parked.len()] {
+                paused.foresee(env.config);
+            }
+        }
+        let known = places.iter().zip(paused.iter_mut());
+        for (frame, (place, paused)) in parked.drain(..).zip(known) {
+            let mut outgrown = Vec::new();
+            let mut arrival = place.arrival(&frame, outlets, &mut outgrown);
+            let verdict = pipeline::go_on(&mut arrival, paused, env);
+            settle(verdict, place, frame, outgrown, outlets, env);
+        }
     }
 }
 
@@ -196,7 +207,7 @@ fn tapped(
         copy.copy_from_slice(&chunk[start..start + length]);
         let before = Before::of(env.shard);
         one(device, received, impossible, ahead, waiting, outlets, env);
-        go_on(ahead, outlets, env);
+        ahead.go_on(outlets, env);
         let mark = before.mark(env.shard);
         outlets
             .devices

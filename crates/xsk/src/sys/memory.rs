@@ -395,6 +395,26 @@ impl<T: Slot> Shared for MappedRing<T> {
         // not shared between threads.
         unsafe { self.slots.add(slot).write(value) }
     }
+
+    #[inline]
+    fn foresee(&self, position: u32) {
+        prefetch_to_read(self.producer.as_ptr());
+        let slot = (position & (self.size - 1)) as usize;
+        prefetch_to_read(self.slots.as_ptr().wrapping_add(slot));
+    }
+}
+
+/// Asks the processor for the cache line at `place`, to read it; does nothing where there is no such instruction.
+#[inline(always)]
+fn prefetch_to_read<T>(place: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint. It reads nothing and faults at no address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 /// Asks the processor for the cache line at `place`, to write to it; does nothing where there is no such instruction.
