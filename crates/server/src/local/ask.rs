@@ -698,9 +698,8 @@ mod tests {
         let apex = apex();
         let key = Key::new(apex.as_name(), Algorithm::Sha256, b"secret");
         let peer = Peer {
-            address: socket.local_addr().unwrap(),
-            source: None,
             key: Some(Arc::new(key)),
+            ..Peer::new(socket.local_addr().unwrap())
         };
         tokio::spawn(refuse(socket));
         let asked = serial(&peer, apex.as_name(), Patience::WHOLE).await;

@@ -39,10 +39,7 @@ pub(super) fn listed(zone: &Zone) -> Vec<String> {
 /// Settings of a secondary whose primary never answers.
 pub(super) fn secondary() -> ZoneSettings {
     let mut settings = ZoneSettings::new(apex());
-    settings.primaries.push(Peer {
-        address: "127.0.0.1:1".parse().expect("an address"),
-        source: None,
-        key: None,
-    });
+    let nobody = "127.0.0.1:1".parse().expect("an address");
+    settings.primaries.push(Peer::new(nobody));
     settings
 }

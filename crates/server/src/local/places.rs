@@ -105,17 +105,9 @@ mod tests {
     use tokio::io::AsyncReadExt;
     use tokio::net::{TcpListener, TcpSocket};
 
-    fn peer(address: SocketAddr) -> Peer {
-        Peer {
-            address,
-            source: None,
-            key: None,
-        }
-    }
-
     async fn primary() -> (TcpListener, Peer) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let peer = peer(listener.local_addr().unwrap());
+        let peer = Peer::new(listener.local_addr().unwrap());
         (listener, peer)
     }
 
@@ -131,7 +123,7 @@ mod tests {
         while let Ok(stream) = timeout(wait, TcpStream::connect(address)).await {
             queued.push(stream.unwrap());
         }
-        (listener, queued, peer(address))
+        (listener, queued, Peer::new(address))
     }
 
     #[tokio::test]

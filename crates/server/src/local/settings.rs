@@ -36,6 +36,20 @@ pub struct Peer {
     pub source: Option<IpAddr>,
     /// What messages to it and from it are signed with.
     pub key: Option<Arc<Key>>,
+    /// Of a primary: secondaries are not told of versions that it has sent.
+    pub blocks_notify: bool,
+}
+
+impl Peer {
+    /// A server at this address, and the defaults.
+    pub fn new(address: SocketAddr) -> Peer {
+        Peer {
+            address,
+            source: None,
+            key: None,
+            blocks_notify: false,
+        }
+    }
 }
 
 /// Between what the times of a SOA record are held, in seconds.

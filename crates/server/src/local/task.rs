@@ -687,6 +687,9 @@ impl Follower {
             let error = match word {
                 Ok(Word::Came(said, expires_in)) => {
                     let came = true;
+                    if peer.blocks_notify {
+                        self.told = self.live.held().map(|zone| zone.soa().serial);
+                    }
                     return self.refreshed(said, Heard { came, expires_in }).await;
                 }
                 // It may be the one that is stuck: the others are asked, too.

@@ -122,11 +122,7 @@ mod tests {
     async fn so_many_are_told_at_a_time() {
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = silent.local_addr().unwrap();
-        let peer = Peer {
-            address,
-            source: None,
-            key: None,
-        };
+        let peer = Peer::new(address);
         let (_sender, met) = watch::channel(1);
         let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1, Instant::now()));
         let doors = Arc::new(Doors::of(2));
@@ -146,11 +142,7 @@ mod tests {
     #[tokio::test]
     async fn nobody_is_told_before_the_delay_is_over() {
         let told = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let peer = Peer {
-            address: told.local_addr().unwrap(),
-            source: None,
-            key: None,
-        };
+        let peer = Peer::new(told.local_addr().unwrap());
         let (_sender, met) = watch::channel(1);
         let from = Instant::now() + Duration::from_millis(300);
         let (zone, version) = (Arc::new(zone(5, "")), Version::new(met, 1, from));

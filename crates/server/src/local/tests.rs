@@ -130,11 +130,7 @@ fn servers_that_are_told_in_vain_are_named_once() {
         let settings = Arc::make_mut(&mut specs.list[0].settings);
         settings.journal_octets = 0;
         settings.notify = ["192.0.2.1:53", "[2001:db8::1]:53"]
-            .map(|address| Peer {
-                address: address.parse().unwrap(),
-                source: None,
-                key: None,
-            })
+            .map(|address| Peer::new(address.parse().unwrap()))
             .to_vec();
         let entry = |network: &&str| AclEntry {
             action: Action::Transfer,
@@ -367,11 +363,9 @@ fn secondaries_are_told_of_a_version_when_it_serves() {
     let secondary = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut specs = ZoneSpecs::of_file("example.com.", &file);
     let settings = Arc::make_mut(&mut specs.list[0].settings);
-    settings.notify.push(Peer {
-        address: secondary.local_addr().unwrap(),
-        source: None,
-        key: None,
-    });
+    settings
+        .notify
+        .push(Peer::new(secondary.local_addr().unwrap()));
     let (local, _) = Local::load_within(&specs, &Local::default(), &Room::of(100));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let (published, publish) = std::sync::mpsc::channel();
@@ -493,12 +487,7 @@ fn drip(listener: &TcpListener, tell: &Sender<()>) -> io::Result<()> {
 }
 
 fn ask_of(specs: &mut ZoneSpecs, address: SocketAddr) {
-    let peer = Peer {
-        address,
-        source: None,
-        key: None,
-    };
-    Arc::make_mut(&mut specs.list[0].settings).primaries = vec![peer];
+    Arc::make_mut(&mut specs.list[0].settings).primaries = vec![Peer::new(address)];
 }
 
 /// Those before may go on for as long as `transferTimeout` allows.

@@ -1,5 +1,6 @@
 //! A daemon on loopback with one zone, its commands and its log; and questions to any server.
 
+use crate::primary::apex;
 use crate::servers::SECRET;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -9,8 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use testnet::again_if_interrupted;
-use wire::message::{Header, Records, parse_query};
-use wire::name::NameBuf;
+use wire::message::{HEADER_LENGTH, Header, Records};
 use zone::transfer::{query, serial};
 
 /// Nothing on loopback takes so long.
@@ -168,13 +168,17 @@ pub(crate) fn answer(port: u16, request: &[u8]) -> Option<Vec<u8>> {
 
 /// The serial that the server on this port answers with.
 pub(crate) fn asked(port: u16) -> Option<u32> {
-    let apex: NameBuf = "example.com.".parse().unwrap();
-    let request = query::soa(7, apex.as_name());
-    let answer = answer(port, &request)?;
+    let answer = answer(port, &query::soa(7, apex().as_name()))?;
     let header = Header::read(&answer)?;
-    let start = parse_query(&request).unwrap().question_end;
-    let record = Records::new(&answer, start, &header).next()?.ok()?;
-    serial::of_soa(record.rdata(&answer)).filter(|_| header.rcode() == 0 && header.aa())
+    serial_in(&answer).filter(|_| header.rcode() == 0 && header.aa())
+}
+
+/// The serial in the first record behind the question for the zone, which is its SOA record.
+pub(crate) fn serial_in(message: &[u8]) -> Option<u32> {
+    let question_end = HEADER_LENGTH + apex().as_name().as_bytes().len() + 4;
+    let header = Header::read(message)?;
+    let record = Records::new(message, question_end as u16, &header).next()?;
+    serial::of_soa(record.ok()?.rdata(message))
 }
 
 pub(crate) fn until_serial(port: u16, wanted: u32, who: &str, log: impl Fn() -> String) {

@@ -1,11 +1,13 @@
 //! What operators have done with a zone: `millrace zone refresh`, `freeze`, `thaw`, `flush`, `backup`, `restore`, `purge`,
 //! `read`.
 
-use crate::daemon::{Millrace, answer, answer_by_stream, asked, until};
+use crate::daemon::{Millrace, PATIENCE, answer, answer_by_stream, asked, serial_in, until};
 use crate::faults::good;
 use crate::primary::{Primary, apex, soa};
 use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
+use testnet::again_if_interrupted;
 use testnet::loopback::own_port;
 use wire::codes::rcode;
 use wire::message::Header;
@@ -61,6 +63,30 @@ fn the_exit_status_says_whether_zones_serve() {
     until(|| status() == Some(3), || waiting.log());
     let said = waiting.command(&["zone", "status"]);
     assert!(said.contains("not loaded: SERVFAIL"), "{said}");
+}
+
+/// Its secondaries are those of the primary, which tells them itself.
+#[test]
+fn what_a_primary_has_sent_that_blocks_notify_is_told_when_an_operator_says_so() {
+    let primary = Primary::start(good(5));
+    let secondary = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    secondary.set_read_timeout(Some(PATIENCE)).unwrap();
+    let zone = format!(
+        "primaries={{address='127.0.0.1:{}', blockNotifyAfterTransfer=true}}, notify='{}'",
+        primary.port,
+        secondary.local_addr().unwrap()
+    );
+    let ours = Millrace::start(own_port(), &zone);
+    ours.until_serial(5);
+    primary.follow(good(6));
+    ours.command(&["zone", "refresh"]);
+    ours.until_serial(6);
+    let said = ours.command(&["zone", "notify"]);
+    assert!(said.contains("1 server is told of serial 6"), "{said}");
+    // Who was told of serial 5 has not answered, and is told again.
+    let mut told = [0; 512];
+    let length = again_if_interrupted(|| secondary.recv(&mut told)).unwrap();
+    assert_eq!(serial_in(&told[..length]), Some(6), "{}", ours.log());
 }
 
 #[test]

@@ -96,8 +96,8 @@ fn settings(lua: &Lua, apex: NameBuf, options: &mut Options<'_>) -> mlua::Result
         let file = file.replace("%s", &file_name(&settings.apex));
         place::caller(lua).folder().join(file)
     });
-    settings.primaries = peers::peers(lua, "primaries", options.get("primaries")?)?;
-    settings.notify = peers::peers(lua, "notify", options.get("notify")?)?;
+    settings.primaries = peers::primaries(lua, options.get("primaries")?)?;
+    settings.notify = peers::told(lua, options.get("notify")?)?;
     settings.notify_delay = options.seconds("notifyDelay")?.unwrap_or_default();
     settings.acl = peers::acl(lua, options.get("acl")?)?;
     let times = &mut settings.times;

@@ -42,9 +42,8 @@ fn a_zone_has_servers_around_it_and_says_who_may() {
     );
     let key = &zones.keys[0];
     let signed = |text: &str| Peer {
-        address: address(text),
-        source: None,
         key: Some(Arc::clone(key)),
+        ..Peer::new(address(text))
     };
     let zone = &zones.list[0];
     assert_eq!(zone.settings.primaries, [signed("192.0.2.1:53")]);
@@ -79,12 +78,8 @@ fn a_zone_has_what_its_template_says_and_it_does_not() {
     let [first, second] = &zones.list[..] else {
         panic!("two zones");
     };
-    let told = Peer {
-        address: address("192.0.2.2:53"),
-        source: None,
-        key: None,
-    };
-    assert_eq!(first.settings.notify, [told]);
+    let told = address("192.0.2.2:53");
+    assert_eq!(first.settings.notify, [Peer::new(told)]);
     assert_eq!(second.settings.notify, []);
     for (zone, file, journal) in [
         (first, "zones/example.org.zone", 7),

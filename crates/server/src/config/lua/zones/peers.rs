@@ -14,16 +14,25 @@ use std::sync::Arc;
 use wire::name::NameBuf;
 use zone::tsig::Key;
 
+/// As Knot's `block-notify-after-transfer`.
+const BLOCKS_NOTIFY: &str = "blockNotifyAfterTransfer";
+
+/// The servers that send the zone, see [`peers`].
+pub(super) fn primaries(lua: &Lua, value: Option<Value>) -> mlua::Result<Vec<Peer>> {
+    peers(lua, "primaries", value, true)
+}
+
+/// The servers that are told, see [`peers`].
+pub(super) fn told(lua: &Lua, value: Option<Value>) -> mlua::Result<Vec<Peer>> {
+    peers(lua, "notify", value, false)
+}
+
 /// The servers that `value` lists: `{{address="192.0.2.1:53", key="k."}, …}`; one alone, and an address without a key, need
-/// no table around.
-pub(super) fn peers(lua: &Lua, option: &str, value: Option<Value>) -> mlua::Result<Vec<Peer>> {
+/// no table around. `sends`: they are primaries.
+fn peers(lua: &Lua, option: &str, value: Option<Value>, sends: bool) -> mlua::Result<Vec<Peer>> {
     let peer = |(place, value): (String, Value)| match value {
-        Value::String(address) => Ok(Peer {
-            address: address_of(&place, &address.to_string_lossy())?,
-            source: None,
-            key: None,
-        }),
-        Value::Table(table) => peer(lua, &place, &table),
+        Value::String(address) => address_of(&place, &address.to_string_lossy()).map(Peer::new),
+        Value::Table(table) => peer(lua, &place, &table, sends),
         other => Err(wrong(format!(
             "{place}: {{address=\"192.0.2.1:53\", key=\"k.\"}} expected, got {}",
             shown(&other)
@@ -35,8 +44,9 @@ pub(super) fn peers(lua: &Lua, option: &str, value: Option<Value>) -> mlua::Resu
         .collect()
 }
 
-fn peer(lua: &Lua, place: &str, table: &Table) -> mlua::Result<Peer> {
-    only(place, table, &["address", "key", "source"])?;
+fn peer(lua: &Lua, place: &str, table: &Table, sends: bool) -> mlua::Result<Peer> {
+    const KNOWN: [&str; 4] = ["address", "key", "source", BLOCKS_NOTIFY];
+    only(place, table, if sends { &KNOWN } else { &KNOWN[..3] })?;
     let address = text(place, table, "address")?;
     let address = address.ok_or_else(|| {
         wrong(format!(
@@ -51,6 +61,7 @@ fn peer(lua: &Lua, place: &str, table: &Table) -> mlua::Result<Peer> {
         address,
         source: source.transpose()?,
         key: key.map(|name| key_of(lua, place, &name)).transpose()?,
+        blocks_notify: flag(place, table, BLOCKS_NOTIFY)?,
     })
 }
 
@@ -116,7 +127,7 @@ fn permission(
 ) -> mlua::Result<()> {
     const KNOWN: [&str; 5] = ["action", "address", "key", "protocol", "deny"];
     only(place, table, &KNOWN)?;
-    let denies = denies(place, table)?;
+    let denies = flag(place, table, "deny")?;
     let actions = actions(place, table, denies)?;
     let keys = texts(place, table, "key")?
         .iter()
@@ -149,18 +160,6 @@ fn permission(
         }
     }
     Ok(())
-}
-
-/// `deny=true`: what the entry names may not.
-fn denies(place: &str, table: &Table) -> mlua::Result<bool> {
-    match table.raw_get("deny")? {
-        Value::Nil => Ok(false),
-        Value::Boolean(denies) => Ok(denies),
-        other => Err(wrong(format!(
-            "{place}: deny: true or false expected, got {}",
-            shown(&other)
-        ))),
-    }
 }
 
 /// Knot's manual on `deny`: "If no action is specified, deny all actions."
@@ -287,6 +286,18 @@ fn only_numbered(place: &str, list: &Table, length: usize) -> mlua::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether this field is true; without it, it is not.
+fn flag(place: &str, table: &Table, field: &str) -> mlua::Result<bool> {
+    match table.raw_get(field)? {
+        Value::Nil => Ok(false),
+        Value::Boolean(is_set) => Ok(is_set),
+        other => Err(wrong(format!(
+            "{place}: {field}: true or false expected, got {}",
+            shown(&other)
+        ))),
+    }
 }
 
 /// The text in this field.
