@@ -1,9 +1,10 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format build lints style units simulation tests models scenarios offload dialect minute small race fuzz kernels packaging once)
+stages=(format build lints style units simulation tests models scenarios offload dialect minute small race kernels fuzz packaging once)
 # What may run beside which stages behind it: any other one awaits its end. The optimised build is for minutes one crate on one
-# processor, and cargo keeps it apart from what is built for tests.
-declare -A beside=([build]="lints style units simulation")
+# processor, and cargo keeps it apart from what is built for tests. Virtual machines wait for much of their time, and what is fuzzed
+# is for longer built than run.
+declare -A beside=([build]="lints style units simulation" [kernels]="fuzz")
 # The process groups of those that run so.
 declare -A running=()
 
