@@ -139,6 +139,20 @@ fn failures(daemon: &Daemon, control: &str) {
     ] {
         assert!(!knotc(words).status.success(), "{words:?}");
     }
+    // As Knot, which has nothing to do then; but nobody has a primary to ask where there is none.
+    for (words, succeeds) in [
+        (&["zone-flush"][..], true),
+        (&["zone-flush", "example.com"], true),
+        (&["zone-notify", "--"], true),
+        (&["zone-notify", "example.com"], true),
+        (&["zone-refresh"], true),
+        (&["zone-retransfer"], true),
+        (&["zone-refresh", "example.com"], false),
+        (&["zone-flush", "example.net"], false),
+    ] {
+        let output = knotc(&[&["-s", control], words].concat());
+        assert_eq!(output.status.success(), succeeds, "{words:?}: {output:?}");
+    }
     for verb in ["zone-status", "zone-stats"] {
         let unknown = knotc(&["-s", control, verb, "example.net"]);
         assert!(!unknown.status.success(), "{verb}");
