@@ -50,9 +50,9 @@ pub struct Live {
     /// When the zone of a secondary expires, in seconds of [`Now`]; 0: it does not.
     expires: AtomicU64,
     pub progress: Progress,
-    pub orders: mpsc::Sender<Letter>,
+    pub orders: mpsc::Sender<Box<Letter>>,
     /// Taken by the zone's task.
-    received: Mutex<Option<mpsc::Receiver<Letter>>>,
+    received: Mutex<Option<mpsc::Receiver<Box<Letter>>>>,
 }
 
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Live {
     }
 
     /// The orders, for whoever asks first: the zone's task.
-    pub(super) fn take_orders(&self) -> Option<mpsc::Receiver<Letter>> {
+    pub(super) fn take_orders(&self) -> Option<mpsc::Receiver<Box<Letter>>> {
         lock(&self.received).take()
     }
 

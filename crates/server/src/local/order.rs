@@ -52,7 +52,8 @@ impl Order {
     }
 }
 
-/// An order on its way to a zone's task.
+/// An order on its way to a zone's task. In a box: a channel has the room for 32 of what it carries from its beginning on, and
+/// there are as many channels as zones.
 #[derive(Debug)]
 pub struct Letter {
     pub(super) order: Order,
@@ -60,11 +61,11 @@ pub struct Letter {
     pub(super) ticket: Option<u64>,
 }
 
-impl From<Order> for Letter {
-    fn from(order: Order) -> Letter {
-        Letter {
+impl From<Order> for Box<Letter> {
+    fn from(order: Order) -> Box<Letter> {
+        Box::new(Letter {
             order,
             ticket: None,
-        }
+        })
     }
 }

@@ -157,10 +157,10 @@ impl Local {
         }
         let begun = places.into_iter().map(|(live, place)| {
             let ticket = live.ticket();
-            place.send(Letter {
+            place.send(Box::new(Letter {
                 order: order.clone(),
                 ticket: Some(ticket),
-            });
+            }));
             Begun {
                 name: live.apex.to_string(),
                 ticket,

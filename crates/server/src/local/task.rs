@@ -32,6 +32,9 @@ use zone::zone::ZoneBuilder;
 /// thousand zones wait, not take a thousand descriptors, and no other server's.
 const EXCHANGES: usize = 64;
 
+/// Zones that are written to disk at a time when their tasks begin.
+const KEPT_AT_ONCE: usize = 8;
+
 /// How long a task sleeps before it looks at the system's clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -62,6 +65,8 @@ struct Shared {
     telling: Arc<Doors>,
     /// One place a core for zones that are loaded after the start.
     loading: Semaphore,
+    /// Places for those that are kept then: all begin at once, and each takes a thread.
+    keeping: Semaphore,
 }
 
 impl Keeper {
@@ -79,6 +84,7 @@ impl Keeper {
                 asking: Doors::of(EXCHANGES),
                 telling: Arc::new(Doors::of(EXCHANGES)),
                 loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
+                keeping: Semaphore::new(KEPT_AT_ONCE),
             }),
             tasks: Mutex::default(),
             followed: AtomicU64::new(0),
@@ -200,9 +206,9 @@ enum Word {
 /// What the task of one zone knows.
 struct Follower {
     live: Arc<Live>,
-    orders: mpsc::Receiver<Letter>,
+    orders: mpsc::Receiver<Box<Letter>>,
     /// Those that came while primaries were asked, the oldest first.
-    put_off: VecDeque<Letter>,
+    put_off: VecDeque<Box<Letter>>,
     settings: Arc<ZoneSettings>,
     state: Arc<StateDirectory>,
     /// Of the configuration that these are of.
@@ -226,22 +232,28 @@ impl Follower {
             self.live
                 .change_state(|state| *state.timers.get_or_insert(known));
         }
-        self.load_first().await;
-        self.keep_first().await;
-        self.tell();
+        // What is to be done is in boxes of its own: a task takes as much memory as the largest thing that it ever waits for, and most
+        // of the thousands wait for nothing but time and orders.
+        Box::pin(self.begin()).await;
         loop {
             let wake = self.wake();
             tokio::select! {
                 letter = self.next_letter() => match letter {
-                    Some(letter) => self.fulfil(letter).await,
+                    Some(letter) => Box::pin(self.fulfil(*letter)).await,
                     None => return,
                 },
-                () = moment(wake) => self.tick().await,
+                () = moment(wake) => Box::pin(self.tick()).await,
             }
         }
     }
 
-    async fn next_letter(&mut self) -> Option<Letter> {
+    async fn begin(&mut self) {
+        self.load_first().await;
+        self.keep_first().await;
+        self.tell();
+    }
+
+    async fn next_letter(&mut self) -> Option<Box<Letter>> {
         match self.put_off.pop_front() {
             Some(letter) => Some(letter),
             None => self.orders.recv().await,
@@ -273,6 +285,8 @@ impl Follower {
     }
 
     async fn keep_first(&self) {
+        // The semaphore is never closed.
+        let _place = self.shared.keeping.acquire().await;
         let (live, settings, state) = self.shares();
         let line = spawn_blocking(move || live.keep_first(&settings, &state)).await;
         if let Ok(Some(line)) = line {
@@ -381,7 +395,7 @@ impl Follower {
         }
     }
 
-    fn obey_later(&mut self, letter: Letter) {
+    fn obey_later(&mut self, letter: Box<Letter>) {
         // A primary is asked once for all that it has told.
         if let Order::Notified { from, .. } = letter.order {
             let is_its_own = |other: &Letter| matches!(other.order, Order::Notified { from: other, .. } if other == from);
@@ -935,6 +949,15 @@ mod tests {
             wanted: 0,
             silent: Vec::new(),
         }
+    }
+
+    /// There may be a hundred thousand of them.
+    #[tokio::test]
+    async fn a_task_that_waits_takes_little_memory() {
+        let settings = Arc::new(ZoneSettings::new(apex()));
+        let follower = follower(settings, &Arc::new(StateDirectory::default()));
+        let octets = size_of_val(&follower.follow());
+        assert!(octets <= 1_024, "{octets}");
     }
 
     /// As they may where the queue of orders was full.
