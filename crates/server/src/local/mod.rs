@@ -15,6 +15,7 @@ pub mod answer;
 mod ask;
 mod backup;
 mod flush;
+mod keeper;
 mod live;
 mod load;
 mod order;
@@ -34,6 +35,7 @@ mod timers;
 
 pub use acl::{Acl, Action, Entry as AclEntry, Scope, Span};
 pub use backup::{BackupOrder, Parts};
+pub use keeper::Keeper;
 pub use live::Live;
 pub use order::Order;
 pub use placed::placed;
@@ -43,7 +45,6 @@ pub use reading::Reading;
 pub use settings::{Peer, TimeBounds, TransferBounds, ZoneSettings};
 pub use state::StateDirectory;
 pub use status::{Begun, ZoneStatus};
-pub use task::Keeper;
 
 use crate::config::zones::ZoneSpecs;
 use crate::log;

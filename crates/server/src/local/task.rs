@@ -1,197 +1,33 @@
 //! One task per zone: it waits for the zone's times (RFC 1034 §4.3.5) and for orders, asks primaries, tells secondaries.
 
 use super::ask::{self, AskError, Has, Patience, Received};
+use super::keeper::Shared;
 use super::live::{Installed, Live};
 use super::load::SAY_AFTER;
 use super::order::{Letter, Order};
-use super::places::{Doors, Places};
 use super::room::Room;
 use super::settings::{Peer, ZoneSettings};
 use super::tell::{self, Version};
 use super::timers::{Heard, Timers, longer};
-use super::{BackupOrder, Line, Local, StateDirectory, backup, flush};
+use super::{BackupOrder, Line, StateDirectory, backup, flush};
 use crate::clock;
 use crate::log;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::available_parallelism;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
-use wire::name::NameBuf;
 use zone::zone::ZoneBuilder;
-
-/// Exchanges of datagrams, or of one message each over TCP, with one server at a time: a server that is down makes those of a
-/// thousand zones wait, not take a thousand descriptors, and no other server's.
-const EXCHANGES: usize = 64;
-
-/// Zones that are written to disk at a time when their tasks begin.
-const KEPT_AT_ONCE: usize = 8;
 
 /// How long a task sleeps before it looks at the system's clock again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Orders that are looked at while primaries are asked, and obeyed behind that; more wait in the queue.
 const PUT_OFF: usize = 16;
-
-/// The tasks of all zones.
-pub struct Keeper {
-    runtime: Handle,
-    shared: Arc<Shared>,
-    tasks: Mutex<HashMap<NameBuf, (Arc<Live>, AbortHandle)>>,
-    /// Configurations that were followed.
-    followed: AtomicU64,
-}
-
-struct Shared {
-    /// Asks for the zones that serve to be swapped.
-    ask: Box<dyn Fn() + Send + Sync>,
-    /// It was asked for, and has not begun.
-    is_asked: AtomicBool,
-    /// How often anybody has wanted it.
-    wanted: AtomicU64,
-    /// How many of these wants are met.
-    met: watch::Sender<u64>,
-    transfers: Places,
-    /// Those at a time who ask a primary for its serial, and who tell a secondary of one: each has a socket.
-    asking: Doors,
-    telling: Arc<Doors>,
-    /// One place a core for zones that are loaded after the start.
-    loading: Semaphore,
-    /// Places for those that are kept then: all begin at once, and each takes a thread.
-    keeping: Semaphore,
-}
-
-impl Keeper {
-    /// `publish` is called when another version of a zone is to serve, once for all that come until
-    /// [`Keeper::publishing`].
-    pub fn new(runtime: Handle, publish: impl Fn() + Send + Sync + 'static) -> Keeper {
-        Keeper {
-            runtime,
-            shared: Arc::new(Shared {
-                ask: Box::new(publish),
-                is_asked: AtomicBool::new(false),
-                wanted: AtomicU64::new(0),
-                met: watch::Sender::new(0),
-                transfers: Places::new(),
-                asking: Doors::of(EXCHANGES),
-                telling: Arc::new(Doors::of(EXCHANGES)),
-                loading: Semaphore::new(available_parallelism().map_or(1, usize::from)),
-                keeping: Semaphore::new(KEPT_AT_ONCE),
-            }),
-            tasks: Mutex::default(),
-            followed: AtomicU64::new(0),
-        }
-    }
-
-    /// To be called before zones are looked at that are to serve; what is returned is for [`Keeper::published`].
-    pub fn publishing(&self) -> u64 {
-        self.shared.is_asked.store(false, SeqCst);
-        // Behind the line above: whoever comes too late to be counted here asks again.
-        self.shared.wanted.load(SeqCst)
-    }
-
-    /// To be called when the zones that were looked at serve: secondaries may be told of them.
-    pub fn published(&self, wanted: u64) {
-        self.shared.met.send_replace(wanted);
-    }
-
-    /// To be called when these zones serve: new ones get their task, those that are gone lose it.
-    pub fn follow(&self, local: &Local) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = self.followed.fetch_add(1, SeqCst) + 1;
-        tasks.retain(|apex, (live, task)| {
-            let is_kept = local
-                .find(apex.as_name())
-                .is_some_and(|(other, _)| Arc::ptr_eq(other, live));
-            if !is_kept {
-                task.abort();
-            }
-            is_kept
-        });
-        for (live, settings) in local.iter() {
-            let state = Arc::clone(local.state());
-            if let Some(orders) = live.take_orders() {
-                let follower = Follower {
-                    live: Arc::clone(live),
-                    orders,
-                    put_off: VecDeque::new(),
-                    settings: Arc::clone(settings),
-                    state,
-                    number,
-                    shared: Arc::clone(&self.shared),
-                    telling: JoinSet::new(),
-                    told: None,
-                    tell_from: Instant::now(),
-                    wanted: 0,
-                    silent: Vec::new(),
-                };
-                let task = self.runtime.spawn(follower.follow());
-                tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
-            } else {
-                let order = Order::Settings(Arc::clone(settings), state, number);
-                // A queue that is full is read soon: the control thread does not wait for a transfer, the task does. Those of
-                // a later configuration may overtake it.
-                if live.orders.try_send(order.clone().into()).is_err() {
-                    let orders = live.orders.clone();
-                    self.runtime
-                        .spawn(async move { orders.send(order.into()).await });
-                }
-            }
-        }
-        self.await_state(local);
-    }
-
-    /// Where another process has the state directory, as the one before this one does in a restart: zones are kept when it
-    /// has left.
-    fn await_state(&self, local: &Local) {
-        let is_kept = local.iter().any(|(_, settings)| settings.is_kept());
-        if !is_kept || !local.state().is_to_be_awaited() {
-            return;
-        }
-        let state = Arc::clone(local.state());
-        log::notice!(
-            "{}: another process keeps its zones there; this one will when that one has left",
-            state.path().display()
-        );
-        let lives: Vec<_> = local.iter().map(|(live, _)| Arc::clone(live)).collect();
-        let wait = move || {
-            if state.wait() {
-                // A zone that is gone meanwhile takes no orders.
-                let tell = |live: &Arc<Live>| live.orders.blocking_send(Order::MayWrite.into());
-                lives.iter().for_each(|live| drop(tell(live)));
-            }
-        };
-        self.runtime.spawn_blocking(wait);
-    }
-
-    /// Leaves the zones to the process that has taken over.
-    pub fn leave(&self, local: &Local) {
-        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.drain().for_each(|(_, (_, task))| task.abort());
-        let state = Arc::clone(local.state());
-        // What is being written is waited for.
-        self.runtime.spawn_blocking(move || state.give());
-    }
-}
-
-impl Shared {
-    /// Has the zones serve as they are now; they do when so many wants are met.
-    fn publish(&self) -> u64 {
-        let wanted = self.wanted.fetch_add(1, SeqCst) + 1;
-        if !self.is_asked.swap(true, SeqCst) {
-            (self.ask)();
-        }
-        wanted
-    }
-}
 
 /// What a primary that was asked has. The numbers are those of [`Heard::expires_in`].
 enum Word {
@@ -204,7 +40,7 @@ enum Word {
 }
 
 /// What the task of one zone knows.
-struct Follower {
+pub(super) struct Follower {
     live: Arc<Live>,
     orders: mpsc::Receiver<Box<Letter>>,
     /// Those that came while primaries were asked, the oldest first.
@@ -226,7 +62,30 @@ struct Follower {
 }
 
 impl Follower {
-    async fn follow(mut self) {
+    /// The task's of a zone whose `orders` these are, which has not begun; `number`: of the configuration that the settings are of.
+    pub(super) fn new(
+        live: &Arc<Live>,
+        orders: mpsc::Receiver<Box<Letter>>,
+        (settings, state, number): (Arc<ZoneSettings>, Arc<StateDirectory>, u64),
+        shared: &Arc<Shared>,
+    ) -> Follower {
+        Follower {
+            live: Arc::clone(live),
+            orders,
+            put_off: VecDeque::new(),
+            settings,
+            state,
+            number,
+            shared: Arc::clone(shared),
+            telling: JoinSet::new(),
+            told: None,
+            tell_from: Instant::now(),
+            wanted: 0,
+            silent: Vec::new(),
+        }
+    }
+
+    pub(super) async fn follow(mut self) {
         if self.settings.is_secondary() {
             let known = Timers::new(0);
             self.live
@@ -916,8 +775,10 @@ async fn moment_by(clock: impl Fn() -> u64, seconds: u64) {
 mod tests {
     use super::super::fixture::{apex, text};
     use super::*;
+    use crate::local::Keeper;
     use std::cell::Cell;
     use std::fs;
+    use tokio::runtime::Handle;
     use tokio::time::timeout;
 
     /// The system's clock says the first of these, and the second from the second look on; how long a moment is waited for.
@@ -935,20 +796,14 @@ mod tests {
 
     fn follower(settings: Arc<ZoneSettings>, state: &Arc<StateDirectory>) -> Follower {
         let live = Arc::new(Live::new(&apex()));
-        Follower {
-            orders: live.take_orders().unwrap(),
-            live,
-            put_off: VecDeque::new(),
-            settings,
-            state: Arc::clone(state),
-            number: 1,
-            shared: Keeper::new(Handle::current(), || {}).shared,
-            telling: JoinSet::new(),
-            told: None,
-            tell_from: Instant::now(),
-            wanted: 0,
-            silent: Vec::new(),
-        }
+        let orders = live.take_orders().unwrap();
+        let keeper = Keeper::new(Handle::current(), || {});
+        Follower::new(
+            &live,
+            orders,
+            (settings, Arc::clone(state), 1),
+            &keeper.shared,
+        )
     }
 
     /// There may be a hundred thousand of them.
