@@ -1,10 +1,10 @@
 # The stages of `./dev test`, in order, and what each runs. A stage NAME is a function stage_NAME.
 
-stages=(format build lints style units simulation tests models scenarios offload dialect minute small race kernels fuzz packaging once)
+stages=(format build lints style units simulation fuzzers tests models scenarios offload dialect minute small race kernels fuzz packaging once)
 # What may run beside which stages behind it: any other one awaits its end. The optimised build is for minutes one crate on one
-# processor, and cargo keeps it apart from what is built for tests. Virtual machines wait for much of their time, and what is fuzzed
-# is for longer built than run.
-declare -A beside=([build]="lints style units simulation" [kernels]="fuzz")
+# processor, and cargo keeps it apart from what is built for tests, as it does what is fuzzed; tests and virtual machines wait for most
+# of their time.
+declare -A beside=([build]="lints style units simulation" [fuzzers]="tests models" [kernels]="fuzz")
 # The process groups of those that run so.
 declare -A running=()
 
@@ -47,6 +47,8 @@ stage_soak() {
         target/release/lab soak --seconds "${SOAK_SECONDS:-1200}" ${SOAK_SEED:+--seed "$SOAK_SEED"}
 }
 stage_dialect() { SUBJECT=dnsdist target/release/lab scenarios; }
+# What stage fuzz runs: built for longer than run. Tests beside it count time: they come first.
+stage_fuzzers() { (cd fuzz && nice -n 19 cargo build --release --quiet); }
 stage_fuzz() { fuzz/gate.sh; }
 stage_kernels() { tests/kernels/run; }
 stage_packaging() { tests/packaging/run target/release/millrace; }
