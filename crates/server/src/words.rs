@@ -87,20 +87,14 @@ impl Lines {
     /// Asks the processor for line `number`, which will be used soon.
     #[inline]
     pub fn prefetch(&self, number: usize) {
-        sys::prefetch(&self.words, self.start + number * LINE);
+        prefetch(&self.words, self.start + number * LINE);
     }
 }
 
-/// Asks the processor for the cache line of the word at `place`, which will be used soon.
+/// Asks the processor for the cache line of the word at `place`, which will be used soon; there may be no such word.
 #[inline]
 pub fn prefetch(words: &[AtomicU64], place: usize) {
-    sys::prefetch(words, place);
-}
-
-/// Asks the processor for the cache line at `place`, which will be read soon.
-#[inline]
-pub fn prefetch_line(place: *const u8) {
-    sys::prefetch_line(place);
+    xsk::prefetch_line(words.as_ptr().wrapping_add(place).cast());
 }
 
 /// How many words hold `bytes` bytes.

@@ -61,5 +61,6 @@ pub use socket::{
     BATCH, Batch, BindMode, Flushed, KernelCounters, Options, Received, Refilled, RingSizes, Socket,
 };
 pub use spread::{Chosen, Pulses, SPREADS, Spread, forget_spread};
+pub use sys::memory::prefetch_line;
 pub use tally::{Count, Counters, Tally};
 pub use umem::{CHUNK, Census, Frame, Umem, UmemOptions};

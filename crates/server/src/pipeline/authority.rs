@@ -21,7 +21,6 @@ use super::query::{Protocol, Query};
 use super::{Env, HandOver, HandOverReason, Verdict, respond, zone_traffic};
 use crate::config::Config;
 use crate::counters::Counter;
-use crate::words;
 use cookies::Cookies;
 use edns::Wishes;
 pub use edns::answer_without_question;
@@ -115,13 +114,13 @@ pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foresee
 #[inline(never)]
 fn foresee_served(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
     let (zones, parts) = (config.local.zones(), &query.parts);
-    ahead::foresee(zones, query.message, parts, words::prefetch_line)
+    ahead::foresee(zones, query.message, parts, xsk::prefetch_line)
 }
 
 /// Asks for the name and its records, if the slot tells of them.
 #[inline]
 pub fn foresee_name(foreseen: &Foreseen, config: &Config) {
-    foreseen.foresee_name(config.local.zones(), words::prefetch_line);
+    foreseen.foresee_name(config.local.zones(), xsk::prefetch_line);
 }
 
 /// Answers what lies in a zone that serves the query's pool: the default one, unless a rule has chosen another.

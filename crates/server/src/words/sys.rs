@@ -130,23 +130,3 @@ fn unmap(start: NonNull<u8>, octets: usize) {
         unsafe { libc::munmap(start.as_ptr().cast(), octets) };
     }
 }
-
-/// Asks the processor for the cache line at `place`, which will be read soon; does nothing where there is no such instruction, or
-/// nothing there.
-#[inline]
-pub(super) fn prefetch_line(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint. It reads nothing and faults at no address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
-/// The same for the word at `place`; there may be no such word.
-#[inline]
-pub(super) fn prefetch(words: &[AtomicU64], place: usize) {
-    prefetch_line(words.as_ptr().wrapping_add(place).cast());
-}

@@ -398,15 +398,16 @@ impl<T: Slot> Shared for MappedRing<T> {
 
     #[inline]
     fn foresee(&self, position: u32) {
-        prefetch_to_read(self.producer.as_ptr());
+        prefetch_line(self.producer.as_ptr().cast());
         let slot = (position & (self.size - 1)) as usize;
-        prefetch_to_read(self.slots.as_ptr().wrapping_add(slot));
+        prefetch_line(self.slots.as_ptr().wrapping_add(slot).cast());
     }
 }
 
-/// Asks the processor for the cache line at `place`, to read it; does nothing where there is no such instruction.
+/// Asks the processor for the cache line at `place`, which will be read soon; does nothing where there is no such instruction, or
+/// nothing there.
 #[inline(always)]
-fn prefetch_to_read<T>(place: *const T) {
+pub fn prefetch_line(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -14,25 +14,28 @@ use std::sync::Arc;
 use wire::name::NameBuf;
 use zone::tsig::Key;
 
-/// As Knot's `block-notify-after-transfer`.
+/// What is said of a server.
+const OF_SERVERS: [&str; 3] = ["address", "key", "source"];
+/// What is said of one that sends the zone; the last as Knot's `block-notify-after-transfer`.
+const OF_PRIMARIES: [&str; 4] = ["address", "key", "source", BLOCKS_NOTIFY];
 const BLOCKS_NOTIFY: &str = "blockNotifyAfterTransfer";
 
 /// The servers that send the zone, see [`peers`].
 pub(super) fn primaries(lua: &Lua, value: Option<Value>) -> mlua::Result<Vec<Peer>> {
-    peers(lua, "primaries", value, true)
+    peers(lua, "primaries", value, &OF_PRIMARIES)
 }
 
 /// The servers that are told, see [`peers`].
 pub(super) fn told(lua: &Lua, value: Option<Value>) -> mlua::Result<Vec<Peer>> {
-    peers(lua, "notify", value, false)
+    peers(lua, "notify", value, &OF_SERVERS)
 }
 
 /// The servers that `value` lists: `{{address="192.0.2.1:53", key="k."}, …}`; one alone, and an address without a key, need
-/// no table around. `sends`: they are primaries.
-fn peers(lua: &Lua, option: &str, value: Option<Value>, sends: bool) -> mlua::Result<Vec<Peer>> {
+/// no table around. `known`: what may be said of each.
+fn peers(lua: &Lua, option: &str, value: Option<Value>, known: &[&str]) -> mlua::Result<Vec<Peer>> {
     let peer = |(place, value): (String, Value)| match value {
         Value::String(address) => address_of(&place, &address.to_string_lossy()).map(Peer::new),
-        Value::Table(table) => peer(lua, &place, &table, sends),
+        Value::Table(table) => peer(lua, &place, &table, known),
         other => Err(wrong(format!(
             "{place}: {{address=\"192.0.2.1:53\", key=\"k.\"}} expected, got {}",
             shown(&other)
@@ -44,9 +47,8 @@ fn peers(lua: &Lua, option: &str, value: Option<Value>, sends: bool) -> mlua::Re
         .collect()
 }
 
-fn peer(lua: &Lua, place: &str, table: &Table, sends: bool) -> mlua::Result<Peer> {
-    const KNOWN: [&str; 4] = ["address", "key", "source", BLOCKS_NOTIFY];
-    only(place, table, if sends { &KNOWN } else { &KNOWN[..3] })?;
+fn peer(lua: &Lua, place: &str, table: &Table, known: &[&str]) -> mlua::Result<Peer> {
+    only(place, table, known)?;
     let address = text(place, table, "address")?;
     let address = address.ok_or_else(|| {
         wrong(format!(
