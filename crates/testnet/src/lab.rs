@@ -173,6 +173,32 @@ impl Lab {
         Ok(gone)
     }
 
+    /// Removes what a killed run left of labs that it had several of, `PREFIX-1`, `PREFIX-2` and so on; says what there was.
+    /// Those that somebody has, or wants kept, stay.
+    pub fn down_numbered(prefix: &str) -> Outcome<Vec<String>> {
+        let mut gone = Vec::new();
+        for number in ledger::numbers_of(prefix) {
+            let prefix = ledger::numbered(prefix, number);
+            let Some(ledger) = Ledger::try_open(&prefix)? else {
+                continue;
+            };
+            if ledger.kept_mark().exists() {
+                continue;
+            }
+            // Dropped, it is removed.
+            let lab = Self {
+                plan: Plan {
+                    prefix,
+                    topology: Topology::TwoInterfaces,
+                },
+                ledger: Some(ledger),
+                kept: false,
+            };
+            gone.extend(lab.clear());
+        }
+        Ok(gone)
+    }
+
     /// Leaves it up when this process ends; `Lab::down` removes it.
     pub fn keep(mut self) -> Outcome<()> {
         let mark = self.ledger().kept_mark();

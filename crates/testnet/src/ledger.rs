@@ -150,6 +150,22 @@ pub fn folder(prefix: &str) -> PathBuf {
     base_folder().join(prefix)
 }
 
+/// Numbers of the labs `PREFIX-1`, `PREFIX-2`, … that have a folder here, whether somebody has them or not.
+pub fn numbers_of(prefix: &str) -> Vec<u32> {
+    let entries = fs::read_dir(base_folder()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let number = |name: String| {
+        let number: u32 = name.strip_prefix(prefix)?.strip_prefix('-')?.parse().ok()?;
+        (name == numbered(prefix, number)).then_some(number)
+    };
+    names.filter_map(number).collect()
+}
+
+/// The prefix of one of the labs that somebody has several of.
+pub fn numbered(prefix: &str, number: u32) -> String {
+    format!("{prefix}-{number}")
+}
+
 /// `/run/millrace-lab` for root, a folder under the user's run-time directory for others.
 fn base_folder() -> PathBuf {
     if nix::unistd::geteuid().is_root() {
@@ -233,6 +249,20 @@ mod tests {
         );
         assert!(!child.wait().expect("it ended").success());
         ledger.remove();
+    }
+
+    #[test]
+    fn labs_of_a_number_are_found_and_others_are_not() {
+        let prefix = format!("ledger-numbers-test-{}", std::process::id());
+        let others = [format!("{prefix}-remote"), format!("{prefix}-07")];
+        let prefixes = [1, 12].map(|number| numbered(&prefix, number));
+        let all = prefixes.iter().chain(&others);
+        let ledgers: Vec<Ledger> = all.map(|one| Ledger::open(one).expect("free")).collect();
+        let mut numbers = numbers_of(&prefix);
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 12]);
+        ledgers.into_iter().for_each(Ledger::remove);
+        assert!(numbers_of(&prefix).is_empty());
     }
 
     #[test]

@@ -1,27 +1,32 @@
 //! Measures the contenders of a scenario, one after the other and over again, so that what changes with time meets all of
-//! them alike.
+//! them alike; cost by turns of less than a second ([`turns`]).
+
+mod turns;
+mod up;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::cpu::descendants;
 use super::figure::{AT_TENTH, disturbance, figure, point, started};
 use super::generator::{Generator, Load, Manner, Shot};
 use super::plan::{Contender, Library, Measure, Scenario, ZonePlan};
 use super::record::{Missing, Record};
 use super::report::{median, peak};
-use super::stage::{Cpus, Places, Running, Stage, named};
-use super::witness::{FirstAnswer, Seen, Witness};
+use super::stage::{Cpus, Places, Stage, named};
+use super::witness::{Seen, Witness};
 use super::zones::{self, Expected};
+use crate::lab::Lab;
 use crate::ledger::Ledger;
 use crate::signals::Signals;
 use crate::{Failure, Outcome};
+use turns::Seats;
+use up::{Seat, Up};
 
 /// How a run is made.
 #[derive(Clone, Debug)]
@@ -42,19 +47,11 @@ pub(super) struct Settings {
     pub server: String,
 }
 
-/// How long a server may take to give its first answer.
-const START: Duration = Duration::from_secs(15);
-
-/// The same with a zone to load first, of a million signed names at the most.
-const START_WITH_ZONE: Duration = Duration::from_secs(180);
-
 /// What is asked before it is measured, to see that answers are right.
 const CHECK: Load = Load {
     rate: 2_000,
     time: Duration::from_millis(500),
 };
-/// A negative answer is shorter where one NSEC3 record proves two things.
-const LENGTH_TOLERANCE: f64 = 0.01;
 
 /// A rate that rises goes so far beyond the best R99.
 const BEYOND: f64 = 1.2;
@@ -86,11 +83,10 @@ pub(super) struct Contest<'c> {
     settings: &'c Settings,
     /// Of the tree that is measured.
     commit: &'c str,
-    /// The lab; none where the server is on another machine.
-    stage: Option<Stage>,
+    /// Where contenders are measured one after the other.
+    seat: Seat,
     /// What is owned on this machine where there is no lab that has one.
     ledger: Option<Ledger>,
-    client: Client,
     queries: PathBuf,
     /// What answers must say, if the scenario says it.
     expected: Option<Expected>,
@@ -104,6 +100,8 @@ pub(super) struct Contest<'c> {
     near: BTreeMap<String, f64>,
     /// Contender, measure and repeat of what was measured.
     done: BTreeSet<(String, Measure, u32)>,
+    /// By contender: how often it has failed.
+    failures: BTreeMap<String, u32>,
 }
 
 impl<'c> Contest<'c> {
@@ -124,6 +122,9 @@ impl<'c> Contest<'c> {
             }
             None => {
                 let stage = build()?;
+                for left in Lab::down_numbered(&settings.prefix)? {
+                    eprintln!("removed what an earlier run left: {left}");
+                }
                 let (client, folder) = (stage.client(), stage.folder().to_owned());
                 (Some(stage), None, client, folder)
             }
@@ -139,9 +140,8 @@ impl<'c> Contest<'c> {
             library,
             settings,
             commit,
-            stage,
+            seat: Seat { stage, client },
             ledger,
-            client,
             queries,
             expected,
             last: BTreeMap::new(),
@@ -149,6 +149,7 @@ impl<'c> Contest<'c> {
             peaks: BTreeMap::new(),
             near: BTreeMap::new(),
             done: BTreeSet::new(),
+            failures: BTreeMap::new(),
         })
     }
 
@@ -185,186 +186,108 @@ impl<'c> Contest<'c> {
         signals: &Signals,
         mut see: impl FnMut(Result<Record, Missing>),
     ) -> bool {
-        let mut failures: BTreeMap<String, u32> = BTreeMap::new();
-        let is_remote = self.settings.remote.is_some();
+        let is_stopped = || signals.came(Duration::ZERO);
         for &measure in &self.scenario.measures {
+            // Labs of their own are there as long as turns are taken.
+            let mut seats = Seats::new();
             for repeat in 1..=measure.repeats(self.settings.repeats) {
-                let library = self.library;
-                let takes_part = |one: &&Contender| {
-                    one.takes_part_in(measure) && (is_remote || is_named(library, one))
+                let due = self.due(measure, repeat);
+                // A server on another machine is there alone.
+                let goes_on = match measure == Measure::Cost && self.seat.stage.is_some() {
+                    true => self.by_turns(&mut seats, &due, repeat, &is_stopped, &mut see),
+                    false => self.one_by_one(&due, (measure, repeat), &is_stopped, &mut see),
                 };
-                let contenders = self.scenario.contenders.iter();
-                for contender in contenders.filter(takes_part) {
-                    let name = &contender.name;
-                    let was_measured = self.done.iter().any(|(of, ..)| of == name);
-                    let failed = failures.get(name).copied().unwrap_or(0);
-                    let is_done = self.done.contains(&(name.clone(), measure, repeat));
-                    if is_done || failed > u32::from(was_measured) {
-                        continue;
-                    }
-                    // It may have come while the scenario was made ready: nothing is begun then.
-                    if signals.came(Duration::ZERO) {
-                        return false;
-                    }
-                    let measured_now = self.measure(contender, measure, repeat);
-                    // What a signal has cut short, Ctrl-C its generator for example, is no figure.
-                    if signals.came(Duration::ZERO) {
-                        return false;
-                    }
-                    match measured_now {
-                        Ok(record) => {
-                            self.keep(&record);
-                            see(Ok(record));
-                        }
-                        Err(failure) => {
-                            *failures.entry(name.clone()).or_default() += 1;
-                            see(Err(Missing {
-                                scenario: self.scenario.name.clone(),
-                                contender: name.clone(),
-                                at: format!("{}, #{repeat}", measure.word()),
-                                why: failure.to_string(),
-                            }));
-                        }
-                    }
+                if !goes_on {
+                    return false;
                 }
             }
         }
         true
     }
 
-    fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
-        if let Some(stage) = &self.stage {
-            stage.set_queues(self.scenario.queues_of(contender))?;
-        }
-        let backend = self.scenario.backend.as_ref();
-        let mut backend = match (&self.stage, backend) {
-            (Some(stage), Some(name)) => Some(stage.start_backend(name)?),
-            _ => None,
+    /// Whose turn it is in a repeat of a measure.
+    fn due(&self, measure: Measure, repeat: u32) -> Vec<&'c Contender> {
+        let is_due = |one: &&Contender| {
+            let name = &one.name;
+            let is_there = self.settings.remote.is_some() || is_named(self.library, one);
+            let was_measured = self.done.iter().any(|(of, ..)| of == name);
+            let failed = self.failures.get(name).copied().unwrap_or(0);
+            let is_done = self.done.contains(&(name.clone(), measure, repeat));
+            one.takes_part_in(measure) && is_there && !is_done && failed <= u32::from(was_measured)
         };
-        let stage = self.stage.as_ref();
-        let began = Instant::now();
-        let mut running = stage.map(|stage| stage.start(contender)).transpose()?;
-        let first = FirstAnswer::start(&self.client, WITNESS_NAME)?;
-        let expected = self.expected.as_ref().filter(|_| !contender.yardstick);
-        let generator = self.generator(contender, expected.map(|files| &files.rcode));
-        self.await_answers(running.as_mut())?;
-        let first = first.stop().unwrap_or_else(Instant::now);
-        let start = first.saturating_duration_since(began);
-        for server in [&running, &backend].into_iter().flatten() {
-            server.write_down_children()?;
+        self.scenario.contenders.iter().filter(is_due).collect()
+    }
+
+    /// Measures contenders one after the other. False: it was stopped.
+    fn one_by_one(
+        &mut self,
+        due: &[&'c Contender],
+        (measure, repeat): (Measure, u32),
+        is_stopped: &dyn Fn() -> bool,
+        see: &mut dyn FnMut(Result<Record, Missing>),
+    ) -> bool {
+        for contender in due {
+            // It may have come while the scenario was made ready: nothing is begun then.
+            if is_stopped() {
+                return false;
+            }
+            let measured_now = self.measure(contender, measure, repeat);
+            // What a signal has cut short, Ctrl-C its generator for example, is no figure.
+            if is_stopped() {
+                return false;
+            }
+            see(self.judge(&contender.name, (measure, repeat), measured_now));
         }
-        self.check_answers(contender, expected.map(|files| &files.records))?;
-        let witness = Witness::start(&self.client, WITNESS_NAME)?;
-        // Some servers answer from a child of theirs.
-        let process = running.as_ref().and_then(Running::process_id);
-        let children = process.map(descendants).unwrap_or_default();
-        let watched: Vec<u32> = process.into_iter().chain(children).collect();
-        if let Some(stage) = stage {
-            stage.pin(&watched)?;
+        true
+    }
+
+    /// Remembers what was measured, or that it could not be.
+    fn judge(
+        &mut self,
+        contender: &str,
+        (measure, repeat): (Measure, u32),
+        measured_now: Outcome<Record>,
+    ) -> Result<Record, Missing> {
+        match measured_now {
+            Ok(record) => {
+                self.keep(&record);
+                Ok(record)
+            }
+            Err(failure) => {
+                *self.failures.entry(contender.to_owned()).or_default() += 1;
+                Err(Missing {
+                    scenario: self.scenario.name.clone(),
+                    contender: contender.to_owned(),
+                    at: format!("{}, #{repeat}", measure.word()),
+                    why: failure.to_string(),
+                })
+            }
         }
-        let shot = self.shoot(contender, measure, &generator, &watched);
+    }
+
+    fn measure(&self, contender: &Contender, measure: Measure, repeat: u32) -> Outcome<Record> {
+        let mut up = self.bring_up(contender, &self.seat)?;
+        let witness = Witness::start(&self.seat.client, WITNESS_NAME)?;
+        let shot = self.shoot(measure, &up);
         let seen = witness.stop();
-        check(running.as_mut())?;
-        // What was measured before a backend that is gone is no figure either.
-        check(backend.as_mut())?;
+        up.check()?;
         let mut shot = shot?;
         if matches!(measure, Measure::Start | Measure::Memory) {
-            shot.details["server"] = started(start, &watched)?;
+            shot.details["server"] = started(up.start, &up.watched)?;
         }
         if measure == Measure::ServerCost {
             shot.details["server"] = self.core_of_server(&shot)?;
         }
-        let mut record = self.record(contender, measure, repeat, (shot, seen, watched))?;
-        record.generator = generator.version();
-        record.server_mode = running.as_ref().map_or_else(String::new, Running::mode);
-        Ok(record)
+        self.record_of(&up, (measure, repeat), shot, seen)
     }
 
-    fn generator(&self, contender: &Contender, expected: Option<&PathBuf>) -> Generator {
-        let mut options = contender.options.clone();
-        if let Some(path) = expected {
-            options.extend(["--expect".to_owned(), path.display().to_string()]);
-        }
-        let built = &self.settings.places.built;
-        Generator::new(contender.generator, built, &self.queries, &options)
-    }
-
-    /// Floodgate, whoever the contenders' generators are.
-    fn floodgate(&self, expected: Option<&PathBuf>) -> Generator {
-        let contender = Contender {
-            generator: Default::default(),
-            options: Vec::new(),
-            ..self.scenario.contenders[0].clone()
-        };
-        self.generator(&contender, expected)
-    }
-
-    /// Fails if answers are not what the scenario says that they are: in response codes, in addresses, in length.
-    fn check_answers(&self, contender: &Contender, expected: Option<&PathBuf>) -> Outcome<()> {
-        let Some(answers) = &self.scenario.answers else {
-            return Ok(());
-        };
-        let shot = self
-            .floodgate(expected)
-            .shoot(&self.client, CHECK, Manner::Plain, &[])?;
-        let own = &shot.details["floodgate"];
-        let octets = own["answer_octets"].as_f64().unwrap_or(0.0) / shot.right.max(1.0);
-        let is_length = (octets / f64::from(answers.octets) - 1.0).abs() < LENGTH_TOLERANCE;
-        let is_right = own["wrong"]
-            .as_object()
-            .is_some_and(serde_json::Map::is_empty);
-        if is_right && is_length && shot.right > 0.0 {
-            return Ok(());
-        }
-        Err(Failure::new(format!(
-            "{}: answers of {octets:.1} octets, where {} and {} octets belong: {own}",
-            contender.name, answers.rcode, answers.octets
-        )))
-    }
-
-    /// Asks slowly until something is answered: then everything is attached, and the backend is known to be up.
-    fn await_answers(&self, mut running: Option<&mut Running<'_>>) -> Outcome<()> {
-        let started = Instant::now();
-        let patience = match &self.scenario.zone {
-            Some(_) => START_WITH_ZONE,
-            None => START,
-        };
-        let generator = self.floodgate(None);
-        let load = Load {
-            rate: 100,
-            time: Duration::from_millis(200),
-        };
-        loop {
-            check(running.as_deref_mut())?;
-            // The first answers of a backend that is thought down are failures, and answers all the same.
-            let shot = generator.shoot(&self.client, load, Manner::Plain, &[])?;
-            let failures = shot.details["response_rcodes"]["SERVFAIL"].as_f64();
-            if shot.right - failures.unwrap_or(0.0) > 0.0 {
-                return Ok(());
-            }
-            if started.elapsed() > patience {
-                return Err(Failure::new(format!(
-                    "no answer within {} s",
-                    patience.as_secs()
-                )));
-            }
-        }
-    }
-
-    fn shoot(
-        &self,
-        contender: &Contender,
-        measure: Measure,
-        generator: &Generator,
-        watched: &[u32],
-    ) -> Outcome<Shot> {
+    fn shoot(&self, measure: Measure, up: &Up<'_>) -> Outcome<Shot> {
+        let (contender, generator, watched) = (up.contender, &up.generator, &up.watched[..]);
+        let client = &self.seat.client;
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         let time = seconds(self.settings.seconds);
         let known = self.known_rate(&contender.name);
-        let load = |rate: f64, time| Load {
-            rate: (rate * self.settings.scale).max(100.0) as u32,
-            time,
-        };
+        let load = |rate: f64, time| self.load(rate, time);
         match measure {
             Measure::R99 => {
                 let near = known.or_else(|| self.near.get(&contender.name).copied());
@@ -372,24 +295,19 @@ impl<'c> Contest<'c> {
                     rate / self.settings.scale
                 });
                 let load = load(start, seconds(self.settings.search_seconds));
-                generator.search(&self.client, load, watched)
+                generator.search(client, load, watched)
             }
             Measure::Cost | Measure::ServerCost | Measure::Evenness => {
                 let load = load(self.scenario.cost_rate.into(), time);
-                generator.shoot(&self.client, load, Manner::Unwoken, watched)
+                generator.shoot(client, load, Manner::Unwoken, watched)
             }
             Measure::Overload => {
                 let load = load(self.overload_rate(&contender.name), time);
-                generator.shoot(&self.client, load, Manner::Drop, watched)
+                generator.shoot(client, load, Manner::Drop, watched)
             }
             Measure::Send => {
                 let rate = self.scenario.overload_rate.unwrap_or(4_000_000);
-                generator.shoot(
-                    &self.client,
-                    load(rate.into(), time),
-                    Manner::Plain,
-                    watched,
-                )
+                generator.shoot(client, load(rate.into(), time), Manner::Plain, watched)
             }
             Measure::OverTime => {
                 // The same for all contenders, so that their curves compare: up to a fifth beyond the best R99.
@@ -398,7 +316,7 @@ impl<'c> Contest<'c> {
                 let known = best.map(|rate| rate / self.settings.scale);
                 let rate = known.unwrap_or(self.scenario.start_rate.into());
                 let load = load(rate * BEYOND / 2.0, time);
-                generator.shoot(&self.client, load, Manner::Rising, watched)
+                generator.shoot(client, load, Manner::Rising, watched)
             }
             Measure::Latency => {
                 let rate = self.latency_rate(&contender.name)?;
@@ -413,10 +331,18 @@ impl<'c> Contest<'c> {
                 self.latencies(generator, rate, loads, watched)
             }
             Measure::Start | Measure::Memory => {
-                generator.shoot(&self.client, CHECK, Manner::Plain, watched)
+                generator.shoot(client, CHECK, Manner::Plain, watched)
             }
-            Measure::ClosedLoop => generator.closed_loop(&self.client, Some(time), watched),
-            Measure::OnceThrough => generator.closed_loop(&self.client, None, watched),
+            Measure::ClosedLoop => generator.closed_loop(client, Some(time), watched),
+            Measure::OnceThrough => generator.closed_loop(client, None, watched),
+        }
+    }
+
+    /// A rate, at the scale of this run.
+    fn load(&self, rate: f64, time: Duration) -> Load {
+        Load {
+            rate: (rate * self.settings.scale).max(100.0) as u32,
+            time,
         }
     }
 
@@ -471,8 +397,8 @@ impl<'c> Contest<'c> {
         let mut points = Vec::new();
         for (place, (name, part)) in loads.iter().enumerate() {
             let rate = part.map_or(IDLE, |part| (rate * part).max(IDLE)) as u32;
-            let shot =
-                generator.shoot(&self.client, Load { rate, time }, Manner::Plain, watched)?;
+            let load = Load { rate, time };
+            let shot = generator.shoot(&self.seat.client, load, Manner::Plain, watched)?;
             points.push(point(name, rate, &shot));
             if place == AT_TENTH {
                 of_figure = shot;
@@ -480,6 +406,21 @@ impl<'c> Contest<'c> {
         }
         of_figure.details = json!({ "points": points });
         Ok(of_figure)
+    }
+
+    /// What is told of a run of a contender that was up.
+    fn record_of(
+        &self,
+        up: &Up<'_>,
+        (measure, repeat): (Measure, u32),
+        shot: Shot,
+        seen: Seen,
+    ) -> Outcome<Record> {
+        let of_run = (shot, seen, up.watched.clone());
+        let mut record = self.record(up.contender, measure, repeat, of_run)?;
+        record.generator = up.generator.version();
+        record.server_mode = up.mode();
+        Ok(record)
     }
 
     fn record(
@@ -491,10 +432,7 @@ impl<'c> Contest<'c> {
     ) -> Outcome<Record> {
         let (figure, unit) = figure(measure, &shot)?;
         let server = self.library.server(&contender.server);
-        let times = watched
-            .iter()
-            .map(|process| shot.used.processes.get(process));
-        let server_seconds = times.flatten().sum();
+        let server_seconds = shot.used.of(&watched);
         Ok(Record {
             scenario: self.scenario.name.clone(),
             contender: contender.name.clone(),
@@ -504,16 +442,16 @@ impl<'c> Contest<'c> {
             unit: unit.to_owned(),
             commit: self.commit.to_owned(),
             generator: String::new(),
-            server: match (&self.stage, server) {
+            server: match (&self.seat.stage, server) {
                 (Some(stage), Ok(server)) => stage.version(&server),
-                _ => format!("{} at {}", self.settings.server, self.client.target())
+                _ => format!("{} at {}", self.settings.server, self.seat.client.target())
                     .trim()
                     .to_owned(),
             },
             door: contender.door.door().word().to_owned(),
             server_mode: String::new(),
             generator_mode: shot.mode.clone(),
-            queues: match self.stage {
+            queues: match self.seat.stage {
                 Some(_) => self.scenario.queues_of(contender),
                 None => shot.threads,
             },
@@ -528,6 +466,7 @@ impl<'c> Contest<'c> {
             used: shot.used,
             details: shot.details,
             course: shot.course,
+            turns: Vec::new(),
         })
     }
 }
@@ -574,11 +513,6 @@ fn is_named(library: &Library, contender: &Contender) -> bool {
     server.map_or(true, |server| !server.words || named(&server).is_some())
 }
 
-/// Fails if the server has ended; one on another machine is not looked at.
-fn check(running: Option<&mut Running<'_>>) -> Outcome<()> {
-    running.map_or(Ok(()), Running::check)
-}
-
 /// Makes the scenario's zone for its servers; what answers must say.
 fn give_zone(
     stage: &mut Stage,
@@ -623,6 +557,7 @@ mod tests {
     use super::*;
     use crate::bench::report::tests::record;
     use std::process::Stdio;
+    use std::time::Instant;
 
     #[test]
     fn options_of_queries_that_are_refused_are_told() {
@@ -637,7 +572,7 @@ mod tests {
     }
 
     /// At a tenth of all rates, before a server on another machine.
-    fn settings() -> Settings {
+    pub(super) fn settings() -> Settings {
         let nowhere = PathBuf::new;
         Settings {
             prefix: "test".to_owned(),
@@ -660,7 +595,7 @@ mod tests {
     }
 
     /// A contest in which nothing was measured yet.
-    fn contest<'c>(
+    pub(super) fn contest<'c>(
         scenario: &'c Scenario,
         library: &'c Library,
         settings: &'c Settings,
@@ -670,9 +605,11 @@ mod tests {
             library,
             settings,
             commit: "c0ffee",
-            stage: None,
+            seat: Seat {
+                stage: None,
+                client: Client::before("192.0.2.9:53".parse().unwrap()),
+            },
             ledger: None,
-            client: Client::before("192.0.2.9:53".parse().unwrap()),
             queries: PathBuf::new(),
             expected: None,
             last: BTreeMap::new(),
@@ -680,6 +617,7 @@ mod tests {
             peaks: BTreeMap::new(),
             near: BTreeMap::new(),
             done: BTreeSet::new(),
+            failures: BTreeMap::new(),
         }
     }
 

@@ -1,9 +1,15 @@
-//! CPU time: what the cores did, what a process used, and whether somebody else disturbed (proc_stat(5), proc_pid_stat(5)).
+//! CPU time: what the cores did, what a process used, and whether somebody else disturbed.
+//!
+//! Cores and other programs are counted in steps of 10 ms (proc_stat(5), proc_pid_stat(5)); a process that was asked for in
+//! nanoseconds, by its clock (clock_getcpuclockid(3)), which has the threads that have ended too, and the softirqs that came
+//! into it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::{During, Outcome};
@@ -14,13 +20,14 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// The process number of the one that starts the kernel's threads.
 pub(super) const KTHREADD: u32 = 2;
 
-/// What cores and processes had used at one moment, in ticks.
+/// What cores and processes had used at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     at: Instant,
+    /// In ticks.
     cores: Vec<[u64; 8]>,
-    processes: BTreeMap<u32, u64>,
-    /// Of all other programs together; 0 where nobody asked.
+    processes: BTreeMap<u32, Duration>,
+    /// Of all other programs together, in ticks; 0 where nobody asked.
     others: u64,
 }
 
@@ -51,24 +58,23 @@ impl Snapshot {
     /// Looks now; `processes` by their numbers, all threads of each. One that is gone has used nothing.
     pub(super) fn take(processes: &[u32]) -> Outcome<Snapshot> {
         let text = fs::read_to_string("/proc/stat").during("reading /proc/stat")?;
-        let ticks = |process: &u32| {
-            let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            (*process, ticks_in(&stat).unwrap_or(0))
-        };
+        let times = processes
+            .iter()
+            .map(|process| (*process, time_of(*process)));
         Ok(Snapshot {
             at: Instant::now(),
             cores: cores_in(&text),
-            processes: processes.iter().map(ticks).collect(),
+            processes: times.collect(),
             others: 0,
         })
     }
 
-    /// The same, and what all other programs used: that is a look at every process there is.
+    /// The same, and then what all other programs used: that is a look at every process there is, which takes milliseconds.
     pub(super) fn take_with_others(processes: &[u32]) -> Outcome<Snapshot> {
-        let others = ticks_of_others(&all_processes(), processes);
+        let own = Snapshot::take(processes)?;
         Ok(Snapshot {
-            others,
-            ..Snapshot::take(processes)?
+            others: ticks_of_others(&all_processes(), processes),
+            ..own
         })
     }
 
@@ -91,9 +97,9 @@ impl Snapshot {
             used.cores.push((used.wall - idle - spent(7)).max(0.0));
         }
         for (process, now) in &self.processes {
-            let then = before.processes.get(process).copied().unwrap_or(0);
+            let then = before.processes.get(process).copied().unwrap_or_default();
             used.processes
-                .insert(*process, now.saturating_sub(then) as f64 / TICKS_PER_SECOND);
+                .insert(*process, now.saturating_sub(then).as_secs_f64());
         }
         used
     }
@@ -104,6 +110,39 @@ impl Used {
     pub(super) fn busy(&self) -> f64 {
         self.cores.iter().sum()
     }
+
+    /// Of some processes together; one that nobody asked for has used nothing.
+    pub(super) fn of(&self, processes: &[u32]) -> f64 {
+        let times = processes.iter().map(|process| self.processes.get(process));
+        times.flatten().sum()
+    }
+
+    /// Adds what was used at another time.
+    pub(super) fn add(&mut self, other: &Used) {
+        self.wall += other.wall;
+        self.user += other.user;
+        self.system += other.system;
+        self.softirq += other.softirq;
+        self.steal += other.steal;
+        self.others += other.others;
+        let cores = self.cores.len().max(other.cores.len());
+        self.cores.resize(cores, 0.0);
+        for (core, more) in self.cores.iter_mut().zip(&other.cores) {
+            *core += more;
+        }
+        for (process, more) in &other.processes {
+            *self.processes.entry(*process).or_default() += more;
+        }
+    }
+}
+
+/// What all threads of a process have used. It can be asked until somebody has waited for the process.
+fn time_of(process: u32) -> Duration {
+    // 0, and what is no number of a process, would name this one.
+    let number = i32::try_from(process).ok().filter(|number| *number > 0);
+    let clock = number.and_then(|number| clock_getcpuclockid(Pid::from_raw(number)).ok());
+    let time = clock.and_then(|clock| clock.now().ok());
+    time.map_or(Duration::ZERO, Duration::from)
 }
 
 /// The lines `cpuN user nice system idle iowait irq softirq steal …`.
@@ -161,21 +200,12 @@ fn ticks_of_others(all: &[Entry], ours: &[u32]) -> u64 {
     others.map(|one| one.ticks).sum()
 }
 
-/// utime, stime, cutime and cstime: the fields 14 to 17.
+/// utime, stime, cutime and cstime: the fields 14 to 17, counted behind the name, which may hold anything in its parentheses.
 fn ticks_with_children_in(stat: &str) -> Option<u64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let fields = behind_name.split_whitespace().skip(11).take(4);
     let ticks: Option<Vec<u64>> = fields.map(|field| field.parse().ok()).collect();
     Some(ticks?.iter().sum())
-}
-
-/// utime and stime: the 14th and 15th field, counted behind the name, which may hold anything in its parentheses.
-fn ticks_in(stat: &str) -> Option<u64> {
-    let (_, behind_name) = stat.rsplit_once(')')?;
-    let mut fields = behind_name.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
 }
 
 /// A process's children, their children and so on, as they are now; without itself.
@@ -200,7 +230,7 @@ fn parent_in(stat: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use nix::time::ClockId;
 
     use super::*;
 
@@ -210,27 +240,21 @@ mod tests {
         let now =
             "cpu  9 9 9 9\ncpu0 300 0 150 1080 10 5 15 20 0 0\ncpu1 0 100 0 300 0 0 0 0\nintr 5\n";
         let start = Instant::now();
-        let snapshot = |text, ticks, at| Snapshot {
+        let snapshot = |text, milliseconds: u64, at| Snapshot {
             at,
             cores: cores_in(text),
-            processes: BTreeMap::from([(7, ticks)]),
-            others: ticks / 5,
+            processes: BTreeMap::from([(7, Duration::from_millis(milliseconds))]),
+            others: milliseconds / 50,
         };
         let end = start + Duration::from_millis(4_200);
-        let used = snapshot(now, 250, end).since(&snapshot(then, 100, start));
+        let used = snapshot(now, 2_503, end).since(&snapshot(then, 1_000, start));
         assert_eq!((used.user, used.system), (3.0, 1.0));
         assert!((used.softirq - 0.1).abs() < 1e-9 && (used.steal - 0.2).abs() < 1e-9);
         assert!((used.cores[0] - 3.1).abs() < 1e-9 && used.cores.len() == 2);
         // Ticks saw one second of it; the idle time tells of more.
         assert!((used.cores[1] - 1.2).abs() < 1e-9);
-        assert_eq!(used.processes[&7], 1.5);
+        assert!((used.processes[&7] - 1.503).abs() < 1e-9);
         assert_eq!(used.others, 0.3);
-    }
-
-    #[test]
-    fn a_name_with_spaces_and_parentheses_does_not_matter() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194304 100 0 0 0 12 34 0 0 20 0 1 0 5";
-        assert_eq!(ticks_in(stat), Some(46));
     }
 
     #[test]
@@ -288,8 +312,59 @@ mod tests {
     #[test]
     fn this_machine_has_cores_and_this_process_has_a_time() {
         let own = std::process::id();
-        let snapshot = Snapshot::take(&[own, u32::MAX]).unwrap();
+        let snapshot = Snapshot::take(&[own, 0, u32::MAX]).unwrap();
         assert!(!snapshot.cores.is_empty());
-        assert_eq!(snapshot.processes[&u32::MAX], 0);
+        for none in [0, u32::MAX] {
+            assert_eq!(snapshot.processes[&none], Duration::ZERO);
+        }
+        assert!(snapshot.processes[&own] > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_tells_of_all_its_threads_until_it_is_waited_for() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Its output ends with it.
+        let mut said = child.stdout.take().unwrap();
+        std::io::Read::read_to_end(&mut said, &mut Vec::new()).unwrap();
+        let time = time_of(child.id());
+        child.wait().unwrap();
+        assert!(time > Duration::ZERO);
+        assert_eq!(time_of(child.id()), Duration::ZERO);
+        // A thread that is gone counts where its process does.
+        let wanted = Duration::from_millis(5);
+        let before = time_of(std::process::id());
+        let used = || ClockId::CLOCK_THREAD_CPUTIME_ID.now().map(Duration::from);
+        let is_busy = move || while used().unwrap() < wanted {};
+        std::thread::spawn(is_busy).join().unwrap();
+        assert!(time_of(std::process::id()) - before >= wanted);
+    }
+
+    #[test]
+    fn what_was_used_at_several_times_adds_up() {
+        let used = |cores: &[f64], process: u32| Used {
+            wall: 2.0,
+            user: 0.5,
+            system: 0.25,
+            softirq: 0.125,
+            steal: 0.5,
+            cores: cores.to_vec(),
+            processes: BTreeMap::from([(7, 0.25), (process, 0.5)]),
+            others: 0.75,
+        };
+        let mut sum = Used::default();
+        sum.add(&used(&[0.5, 0.25], 8));
+        sum.add(&used(&[0.5, 0.75], 9));
+        assert_eq!((sum.wall, sum.user, sum.system), (4.0, 1.0, 0.5));
+        assert_eq!((sum.softirq, sum.steal, sum.others), (0.25, 1.0, 1.5));
+        assert_eq!((sum.cores.clone(), sum.busy()), (vec![1.0, 1.0], 2.0));
+        assert_eq!(
+            sum.processes,
+            BTreeMap::from([(7, 0.5), (8, 0.5), (9, 0.5)])
+        );
+        assert_eq!(sum.of(&[7, 9, 10]), 1.0);
     }
 }

@@ -43,8 +43,18 @@ pub(super) struct Shot {
     pub details: Value,
     /// CPU time from its start to its end.
     pub(super) used: Used,
+    /// The number of its process.
+    pub process: u32,
     /// What happened when.
     pub course: Course,
+}
+
+/// What a program that has run to its end leaves.
+struct Ran {
+    lines: Vec<String>,
+    used: Used,
+    course: Course,
+    process: u32,
 }
 
 /// A run's rate and time.
@@ -107,6 +117,14 @@ impl Generator {
         }
     }
 
+    /// The same with other queries.
+    pub(super) fn asking(&self, queries: &Path) -> Generator {
+        Generator {
+            queries: queries.to_owned(),
+            ..self.clone()
+        }
+    }
+
     /// Sends at a rate for a time.
     pub(super) fn shoot(
         &self,
@@ -164,14 +182,14 @@ impl Generator {
         if let Some(cpu) = client.cpu() {
             command.args(["-F", &format!("{cpu}s0")]);
         }
-        let (lines, used, course) = self.output(client, &mut command, watched)?;
+        let ran = self.output(client, &mut command, watched)?;
         // kxdpgun leaves its program behind.
         client.clear();
         let mut shot = match self.word {
-            GeneratorWord::Kxdpgun => shot_of_kxdpgun(&lines),
-            _ => shot_of_json(&lines, course),
+            GeneratorWord::Kxdpgun => shot_of_kxdpgun(&ran.lines),
+            _ => shot_of_json(&ran.lines, ran.course),
         }?;
-        shot.used = used;
+        (shot.used, shot.process) = (ran.used, ran.process);
         Ok(shot)
     }
 
@@ -195,9 +213,9 @@ impl Generator {
         if let Some(time) = time {
             command.args(["-l", &time.as_secs().max(1).to_string()]);
         }
-        let (lines, used, course) = self.output(client, &mut command, watched)?;
-        let mut shot = shot_of_dnsperf(&lines)?;
-        (shot.used, shot.course) = (used, course);
+        let ran = self.output(client, &mut command, watched)?;
+        let mut shot = shot_of_dnsperf(&ran.lines)?;
+        (shot.used, shot.course, shot.process) = (ran.used, ran.course, ran.process);
         Ok(shot)
     }
 
@@ -228,12 +246,7 @@ impl Generator {
 
     /// Runs it to its end; CPU time counts from its first line, when everything is set up, or from its start where that
     /// line does not come then.
-    fn output(
-        &self,
-        client: &Client,
-        command: &mut Command,
-        watched: &[u32],
-    ) -> Outcome<(Vec<String>, Used, Course)> {
+    fn output(&self, client: &Client, command: &mut Command, watched: &[u32]) -> Outcome<Ran> {
         let mut child = Started(client.spawn(command)?);
         let name = self.program.file_name().unwrap_or_default();
         client.write_down(child.id(), &name.to_string_lossy())?;
@@ -270,7 +283,12 @@ impl Generator {
             )));
         }
         text.retain(|line| !line.is_empty());
-        Ok((text, used, course))
+        Ok(Ran {
+            lines: text,
+            used,
+            course,
+            process: child.id(),
+        })
     }
 }
 
@@ -353,8 +371,8 @@ fn shot_of_json(lines: &[String], mut course: Course) -> Outcome<Shot> {
         seconds: seconds[0].max(seconds[1]),
         threads: number(&info["threads"]) as u32,
         details: last.clone(),
-        used: Used::default(),
         course,
+        ..Shot::default()
     })
 }
 
@@ -432,12 +450,12 @@ mod tests {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            generator.output(&client, &mut command, &[])
+            let ran = generator.output(&client, &mut command, &[]);
+            ran.map(|ran| ran.lines)
         };
         // Far more than a pipe holds, before its first line.
         let much = "head -c 300000 /dev/zero >&2; echo done";
-        let (lines, ..) = run(much).unwrap();
-        assert_eq!(lines, ["done"]);
+        assert_eq!(run(much).unwrap(), ["done"]);
         let failure = run("echo what is wrong >&2; exit 3").unwrap_err();
         assert!(failure.to_string().contains("what is wrong"), "{failure}");
     }
@@ -460,8 +478,13 @@ mod tests {
         command.args(["-c", "until test -s \"$0\"; do :; done; cat \"$0\""]);
         command.arg(ledger.folder().join("processes"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let (lines, ..) = generator.output(&client, &mut command, &[]).unwrap();
-        assert!(lines[0].ends_with(" floodgate"), "{lines:?}");
+        let ran = generator.output(&client, &mut command, &[]).unwrap();
+        let told = format!("{} ", ran.process);
+        let line = &ran.lines[0];
+        assert!(
+            line.starts_with(&told) && line.ends_with(" floodgate"),
+            "{line}"
+        );
         ledger.remove();
     }
 

@@ -1,10 +1,12 @@
-//! `./dev bench`: servers and yardsticks measured in the lab, one after the other and over again.
+//! `./dev bench`: servers and yardsticks measured in the lab, one after the other and over again; what an answer costs, by turns
+//! of less than a second.
 //!
 //! In crate `testnet`, because it needs the lab and is development only; floodgate is run as the program that operators run.
 //!
 //! ```text
 //!  scenario (bench/scenarios/*.toml)
 //!   └ measure × repeat × contender:  backend, server (CPU 1), witness, generator (CPU 0) → record
+//!   └ cost    × repeat:  backend, server of each; turn × contender:  witness, generator → a record of each
 //!  bench/results/DATE/: results.json, results.csv, report.html, README.md with charts/
 //! ```
 

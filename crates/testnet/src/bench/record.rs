@@ -55,8 +55,28 @@ pub(super) struct Record {
     pub disturbed: Option<String>,
     /// Everything that the generator said.
     pub details: Value,
-    /// What happened when; empty for searches, which are long.
+    /// What happened when; empty for searches, which are long, and for turns, which are short.
     pub course: Course,
+    /// The turns that it is the sum of, where contenders took turns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<Turn>,
+}
+
+/// A short run of a contender between those of others.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Turn {
+    /// When the turns of this repeat began, in seconds since 1970: those of contenders that took turns with each other have the
+    /// same.
+    pub since: u64,
+    /// From 1. Turns of one number are beside each other.
+    pub number: u32,
+    pub right: f64,
+    /// Time of all cores that were busy, in steps of /proc.
+    pub core_seconds: f64,
+    /// What the server's processes used, by their clocks; none where a program in the kernel answers.
+    pub server_nanoseconds: Option<u64>,
+    /// The same of the generator.
+    pub generator_nanoseconds: u64,
 }
 
 impl Record {
@@ -208,6 +228,26 @@ pub(super) fn field<'t>(text: &'t str, name: &str) -> &'t str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_without_turns_is_written_and_read_as_before_there_were_any() {
+        let mut record = crate::bench::report::tests::record("a", 1, 5.0);
+        let text = serde_json::to_string(&record).unwrap();
+        assert!(!text.contains("turns"), "{text}");
+        let read: Record = serde_json::from_str(&text).unwrap();
+        assert!(read.turns.is_empty());
+        record.turns.push(Turn {
+            since: 1_000,
+            number: 1,
+            right: 2.0,
+            core_seconds: 0.5,
+            server_nanoseconds: None,
+            generator_nanoseconds: 7,
+        });
+        let text = serde_json::to_string(&record).unwrap();
+        let read: Record = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.turns, record.turns);
+    }
 
     #[test]
     fn a_machine_that_goes_on_has_all_dates_and_commits() {

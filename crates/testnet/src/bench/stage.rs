@@ -77,7 +77,7 @@ pub(super) struct Running<'s> {
 }
 
 impl Stage {
-    /// Builds the lab.
+    /// Builds the lab of a scenario.
     pub(super) fn build(
         prefix: &str,
         scenario: &Scenario,
@@ -100,6 +100,13 @@ impl Stage {
             cpus,
             zone: None,
         })
+    }
+
+    /// Another lab as this one, under a prefix of its own; its servers have the same zone.
+    pub(super) fn another(&self, prefix: &str, scenario: &Scenario) -> Outcome<Stage> {
+        let mut stage = Stage::build(prefix, scenario, &self.library, &self.places, self.cpus)?;
+        stage.zone.clone_from(&self.zone);
+        Ok(stage)
     }
 
     /// Servers are to have this zone.

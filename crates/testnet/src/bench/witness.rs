@@ -30,6 +30,16 @@ pub(super) struct Seen {
     pub slowest_microseconds: u64,
 }
 
+impl Seen {
+    /// Adds what was seen at another time.
+    pub(super) fn add(&mut self, other: &Seen) {
+        self.asked += other.asked;
+        self.answered += other.answered;
+        self.wrong += other.wrong;
+        self.slowest_microseconds = self.slowest_microseconds.max(other.slowest_microseconds);
+    }
+}
+
 /// A witness that asks until it is stopped.
 pub(super) struct Witness {
     stop: Sender<()>,
@@ -169,6 +179,21 @@ mod tests {
         assert!(is_answer(&answer, &query));
         answer[13] ^= 1;
         assert!(!is_answer(&answer, &query));
+    }
+
+    #[test]
+    fn what_was_seen_at_several_times_adds_up() {
+        let mut seen = Seen::default();
+        for (wrong, slowest_microseconds) in [(0, 70), (1, 40)] {
+            seen.add(&Seen {
+                asked: 16,
+                answered: 15,
+                wrong,
+                slowest_microseconds,
+            });
+        }
+        let counts = (seen.asked, seen.answered, seen.wrong);
+        assert_eq!((counts, seen.slowest_microseconds), ((32, 30, 1), 70));
     }
 
     #[test]

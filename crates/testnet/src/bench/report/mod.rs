@@ -293,6 +293,15 @@ pub(in crate::bench) fn median(numbers: &[f64]) -> f64 {
     }
 }
 
+/// The standard error of the median of numbers: 1.2533·σ/√n, as for numbers that lie normally, with σ from the median distance
+/// to their median, which a few that lie far away do not change. Nothing of fewer than two.
+fn error_of_median(numbers: &[f64]) -> Option<f64> {
+    let middle = median(numbers);
+    let distances: Vec<f64> = numbers.iter().map(|one| (one - middle).abs()).collect();
+    let sigma = 1.4826 * median(&distances);
+    (numbers.len() > 1).then(|| 1.2533 * sigma / (numbers.len() as f64).sqrt())
+}
+
 /// The record whose figure is the middle one, or the lower of the two in the middle.
 fn middle<'r>(records: &[&'r Record]) -> Option<&'r Record> {
     let mut sorted = records.to_vec();
@@ -353,6 +362,7 @@ pub(super) mod tests {
             disturbed: (repeat == 2).then(|| "load".to_owned()),
             details: serde_json::Value::Null,
             course: Course::default(),
+            turns: Vec::new(),
         }
     }
 
@@ -452,6 +462,16 @@ pub(super) mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_number_that_lies_far_away_does_not_change_the_error_of_a_median() {
+        let error = |last: f64| error_of_median(&[1.0, 2.0, 3.0, 4.0, last]).unwrap();
+        // Distances 2, 1, 0, 1 and that of the last: their median is 1.
+        assert!((error(5.0) - 1.2533 * 1.4826 / 5.0_f64.sqrt()).abs() < 1e-9);
+        assert_eq!(error(5.0), error(5e9));
+        assert_eq!([&[][..], &[7.0]].map(error_of_median), [None, None]);
+        assert_eq!(error_of_median(&[7.0, 7.0]), Some(0.0));
     }
 
     #[test]
