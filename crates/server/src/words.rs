@@ -230,11 +230,12 @@ mod tests {
         number.and_then(|number| number.parse().ok()).unwrap_or(0)
     }
 
-    /// Nothing was touched; the first huge page, and the last one, which is not whole; the second.
-    const AS_TOUCHED: [u64; 3] = [0, 2 << 10, 4 << 10];
+    /// Nothing was touched; the first huge page, and the last one, of which half is not enough; the second. Where it is more than
+    /// half of one: that one.
+    const AS_TOUCHED: [u64; 4] = [0, 2 << 10, 4 << 10, 2 << 10];
 
     /// Touches words here and there: what lies in huge pages before and after.
-    fn huge_as_touched() -> [u64; 3] {
+    fn huge_as_touched() -> [u64; 4] {
         let words = zeroed((5 << 20) / 8);
         assert_eq!(words.as_ptr().addr() % (2 << 20), 0);
         let before = huge(&words);
@@ -245,7 +246,10 @@ mod tests {
         let all = huge(&words);
         let written = words.iter().map(|word| word.load(Relaxed)).sum::<u64>();
         assert_eq!(written, 3, "all others are zero");
-        [before, ends, all]
+        drop(words);
+        let more_than_half = zeroed((1 << 20) / 8 + 1);
+        more_than_half[0].store(1, Relaxed);
+        [before, ends, all, huge(&more_than_half)]
     }
 
     #[test]

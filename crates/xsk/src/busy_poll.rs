@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::socket::Socket;
 use crate::sys::socket as system;
+use crate::wake;
 
 /// How a socket's queue is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Socket {
 
     /// Has the kernel look at the queue now; what came is in the RX ring then.
     pub fn poll_queue(&self) {
-        system::poll_queue(self.as_fd());
+        wake::poll_queue(self.as_fd());
     }
 }
 

@@ -21,6 +21,13 @@ impl Heartbeat {
         Heartbeat { cells, offset }
     }
 
+    /// Asks for the cell, to write to it: the program on another processor has read it. Worth it only where there is other work
+    /// before the [`beat`](Heartbeat::beat), a system call to send for one.
+    #[inline]
+    pub fn foresee(&self) {
+        self.cells.prefetch(self.offset);
+    }
+
     /// Adds one. It continues the cell's value: one that started from 0 could equal what the program remembers.
     pub fn beat(&self) {
         let count = self.cells.atomic_u64(self.offset);

@@ -43,6 +43,7 @@ mod sync;
 mod sys;
 mod tally;
 mod umem;
+mod wake;
 
 pub use attach::{AttachMode, Attachment, attached_program};
 pub use busy_poll::BusyPoll;

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+
 use crate::error::{Error, Named, Result};
 use crate::ring::{Consumer, Producer};
 use crate::sys::memory::MappedRing;
 use crate::sys::socket as system;
 use crate::tally::{Counters, Tally};
 use crate::umem::{CHUNK, Frame, Ledger, Place, SOCKETS, Umem};
+use crate::wake;
 
 /// Most frames of one batch: enough to share the cost of a wake-up, few enough to stay in the first-level cache.
 pub const BATCH: usize = 64;
@@ -494,15 +497,15 @@ impl Socket {
                 return Flushed::Pending(pending);
             }
             self.tally.wakeups.add(1);
-            let woken = system::wake(self.descriptor.as_fd());
+            let woken = wake::send_waiting(self.descriptor.as_fd());
             let left = self.tx.pending();
             calls = calls.saturating_sub(1);
-            match woken.err().and_then(|error| error.raw_os_error()) {
-                Some(error @ (libc::ENXIO | libc::ENETDOWN | libc::EBADF)) => {
-                    return Flushed::Down(error);
+            match woken.err() {
+                Some(error @ (Errno::NXIO | Errno::NETDOWN | Errno::BADF)) => {
+                    return Flushed::Down(error.raw_os_error());
                 }
                 // EBUSY: the device dropped one.
-                Some(libc::EAGAIN | libc::EBUSY) if calls > 0 => {}
+                Some(Errno::AGAIN | Errno::BUSY) if calls > 0 => {}
                 _ if left == pending => return Flushed::Pending(left),
                 _ => {}
             }
@@ -565,7 +568,7 @@ impl Socket {
         self.tally.fill_empty.add(was_empty.into());
         // In copy mode the kernel never sleeps over an empty fill ring, and the look would wait for all that was just written.
         if count > 0 && self.membership.zero_copy && self.fill.needs_wakeup() {
-            system::wake_receiver(self.descriptor.as_fd());
+            wake::take_fill(self.descriptor.as_fd());
         }
         Refilled {
             count,

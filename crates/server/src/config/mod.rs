@@ -195,7 +195,7 @@ impl Config {
 
     /// The place of the listener that serves `destination`.
     #[inline]
-    pub fn listener_of(&self, destination: SocketAddr) -> Option<u16> {
+    pub fn listener_of(&self, destination: &SocketAddr) -> Option<u16> {
         self.by_address.find(destination)
     }
 
@@ -210,7 +210,7 @@ impl Config {
     /// The place of the listener that serves what came by `address`.
     pub fn place_of(&self, address: &LocalAddress) -> Option<u16> {
         let path = match address {
-            LocalAddress::Ip(address) => return self.listener_of(*address),
+            LocalAddress::Ip(address) => return self.listener_of(address),
             LocalAddress::Path(path) => path,
         };
         let place = self.named.iter().position(|named| named.path == *path)?;

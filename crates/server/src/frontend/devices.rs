@@ -149,6 +149,11 @@ impl Queue {
     /// Shows the kernel what was put into the TX ring; whether some of it must wait for another turn.
     #[inline]
     fn flush(&mut self) -> bool {
+        if self.owes_beat
+            && let Some(heartbeat) = &self.heartbeat
+        {
+            heartbeat.foresee();
+        }
         self.is_behind = true;
         matches!(self.socket.flush(), Flushed::Pending(_))
     }

@@ -28,7 +28,7 @@ pub fn queries(
 ) -> usize {
     // An error (a pending ICMP error, ENETDOWN) concerns one datagram; the next turn goes on.
     let count = inbox.receive(sockets.udp[socket].as_fd()).unwrap_or(0);
-    let listener = env.config.listener_of(sockets.address);
+    let listener = env.config.listener_of(&sockets.address);
     for index in 0..count {
         let Some(datagram) = inbox.datagram(index) else {
             env.shard.count_drop(DropReason::TooLong);

@@ -4,10 +4,12 @@
 //! (bench/results/2026-11-23-poll): the kernel keeps a list of what is ready, under a lock, and wakes twice.
 
 use arrayvec::ArrayVec;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollTimeout;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// Rings that are polled, at most: each costs a look at every wait. Where a worker has more, all of them are in the epoll.
 const POLLED: usize = 4;
@@ -113,17 +115,17 @@ impl Watch {
         let mut polled = ArrayVec::<PollFd<'_>, { POLLED + 1 }>::new();
         if timeout != PollTimeout::ZERO {
             let rings = rings.take(POLLED + 1);
-            polled.extend(rings.map(|ring| PollFd::new(ring, PollFlags::POLLIN)));
+            polled.extend(rings.map(|ring| PollFd::from_borrowed_fd(ring, PollFlags::IN)));
         }
         if polled.is_empty() || polled.is_full() {
             return self.look(timeout);
         }
         let epoll = self.epoll.0.as_fd();
-        polled.push(PollFd::new(epoll, PollFlags::POLLIN));
-        // EINTR is as good as nothing.
-        let _ = poll(&mut polled, timeout);
-        let others = polled.last().and_then(PollFd::any);
-        if others == Some(true) {
+        polled.push(PollFd::from_borrowed_fd(epoll, PollFlags::IN));
+        // Not the C library's, see xsk::wake. EINTR is as good as nothing.
+        let _ = poll(&mut polled, timespec(timeout).as_ref());
+        let others = polled.last().map(PollFd::revents);
+        if others.is_some_and(|events| !events.is_empty()) {
             return self.look(PollTimeout::ZERO);
         }
         Ready(ArrayVec::new())
@@ -137,11 +139,17 @@ impl Watch {
     }
 }
 
+/// `None`: for ever.
+fn timespec(timeout: PollTimeout) -> Option<Timespec> {
+    let milliseconds = u64::try_from(i32::from(timeout)).ok()?;
+    Timespec::try_from(Duration::from_millis(milliseconds)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixDatagram;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     /// What no test waits for.
     const LONG: Duration = Duration::from_secs(60);

@@ -243,7 +243,7 @@ fn one(
     }
     let start = start as usize + usize::from(packet.payload_start);
     // What is for no listener is for a backend port: the program takes nothing else.
-    let Some(listener) = env.config.listener_of(packet.destination) else {
+    let Some(listener) = env.config.listener_of(&packet.destination) else {
         return response(frame, start, packet, waiting, outlets, env);
     };
     (place.device, place.listener, place.start) = (device, listener, start);

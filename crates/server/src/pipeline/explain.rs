@@ -120,7 +120,7 @@ pub fn explain(
 fn destination(config: &Config, to: Option<SocketAddr>) -> Result<SocketAddr, String> {
     let mut served = config.local_addresses();
     match to {
-        Some(to) if config.listener_of(to).is_some() => Ok(to),
+        Some(to) if config.listener_of(&to).is_some() => Ok(to),
         Some(to) => {
             let served: Vec<_> = served.map(|address| address.to_string()).collect();
             Err(format!(

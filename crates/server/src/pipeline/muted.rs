@@ -24,7 +24,7 @@ pub fn mute(chains: &mut Chains) {
 pub fn is_muted(config: &Config, destination: SocketAddr, protocol: Protocol) -> bool {
     protocol == Protocol::Udp
         && !config.muted.is_empty()
-        && config.listener_of(destination).is_some_and(|place| {
+        && config.listener_of(&destination).is_some_and(|place| {
             let listener = &config.listeners[usize::from(place)];
             config.muted.contains(&listener.address)
         })

@@ -87,7 +87,7 @@ pub fn hedge(waiting: &mut Waiting, env: &mut Env<'_>) -> bool {
 
 /// Counts an answer over UDP to a query that was sent to `destination`, for its listener.
 pub fn count_sent(destination: SocketAddr, env: &Env<'_>) {
-    let listener = env.config.listener_of(destination);
+    let listener = env.config.listener_of(&destination);
     if let Some(traffic) = listener.and_then(|listener| env.traffic((listener, Protocol::Udp))) {
         traffic.count(Passage::Response, env.shard);
     }

@@ -72,7 +72,7 @@ impl World<'_> {
     ) -> Result<Decided, Violation> {
         let mut arrival = query.as_arrival();
         arrival.listener = config
-            .listener_of(*arrival.destination)
+            .listener_of(arrival.destination)
             .unwrap_or(NO_LISTENER);
         let mut random = Random::from_seed(self.random.next_u32().into());
         match pipeline::run(&mut arrival, &mut self.env(config, &mut random)) {

@@ -8,9 +8,10 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Octets of a transparent huge page. What is as large is mapped from where one can begin and advised so: a look-up in a table of
-/// many megabytes meets no TLB miss of its own then.
+/// Octets of a transparent huge page. What fills more than half of one is mapped from where one can begin and advised so: a look-up
+/// in a table of megabytes meets no TLB miss of its own then. A processor waits for such a miss even where it only asks ahead.
 const HUGE_PAGE: usize = 2 << 20;
+const MAPPED: usize = HUGE_PAGE / 2 + 1;
 
 /// Words that are zero at first; pages of them take no memory until they are touched.
 pub struct Words {
@@ -29,7 +30,7 @@ impl Words {
         let layout = Layout::array::<AtomicU64>(count).ok()?;
         let start = match layout.size() {
             0 => NonNull::dangling(),
-            HUGE_PAGE.. => mapped(layout.size())?.cast(),
+            MAPPED.. => mapped(layout.size())?.cast(),
             // SAFETY: the layout is not of size zero.
             _ => NonNull::new(unsafe { alloc_zeroed(layout) })?.cast(),
         };
@@ -39,7 +40,7 @@ impl Words {
     /// Of what was mapped; how many octets.
     pub(super) fn give_back(&self) -> u64 {
         let octets = self.octets();
-        if octets < HUGE_PAGE {
+        if octets < MAPPED {
             return 0;
         }
         let advice = libc::MADV_DONTNEED;
@@ -69,7 +70,7 @@ impl Drop for Words {
     fn drop(&mut self) {
         match self.octets() {
             0 => {}
-            octets @ HUGE_PAGE.. => unmap(self.start.cast(), octets),
+            octets @ MAPPED.. => unmap(self.start.cast(), whole_pages(octets)),
             octets => {
                 let align = align_of::<AtomicU64>();
                 // SAFETY: from alloc_zeroed with this layout; nobody has a reference any more.
@@ -101,6 +102,7 @@ impl fmt::Debug for Words {
 fn mapped(octets: usize) -> Option<NonNull<u8>> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let octets = whole_pages(octets);
     let length = octets.checked_add(HUGE_PAGE)?;
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory that exists.
     let whole = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
@@ -111,7 +113,7 @@ fn mapped(octets: usize) -> Option<NonNull<u8>> {
     let before = whole.align_offset(HUGE_PAGE);
     // SAFETY: inside the mapping.
     let start = unsafe { whole.add(before) };
-    let end = before + octets.next_multiple_of(PAGE);
+    let end = before + octets;
     unmap(whole, before);
     // SAFETY: inside the mapping, or its end.
     unmap(unsafe { whole.add(end) }, length - end);
@@ -122,6 +124,16 @@ fn mapped(octets: usize) -> Option<NonNull<u8>> {
 
 /// Octets of a usual page, at least.
 const PAGE: usize = 4 << 10;
+
+/// So many octets with what is left over at the end: a huge page where that fills more than half of one.
+fn whole_pages(octets: usize) -> usize {
+    let page = match octets % HUGE_PAGE {
+        MAPPED.. => HUGE_PAGE,
+        _ => PAGE,
+    };
+    // No allocation is as large as to overflow.
+    octets.checked_next_multiple_of(page).unwrap_or(octets)
+}
 
 /// Gives mapped memory back that nobody has a reference to.
 fn unmap(start: NonNull<u8>, octets: usize) {

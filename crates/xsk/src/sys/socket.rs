@@ -130,53 +130,6 @@ pub(crate) fn bind(
     })
 }
 
-/// Asks the kernel to send what is in the TX ring.
-pub(crate) fn wake(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no data and no address: nothing is read or written.
-    let sent = unsafe {
-        libc::sendto(
-            socket.as_raw_fd(),
-            std::ptr::null(),
-            0,
-            libc::MSG_DONTWAIT,
-            std::ptr::null(),
-            0,
-        )
-    };
-    if sent < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
-/// Has the kernel look at the socket's queue now, on this thread (SO_PREFER_BUSY_POLL); what came is in the ring then.
-pub(crate) fn poll_queue(socket: BorrowedFd<'_>) {
-    // SAFETY: no buffer and no address: nothing is read or written. That nothing was received is no error: the ring says.
-    unsafe {
-        libc::recvfrom(
-            socket.as_raw_fd(),
-            std::ptr::null_mut(),
-            0,
-            libc::MSG_DONTWAIT,
-            std::ptr::null_mut(),
-            std::ptr::null_mut(),
-        )
-    };
-}
-
-/// Asks the kernel to take frames from the fill ring (and, in copy mode, to send): a poll that does not wait.
-pub(crate) fn wake_receiver(socket: BorrowedFd<'_>) {
-    let mut poll = libc::pollfd {
-        fd: socket.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    // SAFETY: the kernel reads and writes one pollfd that lives through the call. The wake-up is a side effect; the
-    // result says only whether frames wait, which the ring says too.
-    unsafe { libc::poll(&mut poll, 1, 0) };
-}
-
 /// Lets a program choose the socket for each datagram of a SO_REUSEPORT group; any socket of the group will do.
 pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
     let program = program.as_raw_fd();

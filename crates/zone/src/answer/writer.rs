@@ -94,7 +94,7 @@ impl<'m> Writer<'m> {
         let body = rrset.body(signed);
         let at = self.reserve(body.len())?;
         self.message[at..at + body.len()].copy_from_slice(body);
-        if self.lead_names(rrset, (at, body.len()), owner).is_err() {
+        if self.lead_names(rrset, (at, body), owner).is_err() {
             return self.put_written_out(section, rrset, owner, signed);
         }
         self.at = at + body.len();
@@ -102,20 +102,20 @@ impl<'m> Writer<'m> {
         Ok(at)
     }
 
-    /// Has the pointers of an RRset whose body is at a place, so long, lead where they should.
+    /// Has the pointers of an RRset lead where they should, of whose body there is a copy at a place.
     #[inline]
     fn lead_names(
         &mut self,
         rrset: &Rrset<'_>,
-        (at, length): (usize, usize),
+        (at, body): (usize, &[u8]),
         owner: Placed,
     ) -> Result<(), Full> {
         if owner.at != HEADER_LENGTH {
-            self.set_owners(at, length, owner.at)?;
+            self.set_owners((at, body), owner.at)?;
         }
         let direct = owner.at == HEADER_LENGTH && owner.length == rrset.owner_length;
         if !(direct && at == rrset.body_base()) {
-            self.move_pointers(rrset, at, owner)?;
+            self.move_pointers(rrset, (at, body), owner)?;
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ impl<'m> Writer<'m> {
         let body = rrset.signatures_body();
         let at = self.reserve(body.len())?;
         self.message[at..at + body.len()].copy_from_slice(body);
-        self.set_owners(at, body.len(), owner.at)?;
+        self.set_owners((at, body), owner.at)?;
         self.at = at + body.len();
         self.counts[Section::Answer as usize] += rrset.signatures;
         Ok(())
@@ -252,15 +252,13 @@ impl<'m> Writer<'m> {
             let (label, body) = octets.split_at(LABEL_LENGTH);
             return self.put_each_named(Section::Authority, body, (label, apex_at), count);
         }
-        let place = &mut self.message[at..at + octets.len()];
-        place.copy_from_slice(octets);
+        let body_at = at + LABEL_LENGTH;
+        self.message[at..at + octets.len()].copy_from_slice(octets);
         self.at = at + octets.len();
-        let (_, mut records) = place.split_at_mut(LABEL_LENGTH);
         let mut owner_at = apex_at;
-        while let Some((header, behind)) = records.split_first_chunk_mut::<RECORD_HEADER_LENGTH>() {
-            header[..2].copy_from_slice(&pointer_to(owner_at)?.to_be_bytes());
-            let length = usize::from(wire_u16(header, RECORD_HEADER_LENGTH - 2));
-            (owner_at, records) = (at, &mut behind[length..]);
+        for record in records_of(&octets[LABEL_LENGTH..]) {
+            self.set_pointer(body_at + record, owner_at)?;
+            owner_at = at;
         }
         self.counts[Section::Authority as usize] += count;
         Ok(())
@@ -282,7 +280,7 @@ impl<'m> Writer<'m> {
         let body_at = at + labels.len();
         self.message[at..body_at].copy_from_slice(labels);
         self.message[body_at..body_at + body.len()].copy_from_slice(body);
-        self.set_owners(body_at, body.len(), at)?;
+        self.set_owners((body_at, body), at)?;
         self.set_pointer(body_at, rest_at)?;
         self.at = body_at + body.len();
         self.counts[section as usize] += rrset.count(signed);
@@ -348,14 +346,10 @@ impl<'m> Writer<'m> {
         Ok(self.at)
     }
 
-    /// Makes the owner of each record in `length` octets at `at` a pointer to `owner_at`.
-    fn set_owners(&mut self, at: usize, length: usize, owner_at: usize) -> Result<(), Full> {
-        let end = at + length;
-        let mut at = at;
-        while at < end {
-            self.set_pointer(at, owner_at)?;
-            let length = wire_u16(self.message, at + RECORD_HEADER_LENGTH - 2);
-            at += RECORD_HEADER_LENGTH + usize::from(length);
+    /// Makes the owner of each record of a body a pointer to `owner_at`, in the copy at `at`.
+    fn set_owners(&mut self, (at, body): (usize, &[u8]), owner_at: usize) -> Result<(), Full> {
+        for record in records_of(body) {
+            self.set_pointer(at + record, owner_at)?;
         }
         Ok(())
     }
@@ -367,11 +361,16 @@ impl<'m> Writer<'m> {
         Ok(())
     }
 
-    /// Moves the pointers within the data of an RRset whose body is at `at` and whose owner's name is at `owner`.
-    fn move_pointers(&mut self, rrset: &Rrset<'_>, at: usize, owner: Placed) -> Result<(), Full> {
+    /// Moves the pointers within the data of an RRset, of whose body there is a copy at `at` and whose owner's name is at `owner`.
+    fn move_pointers(
+        &mut self,
+        rrset: &Rrset<'_>,
+        (at, body): (usize, &[u8]),
+        owner: Placed,
+    ) -> Result<(), Full> {
         let base = rrset.body_base();
         for place in rrset.pointers() {
-            let stored = usize::from(wire_u16(self.message, at + place)) & POINTER_MAX;
+            let stored = usize::from(wire_u16(body, place)) & POINTER_MAX;
             let target = if stored >= base {
                 at + stored - base
             } else {
@@ -408,6 +407,20 @@ impl<'m> Writer<'m> {
             }
         }
     }
+}
+
+/// Where the records of an RRset's body begin in it. Lengths are those of the zone's, not of the copy in the message: whoever
+/// reads of that waits for the whole cache line, which was somebody else's, to come (0.2 µs for an NXDOMAIN).
+#[inline]
+fn records_of(body: &[u8]) -> impl Iterator<Item = usize> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let at = next;
+        let header = body.get(at..at + RECORD_HEADER_LENGTH)?;
+        let length = wire_u16(header, RECORD_HEADER_LENGTH - 2);
+        next = at + RECORD_HEADER_LENGTH + usize::from(length);
+        Some(at)
+    })
 }
 
 /// A pointer to a place of the message. None reaches it 16 KiB into an answer over TCP, and only behind RRsets of such a length.
