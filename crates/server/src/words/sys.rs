@@ -8,9 +8,11 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-/// Octets of a transparent huge page. What fills more than half of one is mapped from where one can begin and advised so: a look-up
-/// in a table of megabytes meets no TLB miss of its own then. A processor waits for such a miss even where it only asks ahead.
+/// Octets of a transparent huge page.
 const HUGE_PAGE: usize = 2 << 20;
+
+/// From so many octets on, more than half of a huge page, memory is mapped from where one can begin and advised so: a look-up in a
+/// table of megabytes meets no TLB miss of its own then. A processor waits for such a miss even where it only asks ahead.
 const MAPPED: usize = HUGE_PAGE / 2 + 1;
 
 /// Words that are zero at first; pages of them take no memory until they are touched.
