@@ -129,10 +129,11 @@ struct Inlets {
 }
 
 impl Inlets {
-    /// Whether more frames have come, maybe while queries that had paused went on: what comes before pauses with them.
+    /// Whether more frames have come while queries that had paused went on. The ring is looked at after that and not before: each
+    /// look takes its line from the processor that writes it, and what comes meanwhile is a batch.
     fn has_more(&mut self, outlets: &mut Outlets, env: &mut Env<'_>) -> bool {
+        xsk::go_on(&mut self.frames, outlets, env);
         outlets.devices.has_waiting()
-            || xsk::go_on(&mut self.frames, outlets, env) && outlets.devices.has_waiting()
     }
 
     /// One batch of every device, of which queries may have paused; how many frames.

@@ -18,12 +18,13 @@ use proptest::prelude::*;
 use read::{Message, Read};
 use sign::Chain;
 use std::sync::Arc;
-use zone::answer::{Answered, Outcome, Zones, answer};
+use zone::answer::ahead::Foreseen;
+use zone::answer::{Among, Answered, Outcome, Zones, answer, answer_among};
 use zone::record::Record;
 use zone::transfer::{Change, apply};
 use zone::zone::Zone;
 
-/// The answer in octets, and what is said of it.
+/// The answer in octets, and what is said of it: the same where somebody has looked ahead to it.
 fn ask(zones: &Zones, question: &Question, limit: usize) -> Option<(Vec<u8>, Answered)> {
     let mut message = vec![0; 65_535];
     let name = Name::parse(&question.name).expect("a generated name");
@@ -34,13 +35,27 @@ fn ask(zones: &Zones, question: &Question, limit: usize) -> Option<(Vec<u8>, Ans
     };
     let length = write_query(&mut message, 0x1234, (name, question.kind, 1), flags)?;
     let parts = parse_query(&message[..length]).expect("a query of our own");
-    match answer(zones, &mut message, &parts, limit) {
+    let mut other = message.clone();
+    let whole = |outcome, mut message: Vec<u8>| match outcome {
         Outcome::Answered(answered) => {
             message.truncate(answered.length);
             Some((message, answered))
         }
         _ => None,
+    };
+    let plain = whole(answer(zones, &mut message, &parts, limit), message);
+    let mut foreseen = Foreseen::of(zones, &other, &parts);
+    if let Some(foreseen) = &mut foreseen {
+        while foreseen.ask(zones, (&other, &parts), |_| {}) {}
     }
+    let all: Among<'_> = (zones, &|_| true);
+    let outcome = answer_among(all, foreseen.as_ref(), &mut other, &parts, limit);
+    assert_eq!(
+        whole(outcome, other),
+        plain,
+        "looked ahead to: {question:?}"
+    );
+    plain
 }
 
 fn compiled(scene: &Scene) -> Zones {

@@ -15,6 +15,7 @@ use super::udp;
 use crate::backend::exchange::{QUERY_ROOM, Waiting};
 use crate::backend::server::Server;
 use crate::backend::{Forwarded, Forwarder};
+use crate::config::Config;
 use crate::instance::Instance;
 use crate::network::addresses::ImpossibleSources;
 use crate::pipeline::drop::DropReason;
@@ -148,28 +149,24 @@ fn serve_batch(
     }
 }
 
-/// Takes on the queries that have paused; whether there were any.
+/// Takes on the queries that have paused.
 #[inline]
-pub fn go_on(intake: &mut Intake, outlets: &mut Outlets, env: &mut Env<'_>) -> bool {
-    let were_any = !intake.ahead.parked.is_empty();
-    if were_any {
+pub fn go_on(intake: &mut Intake, outlets: &mut Outlets, env: &mut Env<'_>) {
+    if !intake.ahead.parked.is_empty() {
         intake.ahead.go_on(outlets, env);
     }
-    were_any
 }
 
 impl Ahead {
     fn go_on(&mut self, outlets: &mut Outlets, env: &mut Env<'_>) {
+        if self.parked.len() > 1 {
+            while self.foresee(outlets, env.config) {}
+        }
         let Ahead {
             parked,
             places,
             paused,
         } = self;
-        if parked.len() > 1 {
-            for paused in &mut paused[..parked.len()] {
-                paused.foresee(env.config);
-            }
-        }
         let known = places.iter().zip(paused.iter_mut());
         for (frame, (place, paused)) in parked.drain(..).zip(known) {
             let mut outgrown = Vec::new();
@@ -177,6 +174,18 @@ impl Ahead {
             let verdict = pipeline::go_on(&mut arrival, paused, env);
             settle(verdict, place, frame, outgrown, outlets, env);
         }
+    }
+
+    /// Asks memory for what comes next for each query; whether there will be more to ask for.
+    #[inline]
+    fn foresee(&mut self, outlets: &mut Outlets, config: &Config) -> bool {
+        let mut more = false;
+        let known = self.places.iter().zip(self.paused.iter_mut());
+        for (frame, (place, paused)) in self.parked.iter().zip(known) {
+            let message = &outlets.devices.umem().chunk(frame)[place.start..];
+            more |= paused.foresee(message, config);
+        }
+        more
     }
 }
 

@@ -83,9 +83,22 @@ impl ImpossibleSources {
     #[inline]
     pub fn has(&self, source: IpAddr) -> bool {
         match source {
-            IpAddr::V4(source) => self.v4.binary_search(&source.to_bits()).is_ok(),
-            IpAddr::V6(source) => self.v6.binary_search(&source.to_bits()).is_ok(),
+            IpAddr::V4(source) => is_among(&self.v4, &source.to_bits()),
+            IpAddr::V6(source) => is_among(&self.v6, &source.to_bits()),
         }
+    }
+}
+
+/// Addresses that a host has, nearly always: all of them are compared, which takes less than to find out which of two is next.
+const FEW: usize = 16;
+
+#[inline]
+fn is_among<T: Ord>(ascending: &[T], one: &T) -> bool {
+    match ascending.len() {
+        ..=FEW => ascending
+            .iter()
+            .fold(false, |is_it, other| is_it | (other == one)),
+        _ => ascending.binary_search(one).is_ok(),
     }
 }
 
@@ -144,5 +157,16 @@ mod tests {
             found,
             ["192.0.2.1", "192.0.2.255", "198.51.100.1", "2001:db8::1"]
         );
+        let many: Vec<LocalAddress> = (1..=2 * FEW)
+            .map(|number| local(&format!("203.0.113.{}", 2 * number), 32))
+            .collect();
+        for few in [1, FEW, 2 * FEW] {
+            let impossible = ImpossibleSources::of(&many[..few]);
+            let has =
+                |number: usize| impossible.has(format!("203.0.113.{number}").parse().unwrap());
+            let found: Vec<usize> = (0..=4 * FEW + 1).filter(|number| has(*number)).collect();
+            let expected: Vec<usize> = (1..=few).map(|number| 2 * number).collect();
+            assert_eq!(found, expected);
+        }
     }
 }

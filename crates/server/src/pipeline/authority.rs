@@ -30,7 +30,7 @@ use statistics::{OptionSet, Statistics};
 use std::sync::Arc;
 use wire::answer::EdnsPolicy;
 use wire::codes::{extended_error, opcode, qtype, rcode};
-use wire::message::Header;
+use wire::message::{Header, QueryParts};
 use zone::answer::ahead;
 pub use zone::answer::ahead::Foreseen;
 use zone::answer::{Outcome, answer_among};
@@ -101,8 +101,7 @@ enum Found {
     Roomless,
 }
 
-/// Asks memory for the slot that the query's name will be looked for in, where a zone serves it that is large; else `foreseen` is
-/// nothing.
+/// Finds out what can be asked of memory for the query's name, where a zone serves it that is large; else `foreseen` is nothing.
 #[inline]
 pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foreseen>) {
     *foreseen = None;
@@ -113,30 +112,38 @@ pub fn foresee(query: &Query<'_>, config: &Config, foreseen: &mut Option<Foresee
 
 #[inline(never)]
 fn foresee_served(query: &Query<'_>, config: &Config) -> Option<Foreseen> {
-    let (zones, parts) = (config.local.zones(), &query.parts);
-    ahead::foresee(zones, query.message, parts, xsk::prefetch_line)
+    ahead::foresee(config.local.zones(), query.message, &query.parts)
 }
 
-/// Asks for the name and its records, if the slot tells of them.
+/// Asks memory for what comes next for this query's name; whether there will be more to ask for.
 #[inline]
-pub fn foresee_name(foreseen: &Foreseen, config: &Config) {
-    foreseen.foresee_name(config.local.zones(), xsk::prefetch_line);
+pub fn ask(foreseen: &mut Foreseen, asked: (&[u8], &QueryParts), config: &Config) -> bool {
+    foreseen.ask(config.local.zones(), asked, xsk::prefetch_line)
 }
 
-/// Answers what lies in a zone that serves the query's pool: the default one, unless a rule has chosen another.
+/// Answers what lies in a zone that serves the query's pool: the default one, unless a rule has chosen another. `foreseen`: what
+/// is known of its name by now.
 ///
 /// Cost where no zone is served: one comparison. What a rule has sent to a pool that no zone serves goes on to its servers.
 #[inline]
-pub fn answer<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+pub fn answer<'c>(
+    query: &mut Query<'_>,
+    foreseen: Option<&Foreseen>,
+    env: &mut Env<'c>,
+) -> Option<Verdict<'c>> {
     if env.config.local.is_empty() || !env.config.authority.pools.has(query.pool) {
         return None;
     }
-    answer_served(query, env)
+    answer_served(query, foreseen, env)
 }
 
 /// Apart, so that whoever serves no zone does not carry it along.
 #[inline(never)]
-fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict<'c>> {
+fn answer_served<'c>(
+    query: &mut Query<'_>,
+    foreseen: Option<&Foreseen>,
+    env: &mut Env<'c>,
+) -> Option<Verdict<'c>> {
     let is_served = |query: &Query<'_>, config: &Config| {
         let zones = config.local.zones();
         let is_ours = zones.encloses(query.name(), query.parts.labels)
@@ -148,7 +155,7 @@ fn answer_served<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Option<Verdict
         return Some(HandOver::of(query, reason, None));
     }
     let mut wishes = Wishes::of(query, env);
-    match find(query, env.config, &wishes) {
+    match find(query, foreseen, env.config, &wishes) {
         Found::Elsewhere => None,
         Found::Reply(reply) => Some(send(query, reply, &mut wishes, env)),
         Found::Roomless => {
@@ -185,7 +192,12 @@ pub fn refuse<'c>(query: &mut Query<'_>, env: &mut Env<'c>) -> Verdict<'c> {
     send(query, reply, &mut wishes, env)
 }
 
-fn find(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
+fn find(
+    query: &mut Query<'_>,
+    foreseen: Option<&Foreseen>,
+    config: &Config,
+    wishes: &Wishes,
+) -> Found {
     let zones = config.local.zones();
     if !config.authority.pools.serve(query, zones) {
         return Found::Elsewhere;
@@ -205,7 +217,7 @@ fn find(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
     if is_chaos {
         return Found::Reply(chaos::answer(query, &config.authority));
     }
-    from_zones(query, config, wishes)
+    from_zones(query, foreseen, config, wishes)
 }
 
 /// A response code with its extended error.
@@ -237,7 +249,12 @@ fn never_asked_for(query: &Query<'_>) -> Option<Code> {
     is_so.then_some((rcode::FORMERR, Some(extended_error::INVALID_QUERY_TYPE)))
 }
 
-fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found {
+fn from_zones(
+    query: &mut Query<'_>,
+    foreseen: Option<&Foreseen>,
+    config: &Config,
+    wishes: &Wishes,
+) -> Found {
     let limit = match query.protocol {
         Protocol::Udp => query
             .limit
@@ -260,7 +277,8 @@ fn from_zones(query: &mut Query<'_>, config: &Config, wishes: &Wishes) -> Found 
     let (pools, pool) = (&config.authority.pools, query.pool);
     let serves = |zone: usize| pools.serves(zone, pool);
     let (message, parts) = (&mut *query.message, &query.parts);
-    let answered = match answer_among(zones, &serves, message, parts, limit_of_records) {
+    let among = (zones, &serves as &dyn Fn(usize) -> bool);
+    let answered = match answer_among(among, foreseen, message, parts, limit_of_records) {
         Outcome::NotServed => {
             take_back(query, aside);
             return Found::Elsewhere;

@@ -252,13 +252,25 @@ impl Paused {
         waits
     }
 
-    /// To be called when all queries of a batch have paused, and before the first goes on.
+    /// Asks memory for what comes next; whether there will be more to ask for when that has come. To be called when all queries of
+    /// a batch have paused, for each of them in turn, and before the first goes on. `message`: its own.
     #[inline]
-    pub fn foresee(&mut self, config: &Config) {
-        match &self.zone {
-            Some(foreseen) => authority::foresee_name(foreseen, config),
-            None => cache::foresee_entry(&mut self.cache, self.found.pool, config),
+    pub fn foresee(&mut self, message: &[u8], config: &Config) -> bool {
+        if let Some(foreseen) = &mut self.zone {
+            return authority::ask(foreseen, (message, &self.found.parts), config);
         }
+        cache::foresee_entry(&mut self.cache, self.found.pool, config);
+        false
+    }
+
+    #[inline]
+    fn zone(&self) -> Option<&authority::Foreseen> {
+        self.zone.as_ref()
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<&cache::Foreseen> {
+        self.zone.is_none().then_some(&self.cache)
     }
 }
 
@@ -285,8 +297,7 @@ pub fn begin<'c>(
 pub fn go_on<'c>(arrival: &mut Arrival<'_>, paused: &mut Paused, env: &mut Env<'c>) -> Verdict<'c> {
     let door = arrival.door();
     let mut query = Query::resume(arrival, &paused.found, paused.extras.take());
-    let foreseen = paused.zone.is_none().then_some(&paused.cache);
-    counted(door, decide(&mut query, foreseen, env, &mut ()), env)
+    counted(door, decide(&mut query, Some(paused), env, &mut ()), env)
 }
 
 /// The verdict on a query, which is counted, for its listener too.
@@ -331,7 +342,7 @@ pub fn resume<'c>(
     env: &mut Env<'c>,
 ) -> Verdict<'c> {
     let mut query = Query::resume(arrival, found, extras);
-    let verdict = authority::answer(&mut query, env)
+    let verdict = authority::answer(&mut query, None, env)
         .or_else(|| cache::answer(&mut query, None, env))
         .unwrap_or_else(|| route::choose(&mut query, None, env));
     if let Verdict::Drop(reason) = &verdict {
@@ -384,16 +395,16 @@ fn judge<'c, F: Follow, R: From<Verdict<'c>>>(
     }
 }
 
-/// The stages behind the rules.
+/// The stages behind the rules. `paused`: what is known of the query by now.
 #[inline(always)]
 fn decide<'c>(
     query: &mut Query<'_>,
-    foreseen: Option<&cache::Foreseen>,
+    paused: Option<&Paused>,
     env: &mut Env<'c>,
     follow: &mut impl Follow,
 ) -> Verdict<'c> {
     follow.reached(4, Some(query));
-    if let Some(verdict) = authority::answer(query, env) {
+    if let Some(verdict) = authority::answer(query, paused.and_then(Paused::zone), env) {
         return verdict;
     }
     follow.reached(5, Some(query));
@@ -402,7 +413,7 @@ fn decide<'c>(
         return verdict;
     }
     follow.reached(6, Some(query));
-    if let Some(verdict) = cache::answer(query, foreseen, env) {
+    if let Some(verdict) = cache::answer(query, paused.and_then(Paused::entry), env) {
         return verdict;
     }
     follow.reached(7, Some(query));

@@ -19,7 +19,7 @@ use crate::zone::parts::{DELEGATION, DNAME, Node, RECORD_HEADER_LENGTH, Rrset};
 use crate::zone::{Found, Zone};
 use addresses::Extra;
 use arrayvec::ArrayVec;
-use denial::{Absent, Expansion};
+use denial::{Absence, Absent, Expansion};
 use wire::codes::{class, qtype, rcode};
 use wire::message::{HEADER_LENGTH, Header, QueryParts};
 use wire::name::compressed::expand;
@@ -65,6 +65,9 @@ pub struct Answered {
     pub given: u16,
 }
 
+/// Zones, and which of them serve a query, by their numbers.
+pub type Among<'z> = (&'z Zones, &'z dyn Fn(usize) -> bool);
+
 /// Turns the query in `message` into its answer from `zones`, of at most `limit` octets and what the buffer holds.
 ///
 /// The question stays as it is. Behind it nothing of the query is left: `parts` are what remains of it. Counts in the header
@@ -73,22 +76,23 @@ pub struct Answered {
 /// # Panics
 /// Where `message` is shorter than the one that `parts` come from.
 pub fn answer(zones: &Zones, message: &mut [u8], parts: &QueryParts, limit: usize) -> Outcome {
-    answer_among(zones, &|_| true, message, parts, limit)
+    answer_among((zones, &|_| true), None, message, parts, limit)
 }
 
 /// The same, where aliases lead only into zones whose number `serves` the query: what others have is not for whoever asks.
+/// `foreseen`: what is known of the name in these zones already.
 ///
 /// # Panics
 /// Where `message` is shorter than the one that `parts` come from.
 pub fn answer_among(
-    zones: &Zones,
-    serves: &dyn Fn(usize) -> bool,
+    (zones, serves): Among<'_>,
+    foreseen: Option<&ahead::Foreseen>,
     message: &mut [u8],
     parts: &QueryParts,
     limit: usize,
 ) -> Outcome {
     if parts.qclass != class::IN {
-        return answer_of_other_class(zones, serves, message, parts, limit);
+        return answer_of_other_class((zones, serves), message, parts, limit);
     }
     let asked = parts.qname(message).as_bytes();
     let labels = usize::from(parts.labels);
@@ -99,7 +103,12 @@ pub fn answer_among(
     let Some(zone) = home.zone else {
         return Outcome::NotLoaded { zone: number };
     };
-    let found = zone.find(asked, labels);
+    let absence = foreseen.filter(|foreseen| foreseen.zone == home.number);
+    let absence = absence.and_then(ahead::Foreseen::absence);
+    let found = match &absence {
+        None => zone.find(asked, labels),
+        Some(absence) => absence.found(zone),
+    };
     let signed = parts.edns.is_some_and(|edns| edns.dnssec_ok);
     let mut writer = Writer::new(message, parts.question_end.into(), limit);
     if let Some(length) = at_once(&mut writer, &found, parts.qtype, signed) {
@@ -116,7 +125,10 @@ pub fn answer_among(
     }
     let mut name = [0; NAME_LENGTH_MAX];
     let asked = parts.qname(writer.message).to_lowercase(&mut name);
-    let length = asked.len();
+    let placed = Placed {
+        at: HEADER_LENGTH,
+        length: asked.len(),
+    };
     let mut response = Response {
         zones,
         serves,
@@ -124,10 +136,9 @@ pub fn answer_among(
         qtype: parts.qtype,
         signed,
         labels,
-        placed: Placed {
-            at: HEADER_LENGTH,
-            length,
-        },
+        placed,
+        asked: (home.number, placed),
+        absence,
         name,
         origin: 0,
         given: 0,
@@ -145,8 +156,7 @@ pub fn answer_among(
 /// A question of another class: ANY is that of every record.
 #[cold]
 fn answer_of_other_class(
-    zones: &Zones,
-    serves: &dyn Fn(usize) -> bool,
+    among: Among<'_>,
     message: &mut [u8],
     parts: &QueryParts,
     limit: usize,
@@ -156,7 +166,7 @@ fn answer_of_other_class(
     }
     let mut parts = *parts;
     parts.qclass = class::IN;
-    let outcome = answer_among(zones, serves, message, &parts, limit);
+    let outcome = answer_among(among, None, message, &parts, limit);
     if matches!(outcome, Outcome::Answered(_))
         && let Some(mut header) = Header::read(message)
     {
@@ -197,6 +207,10 @@ struct Response<'z, 'm> {
     labels: usize,
     /// Where it is in the message.
     placed: Placed,
+    /// The same of the name that was asked for, and the number of its zone.
+    asked: (u32, Placed),
+    /// What is known of that name.
+    absence: Option<Absence>,
     /// See [`Answered::origin`].
     origin: u32,
     /// See [`Answered::given`].

@@ -242,7 +242,7 @@ mod tests {
         let parts = parse_query(&asked[..length]).unwrap();
         let counted = |serves: &dyn Fn(usize) -> bool| {
             let mut message = asked;
-            let outcome = answer_among(&zones, serves, &mut message, &parts, 512);
+            let outcome = answer_among((&zones, serves), None, &mut message, &parts, 512);
             assert!(matches!(outcome, Outcome::Answered(_)));
             Header::read(&message).unwrap().answer_count()
         };

@@ -35,13 +35,12 @@ pub use signatures::Flaw;
 
 use crate::record::Record;
 use case::Cases;
-use nsec3::{Chain, Proofs};
+use nsec3::{Chain, Hash, Proofs};
 use overlay::Overlay;
 use parts::{
     Arena, DEEP, DELEGATION, GONE, NONE, Node, OPTED_OUT, Rrset, proof_at, u32_at, whole_proof_at,
 };
 use proofs::Proving;
-use std::hint::black_box;
 use std::sync::Arc;
 use table::Table;
 use wire::name::{Name, NameBuf};
@@ -286,19 +285,20 @@ impl Zone {
         self.base.arena.len() >= LARGE
     }
 
-    /// The hash that [`find`](Self::find) begins with, and where. `None` where the zone is not large.
+    /// The hash that [`find`](Self::find) begins with.
     #[inline]
-    pub(crate) fn first_slot(&self, name: &[u8], labels: usize) -> Option<(u64, *const u8)> {
-        let base = &*self.base;
-        if !self.is_large() {
-            return None;
-        }
+    pub(crate) fn first_hash(&self, name: &[u8], labels: usize) -> u64 {
         let mut at = 0;
         for _ in self.labels_max..labels {
             at += 1 + usize::from(name[at]);
         }
-        let hash = base.table.keys().hash(&name[at..]);
-        Some((hash, base.table.first_slot(hash)))
+        self.base.table.keys().hash(&name[at..])
+    }
+
+    /// Where the search for a hash begins.
+    #[inline]
+    pub(crate) fn slot(&self, hash: u64) -> *const u8 {
+        self.base.table.first_slot(hash)
     }
 
     /// The name with this hash that was there when all were compiled, and what lies behind it; or another with the same hash.
@@ -327,19 +327,18 @@ impl Zone {
         kept.into_iter().chain(last(&over.nsec)).max_by(order)
     }
 
-    /// Where the NSEC3 record is that covers a name in lower case.
+    /// Where the NSEC3 record is that covers names with this hash.
     #[inline]
-    pub(crate) fn covering(&self, chain: &Chain, name: &[u8]) -> u32 {
-        let hash = chain.parameters.hash(name);
+    pub(crate) fn covering(&self, chain: &Chain, hash: &Hash) -> u32 {
         match &self.over {
-            None => chain.place_at_or_before(&self.base.arena, &hash),
-            Some(over) => self.covering_now(over, chain, &hash),
+            None => chain.place_at_or_before(&self.base.arena, hash),
+            Some(over) => self.covering_now(over, chain, hash),
         }
     }
 
     /// The same, where the chain may have changed.
     #[inline(never)]
-    fn covering_now(&self, over: &Overlay, chain: &Chain, hash: &[u8; parts::HASH_LENGTH]) -> u32 {
+    fn covering_now(&self, over: &Overlay, chain: &Chain, hash: &Hash) -> u32 {
         let number = over.proofs.at_or_before(chain, &self.base.arena, hash);
         self.proof_place(chain, number)
     }
@@ -383,13 +382,10 @@ impl Zone {
         whole_proof_at(self.arena(), place)
     }
 
-    /// Asks memory for the NSEC3 record at this place, if there is one: by reading of its lines what nobody waits for.
+    /// The octets of most NSEC3 records with their signature, at this place, if one may be there.
     #[inline]
-    pub(crate) fn foresee_proof(&self, place: u32) {
-        let octets = self.base.arena.get(place as usize..);
-        if let Some(octets) = octets.and_then(|octets| octets.first_chunk::<PROOF_OCTETS>()) {
-            black_box(octets[0] ^ octets[64] ^ octets[128] ^ octets[192]);
-        }
+    pub(crate) fn proof_octets(&self, place: u32) -> Option<&[u8; PROOF_OCTETS]> {
+        self.base.arena.get(place as usize..)?.first_chunk()
     }
 
     /// The numbers of the NSEC3 records that prove things about a name.

@@ -33,7 +33,7 @@ impl Parameters {
     /// The hash of a name in lower case. RFC 5155 §5: "IH(salt, x, 0) = H(x || salt)", "IH(salt, x, k) =
     /// H(IH(salt, x, k-1) || salt), if k > 0".
     #[inline]
-    pub(crate) fn hash(&self, name: &[u8]) -> [u8; HASH_LENGTH] {
+    pub(crate) fn hash(&self, name: &[u8]) -> Hash {
         let mut hash = digest(name, &self.salt);
         for _ in 0..self.iterations {
             hash = digest(&hash, &self.salt);
@@ -42,7 +42,7 @@ impl Parameters {
     }
 
     /// The hash of the wildcard right below `name`.
-    pub(crate) fn hash_wildcard(&self, name: &[u8]) -> [u8; HASH_LENGTH] {
+    pub(crate) fn hash_wildcard(&self, name: &[u8]) -> Hash {
         self.hash(&[b"\x01*", name].concat())
     }
 }
@@ -50,7 +50,7 @@ impl Parameters {
 /// SHA-1 of a name or a hash with the salt behind. Nearly all are one block, which is made here: the hasher of crate `sha1`
 /// costs as many instructions as the processor has for the block itself.
 #[inline]
-fn digest(octets: &[u8], salt: &[u8]) -> [u8; HASH_LENGTH] {
+fn digest(octets: &[u8], salt: &[u8]) -> Hash {
     let Some(block) = block_of(octets, salt) else {
         let state = Sha1::new().chain_update(octets).chain_update(salt);
         return state.finalize().into();
@@ -88,8 +88,11 @@ fn block_of(octets: &[u8], salt: &[u8]) -> Option<[u8; 64]> {
     Some(block)
 }
 
+/// What a name is found by (RFC 5155 §5).
+pub(crate) type Hash = [u8; HASH_LENGTH];
+
 /// The hash of an NSEC3 record, and where that is in the arena.
-pub(super) type Hashed = ([u8; HASH_LENGTH], u32);
+pub(super) type Hashed = (Hash, u32);
 
 /// Records that a bucket's line has room for. With the mean that [`MEAN_HALVES`] says one bucket of forty has more.
 const ROOM: usize = 7;
@@ -166,7 +169,7 @@ impl Chain {
     /// How many hashes are not above this one, and where the record is that has it or covers it: the last one of those. The
     /// chain is a circle (RFC 5155 §3.1.7).
     #[inline(always)]
-    fn search(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> (usize, u32) {
+    fn search(&self, arena: &[u8], hash: &Hash) -> (usize, u32) {
         let (number, part) = start(prefix(hash), self.buckets.len() - 1);
         let bucket = &self.buckets[number];
         let below = bucket.parts.iter().filter(|known| **known < part).count();
@@ -179,7 +182,7 @@ impl Chain {
 
     /// The same where there are many in the bucket, or some that are alike.
     #[cold]
-    fn search_all(&self, arena: &[u8], hash: &[u8; HASH_LENGTH], bucket: usize) -> (usize, u32) {
+    fn search_all(&self, arena: &[u8], hash: &Hash, bucket: usize) -> (usize, u32) {
         let wanted = prefix(hash);
         let start = self.buckets[bucket].first as usize;
         let behind = self.buckets.get(bucket + 1);
@@ -192,24 +195,26 @@ impl Chain {
 
     /// How many hashes are not above this one.
     #[inline]
-    pub(super) fn not_above(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> usize {
+    pub(super) fn not_above(&self, arena: &[u8], hash: &Hash) -> usize {
         self.search(arena, hash).0
+    }
+
+    /// The line that a search for this hash reads.
+    #[inline]
+    pub(crate) fn line(&self, hash: &Hash) -> *const u8 {
+        let (number, _) = start(prefix(hash), self.buckets.len() - 1);
+        std::ptr::from_ref(&self.buckets[number]).cast()
     }
 
     /// Where the record is that has this hash, or covers it.
     #[inline]
-    pub(super) fn place_at_or_before(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> u32 {
+    pub(super) fn place_at_or_before(&self, arena: &[u8], hash: &Hash) -> u32 {
         self.search(arena, hash).1
     }
 
     /// How many of the records in `range` are not above a hash, with whose first eight octets the first of them begins, too.
     /// Several that do are not there by chance, and may be as many as a zone has: nobody looks at each.
-    fn alike_not_above(
-        &self,
-        arena: &[u8],
-        hash: &[u8; HASH_LENGTH],
-        range: Range<usize>,
-    ) -> usize {
+    fn alike_not_above(&self, arena: &[u8], hash: &Hash, range: Range<usize>) -> usize {
         let (wanted, label) = (prefix(hash), encode_hash(hash));
         let same = self.prefixes[range.clone()].partition_point(|prefix| *prefix == wanted);
         let places = &self.places[range][..same];
@@ -230,13 +235,13 @@ impl Chain {
 
     /// The number of the record that has this hash, or covers it.
     #[inline]
-    pub(crate) fn at_or_before(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> u32 {
+    pub(crate) fn at_or_before(&self, arena: &[u8], hash: &Hash) -> u32 {
         let count = self.not_above(arena, hash);
         count.checked_sub(1).unwrap_or(self.prefixes.len() - 1) as u32
     }
 
     /// The record whose hash is `hash`.
-    pub(super) fn matching(&self, arena: &[u8], hash: &[u8; HASH_LENGTH]) -> Option<u32> {
+    pub(super) fn matching(&self, arena: &[u8], hash: &Hash) -> Option<u32> {
         let number = self.at_or_before(arena, hash);
         let is_it = self.prefixes[number as usize] == prefix(hash)
             && *self.label(arena, number as usize) == encode_hash(hash);
@@ -245,7 +250,7 @@ impl Chain {
 }
 
 #[inline]
-fn prefix(hash: &[u8; HASH_LENGTH]) -> u64 {
+fn prefix(hash: &Hash) -> u64 {
     let octets = hash.first_chunk().expect("twenty octets");
     u64::from_be_bytes(*octets)
 }

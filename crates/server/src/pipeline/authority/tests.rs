@@ -164,7 +164,7 @@ fn rules_come_first() {
 }
 
 fn answer_is_none(query: &mut Query<'_>, env: &mut Env<'_>) -> bool {
-    answer(query, env).is_none()
+    answer(query, None, env).is_none()
 }
 
 #[test]
@@ -561,7 +561,7 @@ fn options_that_have_no_room_leave_a_truncated_answer() {
     );
     let short = scene.examine(&asked, |query, env| {
         query.limit = 30;
-        let Some(Verdict::Answer(length)) = answer(query, env) else {
+        let Some(Verdict::Answer(length)) = answer(query, None, env) else {
             panic!("no answer")
         };
         (length, query.header().tc())
@@ -645,7 +645,7 @@ fn a_zone_with_a_pool_answers_for_that_pool_alone() {
     let mut answers = |pool, message: &[u8]| {
         scene.examine(message, |query, env| {
             query.pool = PoolId(pool);
-            answer(query, env).is_some()
+            answer(query, None, env).is_some()
         })
     };
     let chaos = chaos("id.server.", qtype::TXT);
