@@ -17,8 +17,8 @@ use wire::name::NAME_LENGTH_MAX;
 const LINE: usize = 64;
 
 /// Lines of an answer: its name, the headers of its RRsets and its records; and with their signatures.
-const LINES: u8 = 2;
-const SIGNED_LINES: u8 = 4;
+const LINES: usize = 2;
+const SIGNED_LINES: usize = 4;
 
 /// A name that will be looked up.
 #[derive(Clone, Copy, Debug)]
@@ -96,8 +96,7 @@ impl Foreseen {
             Next::Name => match zone.supposed(self.hash) {
                 Some(octets) => {
                     let lines = if self.is_signed { SIGNED_LINES } else { LINES };
-                    let lines = octets.chunks(LINE).take(lines.into());
-                    lines.for_each(|line| want(line.as_ptr()));
+                    ask_lines(octets, lines, want);
                     Next::Nothing(None)
                 }
                 None if self.is_signed => absent(zone, message, parts, want),
@@ -136,15 +135,22 @@ fn absent(zone: &Zone, message: &[u8], parts: &QueryParts, want: impl Fn(*const 
     Next::Proof(Absence::of(&found), hash)
 }
 
+/// Asks for so many lines of these octets, or for all where they are fewer.
+#[inline]
+fn ask_lines(octets: &[u8], lines: usize, want: impl Fn(*const u8)) {
+    let lines = octets.chunks(LINE).take(lines);
+    lines.for_each(|line| want(line.as_ptr()));
+}
+
 /// Asks for what covers the name.
 fn prove(zone: &Zone, mut absence: Absence, hash: &Hash, want: impl Fn(*const u8)) -> Next {
     let Denial::Nsec3(chain) = zone.denial() else {
         return Next::Nothing(None);
     };
     absence.covering = zone.covering(chain, hash);
-    let octets = zone.proof_octets(absence.covering);
-    let lines = octets.iter().flat_map(|octets| octets.chunks(LINE));
-    lines.for_each(|line| want(line.as_ptr()));
+    if let Some(octets) = zone.proof_octets(absence.covering) {
+        ask_lines(octets, SIGNED_LINES, want);
+    }
     Next::Nothing(Some(absence))
 }
 

@@ -8,6 +8,7 @@ use crate::zone::parts::{NONE, Node, POINTER_MAX};
 use crate::zone::{Denial, Found, Zone};
 use std::hint::black_box;
 use wire::codes::qtype;
+use wire::message::HEADER_LENGTH;
 use wire::name::NAME_LENGTH_MAX;
 use wire::name::compressed::expand;
 
@@ -105,12 +106,12 @@ fn provable(zone: &Zone, left_out: Node<'_>) -> Proofs {
 impl<'z> Response<'z, '_> {
     /// Finds what proves things about the closest encloser. Memory is asked for the record that covers: of a name that nobody has
     /// asked for before it is far away, and there is other work to be done.
-    fn closest(&self, zone: &Zone, number: u32, chain: &Chain, absent: &Absent<'_>) -> Closest {
+    fn closest(&self, zone: &Zone, chain: &Chain, absent: &Absent<'_>) -> Closest {
         let encloser = zone.node(absent.encloser);
         let proofs = zone.proofs_of(encloser);
         let (covering, wildcard) = match proofs.opted_out {
             false => (
-                self.covering(zone, number, chain, absent),
+                self.covering(zone, chain, absent),
                 zone.proof_place(chain, proofs.second),
             ),
             true => (
@@ -127,9 +128,9 @@ impl<'z> Response<'z, '_> {
 
     /// Where in a zone the NSEC3 record is that covers the next closer name. It is known already where that was looked ahead to.
     #[inline]
-    fn covering(&self, zone: &Zone, number: u32, chain: &Chain, absent: &Absent<'_>) -> u32 {
-        // The name that was asked for, and not what an alias leads to.
-        let is_asked = self.asked == (number, absent.placed);
+    fn covering(&self, zone: &Zone, chain: &Chain, absent: &Absent<'_>) -> u32 {
+        // What begins where the question does is the name that was asked for, whole, and not what an alias leads to.
+        let is_asked = absent.placed.at == HEADER_LENGTH;
         if let Some(absence) = self.absence.filter(|_| is_asked) {
             return absence.covering;
         }
@@ -181,7 +182,7 @@ impl<'z> Response<'z, '_> {
     ) -> Result<(), Full> {
         let denial = zone.denial();
         let closest = match denial {
-            Denial::Nsec3(chain) if self.signed => Some(self.closest(zone, number, chain, absent)),
+            Denial::Nsec3(chain) if self.signed => Some(self.closest(zone, chain, absent)),
             _ => None,
         };
         self.put_soa(zone)?;
@@ -223,7 +224,7 @@ impl<'z> Response<'z, '_> {
             }
             // RFC 5155 §7.2.6: "an NSEC3 RR that covers the 'next closer' name".
             Denial::Nsec3(chain) => {
-                let covering = self.covering(zone, number, chain, absent);
+                let covering = self.covering(zone, chain, absent);
                 self.put_nsec3(zone, number, covering, absent.placed)
             }
         }
@@ -246,7 +247,7 @@ impl<'z> Response<'z, '_> {
             }
             // RFC 5155 §7.2.5: "a closest encloser proof", and "an NSEC3 RR that matches the wildcard".
             Denial::Nsec3(chain) => {
-                let closest = self.closest(zone, number, chain, absent);
+                let closest = self.closest(zone, chain, absent);
                 self.put_nsec3(zone, number, closest.matching, absent.placed)?;
                 self.put_nsec3(zone, number, closest.covering, absent.placed)?;
                 self.prove_no_data(zone, number, wildcard, absent.placed)

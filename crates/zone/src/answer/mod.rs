@@ -125,10 +125,7 @@ pub fn answer_among(
     }
     let mut name = [0; NAME_LENGTH_MAX];
     let asked = parts.qname(writer.message).to_lowercase(&mut name);
-    let placed = Placed {
-        at: HEADER_LENGTH,
-        length: asked.len(),
-    };
+    let length = asked.len();
     let mut response = Response {
         zones,
         serves,
@@ -136,8 +133,10 @@ pub fn answer_among(
         qtype: parts.qtype,
         signed,
         labels,
-        placed,
-        asked: (home.number, placed),
+        placed: Placed {
+            at: HEADER_LENGTH,
+            length,
+        },
         absence,
         name,
         origin: 0,
@@ -207,9 +206,7 @@ struct Response<'z, 'm> {
     labels: usize,
     /// Where it is in the message.
     placed: Placed,
-    /// The same of the name that was asked for, and the number of its zone.
-    asked: (u32, Placed),
-    /// What is known of that name.
+    /// What is known of the name that was asked for.
     absence: Option<Absence>,
     /// See [`Answered::origin`].
     origin: u32,

@@ -20,7 +20,7 @@ pub(super) enum Section {
 }
 
 /// A name that is in the message.
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Placed {
     /// Where it begins; it may be compressed.
     pub(super) at: usize,

@@ -7,8 +7,8 @@
 
 use super::case::Cases;
 use super::encode::encode_hash;
-use super::nsec3::{Chain, Hashed};
-use super::parts::{HASH_LENGTH, NONE};
+use super::nsec3::{Chain, Hash, Hashed};
+use super::parts::NONE;
 use super::table::Table;
 use hashbrown::HashTable;
 
@@ -178,12 +178,7 @@ impl ProofChanges {
     }
 
     /// As [`Chain::at_or_before`], of what the chain is now.
-    pub(super) fn at_or_before(
-        &self,
-        chain: &Chain,
-        arena: &[u8],
-        hash: &[u8; HASH_LENGTH],
-    ) -> u32 {
+    pub(super) fn at_or_before(&self, chain: &Chain, arena: &[u8], hash: &Hash) -> u32 {
         let own = self.own_below(chain, chain.not_above(arena, hash));
         let added = self.added.partition_point(|(added, _)| added <= hash);
         let nearest = self.greater(chain, arena, own, added.checked_sub(1));
@@ -220,12 +215,7 @@ impl ProofChanges {
     }
 
     /// As [`Chain::matching`].
-    pub(super) fn matching(
-        &self,
-        chain: &Chain,
-        arena: &[u8],
-        hash: &[u8; HASH_LENGTH],
-    ) -> Option<u32> {
+    pub(super) fn matching(&self, chain: &Chain, arena: &[u8], hash: &Hash) -> Option<u32> {
         let added = self.added.binary_search_by(|(added, _)| added.cmp(hash));
         if let Ok(added) = added {
             return Some((chain.places.len() + added) as u32);
@@ -243,6 +233,7 @@ impl ProofChanges {
 
 #[cfg(test)]
 mod tests {
+    use super::super::parts::HASH_LENGTH;
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! What proves things about a name in a zone with NSEC3 records, be they the base's or those that came since.
 
-use super::nsec3::{Chain, Proofs};
+use super::nsec3::{Chain, Hash, Proofs};
 use super::overlay::ProofChanges;
-use super::parts::{HASH_LENGTH, NONE};
+use super::parts::NONE;
 
 /// A chain of NSEC3 records as it is now. Its records have numbers, see [`ProofChanges`].
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ impl<'z> Proving<'z> {
     }
 
     /// The record that has this hash, or covers it.
-    fn at_or_before(self, hash: &[u8; HASH_LENGTH]) -> u32 {
+    fn at_or_before(self, hash: &Hash) -> u32 {
         match self.changes {
             None => self.chain.at_or_before(self.arena, hash),
             Some(changes) => changes.at_or_before(self.chain, self.arena, hash),
@@ -32,7 +32,7 @@ impl<'z> Proving<'z> {
     }
 
     /// The record that has this hash.
-    pub(super) fn matching(self, hash: &[u8; HASH_LENGTH]) -> Option<u32> {
+    pub(super) fn matching(self, hash: &Hash) -> Option<u32> {
         match self.changes {
             None => self.chain.matching(self.arena, hash),
             Some(changes) => changes.matching(self.chain, self.arena, hash),
@@ -40,7 +40,7 @@ impl<'z> Proving<'z> {
     }
 
     /// The hash of a name in lower case.
-    fn hash(self, name: &[u8]) -> [u8; HASH_LENGTH] {
+    fn hash(self, name: &[u8]) -> Hash {
         self.chain.parameters.hash(name)
     }
 
