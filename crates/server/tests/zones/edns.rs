@@ -49,7 +49,7 @@ fn nsd(folder: &Path, address: SocketAddr) -> String {
     let folder = folder.display();
     format!(
         "server:\n  ip-address: {}@{}\n  username: \"\"\n  zonesdir: \"{folder}\"\n  database: \"\"\n  pidfile: \"\"\n\
-         \x20 xfrdfile: \"{folder}/xfrd\"\n  zonelistfile: \"{folder}/list\"\n  server-count: 1\n  nsid: \"ascii_ns1\"\n\
+         \x20 xfrdfile: \"{folder}/xfrd\"\n  zonelistfile: \"{folder}/list\"\n  xfrdir: \"{folder}\"\n  server-count: 1\n  nsid: \"ascii_ns1\"\n\
          remote-control:\n  control-enable: no\nzone:\n  name: example.com\n  zonefile: zone\n",
         address.ip(),
         address.port()

@@ -179,7 +179,7 @@ fn knotd(ground: &Ground, port: u16, folder: &Path) -> Command {
 fn nsd(ground: &Ground, port: u16, folder: &Path) -> Command {
     let path = folder.display();
     let mut text = format!(
-        "server:\n  ip-address: 127.0.0.1@{port}\n  zonesdir: \"{path}\"\n  database: \"\"\n  pidfile: \"{path}/pid\"\n  xfrdfile: \"{path}/xfrd\"\n  zonelistfile: \"{path}/list\"\n  username: \"\"\n  server-count: 1\n  ipv4-edns-size: 4096\n  minimal-responses: yes\n  refuse-any: yes\nremote-control:\n  control-enable: no\n"
+        "server:\n  ip-address: 127.0.0.1@{port}\n  zonesdir: \"{path}\"\n  database: \"\"\n  pidfile: \"{path}/pid\"\n  xfrdfile: \"{path}/xfrd\"\n  zonelistfile: \"{path}/list\"\n  xfrdir: \"{path}\"\n  username: \"\"\n  server-count: 1\n  ipv4-edns-size: 4096\n  minimal-responses: yes\n  refuse-any: yes\nremote-control:\n  control-enable: no\n"
     );
     for zone in &ground.files {
         let _ = write!(
