@@ -415,7 +415,7 @@ impl Asked {
             serial,
         };
         // Where the queue is full, its task will look at the primaries anyway.
-        let _ = live.orders.try_send(order.into());
+        live.orders.offer(order);
         rcode::NOERROR
     }
 

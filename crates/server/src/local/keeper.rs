@@ -100,21 +100,14 @@ impl Keeper {
         });
         for (live, settings) in local.iter() {
             let state = Arc::clone(local.state());
-            if let Some(orders) = live.take_orders() {
-                let settings = Arc::clone(settings);
+            let settings = Arc::clone(settings);
+            if live.begin_to_follow() {
                 let of = (settings, state, number);
-                let follower = Follower::new(live, orders, of, &self.shared);
+                let follower = Follower::new(live, of, &self.shared);
                 let task = self.runtime.spawn(follower.follow());
                 tasks.insert(live.apex.clone(), (Arc::clone(live), task.abort_handle()));
             } else {
-                let order = Order::Settings(Arc::clone(settings), state, number);
-                // A queue that is full is read soon: the control thread does not wait for a transfer, the task does. Those of
-                // a later configuration may overtake it.
-                if live.orders.try_send(order.clone().into()).is_err() {
-                    let orders = live.orders.clone();
-                    self.runtime
-                        .spawn(async move { orders.send(order.into()).await });
-                }
+                live.orders.insist(Order::Settings(settings, state, number));
             }
         }
         self.await_state(local);
@@ -135,9 +128,9 @@ impl Keeper {
         let lives: Vec<_> = local.iter().map(|(live, _)| Arc::clone(live)).collect();
         let wait = move || {
             if state.wait() {
-                // A zone that is gone meanwhile takes no orders.
-                let tell = |live: &Arc<Live>| live.orders.blocking_send(Order::MayWrite.into());
-                lives.iter().for_each(|live| drop(tell(live)));
+                lives
+                    .iter()
+                    .for_each(|live| live.orders.insist(Order::MayWrite));
             }
         };
         self.runtime.spawn_blocking(wait);

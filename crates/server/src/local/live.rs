@@ -2,7 +2,7 @@
 //! Everything here blocks while it reads, builds or writes, and is called from threads that may.
 
 use super::backup::{self, Holding};
-use super::order::Letter;
+use super::mailbox::Mailbox;
 use super::placed::placed;
 use super::progress::Progress;
 use super::read::{self, ReadZone};
@@ -17,15 +17,11 @@ use arc_swap::ArcSwapOption;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, absolute};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::mpsc;
 use wire::name::NameBuf;
 use zone::transfer::{Change, apply, serial};
 use zone::zone::Zone;
-
-/// Orders that may wait for a zone's task: it looks at the newest state, so more would tell it nothing.
-const ORDERS: usize = 32;
 
 /// Outcomes that are remembered: more than are in the queue, for who asks a moment later.
 const OUTCOMES: usize = 64;
@@ -50,9 +46,9 @@ pub struct Live {
     /// When the zone of a secondary expires, in seconds of [`Now`]; 0: it does not.
     expires: AtomicU64,
     pub progress: Progress,
-    pub orders: mpsc::Sender<Box<Letter>>,
-    /// Taken by the zone's task.
-    received: Mutex<Option<mpsc::Receiver<Box<Letter>>>>,
+    pub(super) orders: Mailbox,
+    /// It has a task, or had one.
+    is_followed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -60,7 +56,7 @@ struct Work {
     /// The files that it was made of, as they were; empty where it was made of none.
     stamps: Vec<Stamp>,
     /// `None` before the first time that something is to be kept.
-    store: Option<Store>,
+    store: Option<Box<Store>>,
     /// The version that is held was read from a file, and not compared yet with the one that is kept.
     is_unkept: bool,
 }
@@ -100,7 +96,6 @@ pub(super) enum Installed {
 
 impl Live {
     pub(super) fn new(apex: &NameBuf) -> Live {
-        let (orders, received) = mpsc::channel(ORDERS);
         Live {
             apex: apex.clone(),
             served: ArcSwapOption::empty(),
@@ -109,8 +104,8 @@ impl Live {
             state: Mutex::default(),
             expires: AtomicU64::new(0),
             progress: Progress::default(),
-            orders,
-            received: Mutex::new(Some(received)),
+            orders: Mailbox::default(),
+            is_followed: AtomicBool::new(false),
         }
     }
 
@@ -138,9 +133,9 @@ impl Live {
         self.expires.store(expires.unwrap_or(0), Relaxed);
     }
 
-    /// The orders, for whoever asks first: the zone's task.
-    pub(super) fn take_orders(&self) -> Option<mpsc::Receiver<Box<Letter>>> {
-        lock(&self.received).take()
+    /// Whether the zone has no task yet, for whoever asks first and gives it one.
+    pub(super) fn begin_to_follow(&self) -> bool {
+        !self.is_followed.swap(true, Relaxed)
     }
 
     /// A copy of what operators see.
@@ -746,7 +741,7 @@ impl Work {
         settings: &ZoneSettings,
         state: &Arc<StateDirectory>,
     ) -> &mut Store {
-        let new = || Store::new(state, &live.apex, settings.journal_octets);
+        let new = || Box::new(Store::new(state, &live.apex, settings.journal_octets));
         let store = self.store.get_or_insert_with(new);
         if !store.is_in(state, settings.journal_octets) {
             *store = new();

@@ -18,6 +18,7 @@ mod flush;
 mod keeper;
 mod live;
 mod load;
+mod mailbox;
 mod order;
 mod placed;
 mod places;

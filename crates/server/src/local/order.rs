@@ -52,8 +52,7 @@ impl Order {
     }
 }
 
-/// An order on its way to a zone's task. In a box: a channel has the room for 32 of what it carries from its beginning on, and
-/// there are as many channels as zones.
+/// An order on its way to a zone's task.
 #[derive(Debug)]
 pub struct Letter {
     pub(super) order: Order,

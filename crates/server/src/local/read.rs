@@ -55,10 +55,13 @@ pub(super) fn read_within(
     drop(reader);
     let built = builder.finish_or_tell(ERRORS_MAX);
     let (zone, warnings) = built.map_err(|errors| wrong(apex, file, &errors))?;
+    let mut stamps = stamps.take();
+    // It is kept as long as the zone, and most are made of one file.
+    stamps.shrink_to_fit();
     Ok(Some(ReadZone {
         zone,
         warnings,
-        stamps: stamps.take(),
+        stamps,
     }))
 }
 

@@ -147,7 +147,7 @@ impl Local {
         }
         let mut places = Vec::with_capacity(picked.len());
         for (live, _) in &picked {
-            let place = live.orders.try_reserve().map_err(|_| {
+            let place = live.orders.reserve().ok_or_else(|| {
                 format!(
                     "zone {}: it has more orders than it can follow: nothing was begun, try again",
                     live.apex
@@ -157,7 +157,7 @@ impl Local {
         }
         let begun = places.into_iter().map(|(live, place)| {
             let ticket = live.ticket();
-            place.send(Box::new(Letter {
+            place.put(Box::new(Letter {
                 order: order.clone(),
                 ticket: Some(ticket),
             }));

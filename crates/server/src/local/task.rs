@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, sleep_until};
 use zone::zone::ZoneBuilder;
@@ -42,8 +41,7 @@ enum Word {
 /// What the task of one zone knows.
 pub(super) struct Follower {
     live: Arc<Live>,
-    orders: mpsc::Receiver<Box<Letter>>,
-    /// Those that came while primaries were asked, the oldest first.
+    /// Orders that came while primaries were asked, the oldest first.
     put_off: VecDeque<Box<Letter>>,
     settings: Arc<ZoneSettings>,
     state: Arc<StateDirectory>,
@@ -62,16 +60,14 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// The task's of a zone whose `orders` these are, which has not begun; `number`: of the configuration that the settings are of.
+    /// The task's of a zone, which has not begun; `number`: of the configuration that the settings are of.
     pub(super) fn new(
         live: &Arc<Live>,
-        orders: mpsc::Receiver<Box<Letter>>,
         (settings, state, number): (Arc<ZoneSettings>, Arc<StateDirectory>, u64),
         shared: &Arc<Shared>,
-    ) -> Follower {
-        Follower {
+    ) -> Box<Follower> {
+        Box::new(Follower {
             live: Arc::clone(live),
-            orders,
             put_off: VecDeque::new(),
             settings,
             state,
@@ -82,10 +78,10 @@ impl Follower {
             tell_from: Instant::now(),
             wanted: 0,
             silent: Vec::new(),
-        }
+        })
     }
 
-    pub(super) async fn follow(mut self) {
+    pub(super) async fn follow(mut self: Box<Self>) {
         if self.settings.is_secondary() {
             let known = Timers::new(0);
             self.live
@@ -97,10 +93,7 @@ impl Follower {
         loop {
             let wake = self.wake();
             tokio::select! {
-                letter = self.next_letter() => match letter {
-                    Some(letter) => Box::pin(self.fulfil(*letter)).await,
-                    None => return,
-                },
+                letter = self.next_letter() => Box::pin(self.fulfil(*letter)).await,
                 () = moment(wake) => Box::pin(self.tick()).await,
             }
         }
@@ -112,10 +105,10 @@ impl Follower {
         self.tell();
     }
 
-    async fn next_letter(&mut self) -> Option<Box<Letter>> {
+    async fn next_letter(&mut self) -> Box<Letter> {
         match self.put_off.pop_front() {
-            Some(letter) => Some(letter),
-            None => self.orders.recv().await,
+            Some(letter) => letter,
+            None => self.live.orders.take().await,
         }
     }
 
@@ -227,13 +220,14 @@ impl Follower {
         asking: impl Future<Output = Result<T, AskError>>,
     ) -> Result<T, AskError> {
         let mut asking = pin!(asking);
+        let live = Arc::clone(&self.live);
         loop {
             let (expires, has_room) = (self.expires(), self.put_off.len() < PUT_OFF);
             tokio::select! {
                 biased;
                 said = &mut asking => return said,
                 () = moment(expires) => self.expire_in_time(),
-                Some(letter) = self.orders.recv(), if has_room => {
+                letter = live.orders.take(), if has_room => {
                     let is_useless = self.makes_useless(&letter.order);
                     self.obey_later(letter);
                     if is_useless {
@@ -752,7 +746,8 @@ fn compared(peer: &Peer, has: Has, own: u32) -> Result<Word, AskError> {
 /// Waits for a moment, in seconds since 1970, that may never be.
 async fn moment(seconds: Option<u64>) {
     match seconds {
-        Some(seconds) => moment_by(clock::unix, seconds).await,
+        // In a box: most zones are a primary's, and have no moment to wait for.
+        Some(seconds) => Box::pin(moment_by(clock::unix, seconds)).await,
         None => std::future::pending().await,
     }
 }
@@ -794,16 +789,10 @@ mod tests {
         began.elapsed()
     }
 
-    fn follower(settings: Arc<ZoneSettings>, state: &Arc<StateDirectory>) -> Follower {
+    fn follower(settings: Arc<ZoneSettings>, state: &Arc<StateDirectory>) -> Box<Follower> {
         let live = Arc::new(Live::new(&apex()));
-        let orders = live.take_orders().unwrap();
         let keeper = Keeper::new(Handle::current(), || {});
-        Follower::new(
-            &live,
-            orders,
-            (settings, Arc::clone(state), 1),
-            &keeper.shared,
-        )
+        Follower::new(&live, (settings, Arc::clone(state), 1), &keeper.shared)
     }
 
     /// There may be a hundred thousand of them.
@@ -812,7 +801,7 @@ mod tests {
         let settings = Arc::new(ZoneSettings::new(apex()));
         let follower = follower(settings, &Arc::new(StateDirectory::default()));
         let octets = size_of_val(&follower.follow());
-        assert!(octets <= 1_024, "{octets}");
+        assert!(octets <= 256, "{octets}");
     }
 
     /// As they may where the queue of orders was full.
