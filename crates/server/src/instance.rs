@@ -33,14 +33,7 @@ pub struct Instance {
 impl Instance {
     /// How long the last answer to a query that has left may be waited for.
     pub fn longest_timeout(&self) -> Duration {
-        let config = self.config.load();
-        let own = config
-            .servers
-            .iter()
-            .filter_map(|server| server.options.udp_timeout);
-        own.chain([config.tuning.udp_timeout])
-            .max()
-            .unwrap_or_default()
+        self.config.load().longest_timeout()
     }
 
     /// Queries that wait for a backend's answer, or for a function to have them go on.

@@ -47,8 +47,10 @@ const RETRY: Duration = Duration::from_millis(1);
 pub enum Order {
     /// Serve this listener too.
     Listen(Arc<Sockets>),
-    /// Serve the listener with this number no more.
+    /// Serve the listener with this number no more; answers may still leave by its sockets.
     Unlisten(u16),
+    /// No answers leave by them any more either.
+    Forget(u16),
     /// Bind a queue of one more device; the outcome is told.
     Open(Box<Opening>, Outcome),
     /// The interface of the device with this number has changed.
@@ -120,6 +122,8 @@ pub struct Worker {
 /// What a worker receives with.
 struct Inlets {
     listeners: Vec<Arc<Sockets>>,
+    /// Those that are served no more, and that answers may leave by: what was gathered to be sent needs their sockets open.
+    leaving: Vec<Arc<Sockets>>,
     /// This worker's share of the backend ports.
     ports: PortReader,
     queries: Inbox,
@@ -166,6 +170,7 @@ impl Worker {
         )?);
         let inlets = Inlets {
             listeners: Vec::new(),
+            leaving: Vec::new(),
             ports: instance.ports.reader(number),
             queries: Inbox::new(udp::QUERY_ROOM),
             responses: Inbox::new(udp::RESPONSE_ROOM),
@@ -428,6 +433,7 @@ impl Worker {
             match order {
                 Order::Listen(sockets) => self.listen(sockets),
                 Order::Unlisten(number) => self.unlisten(number),
+                Order::Forget(number) => self.forget(number),
                 Order::Open(opening, outcome) => outcome(self.open(*opening)),
                 Order::Change(device, facts) => self.outlets.devices.change(device, facts),
                 Order::Close(device, queue) => self.close(device, queue),
@@ -532,7 +538,16 @@ impl Worker {
             batches.for_each(drop);
             self.watch.remove(&sockets.udp[socket]);
         }
-        self.inlets.listeners.remove(place);
+        self.inlets
+            .leaving
+            .push(self.inlets.listeners.remove(place));
+    }
+
+    fn forget(&mut self, number: u16) {
+        self.unsent = self.outlets.flush(&self.shard);
+        self.inlets
+            .leaving
+            .retain(|sockets| sockets.number != number);
     }
 
     /// What comes from now on meets a closed port. Frames come no more: the queues have left the programs' maps.

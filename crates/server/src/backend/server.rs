@@ -546,7 +546,7 @@ mod tests {
     fn what_was_lost_on_one_path_is_not_held_against_the_next() {
         let server = fixture::server(0, fixture::options("192.0.2.2:53"));
         let judge = |second: u64| server.trust.judge(Now(second * 1_000_000_000));
-        let lose = || (0..4).for_each(|_| server.trust.count_sent(Lane::SHARED));
+        let lose = || (0..64).for_each(|_| server.trust.count_sent(Lane::SHARED));
         server.reach_over_xsk(1, [2, 0, 0, 0, 0, 8]);
         assert_eq!(judge(1), Judgement::Keep);
         lose();

@@ -1,5 +1,5 @@
-//! Whether what is sent to a server over AF_XDP comes back: if not, while the kernel's probe does, its queries go by kernel
-//! sockets for a while.
+//! Whether what is sent to a server over AF_XDP is answered, by whatever way: if not, while the kernel's probe is, its queries go by
+//! kernel sockets for a while.
 //!
 //! Between us and a server can be what only AF_XDP meets: a filter on MAC addresses, a card that loses what it did not see
 //! in its own stack, a next hop that went elsewhere. The kernel's probe says that the server itself is well.
@@ -13,8 +13,16 @@ use std::time::Duration;
 /// So many queries without any answer make suspicious: fewer could be lost by accident.
 const UNANSWERED: u64 = 4;
 
-/// So long ago they must have left at least: most servers answer in less.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// So long ago they must have left at least: the default of setUDPTimeout. A resolver may take more than a second for a few names that
+/// it does not know, and be well.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Of so many, and none answered, one would have been in less.
+const MANY: u64 = 64;
+const PATIENCE_WITH_MANY: Duration = Duration::from_millis(500);
+
+/// How often a server is looked at to which queries are sent.
+const BUSY: Duration = PATIENCE_WITH_MANY;
 
 /// How often a server is looked at to which nothing was sent between two looks. A checkInterval of one second, which ends a
 /// twentieth later at most (`health`), is shorter.
@@ -50,7 +58,7 @@ impl XskTrust {
         self.sent.count(lane);
     }
 
-    /// An answer to a query came over AF_XDP.
+    /// A query that left over AF_XDP was answered.
     pub fn count_received(&self, lane: Lane) {
         self.received.count(lane);
     }
@@ -72,7 +80,7 @@ impl XskTrust {
     pub fn pause(&self, left: Duration) -> Duration {
         match self.lock().is_quiet() {
             true => left.min(QUIET),
-            false => left.min(PATIENCE),
+            false => left.min(BUSY),
         }
     }
 
@@ -99,8 +107,9 @@ struct Judge {
     /// Totals when the last answer was seen.
     sent: u64,
     received: u64,
-    /// A later moment, and what had been sent by then.
-    seen: Option<(Now, u64)>,
+    /// Later moments: since when enough are unanswered to judge by, and since when many are.
+    enough: Option<Now>,
+    many: Option<Now>,
     /// The total that was sent at the last look, and whether that was no more than at the one before.
     last: u64,
     is_still: bool,
@@ -114,7 +123,8 @@ impl Default for Judge {
         Judge {
             sent: 0,
             received: 0,
-            seen: None,
+            enough: None,
+            many: None,
             last: 0,
             is_still: false,
             suspended_until: None,
@@ -146,20 +156,20 @@ impl Judge {
             self.restart(sent, received);
             return Judgement::Keep;
         }
-        let (seen, by_then) = *self.seen.get_or_insert((now, sent));
-        if by_then - self.sent < UNANSWERED {
-            // Too few had left by then to judge by; those that have by now count from now on.
-            self.seen = Some((now, sent));
-            return Judgement::Keep;
+        let unanswered = sent - self.sent;
+        let is_over = |since: &mut Option<Now>, least: u64, patience: Duration| {
+            unanswered >= least && now.since(*since.get_or_insert(now)) >= patience
+        };
+        let few = is_over(&mut self.enough, UNANSWERED, PATIENCE);
+        match few || is_over(&mut self.many, MANY, PATIENCE_WITH_MANY) {
+            true => Judgement::Suspect,
+            false => Judgement::Keep,
         }
-        if now.since(seen) < PATIENCE {
-            return Judgement::Keep;
-        }
-        Judgement::Suspect
     }
 
     fn restart(&mut self, sent: u64, received: u64) {
-        (self.sent, self.received, self.seen) = (sent, received, None);
+        (self.sent, self.received) = (sent, received);
+        (self.enough, self.many) = (None, None);
     }
 
     /// The next pause stays as long as it is: ways that change all the time and never lead there are tried ever less often.
@@ -203,7 +213,21 @@ mod tests {
         assert_eq!(judge.judge(0, 0, milliseconds(0)), Judgement::Keep);
         assert_eq!(judge.judge(1_000, 0, milliseconds(500)), Judgement::Keep);
         assert_eq!(judge.judge(1_000, 1, milliseconds(1_000)), Judgement::Keep);
-        assert_eq!(judge.judge(3, 0, milliseconds(1_500)), Judgement::Keep);
+    }
+
+    #[test]
+    fn few_may_take_their_time_and_many_may_not() {
+        let suspected_after = |sent: u64| {
+            let mut judge = Judge::default();
+            judge.judge(0, 0, milliseconds(0));
+            let looks = (1..20).map(|look| milliseconds(look * 500));
+            let mut looks = looks.filter(|now| judge.judge(sent, 0, *now) == Judgement::Suspect);
+            looks.next().map(|now| now.since(milliseconds(500)))
+        };
+        assert_eq!(suspected_after(UNANSWERED - 1), None);
+        assert_eq!(suspected_after(UNANSWERED), Some(PATIENCE));
+        assert_eq!(suspected_after(MANY - 1), Some(PATIENCE));
+        assert_eq!(suspected_after(MANY), Some(PATIENCE_WITH_MANY));
     }
 
     #[test]
@@ -212,7 +236,7 @@ mod tests {
         let (mut now, mut sent) = (0, 0);
         for pause in [5, 10, 20, 40] {
             assert_eq!(judge.judge(sent, 0, milliseconds(now)), Judgement::Keep);
-            sent += UNANSWERED;
+            sent += MANY;
             assert_eq!(
                 judge.judge(sent, 0, milliseconds(now + 500)),
                 Judgement::Keep
@@ -236,12 +260,12 @@ mod tests {
     fn another_way_is_judged_without_waiting_for_the_pause_of_the_last_one() {
         let mut judge = Judge::default();
         judge.judge(0, 0, milliseconds(0));
-        judge.judge(UNANSWERED, 0, milliseconds(500));
-        let judgement = judge.judge(UNANSWERED, 0, milliseconds(1_000));
+        judge.judge(MANY, 0, milliseconds(500));
+        let judgement = judge.judge(MANY, 0, milliseconds(1_000));
         assert_eq!(judgement, Judgement::Suspect);
         judge.suspend(milliseconds(1_000));
-        judge.begin_anew(UNANSWERED, 0);
-        let sent = 2 * UNANSWERED;
+        judge.begin_anew(MANY, 0);
+        let sent = 2 * MANY;
         assert_eq!(judge.judge(sent, 0, milliseconds(1_500)), Judgement::Keep);
         let judgement = judge.judge(sent, 0, milliseconds(2_000));
         assert_eq!(judgement, Judgement::Suspect);
@@ -254,7 +278,7 @@ mod tests {
         let trust = XskTrust::default();
         let (soon, late) = (Duration::from_millis(1_049), Duration::from_secs(60));
         let pauses = |trust: &XskTrust| (trust.pause(soon), trust.pause(late));
-        let (awake, asleep) = ((PATIENCE, PATIENCE), (soon, QUIET));
+        let (awake, asleep) = ((BUSY, BUSY), (soon, QUIET));
         assert_eq!(pauses(&trust), awake, "not looked at yet");
         trust.judge(milliseconds(0));
         assert_eq!(pauses(&trust), asleep);
@@ -286,6 +310,7 @@ mod tests {
             );
         }
         assert_eq!(judge.judge(4, 0, milliseconds(2_000)), Judgement::Keep);
-        assert_eq!(judge.judge(4, 0, milliseconds(2_500)), Judgement::Suspect);
+        assert_eq!(judge.judge(4, 0, milliseconds(3_999)), Judgement::Keep);
+        assert_eq!(judge.judge(4, 0, milliseconds(4_000)), Judgement::Suspect);
     }
 }

@@ -139,6 +139,17 @@ impl Config {
         }
     }
 
+    /// How long the last answer to a query that has left may be waited for.
+    pub fn longest_timeout(&self) -> Duration {
+        let own = self
+            .servers
+            .iter()
+            .filter_map(|server| server.options.udp_timeout);
+        own.chain([self.tuning.udp_timeout])
+            .max()
+            .unwrap_or_default()
+    }
+
     /// To be called before this configuration serves, where it was derived a while ago: servers that succeed others of
     /// `previous` are as well as those are by now.
     pub fn catch_up_with(&self, previous: &Config) {

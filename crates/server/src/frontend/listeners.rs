@@ -9,11 +9,11 @@ use crate::backend::source::bind_to;
 use crate::config::{FastOpen, Listener, UdpBuffers};
 use arc_swap::ArcSwap;
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrStorage, listen,
-    sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, Backlog, ControlMessage, MsgFlags, Shutdown, SockFlag, SockType,
+    SockaddrStorage, listen, sendmsg, setsockopt, shutdown, socket, sockopt,
 };
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use xsk::{Spread, forget_spread, settle};
@@ -191,6 +191,26 @@ impl Sockets {
         spread.attach(&self.udp[0])
     }
 
+    /// Takes no more queries: from now on the ports are closed to all the world, and what waits in the buffers of the UDP sockets
+    /// can still be read. Answers can still be sent by these: each is connected to its own address, and to a socket that is
+    /// connected comes only what its peer sends (udp(7)), while sendmsg(2) names any other.
+    ///
+    /// # Errors
+    /// What the kernel says, as where the address is no longer one of this host: then nothing is to be sent from it either.
+    pub fn take_no_more(&self) -> io::Result<()> {
+        shutdown(self.tcp.as_raw_fd(), Shutdown::Both)?;
+        let own = match self.address.ip() {
+            IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            address => address,
+        };
+        let mut own_end = self.address;
+        own_end.set_ip(own);
+        self.udp
+            .iter()
+            .try_for_each(|socket| socket.connect(own_end))
+    }
+
     /// Duplicates of all of them, for another process.
     ///
     /// # Errors
@@ -340,36 +360,70 @@ fn bound(listener: &Listener, kind: SockType, share: bool, bind: Bind<'_>) -> io
     Ok(socket)
 }
 
-/// All listeners by number, for whoever sends an answer.
+/// All listeners, for whoever sends an answer.
 #[derive(Default)]
-pub struct Listeners(ArcSwap<Vec<Option<Arc<Sockets>>>>);
+pub struct Listeners {
+    /// By number.
+    all: ArcSwap<Vec<Option<Arc<Sockets>>>>,
+    /// Those that a reload has removed, and some of whose queries may still wait for their answers.
+    leaving: ArcSwap<Vec<Arc<Sockets>>>,
+}
 
 impl Listeners {
     pub fn new(sockets: Vec<Option<Arc<Sockets>>>) -> Listeners {
-        Listeners(ArcSwap::from_pointee(sockets))
+        Listeners {
+            all: ArcSwap::from_pointee(sockets),
+            leaving: ArcSwap::default(),
+        }
     }
 
     pub fn all(&self) -> Arc<Vec<Option<Arc<Sockets>>>> {
-        self.0.load_full()
+        self.all.load_full()
     }
 
     pub fn replace(&self, sockets: Vec<Option<Arc<Sockets>>>) {
-        self.0.store(Arc::new(sockets));
+        self.all.store(Arc::new(sockets));
     }
 
-    pub fn snapshot(&self) -> arc_swap::Guard<Arc<Vec<Option<Arc<Sockets>>>>> {
-        self.0.load()
+    /// Those that leave, all that there are now: to be told before they are no longer among [`Listeners::all`].
+    pub fn replace_leaving(&self, sockets: Vec<Arc<Sockets>>) {
+        self.leaving.store(Arc::new(sockets));
+    }
+
+    /// Calls `send` with the listener by which an answer leaves whose query was sent to `destination`; `None` where none of ours is
+    /// served there any more.
+    #[inline]
+    pub fn answer_by<R>(
+        &self,
+        destination: SocketAddr,
+        send: impl FnOnce(&Sockets) -> R,
+    ) -> Option<R> {
+        let all = self.all.load();
+        match serving(all.iter().flatten(), destination) {
+            Some(sockets) => Some(send(sockets)),
+            None => self.answer_leaving(destination, send),
+        }
+    }
+
+    #[cold]
+    fn answer_leaving<R>(
+        &self,
+        destination: SocketAddr,
+        send: impl FnOnce(&Sockets) -> R,
+    ) -> Option<R> {
+        let leaving = self.leaving.load();
+        serving(leaving.iter(), destination).map(|sockets| send(sockets))
     }
 }
 
 /// The listener that serves `destination`: its own, else the wildcard of its family and port.
-pub fn serving(all: &[Option<Arc<Sockets>>], destination: SocketAddr) -> Option<&Arc<Sockets>> {
-    let exact = all
-        .iter()
-        .flatten()
-        .find(|sockets| sockets.address == destination);
+fn serving<'s>(
+    mut all: impl Iterator<Item = &'s Arc<Sockets>> + Clone,
+    destination: SocketAddr,
+) -> Option<&'s Arc<Sockets>> {
+    let exact = all.clone().find(|sockets| sockets.address == destination);
     exact.or_else(|| {
-        all.iter().flatten().find(|sockets| {
+        all.find(|sockets| {
             sockets.address.ip().is_unspecified()
                 && sockets.address.port() == destination.port()
                 && sockets.address.is_ipv4() == destination.is_ipv4()
@@ -508,7 +562,9 @@ mod tests {
         )
         .unwrap();
         let all = [Some(Arc::new(wild)), None, Some(Arc::new(own))];
-        let number = |text: String| serving(&all, text.parse().unwrap()).map(|found| found.number);
+        let number = |text: String| {
+            serving(all.iter().flatten(), text.parse().unwrap()).map(|found| found.number)
+        };
         assert_eq!(number(format!("127.0.0.1:{port}")), Some(1));
         assert_eq!(number(format!("127.0.0.2:{port}")), Some(0));
         assert_eq!(number(format!("[::1]:{port}")), None);

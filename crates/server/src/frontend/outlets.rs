@@ -1,7 +1,7 @@
 //! The ways out of a worker: kernel sockets by the batch, rings in place, the asynchronous runtime.
 
 use super::devices::Devices;
-use super::listeners::{outlet, serving};
+use super::listeners::outlet;
 use super::sys::Outbox;
 use crate::backend::Forwarder;
 use crate::backend::exchange::{Leg, Port, QUERY_ROOM, Waiting};
@@ -79,12 +79,31 @@ impl Outlets {
                 return;
             }
         }
-        let listeners = self.instance.listeners.snapshot();
-        if let Some(sockets) = serving(&listeners, destination) {
-            let socket = outlet(sockets, self.worker);
-            self.outbox
-                .push(socket, client, sockets.source(destination), message);
-        }
+        let (instance, worker) = (&self.instance, self.worker);
+        by_socket(
+            (destination, client),
+            message,
+            (instance, worker),
+            &mut self.outbox,
+        );
+    }
+
+    /// The same by the listener's kernel socket, of an answer that lies in a frame.
+    pub fn answer_from(
+        &mut self,
+        frame: Frame,
+        message: Range<usize>,
+        ends: (SocketAddr, SocketAddr),
+    ) {
+        let Outlets {
+            devices,
+            outbox,
+            instance,
+            worker,
+        } = self;
+        let message = &devices.umem().chunk(&frame)[message];
+        by_socket(ends, message, (instance, *worker), outbox);
+        devices.umem().give(frame);
     }
 
     /// The answer to a query whose response came: see [`Outlets::answer`].
@@ -270,6 +289,20 @@ impl Outlets {
         }
     }
 
+    /// A response came by a kernel socket. Its query has left over AF_XDP where it came so, and that way is trusted as well: what is longer
+    /// than a frame comes in fragments, and the program that has dnsdist's maps knows no ports of ours.
+    pub fn count_socket_response(&self, waiting: &Waiting, env: &Env<'_>) {
+        if !matches!(waiting.way, Way::Xsk { .. }) {
+            return;
+        }
+        let servers = self.instance.exchanges.servers();
+        servers.with(waiting.server, |server| {
+            if server.xsk.get().is_some() {
+                server.trust.count_received(env.shard.lane);
+            }
+        });
+    }
+
     /// A response came over AF_XDP: that way to its server is trusted.
     pub fn count_xsk_response(&self, waiting: &Waiting, env: &Env<'_>) {
         let servers = self.instance.exchanges.servers();
@@ -295,5 +328,21 @@ impl Outlets {
             shard.count_drop(DropReason::SendFailed);
         }
         self.devices.flush()
+    }
+}
+
+/// Sends an answer by the kernel socket of the listener that its query was sent to.
+fn by_socket(
+    (destination, client): (SocketAddr, SocketAddr),
+    message: &[u8],
+    (instance, worker): (&Instance, usize),
+    outbox: &mut Outbox,
+) {
+    let sent = instance.listeners.answer_by(destination, |sockets| {
+        let socket = outlet(sockets, worker);
+        outbox.push(socket, client, sockets.source(destination), message);
+    });
+    if sent.is_none() {
+        instance.shards[worker].count_drop(DropReason::SendFailed);
     }
 }

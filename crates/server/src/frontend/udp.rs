@@ -75,9 +75,15 @@ pub fn responses(
         let (message, length) = (datagram.buffer, datagram.length);
         match respond::accept(port.local(), datagram.peer, message, length, waiting, env) {
             Ok(length) => {
+                outlets.count_socket_response(waiting, env);
                 outlets.answer_waiting(waiting, waiting.answer(message, length), env);
             }
-            Err(reason) => outlets.refuse(reason, waiting, env),
+            Err(reason) => {
+                if reason.has_come() {
+                    outlets.count_socket_response(waiting, env);
+                }
+                outlets.refuse(reason, waiting, env);
+            }
         }
     }
     count

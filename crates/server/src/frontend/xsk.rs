@@ -8,7 +8,6 @@
 //! ```
 
 use super::devices::Unsent;
-use super::listeners::{outlet, serving};
 use super::outlets::Outlets;
 use super::tap::Before;
 use super::udp;
@@ -25,7 +24,6 @@ use crate::pipeline::{self, Env, HandOver, Paused, Verdict, respond};
 
 use arc_swap::{ArcSwap, Cache};
 use arrayvec::ArrayVec;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use wire::frame::Headers;
@@ -534,17 +532,12 @@ fn response(
                     answer(frame, message, device, &headers, outlets, env);
                 }
                 Way::Socket { .. } | Way::Stream => {
-                    by_socket(frame, message, waiting.destination, waiting.client, outlets);
+                    outlets.answer_from(frame, message, (waiting.destination, waiting.client));
                 }
             }
         }
         Err(reason) => {
-            use DropReason::{ResponseHeld, ResponseLost, ResponseRestarted, ResponseSuspended};
-            if matches!(
-                reason,
-                ResponseLost | ResponseHeld | ResponseRestarted | ResponseSuspended
-            ) {
-                // It came all the same.
+            if reason.has_come() {
                 outlets.count_xsk_response(waiting, env);
             }
             outlets.devices.umem().give(frame);
@@ -568,39 +561,7 @@ fn answer(
         Ok(()) => {}
         Err(Unsent::RingFull) => env.shard.count_drop(DropReason::RingFull),
         Err(Unsent::NoWay(frame)) => {
-            by_socket(
-                frame,
-                message,
-                *headers.source,
-                *headers.destination,
-                outlets,
-            );
+            outlets.answer_from(frame, message, (*headers.source, *headers.destination));
         }
     }
-}
-
-fn by_socket(
-    frame: Frame,
-    message: Range<usize>,
-    destination: SocketAddr,
-    client: SocketAddr,
-    outlets: &mut Outlets,
-) {
-    let Outlets {
-        devices,
-        outbox,
-        instance,
-        worker,
-    } = outlets;
-    let listeners = instance.listeners.snapshot();
-    if let Some(sockets) = serving(&listeners, destination) {
-        let message = &devices.umem().chunk(&frame)[message];
-        outbox.push(
-            outlet(sockets, *worker),
-            client,
-            sockets.source(destination),
-            message,
-        );
-    }
-    devices.umem().give(frame);
 }

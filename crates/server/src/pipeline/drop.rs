@@ -101,6 +101,17 @@ impl DropReason {
         DropReason::SuspendedDropped,
     ];
 
+    /// Whether the response that is dropped was one to a query that waited for it: its server and the way there are well.
+    pub fn has_come(self) -> bool {
+        use DropReason::{
+            ResponseHeld, ResponseLost, ResponseRestarted, ResponseRule, ResponseSuspended,
+        };
+        matches!(
+            self,
+            ResponseLost | ResponseHeld | ResponseRule | ResponseRestarted | ResponseSuspended
+        )
+    }
+
     /// The label of the counter, and what the mirror and `explain` say.
     pub fn name(self) -> &'static str {
         match self {

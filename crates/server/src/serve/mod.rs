@@ -19,6 +19,7 @@ mod edit;
 mod failure;
 mod hands;
 mod hangup;
+mod leaving;
 mod listeners;
 mod memory;
 mod needs;
@@ -54,6 +55,7 @@ use crate::notify;
 use crate::pipeline::cache::cleaning;
 use crate::worker::Order;
 use account::Account;
+use leaving::Leaving;
 use memory::Memory;
 use needs::{Needs, OpenedQueue};
 use overview::Overview;
@@ -172,6 +174,8 @@ pub struct Daemon {
     /// Configurations that queries in flight may still see: whoever lets go of the last one ends its Lua state, which
     /// takes time.
     retired: Vec<Arc<Config>>,
+    /// What a reload has removed, until its queries are answered.
+    leaving: Leaving,
     /// As much of the Spec's `edits` as serves.
     applied: u64,
     /// When to look after programs and queues again.
@@ -242,6 +246,7 @@ impl Daemon {
         self.lua.maintain();
         self.apply_edits_of_callbacks();
         self.let_go();
+        self.forget_leaving();
         notify::again();
         self.next_look = Instant::now() + LOOK_AFTER;
     }
@@ -373,6 +378,7 @@ impl Daemon {
             .unwrap_or_else(PoisonError::into_inner)
             .leave_all();
         xsk::settle();
+        self.take_no_more();
         let until = Now(Now::read().0 + STOP_WITHIN.as_nanos() as u64);
         for worker in &self.workers {
             worker.reins.order(Order::Stop(until));

@@ -10,7 +10,7 @@ use super::{Daemon, Event, ReloadOutcome, occupied, workers};
 use crate::commands::say_remarks;
 use crate::config::spec::Purpose;
 use crate::config::zones::ZoneSpecs;
-use crate::config::{self, Config, Listener, LocalAddress, LuaState};
+use crate::config::{self, Config, Listener, LuaState};
 use crate::control::{console, web};
 use crate::frontend::inherited::Inherited;
 use crate::frontend::listeners::Sockets;
@@ -204,6 +204,7 @@ impl Daemon {
             .iter()
             .filter(|listener| !served(listener.address))
         {
+            self.forget_at(listener.address);
             let sockets = self.bind(all.len(), listener)?;
             all.push(Some(Arc::new(sockets)));
         }
@@ -222,7 +223,7 @@ impl Daemon {
     }
 
     pub(super) fn swap(&mut self, config: Config, opened: Opened) -> Vec<String> {
-        let mut listeners = opened.listeners;
+        let listeners = opened.listeners;
         let config = Arc::new(config);
         self.instance.ports.size_buffers(config.tuning.udp_buffers);
         config
@@ -257,19 +258,7 @@ impl Daemon {
         lines.extend(self.detach_unplanned());
         // Servers may be other ones where the plan is the same.
         let Ok(()) = self.watch();
-        for (place, sockets) in listeners.clone().iter().enumerate() {
-            let Some(sockets) = sockets else { continue };
-            if !config
-                .listeners
-                .iter()
-                .any(|listener| listener.address == sockets.address)
-            {
-                self.order(|| Order::Unlisten(sockets.number));
-                self.services.refuse(&LocalAddress::Ip(sockets.address));
-                listeners[place] = None;
-            }
-        }
-        self.instance.listeners.replace(listeners);
+        self.let_leave(listeners, &config, &before);
         self.order(|| Order::Wake);
         lines.extend(self.opened_as_before(&before, &config));
         lines.push(format!("configuration {} serves", config.generation));

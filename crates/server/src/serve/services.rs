@@ -13,7 +13,7 @@ use crate::control::metrics::Metrics;
 use crate::control::news::Herald;
 use crate::control::socket::{self, ControlSocket};
 use crate::control::web;
-use crate::frontend::listeners::{Sockets, serving};
+use crate::frontend::listeners::Sockets;
 use crate::frontend::named::NamedSocket;
 use crate::frontend::tcp::{self, Frontend};
 use crate::handover::{Receiver, SendAnswer};
@@ -300,10 +300,14 @@ struct Outlet(Arc<Overview>);
 
 impl SendAnswer for Outlet {
     fn send(&self, destination: SocketAddr, client: SocketAddr, message: &[u8]) -> io::Result<()> {
-        let all = self.0.instance.listeners.snapshot();
-        let sockets = serving(&all, destination)
-            .ok_or_else(|| io::Error::other(format!("{destination} is not served any more")))?;
-        sockets.send(destination, client, message)
+        let listeners = &self.0.instance.listeners;
+        let sent = listeners.answer_by(destination, |sockets| {
+            sockets.send(destination, client, message)
+        });
+        sent.unwrap_or_else(|| {
+            let reason = format!("{destination} is not served any more");
+            Err(io::Error::other(reason))
+        })
     }
 
     /// Any worker will do: those of one client's queries that have no ring to it have the listener's socket.

@@ -2,6 +2,7 @@
 
 use super::account::Account;
 use super::failure::{StartError, system};
+use super::leaving::Leaving;
 use super::listeners::{listeners, pulses};
 use super::memory::Memory;
 use super::needs::Needs;
@@ -103,17 +104,8 @@ impl Daemon {
             .map_err(system("starting the asynchronous runtime"))?;
         let open = open_by(&steering, &ground.queues);
         let follower = follow(&instance.config.load(), &plan, open, &sender);
-        let overview = Arc::new(Overview {
-            instance: Arc::clone(&instance),
-            steering: Arc::clone(&steering),
-            queues: Mutex::new(ground.queues),
-            helper: Arc::clone(&helper.counts),
-            events: sender.clone(),
-            changes: ground.needs.changes(),
-            reins: OnceLock::new(),
-            listening: Listening::default(),
-            turn: Mutex::default(),
-        });
+        let shared = (&instance, &steering);
+        let overview = overview(shared, ground.queues, (&helper, &ground.needs), &sender);
         let metrics = Arc::new(Metrics::new(Arc::clone(&overview) as Arc<_>));
         lua.serve(&metrics);
         services.check(&instance.config.load());
@@ -142,6 +134,7 @@ impl Daemon {
             polling: Polling::default(),
             stalls: Stalls::default(),
             retired: Vec::new(),
+            leaving: Leaving::default(),
             applied: lua.edit(|spec| spec.edits),
             lua,
             next_look: Instant::now(),
@@ -385,6 +378,25 @@ fn give_privileges_away(
         log::info!("capabilities kept: {}", dropped.kept.join(", "));
     }
     Ok(())
+}
+
+fn overview(
+    (instance, steering): (&Arc<Instance>, &Arc<Mutex<Steering>>),
+    queues: Vec<BoundQueue>,
+    (helper, needs): (&Helper, &Needs),
+    events: &Sender<Event>,
+) -> Arc<Overview> {
+    Arc::new(Overview {
+        instance: Arc::clone(instance),
+        steering: Arc::clone(steering),
+        queues: Mutex::new(queues),
+        helper: Arc::clone(&helper.counts),
+        events: events.clone(),
+        changes: needs.changes(),
+        reins: OnceLock::new(),
+        listening: Listening::default(),
+        turn: Mutex::default(),
+    })
 }
 
 fn open_by(steering: &Mutex<Steering>, queues: &[BoundQueue]) -> Open {

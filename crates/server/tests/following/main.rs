@@ -13,6 +13,7 @@ mod helper;
 mod idle;
 mod interfaces;
 mod kept;
+mod leaving;
 mod looking;
 mod polling;
 mod programs;
