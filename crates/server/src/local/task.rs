@@ -137,6 +137,10 @@ impl Follower {
     }
 
     async fn keep_first(&self) {
+        // Most zones: thousands of them need no thread to find that out.
+        if !self.settings.is_kept() {
+            return;
+        }
         // The semaphore is never closed.
         let _place = self.shared.keeping.acquire().await;
         let (live, settings, state) = self.shares();
