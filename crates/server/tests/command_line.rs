@@ -220,6 +220,44 @@ fn os_exit_is_the_exit_status() {
 }
 
 #[test]
+fn a_capability_or_a_folder_that_is_not_there_is_a_warning_line() {
+    let (output, path) = check(
+        "addCapabilitiesToRetain({'cap_sys_admin', 'CAP_NOSUCH'})\nincludeDirectory('/nonexistent')",
+        &["--structured-logging", "false"],
+    );
+    let said = text(&output.stdout);
+    let lines: Vec<&str> = said.lines().collect();
+    let [capability, folder, good] = lines[..] else {
+        panic!("{said}");
+    };
+    let begin = format!(
+        "addCapabilitiesToRetain: there is no such capability, ignored (place {path}:1, capability CAP_NOSUCH, known CAP_AUDIT_CONTROL, "
+    );
+    assert!(capability.starts_with(&begin), "{capability}");
+    assert_eq!(
+        folder,
+        format!(
+            "includeDirectory: there is no such folder, nothing of it is read (place {path}:2, folder /nonexistent)"
+        )
+    );
+    assert_eq!(good, format!("Configuration '{path}' OK!"));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn a_user_or_a_group_that_is_not_there_is_found_by_the_check() {
+    for (words, line) in [
+        (["-u", "nosuchuser"], "there is no user nosuchuser (-u "),
+        (["-g", "nosuchgroup"], "there is no group nosuchgroup (-g "),
+    ] {
+        let (output, _) = check(GOOD, &words);
+        let said = text(&output.stderr) + &text(&output.stdout);
+        assert!(said.contains(&format!("command line: {line}")), "{said}");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+    }
+}
+
+#[test]
 fn an_unknown_option_of_a_table_is_a_warning_line() {
     let (output, path) = check(
         "addLocal('127.0.0.1:5399', {reuseport=true})",
@@ -424,7 +462,7 @@ fn what_only_observes_is_said_in_one_line_each_when_serving() {
     let address = own_address();
     let log = tempfile::NamedTempFile::new().expect("there is room for a temporary file");
     let file = log.reopen().expect("it is there");
-    let text = format!("snmpAgent() snmpAgent() setMaxTCPQueuedConnections(9)\n{REFUSES}");
+    let text = format!("snmpAgent() snmpAgent() setRandomizedIdsOverUDP(true)\n{REFUSES}");
     let words = ["--disable-syslog", "-l", &address.to_string()];
     let served = Served::start_with_log(&text, &words, address, file.into());
     assert_eq!(served.end().0, Some(0));
@@ -434,7 +472,7 @@ fn what_only_observes_is_said_in_one_line_each_when_serving() {
         .filter(|line| line.contains("accepted, no effect yet"))
         .collect();
     assert_eq!(lines.len(), 2, "{said}");
-    assert!(lines[0].contains("snmpAgent") && lines[1].contains("setMaxTCPQueuedConnections"));
+    assert!(lines[0].contains("snmpAgent") && lines[1].contains("setRandomizedIdsOverUDP"));
 }
 
 #[test]

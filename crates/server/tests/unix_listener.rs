@@ -229,6 +229,8 @@ fn a_path_is_asked_as_tcp_is() {
     let daemon = Daemon::at_path();
     let mode = fs::metadata(daemon.path()).expect("a file").permissions();
     assert_eq!(mode.mode() & 0o777, 0o660);
+    let line = format!("Listening (address {})", daemon.path().display());
+    daemon.until("the log tells of the path", || daemon.log().contains(&line));
     assert_eq!(daemon.by_udp(), Some(REFUSED));
     let mut client = daemon.connect();
     let rule = client.ask("tcp.example.", qtype::A);

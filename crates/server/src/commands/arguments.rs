@@ -5,11 +5,14 @@ use super::doctor::DoctorArguments;
 use super::kept::LoadArguments;
 use super::mirror::MirrorArguments;
 use super::zone::ZoneArguments;
+use crate::config::error::Fault;
+use crate::config::place::Place;
 use crate::config::spec::Purpose;
 use crate::config::{self, ConfigError, LocalAddress, LuaState, Overrides, addresses};
 use crate::control::console::wire::Key;
 use crate::control::protocol::{DEFAULT_PATH, ExplainRequest, Request};
 use crate::log::{Facility, Outlets, Settings, Shape};
+use crate::network::privileges;
 use crate::pipeline::acl::Netmask;
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -306,7 +309,7 @@ impl Arguments {
     pub(super) fn read(
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Arguments, clap::Error> {
-        let words: Vec<OsString> = words.into_iter().collect();
+        let words = as_options(words.into_iter().collect());
         if words.get(1).is_some_and(|word| word == "zone") {
             return ZoneArguments::read(&words[1..]).map(Arguments::Zone);
         }
@@ -337,7 +340,34 @@ impl Arguments {
     }
 }
 
+/// `help`, `help WORD …` and `version` as the options that mean the same.
+fn as_options(mut words: Vec<OsString>) -> Vec<OsString> {
+    match words.get(1).and_then(|word| word.to_str()) {
+        Some("help") => {
+            words.remove(1);
+            words.push("--help".into());
+        }
+        Some("version") if words.len() == 2 => words[1] = "--version".into(),
+        _ => {}
+    }
+    words
+}
+
 impl ServeArguments {
+    /// Whether there are the user and the group to become.
+    ///
+    /// # Errors
+    /// There are not.
+    pub fn check_owner(&self) -> Result<(), ConfigError> {
+        let found = privileges::look_up(self.user.as_deref(), self.group.as_deref());
+        found.map_err(|error| {
+            ConfigError::Faults(vec![Fault {
+                place: Place::command_line(),
+                text: error.to_string(),
+            }])
+        })
+    }
+
     /// The file that holds the configuration; `None` when none was named and the default one is not there.
     pub fn file(&self) -> Option<&Path> {
         self.file_among(&DEFAULT_FILES)
@@ -539,6 +569,18 @@ mod tests {
         // -v adds lines, and --supervised changes nothing.
         assert!(help.contains("Log more: "), "{help}");
         assert!(help.contains("Accepted: it always stays "), "{help}");
+    }
+
+    #[test]
+    fn help_and_version_are_words_too() {
+        let text = |words: &[&str]| read(words).expect_err("a help text").to_string();
+        assert_eq!(text(&["help"]), text(&["--help"]));
+        assert_eq!(
+            text(&["help", "xdp", "load"]),
+            text(&["xdp", "load", "--help"])
+        );
+        assert_eq!(text(&["help", "zone"]), text(&["zone", "--help"]));
+        assert!(matches!(read(&["version"]), Ok(Arguments::Version)));
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) fn run(arguments: &ServeArguments) -> ExitCode {
 }
 
 fn check(arguments: &ServeArguments) -> Result<(), ConfigError> {
+    arguments.check_owner()?;
     let state = arguments.load(Purpose::Check, None)?;
     state.edit(|spec| {
         log::set(settings(arguments, spec.log_settings()));

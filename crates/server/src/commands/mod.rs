@@ -14,6 +14,7 @@ pub use arguments::ServeArguments;
 
 use crate::config::ConfigError;
 use crate::config::spec::{Purpose, RemarkKind, Spec};
+use crate::network::privileges;
 use crate::{log, version};
 use arguments::Arguments;
 use std::ffi::OsString;
@@ -98,7 +99,7 @@ fn complain(line: impl Display) {
 /// Logs why there is no configuration, one line per reason.
 pub fn say_why(error: &ConfigError) {
     // A file that ends the start by os.exit has said what it had to say.
-    if let ConfigError::Exit(_) = error {
+    if let ConfigError::Exit { .. } = error {
         return;
     }
     for line in error.lines() {
@@ -118,6 +119,13 @@ pub fn say_remarks(spec: &Spec) {
             }
             RemarkKind::UnusableKey => {
                 log::warn!("setKey: the console lets nobody in"; place = remark.place, why = remark.subject);
+            }
+            RemarkKind::UnknownCapability => {
+                let known = privileges::capabilities_there_are();
+                log::warn!("addCapabilitiesToRetain: there is no such capability, ignored"; place = remark.place, capability = remark.subject, known = known);
+            }
+            RemarkKind::NoFolder => {
+                log::warn!("includeDirectory: there is no such folder, nothing of it is read"; place = remark.place, folder = remark.subject);
             }
             RemarkKind::NoEffectYet if spec.purpose == Purpose::Serve => {
                 log::info!("accepted, no effect yet"; place = remark.place, name = remark.subject);

@@ -10,8 +10,8 @@ pub enum ConfigError {
     Unreadable { path: String, reason: String },
     /// Lua stopped there: a syntax error, an unknown name, a wrong argument. The text begins with `FILE:LINE: `.
     Lua(String),
-    /// The file called `os.exit` with this status.
-    Exit(i32),
+    /// A file called `os.exit` with this status.
+    Exit { place: Place, status: i32 },
     /// The file ran to its end, and these things that it says do not fit together.
     Faults(Vec<Fault>),
 }
@@ -45,7 +45,7 @@ impl ConfigError {
     fn status_or(&self, usual: u8) -> u8 {
         match self {
             // The kernel keeps the low eight bits of an exit status.
-            ConfigError::Exit(status) => *status as u8,
+            ConfigError::Exit { status, .. } => *status as u8,
             _ => usual,
         }
     }
@@ -61,7 +61,9 @@ impl fmt::Display for ConfigError {
                 write!(f, "{path}: cannot be read: {reason}")
             }
             ConfigError::Lua(text) => f.write_str(text),
-            ConfigError::Exit(status) => write!(f, "os.exit({status}) was called"),
+            ConfigError::Exit { place, status } => {
+                write!(f, "{place}: os.exit({status}) was called")
+            }
             ConfigError::Faults(_) => f.write_str(&self.lines().join("\n")),
         }
     }

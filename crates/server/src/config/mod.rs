@@ -53,6 +53,7 @@ use crate::pipeline::rules::{Chains, Rule};
 use crate::pipeline::subnet::SubnetTuning;
 use crate::querycount::QueryCounters;
 use by_address::ByAddress;
+use caps::Capability;
 use console::Console;
 use pools::{PoolId, PoolNames};
 use std::net::SocketAddr;
@@ -113,8 +114,8 @@ pub struct Config {
     pub zone_options: Vec<ZoneOptions>,
     /// How zones are answered from.
     pub authority: Authority,
-    /// addCapabilitiesToRetain, as written: `CAP_SYS_ADMIN`.
-    pub capabilities: Vec<String>,
+    /// addCapabilitiesToRetain: taken at start.
+    pub capabilities: Vec<Capability>,
     /// The state whose functions the rules of this configuration call; `None` before [`LuaState::derive`].
     pub lua: Option<Arc<LuaState>>,
 }
@@ -402,6 +403,12 @@ pub struct TcpTuning {
     /// setTCPConnectionsMaskV4, setTCPConnectionsMaskV6: who is the same client, in bits.
     pub client_bits_v4: u8,
     pub client_bits_v6: u8,
+    /// setTCPConnectionsMaskV4Port: how many bits of an IPv4 client's port tell it from others of its address.
+    pub client_bits_port_v4: u8,
+    /// setMaxTCPReadIOsPerQuery: so often may be read until a query is there; 0 is no limit.
+    pub maximum_reads_per_query: u32,
+    /// setBanDurationForExceedingMaxReadIOsPerQuery.
+    pub reads_ban: Duration,
     /// setMaxCachedTCPConnectionsPerDownstream: idle connections to a backend that are kept.
     pub maximum_cached_connections: usize,
     /// setTCPDownstreamMaxIdleTime: for so long.
@@ -470,6 +477,10 @@ impl Default for Tuning {
                 rate_ban: Duration::from_secs(10),
                 client_bits_v4: 32,
                 client_bits_v6: 128,
+                client_bits_port_v4: 0,
+                // Nobody is banned whom the file does not speak of.
+                maximum_reads_per_query: 0,
+                reads_ban: Duration::from_secs(60),
                 maximum_cached_connections: 10,
                 downstream_idle_timeout: Duration::from_secs(300),
             },

@@ -24,6 +24,7 @@ use crate::pipeline::rules::actions::count::CountFilter;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
 use crate::querycount::QueryCounters;
+use caps::Capability;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -71,8 +72,8 @@ pub struct Spec {
     pub server_id: Option<String>,
     /// How zones are answered from.
     pub authority: AuthoritySpec,
-    /// addCapabilitiesToRetain, as written.
-    pub capabilities: Vec<String>,
+    /// addCapabilitiesToRetain.
+    pub capabilities: Vec<Capability>,
     /// millrace.addZone and its relatives.
     pub zones: ZoneSpecs,
     /// What the operator should know of this file, once.
@@ -235,6 +236,10 @@ pub enum RemarkKind {
     UnservedPath,
     /// A key of setKey that is none, the subject says why. Always said: the console lets nobody in.
     UnusableKey,
+    /// A name of addCapabilitiesToRetain that no capability has. Always said: it is a slip of the pen.
+    UnknownCapability,
+    /// A folder of includeDirectory that is not there. Always said: nothing of it is read.
+    NoFolder,
 }
 
 /// More would help nobody.

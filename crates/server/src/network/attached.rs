@@ -32,7 +32,9 @@ impl Attached {
                 format!("AF_XDP program attached in {mode}"),
             )),
             (Err(error), Some(path)) if error.is_busy() => {
-                let foreign = helper.open_maps(interface, Path::new(path))?;
+                let foreign = helper.open_maps(interface, Path::new(path));
+                // That of a millrace which left it has other maps: what takes it off is the first thing to say.
+                let foreign = foreign.map_err(|why| error.because(&why))?;
                 let line = format!(
                     "AF_XDP through the maps of somebody else's program ({path}): without heartbeat, a stalled daemon is not noticed"
                 );

@@ -21,6 +21,7 @@
 use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Group, Uid, User};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -32,8 +33,8 @@ pub struct Wish<'w> {
     pub user: Option<&'w str>,
     /// `-g`: a name or a number.
     pub group: Option<&'w str>,
-    /// addCapabilitiesToRetain: `CAP_SYS_ADMIN`.
-    pub retain: &'w [String],
+    /// addCapabilitiesToRetain.
+    pub retain: &'w [Capability],
     /// Whether AF_XDP is in use.
     pub xdp: bool,
 }
@@ -52,7 +53,6 @@ pub struct Dropped {
 pub enum PrivilegeError {
     NoUser(String),
     NoGroup(String),
-    NoCapability(String),
     /// The kernel refused.
     System {
         doing: String,
@@ -72,12 +72,6 @@ impl fmt::Display for PrivilegeError {
                 out,
                 "there is no group {name} (-g takes a name or a number)"
             ),
-            PrivilegeError::NoCapability(name) => {
-                write!(
-                    out,
-                    "there is no capability {name} (capabilities(7) lists them: CAP_SYS_ADMIN, CAP_NET_RAW, …)"
-                )
-            }
             PrivilegeError::System { doing, error } => write!(out, "{doing}: {error}"),
             PrivilegeError::Threads(threads) => write!(
                 out,
@@ -91,10 +85,43 @@ impl std::error::Error for PrivilegeError {}
 
 type Result<T> = std::result::Result<T, PrivilegeError>;
 
-/// Checks the names of `addCapabilitiesToRetain`, so that a wrong one is an error of the configuration.
-pub fn capability(name: &str) -> Result<Capability> {
-    name.parse()
-        .map_err(|_| PrivilegeError::NoCapability(name.to_owned()))
+/// The capability of this name, in capital or small letters: `CAP_SYS_ADMIN`.
+pub fn capability(name: &str) -> Option<Capability> {
+    name.to_ascii_uppercase().parse().ok()
+}
+
+/// The names of all capabilities (capabilities(7)), sorted.
+pub fn capabilities_there_are() -> String {
+    names(&caps::all())
+}
+
+/// The names of these, sorted.
+pub fn names<'c>(capabilities: impl IntoIterator<Item = &'c Capability>) -> String {
+    let names = capabilities.into_iter().map(ToString::to_string);
+    let sorted: BTreeSet<String> = names.collect();
+    Vec::from_iter(sorted).join(", ")
+}
+
+/// What a reload has to say of addCapabilitiesToRetain: a process gives the others away as it starts, and gets none back.
+pub fn capabilities_that_stay(began_with: &[Capability], wanted: &[Capability]) -> Option<String> {
+    let listed = |all: &[Capability]| match all {
+        [] => "none".to_owned(),
+        all => names(all),
+    };
+    let (old, new) = (listed(began_with), listed(wanted));
+    (old != new).then(|| {
+        format!("addCapabilitiesToRetain takes effect with the next start: {new} now, {old} when this one began")
+    })
+}
+
+/// Whether there are the user and the group that `-u` and `-g` name.
+///
+/// # Errors
+/// There are not.
+pub fn look_up(user: Option<&str>, group: Option<&str>) -> Result<()> {
+    user.map(user_number).transpose()?;
+    group.map(group_number).transpose()?;
+    Ok(())
 }
 
 /// Gives away everything but what `wish` keeps: groups, user, capabilities in all sets, and the right to gain any by
@@ -121,13 +148,12 @@ fn kept(wish: &Wish<'_>, dropped: &mut Dropped) -> Result<CapsHashSet> {
     let permitted =
         caps::read(None, CapSet::Permitted).map_err(capabilities("reading capabilities"))?;
     let mut kept = CapsHashSet::new();
-    for name in wish.retain {
-        let wanted = capability(name)?;
-        if permitted.contains(&wanted) {
-            kept.insert(wanted);
+    for wanted in wish.retain {
+        if permitted.contains(wanted) {
+            kept.insert(*wanted);
         } else {
             dropped.warnings.push(format!(
-                "{name} was to be kept, but this process never had it"
+                "{wanted} was to be kept, but this process never had it"
             ));
         }
     }
@@ -161,14 +187,19 @@ fn change_group(group: Option<&str>) -> Result<()> {
     nix::unistd::setgid(gid).map_err(system(&format!("changing to group {name} (-g)")))
 }
 
-/// Changes the user of all threads (the C library tells each); what this thread may keep stays in its permitted set.
-fn change_user(user: Option<&str>) -> Result<()> {
-    let Some(name) = user else { return Ok(()) };
+/// The user that `-u` names, by name or by number.
+fn user_number(name: &str) -> Result<Uid> {
     let found = match name.parse() {
         Ok(number) => Some(Uid::from_raw(number)),
         Err(_) => User::from_name(name).ok().flatten().map(|user| user.uid),
     };
-    let uid = found.ok_or_else(|| PrivilegeError::NoUser(name.to_owned()))?;
+    found.ok_or_else(|| PrivilegeError::NoUser(name.to_owned()))
+}
+
+/// Changes the user of all threads (the C library tells each); what this thread may keep stays in its permitted set.
+fn change_user(user: Option<&str>) -> Result<()> {
+    let Some(name) = user else { return Ok(()) };
+    let uid = user_number(name)?;
     nix::sys::prctl::set_keepcaps(true).map_err(system("keeping capabilities over -u"))?;
     nix::unistd::setuid(uid).map_err(system(&format!("changing to user {name} (-u)")))?;
     nix::sys::prctl::set_keepcaps(false).map_err(system("keeping capabilities over -u"))
@@ -280,32 +311,40 @@ pub fn check(umem: u64) -> Vec<Shortage> {
 /// AF_XDP sockets are opened by CAP_NET_RAW.
 fn missing_capabilities() -> Vec<String> {
     let mut lines = Vec::new();
-    let loads = has(Capability::CAP_SYS_ADMIN)
-        || (has(Capability::CAP_BPF) && has(Capability::CAP_PERFMON));
-    for (is_there, name, purpose) in [
+    for (wanted, purpose) in [
+        (&[Capability::CAP_NET_RAW][..], "to open AF_XDP sockets"),
         (
-            has(Capability::CAP_NET_RAW),
-            "CAP_NET_RAW",
-            "to open AF_XDP sockets",
-        ),
-        (
-            has(Capability::CAP_NET_ADMIN),
-            "CAP_NET_ADMIN",
+            &[Capability::CAP_NET_ADMIN],
             "to attach a program to an interface",
         ),
         (
-            loads,
-            "CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN)",
+            &[Capability::CAP_BPF, Capability::CAP_PERFMON],
             "to load the program",
         ),
     ] {
-        if !is_there {
-            lines.push(format!(
-                "{name} is missing, {purpose} (root, or AmbientCapabilities= of the systemd unit)"
-            ));
-        }
+        lines.extend(lacking(wanted, &has).map(|subject| {
+            format!(
+                "{subject} missing, {purpose} (root, or AmbientCapabilities= of the systemd unit)"
+            )
+        }));
     }
     lines
+}
+
+/// Which of these is not there, as the beginning of a sentence; CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON.
+fn lacking(wanted: &[Capability], has: &impl Fn(Capability) -> bool) -> Option<String> {
+    let is_of_bpf = wanted.contains(&Capability::CAP_BPF);
+    if is_of_bpf && has(Capability::CAP_SYS_ADMIN) {
+        return None;
+    }
+    let missing = wanted.iter().filter(|wanted| !has(**wanted));
+    let missing: Vec<String> = missing.map(ToString::to_string).collect();
+    let instead = if is_of_bpf { " (or CAP_SYS_ADMIN)" } else { "" };
+    match missing.len() {
+        0 => None,
+        1 => Some(format!("{}{instead} is", missing[0])),
+        _ => Some(format!("{}{instead} are", missing.join(" and "))),
+    }
 }
 
 /// Frames count against the limit unless CAP_IPC_LOCK lifts it.
@@ -363,6 +402,57 @@ mod tests {
         {
             assert!(line.starts_with(word), "{fatal:?}");
         }
+    }
+
+    #[test]
+    fn f27_only_what_is_missing_is_named() {
+        use Capability::{CAP_BPF, CAP_NET_RAW, CAP_PERFMON, CAP_SYS_ADMIN};
+        let bpf = [CAP_BPF, CAP_PERFMON];
+        for (wanted, there, expected) in [
+            (&[CAP_NET_RAW][..], &[][..], Some("CAP_NET_RAW is")),
+            (&[CAP_NET_RAW], &[CAP_SYS_ADMIN], Some("CAP_NET_RAW is")),
+            (&[CAP_NET_RAW], &[CAP_NET_RAW], None),
+            (
+                &bpf,
+                &[],
+                Some("CAP_BPF and CAP_PERFMON (or CAP_SYS_ADMIN) are"),
+            ),
+            (&bpf, &[CAP_BPF], Some("CAP_PERFMON (or CAP_SYS_ADMIN) is")),
+            (&bpf, &[CAP_PERFMON], Some("CAP_BPF (or CAP_SYS_ADMIN) is")),
+            (&bpf, &bpf, None),
+            (&bpf, &[CAP_SYS_ADMIN], None),
+        ] {
+            let found = lacking(wanted, &|capability| there.contains(&capability));
+            assert_eq!(found.as_deref(), expected, "{wanted:?} {there:?}");
+        }
+    }
+
+    #[test]
+    fn a_capability_is_known_in_capital_and_in_small_letters() {
+        for name in ["CAP_SYS_ADMIN", "cap_sys_admin", "Cap_Sys_Admin"] {
+            assert_eq!(capability(name), Some(Capability::CAP_SYS_ADMIN));
+        }
+        for name in ["CAP_NOSUCH", "SYS_ADMIN", ""] {
+            assert_eq!(capability(name), None);
+        }
+        let all = capabilities_there_are();
+        assert!(all.starts_with("CAP_AUDIT_CONTROL, ") && all.contains(", CAP_SYS_ADMIN, "));
+    }
+
+    #[test]
+    fn another_list_of_capabilities_waits_for_the_next_start() {
+        use Capability::{CAP_NET_RAW, CAP_SYS_ADMIN};
+        let (one, other) = ([CAP_SYS_ADMIN, CAP_NET_RAW], [CAP_NET_RAW, CAP_SYS_ADMIN]);
+        assert_eq!(capabilities_that_stay(&one, &other), None);
+        assert_eq!(capabilities_that_stay(&[], &[]), None);
+        assert_eq!(
+            capabilities_that_stay(&[], &one).unwrap(),
+            "addCapabilitiesToRetain takes effect with the next start: CAP_NET_RAW, CAP_SYS_ADMIN now, none when this one began"
+        );
+        assert_eq!(
+            capabilities_that_stay(&[CAP_NET_RAW], &[]).unwrap(),
+            "addCapabilitiesToRetain takes effect with the next start: none now, CAP_NET_RAW when this one began"
+        );
     }
 
     #[test]

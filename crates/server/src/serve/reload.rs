@@ -138,10 +138,9 @@ impl Daemon {
         self.lua = lua;
         self.applied = self.lua.edit(|spec| spec.edits);
         of_zones.iter().for_each(Line::log);
-        if let Some(line) = self.services.what_stays(&config) {
-            log::notice!("{line}");
-            lines.push(line);
-        }
+        let staying = self.services.what_stays(&config);
+        staying.iter().for_each(|line| log::notice!("{line}"));
+        lines.extend(staying);
         lines.extend(self.swap(config, opened));
         self.retired.push(old);
         self.end_reload(reply, Ok(lines));

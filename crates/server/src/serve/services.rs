@@ -20,11 +20,13 @@ use crate::handover::{Receiver, SendAnswer};
 use crate::instance::Instance;
 use crate::local::Keeper;
 use crate::log;
+use crate::network::privileges::capabilities_that_stay;
 use crate::pipeline::suspended::Suspended;
 use crate::random::Random;
 use crate::runtime::{self, Shared};
 use crate::stop::Stopper;
 use crate::worker::Order;
+use caps::Capability;
 use std::collections::HashMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -58,6 +60,8 @@ pub(super) struct Services {
     checks: Arc<Checks>,
     /// The tasks that accept connections.
     accepting: Mutex<HashMap<LocalAddress, AbortHandle>>,
+    /// addCapabilitiesToRetain, as it was at the start.
+    capabilities: Vec<Capability>,
 }
 
 /// What the process is told by signals.
@@ -114,6 +118,7 @@ impl Services {
             frontend: Arc::new(Frontend::new(shared)),
             checks: Arc::new(checks),
             accepting: Mutex::default(),
+            capabilities: instance.config.load().capabilities.clone(),
         })
     }
 
@@ -208,8 +213,10 @@ impl Services {
     }
 
     /// What a reload by `config` does not change; for the operator.
-    pub(super) fn what_stays(&self, config: &Config) -> Option<String> {
-        runtime::threads_that_stay(&self.runtime, config.tuning.tcp.threads)
+    pub(super) fn what_stays(&self, config: &Config) -> Vec<String> {
+        let threads = runtime::threads_that_stay(&self.runtime, config.tuning.tcp.threads);
+        let capabilities = capabilities_that_stay(&self.capabilities, &config.capabilities);
+        threads.into_iter().chain(capabilities).collect()
     }
 
     /// Accepts TCP connections to a listener.

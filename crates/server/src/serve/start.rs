@@ -47,6 +47,7 @@ use crate::network::{self, Open, Plan};
 use crate::pipeline::acl::Netmasks;
 use crate::random::Random;
 use arc_swap::ArcSwap;
+use caps::Capability;
 use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
@@ -153,6 +154,9 @@ impl Daemon {
         for sockets in self.instance.listeners.all().iter().flatten() {
             log::info!("Listening"; address = sockets.address, sockets = sockets.udp.len());
         }
+        for named in self.instance.named.all().iter() {
+            log::info!("Listening"; address = named.address());
+        }
         let acl = &self.instance.config.load().acl;
         let first: Netmasks = acl.iter().take(NETMASKS_TOLD).collect();
         let more = if acl.len() > NETMASKS_TOLD {
@@ -161,11 +165,26 @@ impl Daemon {
             ""
         };
         log::info!("ACL allowing queries"; netmasks = format!("{first}{more}"), count = acl.len());
+        if let Some(fate) = fate_of_all(&self.instance.config.load()) {
+            log::warn!("no servers, zones or rules: every query is {fate}");
+        }
     }
+}
+
+/// What becomes of every query, where nothing is there that it could go to.
+fn fate_of_all(config: &Config) -> Option<&'static str> {
+    let is_empty = config.servers.is_empty()
+        && config.zone_options.is_empty()
+        && config.listed_rules().is_empty();
+    is_empty.then_some(match config.tuning.servfail_when_no_server {
+        true => "answered with SERVFAIL",
+        false => "dropped",
+    })
 }
 
 /// The configuration, its zones read: when no other process serves, the small ones.
 fn load(arguments: &ServeArguments, succeeds: bool) -> Result<(Arc<LuaState>, Config), StartError> {
+    arguments.check_owner()?;
     let lua = Arc::new(arguments.load(Purpose::Serve, None)?);
     lua.edit(|spec| {
         log::set(arguments.log_settings(spec.log_settings()));
@@ -359,7 +378,7 @@ fn control(arguments: &ServeArguments) -> Result<Option<ControlSocket>, StartErr
 /// Nothing that serves keeps a capability, but those that the configuration asks for.
 fn give_privileges_away(
     arguments: &ServeArguments,
-    retain: &[String],
+    retain: &[Capability],
     config: &Config,
 ) -> Result<(), StartError> {
     let wish = Wish {
@@ -487,4 +506,34 @@ fn shards(config: &Config, workers: usize) -> Box<[Arc<Shard>]> {
     own.chain([Shard::new(workers, Writers::Many, rings(Writers::Many))])
         .map(Arc::new)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::spec::Spec;
+
+    fn fate(text: &str) -> Option<&'static str> {
+        let lua = LuaState::new(Spec::new(Purpose::Serve, Default::default())).unwrap();
+        lua.run("test.conf", text.as_bytes()).unwrap();
+        fate_of_all(&Arc::new(lua).derive(None).unwrap())
+    }
+
+    #[test]
+    fn what_becomes_of_every_query_is_known_where_there_is_nothing_for_one() {
+        for (text, expected) in [
+            ("", Some("dropped")),
+            ("getPool('p'):setCache(newPacketCache(10))", Some("dropped")),
+            (
+                "setServFailWhenNoServer(true)",
+                Some("answered with SERVFAIL"),
+            ),
+            ("setQueryCount(true)", Some("dropped")),
+            ("newServer('192.0.2.1')", None),
+            ("addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))", None),
+            ("millrace.addZone{name='example.', file='z'}", None),
+        ] {
+            assert_eq!(fate(text), expected, "{text}");
+        }
+    }
 }

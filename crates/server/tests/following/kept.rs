@@ -104,6 +104,30 @@ fn a_program_loaded_by_hand_is_taken_over_and_let_go() {
     assert!(done, "{said}");
 }
 
+/// newXsk names maps that nobody has pinned: what is in the way is the program, and the line says how to take it off.
+#[test]
+fn a_kept_program_in_the_way_of_new_xsk_is_named_with_what_takes_it_off() {
+    let Some(lab) = Rig::lab("kept-xsk", Topology::TwoInterfaces) else {
+        return;
+    };
+    let (done, said) = xdp(&lab, &["load"]);
+    assert!(done, "{said}");
+    let configuration = "xsk = newXsk({ifName=\"enp1s0\", NIC_queue_id=0})\n\
+        addLocal(\"192.0.2.1:53\", {xskSocket=xsk})\n";
+    let mut rig = Rig::start_in(lab, &(configuration.to_owned() + REFUSED));
+    rig.says(
+        "no AF_XDP on enp1s0, kernel sockets serve: interface enp1s0 already has an XDP program",
+    );
+    assert!(
+        rig.log()
+            .contains("`millrace xdp unload --interface enp1s0`")
+    );
+    assert!(rig.asks(ADDRESS, PATIENCE));
+    let lab = rig.stop();
+    let (done, said) = xdp(&lab, &["unload"]);
+    assert!(done, "{said}");
+}
+
 #[test]
 fn a_kept_program_is_taken_over_on_an_interface_that_comes_up_later() {
     let Some(lab) = Rig::lab("kept-late", Topology::TwoInterfaces) else {

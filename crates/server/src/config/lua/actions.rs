@@ -3,6 +3,7 @@
 use super::objects::{object, pool};
 use super::options::{Flag, Options};
 use super::{console, define};
+use crate::config::lua::objects::refuse_unknown;
 use crate::pipeline::rules::Action;
 use crate::pipeline::rules::actions::answer::{AnswerFlags, ERCodeAction, RCodeAction, TCAction};
 use crate::pipeline::rules::actions::limit::{DropAction, QPSAction};
@@ -11,7 +12,9 @@ use crate::pipeline::rules::actions::pass::{
     SetNoRecurseAction, SetSkipCacheAction,
 };
 use crate::pipeline::rules::actions::route::{PoolAction, QPSPoolAction};
-use mlua::{FromLua, Lua, LuaString, MetaMethod, Table, UserData, UserDataMethods, Value};
+use mlua::{
+    FromLua, Lua, LuaString, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value,
+};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -134,6 +137,10 @@ impl FromLua for ActionObject {
 }
 
 impl UserData for ActionObject {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("toString", |_, action, ()| Ok(action.0.describe()));
         methods.add_method("reload", |_, action, ()| {

@@ -1,8 +1,8 @@
 //! A function of the configuration that is called while serving: its limits, and what is said when it fails.
 
 use super::leash::Ended;
-use super::place;
 use super::state::LuaState;
+use super::{place, unbuilt};
 use crate::clock::Now;
 use crate::config::place::Place;
 use crate::heap;
@@ -51,6 +51,7 @@ pub(super) struct Callback {
 impl Callback {
     /// The function that the running line of the configuration gives to `what`.
     pub(super) fn new(lua: &Lua, what: &'static str, function: Function) -> Callback {
+        unbuilt::note(lua, &function);
         Callback {
             what,
             place: place::caller(lua),

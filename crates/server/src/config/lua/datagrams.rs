@@ -5,8 +5,9 @@ use super::callback::{Callback, Limit};
 use super::state::LuaState;
 use super::{define, place, spec, wrong};
 use crate::clock::Now;
+use crate::config::lua::objects::refuse_unknown;
 use crate::log;
-use mlua::{Function, Lua, LuaString, UserData, UserDataMethods};
+use mlua::{Function, Lua, LuaString, UserData, UserDataFields, UserDataMethods};
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -58,6 +59,10 @@ fn unbound() -> io::Result<UnixDatagram> {
 }
 
 impl UserData for NetworkEndpoint {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("isValid", |_, endpoint, ()| {
             let connected = unbound().and_then(|socket| socket.connect(&endpoint.path));
@@ -113,6 +118,10 @@ impl NetworkListener {
 }
 
 impl UserData for NetworkListener {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method(
             "addUnixListeningEndpoint",

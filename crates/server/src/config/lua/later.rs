@@ -7,12 +7,14 @@
 use super::actions::made;
 use super::response_actions::ResponseActionObject;
 use super::{console, define, place, spec};
+use crate::config::lua::objects::refuse_unknown;
+use crate::config::place::Place;
 use crate::config::spec::{Remark, RemarkKind};
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::rules::response::{Response, ResponseAction, ResponseOutcome};
 use crate::pipeline::rules::{Action, Outcome};
-use mlua::{Lua, MultiValue, UserData};
+use mlua::{Lua, MultiValue, UserData, UserDataFields};
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +43,6 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 }
 
 /// The names that are an error.
-#[cfg(test)]
 pub(super) fn changing() -> impl Iterator<Item = &'static str> {
     CHANGES.iter().flat_map(|names| names.split_whitespace())
 }
@@ -86,6 +87,16 @@ impl std::error::Error for NotYet {}
 
 fn not_yet(name: &'static str) -> mlua::Error {
     mlua::Error::external(NotYet(name))
+}
+
+/// The error of a function that names `name` and would be called while serving, `source` and `line` as Lua has them.
+pub(super) fn unbuilt(name: &str, source: Option<&str>, line: Option<usize>) -> mlua::Error {
+    let name = changing()
+        .find(|known| *known == name)
+        .unwrap_or("a function");
+    let file = source.map(|source| source.strip_prefix(['@', '=']).unwrap_or("a text"));
+    let place = Place::line_of(file.unwrap_or("configuration"), line);
+    super::wrong(format!("{place}: {}", NotYet(name)))
 }
 
 fn no_effect(lua: &Lua, name: &str) -> mlua::Result<()> {
@@ -145,7 +156,11 @@ impl ResponseAction for Observing {
 /// What a constructor of something that observes returns: to be handed to actions that observe.
 struct Inert;
 
-impl UserData for Inert {}
+impl UserData for Inert {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+}
 
 /// By area, as in dialect.txt.
 const CHANGES: &[&str] = &[
@@ -162,7 +177,7 @@ const CHANGES: &[&str] = &[
     "LuaFFIResponseAction LuaFFIPerThreadResponseAction",
     // Dynamic blocks
     "dynBlockRulesGroup addDynamicBlock addDynBlocks exceedQRate exceedQTypeRate exceedNXDOMAINs exceedServFails
-     exceedRespByterate addDynBlockSMT statNodeRespRing",
+     exceedRespByterate addDynBlockSMT statNodeRespRing setDynBlocksAction",
     // eBPF socket filter
     "newBPFFilter setDefaultBPFFilter newDynBPFFilter addBPFFilterDynBlocks registerDynBPFFilter
      unregisterDynBPFFilter",
@@ -183,7 +198,7 @@ const OBSERVES: &[&str] = &[
     "setOutgoingTLSSessionsCacheMaxTicketsPerBackend
      setOutgoingTLSSessionsCacheCleanupDelay setOutgoingTLSSessionsCacheMaxTicketValidity",
     // Dynamic blocks: there are none
-    "setDynBlocksAction setDynBlocksPurgeInterval",
+    "setDynBlocksPurgeInterval",
     // Web server, API, metrics export
     "snmpAgent sendCustomTrap",
     // Inspection
@@ -192,14 +207,10 @@ const OBSERVES: &[&str] = &[
     // Logging and telemetry sinks
     "setOpenTelemetryTracing",
     // Tuning
-    "setMaxTCPQueuedConnections setUDPMultipleMessagesVectorSize
-     setRandomizedOutgoingSockets setRandomizedIdsOverUDP 
-     setOutgoingDoHWorkerThreads setBanDurationForExceedingMaxReadIOsPerQuery
-     setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime
-     setMaxIdleDoHConnectionsPerDownstream setMaxTCPReadIOsPerQuery setMaxTLSNewSessionRatePerClient
-     setMaxTLSResumedSessionRatePerClient 
-     setTCPConnectionsMaskV4Port 
-     setTCPDownstreamCleanupInterval setTCPInternalPipeBufferSize setTCPUseSinglePipe ",
+    "setUDPMultipleMessagesVectorSize setRandomizedOutgoingSockets setRandomizedIdsOverUDP
+     setOutgoingDoHWorkerThreads setDoHDownstreamCleanupInterval setDoHDownstreamMaxIdleTime
+     setMaxIdleDoHConnectionsPerDownstream setMaxTLSNewSessionRatePerClient setMaxTLSResumedSessionRatePerClient
+     setTCPDownstreamCleanupInterval setTCPInternalPipeBufferSize setTCPUseSinglePipe",
     // Run-time
     "enableLuaConfiguration refreshRuntimeConfiguration",
     // DNSCrypt

@@ -3,10 +3,11 @@
 use super::objects::{list_of, object};
 use super::options::Options;
 use super::{define, place, spec, wrong};
+use crate::config::lua::objects::refuse_unknown;
 use crate::config::named::NamedSpec;
 use crate::config::spec::{ListenerSpec, Spec};
 use crate::config::{LocalAddress, NamedListener, Xdp, XskQueue, defaults};
-use mlua::{FromLua, Lua, Table, UserData, Value};
+use mlua::{FromLua, Lua, Table, UserData, UserDataFields, Value};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -217,7 +218,11 @@ pub(super) fn wanted(options: &mut Options<'_>) -> mlua::Result<Xdp> {
 #[derive(Clone)]
 pub(super) struct XskSocket(pub(super) XskQueue);
 
-impl UserData for XskSocket {}
+impl UserData for XskSocket {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+}
 
 impl FromLua for XskSocket {
     fn from_lua(value: Value, _: &Lua) -> mlua::Result<XskSocket> {

@@ -41,6 +41,7 @@ mod tee;
 #[cfg(test)]
 pub(super) mod tests;
 mod tuning;
+mod unbuilt;
 mod web;
 pub mod web_handlers;
 mod xdp;
@@ -86,7 +87,8 @@ fn register(lua: &Lua) -> mlua::Result<()> {
     zones::register(lua)?;
     authority::register(lua)?;
     xdp::register(lua)?;
-    later::register(lua)
+    later::register(lua)?;
+    unbuilt::register(lua)
 }
 
 /// Makes `function` the global `name`. Its errors tell file, line and name.

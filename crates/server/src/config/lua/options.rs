@@ -185,13 +185,19 @@ pub(super) fn shown(value: &Value) -> String {
 /// What an object is, in the manual's words; an error that says "a userdata" helps nobody.
 fn class_of(object: &AnyUserData) -> String {
     let name = object.type_name().map(|name| name.to_string_lossy());
-    let name = name.unwrap_or_default();
+    class_named(&name.unwrap_or_default())
+}
+
+/// The same by the name of its type: `lua::RuleObject<dyn rules::Action>`.
+pub(super) fn class_named(name: &str) -> String {
+    let name = name.split('<').next().unwrap_or_default();
+    let name = name.rsplit("::").next().unwrap_or_default();
     let known = CLASSES.iter().find(|(ours, _)| *ours == name);
     known.map_or_else(|| format!("a {name}"), |(_, shown)| (*shown).to_owned())
 }
 
 /// Types of ours whose names are not those of the manual.
-const CLASSES: [(&str, &str); 13] = [
+const CLASSES: [(&str, &str); 27] = [
     ("ServerObject", "a Server"),
     ("PoolObject", "a ServerPool"),
     ("CacheObject", "a PacketCache"),
@@ -205,4 +211,18 @@ const CLASSES: [(&str, &str); 13] = [
     ("ResponseActionObject", "an action on responses"),
     ("RuleAction", "what newRuleAction returns"),
     ("TimedSet", "a TimedIPSetRule: its slice() is the selector"),
+    ("QpsLimiter", "a QPSLimiter"),
+    ("PacketOverlay", "a DNSPacketOverlay"),
+    ("DnsRecord", "a DNSRecord"),
+    ("Question", "a DNSQuestion"),
+    ("DnsResponse", "a DNSResponse"),
+    ("DnsHeader", "a DNSHeader"),
+    ("OwnHeader", "a DNSHeader"),
+    ("EdnsOptionView", "an EDNSOptionView"),
+    ("XskSocket", "an XskSocket"),
+    ("SvcParameters", "what newSVCRecordParameters returns"),
+    ("RingEntry", "a LuaRingEntry"),
+    ("Bind", "a ClientState"),
+    ("RuleObject", "a rule"),
+    ("Inert", "a logger"),
 ];

@@ -6,11 +6,12 @@ use super::options::{Options, shown};
 use super::response_actions::ResponseActionObject;
 use super::selectors::{AnySelector, SelectorObject};
 use super::{define, spec, wrong};
+use crate::config::lua::objects::refuse_unknown;
 use crate::config::spec::{RuleSpec, Spec};
 use crate::config::uuid;
 use crate::pipeline::rules::response::ResponseAction;
 use crate::pipeline::rules::{Action, RuleOf};
-use mlua::{FromLua, Lua, Table, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -342,6 +343,10 @@ fn specs(rules: &Table) -> mlua::Result<Vec<RuleSpec<dyn Action>>> {
 
 /// The methods of a DNSDistRuleAction, "a rule composed of a DNSRule selector … and a DNSAction action".
 impl UserData for RuleAction {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getAction", |_, pair, ()| {
             Ok(ActionObject(Arc::clone(&pair.0.rule.action)))

@@ -3,8 +3,10 @@
 use super::objects::list_of;
 use super::{define, place, spec, wrong};
 use crate::config::authority::TEXT_LENGTH_MAX;
-use crate::config::spec::Purpose;
+use crate::config::spec::{Purpose, Remark, RemarkKind};
+use crate::network::privileges;
 use mlua::{Lua, Table, Value};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,8 +19,7 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
             Value::Table(table) => list_of(&table)?,
             name => vec![lua.unpack(name)?],
         };
-        spec(lua)?.capabilities.extend(names);
-        Ok(())
+        names.iter().try_for_each(|name| retain(lua, name))
     })?;
     purpose(lua)?;
     // Nothing is polled, which is what most files ask for with "".
@@ -50,11 +51,41 @@ fn purpose(lua: &Lua) -> mlua::Result<()> {
     })
 }
 
+/// Notes a capability of which nothing is taken away. A name that none has is a remark, as dnsdist has it: a file for a newer
+/// kernel must not keep an older one from serving.
+fn retain(lua: &Lua, name: &str) -> mlua::Result<()> {
+    let Some(capability) = privileges::capability(name) else {
+        return remark(lua, RemarkKind::UnknownCapability, name);
+    };
+    let known = &mut spec(lua)?.capabilities;
+    if !known.contains(&capability) {
+        known.push(capability);
+    }
+    Ok(())
+}
+
+fn remark(lua: &Lua, kind: RemarkKind, subject: &str) -> mlua::Result<()> {
+    let remark = Remark {
+        place: place::caller(lua),
+        kind,
+        subject: subject.to_owned(),
+    };
+    spec(lua)?.remark(remark);
+    Ok(())
+}
+
 /// Runs the files of the directory that end in `.conf`, by name.
 fn include_directory(lua: &Lua, directory: &str) -> mlua::Result<()> {
     let unreadable = |error| wrong(format!("{directory}: cannot be read: {error}"));
+    let entries = match std::fs::read_dir(directory) {
+        // As dnsdist has it: one line says so, and the file goes on.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return remark(lua, RemarkKind::NoFolder, directory);
+        }
+        entries => entries.map_err(unreadable)?,
+    };
     let mut files: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+    for entry in entries {
         files.push(entry.map_err(unreadable)?.path());
     }
     files.sort();

@@ -8,6 +8,7 @@ use super::objects::suffixes::AnySuffixes;
 use super::objects::{list_of, object, pool};
 use super::options::Flag;
 use super::{define, spec, wrong};
+use crate::config::lua::objects::refuse_unknown;
 use crate::config::spec::{ChainSpecs, RuleSpec};
 use crate::counters::Sharded;
 use crate::pipeline::acl::Netmasks;
@@ -29,7 +30,7 @@ use crate::pipeline::rules::selectors::name::{
 use crate::pipeline::rules::selectors::pool::{PoolAvailableRule, PoolOutstandingRule};
 use crate::pipeline::rules::selectors::random::ProbaRule;
 use crate::pipeline::rules::selectors::rate::{MaxQPSIPRule, MaxQPSRule};
-use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -304,6 +305,10 @@ pub(super) struct CountedSelector {
 }
 
 impl UserData for CountedSelector {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getMatches", |lua, rule, ()| {
             let of_all = matches_of(&spec(lua)?.chains, &rule.selector);
@@ -320,6 +325,10 @@ impl UserData for CountedSelector {
 }
 
 impl UserData for SelectorObject {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getMatches", |lua, selector, ()| {
             Ok(matches_of(&spec(lua)?.chains, &selector.0))

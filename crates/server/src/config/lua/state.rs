@@ -10,8 +10,9 @@
 //! function does not, so that a state ends with its last configuration.
 
 use super::leash::{Ended, Leash};
-use super::{chores, place};
+use super::{chores, place, unbuilt};
 use crate::config::error::ConfigError;
+use crate::config::place::Place;
 use crate::config::spec::Spec;
 use crate::config::{Config, derive};
 use crate::holder::Holder;
@@ -47,8 +48,11 @@ pub struct Counts {
     pub skipped: AtomicU64,
 }
 
-/// The status that a file gave to `os.exit`.
-struct ExitStatus(i32);
+/// The status that a file gave to `os.exit`, and where.
+struct Exit {
+    place: Place,
+    status: i32,
+}
 
 impl LuaState {
     /// A state with all functions of the language, and `spec` to fill.
@@ -104,7 +108,7 @@ impl LuaState {
     /// What Lua stopped at, or the status if the file called `os.exit`.
     pub fn run(&self, path: &str, text: &[u8]) -> Result<(), ConfigError> {
         let lua = self.lock();
-        let done = place::run(&lua, path, text).and_then(|()| self.look(&lua));
+        let done = self.run_whole(&lua, path, text);
         outcome(&lua, path, done)
     }
 
@@ -114,7 +118,7 @@ impl LuaState {
     /// Those of [`LuaState::run`], or that it ran too long.
     pub fn run_within(&self, limit: Duration, path: &str, text: &[u8]) -> Result<(), ConfigError> {
         let lua = self.lock();
-        let run = || place::run(&lua, path, text).and_then(|()| self.look(&lua));
+        let run = || self.run_whole(&lua, path, text);
         match self.leash.within(&lua, limit, run) {
             Ok(()) => outcome(&lua, path, Ok(())),
             Err(Ended::Failed(error)) => outcome(&lua, path, Err(error)),
@@ -122,6 +126,12 @@ impl LuaState {
                 "{path}: stopped after {limit:?}: it loops, or does too much for a reload"
             ))),
         }
+    }
+
+    fn run_whole(&self, lua: &Lua, path: &str, text: &[u8]) -> mlua::Result<()> {
+        place::run(lua, path, text)?;
+        self.look(lua)?;
+        unbuilt::refuse(lua)
     }
 
     /// Looks for what the control thread has to do every second.
@@ -175,8 +185,8 @@ impl LuaState {
 
 /// What came of running the file `path`.
 fn outcome(lua: &Lua, path: &str, done: mlua::Result<()>) -> Result<(), ConfigError> {
-    if let Some(ExitStatus(status)) = lua.remove_app_data::<ExitStatus>() {
-        return Err(ConfigError::Exit(status));
+    if let Some(Exit { place, status }) = lua.remove_app_data::<Exit>() {
+        return Err(ConfigError::Exit { place, status });
     }
     done.map_err(|error| ConfigError::Lua(place::readable(&error, path)))
 }
@@ -191,11 +201,10 @@ fn catch_exit(lua: &Lua) -> mlua::Result<()> {
             mlua::Value::Number(status) => status as i32,
             _ => 0,
         };
-        lua.set_app_data(ExitStatus(status));
-        Err(super::wrong(format!(
-            "{}: os.exit({status})",
-            place::caller(lua)
-        )))
+        let place = place::caller(lua);
+        let text = format!("{place}: os.exit({status})");
+        lua.set_app_data(Exit { place, status });
+        Err(super::wrong(text))
     })?;
     lua.globals()
         .get::<mlua::Table>("os")?

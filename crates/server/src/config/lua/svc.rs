@@ -7,8 +7,9 @@ use super::objects::{list_of, object};
 use super::options::{Options, shown};
 use super::spoof::spoof_options;
 use super::{define, place, wrong};
+use crate::config::lua::objects::refuse_unknown;
 use crate::pipeline::rules::actions::svc::{ServiceBinding, SpoofSVCAction};
-use mlua::{FromLua, Lua, LuaString, MultiValue, Table, UserData, Value};
+use mlua::{FromLua, Lua, LuaString, MultiValue, Table, UserData, UserDataFields, Value};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use wire::name::NameBuf;
@@ -23,7 +24,11 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 #[derive(Clone)]
 struct SvcParameters(ServiceBinding);
 
-impl UserData for SvcParameters {}
+impl UserData for SvcParameters {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+}
 
 impl FromLua for SvcParameters {
     fn from_lua(value: Value, _: &Lua) -> mlua::Result<SvcParameters> {

@@ -222,8 +222,23 @@ fn tcp(lua: &Lua) -> mlua::Result<()> {
             tuning.tcp.maximum_connections_per_client = connections;
         },
     )?;
+    tcp_reads(lua)?;
+    // A connection is served as soon as it is accepted, so none is ever queued for a thread: those before wait in the kernel
+    // (tcpListenQueueSize).
+    define(lua, "setMaxTCPQueuedConnections", |_, _: u64| Ok(()))?;
     tcp_rates(lua)?;
     tcp_to_backends(lua)
+}
+
+fn tcp_reads(lua: &Lua) -> mlua::Result<()> {
+    setting(lua, "setMaxTCPReadIOsPerQuery", |tuning, reads| {
+        tuning.tcp.maximum_reads_per_query = reads;
+    })?;
+    seconds(
+        lua,
+        "setBanDurationForExceedingMaxReadIOsPerQuery",
+        |tuning, time| tuning.tcp.reads_ban = time,
+    )
 }
 
 fn tcp_rates(lua: &Lua) -> mlua::Result<()> {
@@ -246,6 +261,10 @@ fn tcp_rates(lua: &Lua) -> mlua::Result<()> {
     })?;
     define(lua, "setTCPConnectionsMaskV6", |lua, bits: u8| {
         spec(lua)?.tuning.tcp.client_bits_v6 = bits_of_address(bits, 128)?;
+        Ok(())
+    })?;
+    define(lua, "setTCPConnectionsMaskV4Port", |lua, bits: u8| {
+        spec(lua)?.tuning.tcp.client_bits_port_v4 = bits_of_address(bits, 16)?;
         Ok(())
     })?;
     define(

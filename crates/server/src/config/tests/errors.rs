@@ -378,8 +378,8 @@ const ERRORS: &[(&str, &str)] = &[
         "test.conf:1: newSVCRecordParameters: mandatory: 'doh' is no key: alpn, no-default-alpn, port, ipv4hint, ech, ipv6hint, key and a number, or a number expected",
     ),
     (
-        "includeDirectory('/nonexistent')",
-        "test.conf:1: includeDirectory: /nonexistent: cannot be read: No such file or directory (os error 2)",
+        "includeDirectory('/dev/null')",
+        "test.conf:1: includeDirectory: /dev/null: cannot be read: Not a directory (os error 20)",
     ),
     ("error('mine')", "test.conf:1: mine"),
     (
@@ -390,11 +390,34 @@ const ERRORS: &[(&str, &str)] = &[
         "loadstring('newNMG()\\nnewCA(1)')()",
         "[string \"newNMG()...\"]:2: newCA: argument 1: an address expected, got 1",
     ),
-    ("os.exit(3)", "os.exit(3) was called"),
-    ("pcall(os.exit, 3)", "os.exit(3) was called"),
+    ("os.exit(3)", "test.conf:1: os.exit(3) was called"),
+    (
+        "\npcall(function() os.exit(3) end)",
+        "test.conf:2: os.exit(3) was called",
+    ),
     (
         "getPool(''):nosuch()",
-        "test.conf:1: attempt to call method 'nosuch' (a nil value): millrace has no method 'nosuch' yet, or it is a slip of the pen",
+        "test.conf:1: a ServerPool has no 'nosuch' in millrace yet, or it is a slip of the pen",
+    ),
+    (
+        "newServer('192.0.2.1'):nosuch()",
+        "test.conf:1: a Server has no 'nosuch' in millrace yet, or it is a slip of the pen",
+    ),
+    (
+        "xsk = newXsk({ifName='e', NIC_queue_id=0})\nxsk:getMetrics()",
+        "test.conf:2: an XskSocket has no 'getMetrics' in millrace yet, or it is a slip of the pen",
+    ),
+    (
+        "newDNSName('a.b.'):nosuch()",
+        "test.conf:1: a DNSName has no 'nosuch' in millrace yet, or it is a slip of the pen",
+    ),
+    (
+        "newRemoteLogger('192.0.2.1:1'):nosuch()",
+        "test.conf:1: a logger has no 'nosuch' in millrace yet, or it is a slip of the pen",
+    ),
+    (
+        "addAction(AllRule(), DropAction()) getRule(0):nosuch()",
+        "test.conf:1: a rule has no 'nosuch' in millrace yet, or it is a slip of the pen",
     ),
 ];
 

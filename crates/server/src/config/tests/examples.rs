@@ -1,6 +1,7 @@
 //! The configurations a to d of the issue, as they are written there.
 
 use super::*;
+use caps::Capability;
 
 #[test]
 fn configuration_a() {
@@ -44,7 +45,7 @@ fn configuration_b() {
         ..plain(address("192.0.2.1:53"))
     };
     assert_eq!(config.listeners, [listener]);
-    assert_eq!(config.capabilities, ["CAP_SYS_ADMIN"]);
+    assert_eq!(config.capabilities, [Capability::CAP_SYS_ADMIN]);
 }
 
 /// What c says of its queues, before its newServer line.

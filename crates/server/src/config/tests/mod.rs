@@ -5,6 +5,7 @@ mod everyday;
 mod examples;
 mod functions;
 mod limits;
+mod messages;
 mod named;
 mod operators;
 mod pinning;

@@ -4,7 +4,7 @@ use crate::clock::Now;
 use crate::config::TcpTuning;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,10 +16,13 @@ pub struct Admission(Mutex<Present>);
 struct Present {
     connections: usize,
     /// Clients that have connections, and with a limit of the rate those that had; hashed with keys of this process.
-    clients: HashMap<IpAddr, Client>,
+    clients: HashMap<Key, Client>,
 }
 
-/// One client: an address, or all those that the masks make one.
+/// One client: an address, or all those that the masks make one, and the bits of its port that count.
+type Key = (IpAddr, u16);
+
+/// What is known of one.
 #[derive(Debug, Default)]
 struct Client {
     connections: usize,
@@ -38,22 +41,23 @@ const REMEMBERED_MAX: usize = 65_536;
 #[derive(Debug)]
 pub struct Place {
     admission: Arc<Admission>,
-    client: IpAddr,
+    client: Key,
     is_crowded: bool,
     is_remembered: bool,
 }
 
 impl Admission {
-    /// A place for one more connection of the client at `address`; `None` when there are as many as may be, it comes too
+    /// A place for one more connection of the client that it comes from; `None` when there are as many as may be, it comes too
     /// often (limits of 0 are none), or there is no memory to know it.
     pub fn admit(
         admission: &Arc<Admission>,
-        address: IpAddr,
+        client: SocketAddr,
         tuning: &TcpTuning,
         now: Now,
     ) -> Option<Place> {
-        let client = masked(address, tuning);
-        let is_remembered = tuning.maximum_connection_rate_per_client > 0;
+        let client = masked(client, tuning);
+        let is_remembered =
+            tuning.maximum_connection_rate_per_client > 0 || tuning.maximum_reads_per_query > 0;
         let mut present = admission.lock();
         let connections = present.connections;
         if is_remembered {
@@ -109,15 +113,15 @@ impl Present {
 }
 
 impl Client {
-    /// setMaxTCPConnectionRatePerClient: whoever comes more often is not heard for a while.
+    /// setMaxTCPConnectionRatePerClient: whoever comes more often is not heard for a while; nor who was banned for other reasons.
     fn may_come(&mut self, tuning: &TcpTuning, now: Now) -> bool {
-        let rate = tuning.maximum_connection_rate_per_client;
-        if rate == 0 {
-            return true;
-        }
         self.last = now;
         if now < self.banned_until {
             return false;
+        }
+        let rate = tuning.maximum_connection_rate_per_client;
+        if rate == 0 {
+            return true;
         }
         let seconds = u32::try_from(tuning.connection_rate_interval.as_secs()).unwrap_or(u32::MAX);
         let burst = rate.saturating_mul(seconds.max(1));
@@ -129,18 +133,21 @@ impl Client {
     }
 }
 
-/// setTCPConnectionsMaskV4, setTCPConnectionsMaskV6.
-fn masked(address: IpAddr, tuning: &TcpTuning) -> IpAddr {
-    match address {
+/// setTCPConnectionsMaskV4, setTCPConnectionsMaskV4Port, setTCPConnectionsMaskV6.
+fn masked(client: SocketAddr, tuning: &TcpTuning) -> Key {
+    match client.ip() {
         IpAddr::V4(address) => {
             let shift = 32 - u32::from(tuning.client_bits_v4.min(32));
             let mask = u32::MAX.checked_shl(shift).unwrap_or(0);
-            Ipv4Addr::from(address.to_bits() & mask).into()
+            let shift = 16 - u32::from(tuning.client_bits_port_v4.min(16));
+            let of_port = u16::MAX.checked_shl(shift).unwrap_or(0);
+            let address = Ipv4Addr::from(address.to_bits() & mask);
+            (address.into(), client.port() & of_port)
         }
         IpAddr::V6(address) => {
             let shift = 128 - u32::from(tuning.client_bits_v6.min(128));
             let mask = u128::MAX.checked_shl(shift).unwrap_or(0);
-            Ipv6Addr::from(address.to_bits() & mask).into()
+            (Ipv6Addr::from(address.to_bits() & mask).into(), 0)
         }
     }
 }
@@ -149,6 +156,14 @@ impl Place {
     /// setTCPConnectionsOverloadThreshold: the limits are near, and the connection is to be short.
     pub fn is_crowded(&self) -> bool {
         self.is_crowded
+    }
+
+    /// setBanDurationForExceedingMaxReadIOsPerQuery: the client may not come before then.
+    pub fn ban(&self, until: Now) {
+        let mut present = self.admission.lock();
+        if let Some(client) = present.clients.get_mut(&self.client) {
+            client.banned_until = client.banned_until.max(until);
+        }
     }
 }
 
@@ -180,16 +195,18 @@ mod tests {
         }
     }
 
-    fn address(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    /// A client at this address, or at this address and port.
+    fn client(text: &str) -> SocketAddr {
+        let at_no_port = || SocketAddr::new(text.parse().unwrap(), 0);
+        text.parse().unwrap_or_else(|_| at_no_port())
     }
 
     #[test]
     fn places_are_limited_in_all_and_per_client_and_come_back() {
         let tuning = tuning();
         let admission = Arc::new(Admission::default());
-        let [one, other, third] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(address);
-        let admit = |client| Admission::admit(&admission, client, &tuning, Now(0));
+        let [one, other, third] = ["192.0.2.1", "192.0.2.2", "2001:db8::1"].map(client);
+        let admit = |from| Admission::admit(&admission, from, &tuning, Now(0));
         let first = admit(one).expect("one of three");
         let _second = admit(one).expect("two of three");
         assert!(admit(one).is_none(), "two per client");
@@ -214,7 +231,7 @@ mod tests {
             ..tuning()
         };
         let admission = Arc::new(Admission::default());
-        let admit = |text| Admission::admit(&admission, address(text), &tuning, Now(0));
+        let admit = |text| Admission::admit(&admission, client(text), &tuning, Now(0));
         let _first = admit("192.0.2.1").unwrap();
         assert!(admit("192.0.2.200").is_none());
         let _second = admit("2001:db8::1").unwrap();
@@ -224,7 +241,50 @@ mod tests {
             client_bits_v4: 0,
             ..tuning.clone()
         };
-        assert_eq!(masked(address("192.0.2.1"), &all), address("0.0.0.0"));
+        assert_eq!(
+            masked(client("192.0.2.1"), &all),
+            masked(client("0.0.0.0"), &all)
+        );
+    }
+
+    /// Behind a carrier's NAT, customers share an address and have ranges of its ports.
+    #[test]
+    fn bits_of_the_port_tell_clients_of_one_ipv4_address_apart() {
+        let tuning = TcpTuning {
+            client_bits_port_v4: 2,
+            maximum_connections_per_client: 1,
+            maximum_connections: 0,
+            ..tuning()
+        };
+        let admission = Arc::new(Admission::default());
+        let admit = |text| Admission::admit(&admission, client(text), &tuning, Now(0));
+        let _first = admit("192.0.2.1:16383").unwrap();
+        assert!(admit("192.0.2.1:1024").is_none(), "the same quarter");
+        let _second = admit("192.0.2.1:16384").expect("the next quarter");
+        let _third = admit("[2001:db8::1]:16383").unwrap();
+        assert!(admit("[2001:db8::1]:16384").is_none(), "IPv6 has no NAT");
+        let all = TcpTuning {
+            client_bits_port_v4: 16,
+            ..tuning.clone()
+        };
+        let port = |text| masked(client(text), &all).1;
+        assert_eq!(port("192.0.2.1:16383"), 16_383);
+    }
+
+    #[test]
+    fn who_is_banned_may_come_later() {
+        let tuning = TcpTuning {
+            maximum_reads_per_query: 2,
+            ..tuning()
+        };
+        let admission = Arc::new(Admission::default());
+        let admit = |text, now| Admission::admit(&admission, client(text), &tuning, Now(now));
+        let place = admit("192.0.2.1", 1).unwrap();
+        place.ban(Now(60));
+        drop(place);
+        assert!(admit("192.0.2.1", 59).is_none());
+        assert!(admit("192.0.2.2", 59).is_some());
+        assert!(admit("192.0.2.1", 60).is_some());
     }
 
     #[test]
@@ -236,7 +296,7 @@ mod tests {
             ..tuning()
         };
         let admission = Arc::new(Admission::default());
-        let admit = |now| Admission::admit(&admission, address("192.0.2.1"), &tuning, Now(now));
+        let admit = |now| Admission::admit(&admission, client("192.0.2.1"), &tuning, Now(now));
         for _ in 0..10 {
             assert!(admit(SECOND).is_some());
         }
@@ -254,7 +314,7 @@ mod tests {
         };
         let admission = Arc::new(Admission::default());
         for number in 0..2 * REMEMBERED_MAX as u32 {
-            let client = Ipv4Addr::from(number).into();
+            let client = SocketAddr::new(Ipv4Addr::from(number).into(), 0);
             let now = Now(u64::from(number) * 1_000);
             assert!(Admission::admit(&admission, client, &tuning, now).is_some());
         }
@@ -272,7 +332,7 @@ mod tests {
         let admission = Arc::new(Admission::default());
         let places: Vec<bool> = (0..10)
             .map(|_| {
-                let place = Admission::admit(&admission, address("::1"), &tuning, Now(0)).unwrap();
+                let place = Admission::admit(&admission, client("::1"), &tuning, Now(0)).unwrap();
                 let is_crowded = place.is_crowded();
                 std::mem::forget(place);
                 is_crowded

@@ -1,10 +1,12 @@
 //! One client by a stream: reads queries, puts them to the pipeline, writes answers as they become ready.
 
+use super::admission;
 use super::asking::Asker;
 use super::counters::Counters;
 use super::order::{Answer, End, Place, Places, Ready, moment, turn, unwritten};
-use super::stream::{Ends, Stream};
+use super::stream::{Counted, Ends, Stream};
 use crate::backend::tcp::transfer;
+use crate::clock::Now;
 use crate::config::TcpTuning;
 use crate::heap;
 use crate::pipeline::drop::DropReason;
@@ -39,6 +41,8 @@ pub(super) struct Connection {
     /// queries pending, they will be processed once a response has been sent for one of the already processed queries."
     pub(super) in_flight: usize,
     pub(super) ends: Ends,
+    /// Its place among all connections, as long as it lasts.
+    pub(super) place: admission::Place,
     /// Where the client is a proxy: the longest header that its connection begins with, in bytes.
     pub(super) proxy_header_maximum: Option<usize>,
     pub(super) stop: Stop,
@@ -92,6 +96,7 @@ impl Connection {
             failed: Arc::default(),
             last: self.last_moment(),
         };
+        let reader = Counted::new(reader, self.tuning.maximum_reads_per_query);
         let mut reader = BufReader::with_capacity(READ_AHEAD, reader);
         let mut asking = JoinSet::new();
         let mut queries = 0;
@@ -104,6 +109,10 @@ impl Connection {
         if end == End::ClientTimeout {
             Counters::count(&self.counters.client_timeouts);
         }
+        if reader.get_ref().is_exhausted() {
+            let ban = self.tuning.reads_ban.as_nanos() as u64;
+            self.place.ban(Now(Now::read().0.saturating_add(ban)));
+        }
         if end != End::Broken
             // Ends with the last answer: those who ask backends have the channel's only senders now.
             && let Some(mut writer) = writing.await
@@ -111,6 +120,7 @@ impl Connection {
             && writer.shutdown().await.is_ok()
         {
             let (duration, octets) = LINGER;
+            reader.get_mut().count_no_more();
             // From the reader's own buffer: `copy` would take another one.
             let mut rest = reader.take(octets);
             let mut nowhere = tokio::io::sink();
@@ -123,7 +133,7 @@ impl Connection {
 
     async fn read<R: AsyncRead + Unpin>(
         &self,
-        reader: &mut BufReader<R>,
+        reader: &mut BufReader<Counted<R>>,
         ready: Ready,
         asking: &mut JoinSet<()>,
         queries: &mut u64,
@@ -135,6 +145,7 @@ impl Connection {
             Ok(header) => header,
             Err(end) => return end,
         };
+        reader.get_mut().begin();
         let mut heard_until = None;
         loop {
             while asking.try_join_next().is_some() {}
@@ -169,6 +180,7 @@ impl Connection {
                 Err(end) => return end,
             };
             *queries += 1;
+            reader.get_mut().begin();
             let Some(query) = self.query(&header, &message) else {
                 return self.out_of_memory();
             };

@@ -176,8 +176,8 @@ fn begin(
         return;
     }
     tuning.maximum_connections = tuning.maximum_connections.max(limit);
-    let client = ends.client.ip();
-    let Some(place) = Admission::admit(&frontend.admission, client, &tuning, Now::read()) else {
+    let (client, now) = (ends.client, Now::read());
+    let Some(place) = Admission::admit(&frontend.admission, client, &tuning, now) else {
         Counters::count(&counters.refused);
         return;
     };
@@ -192,12 +192,10 @@ fn begin(
         in_flight: streams.map_or(0, |streams| streams.in_flight).max(1),
         proxy_header_maximum: proxy::expected(&config, ends.client, listener),
         ends,
+        place,
         stop: stop.clone(),
     };
-    tokio::spawn(async move {
-        connection.serve(stream).await;
-        drop(place);
-    });
+    tokio::spawn(connection.serve(stream));
 }
 
 #[cfg(test)]

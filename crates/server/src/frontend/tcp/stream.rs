@@ -4,8 +4,10 @@ use crate::config::{LocalAddress, named};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Who asks by a connection, and what he came by.
@@ -79,5 +81,58 @@ impl Stream for UnixStream {
 
     fn halves(self) -> (Self::Reader, Self::Writer) {
         self.into_split()
+    }
+}
+
+/// A reader whose reads are counted: setMaxTCPReadIOsPerQuery.
+pub(super) struct Counted<R> {
+    reader: R,
+    /// Since the query before this one was there as a whole.
+    reads: u32,
+    /// How many there may be; 0 is no limit.
+    maximum: u32,
+}
+
+impl<R> Counted<R> {
+    pub(super) fn new(reader: R, maximum: u32) -> Counted<R> {
+        Counted {
+            reader,
+            reads: 0,
+            maximum,
+        }
+    }
+
+    /// A query is there: what is read from now on is of the next one.
+    pub(super) fn begin(&mut self) {
+        self.reads = 0;
+    }
+
+    /// No query is waited for any more.
+    pub(super) fn count_no_more(&mut self) {
+        self.maximum = 0;
+    }
+
+    /// Whether a query took more reads than it may.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.maximum > 0 && self.reads > self.maximum
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Counted<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.reader).poll_read(context, buffer);
+        if read.is_ready() && buffer.filled().len() > before {
+            self.reads = self.reads.saturating_add(1);
+        }
+        if self.is_exhausted() {
+            let text = "the query came in too many pieces";
+            return Poll::Ready(Err(io::Error::other(text)));
+        }
+        read
     }
 }

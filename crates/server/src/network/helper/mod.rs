@@ -93,6 +93,17 @@ impl HelperError {
         matches!(self, HelperError::Refused { number, .. } if *number == Some(libc::EBUSY))
     }
 
+    /// The same error, and why the way around it is none.
+    pub fn because(self, why: &HelperError) -> HelperError {
+        match self {
+            HelperError::Refused { reason, number } => HelperError::Refused {
+                reason: format!("{reason}. Nor can its maps be used: {why}"),
+                number,
+            },
+            gone @ HelperError::Gone(_) => gone,
+        }
+    }
+
     /// Another process has it now, and gives it back when it ends.
     pub fn is_again(&self) -> bool {
         matches!(self, HelperError::Refused { number, .. } if *number == Some(libc::EAGAIN))

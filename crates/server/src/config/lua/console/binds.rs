@@ -4,12 +4,15 @@ use super::super::options::Flag;
 use super::super::{define, spec};
 use super::{say, say_row, serving};
 use crate::config::LocalAddress;
+use crate::config::lua::objects::refuse_unknown;
+use crate::config::spec::Spec;
 use crate::control::metrics::rows::FrontendRow;
 use crate::frontend::tcp::Figures;
 use crate::log;
 use crate::pipeline::query::Protocol;
 use mlua::{Lua, MetaMethod, UserData, UserDataFields, UserDataMethods};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -66,11 +69,13 @@ fn kind(protocol: Protocol) -> &'static str {
     }
 }
 
-/// The listeners that serve, each over UDP and over TCP.
+/// The listeners that serve, each over UDP and over TCP; as long as a file is read, those that it has added so far.
 fn binds(lua: &Lua) -> Vec<Bind> {
-    let rows = serving(lua).map(|metrics| metrics.running().frontends());
+    let Some(metrics) = serving(lua) else {
+        return spec(lua).map_or_else(|_| Vec::new(), |spec| added(&spec));
+    };
     let mut binds: Vec<Bind> = Vec::new();
-    for row in rows.unwrap_or_default() {
+    for row in metrics.running().frontends() {
         match binds.iter_mut().find(|bind| bind.is(&row)) {
             // One row a worker.
             Some(bind) => bind.queries += row.queries,
@@ -82,6 +87,29 @@ fn binds(lua: &Lua) -> Vec<Bind> {
             }),
         }
     }
+    binds
+}
+
+/// In the order in which they will serve: addresses, one after the other, then paths.
+fn added(spec: &Spec) -> Vec<Bind> {
+    let bind = |address: LocalAddress, protocol| Bind {
+        address,
+        protocol,
+        queries: 0,
+        connections: (protocol == Protocol::Tcp).then(Figures::default),
+    };
+    let mut binds: Vec<Bind> = Vec::new();
+    for line in &spec.listeners {
+        let address = LocalAddress::Ip(line.address);
+        if !binds.iter().any(|known| known.address == address) {
+            binds.extend(
+                [Protocol::Udp, Protocol::Tcp].map(|protocol| bind(address.clone(), protocol)),
+            );
+        }
+    }
+    let paths = spec.paths.iter();
+    let paths = paths.map(|line| LocalAddress::Path(Arc::clone(&line.listener.path)));
+    binds.extend(paths.map(|path| bind(path, Protocol::Tcp)));
     binds
 }
 
@@ -101,6 +129,7 @@ impl Bind {
 
 impl UserData for Bind {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
         fields.add_field_method_get("muted", |lua, bind| {
             let spec = spec(lua)?;
             Ok(bind

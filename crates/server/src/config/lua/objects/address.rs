@@ -3,8 +3,9 @@
 use super::super::{define, wrong};
 use super::{ipcipher, object};
 use crate::config::addresses;
+use crate::config::lua::objects::refuse_unknown;
 use ipnet::IpNet;
-use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use std::net::{IpAddr, SocketAddr};
 use xsk::nic::Nic;
 
@@ -103,6 +104,10 @@ impl ComboAddress {
 }
 
 impl UserData for ComboAddress {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getPort", |_, address, ()| Ok(address.0.port()));
         methods.add_method("getRaw", |lua, address, ()| match address.0.ip() {

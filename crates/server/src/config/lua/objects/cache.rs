@@ -6,12 +6,13 @@ use super::address::{AnyAddress, ComboAddress};
 use super::name::{AnyName, DnsName};
 use super::{list_of, object};
 use crate::clock::{self, Now};
+use crate::config::lua::objects::refuse_unknown;
 use crate::config::spec::CacheKey;
 use crate::counters::Sharded;
 use crate::pipeline::cache::{CacheCounts, Entry, PacketCache};
 use crate::pipeline::query::Protocol;
 use data_encoding::BASE64;
-use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -62,6 +63,10 @@ impl CacheObject {
 }
 
 impl UserData for CacheObject {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("expunge", |lua, cache, left: usize| {
             Ok(cache.live(lua)?.map_or(0, |cache| cache.expunge(left)))

@@ -2,8 +2,9 @@
 
 use super::super::define;
 use crate::clock::Now;
+use crate::config::lua::objects::refuse_unknown;
 use crate::pipeline::rules::limiter::{Bucket, Rate};
-use mlua::{Lua, UserData, UserDataMethods};
+use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(
@@ -25,6 +26,10 @@ struct QpsLimiter {
 }
 
 impl UserData for QpsLimiter {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("check", |_, limiter, ()| {
             Ok(limiter.bucket.take(limiter.rate, Now::read()))

@@ -14,8 +14,9 @@ pub(super) mod server;
 pub(super) mod suffixes;
 mod timed_set;
 
+use super::options::{class_named, shown};
 use super::wrong;
-use mlua::{FromLua, Lua, Table, UserData, Value};
+use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, Value};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     address::register(lua)?;
@@ -48,10 +49,32 @@ impl FromLua for Place {
             Value::Integer(place) => Ok(Place(place)),
             other => Err(wrong(format!(
                 "a list expected, got a table with the key {}",
-                super::options::shown(&other)
+                shown(&other)
             ))),
         }
     }
+}
+
+/// Makes an error of each name that the class `T` does not have: for all classes. It is behind the table of its methods, where a
+/// method that is there is found as fast as without it.
+pub(super) fn refuse_unknown<T, F: UserDataFields<T>>(fields: &mut F) {
+    fields.add_meta_field_with(MetaMethod::Index, |lua| {
+        let class = class_named(std::any::type_name::<T>());
+        // Behind the colon some say what they are for.
+        let class = class.split(':').next().unwrap_or_default().to_owned();
+        let refuse =
+            lua.create_function(move |_, (_, name): (Value, Value)| -> mlua::Result<Value> {
+                let name = shown(&name);
+                Err(wrong(format!(
+                    "{class} has no '{name}' in millrace yet, or it is a slip of the pen"
+                )))
+            })?;
+        let behind = lua.create_table()?;
+        behind.raw_set(MetaMethod::Index.name(), refuse)?;
+        let methods = lua.create_table()?;
+        methods.set_metatable(Some(behind))?;
+        Ok(methods)
+    });
 }
 
 /// A copy of the object of class `T` in `value`; `wanted` tells people what that is.
@@ -64,8 +87,5 @@ pub(super) fn object<T: UserData + Clone + 'static>(
     {
         return Ok(object.clone());
     }
-    Err(wrong(format!(
-        "{wanted} expected, got {}",
-        super::options::shown(value)
-    )))
+    Err(wrong(format!("{wanted} expected, got {}", shown(value))))
 }

@@ -2,7 +2,8 @@
 
 use super::super::{define, wrong};
 use super::object;
-use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataMethods, Value};
+use crate::config::lua::objects::refuse_unknown;
+use mlua::{FromLua, Lua, LuaString, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use wire::name::{Name, NameBuf};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -42,15 +43,22 @@ impl FromLua for AnyName {
 }
 
 impl UserData for DnsName {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method_mut("chopOff", |_, name, ()| {
-            let parent = name.0.as_name().parent().map(NameBuf::from);
-            let chopped = parent.is_some();
-            if let Some(parent) = parent {
-                name.0 = parent;
-            }
-            Ok(chopped)
-        });
+        // Whether there was a label to take off. The manual names both.
+        for chop in ["chop", "chopOff"] {
+            methods.add_method_mut(chop, |_, name, ()| {
+                let parent = name.0.as_name().parent().map(NameBuf::from);
+                let chopped = parent.is_some();
+                if let Some(parent) = parent {
+                    name.0 = parent;
+                }
+                Ok(chopped)
+            });
+        }
         methods.add_method("countLabels", |_, name, ()| {
             Ok(name.0.as_name().labels_count())
         });

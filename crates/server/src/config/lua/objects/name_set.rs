@@ -3,8 +3,9 @@
 use super::super::define;
 use super::name::{AnyName, without_dot};
 use super::suffixes::names;
+use crate::config::lua::objects::refuse_unknown;
 use crate::pipeline::rules::names::NameSet;
-use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataMethods, Value};
+use mlua::{FromLua, Lua, MetaMethod, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
 use wire::name::NameBuf;
 
@@ -43,6 +44,10 @@ impl DnsNameSet {
 }
 
 impl UserData for DnsNameSet {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method_mut("add", |_, set, name: AnyName| {
             Ok(Arc::make_mut(&mut set.0).insert(&name.0.as_name()))

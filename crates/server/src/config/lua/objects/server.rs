@@ -4,6 +4,7 @@ use super::super::options::{Flag, Options};
 use super::super::{health, servers, spec, wrong};
 use super::object;
 use crate::backend::server::{HealthMode, Server};
+use crate::config::lua::objects::refuse_unknown;
 use crate::config::spec::{ServerKey, ServerSpec, Spec};
 use mlua::{FromLua, Lua, MetaMethod, Table, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::Arc;
@@ -54,6 +55,7 @@ pub(in super::super) fn removed() -> mlua::Error {
 
 impl UserData for ServerObject {
     fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
         fields.add_field_method_get("name", |lua, server| server.read(lua, name));
         fields.add_field_method_get("upStatus", |lua, server| {
             server.live(lua, false, |server| server.state.is_checked_up())

@@ -4,8 +4,9 @@ use super::super::define;
 use super::super::selectors::{SelectorObject, made};
 use super::address::AnyAddress;
 use crate::clock::Now;
+use crate::config::lua::objects::refuse_unknown;
 use crate::pipeline::rules::selectors::client::TimedIPSetRule;
-use mlua::{Lua, UserData, UserDataMethods};
+use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
     define(lua, "TimedIPSetRule", |_, ()| {
@@ -17,6 +18,10 @@ pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
 struct TimedSet(TimedIPSetRule);
 
 impl UserData for TimedSet {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("add", |_, set, (address, seconds): (AnyAddress, u64)| {
             let until = Now::read()

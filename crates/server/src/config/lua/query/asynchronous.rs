@@ -4,12 +4,13 @@ use super::super::{define, wrong};
 use super::question::Question;
 use super::response::DnsResponse;
 use super::subject::{Origin, Shared, Subject};
+use crate::config::lua::objects::refuse_unknown;
 use crate::heap;
 use crate::holder::{Holder, Reservation, Slot};
 use crate::pipeline::Env;
 use crate::pipeline::query::Query;
 use crate::pipeline::suspended::{Rest, Suspended};
-use mlua::{Lua, UserData, UserDataMethods};
+use mlua::{Lua, UserData, UserDataFields, UserDataMethods};
 use std::sync::Arc;
 
 pub(super) fn register(lua: &Lua) -> mlua::Result<()> {
@@ -97,6 +98,10 @@ impl AsynchronousObject {
 }
 
 impl UserData for AsynchronousObject {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getDQ", |_, object, ()| Ok(Question(object.subject()?)));
         methods.add_method("getDR", |_, object, ()| match object.is_response {

@@ -3,7 +3,8 @@
 use super::super::objects::object;
 use super::super::options::Flag;
 use super::subject::{Live, Shared, with};
-use mlua::{FromLua, Lua, UserData, UserDataMethods, Value};
+use crate::config::lua::objects::refuse_unknown;
+use mlua::{FromLua, Lua, UserData, UserDataFields, UserDataMethods, Value};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::message::Header;
 
@@ -48,6 +49,10 @@ fn set_tc(header: &mut Header, on: bool) {
 }
 
 impl UserData for DnsHeader {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         for (name, get) in GETTERS {
             methods.add_method(name, move |lua, header, ()| {
@@ -93,6 +98,10 @@ impl FromLua for OwnHeader {
 }
 
 impl UserData for OwnHeader {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         for (name, get) in GETTERS {
             methods.add_method(name, move |_, header, ()| Ok(get(&header.get())));

@@ -2,8 +2,9 @@
 
 use super::super::wrong;
 use super::subject::Subject;
+use crate::config::lua::objects::refuse_unknown;
 use crate::pipeline::query::MESSAGE_MAX;
-use mlua::{UserData, UserDataMethods};
+use mlua::{UserData, UserDataFields, UserDataMethods};
 use std::collections::BTreeMap;
 use wire::edit;
 use wire::message::EdnsOption;
@@ -26,6 +27,10 @@ impl EdnsOptionView {
 }
 
 impl UserData for EdnsOptionView {
+    fn add_fields<F: UserDataFields<Self>>(fields: &mut F) {
+        refuse_unknown(fields);
+    }
+
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("count", |_, view, ()| Ok(view.0.len()));
         methods.add_method("getValues", |lua, view, ()| {

@@ -421,7 +421,12 @@ async fn a_listener_takes_as_many_connections_as_it_may() {
 
 /// A client whose octets are there as soon as it has written them, with room for many queries.
 fn at_hand(scene: &Scene) -> DuplexStream {
-    let (client, stream) = tokio::io::duplex(4_096);
+    at_hand_with(scene, 4_096)
+}
+
+/// The same with room for so many octets, which is as many as a read gets.
+fn at_hand_with(scene: &Scene, room: usize) -> DuplexStream {
+    let (client, stream) = tokio::io::duplex(room);
     let ends = Ends {
         client: "127.0.0.1:5353".parse().unwrap(),
         address: scene.address.into(),
@@ -468,4 +473,32 @@ async fn a_client_that_is_never_silent_is_not_heard_for_long_after_a_stop() {
     assert!(stopped.elapsed() < Duration::from_millis(500));
     drop(client);
     scene.stop().await;
+}
+
+// ---------------------------------------------------------------------------------------------- reads
+
+#[tokio::test]
+async fn who_sends_a_query_in_too_many_pieces_is_banned_for_a_while() {
+    let query = framed(&asking("refused.example.", 7));
+    for (limit, is_answered) in [(0, true), (10, false)] {
+        let scene = start_tuned(|tuning| tuning.maximum_reads_per_query = limit).await;
+        let mut whole = at_hand(&scene);
+        for _ in 0..20 {
+            whole.write_all(&query).await.unwrap();
+            assert_eq!(next_id(&mut whole).await, Some(7), "a read or two each");
+        }
+        let answer = is_answered.then_some(7);
+        let mut octets = at_hand_with(&scene, 1);
+        // Who is not heard to the end cannot write to it.
+        let _ = octets.write_all(&query).await;
+        assert_eq!(next_id(&mut octets).await, answer, "{limit}");
+        let mut again = scene.connect().await;
+        write(&mut again, &asking("refused.example.", 7)).await;
+        let answered = read(&mut again).await;
+        assert_eq!(answered.map(|message| id(&message)), answer, "{limit}");
+        let refused = scene.counters.figures().refused;
+        assert_eq!(refused, u64::from(!is_answered), "{limit}");
+        drop((whole, octets, again));
+        scene.stop().await;
+    }
 }
