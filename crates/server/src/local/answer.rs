@@ -163,9 +163,8 @@ impl Asked {
             refusal.error
         );
         let (code, signature_error) = (refusal.rcode(), refusal.tsig_error());
-        let fate = self.fate(code, shared);
-        if fate != Fate::Sent {
-            return self.above_limit(fate, None, shared);
+        if self.fate(code, shared) == Fate::Dropped {
+            return self.dropped(shared);
         }
         // NOTAUTH says here that a signature is no good, not whose the zone is.
         let mut answer = self.refusal(code, None);
@@ -198,14 +197,16 @@ impl Asked {
         cookie.is_some_and(|cookie| cookies.answer(&cookie, self.asker().ip(), now).1)
     }
 
-    /// What goes in place of an answer above the limit: nothing, or "come by TCP", signed where the request was; counted.
-    fn above_limit(&self, fate: Fate, session: Option<Session>, shared: &Shared) -> Option<Reply> {
-        if fate == Fate::Dropped {
-            let statistics = &self.config.authority.statistics;
-            statistics.count_unanswered(self.zone(), &self.beside(), &shared.shard);
-            shared.shard.count_drop(DropReason::ResponseRate);
-            return None;
-        }
+    /// No answer: it would have been one above the limit. Counted.
+    fn dropped(&self, shared: &Shared) -> Option<Reply> {
+        let statistics = &self.config.authority.statistics;
+        statistics.count_unanswered(self.zone(), &self.beside(), &shared.shard);
+        shared.shard.count_drop(DropReason::ResponseRate);
+        None
+    }
+
+    /// What goes in place of an answer with records that is above the limit: "come by TCP", signed where the request was; counted.
+    fn slipped(&self, session: Option<Session>, shared: &Shared) -> Option<Reply> {
         let mut message = self.come_by_tcp();
         if let Some(mut session) = session {
             session.sign(&mut message, clock::unix());
@@ -320,11 +321,13 @@ impl Asked {
 
     /// An answer without records, signed where the request was; counted.
     fn answered(&self, mut session: Option<Session>, code: u16, shared: &Shared) -> Option<Reply> {
-        let fate = self.fate(code, shared);
-        if fate != Fate::Sent {
-            return self.above_limit(fate, session, shared);
-        }
-        let mut message = self.refusal(code, opt::error_of(code));
+        let error = match self.fate(code, shared) {
+            Fate::Sent => opt::error_of(code),
+            // RFC 2136 §2.2, RFC 1996 §3.4: UPDATE and NOTIFY know no TC; and NOERROR would say that an UPDATE was made.
+            Fate::Slipped => None,
+            Fate::Dropped => return self.dropped(shared),
+        };
+        let mut message = self.refusal(code, error);
         let is_notify =
             Header::read(&message).is_some_and(|header| header.opcode() == opcode::NOTIFY);
         if let Some(mut header) =
@@ -459,7 +462,8 @@ impl Asked {
             (Protocol::Tcp, _) => Some(Reply::Transfer(Box::new(transfer))),
             (Protocol::Udp, true) => match self.fate(rcode::NOERROR, shared) {
                 Fate::Sent => Some(Reply::Message(transfer.datagram(self.limit()))),
-                fate => self.above_limit(fate, transfer.session, shared),
+                Fate::Slipped => self.slipped(transfer.session, shared),
+                Fate::Dropped => self.dropped(shared),
             },
             // RFC 5936 §4.2: AXFR over UDP is "not defined".
             (Protocol::Udp, false) => refuse(transfer.session, rcode::NOTIMP),

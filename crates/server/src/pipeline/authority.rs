@@ -372,13 +372,15 @@ fn send<'c>(
 }
 
 /// What a client gets in place of an answer above the limit: it shows by its next query that it is no forger's victim.
+///
+/// The code stays: to who does not come by TCP (nobody does for an UPDATE) NOERROR would say that all went well. What has no
+/// records anyway is cut nowhere and has no TC, which is no flag of UPDATE (RFC 2136 §2.2) and NOTIFY (RFC 1996 §3.4).
 fn slip(query: &mut Query<'_>, reply: Reply, wishes: &Wishes) -> Reply {
     // RFC 7873 §5.2.3: a server may "respond with the BADCOOKIE error" to a query with a client cookie alone.
-    let code = match wishes.has_cookie() {
-        true => rcode::BADCOOKIE,
-        false => rcode::NOERROR,
+    let (code, truncated) = match wishes.has_cookie() {
+        true => (rcode::BADCOOKIE, false),
+        false => (reply.rcode, reply.truncated || has_records(query.message)),
     };
-    let truncated = code == rcode::NOERROR;
     let short = Reply::without_records(query, code, None);
     respond::edit_header(query.message, |header| header.set_tc(truncated));
     Reply {
@@ -386,6 +388,12 @@ fn slip(query: &mut Query<'_>, reply: Reply, wishes: &Wishes) -> Reply {
         truncated,
         ..short
     }
+}
+
+/// Whether an answer has records besides its OPT record.
+fn has_records(answer: &[u8]) -> bool {
+    let counts = |header: Header| header.answer_count() > 0 || header.authority_count() > 0;
+    Header::read(answer).is_some_and(counts)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! A limit is for one client network and one answer: the same name and type, all names and types that one wildcard, one
 //! alias or one delegation answers alike, all names of a zone that are not there, all refusals. What is above it is dropped, or sent as a short
-//! answer that says "ask again over TCP", which no forger can do. A client with a good cookie (RFC 7873) is no forger's victim and
+//! answer: its code, no records, and where it had some "ask again over TCP", which no forger can do. A client with a good cookie (RFC 7873) is no forger's victim and
 //! is not limited; one with cookies but no good one gets a good one (BADCOOKIE) in place of the TC answer, so that it
 //! need not go to TCP. TCP itself is not limited.
 //!
@@ -29,7 +29,7 @@ pub struct LimitOptions {
     pub burst: u32,
     /// Answers a second to one network, whatever they are; 0: no limit.
     pub total: u32,
-    /// Of so many answers above the limit one is sent with TC, on average; 0: none, 1: all.
+    /// Of so many answers above the limit one is sent short, on average; 0: none, 1: all.
     pub slip: u32,
     pub prefixes: Prefixes,
     /// Buckets of each table, of 16 bytes each: there is one more for totals.
@@ -54,7 +54,7 @@ pub struct ResponseRateLimit {
 #[derive(Clone, Default)]
 pub struct Counts {
     pub dropped: Sharded,
-    /// Sent with TC, or as BADCOOKIE.
+    /// Sent short: with TC, as BADCOOKIE, or as what has no records anyway.
     pub slipped: Sharded,
     /// In a dry run: those that would have been one or the other.
     pub would_have: Sharded,

@@ -784,6 +784,26 @@ fn a_slip_says_tc_or_gives_a_cookie() {
     assert_eq!(served(&mut scene, &known), 20, "no forger");
 }
 
+/// A client that does not come by TCP takes NOERROR for success: `nsupdate` does.
+#[test]
+fn a_slip_keeps_the_code_and_says_tc_where_records_are_missing() {
+    let mut scene = limited(LimitOptions { slip: 1, ..LIMIT }, &[]);
+    let mut update = query("example.com.", qtype::SOA);
+    update[2] |= 5 << 3;
+    for (message, expected) in [
+        (update, 0xa904),
+        (query("www.example.org.", qtype::A), 0x8105),
+        (query("www.example.com.", qtype::NXNAME), 0x8101),
+        (query("nx.example.com.", qtype::A), 0x8303),
+        (query("www.example.com.", qtype::MX), 0x8300),
+    ] {
+        served(&mut scene, &message);
+        let short = answered(&mut scene, &message);
+        assert_eq!(shape(&short), (expected, [0; 3]));
+    }
+    assert_eq!(counts(&scene), [0, 5 * 16, 0]);
+}
+
 #[test]
 fn who_is_allowed_is_not_limited_and_a_dry_run_drops_nothing() {
     let message = query("www.example.com.", qtype::A);
