@@ -11,6 +11,7 @@ use super::settings::ZoneSettings;
 use super::status::Outcome;
 use super::store::{self, Facts, Store, StoreError};
 use super::timers::{Heard, Timers};
+use super::unseen::{Greatest, are_same, is_none, unseen};
 use super::{Line, Stamp, StateDirectory};
 use crate::clock::{self, Now};
 use arc_swap::ArcSwapOption;
@@ -59,6 +60,8 @@ struct Work {
     store: Option<Box<Store>>,
     /// The version that is held was read from a file, and not compared yet with the one that is kept.
     is_unkept: bool,
+    /// Of a primary; `None`, too, where only [`Facts`] have it.
+    greatest: Greatest,
 }
 
 /// What operators see.
@@ -335,7 +338,10 @@ impl Live {
         work.stamps = stamps;
         work.is_unkept = settings.is_kept();
         if let Some(old) = self.held() {
-            lines.extend(self.keep(work, Some(&old), &zone, settings, state));
+            lines.extend(match settings.is_kept() {
+                true => self.keep(work, Some(&old), &zone, settings, state),
+                false => self.compare(work, &old, &zone, settings),
+            });
         }
         self.serve(Arc::new(zone));
         self.change_state(|state| (state.timers, state.is_expired) = (None, false));
@@ -404,8 +410,25 @@ impl Live {
         }
         work.is_unkept = false;
         let stamps = work.stamps.clone();
+        let mut greatest = work.greatest;
         let store = work.store(self, settings, state);
-        keep_file(store, old, zone, &stamps, &self.apex)
+        let said = keep_file(store, old, zone, &stamps, &mut greatest);
+        work.greatest = greatest;
+        (!said.is_empty()).then(|| Line::error(format!("zone {}: {}", self.apex, said.join("; "))))
+    }
+
+    /// What is to be said of a version that is not kept, where somebody may have the one before.
+    fn compare(
+        &self,
+        work: &mut Work,
+        old: &Zone,
+        zone: &Zone,
+        settings: &ZoneSettings,
+    ) -> Option<Line> {
+        let serials = (old.soa().serial, zone.soa().serial);
+        let is_same = || !settings.may_have_secondaries() || are_same(old, zone);
+        let said = unseen(&mut work.greatest, serials, is_same)?;
+        Some(Line::error(format!("zone {}: {said}", self.apex)))
     }
 
     /// What is said where the zone cannot be read.
@@ -599,7 +622,7 @@ impl Live {
         let facts = Facts {
             refreshed: now,
             expires,
-            stamps: Vec::new(),
+            ..Facts::default()
         };
         let written = work.store(self, settings, state).write_facts(&facts);
         written.err().map(|error| error.to_string())
@@ -661,6 +684,7 @@ impl Live {
         match (settings.is_secondary(), &settings.file) {
             (true, _) => self.put_back_kept(&mut work, zone, back, settings, state),
             (false, Some(file)) => {
+                work.note_older(self, &zone, settings, state);
                 if back.zone.is_some() {
                     self.put_back_file(&mut work, &zone, file, settings)?;
                 }
@@ -749,6 +773,23 @@ impl Work {
         store
     }
 
+    /// Remembers what secondaries may have before a version of a backup serves in its place: the command says so itself.
+    fn note_older(
+        &mut self,
+        live: &Live,
+        zone: &Zone,
+        settings: &ZoneSettings,
+        state: &Arc<StateDirectory>,
+    ) {
+        if settings.is_kept() && self.greatest.is_none() {
+            self.greatest = self.store(live, settings, state).facts().greatest;
+        }
+        if let Some(held) = live.held() {
+            let serials = (held.soa().serial, zone.soa().serial);
+            let _ = unseen(&mut self.greatest, serials, || true);
+        }
+    }
+
     /// Keeps a primary's zone of a backup, and its journal.
     fn put_back(
         &mut self,
@@ -763,6 +804,7 @@ impl Work {
         }
         let facts = Facts {
             stamps: self.stamps.clone(),
+            greatest: self.greatest,
             ..Facts::default()
         };
         let store = self.store(live, settings, state);
@@ -772,18 +814,18 @@ impl Work {
     }
 }
 
-/// Keeps a version that was read from a file, as a change where it can be one; what went wrong.
+/// Keeps a version that was read from a file, as a change where it can be one; what went wrong, and what is wrong with its serial.
 fn keep_file(
     store: &mut Store,
     held: Option<&Zone>,
     zone: &Zone,
     stamps: &[Stamp],
-    apex: &NameBuf,
-) -> Option<Line> {
+    greatest: &mut Greatest,
+) -> Vec<String> {
     let facts = store.facts();
     let new = zone.soa().serial;
     if held.is_none() && store.serial() == Some(new) && facts.stamps == stamps {
-        return None;
+        return Vec::new();
     }
     let kept = match held {
         Some(_) => None,
@@ -791,35 +833,26 @@ fn keep_file(
     };
     let old = held.or(kept.as_ref());
     let difference = old.and_then(|old| Change::between(old.records(), zone.records()));
-    let is_same = difference
-        .as_ref()
-        .is_some_and(|change| change.removed.is_empty() && change.added.is_empty());
-    let serial_before = old.map(|old| old.soa().serial);
-    let written = match (serial_before, difference) {
+    let is_same = difference.as_ref().is_some_and(is_none);
+    let before = old.map(|old| old.soa().serial);
+    let written = match (before, difference) {
+        _ if is_same => Ok(()),
         (Some(before), Some(change)) if serial::is_newer(new, before) => {
             store.commit(old, zone, Some(&[change]))
         }
-        (Some(before), _) if before == new && is_same => Ok(()),
         _ => store.rewrite(zone),
     };
+    *greatest = greatest.or(facts.greatest);
+    let warning = before.and_then(|before| unseen(greatest, (before, new), || is_same));
     let facts = Facts {
-        refreshed: 0,
-        expires: None,
         stamps: stamps.to_vec(),
+        greatest: *greatest,
+        ..Facts::default()
     };
     let written = written.and_then(|()| store.write_facts(&facts));
-    if let Err(error) = written {
-        let text = format!("zone {apex}: no journal, secondaries get whole zones: {error}");
-        return Some(Line::error(text));
-    }
-    let before = serial_before.filter(|before| !is_same && !serial::is_newer(new, *before))?;
-    let went = match before == new {
-        true => format!("is {new} as before"),
-        false => format!("went from {before} to {new}"),
-    };
-    Some(Line::error(format!(
-        "zone {apex}: the file has changed and its serial {went}: secondaries do not see it until the serial is greater than {before}"
-    )))
+    let failed = written.err();
+    let failed = failed.map(|error| format!("no journal, secondaries get whole zones: {error}"));
+    failed.into_iter().chain(warning).collect()
 }
 
 fn is_unchanged(stamps: &[Stamp]) -> bool {

@@ -33,6 +33,7 @@ mod store;
 mod task;
 mod tell;
 mod timers;
+mod unseen;
 
 pub use acl::{Acl, Action, Entry as AclEntry, Scope, Span};
 pub use backup::{BackupOrder, Parts};

@@ -91,7 +91,12 @@ impl ZoneSettings {
     /// Whether versions of the zone are kept on disk: a secondary has to outlive its primary, and a primary has to know
     /// what has changed when somebody may ask for it.
     pub fn is_kept(&self) -> bool {
-        self.is_secondary() || self.journal_octets > 0 && self.acl.has(Action::Transfer)
+        self.is_secondary() || self.journal_octets > 0 && self.may_have_secondaries()
+    }
+
+    /// Whether somebody may transfer the zone.
+    pub fn may_have_secondaries(&self) -> bool {
+        self.acl.has(Action::Transfer)
     }
 
     /// Those of `notify` that no entry of the acl lets transfer the zone from the address that they are told at.

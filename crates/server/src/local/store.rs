@@ -14,6 +14,7 @@ mod files;
 
 use super::state::NoRight;
 use super::timers::Timers;
+use super::unseen::Greatest;
 use super::{Progress, Stamp, StateDirectory};
 use crate::clock;
 use crate::log;
@@ -78,6 +79,9 @@ pub(super) struct Facts {
     /// The files that the zone was made of.
     #[serde(default)]
     pub(super) stamps: Vec<Stamp>,
+    /// Of a primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) greatest: Greatest,
 }
 
 /// What could not be done with which file, and the system's or the format's reason.
@@ -537,7 +541,7 @@ impl Facts {
         Facts {
             refreshed: timers.refreshed,
             expires: timers.ends,
-            stamps: Vec::new(),
+            ..Facts::default()
         }
     }
 }

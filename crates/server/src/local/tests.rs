@@ -95,6 +95,92 @@ fn a_changed_file_without_a_greater_serial_is_said_to_whom_reloads_it() {
     }
 }
 
+/// Zone example.com. of `folder`, which everybody may transfer.
+fn primary_in(folder: &std::path::Path, journal_octets: u64) -> ZoneSpecs {
+    let mut specs = ZoneSpecs::of_file("example.com.", &folder.join("zone"));
+    specs.state_directory = Some(folder.join("state"));
+    let settings = Arc::make_mut(&mut specs.list[0].settings);
+    (settings.acl, settings.journal_octets) = (to_everybody(), journal_octets);
+    specs
+}
+
+/// A secondary that has serial 300 takes nothing until there is a greater one.
+#[test]
+fn a_serial_that_went_down_is_said_until_it_is_greater_than_secondaries_may_have() {
+    for journal_octets in [0, 1 << 20] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("zone");
+        let specs = primary_in(folder.path(), journal_octets);
+        fs::write(&file, text(300, "")).unwrap();
+        let (mut local, _) = Local::load(&specs, &Local::default());
+        for (serial, line, expected) in [
+            (100, ";", "went from 300 to 100: secondaries"),
+            (101, "www A 192.0.2.1", "went from 100 to 101: secondaries"),
+            (101, "www A 192.0.2.10", "is 101 as before: secondaries"),
+            (
+                300,
+                "www A 192.0.2.100",
+                "went from 101 to 300: secondaries",
+            ),
+            (301, "", "loaded"),
+        ] {
+            fs::write(&file, text(serial, line)).unwrap();
+            (local, _) = Local::load(&specs, &local);
+            let said = local.status(&[]).unwrap().remove(0).said;
+            assert!(said.contains(expected), "{said}");
+            let is_until = said.contains("until the serial is greater than 300");
+            assert_eq!(is_until, serial != 301, "{said}");
+        }
+        // Nothing has changed but the file's time.
+        fs::write(&file, text(301, "; a remark")).unwrap();
+        let (_, lines) = Local::load(&specs, &local);
+        assert!(lines.len() == 1 && !lines[0].is_error, "{lines:?}");
+    }
+}
+
+#[test]
+fn what_secondaries_may_have_outlives_the_process_and_a_restored_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zone");
+    let specs = primary_in(folder.path(), 1 << 20);
+    let start = || {
+        let (local, _) = Local::load(&specs, &Local::default());
+        let (live, settings) = local.iter().next().unwrap();
+        let line = live.keep_first(settings, local.state());
+        (line.map_or(String::new(), |line| line.text), local)
+    };
+    for (serial, expected) in [
+        (300, ""),
+        (100, "went from 300 to 100: secondaries"),
+        (101, "went from 100 to 101: secondaries"),
+        (301, ""),
+    ] {
+        fs::write(&file, text(serial, "")).unwrap();
+        let (said, _) = start();
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(
+            said.contains("greater than 300"),
+            !expected.is_empty(),
+            "{said}"
+        );
+    }
+    let (_, local) = start();
+    let (live, settings) = local.iter().next().unwrap();
+    let back = backup::Holding {
+        zone: Some(Arc::new(fixture::zone(200, ""))),
+        journal: None,
+        timers: None,
+    };
+    live.put_back(&back, settings, local.state()).unwrap();
+    drop(local);
+    fs::write(&file, text(201, "")).unwrap();
+    let (said, _) = start();
+    assert!(
+        said.contains("greater than 301, which they may have"),
+        "{said}"
+    );
+}
+
 /// Whoever loads all zones waits for each.
 #[test]
 fn a_panic_while_a_zone_is_loaded_is_an_error_of_that_zone() {

@@ -201,7 +201,7 @@ fn facts_are_kept() {
     let facts = Facts {
         refreshed: 1_800_000_000,
         expires: Some(1_800_000_900),
-        stamps: Vec::new(),
+        ..Facts::default()
     };
     kept.write_facts(&facts).unwrap();
     assert_eq!(store(&folder).facts(), facts);
@@ -259,8 +259,7 @@ fn without_facts_the_zone_was_confirmed_when_its_snapshot_was_written() {
     assert_eq!(kept.refreshed(), 1_700_000_000);
     let facts = Facts {
         refreshed: 1_600_000_000,
-        expires: None,
-        stamps: Vec::new(),
+        ..Facts::default()
     };
     kept.write_facts(&facts).unwrap();
     assert_eq!(kept.refreshed(), 1_600_000_000);
