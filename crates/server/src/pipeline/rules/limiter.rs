@@ -11,7 +11,8 @@ use crate::words::{self, Words};
 use rapidhash::quality::RandomState;
 use std::hash::{BuildHasher, Hash};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 use std::sync::{Arc, OnceLock};
 
 /// How much is allowed.
@@ -256,7 +257,8 @@ const WAYS: usize = 8;
 /// ```
 ///
 /// Two keys with the same 63 bits of hash share a bucket, and a key that is put in a place in the very moment when
-/// another one's query is counted there is charged for it: one query too many or too few, no more.
+/// another one's query is counted there is charged for it: one query too many or too few, no more. Threads that put the same
+/// key in at once count in one bucket: see [`claim`].
 pub struct Buckets {
     words: Words,
     hashing: RandomState,
@@ -303,13 +305,38 @@ impl Buckets {
         if let Some(way) = keys.iter().position(|place| place.load(Relaxed) == key) {
             return take(&moments[way], rate, now);
         }
-        let way = (0..WAYS)
-            .min_by_key(|&way| moments[way].load(Relaxed))
-            .expect("a set has ways");
-        keys[way].store(key, Relaxed);
-        moments[way].store(0, Relaxed);
+        let way = claim(key, (keys, moments), now);
         take(&moments[way], rate, now)
     }
+}
+
+/// A way for a key that has none yet, in the place of the key that is furthest below its limit.
+///
+/// Only one thread puts a key there: the one whose exchange finds what it has seen. Who is too late counts there all the same:
+/// it is his key, or he is charged to another one, once. While there is a free way, threads with the same key choose the same
+/// one, or see the key where the first of them has put it. (In a full set they may choose differently where the quietest key is
+/// counted in that moment: theirs is there twice, and has one burst more.) A moment is only set to zero as it was seen: what has
+/// been counted since stays.
+#[inline(never)]
+fn claim(key: u64, (keys, moments): (&[AtomicU64], &[AtomicU64]), now: Now) -> usize {
+    // The key before its moment: a key that comes in between is not forgotten for the former one's moment.
+    let seen = keys.iter().map(|place| place.load(Acquire));
+    let seen = seen.zip(moments.iter().map(|moment| moment.load(Relaxed)));
+    let furthest = seen.enumerate().min_by_key(|(_, (_, moment))| *moment);
+    let (way, (former, moment)) = furthest.expect("a set has ways");
+    // Who sees that a key was counted sees the key.
+    fence(Acquire);
+    if let Some(way) = keys.iter().position(|place| place.load(Relaxed) == key) {
+        return way;
+    }
+    let claimed = keys[way].compare_exchange(former, key, Relaxed, Relaxed);
+    fence(Release);
+    // A moment that is past says what zero says.
+    if claimed.is_ok() && moment > now.0 {
+        // Where this fails, the key was counted meanwhile, and begins with what the former one has used up.
+        let _ = moments[way].compare_exchange(moment, 0, Relaxed, Relaxed);
+    }
+    way
 }
 
 impl Tally for Buckets {
@@ -465,6 +492,40 @@ mod tests {
                 .sum()
         });
         assert_eq!(total, 1_000);
+    }
+
+    /// Two threads, and many keys that are new to the table: each gets its burst, no more.
+    #[test]
+    fn threads_that_put_the_same_key_in_at_once_share_one_bucket() {
+        const KEYS: u32 = 20_000;
+        let (buckets, rate) = (Buckets::new(1 << 20), Rate::new(10, 10));
+        let arrived = AtomicU64::new(0);
+        let passed_of = |key: u32| {
+            // Both begin with a key together.
+            arrived.fetch_add(1, Relaxed);
+            while arrived.load(Relaxed) < 2 * u64::from(key + 1) {
+                std::thread::yield_now();
+            }
+            (0..20).filter(|_| buckets.take(key, rate, Now(7))).count()
+        };
+        let all = || (0..KEYS).map(passed_of).collect::<Vec<_>>();
+        let (one, other) = std::thread::scope(|scope| {
+            let thread = scope.spawn(all);
+            (all(), thread.join().unwrap())
+        });
+        let sums = one.iter().zip(&other).map(|(one, other)| one + other);
+        let wrong: Vec<_> = sums.enumerate().filter(|(_, sum)| *sum != 10).collect();
+        assert!(wrong.is_empty(), "{}: {:?} …", wrong.len(), wrong[0]);
+    }
+
+    /// What was counted of the key in whose place another one comes is not that one's.
+    #[test]
+    fn a_new_key_in_a_full_set_begins_with_a_whole_burst() {
+        let (buckets, rate) = (Buckets::new(WAYS), Rate::new(10, 10));
+        let passed = |key: usize| (0..20).filter(|_| buckets.take(key, rate, Now(7))).count();
+        for key in 0..3 * WAYS {
+            assert_eq!(passed(key), 10, "{key}");
+        }
     }
 
     #[test]
